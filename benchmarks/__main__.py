@@ -32,6 +32,7 @@ from benchmarks.tables import (
     ray,
     read,
     scan,
+    stores,
     train,
     write,
 )
@@ -53,6 +54,7 @@ _TABLES: dict[str, Callable[[Bench], Table]] = {
     "images": images.measure,
     "adapters": adapters.measure,
     "ray": ray.measure,
+    "stores": stores.measure,
     "questions": questions.measure,
 }
 

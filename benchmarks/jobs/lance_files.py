@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -16,33 +16,47 @@ pa: Any = importlib.import_module("pyarrow")
 
 __all__ = ["JOBS"]
 
+_Options: TypeAlias = tuple[tuple[str, str], ...]
+
 # A scan gives this many batches at once; a trial finds the fastest.
 _MULTIPLES = (1, 8, 64)
 
 
-def make(source: str, path: str, version: str | None = None) -> Measure:
+def make(
+    source: str, path: str, version: str | None = None, storage: dict[str, str] | None = None
+) -> Measure:
     """Write an .npy file as one column of lists of one size; ``version`` is that of the format."""
     values = np.load(source)
     column = pa.FixedSizeListArray.from_arrays(pa.array(values.reshape(-1)), values.shape[1])
     with Clock() as clock:
-        lance.write_dataset(pa.table({"x": column}), path, data_storage_version=version)
+        lance.write_dataset(
+            pa.table({"x": column}), path, data_storage_version=version, storage_options=storage
+        )
     return Measure(clock.seconds, len(values))
 
 
-def read(path: str, batch: int, width: int, check: bool = False) -> Measure:
+def read(
+    path: str, batch: int, width: int, storage: dict[str, str] | None = None, check: bool = False
+) -> Measure:
     """Open a dataset and scan it in batches."""
-    return _scan(path, batch, width, _best_multiple(path, batch, width), check)
+    options = tuple((storage or {}).items())
+    return _scan(path, batch, width, options, _best_multiple(path, batch, width, options), check)
 
 
 @functools.cache
-def _best_multiple(path: str, batch: int, width: int) -> int:
-    return fastest(_MULTIPLES, lambda multiple: _scan(path, batch, width, multiple, check=False))
+def _best_multiple(path: str, batch: int, width: int, storage: _Options) -> int:
+    def scan(multiple: int) -> Measure:
+        return _scan(path, batch, width, storage, multiple, check=False)
+
+    return fastest(_MULTIPLES, scan)
 
 
-def _scan(path: str, batch: int, width: int, multiple: int, check: bool) -> Measure:
+def _scan(
+    path: str, batch: int, width: int, storage: _Options, multiple: int, check: bool
+) -> Measure:
     rows, total = 0, 0.0
     with Clock() as clock:
-        dataset = lance.dataset(path)
+        dataset = lance.dataset(path, storage_options=dict(storage))
         for found in dataset.to_batches(columns=["x"], batch_size=batch * multiple):
             block = found.column(0).flatten().to_numpy().reshape(-1, width)
             for begin in range(0, len(block), batch):
@@ -53,10 +67,17 @@ def _scan(path: str, batch: int, width: int, multiple: int, check: bool) -> Meas
     return Measure(clock.seconds, rows, total if check else None)
 
 
-def train(path: str, batch: int, width: int, rows: int, check: bool = False) -> Measure:
+def train(
+    path: str,
+    batch: int,
+    width: int,
+    rows: int,
+    storage: dict[str, str] | None = None,
+    check: bool = False,
+) -> Measure:
     """Take the first rows in random order, batch by batch."""
     order = np.random.default_rng(1).permutation(rows)
-    dataset = _opened(path)
+    dataset = _opened(path, tuple((storage or {}).items()))
     got, total = 0, 0.0
     with Clock() as clock:
         for begin in range(0, rows, batch):
@@ -69,8 +90,8 @@ def train(path: str, batch: int, width: int, rows: int, check: bool = False) -> 
 
 
 @functools.cache
-def _opened(path: str) -> Any:
-    return lance.dataset(path)
+def _opened(path: str, storage: _Options) -> Any:
+    return lance.dataset(path, storage_options=dict(storage))
 
 
 JOBS = {"make": make, "read": read, "train": train}

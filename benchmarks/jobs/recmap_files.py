@@ -5,14 +5,13 @@ from __future__ import annotations
 import functools
 import importlib
 import os
-import threading
-import time
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import recmap as rm
+from benchmarks.memory_watch import MemoryWatch
 from benchmarks.tasks import gather_in_batches, sum_in_batches
 from benchmarks.timing import Clock, Measure
 from benchmarks.workloads import FEATURES, Data, load
@@ -177,28 +176,9 @@ def scan(path: str) -> Measure:
 def peak_memory(path: str, batch: int) -> Measure:
     """Read all of a file in batches, and measure how much anonymous memory grew."""
     importlib.import_module("recmap.dataset.open")  # so that its import does not count
-    before, begin = _anonymous(), time.perf_counter()
-    seen: list[tuple[float, int]] = []
-    done = threading.Event()
-
-    def watch() -> None:
-        while not done.wait(0.001):
-            seen.append((time.perf_counter() - begin, _anonymous() - before))
-
-    watcher = threading.Thread(target=watch)
-    watcher.start()
-    run = read(path, batch)
-    done.set()
-    watcher.join()
-    peak = max((held for _, held in seen), default=0)
-    return Measure(run.seconds, run.rows, peak=peak, memory=seen[:: max(1, len(seen) // 300)])
-
-
-def _anonymous() -> int:
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith("RssAnon:"):
-            return int(line.split()[1]) * 1024
-    raise OSError("this kernel does not report RssAnon")
+    with MemoryWatch() as watch:
+        run = read(path, batch)
+    return Measure(run.seconds, run.rows, peak=watch.peak, memory=watch.some)
 
 
 JOBS = {

@@ -84,7 +84,10 @@ def _images(path: str, batch: int, size: int, workers: int) -> Any:
 
 
 def _samples(path: str) -> Any:
-    shards = sorted(str(shard) for shard in Path(path).glob("*.tar"))
+    if path.startswith("http"):
+        shards = [f"pipe:curl --silent {path}/{shard}.tar" for shard in range(_SHARDS)]
+    else:
+        shards = sorted(str(shard) for shard in Path(path).glob("*.tar"))
     return wds.WebDataset(shards, shardshuffle=False)
 
 

@@ -12,6 +12,7 @@ import pytest
 
 import recmap as rm
 from recmap.cli import main
+from tests.buckets import S3Bucket
 from tests.command import run, run_in_terminal
 
 X = np.random.default_rng(5).normal(size=(1000, 10)).astype(np.float32)
@@ -190,3 +191,22 @@ def test_after_an_interrupt_the_same_command_resumes() -> None:
     for path in Path("undisturbed").glob("*.tfrecord"):
         assert Path("out", path.name).read_bytes() == path.read_bytes()
     assert len(list(Path("out").glob("*.tfrecord"))) == 20
+
+
+def test_convert_to_a_bucket(bucket: S3Bucket, capsys: pytest.CaptureFixture[str]) -> None:
+    np.save("x.npy", X)
+    options = [f"--storage={name}={value}" for name, value in bucket.storage.items()]
+    assert main(["convert", "x.npy", f"{bucket.url}/d/y.npy", *options]) == 0
+    assert f"1,000 rows in {bucket.url}/d/y.npy" in capsys.readouterr().out
+    assert main(["convert", f"{bucket.url}/d/y.npy", "back.npy", *options]) == 0
+    assert np.load("back.npy").tobytes() == X.tobytes()
+    assert main(["convert", "x.npy", f"{bucket.url}/d/y.npy", "--storage", "region"]) == 2
+    assert "--storage region: write NAME=VALUE" in capsys.readouterr().err
+
+
+def test_help_advises_against_secrets_on_the_command_line(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(SystemExit):
+        main(["convert", "--help"])
+    assert "AWS_SECRET_ACCESS_KEY" in capsys.readouterr().out

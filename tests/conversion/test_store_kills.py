@@ -25,7 +25,7 @@ _PROGRAM = """
     import recmap as rm
     from recmap.files import object_writer
     parts = object_writer.Parts(5 << 20, 2)
-    for name in ("conversion.budget", "conversion.engine", "files.staging"):
+    for name in ("conversion.budget", "conversion.engine"):
         module = __import__("recmap." + name, fromlist=["choose_parts"])
         module.choose_parts = lambda *_: parts
     source, dst, storage, seed = json.loads(sys.argv[1])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,11 @@ import pytest
 
 import recmap as rm
 from recmap.conversion import store_lock
+from recmap.conversion.store_lock import StoreLock
 from recmap.errors import OutputExistsError
 from recmap.files import object_writer
+from recmap.files.object_path import object_path
+from recmap.files.storage import Storage
 from tests.buckets import Bucket, HttpFolder, S3Bucket
 from tests.faulty_proxy import Status
 
@@ -27,7 +31,7 @@ def _small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let objects above 5 MiB be sent in parts, which is the least that S3 takes."""
     parts = object_writer.Parts(5 << 20, 2)
     monkeypatch.setattr(object_writer, "choose_parts", lambda *_: parts)
-    for name in ("recmap.conversion.budget", "recmap.conversion.engine", "recmap.files.staging"):
+    for name in ("recmap.conversion.budget", "recmap.conversion.engine"):
         monkeypatch.setattr(f"{name}.choose_parts", lambda *_: parts)
 
 
@@ -292,7 +296,8 @@ def test_an_interrupted_conversion_resumes(bucket: S3Bucket, tmp_path: Path, suf
 def test_a_shard_that_changed_is_written_again(bucket: S3Bucket, tmp_path: Path) -> None:
     source = tmp_path / "in.npy"
     np.save(source, np.zeros((100, 5)))
-    dst, options = f"{bucket.url}/d/x.npy", {"shards": 3, "storage": bucket.storage}
+    dst = f"{bucket.url}/d/x.npy"
+    options: dict[str, Any] = {"shards": 3, "storage": bucket.storage}
     rm.convert(source, dst, **options)
     bucket.put("d/x-00001-of-00003.npy", bucket.get("d/x-00001-of-00003.npy") + b"x")
     with pytest.raises(OutputExistsError, match="exists already"):
@@ -409,6 +414,23 @@ def test_the_lock_is_renewed(bucket: S3Bucket, monkeypatch: pytest.MonkeyPatch) 
     _rows(".npy").save(f"{bucket.url}/d/x.npy", storage=bucket.storage, progress=wait)
     runs = {json.loads(content)["run"] for content in seen}
     assert len(runs) == 1
+
+
+def test_a_conversion_that_stops_its_tasks_keeps_its_lock(bucket: S3Bucket) -> None:
+    path = object_path(f"{bucket.url}/d/x.lock", Storage(bucket.storage))
+    lock = StoreLock(path, "x")
+    lock.acquire()
+    sent = pickle.dumps(lock)
+    task: StoreLock = pickle.loads(sent)
+    assert task.exists
+    lock.stop()
+    task = pickle.loads(sent)
+    assert not task.exists
+    assert not lock.lost
+    assert bucket.keys() == ["d/x.lock"]
+    lock.release()
+    assert bucket.keys() == []
+    assert not lock.lost
 
 
 def test_the_manifest_of_another_writer_is_not_replaced(bucket: S3Bucket) -> None:

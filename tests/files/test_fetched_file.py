@@ -121,9 +121,9 @@ def test_giving_up_a_fetch_does_not_disturb_others(path: ObjectPath, bucket: S3B
 def test_reading_in_order_is_ahead_and_bounded(
     path: ObjectPath, bucket: S3Bucket, monkeypatch: pytest.MonkeyPatch, cached: bool
 ) -> None:
-    monkeypatch.setattr(read_ahead, "_PIECE", 1 << 18)
-    monkeypatch.setattr(read_ahead, "_AHEAD", 1 << 20)
-    monkeypatch.setattr(read_ahead, "_BEHIND", 1 << 18)
+    monkeypatch.setattr(read_ahead, "request_size", lambda: 1 << 18)
+    monkeypatch.setattr(read_ahead, "bytes_ahead", lambda _: 1 << 20)
+    monkeypatch.setattr(read_ahead, "bytes_behind", lambda _: 1 << 18)
     file = FetchedFile(path)
     most, step = 0, 10_000
     bucket.proxy.reset()

@@ -7,11 +7,13 @@ source in slabs that fit.
 from __future__ import annotations
 
 import time
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from recmap.errors import MemoryLimitError, Message, Option, OptionError
 from recmap.files.cpus import ThreadLimit, thread_count
+from recmap.files.fetch_memory import LEAST_FETCH_MEMORY, MOST_FETCH_MEMORY, fetching_within
 from recmap.files.memory import anonymous_memory, give_back
 from recmap.files.object_writer import Parts, choose_parts
 from recmap.model.arguments import parse_size, size_text
@@ -62,6 +64,8 @@ class Budget:
     column_bytes: int = 0
     # The parts of each object that is sent while it is written.
     parts: Parts | None = None
+    # Memory to fetch objects that are read.
+    fetch_memory: int = 0
     # Processes among which the user's memory is divided; ``memory`` is the share of each.
     processes: int = 1
     # Memory that the process used before the conversion.
@@ -84,7 +88,12 @@ class Budget:
 
     @property
     def _row_memory(self) -> int:
-        return self.memory - self.chunk_memory - self.file_bytes * self.workers
+        return self.memory - self._shared - self.file_bytes * self.workers
+
+    @property
+    def _shared(self) -> int:
+        """Memory that all workers use together, regardless of the rows."""
+        return self.chunk_memory + self.fetch_memory
 
     @property
     def file_bytes(self) -> int:
@@ -100,7 +109,11 @@ class Budget:
     def needed(self, size: int) -> int:
         """Return the memory needed for slabs of ``size`` bytes."""
         held = self.copies * self.workers * size
-        return held + min(_FIXED, held) + self.chunk_memory + self.file_bytes * self.workers
+        return held + min(_FIXED, held) + self._shared + self.file_bytes * self.workers
+
+    def fetching(self) -> AbstractContextManager[None]:
+        """Let objects be fetched within the budget, inside the context."""
+        return fetching_within(self.fetch_memory) if self.fetch_memory else nullcontext()
 
     def release_freed(self) -> None:
         """Return freed memory to the system if much of the budget is in use."""
@@ -161,6 +174,8 @@ class Budget:
             held.append(f"chunks of {size} that are decoded whole")
         if self.column_bytes:
             held.append(f"{size_text(self.column_bytes)} for so many columns")
+        if self.fetch_memory:
+            held.append(f"{size_text(self.fetch_memory)} to fetch objects")
         if self.parts is not None:
             held.append(f"{size_text(self.parts.memory)} to send each file")
         return f", in addition to {' and '.join(held)}" if held else ""
@@ -187,8 +202,11 @@ def least_budget(
     ``columns`` the bytes that the columns of the output take. Each of ``processes`` gets an
     equal share of the memory. ``parts`` are the smallest ones to send an object in.
     """
+    share = max(1, parse_size(memory) // processes)
+    fetched = min(max(share // 4, LEAST_FETCH_MEMORY), MOST_FETCH_MEMORY)
+    remote = source.remote or parts is not None
     least = Budget(
-        max(1, parse_size(memory) // processes),
+        share,
         1,
         1,
         source.row_bytes(),
@@ -196,6 +214,7 @@ def least_budget(
         _COPIES + more_copies,
         column_bytes=columns,
         parts=parts,
+        fetch_memory=fetched if remote else 0,
         processes=processes,
     )
     if source.chunk_bytes > least.limit:
@@ -233,7 +252,9 @@ def choose_budget(
         why += f", the largest row {size_text(size)}"
     busy = max(1, min(wanted, one.limit // least_slab, one.memory // _PER_THREAD))
     if one.file_bytes:
-        busy = max(1, min(busy, (one.memory - one.chunk_memory) // (2 * one.file_bytes)))
+        busy = max(
+            1, min(busy, (one.memory - one.chunk_memory - one.fetch_memory) // (2 * one.file_bytes))
+        )
     if one.parts is not None:
         # Larger parts, and more of them at a time, take up to a quarter of the memory.
         share = max(one.parts.memory, one.memory // (4 * busy))

@@ -186,20 +186,19 @@ def _make_plan(source: Source, format: str, output: OutputOptions, work: WorkOpt
     """Sample the source, divide its rows among shards, and choose the budget."""
     copies = read_copies(format, source.schema) if work.verify == "full" else 0
     columns = column_bytes(format, source.schema, _open_files(source, work.verify))
-    sent = isinstance(output.dst, ObjectPath) and streams(
-        output.dst, format, source.schema, output.options
-    )
-    parts = choose_parts(0, 1) if sent else None
+    parts = choose_parts(0, 1) if isinstance(output.dst, ObjectPath) else None
     least = least_budget(source, work.memory, copies, columns, work.processes, parts)
     with within(least.thread_limit):
         rows = _count_rows(source, least)
-        sample = take_sample(source, rows, least)
+        with least.fetching():
+            sample = take_sample(source, rows, least)
     shards = plan_shards(output.dst, format, rows, sample.row_bytes, output.sharding)
     largest = None if rows is None else max(map(_rows_of, shards), default=0) * sample.row_bytes
     budget = choose_budget(
         least, source, work.memory, work.workers, len(shards), sample.row_bytes, largest
     )
-    if isinstance(output.dst, ObjectPath) and not sent and largest is not None:
+    staged = parts is not None and not streams(output.dst, format, source.schema, output.options)
+    if staged and largest is not None:
         check_space(largest * min(budget.workers, len(shards)), output.dst)
     return _Plan(source, output, work, format, rows, shards, budget, sample)
 
@@ -216,7 +215,9 @@ def _write_shards(
             source.check_sums()  # this process does not read all rows in order
         if seed is not None and unfinished:
             stack.enter_context(within(plan.budget.thread_limit))
-            source = stack.enter_context(shuffled(source, seed, manifest.path, plan.budget))
+            source = stack.enter_context(
+                shuffled(source, seed, manifest.path, plan.budget, runner.on_this_machine)
+            )
         writer = ShardWriter(
             source=source,
             format=plan.format,

@@ -41,11 +41,13 @@ _ROW_OVERHEAD = 64
 
 
 @contextmanager
-def shuffled(source: Source, seed: int, place: str, budget: Budget) -> Iterator[Source]:
+def shuffled(
+    source: Source, seed: int, place: str, budget: Budget, on_this_machine: bool = True
+) -> Iterator[Source]:
     """Yield the source in the random order given by ``seed``.
 
     Buckets are written to a temporary folder next to ``place``, or on this machine if that is in
-    a store.
+    a store. Then they can be read only ``on_this_machine``.
     """
     if source.known_rows() is None and not source.files:
         raise OptionError("rows that can be read only once cannot be shuffled; save them first")
@@ -55,6 +57,11 @@ def shuffled(source: Source, seed: int, place: str, budget: Budget) -> Iterator[
         yield _Shuffled(source, order)
         return
     if isinstance(place, ObjectPath):
+        if not on_this_machine:
+            raise OptionError(
+                "shuffling these rows needs a folder that all nodes of the cluster see: write to "
+                'one, or use engine="local", or shuffle the rows when they are read'
+            )
         check_space(2 * size, place)  # in TFRecord files, a little larger
         temporary = make_staging_folder()
     else:

@@ -59,8 +59,8 @@ def manifest_path(dst: str) -> str:
     ('out/_manifest.json', 'out/.x.npy.manifest.json')
     """
     if is_output_folder(dst):
-        inside = isinstance(dst, ObjectPath)
-        return dst.inside("_manifest.json") if inside else os.path.join(dst, "_manifest.json")
+        name = "_manifest.json"
+        return dst.inside(name) if isinstance(dst, ObjectPath) else os.path.join(dst, name)
     return beside(dst, f".{short_name(os.path.basename(dst))}.manifest.json")
 
 
@@ -272,7 +272,8 @@ class Manifest:
     def _previous_output(self, known: Mapping[str, Any]) -> PreviousOutput:
         states = _replaced_states(known)
         files = known.get("files")
-        for number, *state in self._finished_entries(known):
+        for entry in self._finished_entries(known):
+            number, state = int(entry[0]), entry[1:]
             if state != _BEGUN and isinstance(files, list) and number < len(files):
                 states |= dict.fromkeys(file_names([files[number]]), state)
         return PreviousOutput(self.place, self.path, states)

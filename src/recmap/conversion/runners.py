@@ -38,6 +38,11 @@ _PATIENCE = 30.0
 class Runner(Protocol):
     """Runs the writer for each shard of a plan, in this process or elsewhere."""
 
+    @property
+    def on_this_machine(self) -> bool:
+        """Whether the shards are written here, where temporary files of this process are seen."""
+        ...
+
     def run(self, writer: ShardWriter, shards: list[Shard], counter: Counter) -> None:
         """Write these shards. After an error, stop the others and raise it."""
         ...
@@ -49,6 +54,8 @@ class Runner(Protocol):
 
 class ThreadRunner:
     """Runs as many threads as the budget allows, each of which writes one shard at a time."""
+
+    on_this_machine = True
 
     def run(self, writer: ShardWriter, shards: list[Shard], counter: Counter) -> None:
         """Write these shards."""
@@ -80,6 +87,8 @@ def _wait_for(futures: list[Future[None]]) -> None:
 
 class ProcessRunner:
     """Runs several processes, each of which writes one shard at a time."""
+
+    on_this_machine = True
 
     def __init__(self, source: Source, count: int, method: str | None) -> None:
         if source.known_rows() is None and not source.files:

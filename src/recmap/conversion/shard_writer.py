@@ -52,7 +52,12 @@ class ShardWriter:
 
         If that fails, or ``stopped`` returns True, no file is left behind.
         """
-        with within(self.budget.thread_limit), sending(self.budget.parts or choose_parts(None)):
+        budget = self.budget
+        with (
+            within(budget.thread_limit),
+            sending(budget.parts or choose_parts(None)),
+            budget.fetching(),
+        ):
             self._write(shard, count, stopped)
 
     def _write(self, shard: Shard, count: Count, stopped: Callable[[], bool]) -> None:
@@ -66,7 +71,7 @@ class ShardWriter:
         )
         try:
             with Guard():
-                check = self._record_check(sink)
+                check = RecordCheck.of(sink) if self.verify else None
                 rows = self._copy_rows(shard, sink, check, count, stopped)
                 temporary = sink.finish()
                 if temporary:
@@ -109,14 +114,6 @@ class ShardWriter:
         """Remove an old description, which belongs to a file of another format with this name."""
         if self.format not in ("raw", "npy"):
             remove_description(shard.path)
-
-    def _record_check(self, sink: Sink) -> RecordCheck | None:
-        """Return a check if the records of the file can be checked while they are written."""
-        if not self.verify:
-            return None
-        check = RecordCheck()
-        watched = sink.records_written() is not None or sink.watch_records(check.see)
-        return check if watched else None
 
     def _copy_rows(
         self,

@@ -105,7 +105,8 @@ class StorePlace(Place):
 
     def names(self, path: str) -> list[str]:
         folder = self._store.folder(self._object(path).key.rpartition("/")[0])
-        return [os.path.basename(info.key) for info in folder.objects]
+        keys = [*(info.key for info in folder.objects), *folder.folders]
+        return list(map(os.path.basename, keys))
 
     def owns(self, path: str, states: Sequence[State]) -> bool:
         state = self.states([path])[0]

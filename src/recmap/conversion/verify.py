@@ -20,6 +20,7 @@ from recmap.formats.raw import packed_dtype
 from recmap.model.ragged import Column, Ragged
 from recmap.model.row_sizes import measure
 from recmap.model.schema import Batch, Schema
+from recmap.model.sink import Sink
 from recmap.model.source import Source
 from recmap.native import _core
 
@@ -41,6 +42,13 @@ class RecordCheck:
 
     def __init__(self) -> None:
         self._records = self._at = 0
+
+    @classmethod
+    def of(cls, sink: Sink) -> RecordCheck | None:
+        """Return a check if the records of a sink can be checked while they are written."""
+        check = cls()
+        watched = sink.records_written() is not None or sink.watch_records(check.see)
+        return check if watched else None
 
     def follow(self, path: str, size: int, name: str, *, last: bool = False) -> None:
         """Check those records in the first ``size`` bytes that have not been checked yet."""

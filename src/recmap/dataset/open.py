@@ -15,7 +15,7 @@ from recmap.dataset.dataset import Dataset, opened_rows
 from recmap.dataset.rows import OpenedRows, option_texts
 from recmap.errors import FieldTextError, OptionError, OptionTypeError, PathNotFoundError
 from recmap.files.inflate import CompressionOption
-from recmap.files.paths import PathLike, PathsLike, absolute, as_path, as_paths
+from recmap.files.paths import PathLike, PathsLike, absolute, as_path, given_paths
 from recmap.files.storage import Storage
 from recmap.formats.combined import SideBySideSource
 from recmap.formats.memory import MemorySource, StreamSource
@@ -109,7 +109,7 @@ def open(
         )
     store = None if storage is None else Storage(storage)
     if not isinstance(path, Mapping):
-        path = as_paths(path, store)
+        path = given_paths(path, store)
     elif store is not None:
         path = {name: _located(part, store) for name, part in path.items()}
     options = OpenOptions(
@@ -263,7 +263,7 @@ def _absolute(part: Any) -> Any:
 
 
 def _located(part: Any, storage: Storage) -> Any:
-    return part if _is_held(part) else as_paths(part, storage)
+    return part if _is_held(part) else given_paths(part, storage)
 
 
 def _is_held(part: Any) -> bool:

@@ -14,10 +14,11 @@ from threading import Lock
 import numpy as np
 import numpy.typing as npt
 
+from recmap.files.fetch_memory import request_size
 from recmap.files.mapped import MappedFile
 from recmap.files.object_path import ObjectPath
 from recmap.files.object_reader import ObjectReader
-from recmap.files.object_store import Fetch
+from recmap.files.object_store import Fetch, wait_for
 from recmap.files.read_ahead import ReadAhead
 from recmap.files.spans import Places, as_places, cut_spans, merge_spans, within_pages
 
@@ -27,8 +28,6 @@ __all__ = ["FetchedFile", "Hold"]
 _PAGE = 1 << 12
 # Spans that are this close are fetched in one request: a request takes as long as this many bytes.
 _GAP = 64 << 10
-# The size of a request.
-_PIECE = 8 << 20
 # No swap space is reserved for what is never touched. Python names this flag since 3.13.
 _NORESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000)
 
@@ -95,7 +94,7 @@ class FetchedFile(MappedFile):
             self._fetches = [each for each in self._fetches if not self._is_settled(each)]
             pages = [self._absent(first, stop) for first, stop in zip(*runs, strict=True)]
             absent = [np.concatenate(each) * _PAGE for each in zip(*pages, strict=True)] or runs
-            parts = cut_spans(absent[0], np.minimum(absent[1], self.size), _PIECE)
+            parts = cut_spans(absent[0], np.minimum(absent[1], self.size), request_size())
             fetches = [Fetch(begin, end, self._target[begin:end]) for begin, end in parts]
             self._reader.start(fetches)
             self._fetches += fetches
@@ -162,8 +161,7 @@ class Hold:
     def __enter__(self) -> None:
         began = time.perf_counter()
         try:
-            for fetch in self._fetches:
-                fetch.wait()
+            wait_for(self._fetches)
         except BaseException:
             self.close()
             raise

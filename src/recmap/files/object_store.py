@@ -12,7 +12,7 @@ import random
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
+from concurrent.futures import FIRST_EXCEPTION, Future, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -35,20 +35,18 @@ from recmap.errors import (
 )
 from recmap.files.aws_profile import profile_options
 from recmap.files.fetch_counts import FetchCounter
+from recmap.files.fetch_memory import bytes_in_flight, request_size
 from recmap.files.storage import ObjectUrl, Storage
 from recmap.files.threads import Threads
 from recmap.model.arguments import as_whole
 
-__all__ = ["Fetch", "Folder", "ObjectInfo", "ObjectStore"]
+__all__ = ["Fetch", "Folder", "ObjectInfo", "ObjectStore", "wait_for"]
 
 _T = TypeVar("_T")
 _Bytes = npt.NDArray[np.uint8]
 
-# Longer spans are fetched in pieces of this size, in parallel.
-_PIECE = 8 << 20
-# Requests at a time, and the bytes that they may take.
+# Requests at a time.
 _REQUESTS = 64
-_IN_FLIGHT = 128 << 20
 # Options of our own, with their defaults; the others belong to the store.
 _SECONDS = {"timeout": 300.0, "read_timeout": 30.0, "connect_timeout": 5.0}
 _RETRIES = 8
@@ -114,10 +112,11 @@ class Fetch:
             and future.exception() is None
         )
 
-    def wait(self) -> None:
-        """Wait for the bytes, and raise what went wrong."""
-        if self._future is not None:
-            self._future.result()
+    @property
+    def future(self) -> Future[None]:
+        """The work, once it was started."""
+        assert self._future is not None
+        return self._future
 
     def give_up(self) -> None:
         """Write nothing from here on. A request under way may take minutes to end."""
@@ -149,6 +148,12 @@ class Fetch:
                 rest = rest[count:]
 
 
+def wait_for(parts: Sequence[Fetch]) -> None:
+    """Wait until all parts have arrived, and raise the first error at once."""
+    for future in wait([part.future for part in parts], return_when=FIRST_EXCEPTION).done:
+        future.result()
+
+
 class _InFlight:
     """Limits the memory that requests take."""
 
@@ -158,9 +163,11 @@ class _InFlight:
 
     @contextmanager
     def room(self, size: int) -> Iterator[None]:
-        size = min(size, _IN_FLIGHT)
         with self._changed:
-            self._changed.wait_for(lambda: self._taken + size <= _IN_FLIGHT)
+            # One may always go, however large it is.
+            self._changed.wait_for(
+                lambda: not self._taken or self._taken + size <= bytes_in_flight()
+            )
             self._taken += size
         try:
             yield
@@ -284,7 +291,7 @@ class ObjectStore:
     ) -> list[_Bytes]:
         """Read several spans at once, ``into`` arrays of their sizes if given.
 
-        Besides the result, this takes up to 128 MiB of memory.
+        Besides the result, this takes the memory of requests under way.
         """
         for begin, end in spans:
             if not 0 <= begin <= end <= info.size:
@@ -292,18 +299,18 @@ class ObjectStore:
         if into is not None and [b.size for b in into] != [e - b for b, e in spans]:
             raise ValueError("arrays of other sizes than the spans")
         made = [np.empty(e - b, np.uint8) for b, e in spans] if into is None else list(into)
+        piece = request_size()
         parts = [
-            Fetch(at, min(at + _PIECE, end), buffer[at - begin : at - begin + _PIECE])
+            Fetch(at, min(at + piece, end), buffer[at - begin : at - begin + piece])
             for (begin, end), buffer in zip(spans, made, strict=True)
-            for at in range(begin, end, _PIECE)
+            for at in range(begin, end, piece)
         ]
         if len(parts) == 1:
             self._fetch(info, parts[0])
             return made
         try:
             self.submit(partial(self._fetch, info), parts)
-            for part in parts:
-                part.wait()
+            wait_for(parts)
         finally:
             for part in parts:
                 part.give_up()

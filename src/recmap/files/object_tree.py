@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from recmap.files.object_path import ObjectPath
-from recmap.files.object_writer import delete_object
+from recmap.files.object_writer import copy_object, delete_object
 from recmap.files.threads import Threads
 
-__all__ = ["Tree", "remove_others", "tree_of"]
+__all__ = ["Tree", "copy_tree", "remove_others", "tree_of"]
 
-# Objects to delete at a time.
+# Objects to copy or delete at a time.
 _REQUESTS = 16
 
 
@@ -52,6 +52,27 @@ def tree_of(path: ObjectPath) -> Tree:
 def remove_others(path: ObjectPath, names: Iterable[str]) -> None:
     """Delete all objects below a path except those named."""
     others = set(tree_of(path).objects) - set(names)
-    with Threads(_REQUESTS, "recmap-delete") as pool:
-        for future in [pool.submit(delete_object, path.inside(name)) for name in others]:
+    _for_each(others, lambda name: delete_object(path.inside(name)))
+
+
+def copy_tree(src: ObjectPath, dst: ObjectPath, last: Sequence[str] = ()) -> None:
+    """Make the objects below a path the same as those below another.
+
+    Those named ``last`` are deleted first and copied last, so that there is never half a tree.
+    """
+    names = tree_of(src).objects
+
+    def copy(name: str) -> None:
+        copy_object(src.inside(name), dst.inside(name))
+
+    for name in last:
+        delete_object(dst.inside(name))
+    _for_each([name for name in names if name not in last], copy)
+    remove_others(dst, names)
+    _for_each([name for name in names if name in last], copy)
+
+
+def _for_each(names: Iterable[str], work: Callable[[str], None]) -> None:
+    with Threads(_REQUESTS, "recmap-objects") as pool:
+        for future in [pool.submit(work, name) for name in names]:
             future.result()

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from threading import Condition, Thread
 from typing import Any
 from weakref import WeakSet
@@ -37,6 +37,7 @@ __all__ = [
     "Upload",
     "Version",
     "choose_parts",
+    "copy_object",
     "create_object",
     "delete_object",
     "parts_to_send",
@@ -59,6 +60,8 @@ _USUAL_PART = 8 << 20
 _REQUESTS = 4
 # Parts of an object whose size is not known in advance, so that it may have 335 GB.
 _UNKNOWN_PART = 32 << 20
+# S3 copies no larger object in one request.
+_MOST_COPIED = 5_000_000_000
 # Seconds to wait at exit until open uploads are aborted.
 _GRACE = 10.0
 # Bytes of a file to read at once.
@@ -201,9 +204,36 @@ def delete_object(path: ObjectPath) -> None:
         return
 
 
-def put_file(path: ObjectPath, file: str, parts: Parts | None = None) -> Version:
-    """Write an object with the content of a local file."""
-    upload = Upload(path, parts or choose_parts(os.path.getsize(file)))
+def copy_object(src: ObjectPath, dst: ObjectPath) -> None:
+    """Copy an object within its store, which does that by itself unless the object is too large."""
+    if src.store.url.scheme == "s3" and src.info.size > _MOST_COPIED:
+        _send_again(src, dst)
+        return
+
+    def copy(obstore: Any, store: Any) -> None:
+        obstore.copy(store, src.key, dst.key)
+
+    refuse_http(dst)
+    src.store.request(src.key, copy)
+
+
+def _send_again(src: ObjectPath, dst: ObjectPath) -> None:
+    """Copy an object by reading and writing it."""
+    info = src.info
+    upload = Upload(dst, choose_parts(info.size))
+    try:
+        for at in range(0, info.size, _USUAL_PART):
+            upload.write(src.store.read(info, at, min(at + _USUAL_PART, info.size)))
+        upload.complete()
+    except BaseException:
+        upload.abort()
+        raise
+
+
+def put_file(path: ObjectPath, file: str, parts: Parts) -> Version:
+    """Write an object with the content of a local file, in these parts, or larger ones."""
+    least = -(-os.path.getsize(file) // _MOST_PARTS)
+    upload = Upload(path, replace(parts, size=max(parts.size, least)))
     try:
         with open(file, "rb", buffering=0) as source:
             while data := source.read(_READ_SIZE):

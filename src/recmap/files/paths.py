@@ -22,11 +22,14 @@ __all__ = [
     "PathLike",
     "PathsLike",
     "absolute",
+    "absolute_path",
     "as_location",
     "as_path",
     "as_paths",
     "expand",
+    "given_paths",
     "is_store",
+    "lone_path",
     "shard_names",
     "size_on_disk",
 ]
@@ -100,11 +103,24 @@ def as_paths(paths: Any, storage: Storage | None = None) -> str | list[str]:
     return [as_location(path, storage=storage) for path in paths]
 
 
+def given_paths(paths: Any, storage: Storage | None = None) -> str | list[str]:
+    """Return what ``as_paths`` does. Objects are looked up again, even if they were found before.
+
+    This is for what a user gives, such as the files of another dataset.
+    """
+    located = as_paths(paths, storage)
+    return _anew(located) if isinstance(located, str) else list(map(_anew, located))
+
+
+def _anew(path: str) -> str:
+    return path.anew() if isinstance(path, ObjectPath) else path
+
+
 def expand(paths: PathsLike, storage: Mapping[str, Any] | None = None) -> list[str]:
     """Return the files. Those of a pattern or folder are sorted by name, without hidden ones.
 
-    A path that exists is used literally, even if it looks like a pattern. ``storage`` has the
-    options for URLs.
+    A path that exists is used literally, even if it looks like a pattern. Objects that were found
+    before stay as they were then. ``storage`` has the options for URLs.
     """
     given = as_paths(paths, None if storage is None else Storage(storage))
     if isinstance(given, str):
@@ -118,11 +134,20 @@ def expand(paths: PathsLike, storage: Mapping[str, Any] | None = None) -> list[s
 def absolute(paths: PathsLike) -> PathsLike:
     """Make the paths or patterns absolute, for a process in another folder."""
     given = as_paths(paths)
-    return _absolute(given) if isinstance(given, str) else list(map(_absolute, given))
+    return absolute_path(given) if isinstance(given, str) else list(map(absolute_path, given))
 
 
-def _absolute(path: str) -> str:
+def absolute_path(path: str) -> str:
+    """Make a path absolute, for a process in another folder. URLs are already."""
     return path if isinstance(path, ObjectPath) else os.path.abspath(path)
+
+
+def lone_path(path: str) -> str:
+    """Make a path absolute, to be sent to another process by itself.
+
+    The path of an object leaves behind what is known about the others in its folder.
+    """
+    return path.alone() if isinstance(path, ObjectPath) else os.path.abspath(path)
 
 
 def _expand_one(path: str) -> list[str]:

@@ -9,21 +9,17 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from recmap.files.fetch_memory import bytes_ahead, bytes_behind, request_size
 from recmap.files.spans import Places
 
 __all__ = ["ReadAhead"]
 
-# Bytes fetched at a time.
-_PIECE = 8 << 20
-# At most this much is fetched ahead, and this much is kept for other threads that still read
-# what comes shortly before.
-_AHEAD, _BEHIND = 64 << 20, 32 << 20
 # Fetch ahead this many times what has been read in order, so that a few rows cost little.
 _GROWTH = 2
 # A span of this size is read ahead from the start.
 _LARGE = 1 << 20
 # Objects that are read ahead at a time.
-_MOST_OBJECTS = 4
+_MOST_OBJECTS = 16
 
 
 class _Hold(Protocol):
@@ -56,8 +52,10 @@ class ReadAhead:
         """Note that a span is about to be read."""
         file = self._file()
         assert file is not None
+        objects = _objects.count()
+        most, behind = bytes_ahead(objects), bytes_behind(objects)
         with self._lock:
-            in_order = self._begin - _BEHIND <= begin <= max(self._end, self._stop)
+            in_order = self._begin - behind <= begin <= max(self._end, self._stop)
             if not in_order:
                 self._drop()
                 # Keep a large span: a scan is often followed by a read of the same.
@@ -67,11 +65,11 @@ class ReadAhead:
                 return
             self._begin, self._passed = begin, self._passed + end - self._end
             self._end = end
-            while self._pieces and self._pieces[0].end <= begin - _BEHIND:
+            while self._pieces and self._pieces[0].end <= begin - behind:
                 self._pieces.popleft().hold.close()
-            more = min(_GROWTH * self._passed, _AHEAD) if in_order else 0
+            more = min(_GROWTH * self._passed, most) if in_order else 0
             wanted = min(end + more, file.size)
-            piece = min(_PIECE, max(more, end - self._stop, 1))
+            piece = min(request_size(), max(more, end - self._stop, 1))
             last = wanted == file.size
             while self._stop < (wanted if last else max(end, wanted - piece + 1)):
                 stop = min(self._stop + piece, file.size)
@@ -90,6 +88,7 @@ class ReadAhead:
         while self._pieces:
             self._pieces.popleft().hold.close()
         self._begin = self._end = self._passed = self._stop = 0
+        _objects.forget(self)
 
 
 class _Objects:
@@ -98,6 +97,9 @@ class _Objects:
     def __init__(self) -> None:
         self._kept: OrderedDict[int, weakref.ref[Any]] = OrderedDict()
         self._lock = RLock()  # reentrant: garbage may be collected anywhere
+
+    def count(self) -> int:
+        return len(self._kept)
 
     def note(self, ahead: ReadAhead) -> None:
         with self._lock:
@@ -108,6 +110,13 @@ class _Objects:
                 old = self._kept.popitem(last=False)[1]()
         if old is not None:
             old.drop()
+
+    def forget(self, ahead: ReadAhead) -> None:
+        with self._lock:
+            self._kept.pop(id(ahead), None)
+            gone = [key for key, found in self._kept.items() if found() is None]
+            for key in gone:
+                del self._kept[key]
 
 
 _objects = _Objects()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
 from threading import Lock
 from typing import Any, BinaryIO, cast
 
@@ -19,26 +21,42 @@ _KEPT = 64
 _AT_ONCE = 32
 
 
-def open_seekable(path: str) -> BinaryIO:
-    """Open a file for reading. Close it, or leave its context."""
-    if isinstance(path, ObjectPath):
-        return cast(BinaryIO, SeekableObject(path))
-    return open(path, "rb")
+@contextmanager
+def open_seekable(path: str) -> Iterator[BinaryIO]:
+    """Have a file open for reading.
+
+    A failed request is raised in the end, whatever a library makes of it.
+    """
+    if not isinstance(path, ObjectPath):
+        with open(path, "rb") as local:
+            yield local
+        return
+    file = SeekableObject(path)
+    try:
+        yield cast("BinaryIO", file)
+    finally:
+        file.raise_error()
 
 
 class SeekableObject(io.RawIOBase):
     """An object as a file. What was read last is kept in memory, at most 16 MiB.
 
-    ``error`` is what went wrong last, for libraries that hide it.
+    Libraries may hide errors, or take them for something else; ``raise_error`` does not.
     """
 
     def __init__(self, path: ObjectPath) -> None:
         super().__init__()
-        self.error: BaseException | None = None
+        self._error: BaseException | None = None
         self._info, self._store = path.info, path.store
         self._at = 0
         self._blocks: OrderedDict[int, bytes] = OrderedDict()
         self._lock = Lock()
+
+    def raise_error(self) -> None:
+        """Raise what went wrong since the last call, if anything did."""
+        error, self._error = self._error, None
+        if error is not None:
+            raise error from None
 
     def readable(self) -> bool:
         return True
@@ -70,7 +88,7 @@ class SeekableObject(io.RawIOBase):
                     view[self._at - begin : self._at - begin + len(part)] = part
                     self._at += len(part)
             except BaseException as e:
-                self.error = e
+                self._error = e
                 raise
         return max(0, end - begin)
 

@@ -18,13 +18,14 @@ from typing import Literal
 
 import numpy as np
 
-from recmap.errors import Message, Option, UnknownFormatError
+from recmap.errors import Message, Option, RecmapError, UnknownFormatError
 from recmap.files.foreign_formats import ZIP, FileKind, pandas_advice, recognise, recognise_zip
 from recmap.files.gzip import inflater
 from recmap.files.mapped import Guard
 from recmap.files.mapped_files import map_file
 from recmap.files.object_path import ObjectPath
 from recmap.files.open_file import file_size, open_file
+from recmap.files.seekable import open_seekable
 from recmap.native import _core
 
 __all__ = [
@@ -67,8 +68,7 @@ def sniff(path: str) -> FileKind | None:
         head = file.pread(_HEAD, 0)
         if not head:
             return FileKind("an empty file", "Check that it was written or downloaded completely")
-        tail = file.pread(16, max(size - 16, 0))
-        found = _content(path, head, tail, size)
+        found = _content(path, head, lambda: file.pread(16, max(size - 16, 0)), size)
         if found is None:
             places = [(8, place) for place in _HDF5_PLACES if place < size]
             if _HDF5_MAGIC in file.pread_many(places):
@@ -134,7 +134,7 @@ def size_hint(size: int) -> str:
     return f"its {size:,} bytes would be {', '.join(fits)}" if fits else f"it has {size:,} bytes"
 
 
-def _content(path: str, head: bytes, tail: bytes, size: int) -> FileKind | None:
+def _content(path: str, head: bytes, tail: Callable[[], bytes], size: int) -> FileKind | None:
     """Return what a file with this head, tail and size is.
 
     For the content of a compressed file, ``path`` is the name it would have when unpacked, and
@@ -148,7 +148,8 @@ def _content(path: str, head: bytes, tail: bytes, size: int) -> FileKind | None:
         return _HDF5
     if head.startswith((b"PK\x03\x04", b"PK\x05\x06")):
         return _zip(path) if size else ZIP
-    return recognise(head, tail, size) or _packed(path, head, size) or _guess_text(path, head, size)
+    known = recognise(head, tail(), size)
+    return known or _packed(path, head, size) or _guess_text(path, head, size)
 
 
 def is_record(head: bytes) -> bool:
@@ -164,8 +165,10 @@ def _zip(path: str) -> FileKind:
     import zipfile
 
     try:
-        with zipfile.ZipFile(path) as archive:
+        with open_seekable(path) as file, zipfile.ZipFile(file) as archive:
             names = archive.namelist()
+    except RecmapError:
+        raise
     except Exception:  # zipfile raises a dozen kinds for damaged archives
         return _NPZ if path.lower().endswith(".npz") else ZIP
     suffixes = {os.path.splitext(name)[1] for name in names}
@@ -185,7 +188,7 @@ def _packed(path: str, head: bytes, size: int) -> FileKind | None:
         stem, end = os.path.splitext(path)
         named = end.lower() in _PACKED_ENDS
         target = stem if named else path + ".plain"
-        inner = _content(target, plain, b"", 0) if plain else None
+        inner = _content(target, plain, bytes, 0) if plain else None
         if name in ("gzip", "zlib") and (inner == _TFRECORD or (whole and not plain)):
             return replace(_TFRECORD, packed=name)
         quoted = json.dumps(target, ensure_ascii=False)

@@ -14,7 +14,7 @@ from concurrent.futures import FIRST_EXCEPTION, wait
 
 from recmap.errors import OutputError
 from recmap.files.object_path import ObjectPath
-from recmap.files.object_writer import Parts, choose_parts, put_file
+from recmap.files.object_writer import parts_to_send, put_file
 from recmap.files.temporary import process_of, remove, runs, temporary_path, this_process
 from recmap.files.threads import Threads
 from recmap.model.arguments import size_text
@@ -22,7 +22,8 @@ from recmap.model.arguments import size_text
 __all__ = ["check_space", "files_below", "make_staging_folder", "send_files"]
 
 _NAME = "recmap-staging"
-# Small files to send at a time.
+# Files up to this size are sent several at a time.
+_SMALL = 1 << 20
 _REQUESTS = 8
 
 
@@ -61,17 +62,19 @@ def files_below(folder: str) -> Iterator[str]:
 
 def send_files(files: Mapping[ObjectPath, str]) -> None:
     """Send files, each to its object: several small ones at a time, or the parts of a large one."""
-    small: Parts = choose_parts(0)
-    large = {path: file for path, file in files.items() if os.path.getsize(file) > small.size}
+    large = {path: file for path, file in files.items() if os.path.getsize(file) > _SMALL}
+    parts = parts_to_send()
     with Threads(_REQUESTS, "recmap-send") as pool:
         futures = [
-            pool.submit(put_file, path, file) for path, file in files.items() if path not in large
+            pool.submit(put_file, path, file, parts)
+            for path, file in files.items()
+            if path not in large
         ]
         try:
             for future in wait(futures, return_when=FIRST_EXCEPTION).done:
                 future.result()
             for path, file in large.items():
-                put_file(path, file)
+                put_file(path, file, parts)
         except BaseException:
             for future in futures:
                 future.cancel()

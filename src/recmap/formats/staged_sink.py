@@ -13,10 +13,10 @@ from recmap.files.staging import files_below, make_staging_folder, send_files
 from recmap.files.temporary import remove
 from recmap.model.sink import Sink
 
-__all__ = ["StagedSink"]
+__all__ = ["METADATA", "StagedSink"]
 
-# The metadata of a Zarr store. It is sent last, so that nobody opens half a store.
-_METADATA = ("zarr.json", ".zgroup", ".zattrs", ".zmetadata")
+#: The metadata of a Zarr store. It is sent last, so that nobody opens half a store.
+METADATA = ("zarr.json", ".zgroup", ".zattrs", ".zmetadata")
 
 
 class StagedSink(Sink):
@@ -65,11 +65,11 @@ class StagedSink(Sink):
     def _send_folder(self) -> None:
         names = list(files_below(self._local))
         files = {name: os.path.join(self._local, name) for name in names}
-        for name in _METADATA:  # an older store ends here
+        for name in METADATA:  # an older store ends here
             remove(self._path.inside(name))
-        send_files({self._path.inside(n): files[n] for n in names if n not in _METADATA})
+        send_files({self._path.inside(n): files[n] for n in names if n not in METADATA})
         remove_others(self._path, names)
-        send_files({self._path.inside(n): files[n] for n in names if n in _METADATA})
+        send_files({self._path.inside(n): files[n] for n in names if n in METADATA})
 
     def abort(self) -> None:
         """Remove the local file; an object that was sent stays."""

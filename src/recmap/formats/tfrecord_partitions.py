@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from recmap.errors import DataError
+from recmap.files.paths import lone_path
 from recmap.model.schema import Batch
 from recmap.model.source import Partition, RowReader
 from recmap.tfrecord.compressed_file import CompressedFile
@@ -31,7 +31,7 @@ def record_partitions(
 
 
 def _partition(file: RecordFile, decoder: ExampleDecoder, verify: bool, skip: bool) -> Partition:
-    path = os.path.abspath(file.path)
+    path = lone_path(file.path)
     if isinstance(file, PlainFile):
         file.count()  # so that a task can begin at any record
         return _PlainPartition(path, file.size, decoder, verify, file.index)

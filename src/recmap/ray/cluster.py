@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import pickle
 import socket
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, chdir, contextmanager, nullcontext
@@ -11,17 +12,23 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
+from recmap.conversion.manifest import manifest_path
 from recmap.conversion.plan import is_output_folder
 from recmap.errors import (
+    AccessDeniedError,
     Message,
     MissingPackageError,
     Option,
     OptionError,
     PathNotFoundError,
+    RecmapError,
+    StoreError,
     WorkerDiedError,
 )
 from recmap.files.cpus import using_threads
+from recmap.files.object_path import ObjectPath
 from recmap.files.temporary import Process, acting_for, remove, temporary_path, this_process
+from recmap.files.urls import is_url
 
 __all__ = [
     "TASK_CPUS",
@@ -41,6 +48,11 @@ __all__ = [
 TASK_CPUS = 1
 # Seconds within which a cluster must answer.
 _CONNECT_TIMEOUT = 10.0
+_DENIED = "may not read it"
+_GIVE_STORAGE = (
+    "The environment of this process is not copied to the nodes: give the options of the store, "
+    "with credentials, as storage={...}"
+)
 
 
 def load_ray() -> Any:
@@ -199,26 +211,43 @@ def task_result(ray: Any, task: Any, purpose: str, retries: int) -> Any:
 
 @dataclass(frozen=True)
 class _Seen:
-    """What a process sees at a path: size and modification time of a file, None for a folder."""
+    """What a process sees at a path.
+
+    That is the size and modification time of a file, the size and version of an object, and None
+    for a folder and for an object that does not exist.
+    """
 
     path: str
-    state: tuple[int, int] | None
+    state: tuple[int, int | str] | None
 
     @classmethod
     def here(cls, path: str) -> _Seen:
+        if isinstance(path, ObjectPath):
+            return cls(path, _object_state(path.anew()))
         if os.path.isdir(path):
             return cls(path, None)
         status = os.stat(path)
         return cls(path, (status.st_size, int(status.st_mtime)))
 
 
+def _object_state(path: ObjectPath) -> tuple[int, str] | None:
+    try:
+        info = path.info
+    except PathNotFoundError:
+        return None
+    return info.size, info.etag or info.modified.isoformat()
+
+
 def check_visible(ray: Any, driver: Driver, files: Sequence[str], dst: str | None = None) -> None:
     """Raise if a node does not see the same files, and the same folder of ``dst``, as the driver.
 
-    To identify the folder, the driver puts a temporary file into it.
+    To identify the folder, the driver puts a temporary file into it. Of a store, one object is
+    enough: whoever reads another one later checks its version.
     """
     with nullcontext() if dst is None else _probe_file(dst) as probe:
-        seen = [_Seen.here(path) for path in [*files, *([probe] if probe else [])]]
+        paths = [*_one_of_each_store(files), *([probe] if probe else [])]
+        # Pickled here, so that the task itself reports what is wrong with the options of a store.
+        seen = pickle.dumps([_Seen.here(path) for path in paths])
         look = ray.remote(_find_difference)
         affinity = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy
         asked = {
@@ -230,12 +259,24 @@ def check_visible(ray: Any, driver: Driver, files: Sequence[str], dst: str | Non
         for ref, node in asked.items():
             difference = _difference_on(ray, ref, node)
             if difference is not None:
-                path, why = difference
-                shown = os.path.dirname(path) if path == probe else path
-                raise PathNotFoundError(
-                    f"{os.path.abspath(shown)}: node {node.name} {why}; nothing was done. "
-                    "Use storage that all nodes see under the same path"
-                )
+                raise _invisible(*difference, node, probe)
+
+
+def _one_of_each_store(files: Sequence[str]) -> list[str]:
+    """Return the local files, and one object of each store."""
+    objects = {path.store.place: path for path in files if isinstance(path, ObjectPath)}
+    return [path for path in files if not isinstance(path, ObjectPath)] + list(objects.values())
+
+
+def _invisible(path: str, why: str, node: Node, probe: str | None) -> RecmapError:
+    if is_url(path):
+        kind = AccessDeniedError if why == _DENIED else StoreError
+        return kind(f"{path}: node {node.name} {why}; nothing was done. {_GIVE_STORAGE}", url=path)
+    shown = os.path.dirname(path) if path == probe else path
+    return PathNotFoundError(
+        f"{os.path.abspath(shown)}: node {node.name} {why}; nothing was done. "
+        "Use storage that all nodes see under the same path"
+    )
 
 
 def _difference_on(ray: Any, ref: Any, node: Node) -> tuple[str, str] | None:
@@ -243,33 +284,55 @@ def _difference_on(ray: Any, ref: Any, node: Node) -> tuple[str, str] | None:
         answer: tuple[str, str] | None = ray.get(ref)
     except (ray.exceptions.NodeDiedError, ray.exceptions.TaskUnschedulableError):
         return None  # the node is gone, so it gets no tasks
+    except ray.exceptions.RayTaskError as e:
+        if not isinstance(e.cause, OptionError):
+            raise _cannot_run(node, e) from e
+        error = OptionError(f"node {node.name}: {e.cause}; nothing was done. {_GIVE_STORAGE}")
     except ray.exceptions.RayError as e:
-        reason = (str(e).strip().splitlines() or [type(e).__name__])[-1]
-        raise WorkerDiedError(
-            f"node {node.name} cannot run recmap: {reason}; every node needs the same recmap and "
-            "the same packages as the driver"
-        ) from e
-    return answer
+        raise _cannot_run(node, e) from e
+    else:
+        return answer
+    raise error
 
 
-def _find_difference(driver: Driver, expected: Sequence[_Seen]) -> tuple[str, str] | None:
+def _cannot_run(node: Node, error: Exception) -> WorkerDiedError:
+    reason = (str(error).strip().splitlines() or [type(error).__name__])[-1]
+    return WorkerDiedError(
+        f"node {node.name} cannot run recmap: {reason}; every node needs the same recmap and "
+        "the same packages as the driver"
+    )
+
+
+def _find_difference(driver: Driver, pickled: bytes) -> tuple[str, str] | None:
     """Return the first path that looks different in this process, and why. Runs in a task."""
     with driver.impersonated():
+        expected: list[_Seen] = pickle.loads(pickled)  # noqa: S301 - our own
         for wanted in expected:
+            path = str(wanted.path)  # without the options of a store
             try:
                 found = _Seen.here(wanted.path)
             except FileNotFoundError:
-                return wanted.path, "does not see it"
+                return path, "does not see it"
+            except AccessDeniedError:
+                return path, _DENIED
+            except StoreError as e:
+                return path, f"cannot read it ({str(e).removeprefix(path + ': ')})"
             except OSError as e:
-                return wanted.path, f"cannot read it ({e.strerror})"
+                return path, f"cannot read it ({e.strerror})"
             if found != wanted:
-                return wanted.path, "sees another file under that name"
+                return path, "sees another file under that name"
     return None
 
 
 @contextmanager
 def _probe_file(dst: str) -> Iterator[str]:
-    """Create a temporary file in the output folder, and remove it on exit."""
+    """Create a temporary file in the output folder, and remove it on exit.
+
+    In a store, that would show nothing that the run lock does not, so nothing is created.
+    """
+    if isinstance(dst, ObjectPath):
+        yield manifest_path(dst)
+        return
     path = temporary_path(os.path.join(_folder_of(dst), "visible"))
     try:
         with open(path, "x", encoding="utf-8"):
@@ -281,7 +344,13 @@ def _probe_file(dst: str) -> Iterator[str]:
 
 @contextmanager
 def output_folder(dst: str) -> Iterator[None]:
-    """Create the output folder. After a failure, remove the folders it created if empty."""
+    """Create the output folder. After a failure, remove the folders it created if empty.
+
+    A store has no folders.
+    """
+    if isinstance(dst, ObjectPath):
+        yield
+        return
     folder = _folder_of(dst)
     created = _missing_folders(folder)
     os.makedirs(folder, exist_ok=True)

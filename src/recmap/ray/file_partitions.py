@@ -5,12 +5,16 @@ A partition names the files that a task opens. It never holds rows.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from recmap.errors import ObjectChangedError
+from recmap.files.object_path import ObjectPath
+from recmap.files.object_store import ObjectInfo
+from recmap.files.open_file import is_folder
+from recmap.files.paths import lone_path
 from recmap.formats.open_spec import Opening, select
 from recmap.model.source import Partition, RowReader, Source
 
@@ -101,7 +105,9 @@ class _FilesPartition:
 
     @classmethod
     def of(cls, source: Source, reopen: Callable[[], Source]) -> Partition:
-        files = [os.path.abspath(file) for file in source.files]
+        files = list(map(lone_path, source.files))
+        if isinstance(reopen, Opening):
+            reopen = replace(reopen, paths=files)  # the others may be many
         return cls(reopen, files, len(source), source.chunk_rows)
 
     def part(self, start: int, stop: int) -> Partition:
@@ -110,4 +116,15 @@ class _FilesPartition:
     def open(self, columns: Sequence[str]) -> RowReader:
         if isinstance(self.reopen, Opening):
             return self.reopen.only(self.files, columns)()
-        return select(self.reopen(), columns, self.files[0])
+        source = self.reopen()
+        for old, new in zip(self.files, source.files, strict=True):
+            if _version(old) != _version(new):
+                raise ObjectChangedError(
+                    f"{old}: changed while it was open; open it again", url=str(old)
+                )
+        return select(source, columns, self.files[0])
+
+
+def _version(path: str) -> ObjectInfo | None:
+    """Return what tells an object from another of the same name."""
+    return path.info if isinstance(path, ObjectPath) and not is_folder(path) else None

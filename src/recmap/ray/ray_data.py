@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import os
-import socket
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any
@@ -15,7 +14,8 @@ from ray.data import DataContext, Datasink, Datasource, ReadTask, read_datasourc
 from ray.data.block import BlockMetadata
 
 from recmap.conversion.verify import RecordCheck, check_written
-from recmap.errors import ColumnError, DataError, MemoryLimitError, OptionError, OutputError
+from recmap.errors import ColumnError, DataError, MemoryLimitError, OptionError
+from recmap.files.object_path import ObjectPath
 from recmap.formats.registry import FORMATS, create_sink
 from recmap.model.coerce import empty_column
 from recmap.model.field import Field
@@ -25,7 +25,7 @@ from recmap.model.sink import Sink
 from recmap.model.source import Partition
 from recmap.ray.arrow_tables import batch_of, schema_of, table_of, table_of_block
 from recmap.ray.file_partitions import RowSpan, assign_rows
-from recmap.ray.staging import StagedOutput, StagedShard
+from recmap.ray.staged_output import StagedOutput, StagedShard
 
 __all__ = ["RecmapDatasink", "RecmapDatasource", "read_datasource"]
 
@@ -98,7 +98,7 @@ class RecmapDatasource(Datasource):  # type: ignore[misc]  # untyped
         metadata = {
             "num_rows": rows,
             "size_bytes": None if rows is None else rows * self._row_bytes,
-            "input_files": [file for span in spans for file in span.partition.files],
+            "input_files": [str(file) for span in spans for file in span.partition.files],
             "exec_stats": None,
         }
         arguments: dict[str, Any] = {}
@@ -190,11 +190,7 @@ class RecmapDatasink(Datasink):  # type: ignore[misc]  # untyped
 
     def write(self, blocks: Iterable[Any], ctx: Any) -> StagedShard | None:
         """Write the blocks of one task. Return None if they have no rows."""
-        if not os.path.isdir(self._stage):
-            raise OutputError(
-                f"{self._stage} does not exist on {socket.gethostname()}: write to storage that "
-                "all nodes of the cluster share"
-            )
+        self._output.check_stage(self._stage)
         tables = map(table_of_block, blocks)
         filled = (table for table in tables if table.num_rows)
         first = next(filled, None)
@@ -208,10 +204,16 @@ class RecmapDatasink(Datasink):  # type: ignore[misc]  # untyped
         path, rows = self._path(task), 0
         sink = create_sink(path, self._output.format, schema, **self._options)
         try:
+            check = RecordCheck.of(sink) if self._verify else None
             for table in tables:
                 rows += _write_table(sink, table, schema, name)
-            self._check(sink, name, schema, rows)
+            temporary = sink.finish()
+            if temporary and self._verify:
+                self._check(temporary, name, schema, rows, check)
+            self._output.check_stage(self._stage)
             sink.commit()
+            if isinstance(path, ObjectPath) and not temporary and self._verify:
+                self._check(path.anew(), name, schema, rows, check)
         except BaseException:
             sink.abort()
             raise
@@ -222,16 +224,18 @@ class RecmapDatasink(Datasink):  # type: ignore[misc]  # untyped
         given = os.path.basename(self._output.dst).lower()
         suffixes = FORMATS[self._output.format].suffixes
         suffix = max((s for s in suffixes if given.endswith(s)), key=len, default=suffixes[0])
-        return os.path.join(self._stage, f"{task}-{uuid4().hex[:12]}{suffix}")
+        return self._output.staged_path(self._stage, f"{task}-{uuid4().hex[:12]}{suffix}")
 
-    def _check(self, sink: Sink, name: str, schema: Schema, rows: int) -> None:
-        temporary = sink.finish()
-        if not self._verify:
-            return
-        if sink.records_written() is not None:
-            RecordCheck().finish(temporary, name, rows)
+    def _check(
+        self, path: str, name: str, schema: Schema, rows: int, check: RecordCheck | None
+    ) -> None:
+        """Check a file before it gets its staged name, or an object when it is there."""
+        if check is None:
+            check_written(path, name, self._output.format, schema, rows)
+        elif isinstance(path, ObjectPath):
+            check.finish_sent(path.info.size, name, rows)
         else:
-            check_written(temporary, name, self._output.format, schema, rows)
+            check.finish(path, name, rows)
 
     def on_write_complete(self, write_result: Any) -> None:
         """Publish the files of all tasks."""

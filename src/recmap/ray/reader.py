@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Protocol, runtime_checkable
 
 from recmap.errors import FieldNotFoundError, OptionError
-from recmap.files.paths import PathsLike, absolute, expand, size_on_disk
+from recmap.files.paths import PathsLike, absolute, absolute_path, expand, given_paths, size_on_disk
+from recmap.files.storage import Storage
 from recmap.formats.open_spec import Opening, OpenOptions
 from recmap.model.schema import FieldsLike, Schema
 from recmap.model.source import Partition, Source
@@ -56,7 +58,11 @@ def read(
     are passed to Ray. By default, blocks are 16 to 64 MB, or smaller so that every CPU gets one.
 
     Rows of one shape become tensors of the same dtype, ragged rows become lists, and byte
-    strings become binary. All workers must see the files under the same path.
+    strings become binary.
+
+    All workers must see the files under the same path. That is not needed for URLs of a store:
+    ``storage`` has its options, as in ``rm.open``, and is sent to the workers. They do not get
+    credentials from the environment of this process.
     """
     load_ray()
     from recmap.ray.ray_data import RecmapDatasource, read_datasource
@@ -102,12 +108,18 @@ def _opened(
             f"{type(src).__name__}; open columns from several files first, as in "
             'rm.ray.read(rm.open({"x": "x.npy", ...}))'
         )
+    storage = options.get("storage")
     try:
-        chosen = OpenOptions(**options)
+        chosen = OpenOptions(
+            **{name: value for name, value in options.items() if name != "storage"}
+        )
     except TypeError as e:
         raise OptionError(f"rm.ray.read: no such option: {e}") from None
-    opening = Opening(absolute(src), fields, chosen)
-    return opening(), opening, chosen.errors == "skip"
+    opening = Opening(absolute(given_paths(src, Storage(storage))), fields, chosen)
+    source = opening()
+    # Tasks open the files that were found now, not what their names stand for by then.
+    reopen = replace(opening, paths=absolute(source.files))
+    return source, reopen, chosen.errors == "skip"
 
 
 def _in_original_folder(source: Source, reopen: Callable[[], Source]) -> Source:
@@ -115,12 +127,11 @@ def _in_original_folder(source: Source, reopen: Callable[[], Source]) -> Source:
 
     A source with absolute paths is returned unchanged.
     """
-    if all(map(os.path.isabs, source.files)):
+    now = list(map(absolute_path, source.files))
+    if now == source.files:
         return source
-    if isinstance(reopen, Opening):
-        now = [os.path.abspath(file) for file in source.files]
-        if now == expand(reopen.paths):
-            return source
+    if isinstance(reopen, Opening) and now == expand(reopen.paths):
+        return source
     return reopen()
 
 

@@ -19,6 +19,8 @@ from recmap.conversion.cleanup import clear_temporary
 from recmap.conversion.plan import Shard
 from recmap.conversion.shard_writer import ShardWriter
 from recmap.errors import Message, Option, OptionError, PathNotFoundError, SlowOrderWarning
+from recmap.files.object_path import ObjectPath
+from recmap.files.object_writer import refuse_http
 from recmap.model.arguments import size_text
 from recmap.model.progress import Counter
 from recmap.model.source import Source
@@ -61,6 +63,7 @@ def on_cluster(
         )
     if workers is not None and workers < 1:
         raise OptionError("workers must be 1 or more")
+    refuse_http(dst)
     driver = Driver.here()
     with connect(address) as ray, output_folder(dst):
         check_visible(ray, driver, source.files, dst)
@@ -70,6 +73,8 @@ def on_cluster(
 
 class RayRunner:
     """Writes each shard in its own task."""
+
+    on_this_machine = False
 
     def __init__(self, ray: Any, driver: Driver, source: Source, workers: int | None) -> None:
         self._ray, self._driver = ray, driver
@@ -143,7 +148,7 @@ class RayRunner:
 
         This does not use ``ray.cancel``, which can crash this process if a task ends meanwhile.
         """
-        writer.lock.release()
+        writer.lock.stop()
         if tasks:
             self._ray.wait(tasks, num_returns=len(tasks), timeout=_STOP_TIMEOUT)
 
@@ -170,11 +175,7 @@ def _write_shard(pickled: bytes, shard: Shard, driver: Driver, actor: Any) -> tu
         with driver.impersonated():
             writer: ShardWriter = pickle.loads(pickled)  # noqa: S301 - our own
             if not writer.lock.exists:
-                folder = os.path.abspath(os.path.dirname(writer.lock.path))
-                raise PathNotFoundError(
-                    f"{folder}: node {node} does not see the driver's files there; use storage "
-                    "that all nodes see under the same path"
-                )
+                raise PathNotFoundError(_not_seen(writer.lock.path, node))
             # An earlier attempt that died may have left files.
             clear_temporary([shard.path], driver.process)
             progress = _TaskProgress(actor, shard.number)
@@ -183,6 +184,18 @@ def _write_shard(pickled: bytes, shard: Shard, driver: Driver, actor: Any) -> tu
     except Exception as e:
         e.add_note(f"In a Ray task on {node}.")
         raise
+
+
+def _not_seen(path: str, node: str) -> str:
+    if isinstance(path, ObjectPath):
+        return (
+            f"{path}: node {node} does not see this object of the driver; give the options of the "
+            "store, with its endpoint, as storage={...}"
+        )
+    return (
+        f"{os.path.abspath(os.path.dirname(path))}: node {node} does not see the driver's files "
+        "there; use storage that all nodes see under the same path"
+    )
 
 
 class _ProgressActor:

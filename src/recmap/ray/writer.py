@@ -8,16 +8,23 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from recmap.conversion.cleanup import place_of
 from recmap.conversion.engine import Report
+from recmap.conversion.manifest import manifest_path
 from recmap.conversion.plan import output_format
 from recmap.errors import OptionError, RecmapError
-from recmap.files.paths import PathLike, as_path, size_on_disk
+from recmap.files.object_path import ObjectPath
+from recmap.files.object_writer import refuse_http
+from recmap.files.paths import PathLike, as_location
+from recmap.files.storage import Storage
 from recmap.formats.registry import check_output, sink_options
 from recmap.model.arguments import as_whole, unknown_option
 from recmap.model.field import FieldLike, as_field
 from recmap.model.schema import Schema
-from recmap.ray.cluster import load_ray
-from recmap.ray.staging import StagedOutput
+from recmap.ray.cluster import Driver, check_visible, connect, load_ray
+from recmap.ray.staged_output import StagedOutput
+from recmap.ray.staging import LocalOutput
+from recmap.ray.store_staging import StoreOutput
 
 __all__ = ["write"]
 
@@ -41,6 +48,7 @@ def write(
     overwrite: bool = False,
     verify: bool = True,
     concurrency: int | None = None,
+    storage: Mapping[str, Any] | None = None,
     **unknown: Any,
 ) -> Report:
     """Write the rows of a ``ray.data.Dataset`` to files of any format, one file per task.
@@ -52,7 +60,11 @@ def write(
     and ``options`` are those of ``rm.convert``.
 
     Either all files are written or none. The rows keep the order of the dataset if Ray preserves
-    it (``DataContext.execution_options.preserve_order``). All workers must see the path.
+    it (``DataContext.execution_options.preserve_order``).
+
+    All workers must see the path. That is not needed for a URL of a store: ``storage`` has its
+    options, such as credentials, and is sent to the workers. Objects get their final names when
+    all are complete, but in a store not at the same moment.
     """
     for name, value in unknown.items():
         raise unknown_option(name, write.__kwdefaults__, "rm.ray.write: ", value)
@@ -67,12 +79,13 @@ def write(
             as_whole(option, count, 1)
     stored = sink_options(options, compression, encoding, align)
     begun = time.monotonic()
-    given = as_path(path)
-    dst = os.path.abspath(given) + (os.sep if given.endswith(os.sep) else "")
-    output = StagedOutput(dst, output_format(dst, format), overwrite, durable)
+    dst = _destination(path, storage)
+    output = _output(dst, output_format(dst, format), overwrite, durable)
     given_fields = {name: as_field(field) for name, field in (fields or {}).items()}
     schema = known_schema(dataset, given_fields)
     check_output(dst, output.format, schema or Schema({}), stored)
+    if isinstance(dst, ObjectPath):
+        check_visible(connect(None).ray, Driver.here(), [], dst)
     with output.staged() as stage:
         for_sink = {**stored, "durable": durable}
         sink = RecmapDatasink(
@@ -91,12 +104,29 @@ def write(
     return Report(
         files=sink.files,
         rows=sink.rows,
-        written=sum(map(size_on_disk, sink.files)),
+        written=sum(place_of(dst).sizes(sink.files)),
         skipped=0,
         seconds=time.monotonic() - begun,
         resumed=0,
         explanation="",
     )
+
+
+def _destination(path: PathLike, storage: Mapping[str, Any] | None) -> str:
+    """Return the path of the output, which means the same to all nodes."""
+    given = as_location(path, storage=Storage(storage))
+    if isinstance(given, ObjectPath):
+        refuse_http(given)
+        return given.anew()
+    return os.path.abspath(given) + (os.sep if given.endswith(os.sep) else "")
+
+
+def _output(dst: str, format: str, overwrite: bool, durable: bool) -> StagedOutput:
+    if isinstance(dst, ObjectPath):
+        manifest = manifest_path(dst)
+        lock = place_of(manifest).run_lock(manifest)
+        return StoreOutput(dst, format, overwrite, durable, lock)
+    return LocalOutput(dst, format, overwrite, durable)
 
 
 def _unwrapped(error: RecmapError, stage: str, dst: str) -> RecmapError:

@@ -25,8 +25,9 @@ from recmap.files.output_file import (
     choose_compression,
     refuse_existing,
 )
-from recmap.files.paths import PathLike, PathsLike, as_path, expand
+from recmap.files.paths import PathLike, PathsLike, as_location, expand
 from recmap.files.sniff import holds_records, is_record, named_tfrecord, sniff, unknown_format
+from recmap.files.storage import Storage
 from recmap.model.arguments import check_choice, check_flag, check_iterable
 from recmap.model.progress import Counter, ProgressOption
 from recmap.native import _core
@@ -175,13 +176,15 @@ def write_records(
     *,
     compression: Compression = None,
     overwrite: bool = False,
+    storage: Mapping[str, Any] | None = None,
 ) -> int:
     """Write raw records to a file, and return their number.
 
     The file appears once all records are written. It is compressed if ``compression`` says so,
-    or if its name ends with ``.gz`` or ``.zlib``.
+    or if its name ends with ``.gz`` or ``.zlib``. ``path`` may be a URL in a store, with its
+    options in ``storage``.
     """
-    target = as_path(path)
+    target = as_location(path, storage=Storage(storage))
     refuse_existing(target, check_flag("overwrite", overwrite))
     check_iterable("records", records, '[b"a", b"bc"]')
     spooler = Spooler()

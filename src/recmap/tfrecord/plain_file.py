@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from recmap.errors import CorruptRecordError
 from recmap.files.cpus import thread_count, thread_share
+from recmap.files.fetch_memory import bytes_ahead
 from recmap.files.mapped import MappedFile
 from recmap.files.mapped_files import MappedFiles, fetch_ahead
 from recmap.files.open_file import file_size
@@ -131,6 +132,8 @@ class PlainFile(RecordFile):
     def _scan_on(self, size: int, *, each: bool = False) -> _core.Scan:
         """Scan ``size`` more bytes for records; with ``each``, return every offset."""
         index, file = self.index, self.file
+        if not file.whole:
+            size = min(size, _AHEAD_SIZE, bytes_ahead(1))
         begin, stop = index.end, min(index.end + size, self.size)
         with hold_headers(file, begin, stop):
             if index.count == 0:

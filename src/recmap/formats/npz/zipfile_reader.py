@@ -11,14 +11,14 @@ import zlib
 from collections import OrderedDict
 from contextlib import ExitStack
 from threading import Lock
-from typing import IO, Any, BinaryIO
+from typing import IO, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from recmap.errors import DataError, RecmapError
 from recmap.files.open_file import open_file
-from recmap.files.seekable import open_seekable
+from recmap.files.seekable import SeekableObject, open_seekable
 from recmap.formats.npy import MAX_HEADER, NpyHeader
 
 __all__ = ["UnzippedMember", "ZipReader"]
@@ -34,12 +34,12 @@ class ZipReader:
 
     def __init__(self, path: str) -> None:
         self.path = path
-        file = open_seekable(path)
-        self._archive = zipfile.ZipFile(file)
         self._opened = ExitStack()
+        self._seekable = self._opened.enter_context(open_seekable(path))
+        self._archive = zipfile.ZipFile(self._seekable)
         self._file = self._opened.enter_context(open_file(path))
         self._members: OrderedDict[int, IO[bytes]] = OrderedDict()
-        weakref.finalize(self, _close, self._archive, self._members, file, self._opened)
+        weakref.finalize(self, _close, self._archive, self._members, self._opened)
         self._lock = Lock()
 
     def read(self, info: zipfile.ZipInfo, offset: int, size: int) -> bytes:
@@ -54,6 +54,8 @@ class ZipReader:
         except RecmapError:
             raise
         except _BROKEN as e:
+            if isinstance(self._seekable, SeekableObject):
+                self._seekable.raise_error()
             raise DataError(f"{self.path}: {info.filename}: {e}", file=self.path) from e
 
     def _stored(self, info: zipfile.ZipInfo, offset: int, size: int) -> bytes:
@@ -80,13 +82,11 @@ class ZipReader:
 def _close(
     archive: zipfile.ZipFile,
     members: OrderedDict[int, IO[bytes]],
-    file: BinaryIO,
     opened: ExitStack,
 ) -> None:
     for member in members.values():
         member.close()
     archive.close()
-    file.close()
     opened.close()
 
 

@@ -1,0 +1,153 @@
+"""The files that tasks write, before they are the output.
+
+Each task writes a file with a unique name into a hidden folder. When all tasks are done, the
+files get their final names. A file left by an attempt that was retried is never published.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from itertools import accumulate
+from typing import Any
+
+from recmap.conversion.cleanup import PreviousOutput, place_of
+from recmap.conversion.manifest import Manifest, existing_files, load_manifest, manifest_path
+from recmap.conversion.plan import Shard, Sharding, is_output_folder, plan_shards, stem_of
+from recmap.errors import ColumnError, Message, Option, OutputExistsError
+from recmap.files.open_file import beside
+from recmap.formats.registry import FORMATS
+from recmap.model.schema import Schema
+
+__all__ = ["StagedOutput", "StagedShard"]
+
+
+@dataclass(frozen=True)
+class StagedShard:
+    """A file written by a task, with its rows and schema."""
+
+    task: int
+    path: str
+    rows: int
+    schema: Schema
+
+
+@dataclass(frozen=True)
+class StagedOutput(ABC):
+    """Where to write the rows, and in which format."""
+
+    dst: str
+    format: str
+    overwrite: bool
+    durable: bool
+
+    @abstractmethod
+    def staged(self) -> AbstractContextManager[str]:
+        """Yield a hidden folder for the files of the tasks. It is removed on exit."""
+
+    @abstractmethod
+    def check_stage(self, stage: str) -> None:
+        """Raise if a task must not write into the hidden folder. Runs in the task."""
+
+    @abstractmethod
+    def staged_path(self, stage: str, name: str) -> str:
+        """Return the path of a file in the hidden folder."""
+
+    @abstractmethod
+    def publish(self, staged: Sequence[StagedShard], stage: str) -> list[str]:
+        """Give all files their final names, in task order. Return the names."""
+
+    def refuse_existing(self) -> None:
+        """Raise if a file exists that must not be overwritten."""
+        existing = self._existing()
+        if existing and not self.overwrite:
+            raise OutputExistsError(
+                Message(
+                    f"{existing[0]} exists already",
+                    hint=("use ", Option("overwrite", True), " to replace it"),
+                )
+            )
+        # Check before any work, although it is not known yet which of them will be replaced.
+        self._previous.refuse_foreign([path for path in existing if path != self._single_path])
+
+    def _final_shards(self, ordered: Sequence[StagedShard]) -> list[Shard]:
+        """Plan the final files; raise if they would replace what they must not."""
+        self._check_same_schema(ordered)
+        # Another conversion may have written here in the meantime.
+        self.refuse_existing()
+        shards = self._plan(ordered)
+        names = {shard.path for shard in shards}
+        self._previous.refuse_foreign([path for path in self._existing() if path not in names])
+        for name in names:
+            place_of(name).refuse_foreign_output(name, self.format, self._previous.states)
+        return shards
+
+    def _plan(self, staged: Sequence[StagedShard]) -> list[Shard]:
+        """Return a shard for each file, with the rows that its task wrote."""
+        count = len(staged)
+        shards = plan_shards(self.dst, self.format, count, 1, Sharding(files=count))
+        ends = accumulate(file.rows for file in staged)
+        return [
+            replace(shard, start=end - file.rows, stop=end)
+            for shard, file, end in zip(shards, staged, ends, strict=True)
+        ]
+
+    def _check_same_schema(self, staged: Sequence[StagedShard]) -> None:
+        first = staged[0]
+        for file in staged[1:]:
+            if list(file.schema.items()) != list(first.schema.items()):
+                raise ColumnError(Message(f"{self.dst}: ", _difference(file, first)))
+
+    def _manifest(
+        self, shards: Sequence[Shard], schema: Schema, options: Mapping[str, Any]
+    ) -> Manifest:
+        return Manifest(self._manifest_path, shards, schema, self.format, [], options)
+
+    @property
+    def _previous(self) -> PreviousOutput:
+        return self._manifest([], Schema({}), {}).previous_output()
+
+    @property
+    def _single_path(self) -> str:
+        """The output path if there is only one file."""
+        return plan_shards(self.dst, self.format, 1, 1, Sharding())[0].path
+
+    @property
+    def _manifest_path(self) -> str:
+        return manifest_path(self.dst)
+
+    def _existing(self) -> list[str]:
+        """Return the existing output files: those with a matching name, for any number of shards,
+        and those that the manifest lists.
+        """
+        name = os.path.basename(self._single_path)
+        suffixes = [s for format in FORMATS.values() for s in format.suffixes]
+        suffix = max((s for s in suffixes if name.lower().endswith(s)), key=len, default="")
+        ends: Sequence[str] = [name[len(name) - len(suffix) :]]
+        if is_output_folder(self.dst):
+            ends = FORMATS[self.format].suffixes
+        stem = re.escape(name[: len(name) - len(suffix)])
+        wanted = re.compile(rf"{stem}(-\d{{5,}}-of-\d{{5,}})?({'|'.join(map(re.escape, ends))})")
+        found = sorted(place_of(self._single_path).names(self._single_path))
+        paths = [beside(self._single_path, entry) for entry in found if wanted.fullmatch(entry)]
+        known = load_manifest(self._manifest_path)
+        named = existing_files(self._manifest_path, known.get("files"), known.get("replaces"))
+        alike = [path for path in named if stem_of(path) == stem_of(self._single_path)]
+        return paths + [path for path in alike if path not in paths]
+
+
+def _difference(file: StagedShard, first: StagedShard) -> str:
+    for name in {**file.schema, **first.schema}:
+        here, there = file.schema.get(name, "missing"), first.schema.get(name, "missing")
+        if here != there:
+            return Message(
+                f"column {name!r} is {here} in task {file.task:,}, but {there} in task "
+                f"{first.task:,}; give ",
+                Option("fields", {name: ...}),
+                " to say what all of them write",
+            )
+    return f"the columns of task {file.task:,} are in another order than those of {first.task:,}"

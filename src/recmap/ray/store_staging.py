@@ -1,0 +1,175 @@
+"""Stage the objects that tasks write, and copy them to their final keys within the store.
+
+A store cannot rename. Objects with final names would be read before all of them are there, and
+those of an attempt that was retried for ever. So they are written with hidden names, and the
+store copies them, which takes no time of this machine.
+"""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+from uuid import uuid4
+
+from recmap.conversion.manifest import Manifest
+from recmap.conversion.plan import Shard
+from recmap.conversion.run_lock import RunLock
+from recmap.errors import OutputError, StoreError
+from recmap.files.array_sidecar import description_path, remove_description
+from recmap.files.object_path import ObjectPath
+from recmap.files.object_tree import copy_tree, remove_others
+from recmap.files.object_writer import copy_object
+from recmap.files.s3_uploads import find_s3_uploads
+from recmap.files.threads import Threads
+from recmap.formats.registry import FORMATS
+from recmap.formats.staged_sink import METADATA
+from recmap.model.schema import Schema
+from recmap.ray.staged_output import StagedOutput, StagedShard
+from recmap.tfrecord.sidecar import remove_sidecar, sidecar_path
+
+__all__ = ["StoreOutput"]
+
+# Objects to copy at a time.
+_REQUESTS = 16
+
+
+@dataclass(frozen=True)
+class StoreOutput(StagedOutput):
+    """Objects in a store. Tasks see from the ``lock`` whether they are still wanted."""
+
+    lock: RunLock
+
+    @contextmanager
+    def staged(self) -> Iterator[str]:
+        manifest = self._manifest([], Schema({}), {})
+        manifest.lock = self.lock
+        with manifest.running():
+            for old in self._old_stages():
+                _remove_folder(old)
+            self.refuse_existing()
+            stage = self._hidden.beside(f"{self._hidden.name}{uuid4().hex[:12]}")
+            try:
+                yield stage
+            finally:
+                _remove_folder(stage)
+
+    @property
+    def _hidden(self) -> ObjectPath:
+        """The beginning of the path of the hidden folder."""
+        manifest = self._manifest_path
+        assert isinstance(manifest, ObjectPath)
+        return manifest.beside(f".{manifest.name}.stage-")
+
+    def _old_stages(self) -> list[ObjectPath]:
+        """Return the hidden folders that killed processes left."""
+        name = self._hidden.name
+        folder = self._hidden.store.folder(self._hidden.key.rpartition("/")[0])
+        names = [key.rpartition("/")[2] for key in folder.folders]
+        wanted = re.compile(rf"{re.escape(name)}[0-9a-f]{{12}}")
+        return [self._hidden.beside(each) for each in names if wanted.fullmatch(each)]
+
+    def check_stage(self, stage: str) -> None:
+        if not self.lock.exists:
+            raise OutputError(
+                f"{stage}: this write was stopped, or this node does not see the same store as "
+                "the driver; give the options of the store, with its endpoint, as storage={...}"
+            )
+
+    def staged_path(self, stage: str, name: str) -> str:
+        assert isinstance(stage, ObjectPath)
+        return stage.inside(name)
+
+    def publish(self, staged: Sequence[StagedShard], stage: str) -> list[str]:
+        """Let the store copy the objects to their final keys, in task order. Return those.
+
+        If that fails, the new objects are deleted. Those that have replaced old ones stay.
+        """
+        del stage
+        ordered = sorted(staged, key=lambda file: file.task)
+        shards = self._final_shards(ordered)
+        names = {shard.path for shard in shards}
+        old = self._existing()
+        manifest = self._manifest(shards, ordered[0].schema, {})
+        try:
+            manifest.begin(resume=False, overwrite=self.overwrite)
+            self._copy_all(ordered, shards, manifest)
+            if self.lock.lost:
+                raise self.lock.taken_over(self.dst)
+            for path in old:
+                if path not in names:
+                    manifest.place.remove_output(path)
+            sizes = manifest.place.sizes([shard.path for shard in shards])
+            results: dict[str, Any] = {"rows": shards[-1].stop, "bytes": sizes, "options": {}}
+            manifest.finish(results, manifest.worth_keeping)
+        except BaseException as e:
+            if manifest.begun and not self.lock.lost:
+                self._undo(manifest, old)
+            if manifest.begun and old and isinstance(e, StoreError):
+                raise OutputError(
+                    f"{self.dst}: the store failed while old objects were replaced, so some may be "
+                    f"old and some new; write again with overwrite=True ({e})"
+                ) from e
+            raise
+        return [shard.path for shard in shards]
+
+    def _undo(self, manifest: Manifest, old: Sequence[str]) -> None:
+        for shard in manifest.shards:
+            if shard.path not in old:
+                manifest.place.remove_output(shard.path)
+        if not old:
+            manifest.discard()
+
+    def _copy_all(
+        self, staged: Sequence[StagedShard], shards: Sequence[Shard], manifest: Manifest
+    ) -> None:
+        def copy(file: StagedShard, shard: Shard) -> None:
+            assert isinstance(file.path, ObjectPath)
+            assert isinstance(shard.path, ObjectPath)
+            _copy_output(file.path.anew(), shard.path, self.format)
+            manifest.finished.add(shard.number, shard.path)
+
+        with Threads(_REQUESTS, "recmap-copy") as pool:
+            futures = [pool.submit(copy, *each) for each in zip(staged, shards, strict=True)]
+            try:
+                for future in futures:
+                    future.result()
+            except BaseException:
+                for future in futures:
+                    future.cancel()
+                raise
+
+
+def _copy_output(src: ObjectPath, dst: ObjectPath, format: str) -> None:
+    """Copy an object, and then what describes it, which must not be older."""
+    if FORMATS[format].folder:
+        copy_tree(src, dst, last=METADATA)
+        return
+    remove_description(dst)
+    remove_sidecar(dst)
+    copy_object(src, dst)
+    for companion in (description_path, sidecar_path):
+        old, new = companion(src), companion(dst)
+        assert isinstance(old, ObjectPath)
+        assert isinstance(new, ObjectPath)
+        if old.exists:
+            copy_object(old, new)
+
+
+def _remove_folder(folder: ObjectPath) -> None:
+    """Delete the objects in a folder, and abort uploads to there."""
+    try:
+        uploads = find_s3_uploads(folder.store.url, folder.store.storage)
+        for upload in [] if uploads is None else uploads.unfinished(f"{folder.key}/"):
+            assert uploads is not None
+            uploads.abort(upload)
+        remove_others(folder, [])
+    except StoreError as e:
+        warnings.warn(
+            f"hidden objects of an unfinished write may remain: {e}. The next write to the same "
+            "place deletes them",
+            stacklevel=2,
+        )
