@@ -15,7 +15,14 @@ from concurrent.futures import FIRST_EXCEPTION, wait
 from recmap.errors import OutputError
 from recmap.files.object_path import ObjectPath
 from recmap.files.object_writer import parts_to_send, put_file
-from recmap.files.temporary import process_of, remove, runs, temporary_path, this_process
+from recmap.files.temporary import (
+    acting_for,
+    process_of,
+    remove,
+    runs,
+    temporary_path,
+    this_process,
+)
 from recmap.files.threads import Threads
 from recmap.model.arguments import size_text
 
@@ -36,7 +43,9 @@ def make_staging_folder() -> str:
             continue
         if runs(process) is False:
             remove(os.path.join(place, name))
-    folder = temporary_path(os.path.join(place, _NAME))
+    # It belongs to this process even if that acts for another, which may run elsewhere.
+    with acting_for(this_process()):
+        folder = temporary_path(os.path.join(place, _NAME))
     os.mkdir(folder, mode=0o700)
     return folder
 
