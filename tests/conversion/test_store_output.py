@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,11 @@ import pytest
 
 import recmap as rm
 from recmap.conversion import store_lock
+from recmap.conversion.store_lock import StoreLock
 from recmap.errors import OutputExistsError
 from recmap.files import object_writer
+from recmap.files.object_path import object_path
+from recmap.files.storage import Storage
 from tests.buckets import Bucket, HttpFolder, S3Bucket
 from tests.faulty_proxy import Status
 
@@ -410,6 +414,23 @@ def test_the_lock_is_renewed(bucket: S3Bucket, monkeypatch: pytest.MonkeyPatch) 
     _rows(".npy").save(f"{bucket.url}/d/x.npy", storage=bucket.storage, progress=wait)
     runs = {json.loads(content)["run"] for content in seen}
     assert len(runs) == 1
+
+
+def test_a_conversion_that_stops_its_tasks_keeps_its_lock(bucket: S3Bucket) -> None:
+    path = object_path(f"{bucket.url}/d/x.lock", Storage(bucket.storage))
+    lock = StoreLock(path, "x")
+    lock.acquire()
+    sent = pickle.dumps(lock)
+    task: StoreLock = pickle.loads(sent)
+    assert task.exists
+    lock.stop()
+    task = pickle.loads(sent)
+    assert not task.exists
+    assert not lock.lost
+    assert bucket.keys() == ["d/x.lock"]
+    lock.release()
+    assert bucket.keys() == []
+    assert not lock.lost
 
 
 def test_the_manifest_of_another_writer_is_not_replaced(bucket: S3Bucket) -> None:

@@ -9,6 +9,7 @@ import traceback
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,7 +22,7 @@ from tests.faulty_proxy import Hold, Status
 if TYPE_CHECKING:
     from tests.buckets import Bucket
 
-ROWS = 500
+ROWS = 300
 
 
 def columns(rows: int = ROWS, seed: int = 1) -> dict[str, Any]:
@@ -121,13 +122,23 @@ CASES = [
     Case("raw-shards", "x-*.bin", saved("x.bin", fixed, shards=3)),
 ]
 every_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+some_cases = pytest.mark.parametrize(
+    "case",
+    [
+        each
+        for each in CASES
+        if each.name
+        in ("tfrecord-gzip", "npy", "npz-shards", "hdf5-layouts", "zarr-shards", "raw-shards")
+    ],
+    ids=lambda case: case.name,
+)
 
 
 def uploaded(store: Bucket, folder: str) -> list[str]:
     """Upload a folder, and return the keys."""
     keys = []
     for inside, _, names in os.walk(folder):
-        for name in names:
+        for name in sorted(names, reverse=True):  # an index after its data
             path = os.path.join(inside, name)
             key = os.path.relpath(path, folder)
             with open(path, "rb") as file:
@@ -199,7 +210,7 @@ def use_environment(bucket: Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(f"AWS_{name.upper()}", bucket.storage[name])
 
 
-@every_case
+@some_cases
 def test_the_command_line_reads_urls(
     bucket: Bucket,
     case: Case,
@@ -221,8 +232,8 @@ def test_the_command_line_reads_urls(
         assert told(verb, bucket.url) == told(verb, "local"), verb
 
 
-@every_case
-def test_files_in_a_store_are_verified_and_damage_is_found(bucket: Bucket, case: Case) -> None:
+@some_cases
+def test_files_in_a_store_are_verified(bucket: Bucket, case: Case) -> None:
     opened_local(case, bucket)
     url, storage = bucket.url_of(case.path), bucket.storage
     for workers in (1, "processes:2") if case.name == "npz-shards" else (1,):
@@ -232,7 +243,9 @@ def test_files_in_a_store_are_verified_and_damage_is_found(bucket: Bucket, case:
         assert (found.size, len(found.unchecked)) == (wanted.size, len(wanted.unchecked))
 
 
-@pytest.mark.parametrize("case", [c for c in CASES if c.name.startswith("tfrecord")], ids=str)
+@pytest.mark.parametrize(
+    "case", [c for c in CASES if c.name.startswith("tfrecord")], ids=lambda case: case.name
+)
 def test_records_in_a_store_are_read_and_repaired(bucket: Bucket, case: Case) -> None:
     files = opened_local(case, bucket).files
     url, storage = bucket.url_of(case.path), bucket.storage
@@ -255,6 +268,29 @@ def test_records_in_a_store_are_read_and_repaired(bucket: Bucket, case: Case) ->
     assert [(each.record, each.byte) for each in found.damage] == [
         (each.record, each.byte) for each in local.damage
     ]
+
+
+@pytest.mark.parametrize("text", [False, True])
+def test_an_index_is_written_beside_its_object(any_store: Bucket, text: bool) -> None:
+    rm.from_arrays(columns()).save("x.tfrecord")
+    for index in Path().glob(".*.recmap"):
+        index.unlink()
+    uploaded(any_store, ".")
+    url, storage = any_store.url_of("x.tfrecord"), any_store.storage
+    if not any_store.writable:
+        with pytest.raises(rm.OptionError, match="does not write"):
+            rm.index(url, text=text, storage=storage)
+        return
+    made = rm.index(url, text=text, storage=storage)
+    name = "x.tfrecord.idx" if text else ".x.tfrecord.recmap"
+    assert made == [any_store.url_of(name)]
+    rm.index("x.tfrecord", text=text)
+    ds = rm.open(url, storage=storage)
+    assert_same(ds[5:9], rm.open("x.tfrecord")[5:9])
+    if text:
+        assert any_store.get(name) == Path(name).read_bytes()
+    else:
+        assert "index" in ds.info().origin
 
 
 def test_an_indexed_row_costs_few_requests(any_bucket: Bucket) -> None:

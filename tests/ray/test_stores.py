@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shutil
+import signal
 import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,7 +22,7 @@ from recmap.ray.cluster import Driver
 from recmap.ray.parallel_index import find_records
 from recmap.tfrecord.plain_file import PlainFile
 from tests.buckets import HttpFolder, S3Bucket
-from tests.jobs import deadline
+from tests.jobs import alive, deadline, meanwhile
 
 pytestmark = [
     # Ray leaves pipes and logs of its processes to the garbage collector.
@@ -100,10 +102,10 @@ def numbers(rows: int = ROWS) -> dict[str, Any]:
 def put(bucket: S3Bucket, name: str, data: dict[str, Any]) -> str:
     """Write a file, copy it and what is beside it to the bucket, and return its URL."""
     folder = Path("made")
-    rm.from_arrays(data).save(folder / name, options={})
-    for path in folder.iterdir():
-        bucket.put(f"in/{path.name}", path.read_bytes())
-        path.unlink()
+    rm.from_arrays(data).save(folder / name)
+    for key, content in files_in("made").items():
+        bucket.put(f"in/{key}", content)
+    shutil.rmtree(folder)
     return f"{bucket.url}/in/{name}"
 
 
@@ -159,11 +161,11 @@ def test_a_conversion_in_a_store_has_the_bytes_of_the_local_engine(
     assert again.resumed == 3
 
 
-@pytest.mark.parametrize("name", ["x.tfrecord", "x.npy", "x.bin"])
+@pytest.mark.parametrize("name", ["x.tfrecord", "x.tfrecord.gz", "x.bin", "x.h5", "x.zarr"])
 def test_a_store_is_read_on_nodes_that_share_nothing(
     nodes: list[Path], bucket: S3Bucket, name: str
 ) -> None:
-    data = columns() if name == "x.tfrecord" else numbers()
+    data = numbers() if name == "x.bin" else columns()
     url = put(bucket, name, data)
     for source in (
         rm.ray.read(url, storage=bucket.storage, override_num_blocks=4),
@@ -175,9 +177,9 @@ def test_a_store_is_read_on_nodes_that_share_nothing(
         if "tokens" in data:
             assert [t.tolist() for t in batch["tokens"]] == [t.tolist() for t in data["tokens"]]
             assert list(batch["name"]) == list(data["name"])
-        assert source.input_files() == [url]
+        assert [file.rstrip("/") for file in source.input_files()] == [url]
         assert type(source.input_files()[0]) is str
-    assert os.listdir() == ["made"]
+    assert os.listdir() == []
     assert all((folder / "cache").exists() for folder in nodes)
 
 
@@ -238,6 +240,69 @@ def test_one_of_input_and_output_may_be_a_file(bucket: S3Bucket) -> None:
     assert np.array_equal(rm.open("back/")["x"][:], data["x"])
 
 
+def tasks(nodes: list[Path], name: str) -> list[int]:
+    """Return the processes of these nodes that run a task."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            ours = any(os.fsencode(node) in (process / "environ").read_bytes() for node in nodes)
+            if ours and (process / "cmdline").read_bytes().startswith(f"ray::{name}".encode()):
+                found.append(int(process.name))
+        except (FileNotFoundError, PermissionError, ProcessLookupError):
+            continue  # it is gone, or not ours
+    return found
+
+
+def test_a_killed_worker_does_not_change_the_objects(nodes: list[Path], bucket: S3Bucket) -> None:
+    src = put(bucket, "x.npy", numbers())
+    rm.convert(src, "local/", shards=2, storage=bucket.storage)
+    bucket.proxy.delay = 0.15
+    killed: list[int] = []
+
+    def found() -> bool:
+        killed.extend(tasks(nodes, "_write_shard"))
+        return bool(killed)
+
+    def kill() -> None:
+        os.kill(killed[0], signal.SIGKILL)
+        bucket.proxy.delay = 0
+
+    with meanwhile(found, kill):
+        rm.convert(src, f"{bucket.url}/out/", shards=2, storage=bucket.storage, engine="ray")
+    assert not alive(killed[0])
+    assert_same(bucket, "out", "local")
+
+
+@pytest.mark.usefixtures("nodes")
+def test_a_failed_task_stops_the_others_and_aborts_its_upload(bucket: S3Bucket) -> None:
+    rm.from_arrays(numbers()).save("x.tfrecord", options={"index": False})
+    data = bytearray(Path("x.tfrecord").read_bytes())
+    data[-8] ^= 1
+    bucket.put("x.tfrecord", bytes(data))
+    url = f"{bucket.url}/x.tfrecord"
+    for engine in ("local", "ray"):
+        with pytest.raises(rm.CorruptRecordError, match=f"^{url}: .*record {ROWS - 1:,} ") as e:
+            rm.convert(url, f"{bucket.url}/{engine}.npy", storage=bucket.storage, engine=engine)
+        assert (e.value.file, e.value.record) == (url, ROWS - 1)
+    assert bucket.keys() == ["x.tfrecord"]
+    assert bucket.uploads() == []
+
+
+@pytest.mark.usefixtures("nodes")
+def test_rows_are_shuffled_if_tasks_can_gather_them(
+    bucket: S3Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    src = put(bucket, "x.npy", numbers(200))
+    options: dict[str, Any] = {"shards": 2, "shuffle": True, "seed": 3, "storage": bucket.storage}
+    rm.convert(src, "local/", **options)
+    rm.convert(src, f"{bucket.url}/out/", engine="ray", **options)
+    assert_same(bucket, "out", "local")
+    monkeypatch.setattr("recmap.conversion.external_shuffle._physical_memory", lambda: 1000)
+    with pytest.raises(rm.OptionError, match="needs a folder that all nodes of the cluster see"):
+        rm.convert(src, f"{bucket.url}/more/", engine="ray", **options)
+    assert objects_in(bucket, "more") == {}
+
+
 # rm.ray.write
 
 
@@ -275,7 +340,7 @@ def test_a_failed_write_leaves_the_old_objects_and_nothing_else(
     for options in ({"overwrite": True}, {"overwrite": True, "options": {"level": 1}}):
         rows = ray.data.range(20, override_num_blocks=4).map(fail)
         with pytest.raises((ValueError, ray.exceptions.RayTaskError)):
-            rm.ray.write(rows, url, storage=bucket.storage, **options)  # type: ignore[arg-type]
+            rm.ray.write(rows, url, storage=bucket.storage, **options)
         assert objects_in(bucket, "out") == before
     assert bucket.uploads() == []
     assert [path for folder in nodes for path in (folder / "tmp").glob(".recmap*")] == []

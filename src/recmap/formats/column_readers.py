@@ -89,6 +89,11 @@ class ColumnReader(Protocol):
         del rows
         return None
 
+    @property
+    def remote(self) -> bool:
+        """Whether rows are fetched from a store."""
+        return False
+
     def row_bytes(self) -> int:
         """Return roughly how many bytes a row takes in the file."""
         return max(1, self.field.row_bytes or OFFSET)
@@ -169,6 +174,11 @@ class ArrayColumn(ColumnReader):
         if isinstance(rows, range):
             return fetch_ahead(file, *file.span(stored.array[rows.start : rows.stop]))
         return fetch_ahead(file, *stored.places(rows))
+
+    @property
+    def remote(self) -> bool:
+        file = self._stored.file
+        return file is not None and not file.whole
 
     def _gather(self, stored: _Stored, rows: npt.NDArray[np.int64]) -> Column:
         array, flat, file = stored

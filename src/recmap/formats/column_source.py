@@ -8,6 +8,7 @@ from __future__ import annotations
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, closing, nullcontext
 from functools import partial
 from typing import Any, Protocol
 
@@ -150,16 +151,27 @@ class ColumnsSource(Source):
         if limit is not None and start < stop:
             sizes = self._sizes(slice(start, stop), limit)
             stop = start + (1 if sizes is None else fitting(sizes, stop - start, limit))
-        if self._unchecked:
-            self._check_ahead()
-            self._check_span(start, stop, in_order=limit is not None)
-        return {name: column.read(start, stop) for name, column in self._columns.items()}
+        with self._fetched(range(start, stop)):
+            if self._unchecked:
+                self._check_ahead()
+                self._check_span(start, stop, in_order=limit is not None)
+            return {name: column.read(start, stop) for name, column in self._columns.items()}
 
     @guarded
     def gather(self, rows: npt.NDArray[np.int64]) -> Batch:
         self._check_size()
-        self._check_ahead()
-        return {name: column.gather(rows) for name, column in self._columns.items()}
+        with self._fetched(rows):
+            self._check_ahead()
+            return {name: column.gather(rows) for name, column in self._columns.items()}
+
+    def _fetched(self, rows: RowNumbers) -> AbstractContextManager[object]:
+        """Have the rows of all columns of an object fetched at once, inside a context."""
+        if self._mapped is None or self._mapped.whole:
+            return nullcontext()
+        if len(self._columns) < 2 and not self._unchecked:
+            return nullcontext()
+        fetching = self.fetch_ahead(rows)
+        return nullcontext() if fetching is None else closing(fetching)
 
     def fetch_ahead(self, rows: RowNumbers) -> Fetching | None:
         if not self.remote:

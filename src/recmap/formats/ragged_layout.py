@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import threading
 from abc import abstractmethod
-from collections.abc import Container, Mapping
+from collections.abc import Container, Mapping, Sequence
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass
 from itertools import takewhile
 from typing import Any
@@ -21,7 +22,9 @@ import numpy.typing as npt
 
 from recmap.errors import ColumnError, DataError
 from recmap.formats.column_readers import ColumnReader, Which
+from recmap.model.batch import RowNumbers
 from recmap.model.coerce import as_columns, fit
+from recmap.model.fetching import Fetching, fetching_all
 from recmap.model.field import Field
 from recmap.model.ragged import BYTE, Column, Ragged, concatenate
 from recmap.model.row_sizes import OFFSET, RowSizes, added
@@ -221,10 +224,29 @@ class _RaggedColumn(ColumnReader):
         lengths = ends - starts
         offsets = np.concatenate([[0], np.cumsum(lengths)])
         if int(offsets[-1]) > _SLICE_FROM * len(rows):
-            parts = [self._values.read(int(a), int(b)) for a, b in zip(starts, ends, strict=True)]
+            spans = [range(a, b) for a, b in zip(starts.tolist(), ends.tolist(), strict=True)]
+            with self._fetched(spans):
+                parts = [self._values.read(span.start, span.stop) for span in spans]
             return self._ragged(concatenate(parts), offsets)
         within = np.arange(int(offsets[-1])) - np.repeat(offsets[:-1], lengths)
         return self._ragged(self._values.gather(within + np.repeat(starts, lengths)), offsets)
+
+    def _fetched(self, spans: Sequence[range]) -> AbstractContextManager[object]:
+        """Have spans of values fetched at once, inside a context."""
+        if not self._values.remote:
+            return nullcontext()
+        fetching = fetching_all(self._values.fetch_ahead(span) for span in spans)
+        return nullcontext() if fetching is None else closing(fetching)
+
+    @property
+    def remote(self) -> bool:
+        return self._values.remote
+
+    def fetch_ahead(self, rows: RowNumbers) -> Fetching | None:
+        # Which values follow from the offsets is known only once these are there.
+        if isinstance(rows, range):
+            return self.offsets.fetch_ahead(range(rows.start, rows.stop + 1) if rows else rows)
+        return self.offsets.fetch_ahead(np.concatenate([rows, rows + 1]))
 
     def _ragged(self, values: Column, offsets: npt.NDArray[np.int64]) -> Ragged:
         if self._strings and isinstance(values, np.ndarray):
@@ -306,6 +328,10 @@ class _ReadOffsets:
 
     def __len__(self) -> int:
         return len(self._column)
+
+    def fetch_ahead(self, rows: RowNumbers) -> Fetching | None:
+        """Begin to fetch offsets that are going to be read."""
+        return self._column.fetch_ahead(rows)
 
     def __getitem__(self, key: Any) -> Any:
         if isinstance(key, slice):

@@ -6,6 +6,7 @@ requests at once: neighbours then come in one piece.
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ from recmap.model.fetching import Fetching
 from recmap.pipeline.row_source import Rows
 from recmap.pipeline.workers.pool import Request
 
-__all__ = ["Lookahead", "bytes_ahead"]
+__all__ = ["Lookahead", "bytes_ahead", "requests_of_shuffle"]
 
 _T = TypeVar("_T")
 
@@ -28,6 +29,8 @@ _T = TypeVar("_T")
 _MOST_BYTES, _MEMORY_PART, _MOST_SPANS = 64 << 20, 4, 1024
 # Bytes of the rows that are fetched together.
 _TOGETHER = 8 << 20
+# Rows this close to each other are fetched with one request.
+_SHARED_GAP = 64 << 10
 # Fetch this many times what has been read, so that a few batches cost little.
 _GROWTH = 2
 
@@ -35,6 +38,15 @@ _GROWTH = 2
 def bytes_ahead(memory: int) -> int:
     """Return how many bytes to fetch ahead with this memory limit."""
     return max(1, min(_MOST_BYTES, memory // _MEMORY_PART))
+
+
+def requests_of_shuffle(rows: int, row_bytes: int, size: int) -> int:
+    """Estimate how many requests an epoch of shuffled rows takes, of ``size`` bytes in all.
+
+    Rows that are fetched together and lie close to each other share a request.
+    """
+    together = min(rows, max(1, _TOGETHER // max(1, row_bytes)))
+    return round(rows * math.exp(-together * _SHARED_GAP / max(1, size)))
 
 
 @dataclass

@@ -121,7 +121,8 @@ class Verbs(Frameworks):
         pipeline that was not given one either. Several ranks need the same seed. With
         ``reshuffle=False``, all epochs have the same order.
 
-        ``window`` is for files that are slow to read at random, such as compressed ones:
+        ``window`` is for files that are slow to read at random, such as compressed ones, and
+        for small rows in a store:
         blocks of neighbouring rows come in a random order and are mixed within windows of
         ``window`` rows, which are held in memory.
 
@@ -145,7 +146,7 @@ class Verbs(Frameworks):
         chosen = drawn_seed() if seed is None else Seed(as_whole("seed", seed))
         kept = "" if reshuffle else ", reshuffle=False"
         if window is None:
-            warn_if_slow(rows)
+            warn_if_slow(rows, self._plan.sources)
             plan = self._plan.with_rows(ShuffledRows(rows, chosen, reshuffle))
             return self._then(plan, VerbRecord(f"shuffle(seed={{seed}}{kept})", chosen))
         window = as_whole("window", window, most=_MOST)

@@ -158,6 +158,11 @@ class SourceRows:
         """Whether rows may be padded while they are read."""
         return self._can_pad and not self.in_order
 
+    @property
+    def remote_bytes(self) -> int:
+        """The size of all objects; 0 if the rows are not in a store."""
+        return sum(path.info.size for path in self._files if isinstance(path, ObjectPath))
+
     @cached_property
     def counters(self) -> list[FetchCounter]:
         """The counters of the stores that the rows are fetched from."""

@@ -2,8 +2,9 @@
 
 A state holds enough of both to refuse a pipeline with other data or other verbs, and to say
 what differs: short texts for people, digests for the rest. Files are identified by their
-names, sizes and some of their bytes, not by their folder. Functions are identified by their
-qualified names; lambdas, which have none, also by their code.
+names, sizes and some of their bytes, not by their folder, and objects in a store by their
+ETags. Functions are identified by their qualified names; lambdas, which have none, also by
+their code.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from recmap.files.object_path import ObjectPath
 from recmap.model.ragged import Column, Ragged
 from recmap.model.source import Source
 
@@ -213,7 +215,13 @@ def data_of(source: Source, rows: int) -> dict[str, Any]:
 
 
 def _content(path: str, look: bool) -> str:
-    """Return the size of a file and, if ``look``, a digest of some of its bytes."""
+    """Return the size of a file and, if ``look``, a digest of some of its bytes.
+
+    An object of a store is known by its size and version.
+    """
+    if isinstance(path, ObjectPath):
+        info = path.info
+        return f"{info.size} {_digest(info.etag or info.modified.isoformat())}"
     try:
         if os.path.isdir(path):
             return _folder(path)

@@ -6,13 +6,15 @@ A partition names the files that a task opens. It never holds rows.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from recmap.errors import ObjectChangedError
 from recmap.files.object_path import ObjectPath
-from recmap.files.paths import absolute_path
+from recmap.files.object_store import ObjectInfo
+from recmap.files.open_file import is_folder
+from recmap.files.paths import lone_path
 from recmap.formats.open_spec import Opening, select
 from recmap.model.source import Partition, RowReader, Source
 
@@ -103,7 +105,10 @@ class _FilesPartition:
 
     @classmethod
     def of(cls, source: Source, reopen: Callable[[], Source]) -> Partition:
-        return cls(reopen, list(map(absolute_path, source.files)), len(source), source.chunk_rows)
+        files = list(map(lone_path, source.files))
+        if isinstance(reopen, Opening):
+            reopen = replace(reopen, paths=files)  # the others may be many
+        return cls(reopen, files, len(source), source.chunk_rows)
 
     def part(self, start: int, stop: int) -> Partition:
         return self
@@ -113,8 +118,13 @@ class _FilesPartition:
             return self.reopen.only(self.files, columns)()
         source = self.reopen()
         for old, new in zip(self.files, source.files, strict=True):
-            if isinstance(old, ObjectPath) and isinstance(new, ObjectPath) and old.info != new.info:
+            if _version(old) != _version(new):
                 raise ObjectChangedError(
                     f"{old}: changed while it was open; open it again", url=str(old)
                 )
         return select(source, columns, self.files[0])
+
+
+def _version(path: str) -> ObjectInfo | None:
+    """Return what tells an object from another of the same name."""
+    return path.info if isinstance(path, ObjectPath) and not is_folder(path) else None

@@ -148,7 +148,7 @@ class RayRunner:
 
         This does not use ``ray.cancel``, which can crash this process if a task ends meanwhile.
         """
-        writer.lock.release()
+        writer.lock.stop()
         if tasks:
             self._ray.wait(tasks, num_returns=len(tasks), timeout=_STOP_TIMEOUT)
 

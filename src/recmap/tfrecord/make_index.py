@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import closing
+from typing import Any
 
 import numpy as np
 
 from recmap.errors import FieldMismatchError, OptionError, StaleIndexWarning
 from recmap.files.mapped import guarded
-from recmap.files.object_path import ObjectPath
+from recmap.files.object_writer import refuse_http
+from recmap.files.open_file import beside
 from recmap.files.paths import PathsLike, expand
 from recmap.model.arguments import check_flag
 from recmap.model.progress import ProgressOption, check_progress
@@ -36,12 +39,19 @@ from recmap.tfrecord.unknown_features import UnknownFeatures
 __all__ = ["index"]
 
 
-def index(path: PathsLike, *, text: bool = False, progress: ProgressOption = None) -> list[str]:
+def index(
+    path: PathsLike,
+    *,
+    text: bool = False,
+    storage: Mapping[str, Any] | None = None,
+    progress: ProgressOption = None,
+) -> list[str]:
     """Write an index next to each file, and return the names of the indexes.
 
     This checks every record. The schema in the index fits all of them. With ``text``, write
     ``file.idx`` instead, the list of offsets and sizes that DALI and the ``tfrecord`` package
-    read. The records may then contain anything.
+    read. The records may then contain anything. ``storage`` has the options for URLs, as in
+    ``rm.open``; the index of an object is another object.
 
     >>> import recmap as rm
     >>> rm.tfrecord.write_records("one.tfrecord", [b"", b"abc"], overwrite=True)
@@ -54,10 +64,9 @@ def index(path: PathsLike, *, text: bool = False, progress: ProgressOption = Non
     """
     check_flag("text", text)
     check_progress(progress)
-    files = expand(path)
+    files = expand(path, storage)
     for file in files:
-        if isinstance(file, ObjectPath):
-            raise OptionError(f"{file}: only a local path can be given here")
+        refuse_http(file)
     with ScanProgress(files, progress) as scan:
         return [_index_text(file, scan) if text else _index(file, scan) for file in files]
 
@@ -132,7 +141,7 @@ def _index_text(path: str, scan: ScanProgress) -> str:
     file = open_record_file(path, verify=True)
     if not isinstance(file, PlainFile):
         raise OptionError(f"{path}: a compressed file cannot be indexed by offsets")
-    target = f"{path}.idx"
+    target = beside(path, f"{os.path.basename(path)}.idx")
     write_text_index(target, _lines(scan.of(file, skip=False)))
     return target
 

@@ -14,7 +14,8 @@ from recmap.files.cpus import thread_count, thread_share
 from recmap.files.fetch_memory import bytes_ahead
 from recmap.files.mapped import MappedFile
 from recmap.files.mapped_files import MappedFiles, fetch_ahead
-from recmap.files.open_file import file_size
+from recmap.files.object_path import ObjectPath
+from recmap.files.open_file import file_size, open_file
 from recmap.model.batch import RowNumbers
 from recmap.model.fetching import Fetching
 from recmap.model.row_sizes import RowSizes, fitting, largest
@@ -433,6 +434,8 @@ class PlainFile(RecordFile):
         return self._scanner(self.file).sample(spots, skip)
 
     def first_record(self) -> npt.NDArray[np.uint8] | None:
+        if isinstance(self.path, ObjectPath):
+            return _first_record(self.path)
         return self._scanner(self.mapped()).first_record() if self.size else None
 
     def _scanner(self, file: MappedFile) -> RecordScanner:
@@ -457,3 +460,14 @@ def _strided(file: MappedFile, start: int, stop: int, stride: int, lead: int) ->
 def _strided_span(start: int, stop: int, stride: int, lead: int) -> tuple[int, int]:
     """Return where these records begin and end."""
     return start * stride + (lead if start else 0), stop * stride + lead
+
+
+def _first_record(path: str) -> npt.NDArray[np.uint8] | None:
+    """Read the first record of an object, which is often among the bytes that told its format."""
+    with open_file(path) as file:
+        header = np.frombuffer(file.pread(_core.HEADER_SIZE, 0), np.uint8)
+        length = int.from_bytes(header[:_LENGTH_SIZE].tobytes(), "little")
+        if length > min(file.size, _core.MAX_MESSAGE_SIZE):
+            return None
+        frame = np.frombuffer(file.pread(length + _core.FRAME_SIZE, 0), np.uint8)
+    return frame if _core.scan(frame, _core.ScanRequest(limit=1)).records else None

@@ -137,7 +137,5 @@ class RecordScanner:
     def first_record(self) -> npt.NDArray[np.uint8] | None:
         """Return the first record with its framing; None if it cannot be read."""
         file = self._file
-        with file.hold(0, self._end_of_records(file, 0, 1)):
-            found = _core.scan(file.bytes, _core.ScanRequest(limit=1))
-            first = file.bytes[: found.end]
-            return None if not found.records else first if file.whole else first.copy()
+        found = _core.scan(file.bytes, _core.ScanRequest(limit=1))
+        return file.bytes[: found.end] if found.records else None

@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import os
 import struct
+import tempfile
 import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -27,7 +28,7 @@ from recmap.files.atomic_write import writing
 from recmap.files.mapped import MappedFile
 from recmap.files.object_path import ObjectPath
 from recmap.files.object_reader import keep_beside, kept_beside
-from recmap.files.object_writer import put_object
+from recmap.files.object_writer import parts_to_send, put_file, put_object
 from recmap.files.open_file import beside as beside_path
 from recmap.files.open_file import file_size, open_file
 from recmap.files.temporary import remove, temporary_path
@@ -353,9 +354,16 @@ def _distrust(target: str, why: str) -> None:
 
 def write_text_index(path: str, offsets: Iterator[tuple[int, int]]) -> None:
     """Write a line with the offset and size of each record, framing included."""
+    lines = (f"{offset} {size}\n" for offset, size in offsets)
+    if isinstance(path, ObjectPath):
+        with tempfile.NamedTemporaryFile("w", encoding="ascii") as file:
+            file.writelines(lines)
+            file.flush()
+            put_file(path, file.name, parts_to_send())
+        return
     temporary = temporary_path(path)
-    with open(temporary, "w", encoding="ascii") as file:
-        file.writelines(f"{offset} {size}\n" for offset, size in offsets)
+    with open(temporary, "w", encoding="ascii") as output:
+        output.writelines(lines)
     os.replace(temporary, path)
 
 

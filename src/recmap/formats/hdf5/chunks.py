@@ -17,9 +17,12 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap.errors import DataError
+from recmap.files.mapped_files import fetch_ahead
 from recmap.formats.column_readers import Which
 from recmap.formats.hdf5.file import Hdf5File, h5py
 from recmap.formats.hdf5.filters import FilterError, FilterPipeline
+from recmap.model.batch import RowNumbers
+from recmap.model.fetching import Fetching
 
 __all__ = ["ChunkedArray"]
 
@@ -219,6 +222,23 @@ class ChunkedArray:
             out[mine] = self._from_library(first, int(some.max()) + 1)[some - first]
         return out
 
+    @property
+    def remote(self) -> bool:
+        """Whether chunks are fetched from a store."""
+        return not self._file.mapped.whole
+
+    def fetch_ahead(self, rows: RowNumbers) -> Fetching | None:
+        """Begin to fetch the chunks of rows that are going to be read."""
+        index = self._chunk_index() if self.remote and len(rows) else None
+        if index is None:
+            return None
+        cache = self._file.chunk_cache
+        groups = np.unique(np.asarray(rows) // self._grid.chunk[0]).tolist()
+        wanted = [group for group in groups if cache.get(self._label, group) is None]
+        entries = [entry for group in wanted for entry in index.entries(group)]
+        spans = self._file.spans(index.offsets[entries], index.sizes[entries])
+        return fetch_ahead(self._file.mapped, *spans)
+
     def _from_library(self, start: int, stop: int) -> npt.NDArray[Any]:
         """Read rows through h5py, because the table of chunks cannot be trusted."""
         if not self._values:
@@ -269,7 +289,9 @@ class ChunkedArray:
         if self._file.mapped.whole:
             return nullcontext()
         entries = [job.entry for job in jobs]
-        return self._file.hold(index.offsets[entries], index.sizes[entries])
+        return self._file.mapped.hold(
+            *self._file.spans(index.offsets[entries], index.sizes[entries])
+        )
 
     def _empty(self, rows: int) -> npt.NDArray[Any]:
         shape = (rows, *self._grid.shape[1:])

@@ -18,6 +18,7 @@ from recmap.formats.hdf5.file import Hdf5File, h5py
 from recmap.formats.hdf5.filters import FilterPipeline, filter_names, filters_of, how_to_get
 from recmap.formats.hdf5.types import Leaf
 from recmap.model.batch import RowNumbers
+from recmap.model.fetching import Fetching
 from recmap.model.field import Field
 from recmap.model.ragged import Column, concatenate
 from recmap.model.row_sizes import STRING, RowSizes
@@ -179,6 +180,13 @@ class _SharedRows:
     def keep(self, groups: int | None) -> None:
         self._chunks.keep(groups)
 
+    @property
+    def remote(self) -> bool:
+        return self._chunks.remote
+
+    def fetch_ahead(self, rows: RowNumbers) -> Fetching | None:
+        return self._chunks.fetch_ahead(rows)
+
     def _once(self, key: Any, read: Callable[[], npt.NDArray[Any]]) -> npt.NDArray[Any]:
         rows = self._held.get(key)
         if rows is None:
@@ -215,8 +223,12 @@ class _ChunkedColumn:
     def gather(self, rows: npt.NDArray[np.int64]) -> Column:
         return self._leaf.column(self._leaf.pick(self._rows.gather(rows)))
 
-    def fetch_ahead(self, rows: RowNumbers) -> None:
-        del rows  # chunks are read when they are decoded
+    @property
+    def remote(self) -> bool:
+        return self._rows.remote
+
+    def fetch_ahead(self, rows: RowNumbers) -> Fetching | None:
+        return self._rows.fetch_ahead(rows)
 
     def sizes(self, rows: Which, limit: int) -> RowSizes | None:
         return self._size
@@ -271,8 +283,12 @@ class _LibraryColumn:
             read.append(self.read(first, int(some[-1]) + 1)[some - first])
         return concatenate(read)[back]
 
+    @property
+    def remote(self) -> bool:
+        return not self._file.mapped.whole
+
     def fetch_ahead(self, rows: RowNumbers) -> None:
-        del rows  # chunks are read when they are decoded
+        del rows  # the library reads them
 
     def sizes(self, rows: Which, limit: int) -> RowSizes | None:
         if self._size is not None:

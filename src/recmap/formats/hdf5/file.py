@@ -7,7 +7,7 @@ import os
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from threading import Lock, RLock
 from typing import Any, TypeVar
 
@@ -19,7 +19,7 @@ from recmap.files.cpus import pool_size, thread_count
 from recmap.files.mapped_files import map_file
 from recmap.files.object_path import ObjectPath
 from recmap.files.seekable import SeekableObject
-from recmap.files.spans import merge_spans
+from recmap.files.spans import Places, merge_spans
 from recmap.files.threads import Threads
 
 try:
@@ -162,12 +162,12 @@ class Hdf5File:
             offset, size = offset + len(data), size - len(data)
         return found[0] if len(found) == 1 else b"".join(found)
 
-    def hold(self, offsets: Numbers, sizes: Numbers) -> AbstractContextManager[None]:
-        """Have parts of an object ready to be read, inside a context."""
+    def spans(self, offsets: Numbers, sizes: Numbers) -> tuple[Places, Places]:
+        """Return the spans of parts of the file, as far as the file goes."""
         begins = np.minimum(offsets, self.size).astype(np.int64)
         ends = begins + np.minimum(sizes, self.size).astype(np.int64)
         # Chunks that follow one another are one span, so that what comes after is fetched ahead.
-        return self.mapped.hold(*merge_spans(begins, np.minimum(ends, self.size), _NEAR))
+        return merge_spans(begins, np.minimum(ends, self.size), _NEAR)
 
     def for_each(self, items: Sequence[Item], work: Callable[[Item], None]) -> None:
         """Call ``work`` on each item, with as many threads as there are CPUs."""

@@ -20,20 +20,23 @@ from typing import Any
 import numpy as np
 
 from recmap.errors import OptionError, SlowOrderWarning
+from recmap.files.block_cache import default_cache
 from recmap.files.cpus import thread_share
 from recmap.model.arguments import unknown_option
 from recmap.model.batch import Positions, interleave, join, pick
 from recmap.model.fetching import Fetching, fetching_all
 from recmap.model.permutation import Permutation
 from recmap.model.schema import Batch
-from recmap.pipeline.lookahead import Lookahead
-from recmap.pipeline.row_source import Rows
+from recmap.pipeline.lookahead import Lookahead, requests_of_shuffle
+from recmap.pipeline.row_source import Rows, SourceRows
 from recmap.pipeline.signature import Seed
 from recmap.pipeline.transforms.base import ReorderedRows, WrappedRows
 from recmap.pipeline.workers.pool import Request
 
 __all__ = ["ShuffledRows", "WindowShuffledRows", "refuse_sizes", "warn_if_slow"]
 
+# Rows of this many bytes are worth a request of their own.
+_SMALL_ROW = 64 << 10
 # Blocks of a window.
 _BLOCKS = 8
 # Bytes of a window to fetch from a store before they are read.
@@ -163,6 +166,18 @@ class WindowShuffledRows(WrappedRows):
         self.__dict__.update({**state, "_lock": Lock()})
 
 
+def _requests(source: SourceRows) -> int:
+    """Return how many requests a shuffle of small rows takes; 0 if there is no need to warn."""
+    size = source.remote_bytes
+    if not size or source.in_order or source.row_bytes() >= _SMALL_ROW:
+        return 0
+    cache = default_cache()
+    if cache is not None and cache.budget.size >= size:
+        return 0
+    requests = requests_of_shuffle(source.reach, source.row_bytes(), size)
+    return requests if requests > source.reach // 2 else 0
+
+
 def refuse_sizes(positional: Sequence[Any], unknown: Mapping[str, Any]) -> None:
     """Refuse a buffer size, which other libraries take, and unknown options."""
     for name in unknown:
@@ -177,8 +192,21 @@ def refuse_sizes(positional: Sequence[Any], unknown: Mapping[str, Any]) -> None:
         )
 
 
-def warn_if_slow(rows: Rows) -> None:
-    """Warn about an exact shuffle of rows that are fast to read only in order."""
+def warn_if_slow(rows: Rows, sources: Sequence[SourceRows]) -> None:
+    """Warn about an exact shuffle of rows that are fast to read only in order.
+
+    These are rows that are compressed together, and small rows in a store if the disk cache
+    does not take all of them.
+    """
+    requests = sum(map(_requests, sources))
+    if requests:
+        warnings.warn(
+            f"these rows are in a store and small: a full shuffle takes about {requests:,} "
+            "requests in every epoch; use shuffle(window=100_000), which reads in pieces, or "
+            "give the disk cache more room with RECMAP_CACHE_SIZE",
+            SlowOrderWarning,
+            stacklevel=3,
+        )
     if rows.in_order:
         warnings.warn(
             "these rows are fast to read only in order, and a full shuffle reads a lot of data "

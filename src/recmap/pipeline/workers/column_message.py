@@ -95,8 +95,8 @@ def unpack_result(sections: list[Section]) -> Result:
 
 
 def _fetched(values: list[float]) -> FetchCounts:
-    *counts, waited = values
-    return FetchCounts(*map(int, counts), waited=waited)
+    requests, fetched, used, hits = map(int, values[:4])
+    return FetchCounts(requests, fetched, used, hits, values[4])
 
 
 def copied(column: Column) -> Column:
