@@ -20,7 +20,15 @@ from recmap.files.object_path import ObjectPath
 from recmap.files.object_reader import ObjectReader
 from recmap.files.object_store import Fetch, wait_for
 from recmap.files.read_ahead import ReadAhead
-from recmap.files.spans import Places, as_places, cut_spans, merge_spans, within_pages
+from recmap.files.spans import (
+    Places,
+    as_places,
+    cut_spans,
+    merge_spans,
+    numbers_within,
+    spans_of,
+    within_pages,
+)
 
 __all__ = ["FetchedFile", "Hold"]
 
@@ -92,39 +100,36 @@ class FetchedFile(MappedFile):
         runs = merge_spans(*within_pages(*merge_spans(begins, ends, _GAP), _PAGE))
         with self._lock:
             self._fetches = [each for each in self._fetches if not self._is_settled(each)]
-            pages = [self._absent(first, stop) for first, stop in zip(*runs, strict=True)]
-            absent = [np.concatenate(each) * _PAGE for each in zip(*pages, strict=True)] or runs
-            parts = cut_spans(absent[0], np.minimum(absent[1], self.size), request_size())
+            pages = numbers_within(*runs)
+            begins, ends = self._absent(pages)
+            ends = np.minimum(ends * _PAGE, self.size)
+            parts = cut_spans(begins * _PAGE, ends, request_size())
             fetches = [Fetch(begin, end, self._target[begin:end]) for begin, end in parts]
             self._reader.start(fetches)
             self._fetches += fetches
-            for first, stop in zip(*runs, strict=True):
-                self._users[first:stop] += 1
+            self._users[pages] += 1
             # Some of it may be on its way already.
-            return Hold(self, runs, [each for each in self._fetches if _meet(each, runs)])
+            return Hold(self, runs, _meeting(self._fetches, runs))
 
-    def _absent(self, first: int, stop: int) -> tuple[Places, Places]:
-        """Return the pages of a run that nobody holds, as runs."""
-        free = np.concatenate([[False], self._users[first:stop] == 0, [False]])
-        edges = np.flatnonzero(free[1:] != free[:-1]) + first
-        return edges[::2], edges[1::2]
+    def _absent(self, pages: Places) -> tuple[Places, Places]:
+        """Return those of some pages that nobody holds, as runs."""
+        return spans_of(pages[self._users[pages] == 0])
 
     def release(self, runs: tuple[Places, Places]) -> None:
         """Free the pages that no other hold needs."""
         with self._lock:
-            for first, stop in zip(*runs, strict=True):
-                self._users[first:stop] -= 1
-            freed = list(zip(*runs, strict=True))
-            for fetch in [each for each in self._fetches if _meet(each, runs)]:
-                if self._is_free(fetch):
-                    fetch.give_up()
-                    self._fetches.remove(fetch)
-                    # It may have brought more than this hold asked for.
-                    freed.append((fetch.begin // _PAGE, -(-fetch.end // _PAGE)))
-            for first, stop in freed:
-                for a, b in zip(*self._absent(first, stop), strict=True):
-                    size = min(int(b) * _PAGE, self.size) - int(a) * _PAGE
-                    self._memory.madvise(mmap.MADV_DONTNEED, int(a) * _PAGE, size)
+            self._users[numbers_within(*runs)] -= 1
+            unused = [each for each in _meeting(self._fetches, runs) if self._is_free(each)]
+            for fetch in unused:
+                fetch.give_up()
+                self._fetches.remove(fetch)
+            # They may have brought more than this hold asked for.
+            brought = within_pages(*_places(unused), _PAGE)
+            freed = merge_spans(*map(np.concatenate, zip(runs, brought, strict=True)))
+            begins, ends = self._absent(numbers_within(*freed))
+            ends = np.minimum(ends * _PAGE, self.size)
+            for begin, end in zip((begins * _PAGE).tolist(), ends.tolist(), strict=True):
+                self._memory.madvise(mmap.MADV_DONTNEED, begin, end - begin)
 
     def _is_held(self, begin: int, end: int) -> bool:
         """Return whether someone has planned for all of these bytes."""
@@ -142,11 +147,22 @@ class FetchedFile(MappedFile):
         return not self._pages(fetch).any()
 
 
-def _meet(fetch: Fetch, runs: tuple[Places, Places]) -> bool:
-    """Return whether a fetch brings some of these pages."""
+def _places(fetches: Sequence[Fetch]) -> tuple[Places, Places]:
+    """Return where fetches begin and end."""
+    count = len(fetches)
+    begins = np.fromiter((each.begin for each in fetches), np.int64, count)
+    return begins, np.fromiter((each.end for each in fetches), np.int64, count)
+
+
+def _meeting(fetches: Sequence[Fetch], runs: tuple[Places, Places]) -> list[Fetch]:
+    """Return the fetches that bring some of these pages."""
     first, stop = runs
-    i = int(np.searchsorted(stop * _PAGE, fetch.begin, side="right"))
-    return i < len(first) and int(first[i]) * _PAGE < fetch.end
+    if not len(first):
+        return []
+    begins, ends = _places(fetches)
+    after = np.searchsorted(stop * _PAGE, begins, side="right")
+    meets = (after < len(first)) & (first[np.minimum(after, len(first) - 1)] * _PAGE < ends)
+    return [fetches[i] for i in np.flatnonzero(meets).tolist()]
 
 
 class Hold:

@@ -7,7 +7,15 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Places", "as_places", "cut_spans", "merge_spans", "within_pages"]
+__all__ = [
+    "Places",
+    "as_places",
+    "cut_spans",
+    "merge_spans",
+    "numbers_within",
+    "spans_of",
+    "within_pages",
+]
 
 Places: TypeAlias = npt.NDArray[np.int64]
 
@@ -52,3 +60,27 @@ def cut_spans(begins: Places, ends: Places, most: int) -> list[tuple[int, int]]:
         for begin, end in zip(begins.tolist(), ends.tolist(), strict=True)
         for at in range(begin, end, most)
     ]
+
+
+def numbers_within(begins: Places, ends: Places) -> Places:
+    """Return all numbers in spans, one span after the other.
+
+    >>> numbers_within(np.array([3, 8]), np.array([5, 9]))
+    array([3, 4, 8])
+    """
+    counts = ends - begins
+    before = np.cumsum(counts) - counts
+    return np.arange(int(counts.sum())) + np.repeat(begins - before, counts)
+
+
+def spans_of(numbers: Places) -> tuple[Places, Places]:
+    """Return the spans that hold these numbers, which are sorted.
+
+    >>> spans_of(np.array([3, 4, 8]))
+    (array([3, 8]), array([5, 9]))
+    """
+    if not len(numbers):
+        return numbers, numbers
+    new = np.flatnonzero(np.diff(numbers) != 1) + 1
+    last = np.concatenate([new, [len(numbers)]]) - 1
+    return numbers[np.concatenate([[0], new])], numbers[last] + 1
