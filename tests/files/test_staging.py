@@ -5,18 +5,15 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-<<<<<<< HEAD
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
-=======
->>>>>>> raystores
 from pathlib import Path
 
 import pytest
 
-<<<<<<< HEAD
 import recmap as rm
 from recmap.files.staging import check_space, make_staging_folder
+from recmap.files.temporary import Process, acting_for, process_of, this_process
 
 
 @pytest.fixture(autouse=True)
@@ -55,9 +52,6 @@ def test_too_little_space_is_an_error_that_says_what_to_do() -> None:
     check_space(1, "s3://bucket/x.h5")
     with pytest.raises(rm.OutputError, match=r"s3://bucket/x\.h5: .* set TMPDIR"):
         check_space(1 << 60, "s3://bucket/x.h5")
-=======
-from recmap.files.staging import make_staging_folder
-from recmap.files.temporary import Process, acting_for, process_of, this_process
 
 
 def test_a_folder_belongs_to_the_process_that_fills_it(
@@ -84,4 +78,3 @@ def test_folders_of_killed_processes_are_removed_and_others_stay(
     own = Path(make_staging_folder())
     assert own.stat().st_mode & 0o777 == 0o700
     assert set(tmp_path.iterdir()) == (before - {left}) | {own}
->>>>>>> raystores
