@@ -56,13 +56,23 @@ def second_epoch(
         return _epoch(pipeline, check)
 
 
-def one_row(path: str, row: int, storage: dict[str, Any] | None = None) -> Measure:
-    """Open a dataset, and read its length and one row."""
+def open_one(path: str, storage: dict[str, Any]) -> Measure:
+    """Open a dataset, for ``one_row``."""
     with _cache(None), Clock() as clock:
-        dataset = rm.open(path, storage=storage)
+        _opened[path] = rm.open(path, storage=storage)
+    return Measure(clock.seconds, 1)
+
+
+def one_row(path: str, row: int) -> Measure:
+    """Read the length and one row of the dataset that was opened."""
+    dataset = _opened[path]
+    with _cache(None), Clock() as clock:
         rows = len(dataset)
         dataset[row]
     return Measure(clock.seconds, min(rows, 1))
+
+
+_opened: dict[str, rm.Dataset] = {}
 
 
 def watched(of: str, **options: Any) -> Measure:
@@ -105,6 +115,7 @@ def _consume(batches: Iterable[dict[str, Any]], check: bool) -> tuple[int, float
 
 JOBS = {
     "one_row": one_row,
+    "open_one": open_one,
     "read": read,
     "second_epoch": second_epoch,
     "shuffle": shuffle,
