@@ -154,6 +154,8 @@ class StoreLock(RunLock):
                     return
                 try:
                     made = replace_object(self._object, self._content(), self._version)
+                    if made is None:
+                        made = self._version_of_ours()
                 except StoreError:
                     # Try again soon, but not after others may think that we are dead.
                     self._lost = time.monotonic() - self._renewed > _EXPIRES - _RENEWED_EVERY
@@ -162,6 +164,12 @@ class StoreLock(RunLock):
                     self._version, self._renewed = made, time.monotonic()
                 if self._lost:
                     return
+
+    def _version_of_ours(self) -> Version | None:
+        """Return the version of the lock if it is ours after all: an answer may have been lost."""
+        found = read_object(self._object)
+        ours = found is not None and _parse(found[0]).get("run") == self._run
+        return found[1] if found is not None and ours else None
 
     def _refuse_if_alive(self, content: bytes) -> None:
         holder = _parse(content)

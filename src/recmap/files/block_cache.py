@@ -25,7 +25,7 @@ from functools import cache
 
 from recmap.errors import NoCacheWarning, OptionError
 from recmap.files.cache_budget import CacheBudget
-from recmap.files.cache_entry import BLOCK, CacheEntry, table_size
+from recmap.files.cache_entry import BLOCK, NUMBER, NUMBER_SIZE, CacheEntry, table_size
 from recmap.files.cache_folder import CacheFolder, is_file, lock
 from recmap.files.temporary import remove, temporary_path
 from recmap.files.urls import shown_url
@@ -179,6 +179,7 @@ class BlockCache:
         try:
             os.mkdir(new, 0o700)
             _create_file(os.path.join(new, "object.json"), content, len(content))
+            _create_file(os.path.join(new, NUMBER), os.urandom(NUMBER_SIZE), NUMBER_SIZE)
             _create_file(os.path.join(new, "table"), b"", table_size(size))
             _create_file(os.path.join(new, "data"), b"", size)
             os.rename(new, path)

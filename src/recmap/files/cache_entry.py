@@ -15,14 +15,16 @@ from recmap.files.cache_budget import CacheBudget, Reservations
 from recmap.files.memory import empty_bytes
 from recmap.native import _core
 
-__all__ = ["BLOCK", "CacheEntry", "table_size"]
+__all__ = ["BLOCK", "NUMBER", "NUMBER_SIZE", "CacheEntry", "table_size"]
 
 #: Bytes of a block. The last block of an object may be shorter.
 BLOCK = 1 << 20
 
 _PAGE = 4096
 _FILE_NAME = re.compile(r"[a-z][a-z0-9-]*")
-_OWN_FILES = ("data", "table")
+#: The file with the random number of an entry, and its size.
+NUMBER, NUMBER_SIZE = "number", 16
+_OWN_FILES = ("data", "table", NUMBER)
 _CRC = np.dtype("<u4")
 _MASK_DELTA = 0xA282EAD8
 
@@ -46,8 +48,8 @@ class CacheEntry:
         self._budget = budget
         self._folder = path
         self._seed = _crc(os.path.basename(path).encode())
-        facts = os.fstat(fd)
-        self._inode = facts.st_dev, facts.st_ino
+        # The number of an inode may be used again, so each entry has a number of its own.
+        self._number = _read_number(path)
         # The blocks that this process has checked or written.
         self._sound = np.zeros(self.blocks, np.bool_)
         self._reservations = Reservations(min(BLOCK, -(-size // _PAGE) * _PAGE))
@@ -82,7 +84,7 @@ class CacheEntry:
 
     def resume(self, closed: CacheEntry) -> None:
         """Take over what another entry has found out about the same file."""
-        if closed._inode == self._inode:
+        if self._number is not None and closed._number == self._number:
             self._sound |= closed._sound
 
     def admit(self, count: int) -> bool:
@@ -201,6 +203,14 @@ class CacheEntry:
         crc = _crc(data, _crc(block.to_bytes(8, "little"), self._seed))
         # As in TFRecord files: the CRC of data that contains its own CRC says little.
         return ((crc >> 15 | crc << 17) + _MASK_DELTA) & 0xFFFFFFFF or 1
+
+
+def _read_number(path: str) -> bytes | None:
+    try:
+        with open(os.path.join(path, NUMBER), "rb") as file:
+            return file.read(NUMBER_SIZE)
+    except OSError:
+        return None
 
 
 def _close(fd: int, budget: CacheBudget) -> None:

@@ -22,6 +22,7 @@ from recmap.files.object_store import Fetch, wait_for
 from recmap.files.read_ahead import ReadAhead
 from recmap.files.spans import (
     Places,
+    allowed_gap,
     as_places,
     cut_spans,
     merge_spans,
@@ -33,9 +34,10 @@ from recmap.files.spans import (
 __all__ = ["FetchedFile", "Hold"]
 
 # The unit of memory, and of what is fetched.
-_PAGE = 1 << 12
+_PAGE = max(1 << 12, mmap.PAGESIZE)
 # Spans that are this close are fetched in one request: a request takes as long as this many bytes.
-_GAP = 64 << 10
+# But what is between them must not take more memory than the spans, or this much.
+_GAP, _LEAST_WASTE = 64 << 10, 1 << 20
 # No swap space is reserved for what is never touched. Python names this flag since 3.13.
 _NORESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000)
 
@@ -67,8 +69,7 @@ class FetchedFile(MappedFile):
 
     def local(self) -> MappedFile | None:
         """Return the object as a mapped file, if the cache has all of it."""
-        kept = self._reader.kept_whole
-        return None if kept is None else MappedFile(self.path, kept)
+        return self._reader.mapped()
 
     def check_size(self, expected: int | None = None) -> None:
         """Do nothing: if the object changes, fetching it fails."""
@@ -97,13 +98,19 @@ class FetchedFile(MappedFile):
 
     def start(self, begins: Places, ends: Places) -> Hold:
         """Begin to fetch the bytes of spans. Enter the result to wait for them."""
-        runs = merge_spans(*within_pages(*merge_spans(begins, ends, _GAP), _PAGE))
+        self._reader.refuse_fork()  # another thread may have held the lock
+        runs = merge_spans(*within_pages(begins, ends, _PAGE))
+        runs = merge_spans(*runs, allowed_gap(*runs, _GAP // _PAGE, _LEAST_WASTE // _PAGE))
         with self._lock:
             self._fetches = [each for each in self._fetches if not self._is_settled(each)]
             pages = numbers_within(*runs)
             begins, ends = self._absent(pages)
             ends = np.minimum(ends * _PAGE, self.size)
             parts = cut_spans(begins * _PAGE, ends, request_size())
+            # What failed before is fetched again.
+            failed = {each for each in _meeting(self._fetches, runs) if each.failed}
+            self._fetches = [each for each in self._fetches if each not in failed]
+            parts += [(each.begin, each.end) for each in failed]
             fetches = [Fetch(begin, end, self._target[begin:end]) for begin, end in parts]
             self._reader.start(fetches)
             self._fetches += fetches
@@ -122,7 +129,8 @@ class FetchedFile(MappedFile):
             unused = [each for each in _meeting(self._fetches, runs) if self._is_free(each)]
             for fetch in unused:
                 fetch.give_up()
-                self._fetches.remove(fetch)
+            gone = set(unused)
+            self._fetches = [each for each in self._fetches if each not in gone]
             # They may have brought more than this hold asked for.
             brought = within_pages(*_places(unused), _PAGE)
             freed = merge_spans(*map(np.concatenate, zip(runs, brought, strict=True)))
@@ -172,6 +180,8 @@ class Hold:
         self, file: FetchedFile, runs: tuple[Places, Places], fetches: Sequence[Fetch]
     ) -> None:
         self._file, self._runs, self._fetches = file, runs, fetches
+        #: The bytes of memory that it takes.
+        self.size = int((runs[1] - runs[0]).sum()) * _PAGE
         self._closed = False
 
     def __enter__(self) -> None:

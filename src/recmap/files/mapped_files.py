@@ -42,7 +42,8 @@ def fetch_ahead(
     if not isinstance(file, FetchedFile) or file.whole:
         return None
     first, stop = as_places(begins, ends)
-    return Fetching(int((stop - first).sum()), len(first), [file.start(first, stop)])
+    hold = file.start(first, stop)
+    return Fetching(hold.size, len(first), [hold])
 
 
 class MappedFiles:

@@ -140,10 +140,17 @@ def in_store(paths: Iterable[str]) -> bool:
     return any(isinstance(path, ObjectPath) for path in paths)
 
 
-def object_path(url: str, storage: Storage | None = None) -> ObjectPath:
+def object_path(
+    url: str, storage: Storage | None = None, stores: dict[str, ObjectStore] | None = None
+) -> ObjectPath:
     """Return the path of an object. This sends no request.
 
-    ``storage`` defaults to what the environment says.
+    ``storage`` defaults to what the environment says. ``stores`` are those to share with other
+    paths.
     """
     parts = parse_url(url)
+    if stores is not None:
+        if parts.root not in stores:
+            stores[parts.root] = ObjectStore(parts, storage or Storage())
+        return ObjectPath(parts, stores[parts.root])
     return ObjectPath(parts, ObjectStore(parts, storage or Storage()))

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from recmap.files.block_cache import BLOCK, CacheEntry, default_cache
+from recmap.files.mapped import MappedFile
 from recmap.files.object_path import ObjectPath
 from recmap.files.object_store import Fetch
 from recmap.files.temporary import temporary_path
@@ -40,15 +41,26 @@ class ObjectReader:
         # Blocks that are being fetched.
         self._coming: dict[int, Event] = {}
 
+    def refuse_fork(self) -> None:
+        """Raise in a process that was forked from one that had made requests."""
+        self._store.refuse_fork(self.info.key)
+
     def start(self, parts: Sequence[Fetch]) -> None:
         """Begin to read parts of the object, in other threads."""
         self._store.submit(self._bring, parts)
 
-    @property
-    def kept_whole(self) -> str | None:
-        """The file with the whole object, if the cache has it and this process has checked it."""
-        entry = self._entry
-        return entry.file_of_data if entry is not None and entry.complete else None
+    def mapped(self) -> MappedFile | None:
+        """Map the whole object, if the cache has it and this process has checked it."""
+        if self._entry is None or not self._entry.complete:
+            return None
+        # While the entry is open, nobody can replace it. What is mapped stays.
+        with self._open_entry() as entry:
+            if entry is None or not entry.complete:
+                return None
+            try:
+                return MappedFile(self.path, entry.file_of_data)
+            except OSError:
+                return None  # removed by hand, or too many mappings
 
     def _bring(self, part: Fetch) -> None:
         if part.given_up:

@@ -36,8 +36,8 @@ from recmap.errors import (
 from recmap.files.aws_profile import profile_options
 from recmap.files.fetch_counts import FetchCounter
 from recmap.files.fetch_memory import bytes_in_flight, request_size
+from recmap.files.fetch_threads import submit
 from recmap.files.storage import ObjectUrl, Storage
-from recmap.files.threads import Threads
 from recmap.model.arguments import as_whole
 
 __all__ = ["Fetch", "Folder", "ObjectInfo", "ObjectStore", "wait_for"]
@@ -45,8 +45,6 @@ __all__ = ["Fetch", "Folder", "ObjectInfo", "ObjectStore", "wait_for"]
 _T = TypeVar("_T")
 _Bytes = npt.NDArray[np.uint8]
 
-# Requests at a time.
-_REQUESTS = 64
 # Options of our own, with their defaults; the others belong to the store.
 _SECONDS = {"timeout": 300.0, "read_timeout": 30.0, "connect_timeout": 5.0}
 _RETRIES = 8
@@ -96,10 +94,9 @@ class Fetch:
         self._lock = Lock()
         self._future: Future[None] | None = None
 
-    def start(self, threads: Threads, work: Callable[[Fetch], None]) -> Fetch:
+    def start(self, work: Callable[[Fetch], None]) -> None:
         """Do the work in another thread."""
-        self._future = threads.submit(work, self)
-        return self
+        self._future = submit(work, self)
 
     @property
     def arrived(self) -> bool:
@@ -117,6 +114,11 @@ class Fetch:
         """The work, once it was started."""
         assert self._future is not None
         return self._future
+
+    @property
+    def failed(self) -> bool:
+        """Whether the bytes will not come."""
+        return self._future is not None and self._future.done() and not self.arrived
 
     def give_up(self) -> None:
         """Write nothing from here on. A request under way may take minutes to end."""
@@ -188,8 +190,6 @@ class ObjectStore:
         self._obstore = _load()
         self._store = self._connected()
         self.counter = FetchCounter()
-        self._threads: Threads | None = None
-        self._lock = Lock()
 
     def _connected(self) -> Any:
         """Make the store of obstore. This sends no request."""
@@ -234,7 +234,8 @@ class ObjectStore:
     def place(self) -> str:
         """Where the store is, to tell buckets of the same name apart."""
         config = getattr(self._store, "config", {})
-        endpoint = config.get("endpoint") or _endpoint_variable(self._url.scheme)
+        given = config.get("endpoint") or config.get("base_url") or config.get("google_base_url")
+        endpoint = given or _endpoint_variable(self._url.scheme)
         account = config.get("account_name") or os.environ.get("AZURE_STORAGE_ACCOUNT_NAME", "")
         told = [endpoint, account if self._url.scheme == "az" else ""]
         return " at ".join([self._url.root, *filter(None, told)])
@@ -318,12 +319,9 @@ class ObjectStore:
 
     def submit(self, work: Callable[[Fetch], None], parts: Sequence[Fetch]) -> None:
         """Do work for each of several parts of an object, in threads that may wait."""
-        self._refuse_fork("")  # its threads are gone, too
-        with self._lock:
-            if self._threads is None:
-                self._threads = Threads(_REQUESTS, "recmap-fetch")
+        self.refuse_fork("")  # its threads are gone, too
         for part in parts:
-            part.start(self._threads, work)
+            part.start(work)
 
     def _fetch(self, info: ObjectInfo, part: Fetch) -> None:
         if not part.given_up:
@@ -338,6 +336,7 @@ class ObjectStore:
                 'while it is read would not be noticed; storage={"unpinned": True} accepts that',
                 url=url,
             )
+        self.refuse_fork(info.key)  # others may have been in flight
         with _in_flight.room(end - begin):
             return self._get(info, begin, end)
 
@@ -374,7 +373,7 @@ class ObjectStore:
 
     def _ask(self, key: str, request: Callable[[], _T]) -> _T:
         """Make a request, and translate its errors."""
-        self._refuse_fork(key)
+        self.refuse_fork(key)
         self.counter.request()
         failure: RecmapError | None = None
         try:
@@ -400,10 +399,11 @@ class ObjectStore:
 
     def connection(self) -> Any:
         """Return the store of obstore, for a library that makes its own requests with it."""
-        self._refuse_fork("")
+        self.refuse_fork("")
         return self._store
 
-    def _refuse_fork(self, key: str) -> None:
+    def refuse_fork(self, key: str) -> None:
+        """Raise in a process that was forked from one that had made requests."""
         global _used  # noqa: PLW0603
         if _forked:
             raise StoreError(

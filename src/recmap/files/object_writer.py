@@ -64,6 +64,8 @@ _UNKNOWN_PART = 32 << 20
 _MOST_COPIED = 5_000_000_000
 # Seconds to wait at exit until open uploads are aborted.
 _GRACE = 10.0
+# More bytes than any manifest or lock has.
+_MOST_READ = 256 << 20
 # Bytes of a file to read at once.
 _READ_SIZE = 4 << 20
 
@@ -187,6 +189,9 @@ def read_object(path: ObjectPath) -> tuple[bytes, Version] | None:
 
     def get(obstore: Any, store: Any) -> tuple[bytes, Version]:
         answer = obstore.get(store, path.key)
+        if answer.meta["size"] > _MOST_READ:
+            size = answer.meta["size"]
+            raise OutputError(f"{path}: not what recmap writes there, but {size:,} bytes")
         return bytes(answer.bytes()), _version(answer.meta)
 
     try:

@@ -122,13 +122,16 @@ class _ObjectFile:
     def size(self) -> int:
         return self._info.size
 
+    def _head(self) -> bytes:
+        return self._path.store.read(self._info, 0, min(_HEAD, self.size)).tobytes()
+
     def pread(self, count: int, at: int) -> bytes:
         return self.pread_many([(count, at)])[0]
 
     def pread_many(self, parts: Sequence[tuple[int, int]]) -> list[bytes]:
         spans = [(min(at, self.size), min(at + count, self.size)) for count, at in parts]
         if all(end <= _HEAD for _, end in spans):
-            head = _heads.get(self._path, self._info)
+            head = _heads.get(self._path, self._info) if self._info.pinned else self._head()
             return [head[begin:end] for begin, end in spans]
         read = self._path.store.read_many(self._info, spans)
         return [each.tobytes() for each in read]
@@ -148,7 +151,7 @@ class _Heads:
         self._lock = Lock()
 
     def get(self, path: ObjectPath, info: ObjectInfo) -> bytes:
-        key = str(path), info
+        key = f"{path.store.place}/{info.key}", info
         with self._lock:
             if key in self._kept:
                 self._kept.move_to_end(key)

@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 from recmap.errors import OptionError, OptionTypeError, PathNotFoundError
 from recmap.files.find_objects import STORE_FILES
 from recmap.files.object_path import ObjectPath, object_path
+from recmap.files.object_store import ObjectStore
 from recmap.files.open_file import is_folder
 from recmap.files.storage import Storage
 from recmap.files.urls import SCHEMES, is_url, local_path, refuse_flattened_url
@@ -43,16 +44,22 @@ MOST_SHARDS = 1_000_000
 _DESCRIPTION, _TEXT_INDEX = ".recmap.json", ".idx"
 
 
-def as_location(path: Any, name: str = "path", storage: Storage | None = None) -> str:
+def as_location(
+    path: Any,
+    name: str = "path",
+    storage: Storage | None = None,
+    stores: dict[str, ObjectStore] | None = None,
+) -> str:
     """Return a path as ``as_path`` does, and a URL of a store as an ``ObjectPath``.
 
-    That keeps the ``storage`` options. ``name`` is the option it came from.
+    That keeps the ``storage`` options. ``name`` is the option it came from, and ``stores`` are
+    shared with other paths.
     """
     if isinstance(path, ObjectPath):
         return path
     text = os.fsdecode(path) if isinstance(path, str | bytes) else ""
     if is_url(text) and text.partition("://")[0].lower() in SCHEMES:
-        return object_path(text, storage)
+        return object_path(text, storage, stores)
     return as_path(path, name)
 
 
@@ -100,7 +107,8 @@ def as_paths(paths: Any, storage: Storage | None = None) -> str | list[str]:
             )
     if not is_iterable(paths) or hasattr(paths, "read"):
         return as_path(paths)  # raises
-    return [as_location(path, storage=storage) for path in paths]
+    stores: dict[str, ObjectStore] = {}
+    return [as_location(path, storage=storage, stores=stores) for path in paths]
 
 
 def given_paths(paths: Any, storage: Storage | None = None) -> str | list[str]:

@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 __all__ = [
     "Places",
+    "allowed_gap",
     "as_places",
     "cut_spans",
     "merge_spans",
@@ -47,6 +48,23 @@ def merge_spans(begins: Places, ends: Places, gap: int = 0) -> tuple[Places, Pla
     begins, ends = begins[order], np.maximum.accumulate(ends[order])
     new = np.flatnonzero(begins[1:] > ends[:-1] + gap) + 1
     return begins[np.concatenate([[0], new])], ends[np.concatenate([new - 1, [len(ends) - 1]])]
+
+
+def allowed_gap(begins: Places, ends: Places, gap: int, least: int) -> int:
+    """Return up to which gap to merge spans, which are sorted and do not overlap.
+
+    At most ``gap``, and so that all gaps together are not larger than the spans, or ``least``.
+
+    >>> allowed_gap(np.array([0, 3, 10]), np.array([2, 4, 11]), gap=8, least=0)
+    1
+    """
+    gaps = np.sort(begins[1:] - ends[:-1])
+    fits = np.cumsum(gaps) <= max(least, int((ends - begins).sum()))
+    count = int(np.count_nonzero(fits))
+    if count == len(gaps):
+        return gap
+    # Equal gaps are merged all or none.
+    return min(gap, int(gaps[count]) - 1)
 
 
 def cut_spans(begins: Places, ends: Places, most: int) -> list[tuple[int, int]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
 from recmap.errors import OptionError, OptionTypeError, UnknownSchemeError
 from recmap.files.urls import SCHEMES, shown_url
@@ -26,6 +26,8 @@ class ObjectUrl(NamedTuple):
 
     def at(self, key: str) -> str:
         """Return the URL of another key in the same place, for messages and for opening."""
+        if self.scheme in ("http", "https"):
+            key = quote(key, safe="/~!$&'()*+,;=:@[]")
         return f"{self.root}/{key}"
 
 

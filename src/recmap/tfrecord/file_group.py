@@ -18,8 +18,10 @@ from recmap.model.batch import divide_rows
 from recmap.model.fetching import Fetching, fetching_all
 from recmap.native import _core
 from recmap.tfrecord.decoder import Decoder, Records
+from recmap.tfrecord.index import Offsets
 from recmap.tfrecord.plain_file import PlainFile
-from recmap.tfrecord.record_file import RecordFile
+from recmap.tfrecord.record_file import RecordFile, first_beyond
+from recmap.tfrecord.sidecar import misplaced
 
 __all__ = ["FileGroup", "FileGroups"]
 
@@ -74,6 +76,7 @@ class FileGroup:
                 _core.prefetch_records(files, owners, numbers)
             offsets, fault = _core.locate(files, owners, numbers, threads)
             if fault is None:
+                self._check_held(read, numbers, owners, offsets)
                 records = Records(files, offsets, owners)
                 decoded, fault = decoder.decode(records, verify, threads, where)
                 if fault is None:
@@ -109,6 +112,24 @@ class FileGroup:
             for hold in holds:
                 hold.__enter__()
             return stack.pop_all()
+
+    def _check_held(
+        self,
+        read: Sequence[int],
+        numbers: _RowNumbers,
+        owners: npt.NDArray[np.uint32] | None,
+        offsets: Offsets,
+    ) -> None:
+        """Raise if a record of an object is longer than what is held of it."""
+        for i in () if self.whole else read:
+            mine = np.arange(len(numbers)) if owners is None else np.flatnonzero(owners == i)
+            if self._mapped[i].whole:
+                continue
+            _, ends = self.files[i].index.spans(numbers[mine])
+            bad = first_beyond(self._mapped[i].bytes, offsets[mine], ends)
+            if bad is not None:
+                row, at = int(numbers[mine[bad]]), int(offsets[mine[bad]])
+                raise misplaced(self.files[i].path, row, at)
 
     def _divided(self, rows: _RowNumbers) -> tuple[_RowNumbers, npt.NDArray[np.uint32] | None]:
         """Return each row's number in its file, and the files; None if there is only one file."""

@@ -293,9 +293,11 @@ class Index:
         """
         rows, offsets = self.anchors
         first = max(int(np.searchsorted(rows, np.uint64(start), side="right")) - 1, 0)
-        mine = slice(first, int(np.searchsorted(rows, np.uint64(stop))))
+        # The anchor after the last record tells where that ends.
+        mine = slice(first, int(np.searchsorted(rows, np.uint64(stop))) + 1)
         rows, offsets = rows[mine], offsets[mine]
         keep = self._kept(rows, max(1, -(-len(rows) // most)))
+        keep[-1:] = True
         return Index.of_anchors(
             self.count, self.length, rows[keep], offsets[keep], self.end, self.lead
         )

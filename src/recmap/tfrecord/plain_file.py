@@ -26,12 +26,13 @@ from recmap.tfrecord.index import Index, Offsets
 from recmap.tfrecord.record_file import (
     RecordFile,
     Window,
+    first_beyond,
     record_sizes,
     size_bound,
     uniform_fitting,
 )
 from recmap.tfrecord.record_scanner import RecordScanner, hold_headers
-from recmap.tfrecord.sidecar import keep_index
+from recmap.tfrecord.sidecar import keep_index, misplaced
 
 __all__ = ["PlainFile"]
 
@@ -162,6 +163,15 @@ class PlainFile(RecordFile):
         """Have these rows ready, and what is read to find them."""
         return file.hold(0, 0) if file.whole else file.hold(*self.index.spans(rows))
 
+    def _check_held(self, file: MappedFile, rows: npt.NDArray[np.int64], offsets: Offsets) -> None:
+        """Raise if a record of an object is longer than what is held of it."""
+        if file.whole:
+            return
+        _, ends = self.index.spans(rows)
+        bad = first_beyond(file.bytes, offsets, ends)
+        if bad is not None:
+            raise misplaced(self.path, int(rows[bad]), int(offsets[bad]))
+
     def _hold_span(self, file: MappedFile, start: int, stop: int) -> AbstractContextManager[None]:
         """Have the rows from ``start`` to ``stop`` ready."""
         if file.whole or start >= stop:
@@ -211,9 +221,10 @@ class PlainFile(RecordFile):
         if limit is not None and not file.whole and start < stop:
             stop = self.index.fitting(start, stop, limit)
         with self._hold_span(file, start, stop):
-            if offsets is None:
-                offsets = self._offsets(file, np.arange(start, stop, dtype=np.int64))
-            return self._read_records(file, decoder, start, offsets[: stop - start], limit)
+            numbers = np.arange(start, stop, dtype=np.int64)
+            offsets = self._offsets(file, numbers) if offsets is None else offsets[: len(numbers)]
+            self._check_held(file, numbers, offsets)
+            return self._read_records(file, decoder, start, offsets, limit)
 
     def _read_records(
         self,
@@ -300,7 +311,9 @@ class PlainFile(RecordFile):
         self.ensure(int(rows.max(initial=-1)) + 1)
         file = self.file
         with self._hold_rows(file, rows):
-            records = Records.of_file(file.bytes, self._offsets(file, rows))
+            offsets = self._offsets(file, rows)
+            self._check_held(file, rows, offsets)
+            records = Records.of_file(file.bytes, offsets)
             # Use more threads than this thread's share: they mostly wait for the disk.
             return self._decode(decoder, records, rows, thread_count())
 
@@ -322,7 +335,9 @@ class PlainFile(RecordFile):
         self.ensure(int(rows.max(initial=-1)) + 1)
         file = self.file
         with self._hold_rows(file, rows):
-            return record_sizes(decoder.schema, file.bytes, self._offsets(file, rows))
+            offsets = self._offsets(file, rows)
+            self._check_held(file, rows, offsets)
+            return record_sizes(decoder.schema, file.bytes, offsets)
 
     def largest_row(self, decoder: ExampleDecoder, above: int) -> tuple[int, int] | None:
         """Return the largest row and its size in memory, if that is more than ``above``.

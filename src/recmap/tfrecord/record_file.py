@@ -8,7 +8,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +23,15 @@ from recmap.model.source import Skipped
 from recmap.native import _core
 from recmap.tfrecord.decoder import ExampleDecoder, split_name
 
-__all__ = ["BeforeRead", "RecordFile", "Window", "record_sizes", "size_bound", "uniform_fitting"]
+__all__ = [
+    "BeforeRead",
+    "RecordFile",
+    "Window",
+    "first_beyond",
+    "record_sizes",
+    "size_bound",
+    "uniform_fitting",
+]
 
 # The fewest bytes of a string or step in a record. In memory, each also takes an offset.
 _LEAST_ITEM = 2
@@ -200,6 +208,19 @@ def uniform_fitting(schema: Schema, length: int, lead: int, limit: int | None) -
     fixed, each = size_bound(schema)
     size = fixed + each * length
     return 0 if each and (lead or size > _LARGE) else limit // max(size, 1)
+
+
+def first_beyond(
+    data: npt.NDArray[np.uint8], offsets: npt.NDArray[np.uint64], ends: npt.NDArray[Any]
+) -> int | None:
+    """Return the first of the records at these offsets that ends after its ``ends``, if any."""
+    if not len(offsets):
+        return None
+    starts = np.ndarray((len(data) - _LENGTH_SIZE + 1,), "<u8", data, strides=(1,))
+    lengths = np.minimum(starts[offsets], _core.MAX_MESSAGE_SIZE + _core.FRAME_SIZE)
+    reached = offsets.astype(np.int64) + lengths.astype(np.int64) + _core.FRAME_SIZE
+    beyond = np.flatnonzero(reached > ends.astype(np.int64))
+    return int(beyond[0]) if len(beyond) else None
 
 
 def _inspected_size(

@@ -45,6 +45,7 @@ __all__ = [
     "keep_index",
     "kept_index",
     "load_sidecar",
+    "misplaced",
     "read_text_index",
     "remove_sidecar",
     "save_sidecar",
@@ -122,11 +123,12 @@ def sidecar_path(path: str) -> str:
 
 def save_sidecar(path: str, sidecar: Sidecar, beside: str | None = None) -> str:
     """Write the index of the file at ``path`` next to it, or ``beside`` another path."""
-    content = _encoded(sidecar, Fingerprint.of(path))
+    fingerprint = Fingerprint.of(path)
     target = sidecar_path(beside or path)
     if isinstance(target, ObjectPath):
-        put_object(target, content)
+        put_object(target, _encoded(sidecar, fingerprint, _version(path, beside)))
         return target
+    content = _encoded(sidecar, fingerprint)
     temporary = temporary_path(beside or path, ".recmap")
     with writing(target):
         try:
@@ -137,6 +139,18 @@ def save_sidecar(path: str, sidecar: Sidecar, beside: str | None = None) -> str:
             remove(temporary)
             raise
     return target
+
+
+def misplaced(path: str, record: int, offset: int) -> IndexFileError:
+    """Make the error for a record that does not end where the index says."""
+    return IndexFileError(
+        f"{sidecar_path(path)} was made from other data: record {record:,} at byte {offset:,} is "
+        "longer than it says; run `recmap index` to renew it, or delete it, and open the data "
+        "again",
+        file=path,
+        record=record,
+        byte=offset,
+    )
 
 
 def keep_index(path: str, index: Index) -> None:
@@ -162,10 +176,19 @@ def kept_index(path: str) -> Index | None:
         return None  # the disk may have been full
 
 
-def _encoded(sidecar: Sidecar, fingerprint: Fingerprint) -> bytes:
+def _version(path: str, beside: str | None) -> str | None:
+    """Return the ETag of the object that the index is made for, if that is there."""
+    made_for = beside.anew() if isinstance(beside, ObjectPath) else path
+    if not isinstance(made_for, ObjectPath) or not made_for.exists:
+        return None
+    return made_for.info.etag
+
+
+def _encoded(sidecar: Sidecar, fingerprint: Fingerprint, etag: str | None = None) -> bytes:
     rows, offsets = sidecar.index.anchors
+    file = {"size": fingerprint.size, "crc": fingerprint.crc}
     info = {
-        "file": {"size": fingerprint.size, "crc": fingerprint.crc},
+        "file": file if etag is None else {**file, "etag": etag},
         "records": sidecar.index.count,
         "length": sidecar.index.length,
         "lead": sidecar.index.lead,
@@ -201,7 +224,7 @@ def load_sidecar(path: str, *, check: bool = True) -> Sidecar | None:
     try:
         info, rows, offsets, samples = _parse(content)
         known = Fingerprint(int(info["file"]["size"]), int(info["file"]["crc"]), samples)
-        check = check and not _is_younger(target, path)
+        check = check and not _is_of_version(info, target, path)
         if file_size(path) != known.size or (check and not known.fits(path)):
             _distrust(target, "the data changed after it was made")
             return None
@@ -222,15 +245,18 @@ def load_sidecar(path: str, *, check: bool = True) -> Sidecar | None:
         return None
 
 
-def _is_younger(index: str, data: str) -> bool:
-    """Return whether an index in a store was written after its data.
+def _is_of_version(info: Mapping[str, Any], index: str, data: str) -> bool:
+    """Return whether an index in a store belongs to this version of its data.
 
-    Then it fits if the size does. Sampling the data takes many requests, and an index that does
-    not fit after all cannot go unnoticed: every record has a CRC of its length.
+    It tells the version it was made from, or was at least written later. If such an index does
+    not fit after all, reading a record that does not end where it should is an error.
     """
     if not isinstance(index, ObjectPath) or not isinstance(data, ObjectPath):
         return False
-    return index.info.modified >= data.info.modified
+    etag = info["file"].get("etag")
+    if etag is not None:
+        return bool(etag == data.info.etag)
+    return index.info.modified > data.info.modified
 
 
 # Cached, because most files of a dataset share one schema.
@@ -282,6 +308,8 @@ def _content(target: str) -> npt.NDArray[np.uint8]:
     if isinstance(target, ObjectPath):
         if not target.exists:
             raise PathNotFoundError(f"{target}: no such object")
+        if target.info.size > _MOST_KEPT:
+            raise ValueError("it is too large")
         return target.store.read(target.info, 0, target.info.size)
     with open(target, "rb", buffering=0) as file:
         content = file.read(_SMALL)

@@ -207,7 +207,8 @@ _open: weakref.WeakValueDictionary[tuple[Any, ...], Hdf5File] = weakref.WeakValu
 def _identity(path: str) -> tuple[Any, ...]:
     """Return what tells files, and versions of a file, apart."""
     if isinstance(path, ObjectPath):
-        return str(path), path.info
+        # An object whose changes cannot be noticed is opened anew.
+        return path.store.place, path.info, None if path.info.pinned else object()
     try:
         status = os.stat(path)
     except FileNotFoundError:
