@@ -133,6 +133,12 @@ class _GcsHandler(Handler):
         objects = self.gcs.buckets[bucket]
         if self.command == "PUT":
             self._check_generation(objects.get(key))
+            copied = self.headers.get("x-goog-copy-source")
+            if copied is not None:
+                of, _, name = unquote(copied).lstrip("/").partition("/")
+                if name not in self.gcs.buckets[of]:
+                    raise _RefusedError(404, "NoSuchKey")
+                sent = self.gcs.buckets[of][name].data
             self._made(self.gcs.put(bucket, key, sent))
             return
         found = objects.get(key)

@@ -436,3 +436,17 @@ def test_failed_requests_are_errors_of_the_store_and_show_no_secrets(
                 break
     bucket.proxy.faults.clear()
     assert ends > 1
+
+
+@pytest.mark.parametrize(
+    "case",
+    [c for c in CASES if c.name in ("npz", "npz-deflated", "hdf5-gzip", "zarr")],
+    ids=lambda case: case.name,
+)
+def test_a_conversion_from_a_store_is_verified_fully(gcs_bucket: Bucket, case: Case) -> None:
+    local = opened_local(case, gcs_bucket)
+    ds = rm.open(gcs_bucket.url_of(case.path), storage=gcs_bucket.storage)
+    ds.save("out.tfrecord", verify="full")
+    local.save("local.tfrecord")
+    with open("out.tfrecord", "rb") as a, open("local.tfrecord", "rb") as b:
+        assert a.read() == b.read()

@@ -87,6 +87,11 @@ class Feed(Protocol):
         ...
 
     @property
+    def remote(self) -> bool:
+        """Whether rows are fetched from a store, which a process that is forked cannot do."""
+        ...
+
+    @property
     def in_turn(self) -> bool:
         """Whether batches are slow to read out of order.
 

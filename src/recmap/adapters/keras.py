@@ -10,6 +10,7 @@ one epoch of the pipeline.
 
 from __future__ import annotations
 
+import multiprocessing
 import warnings
 from collections.abc import Iterator
 from threading import Lock
@@ -63,7 +64,7 @@ def to_keras(
     chosen = FeaturesAndLabels.choose(sample, features, label, sample_weight)
     for name in chosen.names:
         refuse_ragged(name, sample[name], "models of Keras take numbers, not byte strings")
-    how = {"max_queue_size": max_queue_size, **_keras_workers(workers)}
+    how = {"max_queue_size": max_queue_size, **_keras_workers(workers, remote=feed.remote)}
     return KerasBatches(feed, chosen, count, **how)
 
 
@@ -78,13 +79,21 @@ def _refuse_options(unknown: dict[str, Any]) -> None:
         raise unknown_option(name, known, "to_keras: ")
 
 
-def _keras_workers(workers: int | str | None) -> dict[str, Any]:
+def _keras_workers(workers: int | str | None, *, remote: bool) -> dict[str, Any]:
     """Convert ``workers=`` to arguments of ``PyDataset``."""
     parsed = parse_workers(workers, number="threads")
     if str(workers).startswith(("fork", "spawn")):
         raise OptionError(
             f'workers={workers!r}: Keras starts these processes itself; use "processes:'
             f'{parsed.count}", and multiprocessing.set_start_method("{parsed.method}")'
+        )
+    # The first of all methods is the default.
+    method = multiprocessing.get_start_method(allow_none=True)
+    method = method or multiprocessing.get_all_start_methods()[0]
+    if remote and parsed.kind == "processes" and method == "fork":
+        raise OptionError(
+            f"workers={workers!r}: Keras would fork these processes, and a process that is forked "
+            'cannot read from a store; use threads, or multiprocessing.set_start_method("spawn")'
         )
     return {"workers": max(1, parsed.count), "use_multiprocessing": parsed.kind == "processes"}
 

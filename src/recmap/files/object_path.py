@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Self
 
 from recmap.errors import AccessDeniedError, PathNotFoundError
-from recmap.files.find_objects import find_objects
+from recmap.files.find_objects import STORE_FILES, find_objects
 from recmap.files.object_store import ObjectInfo, ObjectStore
 from recmap.files.storage import ObjectUrl, Storage, parse_url
 
@@ -66,6 +66,14 @@ class ObjectPath(str):
             found = self._listed()
             self._info = self._store.head(self.key) if found is None else found
         return self._info
+
+    @property
+    def versions(self) -> list[ObjectInfo]:
+        """What tells versions of the data apart: the object, or the metadata of a Zarr store."""
+        if self.key and not self.key.endswith("/"):
+            return [self.info]
+        inside = [self.inside(name) for name in STORE_FILES]
+        return [path.info for path in inside if path.exists]
 
     @property
     def size_below(self) -> int:

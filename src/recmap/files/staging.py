@@ -15,7 +15,7 @@ from concurrent.futures import FIRST_EXCEPTION, wait
 from recmap.errors import OutputError
 from recmap.files.object_path import ObjectPath
 from recmap.files.object_writer import parts_to_send, put_file
-from recmap.files.temporary import process_of, remove, runs, temporary_path, this_process
+from recmap.files.temporary import acting_for, process_of, runs, temporary_path, this_process
 from recmap.files.threads import Threads
 from recmap.model.arguments import size_text
 
@@ -35,8 +35,11 @@ def make_staging_folder() -> str:
         if process is None or process.machine != this_process().machine:
             continue
         if runs(process) is False:
-            remove(os.path.join(place, name))
-    folder = temporary_path(os.path.join(place, _NAME))
+            # Another thread may do the same, and that of another user is not ours to remove.
+            shutil.rmtree(os.path.join(place, name), ignore_errors=True)
+    # It belongs to this process even if that acts for another, which may run elsewhere.
+    with acting_for(this_process()):
+        folder = temporary_path(os.path.join(place, _NAME))
     os.mkdir(folder, mode=0o700)
     return folder
 

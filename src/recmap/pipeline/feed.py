@@ -114,6 +114,11 @@ class PipelineFeed:
         return self._next != Cursor(epoch=self._next.epoch)
 
     @property
+    def remote(self) -> bool:
+        """Whether rows are fetched from a store, which a process that is forked cannot do."""
+        return self._plan.remote
+
+    @property
     def in_turn(self) -> bool:
         """Whether batches are best made in order: by workers, or from a compressed file."""
         return self._plan.workers is not None or self._plan.rows.in_order

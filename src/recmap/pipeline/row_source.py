@@ -18,6 +18,7 @@ import numpy as np
 from recmap.errors import DataError, OptionError, StoreError
 from recmap.files.fetch_counts import FetchCounter
 from recmap.files.object_path import ObjectPath
+from recmap.files.open_file import is_folder
 from recmap.model.batch import Allocate, PaddedRows, PadSpec, Positions
 from recmap.model.fetching import Fetching
 from recmap.model.ragged import Column, Ragged
@@ -160,8 +161,12 @@ class SourceRows:
 
     @property
     def remote_bytes(self) -> int:
-        """The size of all objects; 0 if the rows are not in a store."""
-        return sum(path.info.size for path in self._files if isinstance(path, ObjectPath))
+        """The size of all objects; 0 if the rows are not in a store.
+
+        Zarr stores do not count: zarr fetches their chunks, which are not kept on disk.
+        """
+        objects = [path for path in self._files if isinstance(path, ObjectPath)]
+        return sum(path.info.size for path in objects if not is_folder(path))
 
     @cached_property
     def counters(self) -> list[FetchCounter]:

@@ -220,8 +220,9 @@ def _content(path: str, look: bool) -> str:
     An object of a store is known by its size and version.
     """
     if isinstance(path, ObjectPath):
-        info = path.info
-        return f"{info.size} {_digest(info.etag or info.modified.isoformat())}"
+        infos = path.versions
+        told = [each.etag or each.modified.isoformat() for each in infos]
+        return f"{sum(each.size for each in infos)} {_digest(' '.join(told))}"
     try:
         if os.path.isdir(path):
             return _folder(path)

@@ -223,7 +223,8 @@ class _Seen:
     @classmethod
     def here(cls, path: str) -> _Seen:
         if isinstance(path, ObjectPath):
-            return cls(path, _object_state(path.anew()))
+            now = path.anew()
+            return cls(now, _object_state(now.anew()))
         if os.path.isdir(path):
             return cls(path, None)
         status = os.stat(path)
@@ -320,7 +321,8 @@ def _find_difference(driver: Driver, pickled: bytes) -> tuple[str, str] | None:
             except OSError as e:
                 return path, f"cannot read it ({e.strerror})"
             if found != wanted:
-                return path, "sees another file under that name"
+                missing = found.state is None and isinstance(wanted.path, ObjectPath)
+                return path, "does not see it" if missing else "sees another file under that name"
     return None
 
 

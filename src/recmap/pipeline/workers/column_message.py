@@ -95,8 +95,8 @@ def unpack_result(sections: list[Section]) -> Result:
 
 
 def _fetched(values: list[float]) -> FetchCounts:
-    requests, fetched, used, hits = map(int, values[:4])
-    return FetchCounts(requests, fetched, used, hits, values[4])
+    requests, fetched, used, cache_hits, waited = values
+    return FetchCounts(int(requests), int(fetched), int(used), int(cache_hits), waited)
 
 
 def copied(column: Column) -> Column:
