@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -113,7 +113,7 @@ def _consume(batches: Iterable[dict[str, Any]], check: bool) -> tuple[int, float
     return rows, total
 
 
-JOBS = {
+JOBS: dict[str, Callable[..., Measure]] = {
     "one_row": one_row,
     "open_one": open_one,
     "read": read,

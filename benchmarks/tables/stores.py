@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass
@@ -64,18 +63,18 @@ class _Server:
 
 
 class _Counted:
-    """Runs jobs, and remembers the requests and bytes of the one that took fewest requests."""
+    """Runs jobs, and remembers the requests and bytes of the one that took most requests."""
 
     def __init__(self, runner: Runner, relay: Relay) -> None:
         self._runner, self._relay = runner, relay
-        self.requests = self.received = math.inf
+        self.requests = self.received = 0
 
     def call(self, job: str, **options: Any) -> Measure:
         requests, received = self._relay.counts()
         run = self._runner.call(job, **options)
         now = self._relay.counts()
         counted = (now[0] - requests, now[1] - received)
-        self.requests, self.received = min((self.requests, self.received), counted)
+        self.requests, self.received = max((self.requests, self.received), counted)
         return run
 
 

@@ -132,8 +132,9 @@ class FetchedFile(MappedFile):
             gone = set(unused)
             self._fetches = [each for each in self._fetches if each not in gone]
             # They may have brought more than this hold asked for.
-            brought = within_pages(*_places(unused), _PAGE)
-            freed = merge_spans(*map(np.concatenate, zip(runs, brought, strict=True)))
+            more = within_pages(*_places(unused), _PAGE)
+            begins, ends = (np.concatenate(each) for each in zip(runs, more, strict=True))
+            freed = merge_spans(begins, ends)
             begins, ends = self._absent(numbers_within(*freed))
             ends = np.minimum(ends * _PAGE, self.size)
             for begin, end in zip((begins * _PAGE).tolist(), ends.tolist(), strict=True):

@@ -88,7 +88,8 @@ def numbers_within(begins: Places, ends: Places) -> Places:
     """
     counts = ends - begins
     before = np.cumsum(counts) - counts
-    return np.arange(int(counts.sum())) + np.repeat(begins - before, counts)
+    found: Places = np.arange(int(counts.sum())) + np.repeat(begins - before, counts)
+    return found
 
 
 def spans_of(numbers: Places) -> tuple[Places, Places]:
