@@ -8,6 +8,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+import time
 import traceback
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ import numpy as np
 import pytest
 
 import recmap as rm
+from recmap.files import fetch_threads
 from recmap.files.object_store import ObjectStore
 from recmap.files.storage import Storage, parse_url
 from tests.faulty_proxy import Cut, Drop, FaultyProxy, Hold, Stall, Status
@@ -169,8 +171,8 @@ def test_nothing_is_written_after_an_error(bucket: Bucket) -> None:
     with pytest.raises(rm.AccessDeniedError):
         store.read_many(info, [(0, len(DATA))], [target])
     over.set()
-    assert store._threads is not None
-    store._threads.shutdown()  # waits for the late answers
+    while fetch_threads._threads._busy:  # the late answers
+        time.sleep(0.01)
     assert not bucket.proxy.faults
     assert not target.any()
 
