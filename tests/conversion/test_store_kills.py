@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import recmap as rm
-from tests.buckets import S3Bucket
+from tests.buckets import S3Bucket, as_written_locally
 
 SHARDS = 4
 # Each shard has three parts of 5 MiB.
@@ -60,7 +60,10 @@ def _start(
 
 def _assert_complete(bucket: S3Bucket, folder: Path) -> None:
     wanted = {path.name: path.read_bytes() for path in folder.iterdir()}
-    found = {key.removeprefix("d/"): bucket.get(key) for key in bucket.keys()}  # noqa: SIM118
+    found = {
+        key.removeprefix("d/"): as_written_locally(key, bucket.get(key))
+        for key in bucket.keys()  # noqa: SIM118
+    }
     assert sorted(found) == sorted(wanted)
     for name, data in wanted.items():
         if "manifest" not in name:
@@ -93,7 +96,8 @@ def test_a_killed_conversion_is_completed_by_the_next(
         _kill_at(_start(source, bucket, suffix), bucket, rng.randrange(1, 60))
         shards = [key for key in bucket.keys() if key.endswith(suffix)]  # noqa: SIM118
         for key in shards:  # none is half written
-            assert bucket.get(key) == (tmp_path / key).read_bytes()
+            found = as_written_locally(key, bucket.get(key))
+            assert found == (tmp_path / key).read_bytes()
     process = _start(source, bucket, suffix)
     output, _ = process.communicate(timeout=300)
     assert process.returncode == 0, output

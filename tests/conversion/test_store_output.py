@@ -19,7 +19,7 @@ from recmap.errors import OutputExistsError
 from recmap.files import object_writer
 from recmap.files.object_path import object_path
 from recmap.files.storage import Storage
-from tests.buckets import Bucket, HttpFolder, S3Bucket
+from tests.buckets import Bucket, HttpFolder, S3Bucket, as_written_locally
 from tests.faulty_proxy import Status
 
 SUFFIXES = [".tfrecord", ".tfrecord.gz", ".npy", ".bin", ".npz", ".h5", ".zarr"]
@@ -50,7 +50,9 @@ def _on_disk(folder: Path) -> dict[str, bytes]:
 
 def _in_bucket(bucket: Bucket, folder: str) -> dict[str, bytes]:
     keys = [key for key in bucket.keys() if key.startswith(f"{folder}/")]  # noqa: SIM118
-    return {key.removeprefix(f"{folder}/"): bucket.get(key) for key in keys}
+    return {
+        key.removeprefix(f"{folder}/"): as_written_locally(key, bucket.get(key)) for key in keys
+    }
 
 
 def _data(files: dict[str, bytes]) -> dict[str, bytes]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -10,13 +12,14 @@ import numpy as np
 import pytest
 
 import recmap as rm
-from recmap.files import read_ahead
+from recmap.files import fetched_file, read_ahead
+from recmap.files.block_cache import default_cache
 from recmap.files.fetched_file import FetchedFile
 from recmap.files.object_path import ObjectPath, object_path
 from recmap.files.spans import Places
 from recmap.files.storage import Storage
 from tests.buckets import S3Bucket
-from tests.faulty_proxy import Hold, Status
+from tests.faulty_proxy import Hold, Stall, Status
 
 PAGE = 4096
 SIZE = 5 * (1 << 20) + 1234
@@ -203,3 +206,76 @@ def test_a_held_span_waits_only_for_its_own_bytes(path: ObjectPath, bucket: S3Bu
     gate.set()
     with late:
         assert_held(file, np.array([2 << 20]), np.array([(2 << 20) + 10]))
+
+
+def test_what_failed_is_fetched_again(path: ObjectPath, bucket: S3Bucket) -> None:
+    path.info  # noqa: B018  # found before the trouble begins
+    file = FetchedFile(path)
+    bucket.proxy.faults.extend([Status(403)] * 100)
+    for begin in (0, 1 << 20):  # also what is read ahead fails
+        with pytest.raises(rm.StoreError), file.hold(begin, begin + (1 << 20)):
+            pass
+    bucket.proxy.faults.clear()
+    for begin in range(0, SIZE, 1 << 20):
+        end = min(begin + (1 << 20), SIZE)
+        with file.hold(begin, end):
+            assert_held(file, np.array([begin]), np.array([end]))
+
+
+def test_gaps_take_no_more_memory_than_rows(
+    path: ObjectPath, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fetched_file, "_LEAST_WASTE", 0)
+    begins = np.arange(0, SIZE - 100, 8 * PAGE)
+    with FetchedFile(path).start(begins, begins + 100) as _:
+        pass
+    hold = FetchedFile(path).start(begins, begins + 100)
+    assert hold.size <= 2 * len(begins) * PAGE
+    hold.close()
+
+
+def test_an_entry_that_was_evicted_and_made_again_is_not_trusted(
+    path: ObjectPath, cached: bool
+) -> None:
+    if not cached:
+        return
+    file = FetchedFile(path)
+    with file.hold(0, SIZE):
+        pass
+    file.drop_ahead()
+    assert file._reader.close()
+    # Another process needs the room, and then reads a few bytes of the same object.
+    cache = default_cache()
+    assert cache is not None
+    (one,) = cache.folder.objects()
+    cache.folder.drop(one.key)
+    other = FetchedFile(path)
+    with other.hold(0, 10):
+        pass
+    assert file.local() is None
+    with file.hold(0, SIZE):
+        assert_held(file, np.array([0]), np.array([SIZE]))
+    local = file.local()
+    assert local is not None
+    np.testing.assert_array_equal(local.bytes, DATA)
+
+
+def test_a_process_ends_while_a_server_does_not_answer(bucket: S3Bucket) -> None:
+    bucket.put("x.bin", DATA.tobytes())
+    bucket.proxy.faults.extend([None, *[Stall()] * 50])
+    program = "\n".join(
+        [
+            "import numpy as np",
+            "from recmap.files.fetched_file import FetchedFile",
+            "from recmap.files.object_path import object_path",
+            "from recmap.files.storage import Storage",
+            f"path = object_path({bucket.url + '/x.bin'!r}, Storage({bucket.storage!r}))",
+            "file = FetchedFile(path)",
+            f"hold = file.start(np.array([0]), np.array([{SIZE}]))",
+            "print('begun', flush=True)",
+        ]
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, "begun\n"), done.stderr

@@ -21,7 +21,7 @@ from recmap.files.object_writer import copy_object
 from recmap.ray.cluster import Driver
 from recmap.ray.parallel_index import find_records
 from recmap.tfrecord.plain_file import PlainFile
-from tests.buckets import HttpFolder, S3Bucket
+from tests.buckets import HttpFolder, S3Bucket, as_written_locally
 from tests.jobs import alive, deadline, meanwhile
 
 pytestmark = [
@@ -116,7 +116,9 @@ def files_in(folder: str) -> dict[str, bytes]:
 
 def objects_in(bucket: S3Bucket, folder: str) -> dict[str, bytes]:
     keys = [key for key in bucket.keys() if key.startswith(f"{folder}/")]  # noqa: SIM118
-    return {key.removeprefix(f"{folder}/"): bucket.get(key) for key in keys}
+    return {
+        key.removeprefix(f"{folder}/"): as_written_locally(key, bucket.get(key)) for key in keys
+    }
 
 
 def assert_same(bucket: S3Bucket, folder: str, local: str) -> None:

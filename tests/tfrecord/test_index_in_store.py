@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import time
+
 import numpy as np
 import pytest
 
 import recmap as rm
-from tests.buckets import HttpFolder, S3Bucket
+from recmap.files.paths import expand
+from recmap.formats.tfrecord_source import TFRecordSource
+from tests.buckets import HttpFolder, S3Bucket, as_written_locally
 
 
 def put(bucket: S3Bucket, rows: int) -> bytes:
@@ -42,7 +46,8 @@ def test_the_same_index_is_written_as_for_a_file(bucket: S3Bucket) -> None:
     rm.index(f"{bucket.url}/d/x.tfrecord", storage=bucket.storage)
     rm.index("x.tfrecord")
     with open(".x.tfrecord.recmap", "rb") as file:
-        assert bucket.get("d/.x.tfrecord.recmap") == file.read()
+        found = as_written_locally(".recmap", bucket.get("d/.x.tfrecord.recmap"))
+        assert found == file.read()
 
 
 def test_a_text_index_is_the_same_as_for_a_file(bucket: S3Bucket) -> None:
@@ -83,3 +88,47 @@ def test_an_index_cannot_be_written_to_an_http_server(http_folder: HttpFolder) -
         http_folder.put("x.tfrecord", file.read())
     with pytest.raises(rm.OptionError, match="does not write"):
         rm.index(http_folder.url_of("x.tfrecord"), storage=http_folder.storage)
+
+
+@pytest.mark.parametrize("verify", [True, False])
+def test_a_record_that_is_longer_than_its_place_in_the_index_is_an_error(
+    bucket: S3Bucket, verify: bool
+) -> None:
+    with rm.TFRecordWriter("x.tfrecord", index=False, describe=False) as writer:
+        writer.write({"v": [b"a" * 5000, b"b" * 9000, b"c" * 5000, b"d" * 5000]})
+    records = list(rm.tfrecord.records("x.tfrecord"))
+    rm.index("x.tfrecord")
+    # The same records in another order: the file has the same size.
+    order = [0, 2, 1, 3]
+    rm.tfrecord.write_records("y.tfrecord", [records[i] for i in order])
+    for name, file in (("x.tfrecord", "y.tfrecord"), (".x.tfrecord.recmap", ".x.tfrecord.recmap")):
+        with open(file, "rb") as data:
+            bucket.put(name, data.read())
+        time.sleep(1.1)  # so that the index is younger
+    ds = rm.open(f"{bucket.url}/x.tfrecord", storage=bucket.storage, verify=verify)
+    for read in (lambda: ds[[0, 1, 2]], lambda: ds[0:4], lambda: list(ds.batches(4))):
+        with pytest.raises(rm.DataError):
+            read()
+
+
+def test_a_part_of_an_object_fetches_only_itself(
+    bucket: S3Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RECMAP_CACHE_SIZE", "0")
+    rows = 2000
+    random = np.random.default_rng(0)
+    values = [random.bytes(int(n)) for n in random.integers(4000, 6000, rows)]
+    with rm.TFRecordWriter("x.tfrecord") as writer:
+        writer.write({"v": values})
+    for name in ("x.tfrecord", ".x.tfrecord.recmap"):
+        with open(name, "rb") as file:
+            bucket.put(name, file.read())
+    (file,) = expand(f"{bucket.url}/x.tfrecord", bucket.storage)
+    source = TFRecordSource([file])
+    partitions = source.partitions(skip=False)
+    assert partitions is not None
+    part = partitions[0].part(0, 100)
+    bucket.proxy.reset()
+    found = part.open(["v"]).read(0, 100)
+    assert list(found["v"]) == values[:100]
+    assert bucket.proxy.body_bytes < 2_000_000
