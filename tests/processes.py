@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import signal
 import subprocess
@@ -14,6 +15,7 @@ import pytest
 __all__ = ["PROCESSES", "WITH_WORKERS", "running"]
 
 PROCESSES = ["fork:2", "spawn:2"]
+_numbers = itertools.count()
 
 #: For ``pytestmark``: fail on a hang, and ignore warnings about forks.
 WITH_WORKERS = [
@@ -29,12 +31,14 @@ def running(program: str, *arguments: str) -> Iterator[subprocess.Popen[str]]:
 
     On exit, kill it and everything it has started.
     """
-    with open("program.py", "w") as file:
+    # Another process may be reading the same program.
+    name = f"program_{next(_numbers)}.py"
+    with open(name, "w") as file:
         file.write(program)
     root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     paths = [root, os.environ.get("PYTHONPATH", "")]
     with subprocess.Popen(
-        [sys.executable, "program.py", *arguments],
+        [sys.executable, name, *arguments],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -34,7 +34,7 @@ def test_info_shows_what_is_kept_and_by_whom(capsys: pytest.CaptureFixture[str])
     assert "secret" not in done.stdout
     folder, used, objects, empty, *table = done.stdout.splitlines()
     assert folder == f"folder   {os.path.abspath('cache/objects-v1')}"
-    assert used == "used     8.43 MB of 100 MB"
+    assert used == "used     8.44 MB of 100 MB"
     assert objects == "objects  3 (1 in use)"
     assert empty == ""
     assert [line.split() for line in table] == [
