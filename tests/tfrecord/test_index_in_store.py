@@ -123,8 +123,7 @@ def test_a_part_of_an_object_fetches_only_itself(
     for name in ("x.tfrecord", ".x.tfrecord.recmap"):
         with open(name, "rb") as file:
             bucket.put(name, file.read())
-    (file,) = expand(f"{bucket.url}/x.tfrecord", bucket.storage)
-    source = TFRecordSource([file])
+    source = TFRecordSource(expand(f"{bucket.url}/x.tfrecord", bucket.storage))
     partitions = source.partitions(skip=False)
     assert partitions is not None
     part = partitions[0].part(0, 100)
