@@ -44,8 +44,8 @@ void bind_scan(nb::module_& m) {
           "fault", [](const Scan& s) { return maybe(s.fault); },
           "Why the scan ended early, if it did.");
   m.def("scan", &scan_records, nb::arg("file"), nb::arg("request"), "Find records one by one.");
-  m.def("find_record", &find, nb::arg("file"), nb::arg("begin"), nb::arg("stop"),
-        nb::kw_only(), nb::arg("verify") = true,
+  m.def("find_record", &find, nb::arg("file"), nb::arg("begin"), nb::arg("stop"), nb::kw_only(),
+        nb::arg("verify") = true,
         "Return the offset of the first sound record that begins in [begin, stop), else `stop`. "
         "Unless `verify`, only its length is checked.");
 }
