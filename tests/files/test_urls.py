@@ -102,7 +102,7 @@ def test_the_command_line_refuses_other_schemes(
 
 # Where only a local file can be given.
 LOCAL: dict[str, Callable[[Any], Any]] = {
-    name: CALLS[name] for name in ("open with an index", "repair to", "write records")
+    name: CALLS[name] for name in ("open with an index", "repair to")
 }
 
 
@@ -113,6 +113,15 @@ def test_store_urls_are_refused_where_only_a_local_file_can_be_given(call: str, 
     before = names()
     with pytest.raises(rm.OptionError, match="only a local path can be given here"):
         LOCAL[call](url)
+    assert names() == before
+
+
+@pytest.mark.usefixtures("_files")
+@pytest.mark.parametrize("call", ["write", "write records", "convert to", "save"])
+def test_nothing_is_written_to_an_http_server(call: str) -> None:
+    before = names()
+    with pytest.raises(rm.OptionError, match="does not write"):
+        CALLS[call]("https://host/x.tfrecord")
     assert names() == before
 
 

@@ -56,7 +56,7 @@ def allowed_gap(begins: Places, ends: Places, gap: int, least: int) -> int:
     At most ``gap``, and so that all gaps together are not larger than the spans, or ``least``.
 
     >>> allowed_gap(np.array([0, 3, 10]), np.array([2, 4, 11]), gap=8, least=0)
-    1
+    5
     """
     gaps = np.sort(begins[1:] - ends[:-1])
     fits = np.cumsum(gaps) <= max(least, int((ends - begins).sum()))

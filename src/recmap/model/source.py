@@ -10,6 +10,7 @@ and define only what they change.
 
 from __future__ import annotations
 
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from copy import copy
@@ -218,7 +219,7 @@ class Source(ABC):
         return Info(
             format=self.format,
             files=list(self.files),
-            size=0,
+            size=sum(os.path.getsize(file) for file in self.files if os.path.isfile(file)),
             rows=len(self),
             schema=self.schema,
             origin=self.origin,
