@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from recmap.files.fetch import Fetch
 from recmap.files.fetched_file import _PAGE, _meeting
-from recmap.files.object_store import Fetch
 from recmap.files.spans import merge_spans, numbers_within, spans_of
 
 

@@ -14,11 +14,11 @@ from threading import Lock
 import numpy as np
 import numpy.typing as npt
 
+from recmap.files.fetch import Fetch, wait_for
 from recmap.files.fetch_memory import request_size
 from recmap.files.mapped import MappedFile
 from recmap.files.object_path import ObjectPath
 from recmap.files.object_reader import ObjectReader
-from recmap.files.object_store import Fetch, wait_for
 from recmap.files.read_ahead import ReadAhead
 from recmap.files.spans import (
     Places,

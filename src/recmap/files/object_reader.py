@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from recmap.files.block_cache import BLOCK, CacheEntry, default_cache
+from recmap.files.fetch import Fetch
 from recmap.files.mapped import MappedFile
 from recmap.files.object_path import ObjectPath
-from recmap.files.object_store import Fetch
 from recmap.files.temporary import temporary_path
 
 __all__ = ["ObjectReader", "keep_beside", "kept_beside"]

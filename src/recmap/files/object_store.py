@@ -11,13 +11,10 @@ import os
 import random
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import FIRST_EXCEPTION, Future, wait
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from threading import Condition, Lock
 from typing import Any, TypeVar
 
 import numpy as np
@@ -34,13 +31,13 @@ from recmap.errors import (
     StoreTimeoutError,
 )
 from recmap.files.aws_profile import profile_options
+from recmap.files.fetch import Fetch, room_for, wait_for
 from recmap.files.fetch_counts import FetchCounter
-from recmap.files.fetch_memory import bytes_in_flight, request_size
-from recmap.files.fetch_threads import submit
+from recmap.files.fetch_memory import request_size
 from recmap.files.storage import ObjectUrl, Storage
 from recmap.model.arguments import as_whole
 
-__all__ = ["Fetch", "Folder", "ObjectInfo", "ObjectStore", "wait_for"]
+__all__ = ["Folder", "ObjectInfo", "ObjectStore"]
 
 _T = TypeVar("_T")
 _Bytes = npt.NDArray[np.uint8]
@@ -83,103 +80,6 @@ class Folder:
 
     objects: list[ObjectInfo]
     folders: list[str]
-
-
-class Fetch:
-    """A part of an object on its way into an array."""
-
-    def __init__(self, begin: int, end: int, target: _Bytes) -> None:
-        self.begin, self.end = begin, end
-        self._target: _Bytes | None = target
-        self._lock = Lock()
-        self._future: Future[None] | None = None
-
-    def start(self, work: Callable[[Fetch], None]) -> None:
-        """Do the work in another thread."""
-        self._future = submit(work, self)
-
-    @property
-    def arrived(self) -> bool:
-        """Whether the bytes are there."""
-        future = self._future
-        return (
-            future is not None
-            and future.done()
-            and not future.cancelled()
-            and future.exception() is None
-        )
-
-    @property
-    def future(self) -> Future[None]:
-        """The work, once it was started."""
-        assert self._future is not None
-        return self._future
-
-    @property
-    def failed(self) -> bool:
-        """Whether the bytes will not come."""
-        return self._future is not None and self._future.done() and not self.arrived
-
-    def give_up(self) -> None:
-        """Write nothing from here on. A request under way may take minutes to end."""
-        if self._future is not None:
-            self._future.cancel()
-        with self._lock:
-            self._target = None
-
-    @property
-    def given_up(self) -> bool:
-        return self._target is None
-
-    def put(self, data: Any) -> None:
-        """Write the bytes."""
-        with self._lock:
-            if self._target is not None:
-                self._target[:] = np.frombuffer(data, np.uint8)
-
-    def fill(self, fd: int) -> None:
-        """Read the bytes from the same place in a file."""
-        with self._lock:
-            if self._target is None:
-                return
-            rest = self._target.data
-            while rest:
-                count = os.preadv(fd, [rest], self.end - rest.nbytes)
-                if count == 0:
-                    raise StoreError("a file of the cache was cut while it was read", url="")
-                rest = rest[count:]
-
-
-def wait_for(parts: Sequence[Fetch]) -> None:
-    """Wait until all parts have arrived, and raise the first error at once."""
-    for future in wait([part.future for part in parts], return_when=FIRST_EXCEPTION).done:
-        future.result()
-
-
-class _InFlight:
-    """Limits the memory that requests take."""
-
-    def __init__(self) -> None:
-        self._taken = 0
-        self._changed = Condition()
-
-    @contextmanager
-    def room(self, size: int) -> Iterator[None]:
-        with self._changed:
-            # One may always go, however large it is.
-            self._changed.wait_for(
-                lambda: not self._taken or self._taken + size <= bytes_in_flight()
-            )
-            self._taken += size
-        try:
-            yield
-        finally:
-            with self._changed:
-                self._taken -= size
-                self._changed.notify_all()
-
-
-_in_flight = _InFlight()
 
 
 class ObjectStore:
@@ -337,7 +237,7 @@ class ObjectStore:
                 url=url,
             )
         self.refuse_fork(info.key)  # others may have been in flight
-        with _in_flight.room(end - begin):
+        with room_for(end - begin):
             return self._get(info, begin, end)
 
     def _get(self, info: ObjectInfo, begin: int, end: int) -> Any:

@@ -28,8 +28,9 @@ __all__ = ["FileGroup", "FileGroups"]
 # The most files mapped at once for a span of rows.
 _MAX_SPAN_FILES = 512
 
-# Seconds between looks whether all objects are in the cache.
-_LOOK_EVERY = 1.0
+# Seconds between looks whether all objects are in the cache. Looking takes at most a twentieth of
+# the time.
+_LOOK_EVERY, _LOOK_PART = 0.05, 20
 
 _T = TypeVar("_T")
 _RowNumbers: TypeAlias = npt.NDArray[np.int64]
@@ -171,20 +172,18 @@ class FileGroups:
                 held = self._mapped.hold([file.path for file in plain])
                 if held is not None:
                     self._all = FileGroup(plain, held)
-            elif not self._all.whole and self._is_due():
-                # The cache may have all objects by now.
-                held = self._mapped.hold([file.path for file in self._all.files])
-                if held is not None and all(file.whole for file in held):
-                    self._all = FileGroup(self._all.files, held)
+            elif not self._all.whole and time.monotonic() >= self._look_again:
+                self._map_kept_objects(self._all)
             return self._all
 
-    def _is_due(self) -> bool:
-        """Return whether to look again if objects have become files."""
+    def _map_kept_objects(self, group: FileGroup) -> None:
+        """Read the objects as files from now on, if the cache has all of them."""
+        began = time.monotonic()
+        held = self._mapped.hold([file.path for file in group.files])
+        if held is not None and all(file.whole for file in held):
+            self._all = FileGroup(group.files, held)
         now = time.monotonic()
-        if now < self._look_again:
-            return False
-        self._look_again = now + _LOOK_EVERY
-        return True
+        self._look_again = now + max(_LOOK_EVERY, _LOOK_PART * (now - began))
 
     def span(self, first: int, last: int) -> FileGroup | None:
         """Return a group of the files from ``first`` to ``last``, which must be fully indexed.

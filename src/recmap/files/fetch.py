@@ -1,0 +1,123 @@
+"""Parts of objects on their way into memory, and the memory that requests take."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_EXCEPTION, Future, wait
+from contextlib import AbstractContextManager, contextmanager
+from threading import Condition, Lock
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from recmap.errors import StoreError
+from recmap.files.fetch_memory import bytes_in_flight
+from recmap.files.fetch_threads import submit
+
+__all__ = ["Fetch", "room_for", "wait_for"]
+
+_Bytes = npt.NDArray[np.uint8]
+
+
+class Fetch:
+    """A part of an object on its way into an array."""
+
+    def __init__(self, begin: int, end: int, target: _Bytes) -> None:
+        self.begin, self.end = begin, end
+        self._target: _Bytes | None = target
+        self._lock = Lock()
+        self._future: Future[None] | None = None
+
+    def start(self, work: Callable[[Fetch], None]) -> None:
+        """Do the work in another thread."""
+        self._future = submit(work, self)
+
+    @property
+    def arrived(self) -> bool:
+        """Whether the bytes are there."""
+        future = self._future
+        return (
+            future is not None
+            and future.done()
+            and not future.cancelled()
+            and future.exception() is None
+        )
+
+    @property
+    def future(self) -> Future[None]:
+        """The work, once it was started."""
+        assert self._future is not None
+        return self._future
+
+    @property
+    def failed(self) -> bool:
+        """Whether the bytes will not come."""
+        return self._future is not None and self._future.done() and not self.arrived
+
+    def give_up(self) -> None:
+        """Write nothing from here on. A request under way may take minutes to end."""
+        if self._future is not None:
+            self._future.cancel()
+        with self._lock:
+            self._target = None
+
+    @property
+    def given_up(self) -> bool:
+        return self._target is None
+
+    def put(self, data: Any) -> None:
+        """Write the bytes."""
+        with self._lock:
+            if self._target is not None:
+                self._target[:] = np.frombuffer(data, np.uint8)
+
+    def fill(self, fd: int) -> None:
+        """Read the bytes from the same place in a file."""
+        with self._lock:
+            if self._target is None:
+                return
+            rest = self._target.data
+            while rest:
+                count = os.preadv(fd, [rest], self.end - rest.nbytes)
+                if count == 0:
+                    raise StoreError("a file of the cache was cut while it was read", url="")
+                rest = rest[count:]
+
+
+def wait_for(parts: Sequence[Fetch]) -> None:
+    """Wait until all parts have arrived, and raise the first error at once."""
+    for future in wait([part.future for part in parts], return_when=FIRST_EXCEPTION).done:
+        future.result()
+
+
+class _InFlight:
+    """Limits the memory that requests take."""
+
+    def __init__(self) -> None:
+        self._taken = 0
+        self._changed = Condition()
+
+    @contextmanager
+    def room(self, size: int) -> Iterator[None]:
+        with self._changed:
+            # One may always go, however large it is.
+            self._changed.wait_for(
+                lambda: not self._taken or self._taken + size <= bytes_in_flight()
+            )
+            self._taken += size
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._taken -= size
+                self._changed.notify_all()
+
+
+_in_flight = _InFlight()
+
+
+def room_for(size: int) -> AbstractContextManager[None]:
+    """Wait until a request for so many bytes may be made, and count them inside the context."""
+    return _in_flight.room(size)
