@@ -22,10 +22,13 @@ _Bytes = npt.NDArray[np.uint8]
 
 
 class Fetch:
-    """A part of an object on its way into an array."""
+    """A part of an object on its way into an array, which is first prepared."""
 
-    def __init__(self, begin: int, end: int, target: _Bytes) -> None:
+    def __init__(
+        self, begin: int, end: int, target: _Bytes, prepare: Callable[[], None] | None = None
+    ) -> None:
         self.begin, self.end = begin, end
+        self._prepare = prepare
         self._target: _Bytes | None = target
         self._lock = Lock()
         self._future: Future[None] | None = None
@@ -67,18 +70,26 @@ class Fetch:
     def given_up(self) -> bool:
         return self._target is None
 
+    @contextmanager
+    def _ready_target(self) -> Iterator[_Bytes | None]:
+        """Return where to write, if anybody still wants it, and nobody can give it up meanwhile."""
+        with self._lock:
+            if self._target is not None and self._prepare is not None:
+                self._prepare()
+            yield self._target
+
     def put(self, data: Any) -> None:
         """Write the bytes."""
-        with self._lock:
-            if self._target is not None:
-                self._target[:] = np.frombuffer(data, np.uint8)
+        with self._ready_target() as target:
+            if target is not None:
+                target[:] = np.frombuffer(data, np.uint8)
 
     def fill(self, fd: int) -> None:
         """Read the bytes from the same place in a file."""
-        with self._lock:
-            if self._target is None:
+        with self._ready_target() as target:
+            if target is None:
                 return
-            rest = self._target.data
+            rest = target.data
             while rest:
                 count = os.preadv(fd, [rest], self.end - rest.nbytes)
                 if count == 0:

@@ -6,9 +6,9 @@ object is an offset in the memory, and everything that reads mapped files reads 
 
 from __future__ import annotations
 
-import mmap
 import time
 from collections.abc import Sequence
+from functools import partial
 from threading import Lock
 
 import numpy as np
@@ -30,16 +30,13 @@ from recmap.files.spans import (
     spans_of,
     within_pages,
 )
+from recmap.files.sparse_memory import PAGE, SparseMemory
 
 __all__ = ["FetchedFile", "Hold"]
 
-# The unit of memory, and of what is fetched.
-_PAGE = max(1 << 12, mmap.PAGESIZE)
 # Spans that are this close are fetched in one request: a request takes as long as this many bytes.
 # But what is between them must not take more memory than the spans, or this much.
 _GAP, _LEAST_WASTE = 64 << 10, 1 << 20
-# No swap space is reserved for what is never touched. Python names this flag since 3.13.
-_NORESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000)
 
 
 class FetchedFile(MappedFile):
@@ -50,14 +47,12 @@ class FetchedFile(MappedFile):
         self._reader = ObjectReader(path)
         self.size = self._reader.info.size
         self.counter = path.store.counter
-        flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NORESERVE
-        self._memory = mmap.mmap(-1, max(self.size, 1), flags=flags)
-        self._target: npt.NDArray[np.uint8] = np.frombuffer(self._memory, np.uint8)[: self.size]
-        self.bytes = self._target.view()
+        self._memory = SparseMemory(self.size)
+        self.bytes = self._memory.bytes.view()
         self.bytes.flags.writeable = False
         self._begin: int = self.bytes.__array_interface__["data"][0]
         # How many holds each page belongs to.
-        self._users = np.zeros(-(-self.size // _PAGE), np.uint16)
+        self._users = np.zeros(-(-self.size // PAGE), np.uint16)
         # What is on its way, or failed.
         self._fetches: list[Fetch] = []
         self._lock = Lock()
@@ -99,24 +94,28 @@ class FetchedFile(MappedFile):
     def start(self, begins: Places, ends: Places) -> Hold:
         """Begin to fetch the bytes of spans. Enter the result to wait for them."""
         self._reader.refuse_fork()  # another thread may have held the lock
-        runs = merge_spans(*within_pages(begins, ends, _PAGE))
-        runs = merge_spans(*runs, allowed_gap(*runs, _GAP // _PAGE, _LEAST_WASTE // _PAGE))
+        runs = merge_spans(*within_pages(begins, ends, PAGE))
+        runs = merge_spans(*runs, allowed_gap(*runs, _GAP // PAGE, _LEAST_WASTE // PAGE))
         with self._lock:
             self._fetches = [each for each in self._fetches if not self._is_settled(each)]
             pages = numbers_within(*runs)
             begins, ends = self._absent(pages)
-            ends = np.minimum(ends * _PAGE, self.size)
-            parts = cut_spans(begins * _PAGE, ends, request_size())
+            ends = np.minimum(ends * PAGE, self.size)
+            parts = cut_spans(begins * PAGE, ends, request_size())
             # What failed before is fetched again.
             failed = {each for each in _meeting(self._fetches, runs) if each.failed}
             self._fetches = [each for each in self._fetches if each not in failed]
             parts += [(each.begin, each.end) for each in failed]
-            fetches = [Fetch(begin, end, self._target[begin:end]) for begin, end in parts]
+            fetches = [self._fetch(begin, end) for begin, end in parts]
             self._reader.start(fetches)
             self._fetches += fetches
             self._users[pages] += 1
             # Some of it may be on its way already.
             return Hold(self, runs, _meeting(self._fetches, runs))
+
+    def _fetch(self, begin: int, end: int) -> Fetch:
+        target = self._memory.bytes[begin:end]
+        return Fetch(begin, end, target, partial(self._memory.prepare, begin, end))
 
     def _absent(self, pages: Places) -> tuple[Places, Places]:
         """Return those of some pages that nobody holds, as runs."""
@@ -132,24 +131,24 @@ class FetchedFile(MappedFile):
             gone = set(unused)
             self._fetches = [each for each in self._fetches if each not in gone]
             # They may have brought more than this hold asked for.
-            more = within_pages(*_places(unused), _PAGE)
+            more = within_pages(*_places(unused), PAGE)
             begins, ends = (np.concatenate(each) for each in zip(runs, more, strict=True))
             freed = merge_spans(begins, ends)
             begins, ends = self._absent(numbers_within(*freed))
-            ends = np.minimum(ends * _PAGE, self.size)
-            for begin, end in zip((begins * _PAGE).tolist(), ends.tolist(), strict=True):
-                self._memory.madvise(mmap.MADV_DONTNEED, begin, end - begin)
+            ends = np.minimum(ends * PAGE, self.size)
+            for begin, end in zip((begins * PAGE).tolist(), ends.tolist(), strict=True):
+                self._memory.free(begin, end)
 
     def _is_held(self, begin: int, end: int) -> bool:
         """Return whether someone has planned for all of these bytes."""
-        return bool(self._users[begin // _PAGE : -(-end // _PAGE)].all())
+        return bool(self._users[begin // PAGE : -(-end // PAGE)].all())
 
     def _is_settled(self, fetch: Fetch) -> bool:
         """Return whether a fetch has arrived, and each of its pages belongs to a hold."""
         return fetch.arrived and bool(self._pages(fetch).all())
 
     def _pages(self, fetch: Fetch) -> npt.NDArray[np.uint16]:
-        return self._users[fetch.begin // _PAGE : -(-fetch.end // _PAGE)]
+        return self._users[fetch.begin // PAGE : -(-fetch.end // PAGE)]
 
     def _is_free(self, fetch: Fetch) -> bool:
         """Return whether nobody needs any of these bytes."""
@@ -169,8 +168,8 @@ def _meeting(fetches: Sequence[Fetch], runs: tuple[Places, Places]) -> list[Fetc
     if not len(first):
         return []
     begins, ends = _places(fetches)
-    after = np.searchsorted(stop * _PAGE, begins, side="right")
-    meets = (after < len(first)) & (first[np.minimum(after, len(first) - 1)] * _PAGE < ends)
+    after = np.searchsorted(stop * PAGE, begins, side="right")
+    meets = (after < len(first)) & (first[np.minimum(after, len(first) - 1)] * PAGE < ends)
     return [fetches[i] for i in np.flatnonzero(meets).tolist()]
 
 
@@ -182,7 +181,7 @@ class Hold:
     ) -> None:
         self._file, self._runs, self._fetches = file, runs, fetches
         #: The bytes of memory that it takes.
-        self.size = int((runs[1] - runs[0]).sum()) * _PAGE
+        self.size = int((runs[1] - runs[0]).sum()) * PAGE
         self._closed = False
 
     def __enter__(self) -> None:

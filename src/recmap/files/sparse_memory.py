@@ -1,0 +1,70 @@
+"""Memory as large as an object, of which only the parts in use take space."""
+
+from __future__ import annotations
+
+import mmap
+from contextlib import suppress
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["PAGE", "SparseMemory"]
+
+#: The unit of memory.
+PAGE = max(1 << 12, mmap.PAGESIZE)
+# With large pages, the system has less to do. It takes them if they begin at such an address.
+_LARGE_PAGE = 2 << 20
+# Names that Python lacks, as of 3.11. No swap space is reserved for what is never touched.
+_NORESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000)
+_POPULATE_WRITE = getattr(mmap, "MADV_POPULATE_WRITE", 23)
+
+
+class SparseMemory:
+    """Memory that is all there to address. A part takes space from when it is prepared or written
+    until it is freed.
+
+    Use it from any thread, but not the same part from two at a time.
+    """
+
+    def __init__(self, size: int) -> None:
+        flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _NORESERVE
+        self._map = mmap.mmap(-1, size + _LARGE_PAGE, flags=flags)
+        whole: npt.NDArray[np.uint8] = np.frombuffer(self._map, np.uint8)
+        address: int = whole.__array_interface__["data"][0]
+        self._begin = -address % _LARGE_PAGE
+        #: The bytes, which may be written.
+        self.bytes = whole[self._begin : self._begin + size]
+        # Where these are the default, a row of a few bytes would take a large page.
+        self._advise("MADV_NOHUGEPAGE", 0, size)
+
+    def prepare(self, begin: int, end: int) -> None:
+        """Have the pages of a part ready before it is written."""
+        first, stop = _within_large_pages(begin, end)
+        self._advise("MADV_HUGEPAGE", first, stop)
+        # Faster than one page at a time. Where it fails, the pages are made when they are written.
+        with suppress(OSError):
+            self._map.madvise(_POPULATE_WRITE, *self._place(begin, end))
+
+    def free(self, begin: int, end: int) -> None:
+        """Free the pages of a part, which begins and ends with a page, or at the end of all."""
+        self._map.madvise(mmap.MADV_DONTNEED, *self._place(begin, end))
+        self._advise("MADV_NOHUGEPAGE", *_within_large_pages(begin, end))
+
+    def _place(self, begin: int, end: int) -> tuple[int, int]:
+        """Return where a part begins in the map, and its size."""
+        return self._begin + begin // PAGE * PAGE, end - begin // PAGE * PAGE
+
+    def _advise(self, name: str, begin: int, end: int) -> None:
+        """Advise the system about a part, if it takes this advice."""
+        if begin < end and hasattr(mmap, name):
+            with suppress(OSError):
+                self._map.madvise(getattr(mmap, name), *self._place(begin, end))
+
+
+def _within_large_pages(begin: int, end: int) -> tuple[int, int]:
+    """Return the large pages that lie within a part.
+
+    >>> _within_large_pages(1, 5 << 20)
+    (2097152, 4194304)
+    """
+    return -(-begin // _LARGE_PAGE) * _LARGE_PAGE, end // _LARGE_PAGE * _LARGE_PAGE
