@@ -160,6 +160,28 @@ def test_the_cache_serves_the_next_reader_and_the_next_process(
         np.testing.assert_array_equal(local.bytes, DATA)
 
 
+def test_blocks_come_with_their_neighbours_once_much_of_an_object_is_cached(
+    bucket: S3Bucket,
+) -> None:
+    block, count = 1 << 20, 32
+    data = np.random.default_rng(4).integers(0, 256, count * block - 99, np.uint8)
+    bucket.put("x.bin", data.tobytes())
+    file = FetchedFile(object_path(f"{bucket.url}/x.bin", Storage(bucket.storage)))
+    bucket.proxy.reset()
+    first = [0, 8, 16, 24, 30]
+    for i, number in enumerate(first, 1):
+        with file.hold(number * block + 10, number * block + 20):
+            pass
+        assert (bucket.proxy.count("GET"), bucket.proxy.body_bytes) == (i, i * block)
+    for number in np.random.default_rng(5).permutation(count).tolist():
+        begin = number * block + 100
+        with file.hold(begin, begin + 2000):
+            np.testing.assert_array_equal(file.bytes[begin : begin + 2000], data[begin:][:2000])
+    # Each group of four in one request, but two for the group of which the third was there.
+    assert bucket.proxy.count("GET") == len(first) + count // 4 + 1
+    assert bucket.proxy.body_bytes == data.size
+
+
 def test_what_the_cache_refuses_is_read_exactly(
     path: ObjectPath, bucket: S3Bucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -59,9 +59,14 @@ class CacheEntry:
         self._finalizer.atexit = False
 
     @property
+    def known_blocks(self) -> int:
+        """How many blocks this process knows to be there and sound."""
+        return int(np.count_nonzero(self._sound))
+
+    @property
     def complete(self) -> bool:
         """Whether this process knows that all blocks are there and sound."""
-        return bool(self._sound.all())
+        return self.known_blocks == self.blocks
 
     def present(self, first: int, stop: int) -> npt.NDArray[np.bool_]:
         """Return which of these blocks are there. Those not used before are checked."""

@@ -21,6 +21,9 @@ from recmap.files.temporary import temporary_path
 
 __all__ = ["ObjectReader", "keep_beside", "kept_beside"]
 
+# Once the cache has this part of an object, the rest will likely be needed, too. So a missing block
+# is then fetched with its neighbours, which takes hardly longer.
+_LIKELY_WHOLE, _NEIGHBOURS = 1 / 8, 4
 # One entry of the cache is kept open for this many descriptors that the process may have.
 _DESCRIPTORS = 4
 
@@ -76,12 +79,15 @@ class ObjectReader:
 
     def _have_blocks(self, entry: CacheEntry, first: int, stop: int) -> bool:
         """Fetch the blocks that are not in the cache. Return whether all of them are there now."""
-        missing = np.flatnonzero(~entry.present(first, stop)) + first
-        if not len(missing):
+        if entry.present(first, stop).all():
             return True
+        around = first, stop
+        if entry.known_blocks > entry.blocks * _LIKELY_WHOLE:
+            around = _with_neighbours(first, stop, entry.blocks)
+        missing = np.flatnonzero(~entry.present(*around)) + around[0]
         done = Event()
         with self._lock:
-            others = [self._coming[block] for block in missing.tolist() if block in self._coming]
+            coming = [self._coming.get(block) for block in range(first, stop)]
             mine = [block for block in missing.tolist() if block not in self._coming]
             if mine and not entry.admit(len(mine)):
                 return False
@@ -101,8 +107,9 @@ class ObjectReader:
                 for block in mine:
                     del self._coming[block]
             done.set()
-        for other in others:
-            other.wait()
+        for other in coming:
+            if other is not None:
+                other.wait()
         # Another thread may have failed, or the disk may be full.
         return bool(entry.present(first, stop).all())
 
@@ -179,6 +186,15 @@ def kept_beside(path: ObjectPath, name: str, most: int) -> bytes | None:
         return None
     finally:
         entry.close()
+
+
+def _with_neighbours(first: int, stop: int, blocks: int) -> tuple[int, int]:
+    """Widen a range of blocks to whole groups.
+
+    >>> _with_neighbours(5, 6, 7)
+    (4, 7)
+    """
+    return first // _NEIGHBOURS * _NEIGHBOURS, min(-(-stop // _NEIGHBOURS) * _NEIGHBOURS, blocks)
 
 
 def _runs(blocks: Sequence[int]) -> list[list[int]]:
