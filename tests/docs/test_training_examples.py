@@ -51,7 +51,7 @@ def run_and_kill(script: str, folder: str, after: bytes) -> None:
     with (
         ours,
         subprocess.Popen(
-            command(script, folder), stdout=theirs, stderr=subprocess.DEVNULL
+            command(script, folder), stdout=theirs.fileno(), stderr=subprocess.DEVNULL
         ) as process,
     ):
         theirs.close()
