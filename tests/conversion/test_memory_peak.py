@@ -22,7 +22,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, options in (("s.tfrecord.gz", {"index": False}), ("s.zarr", {})):
         rm.from_batches(uneven("S1")).save(folder / name, durable=False, options=options)
     packed: dict[str, Any] = {"compression": "gzip", "compression_opts": 1, "shuffle": True}
-    table = np.random.default_rng(0).integers(0, 50, (50_000, 250)).astype("f4")
+    table = np.random.default_rng(0).integers(0, 50, (30_000, 250)).astype("f4")
     for name, rows in (("small", 1_000), ("large", 10_000)):
         store = zarr.create_group(folder / f"{name}.zarr")
         with h5py.File(folder / f"{name}.h5", "w") as file:
@@ -105,20 +105,20 @@ def test_a_mostly_empty_chunk_counts_in_full(name: str) -> None:
 WIDE = "rm.from_arrays({{f'c{{i}}': np.arange(60.0) + i for i in range({columns})}})"
 
 
-@pytest.mark.parametrize("verify", [True, "full"])
-def test_thousands_of_hdf5_columns_stay_within_the_budget(verify: bool | str) -> None:
-    # Checking the file also opens all of its columns.
+def test_thousands_of_hdf5_columns_stay_within_the_budget() -> None:
+    # Checking the file opens all of its columns, and comparing it opens them again.
     source = WIDE.format(columns=1_500)
-    size = peak_of(f"{source}.save('y.h5', memory='50MB', durable=False, verify={verify!r})")
+    size = peak_of(f"{source}.save('y.h5', memory='50MB', durable=False, verify='full')")
     assert size < 50 * 10**6
 
 
-def test_comparing_thousands_of_ragged_columns_stays_within_the_budget() -> None:
+def test_comparing_a_thousand_ragged_columns_stays_within_the_budget() -> None:
     offsets = np.arange(61) * 2
-    columns = {f"c{i}": rm.Ragged(np.arange(120.0) + i, offsets) for i in range(1_500)}
+    # Each is two datasets, and there are more of them than the reader keeps open.
+    columns = {f"c{i}": rm.Ragged(np.arange(120.0) + i, offsets) for i in range(1_000)}
     rm.from_arrays(columns).save("x.npz", durable=False)
     with pytest.raises(rm.MemoryLimitError, match=r"for so many columns; give memory=") as e:
-        rm.convert("x.npz", "y.h5", memory="50MB", verify="full")
+        rm.convert("x.npz", "y.h5", memory="40MB", verify="full")
     enough = str(e.value).split('memory="')[-1].split('"')[0]
     size = peak_of(f"rm.convert('x.npz', 'y.h5', memory={enough!r}, verify='full')")
     assert size < int(enough.removesuffix("MB")) * 10**6
