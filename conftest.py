@@ -6,6 +6,7 @@ import gc
 import multiprocessing
 import os
 import signal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,6 +19,10 @@ hypothesis.settings.load_profile("recmap")
 
 # Importing these takes longer than most tests that need them in another process.
 multiprocessing.set_forkserver_preload(["h5py", "recmap", "torch.utils.data", "zarr"])
+
+# Tests start a thousand processes that import recmap: compile it once, whatever the environment.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 # A shell makes programs that it starts in the background ignore Ctrl-C, and they pass that on.
 signal.signal(signal.SIGINT, signal.default_int_handler)
