@@ -46,13 +46,12 @@ def in_time() -> Iterator[None]:
         yield
 
 
-@pytest.fixture(scope="module")
-def frozen() -> Iterator[None]:
-    """Keep objects of earlier tests from being collected in processes that a test forks.
+@pytest.fixture(scope="module", autouse=True)
+def _without_what_is_loaded() -> None:
+    """Keep what earlier tests and imports have left out of garbage collections.
 
-    A TensorFlow dataset, for example, needs threads that do not exist in a forked child.
+    Frameworks have a million objects, which take a collection half a second. In a forked child,
+    a TensorFlow dataset must not be collected: it needs threads that do not exist there.
     """
     gc.collect()
     gc.freeze()
-    yield
-    gc.unfreeze()
