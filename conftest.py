@@ -6,6 +6,7 @@ import gc
 import multiprocessing
 import os
 import signal
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,6 +19,10 @@ hypothesis.settings.load_profile("recmap")
 
 # Importing these takes longer than most tests that need them in another process.
 multiprocessing.set_forkserver_preload(["h5py", "recmap", "torch.utils.data", "zarr"])
+
+# Tests start a thousand processes that import recmap: compile it once, whatever the environment.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 # A shell makes programs that it starts in the background ignore Ctrl-C, and they pass that on.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -41,13 +46,12 @@ def in_time() -> Iterator[None]:
         yield
 
 
-@pytest.fixture(scope="module")
-def frozen() -> Iterator[None]:
-    """Keep objects of earlier tests from being collected in processes that a test forks.
+@pytest.fixture(scope="module", autouse=True)
+def _without_what_is_loaded() -> None:
+    """Keep what earlier tests and imports have left out of garbage collections.
 
-    A TensorFlow dataset, for example, needs threads that do not exist in a forked child.
+    Frameworks have a million objects, which take a collection half a second. In a forked child,
+    a TensorFlow dataset must not be collected: it needs threads that do not exist there.
     """
     gc.collect()
     gc.freeze()
-    yield
-    gc.unfreeze()

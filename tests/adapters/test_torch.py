@@ -17,8 +17,6 @@ from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, Rando
 import recmap as rm
 from tests.numbered import double, flat, ids, numbered
 
-pytestmark = pytest.mark.usefixtures("frozen")  # loaders fork
-
 ROWS = 103
 
 

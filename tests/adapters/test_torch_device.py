@@ -19,8 +19,6 @@ from torch.utils.data import DataLoader
 import recmap as rm
 from tests.numbered import numbered
 
-pytestmark = pytest.mark.usefixtures("frozen")  # loaders fork
-
 ROWS = 103
 DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
 

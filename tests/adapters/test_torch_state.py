@@ -14,7 +14,6 @@ import recmap as rm
 from tests.numbered import flat, ids
 
 pytestmark = [
-    pytest.mark.usefixtures("frozen"),  # loaders fork
     pytest.mark.filterwarnings("ignore::UserWarning:torchdata"),
     pytest.mark.filterwarnings("ignore:This DataLoader will create"),
 ]

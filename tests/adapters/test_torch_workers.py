@@ -15,8 +15,6 @@ from torch.utils.data import DataLoader
 import recmap as rm
 from tests.numbered import double, flat, ids, numbered
 
-pytestmark = pytest.mark.usefixtures("frozen")  # loaders fork
-
 ROWS = 103
 
 

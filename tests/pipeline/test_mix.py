@@ -167,7 +167,7 @@ def test_every_span_holds_the_share_of_every_source(counts: list[int], epoch: in
 def test_any_weight_is_honoured(weight: float) -> None:
     mix = mixed([None, None], [weight, 1 - weight])
     assert mix.count is None
-    stretch = 4_000_000
+    stretch = 500_000 if 0.01 < weight < 0.99 else 4_000_000  # rare rows are seen too
     found = chains(mix, 10**9, 10**9 + stretch) == 0
     assert abs(found.sum() - weight * stretch) <= 6
 
