@@ -38,9 +38,9 @@ _PROGRAM = """
 """
 
 
-@pytest.fixture
-def source(tmp_path: Path) -> Path:
-    path = tmp_path / "in.npy"
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("source") / "in.npy"
     np.save(path, np.random.default_rng(0).normal(size=(1300, 5000)))
     return path
 

@@ -14,14 +14,19 @@ from tests.limited import peak_of
 _LIBRARY = 24
 
 
-@pytest.mark.parametrize(("suffix", "memory"), [(".tfrecord", 64), (".tfrecord", 200), (".h5", 64)])
-def test_sending_stays_within_the_budget(
-    bucket: S3Bucket, tmp_path: Path, suffix: str, memory: int
-) -> None:
-    source = tmp_path / "in.npy"
-    rows = np.lib.format.open_memmap(source, "w+", np.float32, (150_000, 500))
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("source") / "in.npy"
+    rows = np.lib.format.open_memmap(path, "w+", np.float32, (150_000, 500))
     rows[:] = np.random.default_rng(0).normal(size=500)
     rows.flush()
+    return path
+
+
+@pytest.mark.parametrize(("suffix", "memory"), [(".tfrecord", 64), (".tfrecord", 200), (".h5", 64)])
+def test_sending_stays_within_the_budget(
+    bucket: S3Bucket, source: Path, suffix: str, memory: int
+) -> None:
     size = peak_of(
         f"rm.convert({str(source)!r}, {bucket.url + '/d/x' + suffix!r}, shards=2, "
         f"memory={f'{memory}MB'!r}, storage={bucket.storage!r})"

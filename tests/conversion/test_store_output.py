@@ -237,7 +237,7 @@ def test_fewer_shards_replace_more(bucket: S3Bucket, tmp_path: Path, suffix: str
 
 
 def test_a_smaller_zarr_store_replaces_a_larger_one(bucket: S3Bucket, tmp_path: Path) -> None:
-    for rows in (ROWS, 7):
+    for rows in (400, 7):
         _rows(".zarr", rows).save(
             f"{bucket.url}/d/x.zarr",
             overwrite=True,
