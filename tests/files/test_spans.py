@@ -6,8 +6,9 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap.files.fetch import Fetch
-from recmap.files.fetched_file import _PAGE, _meeting
+from recmap.files.fetched_file import _meeting
 from recmap.files.spans import merge_spans, numbers_within, spans_of
+from recmap.files.sparse_memory import PAGE
 
 
 def random_spans(
@@ -33,13 +34,13 @@ def test_the_fetches_that_bring_some_pages_are_found() -> None:
     target = np.empty(0, np.uint8)
     for _ in range(500):
         runs = merge_spans(*random_spans(rng, 6))
-        begins, ends = (each * _PAGE // 2 for each in random_spans(rng, 9))
+        begins, ends = (each * PAGE // 2 for each in random_spans(rng, 9))
         fetches = [Fetch(int(b), int(e), target) for b, e in zip(begins, ends, strict=True)]
         expected = [
             fetch
             for fetch in fetches
             if any(
-                fetch.begin < stop * _PAGE and first * _PAGE < fetch.end
+                fetch.begin < stop * PAGE and first * PAGE < fetch.end
                 for first, stop in zip(*runs, strict=True)
             )
         ]
