@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import re
+import subprocess
+import sys
 import threading
 import traceback
 import warnings
@@ -17,6 +19,7 @@ import pytest
 
 import recmap as rm
 from recmap.cli import main
+from tests.buckets import S3Bucket
 from tests.faulty_proxy import Hold, Status
 
 if TYPE_CHECKING:
@@ -450,3 +453,25 @@ def test_a_conversion_from_a_store_is_verified_fully(gcs_bucket: Bucket, case: C
     local.save("local.tfrecord")
     with open("out.tfrecord", "rb") as a, open("local.tfrecord", "rb") as b:
         assert a.read() == b.read()
+
+
+def test_a_process_ends_while_a_virtual_dataset_is_open(bucket: S3Bucket) -> None:
+    import h5py
+
+    with h5py.File("x.h5", "w") as file:
+        file["x"] = np.arange(6)
+        virtual = h5py.VirtualLayout(6, "<i8")
+        virtual[:] = h5py.VirtualSource(".", "x", 6)
+        file.create_virtual_dataset("y", virtual)
+    bucket.put("x.h5", Path("x.h5").read_bytes())
+    program = f"""
+import ctypes
+import recmap as rm
+ds = rm.open({bucket.url + "/x.h5"!r}, storage={bucket.storage!r})
+ctypes.pythonapi.Py_IncRef(ctypes.py_object(ds))  # nothing frees it
+print(ds[3]["y"])
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, "3\n"), done.stderr

@@ -6,6 +6,7 @@ import io
 from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
+from copy import copy
 from threading import Lock
 from typing import Any, BinaryIO, cast
 
@@ -55,8 +56,11 @@ class SeekableObject(io.RawIOBase):
     def raise_error(self) -> None:
         """Raise what went wrong since the last call, if anything did."""
         error, self._error = self._error, None
-        if error is not None:
-            raise error from None
+        try:
+            if error is not None:
+                raise error from None
+        finally:
+            del error  # its traceback leads to this frame
 
     def readable(self) -> bool:
         return True
@@ -88,7 +92,9 @@ class SeekableObject(io.RawIOBase):
                     view[self._at - begin : self._at - begin + len(part)] = part
                     self._at += len(part)
             except BaseException as e:
-                self._error = e
+                # A copy, because the traceback leads to what h5py holds, which leads back here,
+                # where no garbage collector can see it.
+                self._error = copy(e)
                 raise
         return max(0, end - begin)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import io
 import os
 import weakref
@@ -116,6 +117,12 @@ class Hdf5File:
                 file = _open[key] = Hdf5File(path)
             return file
 
+    def close_object(self) -> None:
+        """Close the file if it is in a store. It cannot be used any more."""
+        if self._object is not None:
+            self._datasets.clear()
+            self.root.close()
+
     @contextmanager
     def locked(self, name: str | None = None) -> Iterator[None]:
         """Hold the lock around calls to h5py, and add the file and dataset to its errors."""
@@ -202,6 +209,16 @@ class Hdf5File:
 
 _opening = RLock()
 _open: weakref.WeakValueDictionary[tuple[Any, ...], Hdf5File] = weakref.WeakValueDictionary()
+
+
+@atexit.register
+def _close_objects() -> None:
+    """Close what is still open in stores.
+
+    The library would close it after the interpreter has ended, and call Python code for that.
+    """
+    for file in list(_open.values()):
+        file.close_object()
 
 
 def _identity(path: str) -> tuple[Any, ...]:
