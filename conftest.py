@@ -20,7 +20,7 @@ hypothesis.settings.load_profile("recmap")
 # Importing these takes longer than most tests that need them in another process.
 multiprocessing.set_forkserver_preload(["h5py", "recmap", "torch.utils.data", "zarr"])
 
-# Tests start a thousand processes that import recmap: compile it once, whatever the environment.
+# Tests start many processes that import recmap: compile it once, whatever the environment says.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 
@@ -50,8 +50,9 @@ def in_time() -> Iterator[None]:
 def _without_what_is_loaded() -> None:
     """Keep what earlier tests and imports have left out of garbage collections.
 
-    Frameworks have a million objects, which take a collection half a second. In a forked child,
-    a TensorFlow dataset must not be collected: it needs threads that do not exist there.
+    Frameworks make half a million objects, and looking through them takes a third of a second. In a
+    forked child, a TensorFlow dataset must not be collected: it needs threads that do not exist
+    there.
     """
     gc.collect()
     gc.freeze()
