@@ -21,9 +21,11 @@ def test_programs_and_pages_run_without_an_error() -> None:
     os.mkdir("elsewhere")
     os.mkdir("temporary")
     runner = str(Path(__file__).parent / "example_scripts.py")
+    # TensorFlow imports programs that it writes into the temporary folder.
+    settings = {"TMPDIR": os.path.abspath("temporary"), "PYTHONDONTWRITEBYTECODE": "1"}
     done = subprocess.run(
         [sys.executable, runner, *QUESTIONS], capture_output=True, text=True, check=False,
-        cwd="elsewhere", env={**os.environ, "TMPDIR": os.path.abspath("temporary")},
+        cwd="elsewhere", env={**os.environ, **settings},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     found: dict[str, dict[str, str]] = json.loads(done.stdout)
