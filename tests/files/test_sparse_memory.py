@@ -53,6 +53,20 @@ def test_large_pages_are_used_only_while_a_part_is_in_use() -> None:
     assert all("nh" in flags_at(address + at * MB) for at in (5, 6, 11, 12))
 
 
+def test_a_large_page_that_is_freed_in_pieces_is_large_no_more() -> None:
+    memory = SparseMemory(64 * MB)
+    address = memory.bytes.__array_interface__["data"][0]
+    memory.prepare(0, 8 * MB)
+    memory.bytes[: 8 * MB] = 5
+    memory.free(0, 3 * MB)
+    assert memory.bytes[3 * MB : 8 * MB].all()
+    memory.free(3 * MB, 8 * MB)
+    assert all("nh" in flags_at(address + at * MB) for at in range(8))
+    before = anonymous_memory()
+    memory.bytes[0] = memory.bytes[2 * MB] = memory.bytes[4 * MB] = 1
+    assert anonymous_memory() - before < MB
+
+
 def test_freed_parts_take_no_space_and_hold_zeros() -> None:
     memory = SparseMemory(256 * MB + 5)
     before = anonymous_memory()

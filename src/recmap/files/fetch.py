@@ -22,7 +22,7 @@ _Bytes = npt.NDArray[np.uint8]
 
 
 class Fetch:
-    """A part of an object on its way into an array, which is first prepared."""
+    """A part of an object on its way into an array, which ``prepare`` makes ready for it."""
 
     def __init__(
         self, begin: int, end: int, target: _Bytes, prepare: Callable[[], None] | None = None
@@ -72,7 +72,7 @@ class Fetch:
 
     @contextmanager
     def _ready_target(self) -> Iterator[_Bytes | None]:
-        """Return where to write, if anybody still wants it, and nobody can give it up meanwhile."""
+        """Have the place to write to, or None if nobody wants the bytes. Giving up has to wait."""
         with self._lock:
             if self._target is not None and self._prepare is not None:
                 self._prepare()

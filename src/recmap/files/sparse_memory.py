@@ -20,10 +20,10 @@ _POPULATE_WRITE = getattr(mmap, "MADV_POPULATE_WRITE", 23)
 
 
 class SparseMemory:
-    """Memory that is all there to address. A part takes space from when it is prepared or written
-    until it is freed.
+    """Memory that can be addressed as a whole, but takes space only where it is used.
 
-    Use it from any thread, but not the same part from two at a time.
+    A part is used from when it is prepared, or written, until it is freed. Use the memory from any
+    thread, but not the same part from two at a time.
     """
 
     def __init__(self, size: int) -> None:
@@ -48,7 +48,9 @@ class SparseMemory:
     def free(self, begin: int, end: int) -> None:
         """Free the pages of a part, which begins and ends with a page, or at the end of all."""
         self._map.madvise(mmap.MADV_DONTNEED, *self._place(begin, end))
-        self._advise("MADV_NOHUGEPAGE", *_within_large_pages(begin, end))
+        # Those that reach beyond the part, too: each of several parts may free only a piece of one.
+        first, stop = begin // _LARGE_PAGE * _LARGE_PAGE, -(-end // _LARGE_PAGE) * _LARGE_PAGE
+        self._advise("MADV_NOHUGEPAGE", first, min(stop, self.bytes.size))
 
     def _place(self, begin: int, end: int) -> tuple[int, int]:
         """Return where a part begins in the map, and its size."""
