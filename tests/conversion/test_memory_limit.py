@@ -8,40 +8,45 @@ import numpy as np
 import pytest
 
 import recmap as rm
-from tests.limited import MB, run_limited
+from tests.limited import LIMIT, MB, run_limited
+
+# Batches of 51 MB in a file that is at least twice as large as the limit.
+BATCH = 100_000
+BATCHES = -(-2 * LIMIT // (BATCH * 128 * 4))
+ROWS = BATCHES * BATCH
 
 
 @pytest.fixture(scope="module", params=["uniform", "mixed", "gzip"])
 def big(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Write a file of 400 MB or more, several times the limit."""
+    """Write a file at least twice as large as the limit."""
     path = tmp_path_factory.mktemp("big") / f"{request.param}.tfrecord"
-    x = np.zeros((100_000, 128), np.float32)
-    x[:, 0] = np.arange(100_000)
+    x = np.zeros((BATCH, 128), np.float32)
+    x[:, 0] = np.arange(BATCH)
     with rm.TFRecordWriter(
         path,
         compression="gzip" if request.param == "gzip" else None,
         index=False,
         durable=False,
     ) as w:
-        for i in range(8):
+        for i in range(BATCHES):
             batch: dict[str, object] = {"x": x}
             if request.param == "mixed":
-                batch["n"] = np.arange(100_000) + i * 100_000
+                batch["n"] = np.arange(BATCH) + i * BATCH
             w.write(batch)
     return path
 
 
 def test_a_pass_in_batches_stays_below_the_limit(big: Path) -> None:
     body = f"print(sum(len(b['x']) for b in rm.open({str(big)!r}).batches(1000)))"
-    assert run_limited(body) == "800000"
+    assert run_limited(body) == str(ROWS)
 
 
 def test_counting_and_random_rows_stay_below_the_limit(big: Path) -> None:
     body = f"""
 ds = rm.open({str(big)!r})
-print(len(ds), ds[[799_999, 0, 400_001]]["x"][:, 0].tolist())
+print(len(ds), ds[[{ROWS - 1}, 0, {BATCH + 1}]]["x"][:, 0].tolist())
 """
-    assert run_limited(body) == "800000 [99999.0, 0.0, 1.0]"
+    assert run_limited(body) == f"{ROWS} [99999.0, 0.0, 1.0]"
 
 
 def test_verifying_and_indexing_stay_below_the_limit(big: Path) -> None:
@@ -50,12 +55,12 @@ assert rm.verify({str(big)!r}).ok
 rm.index({str(big)!r})
 print(rm.open({str(big)!r}).info().rows)
 """
-    assert run_limited(body) == "800000"
+    assert run_limited(body) == str(ROWS)
 
 
 def test_reading_records_stays_below_the_limit(big: Path) -> None:
     body = f"print(sum(1 for _ in rm.tfrecord.records({str(big)!r})))"
-    assert run_limited(body) == "800000"
+    assert run_limited(body) == str(ROWS)
 
 
 def test_mapping_a_large_column_stays_below_the_limit(tmp_path: Path) -> None:
@@ -70,7 +75,7 @@ def test_mapping_a_large_column_stays_below_the_limit(tmp_path: Path) -> None:
 def test_writing_in_batches_stays_below_the_limit(tmp_path: Path) -> None:
     path = tmp_path / "out.tfrecord"
     body = f"""
-x = np.memmap({str(tmp_path / "x.dat")!r}, np.float32, "w+", shape=(800_000, 128))
+x = np.memmap({str(tmp_path / "x.dat")!r}, np.float32, "w+", shape=({ROWS}, 128))
 with rm.TFRecordWriter({str(path)!r}, shards=4, rows=len(x), durable=False) as w:
     w.write({{"x": x}})
 print("done")
@@ -92,7 +97,7 @@ print(report.rows)
 """
     # Zarr starts its own threads.
     limit = CONVERSION_LIMIT + (8 * 8 * MB if name == "y.zarr" else 0)
-    assert run_limited(body, limit) == "800000"
+    assert run_limited(body, limit) == str(ROWS)
 
 
 def test_a_shuffle_stays_below_the_limit(big: Path) -> None:
@@ -100,4 +105,4 @@ def test_a_shuffle_stays_below_the_limit(big: Path) -> None:
 report = rm.convert({str(big)!r}, "y.tfrecord", memory="60MB", shuffle=True, seed=1, durable=False)
 print(report.rows)
 """
-    assert run_limited(body, CONVERSION_LIMIT) == "800000"
+    assert run_limited(body, CONVERSION_LIMIT) == str(ROWS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -82,7 +83,7 @@ def test_every_value_is_compared_however_few_columns_are_compared_at_a_time(
     output: str, together: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rng = np.random.default_rng(together)
-    rows, format = 50, output.partition(".")[2].replace("h5", "hdf5")
+    rows, format = 20, output.partition(".")[2].replace("h5", "hdf5")
     lengths = rng.integers(0, 5, rows)
     offsets = np.concatenate([[0], np.cumsum(lengths)])
     columns: dict[str, Any] = {f"x{i}": rng.random((rows, 2)) for i in range(4)}
@@ -157,6 +158,42 @@ def test_a_reference_reads_the_same_rows(name: str) -> None:
         alone = source.select([column]).reference()
         assert list(alone.schema) == [column]
         assert len(alone.read(0, 5)[column]) == 5
+
+
+@pytest.mark.parametrize("compound", [False, True])
+def test_the_reference_of_large_chunks_decodes_each_once(
+    compound: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(3)
+    numbers = rng.integers(0, 9, (1000, 3000))
+    rows = numbers
+    if compound:
+        rows = np.zeros(1000, [("a", "i4"), ("b", [("c", "i8", (3000,))]), ("d", "i8", (40, 25))])
+        rows["a"], rows["b"]["c"], rows["d"] = numbers[:, 0], numbers, rng.random((1000, 40, 25))
+    with h5py.File("large.h5", "w") as file:  # each row group exceeds the library's cache
+        file.create_dataset("x", data=rows, chunks=(300, *rows.shape[1:]), compression="gzip")
+    other = open_source("large.h5", None, OpenOptions()).reference()
+    decoded = []
+    read_direct = h5py.Dataset.read_direct
+
+    def counted(dataset: Any, out: Any, *args: Any) -> None:
+        decoded.append(len(out))
+        read_direct(dataset, out, *args)
+
+    monkeypatch.setattr(h5py.Dataset, "read_direct", counted)
+    edges = [0, *sorted(rng.choice(np.arange(1, 1000), 40, replace=False).tolist()), 1000]
+    for start, stop in pairwise(edges):
+        found = other.read(start, stop)
+        for name, column in found.items():
+            wanted = rows[start:stop]
+            for part in name.split(".")[1:] if compound else ():
+                wanted = wanted[part]
+            np.testing.assert_array_equal(column, wanted)
+    # A span of rows in two groups is read column by column: three times, instead of once.
+    assert len(decoded) == (4 + 3 * 4 if compound else 4)
+    some = rng.integers(0, 1000, 50)
+    for name, column in other.gather(some).items():
+        np.testing.assert_array_equal(column, other.read(0, 1000)[name][some])
 
 
 @pytest.mark.parametrize("shape", [(0, 3), (5, 0), (5,)])

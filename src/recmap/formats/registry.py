@@ -43,6 +43,8 @@ _FEW_COLUMNS = 100
 _WAITING = 24_000
 # Maximum bytes that one column of an open file takes.
 _OPENED = 11_000
+# How many columns a library holds ready to read, beyond the first few.
+_READY = 200
 
 
 @dataclass(frozen=True)
@@ -77,6 +79,8 @@ class Format:
     descriptors: int = 0
     #: The bytes per column, besides its rows, while a file is written and checked.
     column_bytes: int = 3_000
+    #: The bytes that the format's library takes for each column that it holds ready to read.
+    ready_bytes: int = 0
     #: The most bytes of rows that wait to fill chunks, including overhead.
     waiting: int = 0
     #: Whether an object is sent while it is written. If not, it is made on disk first.
@@ -134,6 +138,7 @@ FORMATS = {
             list_copies=3,
             descriptors=2,
             column_bytes=6_000,
+            ready_bytes=90_000,
             waiting=24 * 10**6,
         ),
         Format(
@@ -232,7 +237,8 @@ def column_bytes(format: str, schema: Schema, opened: int) -> int:
     """
     many, written = max(0, len(schema) - _FEW_COLUMNS), FORMATS[format]
     waiting = min(many * _WAITING, written.waiting)
-    return many * written.column_bytes + waiting + opened * many * _OPENED
+    ready = min(many, _READY) * written.ready_bytes
+    return many * written.column_bytes + waiting + ready + opened * many * _OPENED
 
 
 def read_copies(format: str, schema: Schema) -> int:

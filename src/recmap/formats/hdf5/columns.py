@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from recmap.errors import DataError
 from recmap.formats.column_readers import ArrayColumn, ColumnReader, Which
-from recmap.formats.hdf5.chunks import ChunkedArray
+from recmap.formats.hdf5.chunks import ChunkedArray, Grid
 from recmap.formats.hdf5.file import Hdf5File, h5py
 from recmap.formats.hdf5.filters import FilterPipeline, filter_names, filters_of, how_to_get
 from recmap.formats.hdf5.types import Leaf
@@ -247,6 +247,7 @@ class _LibraryColumn:
         self, file: Hdf5File, name: str, dataset: Any, leaf: Leaf, note: str, lengths: _Lengths
     ) -> None:
         self._file, self._name, self._leaf, self._lengths = file, name, leaf, lengths
+        self._groups = _RowGroups.of(file, name, dataset)
         self._size = _size(dataset, leaf)
         self._length: int = dataset.shape[0]
         self.field: Field = leaf.field
@@ -260,9 +261,11 @@ class _LibraryColumn:
         return self._length
 
     def keep(self, groups: int | None) -> None:
-        """Do nothing: the library has a small cache of its own."""
+        """Do nothing: the caches have a fixed size."""
 
     def read(self, start: int, stop: int) -> Column:
+        if self._groups is not None:
+            return self._leaf.column(self._groups.read(self._leaf, start, stop))
         with self._file.locked(self._name):
             dataset = self._file.dataset(self._name)
             fields = dataset.fields(self._leaf.path[0]) if self._leaf.path else dataset
@@ -310,6 +313,56 @@ class _LibraryColumn:
 
     def row_bytes(self) -> int:
         return self._leaf.row_bytes
+
+
+class _RowGroups:
+    """Rows of a compressed dataset whose row groups do not fit into the library's own cache.
+
+    The library would decode a chunk again for every read of some of its rows. So the row group
+    that was read last is kept, for all columns of the dataset (see ``chunks.Grid``).
+    """
+
+    def __init__(self, file: Hdf5File, name: str, dataset: Any) -> None:
+        self._file, self._name, self._label = file, name, f"{name} (h5py)"
+        self._dtype: np.dtype[Any] = dataset.dtype
+        self._grid = Grid(dataset.shape, dataset.chunks)
+
+    @classmethod
+    def of(cls, file: Hdf5File, name: str, dataset: Any) -> _RowGroups | None:
+        """Return the row groups of a dataset, or None if the library reads it well. Calls h5py."""
+        if dataset.chunks is None or dataset.dtype.hasobject or not math.prod(dataset.shape):
+            return None
+        if not filters_of(dataset.id.get_create_plist()):  # it reads parts of such chunks
+            return None
+        row = math.prod(dataset.shape[1:]) * dataset.dtype.itemsize
+        size = min(dataset.chunks[0], dataset.shape[0]) * row
+        large = size > file.library_cache and file.chunk_cache.worth_keeping(size, 0)
+        return cls(file, name, dataset) if large else None
+
+    def read(self, leaf: Leaf, start: int, stop: int) -> npt.NDArray[Any]:
+        empty = leaf.pick(self._empty(0))
+        out = np.empty((stop - start, *empty.shape[1:]), empty.dtype)
+        for group in range(start // self._grid.chunk[0], -(-stop // self._grid.chunk[0])):
+            first, end = self._grid.rows(group)
+            low, high = max(start, first), min(stop, end)
+            rows = leaf.pick(self._group(group))
+            out[low - start : high - start] = rows[low - first : high - first]
+        return out
+
+    def _group(self, group: int) -> npt.NDArray[Any]:
+        with self._file.locked(self._name):
+            cache = self._file.chunk_cache
+            rows = cache.get(self._label, group)
+            if rows is None:
+                cache.shrink(self._label, 0)  # make room first
+                first, end = self._grid.rows(group)
+                rows = self._empty(end - first)
+                self._file.dataset(self._name).read_direct(rows, np.s_[first:end])
+                cache.put(self._label, group, rows)
+            return rows
+
+    def _empty(self, rows: int) -> npt.NDArray[Any]:
+        return np.empty((rows, *self._grid.shape[1:]), self._dtype)
 
 
 def _size(dataset: Any, leaf: Leaf) -> int | None:
