@@ -37,7 +37,8 @@ demo: $(VENV)/recmap
 	$(BIN)/python examples/demo.py
 
 test: test-native $(VENV)/recmap $(VENV)/test-group azurite
-	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal
+	@# Some tests wait for servers and clusters, so there are more processes than CPUs.
+	$(BIN)/python -m pytest --numprocesses 3 --dist worksteal
 
 azurite: build/azurite/$(AZURITE)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -100,3 +101,10 @@ def any_bucket(request: pytest.FixtureRequest) -> Bucket:
     """A place in each kind of store that recmap lists and writes."""
     found: Bucket = request.getfixturevalue(request.param)
     return found
+
+
+def pytest_collection_finish() -> None:
+    # The frameworks that tests import have half a million objects. Garbage collections, of which
+    # some tests make many, need not look at them again.
+    gc.collect()
+    gc.freeze()

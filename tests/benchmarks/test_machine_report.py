@@ -51,8 +51,8 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
 
 
 @only_linux
-def test_every_case_is_measured_on_each_number_of_cpus(bench: Bench) -> None:
-    found = cores.measure(bench, [1, 2], size=2 * MB)
+def test_every_case_is_measured(bench: Bench) -> None:
+    found = cores.measure(bench, [2], size=2 * MB)
     assert [each["case"] for each in found] == [
         "read 40 B rows", "open and read 40 B rows", "read 4 KB rows", "open and read 4 KB rows",
         "verify 4 KB rows", "read sequences",
@@ -60,7 +60,7 @@ def test_every_case_is_measured_on_each_number_of_cpus(bench: Bench) -> None:
         "shuffle 4 KB rows, .npy", "shuffle 4 KB rows, TFRecord", "images, 500x375 to 224x224",
     ]  # fmt: skip
     for each in found:
-        assert list(each["rows_per_second"]) == ["1", "2"]
+        assert list(each["rows_per_second"]) == ["2"]
         assert all(rate > 0 for rate in each["rows_per_second"].values())
 
 

@@ -17,12 +17,12 @@ import pytest
 
 import recmap as rm
 
-ROWS, WIDTH, SHARDS = 200_000, 100, 7
+ROWS, WIDTH, SHARDS = 100_000, 100, 7
 
 
 @pytest.fixture(scope="module")
 def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """80 MB of numbers."""
+    """40 MB of numbers."""
     path = tmp_path_factory.mktemp("source") / "x.npy"
     np.save(path, np.random.default_rng(0).random((ROWS, WIDTH), dtype=np.float32))
     return path
@@ -34,7 +34,7 @@ def call(source: Path, name: str, before: str = "", options: str = "") -> list[s
 import os, resource, signal, sys
 import recmap as rm
 {before}
-report = rm.convert({str(source)!r}, {name!r}, shards={SHARDS}, memory="32MB", {options})
+report = rm.convert({str(source)!r}, {name!r}, shards={SHARDS}, memory="16MB", {options})
 print(report.resumed)
 """
     return [sys.executable, "-c", program]
@@ -75,7 +75,7 @@ def test_a_conversion_killed_at_any_moment_resumes_with_the_same_bytes(
     name: str, source: Path, undisturbed: Undisturbed
 ) -> None:
     rng = random.Random(name)
-    for _ in range(12):
+    for _ in range(8):
         process = subprocess.Popen(call(source, name), stdout=subprocess.DEVNULL)
         try:
             process.wait(timeout=rng.uniform(0.1, 1) * undisturbed.seconds[name])
@@ -97,8 +97,8 @@ def test_a_conversion_killed_at_any_moment_resumes_with_the_same_bytes(
 def test_a_full_disk_is_one_clear_error_and_the_same_call_resumes(
     source: Path, undisturbed: Undisturbed
 ) -> None:
-    # Limit files to 5 MB where 11 are needed. That is not a full disk, but the same error.
-    limit = "resource.setrlimit(resource.RLIMIT_FSIZE, (5_000_000, 5_000_000))"
+    # Limit files to 3 MB where 6 are needed. That is not a full disk, but the same error.
+    limit = "resource.setrlimit(resource.RLIMIT_FSIZE, (3_000_000, 3_000_000))"
     failed = subprocess.run(
         call(source, "out/", limit), capture_output=True, text=True, check=False
     )
@@ -162,7 +162,7 @@ def test_a_second_conversion_does_not_disturb_a_running_one(source: Path) -> Non
         assert running.stdout is not None
         running.stdout.readline()  # it has begun
         with pytest.raises(rm.OutputExistsError, match=f"process {running.pid}"):
-            rm.convert(source, "out/", shards=SHARDS, memory="32MB")
+            rm.convert(source, "out/", shards=SHARDS, memory="16MB")
         running.communicate()
     assert running.returncode == 0
     assert len(rm.open("out/")) == ROWS
