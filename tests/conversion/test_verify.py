@@ -166,7 +166,7 @@ def test_the_reference_of_large_chunks_decodes_each_once(
 ) -> None:
     rng = np.random.default_rng(3)
     numbers = rng.integers(0, 9, (1000, 3000))
-    rows = numbers
+    rows: Any = numbers
     if compound:
         rows = np.zeros(1000, [("a", "i4"), ("b", [("c", "i8", (3000,))]), ("d", "i8", (40, 25))])
         rows["a"], rows["b"]["c"], rows["d"] = numbers[:, 0], numbers, rng.random((1000, 40, 25))
@@ -185,7 +185,7 @@ def test_the_reference_of_large_chunks_decodes_each_once(
     for start, stop in pairwise(edges):
         found = other.read(start, stop)
         for name, column in found.items():
-            wanted = rows[start:stop]
+            wanted: Any = rows[start:stop]
             for part in name.split(".")[1:] if compound else ():
                 wanted = wanted[part]
             np.testing.assert_array_equal(column, wanted)
