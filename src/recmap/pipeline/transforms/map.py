@@ -16,8 +16,8 @@ import numpy.typing as npt
 
 from recmap.errors import MapError, OptionError, RecmapError
 from recmap.model.casting import exact_array, first_lost
-from recmap.model.coerce import Given, as_columns, empty_column, fit, infer_schema
-from recmap.model.field import Field
+from recmap.model.coerce import Given, as_columns, empty_column, fit, infer_schema, text_column
+from recmap.model.field import TEXT, Field
 from recmap.model.ragged import Column, Ragged
 from recmap.model.schema import Batch, Schema
 from recmap.pipeline.transforms.base import Block, Transform
@@ -194,14 +194,24 @@ class MapBatch(FunctionTransform):
 
     fields: Schema | None = None
     rows_stay: bool = True
+    # The columns of text, if ``fields`` does not give them. Their shapes are not enforced.
+    texts: Schema | None = None
 
     def prepared(self, schema: Schema, sample: Block) -> tuple[Transform, Schema]:
         if not len(sample.positions):
             return self, self.fields or schema
-        found = Schema({**infer_schema(self._made(sample)), **(self.fields or {})})
+        made = self._made(sample)
+        given = self.fields or Schema({})
+        found = Schema({**infer_schema(made), **given})
+        texts = {
+            n: Field(TEXT, field.shape)
+            for n, field in found.items()
+            if n not in given and _stays_text(made[n], schema.get(n))
+        }
+        found = Schema({**found, **texts})
         if not self.rows_stay:
             # Other batches may have other shapes, so these are not enforced.
-            return self, found
+            return replace(self, texts=Schema(texts)), found
         kept = {name: _widened(field, schema.get(name)) for name, field in found.items()}
         return replace(self, fields=Schema(kept)), Schema(kept)
 
@@ -212,6 +222,7 @@ class MapBatch(FunctionTransform):
         given = self._made(block)
         if self.fields is None:
             columns: Batch = {name: each.column for name, each in given.items()}
+            columns |= {name: text_column(name, columns[name]) for name in self.texts or ()}
         else:
             columns, _ = fit(given, self.fields)
         counts = {len(column) for column in columns.values()}
@@ -252,14 +263,24 @@ def _copied(row: Mapping[str, Any]) -> dict[str, Any]:
 def _sample_schema(rows: Sequence[Mapping[str, Any]], before: Schema, given: Schema) -> Schema:
     """Return the types of the first rows, except where the user gave types.
 
-    A column that was ragged before stays ragged, even if the first rows have equal lengths.
+    A column that was ragged before stays ragged, even if the first rows have equal lengths, and
+    one that was text stays text if its values are ``str``.
     """
     unknown = sorted(set(given) - set(rows[0]))
     if unknown:
         raise MapError(f"fields names {unknown[0]!r}, but what came out has {', '.join(rows[0])}")
     seen = {name: [row[name] for row in rows if name in row] for name in rows[0]}
-    found = infer_schema(as_columns({name: seen[name] for name in seen if name not in given}))
+    made = as_columns({name: seen[name] for name in seen if name not in given})
+    found = dict(infer_schema(made))
+    for name, each in made.items():
+        if _stays_text(each, before.get(name)):
+            found[name] = Field(TEXT, found[name].shape)
     return Schema({n: given[n] if n in given else _widened(found[n], before.get(n)) for n in seen})
+
+
+def _stays_text(made: Given, before: Field | None) -> bool:
+    """Return whether a function made ``str`` of a column of text. Other ``str`` become bytes."""
+    return made.text and before is not None and before.is_text
 
 
 def _widened(field: Field, before: Field | None) -> Field:
