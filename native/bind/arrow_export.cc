@@ -272,6 +272,8 @@ void bind_arrow_export(nb::module_& m) {
   m.def("export_arrow_schema", &export_schema, nb::arg("field"),
         "Return a capsule for __arrow_c_schema__.");
   m.def("export_arrow_stream", &export_stream, nb::arg("field"), nb::arg("batches"),
+        nb::sig("def export_arrow_stream(field: ArrowField, batches: "
+                "collections.abc.Iterator[ArrowColumn]) -> object"),
         "Return a capsule for __arrow_c_stream__. `batches` gives structs of columns.");
 }
 

@@ -32,7 +32,7 @@ class ArrowColumn:
 def export_arrow_schema(field: ArrowField) -> object:
     """Return a capsule for __arrow_c_schema__."""
 
-def export_arrow_stream(field: ArrowField, batches: Iterator) -> object:
+def export_arrow_stream(field: ArrowField, batches: Iterator[ArrowColumn]) -> object:
     """
     Return a capsule for __arrow_c_stream__. `batches` gives structs of columns.
     """
