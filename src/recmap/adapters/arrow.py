@@ -54,7 +54,7 @@ def _made(make: Callable[[ArrowBatches], _T], batches: ArrowBatches) -> _T:
 def to_pandas(schema: Schema, batches: Iterable[Batch]) -> pd.DataFrame:
     """Return all rows as a pandas frame. A row of several values is one object."""
     try:
-        import pandas as pd  # type: ignore[import-untyped]
+        import pandas as pd
     except ImportError as e:
         raise MissingPackageError("to_pandas() needs pandas", extra="pandas") from e
     parts: dict[str, list[Column]] = {name: [empty_column(schema[name])] for name in schema}

@@ -38,7 +38,7 @@ from recmap.native import _core
 __all__ = ["make_readers"]
 
 # The dtype of strings, and of their offsets; None if they are views.
-_STRINGS = {
+_STRINGS: dict[bytes, tuple[np.dtype[Any], str | None]] = {
     b"z": (BYTES, "i4"),
     b"Z": (BYTES, "i8"),
     b"vz": (BYTES, None),
