@@ -7,7 +7,7 @@ transforms/ and its method here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, Never
 
@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from recmap.errors import OptionError, OptionTypeError
 from recmap.model.field import FieldLike
-from recmap.model.schema import Schema
+from recmap.model.schema import Batch, Schema
 from recmap.pipeline.frameworks import Frameworks
 
 if TYPE_CHECKING:
@@ -52,6 +52,12 @@ class Verbs(Frameworks):
         from recmap.pipeline.feed import PipelineFeed
 
         return PipelineFeed(self._plan)
+
+    def _table(self) -> tuple[Schema, Iterable[Batch]]:
+        from recmap.pipeline.feed import table_feed
+
+        feed = table_feed(self._plan)
+        return feed.schema, feed
 
     def _then(self, plan: Plan, record: VerbRecord | None = None) -> Pipeline:
         """Return the pipeline of another plan; ``record`` is the verb as written in states."""
