@@ -24,9 +24,10 @@ from recmap.formats.column_readers import DEFAULT_NAME
 from recmap.formats.combined import ConcatenatedSource, SideBySideSource
 from recmap.formats.memory import MemorySource, StreamSource
 from recmap.model.arguments import check_column_name
+from recmap.model.arrow import ArrowReader
 from recmap.model.coerce import as_columns, empty_column, fit, infer_schema
 from recmap.model.field import Field
-from recmap.model.nulls import Nulls
+from recmap.model.nulls import NULL_SUFFIX, Nulls
 from recmap.model.source import Source
 
 __all__ = ["Fields", "is_table", "open_hugging_face", "open_table"]
@@ -70,8 +71,8 @@ def open_hugging_face(dataset: Any, nulls: Nulls, fields: Fields) -> OpenedRows:
 
 
 def _open_arrow(x: Any, nulls: Nulls, fields: Fields) -> Source:
-    from recmap.model.arrow import ArrowReader
-
+    # Masks are made here, so they have no field to be read with.
+    fields = {name: field for name, field in fields.items() if not name.endswith(NULL_SUFFIX)}
     try:
         reader = ArrowReader(x, nulls=nulls, fields=fields)
     except ModuleNotFoundError as e:
@@ -131,7 +132,9 @@ def _open_pandas(frame: Any, nulls: Nulls, fields: Fields) -> Source:
             others.append(place)
     if others:
         chosen = frame.iloc[:, others].reset_index(drop=True)
-        sources[""] = _open_arrow(chosen, nulls, fields)
+        theirs = [names[place] for place in others]
+        given = {n: f for n, f in fields.items() if any(_belongs(n, name, names) for name in theirs)}
+        sources[""] = _open_arrow(chosen, nulls, given)
     beside = SideBySideSource(sources)
     order = [own for name in names for own in beside.schema if _belongs(own, name, names)]
     return beside.select(order)
