@@ -97,14 +97,6 @@ class _OnGpu(_DLPack):
 _OnGpu.__module__ = "cupy"
 
 
-class FakeLoader:
-    def __iter__(self) -> Any:
-        return iter([{"x": X}])
-
-
-FakeLoader.__module__ = "torch.utils.data"
-
-
 def objects() -> Any:
     return np.array([{"a": 1}, {"b": 2}], object)
 
@@ -345,7 +337,9 @@ def test_arrays_and_groups_of_zarr_are_opened_through_their_store() -> None:
 
 @pytest.mark.parametrize("kind", ["memory", "zip"])
 def test_zarr_in_other_stores_is_read_through_zarr(kind: str) -> None:
-    store = zarr.storage.MemoryStore() if kind == "memory" else zarr.storage.ZipStore("x.zip", mode="w")
+    store = (
+        zarr.storage.MemoryStore() if kind == "memory" else zarr.storage.ZipStore("x.zip", mode="w")
+    )
     root = zarr.create_group(store)
     fill(root)
     ds = rm.open(root)

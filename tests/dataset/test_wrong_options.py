@@ -154,7 +154,7 @@ WRONG: dict[str, tuple[Callable[[], Any], type[recmap.RecmapError], str]] = {
         "to rm.open instead of source=",
     ),
     "open ints": (opened([1, 2]), rm.OptionTypeError, "give a path"),
-    "open a file object": (opened(io.BytesIO()), rm.OptionTypeError, "give a path"),
+    "open a file object": (opened(io.BytesIO()), rm.OptionTypeError, "give the path"),
     "open a null character": (opened("a\0b"), rm.OptionError, "null character"),
     "open nothing": (opened([]), rm.PathNotFoundError, "empty"),
     "convert to an int": (to(3), rm.OptionTypeError, "dst=3"),

@@ -133,7 +133,9 @@ def _open_pandas(frame: Any, nulls: Nulls, fields: Fields) -> Source:
     if others:
         chosen = frame.iloc[:, others].reset_index(drop=True)
         theirs = [names[place] for place in others]
-        given = {n: f for n, f in fields.items() if any(_belongs(n, name, names) for name in theirs)}
+        given = {
+            n: f for n, f in fields.items() if any(_belongs(n, name, names) for name in theirs)
+        }
         sources[""] = _open_arrow(chosen, nulls, given)
     beside = SideBySideSource(sources)
     order = [own for name in names for own in beside.schema if _belongs(own, name, names)]
