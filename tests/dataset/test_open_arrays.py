@@ -51,7 +51,7 @@ def random_array(draw: Any, folder: str | None) -> npt.NDArray[Any]:
     return array
 
 
-def plain(rows: Any) -> list[Any]:
+def plain(rows: Any) -> Any:
     """Return rows as plain values, text as bytes."""
     if isinstance(rows, list):
         return [plain(row) for row in rows]

@@ -36,7 +36,7 @@ def tensors() -> dict[str, Any]:
         "jax": jnp.asarray(X),
         "__array__ only": _Array(),
         "__dlpack__ only": _DLPack(),
-        "memoryview": memoryview(X),
+        "memoryview": memoryview(X.data),
     }
 
 
@@ -103,7 +103,7 @@ def objects() -> Any:
 
 def opened_file() -> Any:
     Path("x.bin").write_bytes(b"1234")
-    return open("x.bin", "rb")  # noqa: SIM115
+    return open("x.bin", "rb")
 
 
 def npz() -> Any:

@@ -223,7 +223,6 @@ def test_rows_that_were_selected_or_shuffled_are_those_of_hugging_face() -> None
         whole.shuffle(seed=1),
         whole.shuffle(seed=1).select(range(10, 30)),
         whole.filter(lambda row: row["i"] % 3 == 0),
-        whole.sort("i", reverse=True),
     ):
         ds = rm.open(chosen)
         assert len(ds) == len(chosen)

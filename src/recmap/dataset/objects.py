@@ -200,8 +200,8 @@ def _columns_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
     return columns
 
 
-def _flat(row: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    values: dict[str, Any] = {}
+def _flat(row: Mapping[Any, Any], prefix: str = "") -> dict[Any, Any]:
+    values: dict[Any, Any] = {}
     for name, value in row.items():
         if isinstance(value, Mapping):
             values |= _flat(value, f"{prefix}{name}/")

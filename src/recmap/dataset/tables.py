@@ -11,8 +11,8 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from recmap.conversion.transform import ReorderedSource
 from recmap.dataset.rows import OpenedRows
-from recmap.dataset.split import Part
 from recmap.errors import (
     ColumnError,
     LeftOutWarning,
@@ -181,19 +181,20 @@ def _open_hugging_face(dataset: Any, nulls: Nulls, fields: Fields) -> Source:
     if dataset._indices is None:  # noqa: SLF001  # there is no public way to get them
         return source
     rows = dataset._indices.column(0).to_numpy()  # noqa: SLF001
-    return Part(source, _Rows(np.asarray(rows, np.int64)))
+    return _ChosenRows(source, np.asarray(rows, np.int64))
 
 
-class _Rows:
+class _ChosenRows(ReorderedSource):
     """The rows that ``select`` or ``shuffle`` of a Hugging Face dataset chose."""
 
-    def __init__(self, rows: npt.NDArray[np.int64]) -> None:
+    def __init__(self, source: Source, rows: npt.NDArray[np.int64]) -> None:
+        super().__init__(source)
         self._rows = rows
 
     def __len__(self) -> int:
         return len(self._rows)
 
-    def rows(self, positions: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    def row_numbers(self, positions: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         return self._rows[positions]
 
 
