@@ -154,7 +154,7 @@ def _of_sequences(name: str, values: Any) -> Source:
             f"column {name!r}: row {missing[0]:,} is missing, and so are {len(missing) - 1:,} "
             "others; fill them first, for example with empty lists"
         )
-    given = as_columns({name: values.to_numpy()})
+    given = as_columns({name: values.tolist()})
     schema = infer_schema(given)
     return MemorySource(fit(given, schema)[0], schema)
 
