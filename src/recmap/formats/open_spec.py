@@ -140,7 +140,9 @@ def _check_options(
 
 def _open_one(path: str, format: Format, fields: FieldsLike | None, options: OpenOptions) -> Source:
     source = _call_opener(format, path, fields, options)
-    return source if fields is None else select(source, fields, path)
+    if fields is None or "fields" in parameters(format.opener()):
+        return source
+    return select(source, fields, path)
 
 
 def _call_opener(

@@ -1,0 +1,119 @@
+"""The columns of an Arrow schema, for files that pyarrow reads."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from recmap.errors import (
+    DataError,
+    FieldMismatchError,
+    FieldNotFoundError,
+    LeftOutWarning,
+    Message,
+    Option,
+    RecmapError,
+)
+from recmap.formats.stored_columns import restore, restored_schema
+from recmap.model.arrow import ArrowReader
+from recmap.model.field import Field, as_field
+from recmap.model.schema import Batch, FieldsLike, Schema
+
+__all__ = ["ArrowColumns"]
+
+# Maximum number of columns named in a warning.
+_NAMED = 10
+
+
+class ArrowColumns:
+    """The columns that recmap reads, and those it cannot.
+
+    A column of the file is one here, or several if it is a struct: ``a/b``.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        columns: Sequence[tuple[str, Any]],
+        metadata: Mapping[bytes, bytes] | None,
+        nulls: str,
+    ) -> None:
+        """``columns`` has the name of each column, and an empty Arrow table of it alone."""
+        self._path, self._nulls = path, nulls
+        self._refused: dict[str, str] = {}
+        found: dict[str, Field] = {}
+        #: The number of the column of the file that each column is in.
+        self.owners: dict[str, int] = {}
+        for number, (name, table) in enumerate(columns):
+            try:
+                schema = ArrowReader(table, nulls=nulls).schema
+            except RecmapError as e:
+                self._refused[name] = str(e)
+                continue
+            taken = [each for each in schema if each in found]
+            if taken:
+                self._refused[name] = f"another column is called {taken[0]!r}, too"
+                continue
+            found.update(schema)
+            self.owners.update(dict.fromkeys(schema, number))
+        self._stored = Schema(found)
+        self.schema = restored_schema(self._stored, metadata)
+
+    def choose(self, fields: FieldsLike | None) -> list[str]:
+        """Return the names of the requested columns, or of all that can be read.
+
+        Raise if one does not have the requested type. A warning names those left out.
+        """
+        given: dict[Any, Any] = dict(fields) if isinstance(fields, Mapping) else {}
+        names = list(self.schema) if fields is None else list(fields)
+        others = [name for name in self.schema if name not in names] if ... in names else []
+        names = [name for name in names if name is not ...] + others
+        if fields is None or ... in given:
+            self._warn()
+        for name in names:
+            self._check(name, given.get(name))
+        return names
+
+    def _check(self, name: str, asked: Any) -> None:
+        if name in self._refused:
+            raise DataError(
+                f"{self._path}: {name!r} cannot be a column: {self._refused[name]}",
+                file=self._path,
+                field=name,
+            )
+        if name not in self.schema:
+            raise FieldNotFoundError(
+                f"{self._path}: no column {name!r}; there are: {', '.join(self.schema)}"
+            )
+        if asked is not None and as_field(asked) != self.schema[name]:
+            raise FieldMismatchError(
+                f"{self._path}: column {name!r} is {self.schema[name]}, not {as_field(asked)}",
+                file=self._path,
+                field=name,
+            )
+
+    def _warn(self) -> None:
+        if not self.schema:
+            why = "; ".join(f"{name!r}: {why}" for name, why in self._refused.items())
+            raise DataError(
+                f"{self._path}: no column can be read ({why or 'there are none'})", file=self._path
+            )
+        left = [f"{name!r}: {why}" for name, why in self._refused.items()]
+        if len(left) > _NAMED:
+            left[_NAMED:] = [f"{len(left) - _NAMED:,} more"]
+        if left:
+            warnings.warn(
+                Message(
+                    f"{self._path}: left out: {'; '.join(left)} (",
+                    Option("fields", [...]),
+                    " chooses columns)",
+                ),
+                LeftOutWarning,
+                stacklevel=2,
+            )
+
+    def batch(self, arrow: Any, names: Sequence[str]) -> Batch:
+        """Convert an Arrow record batch that has these columns, and perhaps others."""
+        (found,) = ArrowReader(arrow, nulls=self._nulls).batches()
+        return {name: restore(found[name], self.schema[name]) for name in names}
