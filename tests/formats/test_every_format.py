@@ -95,7 +95,7 @@ def numbers(dtype: str, rows: int, *inner: int) -> np.ndarray[Any, Any]:
     raw = np.random.default_rng(1).integers(0, 256, count, dtype=np.uint8)
     if dtype in ("datetime64[D]", ">M8[s]"):
         # Arrow counts days in 32 bits, and Parquet has no seconds, only milliseconds.
-        return (raw.view(np.int64) >> 40).astype(made.str.replace("M8", "i8")[:3]).view(made).reshape(rows, *inner)
+        raw = (raw.view(np.int64) >> 40).astype(f"{made.str[0]}i8")
     return (raw % 2 if made.kind == "b" else raw).view(made).reshape(rows, *inner)
 
 

@@ -112,7 +112,7 @@ class RowGroupSink(Sink):
             ends = np.cumsum(np.concatenate(each))
             fits = int(np.searchsorted(ends, self._most_bytes, side="right"))
         fits = max(1, min(fits, self._most_rows))
-        return fits if fits < rows or fits == self._most_rows else 0
+        return fits if fits < rows or fits == rows == self._most_rows else 0
 
     def _take(self, count: int) -> Batch:
         """Remove the first rows that are held, and return them."""

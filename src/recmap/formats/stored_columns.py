@@ -25,6 +25,9 @@ __all__ = ["KEY", "description", "restored_schema", "restore", "store", "stored_
 #: The key in the metadata of a file.
 KEY = b"recmap"
 _UNITS = ("s", "ms", "us", "ns")
+# Parquet has no seconds.
+_FAR = (1 << 62) // 10**6
+_SECONDS, _MILLISECONDS = np.dtype("M8[s]"), np.dtype("M8[ms]")
 _FLOATS = ("float16", "float32", "float64")
 _PARTS = {"complex64": np.dtype(np.float32), "complex128": np.dtype(np.float64)}
 _UINTS = {1: np.dtype(np.uint8), 2: np.dtype(np.uint16), 4: np.dtype(np.uint32)}
@@ -71,6 +74,8 @@ def _stored_dtype(dtype: np.dtype[Any]) -> tuple[np.dtype[Any], tuple[int, ...]]
     """Return the dtype that stores this one, and the additional axis, if any."""
     if dtype.kind in "biu" or dtype.name in _FLOATS:
         return dtype.newbyteorder("="), ()
+    if dtype.newbyteorder("=") == _SECONDS:
+        return _MILLISECONDS, ()
     if dtype.kind in "mM":
         unit, count = np.datetime_data(dtype)
         days = unit == "D" and dtype.kind == "M"
@@ -109,7 +114,19 @@ def _stored(column: Column, field: Field) -> Column:
         return Ragged(_stored(column.flat, _item(field)), column.offsets - column.offsets[0])
     dtype, more = _stored_dtype(field.dtype)
     native = np.ascontiguousarray(column, _native(field.dtype))
+    if native.dtype == _SECONDS:
+        return _in_milliseconds(native)
     return _viewed(native, dtype, (*column.shape, *more))
+
+
+def _in_milliseconds(times: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    seconds = times.view(np.int64)
+    known = ~np.isnat(times)
+    if bool((np.abs(seconds // 1000, where=known, out=np.zeros_like(seconds)) > _FAR).any()):
+        raise ColumnError(
+            "a time too far away to count in milliseconds, as Parquet does; cast it to int64"
+        )
+    return times.astype(_MILLISECONDS)
 
 
 def restore(column: Column, field: Field) -> Column:
@@ -121,6 +138,8 @@ def restore(column: Column, field: Field) -> Column:
     if isinstance(column, Ragged):
         return Ragged(restore(column.flat, _item(field)), column.offsets - column.offsets[0])
     native = _native(field.dtype)
+    if native == _SECONDS:
+        return column.astype(field.dtype)
     shape = (len(column), *field.inner)
     restored = _viewed(np.ascontiguousarray(column), native, shape)
     return restored.astype(field.dtype, copy=False)
