@@ -104,6 +104,8 @@ inline MaybeFault maybe(const Fault& fault) { return fault ? MaybeFault(fault) :
 using DescriptionList = nb::typed<nb::list, nb::typed<nb::tuple, nb::bytes, uint64_t>>;
 DescriptionList list_descriptions(const Descriptions& descriptions);
 
+void bind_arrow_export(nb::module_& m);
+void bind_arrow_import(nb::module_& m);
 void bind_buffer_pool(nb::module_& m);
 void bind_column(nb::module_& m);
 void bind_decode(nb::module_& m);
@@ -121,5 +123,6 @@ void bind_reserve(nb::module_& m);
 void bind_resize(nb::module_& m);
 void bind_scan(nb::module_& m);
 void bind_slots(nb::module_& m);
+void bind_utf8(nb::module_& m);
 
 }  // namespace recmap::bind

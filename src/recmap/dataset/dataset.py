@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from recmap.dataset.column_view import ColumnView
 from recmap.dataset.rows import (
+    Blocks,
     OpenedRows,
     get_row,
     get_rows,
@@ -29,6 +30,7 @@ from recmap.model.arguments import (
     check_column_name,
     check_flag,
 )
+from recmap.model.field import Field
 from recmap.model.progress import Counter, ProgressOption, check_progress
 from recmap.model.row_sizes import measure
 from recmap.model.schema import Schema, html_table
@@ -71,6 +73,9 @@ class Dataset(Verbs):
         rows, verbs = SourceRows(self._source, self._opened.reopen), self._opened.verbs
         records = () if verbs is None else (VerbRecord(verbs),)
         return Plan(rows, sources=(rows,), records=records)
+
+    def _table(self) -> tuple[Schema, Blocks]:
+        return self.schema, Blocks(self._source)
 
     @property
     def schema(self) -> Schema:
@@ -150,6 +155,8 @@ class Dataset(Verbs):
     ) -> Dataset:
         """Cast columns to other types. Values are converted when they are read.
 
+        Byte strings can be cast to ``"text"``, and text to ``"bytes"``.
+
         With ``casting="same_value"``, a value that the new type cannot hold is an error;
         ``"unsafe"`` rounds, wraps and truncates like NumPy.
 
@@ -164,7 +171,7 @@ class Dataset(Verbs):
 
         change = partial(transformed, cast=given, casting=casting)
         schema = change(self._source).schema
-        named = {name: str(schema[name].dtype) for name in given}
+        named = {name: str(Field(schema[name].dtype)) for name in given}
         return Dataset(self._opened.derive(f"cast({named}, casting={casting!r})", change))
 
     def keys(self) -> list[str]:

@@ -22,6 +22,7 @@ from recmap.model.schema import Batch
 from recmap.model.source import Source
 
 __all__ = [
+    "Blocks",
     "OpenedRows",
     "get_row",
     "get_rows",
@@ -40,6 +41,16 @@ _FIRST_READ_SIZE = 1 << 20
 # The limit for reads of rows that turn out larger than those before. Their size is often not
 # known exactly before they are read, and a read that is cut short costs more than it saves.
 _MOST_READ_SIZE = 2 * _READ_SIZE
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """All rows of a source, in blocks of a few megabytes."""
+
+    source: Source
+
+    def __iter__(self) -> Iterator[Batch]:
+        return read_blocks(self.source, 1)
 
 
 @dataclass(frozen=True)
