@@ -13,11 +13,13 @@ from recmap.errors import (
     LeftOutWarning,
     Message,
     Option,
+    OptionError,
     RecmapError,
 )
 from recmap.formats.stored_columns import restore, restored_schema
 from recmap.model.arrow import ArrowReader
 from recmap.model.field import Field, as_field
+from recmap.model.nulls import Nulls
 from recmap.model.schema import Batch, FieldsLike, Schema
 
 __all__ = ["ArrowColumns"]
@@ -37,18 +39,27 @@ class ArrowColumns:
         path: str,
         columns: Sequence[tuple[str, Any]],
         metadata: Mapping[bytes, bytes] | None,
-        nulls: str,
+        nulls: Nulls,
+        fields: FieldsLike | None,
     ) -> None:
         """``columns`` has the name of each column, and an empty Arrow table of it alone."""
-        self._path, self._nulls = path, nulls
+        self._path, self._nulls, self._metadata = path, nulls, metadata
+        asked = {
+            name: as_field(field)
+            for name, field in (fields.items() if isinstance(fields, Mapping) else ())
+            if field is not None
+        }
         self._refused: dict[str, str] = {}
+        # What the readers of Arrow have to know: fill values, and the types of null columns.
+        self._told: dict[str, Field] = {}
         found: dict[str, Field] = {}
         #: The number of the column of the file that each column is in.
         self.owners: dict[str, int] = {}
         for number, (name, table) in enumerate(columns):
+            inside = {n: f for n, f in asked.items() if n == name or n.startswith(f"{name}/")}
             try:
-                schema = ArrowReader(table, nulls=nulls).schema
-            except RecmapError as e:
+                schema = self._schema_of(table, inside)
+            except (DataError, OptionError) as e:
                 self._refused[name] = str(e)
                 continue
             taken = [each for each in schema if each in found]
@@ -57,8 +68,22 @@ class ArrowColumns:
                 continue
             found.update(schema)
             self.owners.update(dict.fromkeys(schema, number))
-        self._stored = Schema(found)
-        self.schema = restored_schema(self._stored, metadata)
+        self.schema = Schema(found)
+
+    def _schema_of(self, table: Any, asked: Mapping[str, Field]) -> Schema:
+        try:
+            stored = ArrowReader(table, self._nulls).schema
+            schema = restored_schema(stored, self._metadata)
+        except RecmapError:
+            if not asked:
+                raise
+            schema = Schema({})
+        told = {name: field for name, field in asked.items() if schema.get(name) != field}
+        if not told:
+            return schema
+        stored = ArrowReader(table, self._nulls, fields=told).schema
+        self._told.update(told)
+        return restored_schema(stored, self._metadata)
 
     def choose(self, fields: FieldsLike | None) -> list[str]:
         """Return the names of the requested columns, or of all that can be read.
@@ -113,7 +138,20 @@ class ArrowColumns:
                 stacklevel=2,
             )
 
-    def batch(self, arrow: Any, names: Sequence[str]) -> Batch:
-        """Convert an Arrow record batch that has these columns, and perhaps others."""
-        (found,) = ArrowReader(arrow, nulls=self._nulls).batches()
+    def batch(self, arrow: Any, names: Sequence[str], first_row: int) -> Batch:
+        """Convert an Arrow record batch that has these columns, and perhaps others.
+
+        Errors count rows from ``first_row``.
+        """
+        told = {name: self._told[name] for name in names if name in self._told}
+        try:
+            reader = ArrowReader(arrow, self._nulls, fields=told)
+            (found,) = reader.batches(first_row=first_row)
+        except DataError as e:
+            raise DataError(
+                Message(f"{self._path}: ", e.wording),
+                file=self._path,
+                field=e.field,
+                record=e.record,
+            ) from e
         return {name: restore(found[name], self.schema[name]) for name in names}

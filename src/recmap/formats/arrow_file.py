@@ -21,6 +21,7 @@ from recmap.formats.arrow_columns import ArrowColumns
 from recmap.formats.row_group_sink import RowGroupSink
 from recmap.formats.row_groups import RowGroupFile, RowGroupSource
 from recmap.model.arguments import check_choice
+from recmap.model.nulls import Nulls
 from recmap.model.schema import Batch, FieldsLike, Schema
 
 __all__ = ["ArrowFileSink", "open_arrow"]
@@ -30,17 +31,18 @@ _FAILURES = (pa.ArrowException, OSError, ValueError, MemoryError, OverflowError,
 
 
 def open_arrow(
-    path: str, fields: FieldsLike | None = None, *, nulls: str = "error"
+    path: str, fields: FieldsLike | None = None, *, nulls: Nulls = "error"
 ) -> RowGroupSource:
     """Open a file or a stream, or some of its columns."""
-    file = _ArrowFile(path, nulls)
+    file = _ArrowFile(path, fields, nulls)
     names = file.columns.choose(fields)
     # Reopen by name, so that the warning about columns left out is not repeated.
-    return RowGroupSource(file, names, partial(open_arrow, path, names, nulls=nulls))
+    kept = {name: file.schema[name] for name in names}
+    return RowGroupSource(file, names, partial(open_arrow, path, kept, nulls=nulls))
 
 
 class _ArrowFile(RowGroupFile):
-    def __init__(self, path: str, nulls: str) -> None:
+    def __init__(self, path: str, fields: FieldsLike | None, nulls: Nulls) -> None:
         super().__init__(path, map_file(path))
         self._messages = read_messages(self.mapped)
         if self._messages.dictionaries and not self._messages.is_file:
@@ -57,7 +59,7 @@ class _ArrowFile(RowGroupFile):
         except _FAILURES as e:
             raise DataError(f"{path}: not a sound Arrow file: {e}", file=path) from e
         alone = [(field.name, pa.schema([field]).empty_table()) for field in self._arrow_schema]
-        self.columns = ArrowColumns(path, alone, self._arrow_schema.metadata, nulls)
+        self.columns = ArrowColumns(path, alone, self._arrow_schema.metadata, nulls, fields)
         self._compressed = any(message.compressed for message in self._messages.batches)
 
     def _open(self, fields: list[int] | None) -> Any:
@@ -118,8 +120,9 @@ class _ArrowFile(RowGroupFile):
                 data = pa.py_buffer(self.mapped.bytes[message.begin : message.end])
                 read = pa.ipc.read_record_batch(pa.ipc.read_message(data), self._arrow_schema)
             read.validate()
-            for start in range(0, max(1, read.num_rows), rows):
-                yield self.columns.batch(read.slice(start, rows), names)
+            first = self.first_row(group)
+            for start in range(0, read.num_rows, rows):
+                yield self.columns.batch(read.slice(start, rows), names, first + start)
         except RecmapError:
             raise
         except _FAILURES as e:

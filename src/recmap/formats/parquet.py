@@ -21,6 +21,7 @@ from recmap.formats.arrow_columns import ArrowColumns
 from recmap.formats.row_group_sink import RowGroupSink
 from recmap.formats.row_groups import RowGroupFile, RowGroupSource
 from recmap.model.arguments import as_whole, check_choice
+from recmap.model.nulls import Nulls
 from recmap.model.row_sizes import OFFSET
 from recmap.model.schema import Batch, FieldsLike, Schema
 
@@ -37,15 +38,16 @@ _PARTITION = re.compile(r"([A-Za-z_][\w.-]*)=.*")
 
 
 def open_parquet(
-    path: str, fields: FieldsLike | None = None, *, nulls: str = "error", verify: bool = True
+    path: str, fields: FieldsLike | None = None, *, nulls: Nulls = "error", verify: bool = True
 ) -> RowGroupSource:
     """Open a file, or some of its columns. ``verify`` checks the checksums of pages."""
-    file = _ParquetFile(path, nulls, verify)
+    file = _ParquetFile(path, fields, nulls, verify)
     names = file.columns.choose(fields)
     if fields is None:
         _warn_of_partitions(path, file.schema)
     # Reopen by name, so that the warning about columns left out is not repeated.
-    reopen = partial(open_parquet, path, names, nulls=nulls, verify=verify)
+    kept = {name: file.schema[name] for name in names}
+    reopen = partial(open_parquet, path, kept, nulls=nulls, verify=verify)
     return RowGroupSource(file, names, reopen)
 
 
@@ -67,7 +69,9 @@ def _warn_of_partitions(path: str, schema: Schema) -> None:
 
 
 class _ParquetFile(RowGroupFile):
-    def __init__(self, path: str, nulls: str, verify: bool) -> None:
+    def __init__(
+        self, path: str, fields: FieldsLike | None, nulls: Nulls, verify: bool
+    ) -> None:
         super().__init__(path, map_file(path))
         self._verify = verify
         try:
@@ -86,7 +90,7 @@ class _ParquetFile(RowGroupFile):
         self._check_rows()
         schema = file.schema_arrow
         alone = [(field.name, pa.schema([field]).empty_table()) for field in schema]
-        self.columns = ArrowColumns(path, alone, schema.metadata, nulls)
+        self.columns = ArrowColumns(path, alone, schema.metadata, nulls, fields)
         self._leaves = _leaves(schema, self.columns.owners)
         self._sampled = [self._metadata.row_group(i) for i in groups[:_SAMPLED]]
 
@@ -174,8 +178,10 @@ class _ParquetFile(RowGroupFile):
             found = self._open().reader.iter_batches(
                 rows, row_groups=[group], column_indices=self._leaves_of(names), use_threads=False
             )
+            row = self.first_row(group)
             for batch in found:
-                yield self.columns.batch(batch, names)
+                yield self.columns.batch(batch, names, row)
+                row += batch.num_rows
         except RecmapError:
             raise
         except _FAILURES as e:
@@ -204,8 +210,9 @@ def _leaves_within(name: str, type: Any, first: int) -> tuple[dict[str, range], 
     end = first
     for i in range(type.num_fields):
         inner = type.field(i)
-        more, end = _leaves_within(f"{name}/{inner.name}", inner.type, end)
-        found.update(more if pa.types.is_struct(type) else {})
+        called = f"{name}/{inner.name}" if pa.types.is_struct(type) else name
+        more, end = _leaves_within(called, inner.type, end)
+        found.update(more)
     if not type.num_fields:
         end += 1
     return {**found, name: range(first, end)}, end

@@ -93,6 +93,10 @@ class RowGroupFile(ABC):
     def batches(self, group: int, names: Sequence[str], rows: int) -> Iterator[Batch]:
         """Decode a row group, ``rows`` rows at a time; the last batch may have fewer."""
 
+    def first_row(self, group: int) -> int:
+        """Return the number of the first row of a row group."""
+        return int(self.group_rows[:group].sum())
+
     def damaged(self, group: int, why: object) -> DataError:
         """Return the error for a row group that cannot be decoded."""
         return DataError(
