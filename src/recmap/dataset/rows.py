@@ -73,6 +73,11 @@ class OpenedRows:
         """The verbs that derived these rows from the files; None if there were none."""
         return self.how.get(_VERBS)
 
+    @property
+    def again(self) -> Callable[[], Source]:
+        """What opens these rows in another process. Rows in memory are sent to it."""
+        return self.reopen or partial(_same, self.source)
+
     def derive(self, verb: str, change: Callable[[Source], Source]) -> OpenedRows:
         """Apply ``change`` to the source; ``verb`` is the call, as text."""
         before = "" if self.verbs is None else f"{self.verbs}."
@@ -85,8 +90,7 @@ class OpenedRows:
 
     def __reduce__(self) -> tuple[Any, ...]:
         # The receiving process opens the files itself; they are not sent to it.
-        reopen = self.reopen or partial(_same, self.source)
-        return _open_again, (reopen, dict(self.how), self.lasting)
+        return _open_again, (self.again, dict(self.how), self.lasting)
 
 
 def option_texts(options: Mapping[str, Any]) -> dict[str, str]:
