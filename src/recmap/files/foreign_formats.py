@@ -111,7 +111,7 @@ _UNPACK = "Unpack it, and open the files in it"
 ZIP = FileKind("a zip archive", _UNPACK)
 _MAGIC: Sequence[tuple[bytes, FileKind]] = (
     (b"ARROW1\0\0", FileKind("an Arrow file", format="arrow")),
-    (b"FEA1", FileKind("a Feather file", pandas_advice("read_feather({path})"))),
+    (b"FEA1", FileKind("Feather of version 1", pandas_advice("read_feather({path})"))),
     (
         b"CDF\x01",
         _NETCDF := FileKind(

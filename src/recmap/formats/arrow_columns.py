@@ -8,7 +8,6 @@ from typing import Any
 
 from recmap.errors import (
     DataError,
-    FieldMismatchError,
     FieldNotFoundError,
     LeftOutWarning,
     Message,
@@ -17,6 +16,7 @@ from recmap.errors import (
     RecmapError,
 )
 from recmap.formats.stored_columns import restore, restored_schema
+from recmap.formats.string_types import is_string_type
 from recmap.model.arrow import ArrowReader
 from recmap.model.field import Field, as_field
 from recmap.model.nulls import Nulls
@@ -78,7 +78,11 @@ class ArrowColumns:
             if not asked:
                 raise
             schema = Schema({})
-        told = {name: field for name, field in asked.items() if schema.get(name) != field}
+        told = {
+            name: field
+            for name, field in asked.items()
+            if name not in schema or not _is_same(schema[name], field)
+        }
         if not told:
             return schema
         stored = ArrowReader(table, self._nulls, fields=told).schema
@@ -88,35 +92,24 @@ class ArrowColumns:
     def choose(self, fields: FieldsLike | None) -> list[str]:
         """Return the names of the requested columns, or of all that can be read.
 
-        Raise if one does not have the requested type. A warning names those left out.
+        A warning names those left out.
         """
-        given: dict[Any, Any] = dict(fields) if isinstance(fields, Mapping) else {}
-        names = list(self.schema) if fields is None else list(fields)
-        others = [name for name in self.schema if name not in names] if ... in names else []
-        names = [name for name in names if name is not ...] + others
-        if fields is None or ... in given:
+        names = None if fields is None else list(fields)
+        if names is None or ... in names:
             self._warn()
+            return list(self.schema)
         for name in names:
-            self._check(name, given.get(name))
+            if name in self._refused:
+                raise DataError(
+                    f"{self._path}: {name!r} cannot be a column: {self._refused[name]}",
+                    file=self._path,
+                    field=name,
+                )
+            if name not in self.schema:
+                raise FieldNotFoundError(
+                    f"{self._path}: no column {name!r}; there are: {', '.join(self.schema)}"
+                )
         return names
-
-    def _check(self, name: str, asked: Any) -> None:
-        if name in self._refused:
-            raise DataError(
-                f"{self._path}: {name!r} cannot be a column: {self._refused[name]}",
-                file=self._path,
-                field=name,
-            )
-        if name not in self.schema:
-            raise FieldNotFoundError(
-                f"{self._path}: no column {name!r}; there are: {', '.join(self.schema)}"
-            )
-        if asked is not None and as_field(asked) != self.schema[name]:
-            raise FieldMismatchError(
-                f"{self._path}: column {name!r} is {self.schema[name]}, not {as_field(asked)}",
-                file=self._path,
-                field=name,
-            )
 
     def _warn(self) -> None:
         if not self.schema:
@@ -155,3 +148,8 @@ class ArrowColumns:
                 record=e.record,
             ) from e
         return {name: restore(found[name], self.schema[name]) for name in names}
+
+
+def _is_same(found: Field, asked: Field) -> bool:
+    """Return whether a column is as asked for, or needs only to be read as bytes or text."""
+    return found == asked or (is_string_type(found, asked) and asked.fill is None)

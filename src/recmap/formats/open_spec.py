@@ -148,9 +148,7 @@ def _check_options(
 
 def _open_one(path: str, format: Format, fields: FieldsLike | None, options: OpenOptions) -> Source:
     source = _call_opener(format, path, fields, options)
-    if fields is None or "fields" in parameters(format.opener()):
-        return source
-    return select(source, fields, path)
+    return source if fields is None else select(source, fields, path)
 
 
 def _call_opener(

@@ -164,7 +164,7 @@ FORMATS = {
         ),
         Format(
             "arrow",
-            (".arrow", ".feather", ".ipc"),
+            (".arrow", ".arrows", ".feather", ".ipc"),
             "arrow_file:open_arrow",
             "arrow_file:ArrowFileSink",
             verified_by_reading=True,
