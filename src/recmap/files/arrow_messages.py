@@ -130,6 +130,8 @@ def _read(file: MappedFile, at: int) -> Message | None:
     if rows < 0:
         raise _damaged(file, at, f"a record batch of {rows:,} rows")
     decoded = _decoded(file, batch, body, end, compressed)
+    if rows > 8 * decoded:
+        raise _damaged(file, at, f"{rows:,} rows in {decoded:,} bytes")
     return Message(at, end, kind, rows, decoded, compressed)
 
 

@@ -88,8 +88,14 @@ class _ArrowFile(RowGroupFile):
         return np.array([message.rows for message in self._messages.batches], np.int64)
 
     @property
-    def codecs(self) -> list[str]:
-        return ["compressed"] if self._compressed else []
+    def note(self) -> str:
+        batches = len(self._messages.batches)
+        note = "1 record batch" if batches == 1 else f"{batches:,} record batches"
+        return f"{note}, compressed" if self._compressed else note
+
+    @property
+    def in_place(self) -> bool:
+        return not self._compressed and self.mapped.whole
 
     @property
     def decodes_whole(self) -> bool:

@@ -6,7 +6,9 @@ import os
 import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
+from contextlib import suppress
+from functools import cached_property, partial
+from itertools import islice
 from typing import Any, Literal
 
 import numpy as np
@@ -15,14 +17,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from recmap.errors import DataError, LeftOutWarning, OptionError, RecmapError
+from recmap.files.held_reader import HeldReader
 from recmap.files.mapped_files import map_file
-from recmap.files.spans import Places
 from recmap.formats.arrow_columns import ArrowColumns
 from recmap.formats.row_group_sink import RowGroupSink
 from recmap.formats.row_groups import RowGroupFile, RowGroupSource
 from recmap.model.arguments import as_whole, check_choice
 from recmap.model.nulls import Nulls
-from recmap.model.row_sizes import OFFSET
 from recmap.model.schema import Batch, FieldsLike, Schema
 
 __all__ = ["ParquetSink", "open_parquet"]
@@ -32,8 +33,8 @@ _FAILURES = (pa.ArrowException, OSError, ValueError, MemoryError, OverflowError,
 # The end of every file: the size of the footer, and the magic number.
 _END = 8
 _COMPRESSIONS = ("zstd", "snappy", "gzip", "lz4", "brotli", None)
-# Row groups looked at to estimate the size of a row.
-_SAMPLED = 16
+# Rows and bytes to read to estimate the size of a row.
+_SAMPLED, _SAMPLE_SIZE = 32, 1 << 20
 _PARTITION = re.compile(r"([A-Za-z_][\w.-]*)=.*")
 
 
@@ -92,7 +93,6 @@ class _ParquetFile(RowGroupFile):
         alone = [(field.name, pa.schema([field]).empty_table()) for field in schema]
         self.columns = ArrowColumns(path, alone, schema.metadata, nulls, fields)
         self._leaves = _leaves(schema, self.columns.owners)
-        self._sampled = [self._metadata.row_group(i) for i in groups[:_SAMPLED]]
 
     def _footer(self) -> tuple[int, int]:
         """Return where the footer is, which tells where all else is."""
@@ -112,7 +112,8 @@ class _ParquetFile(RowGroupFile):
 
     def _open(self) -> Any:
         # Each thread opens the file for itself: an open one remembers the size of batches.
-        source = pa.BufferReader(pa.py_buffer(self.mapped.bytes))
+        whole = self.mapped.whole
+        source = pa.BufferReader(pa.py_buffer(self.mapped.bytes)) if whole else HeldReader(self.mapped)
         return pq.ParquetFile(
             source,
             metadata=self._metadata,
@@ -141,37 +142,28 @@ class _ParquetFile(RowGroupFile):
     def group_rows(self) -> npt.NDArray[np.int64]:
         return self._group_rows
 
-    @property
-    def codecs(self) -> list[str]:
-        chunks = [group.column(i) for group in self._sampled[:1] for i in range(group.num_columns)]
-        names = {str(chunk.compression).lower() for chunk in chunks}
-        return sorted(names - {"uncompressed"})
+    @cached_property
+    def _sample(self) -> dict[str, int]:
+        """The bytes of a row of each column whose rows differ in size, in some rows."""
+        varying = [name for name, field in self.schema.items() if field.row_bytes is None]
+        group = int(np.argmax(self._group_rows > 0)) if len(self._group_rows) else 0
+        sizes, rows = dict.fromkeys(varying, 0), 0
+        with suppress(DataError):  # raised when these rows are asked for
+            for batch in islice(self.batches(group, varying, 1), _SAMPLED) if varying else ():
+                rows += 1
+                for name, column in batch.items():
+                    sizes[name] += column.nbytes
+                if sum(sizes.values()) > _SAMPLE_SIZE:
+                    break
+        return {name: size // max(1, rows) for name, size in sizes.items()}
 
     def row_bytes(self, name: str) -> int:
-        field = self.schema[name]
-        if field.row_bytes is not None:
-            return field.row_bytes
-        mine = self._leaves_of([name])
-        size = sum(group.column(i).total_uncompressed_size for group in self._sampled for i in mine)
-        rows = sum(group.num_rows for group in self._sampled)
-        return max(1, OFFSET * (1 + field.ragged) + max(0, size) // max(1, rows))
+        size = self.schema[name].row_bytes
+        return size if size is not None else self._sample[name]
 
     def _leaves_of(self, names: Sequence[str]) -> list[int]:
         """Return the numbers of the stored columns that these columns need."""
         return sorted({leaf for name in names for leaf in self._leaves[name]})
-
-    def spans(self, group: int, names: Sequence[str]) -> tuple[Places, Places]:
-        begins, sizes = [], []
-        stored = self._metadata.row_group(group)
-        for leaf in self._leaves_of(names):
-            chunk = stored.column(leaf)
-            first = chunk.dictionary_page_offset if chunk.has_dictionary_page else None
-            begins.append(min(chunk.data_page_offset, first or chunk.data_page_offset))
-            sizes.append(chunk.total_compressed_size)
-        # What lies outside of the file is found when it is read.
-        first_bytes = np.clip(np.array(begins, np.int64), 0, self.mapped.size)
-        lengths = np.clip(np.array(sizes, np.int64), 0, self.mapped.size)
-        return first_bytes, np.minimum(first_bytes + lengths, self.mapped.size)
 
     def batches(self, group: int, names: Sequence[str], rows: int) -> Iterator[Batch]:
         try:

@@ -11,7 +11,9 @@ import os
 from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
+from concurrent.futures import wait
+from contextlib import nullcontext
+from functools import cached_property, partial
 from threading import Lock
 from typing import Any, NamedTuple, TypeAlias
 
@@ -45,6 +47,8 @@ _KEPT = 64 << 20
 _KEPT_LIMITS = 2
 # Less than this is decoded by the thread that reads.
 _FEW_BYTES = 1 << 18
+# Bytes that must be in memory to decode any rows of a bundle of columns.
+_PAGES = 2 << 20
 # Column chunks this close to each other are fetched together.
 _NEAR = 64 << 10
 
@@ -72,9 +76,15 @@ class RowGroupFile(ABC):
         """The number of rows in each row group."""
 
     @property
-    @abstractmethod
-    def codecs(self) -> list[str]:
-        """The names of the compression methods."""
+    def note(self) -> str:
+        """How rows are stored, for display."""
+        groups = len(self.group_rows)
+        return "1 row group" if groups == 1 else f"{groups:,} row groups"
+
+    @property
+    def in_place(self) -> bool:
+        """Whether rows are views of the file, and nothing has to be decoded."""
+        return False
 
     @property
     def decodes_whole(self) -> bool:
@@ -85,9 +95,13 @@ class RowGroupFile(ABC):
     def row_bytes(self, name: str) -> int:
         """Return roughly how many bytes a row of a column takes in memory."""
 
-    @abstractmethod
-    def spans(self, group: int, names: Sequence[str]) -> tuple[Places, Places]:
-        """Return where the columns of a row group are in the file."""
+    def spans(self, group: int, names: Sequence[str]) -> tuple[Places, Places] | None:
+        """Return where the columns of a row group are in the file, to be held while it is decoded.
+
+        Return None if ``batches`` holds what it reads.
+        """
+        del group, names
+        return None
 
     @abstractmethod
     def batches(self, group: int, names: Sequence[str], rows: int) -> Iterator[Batch]:
@@ -170,7 +184,8 @@ class _Pieces:
                 self._kept.move_to_end(piece)
                 return found[1]
         cursor = self._cursor(piece)
-        with self._file.mapped.hold(*self._file.spans(piece.group, piece.names)):
+        spans = self._file.spans(piece.group, piece.names)
+        with nullcontext() if spans is None else self._file.mapped.hold(*spans):
             batch = cursor.piece(piece.number)
             if not self._file.mapped.whole:
                 batch = {name: owned(column) for name, column in batch.items()}
@@ -183,6 +198,9 @@ class _Pieces:
             parked = self._cursors.get(key)
             if parked is not None and parked.number <= piece.number:
                 return self._cursors.pop(key)
+            # One that decodes other pieces of these columns is of no use any more.
+            for other in [k for k in self._cursors if k[1:] != key[1:] and k[2] == piece.names]:
+                del self._cursors[other]
         return _Cursor(self._file, piece.group, piece.rows, piece.names)
 
     def _park(self, piece: _Piece, cursor: _Cursor) -> None:
@@ -190,7 +208,7 @@ class _Pieces:
             return
         with self._lock:
             self._cursors[piece.group, piece.rows, piece.names] = cursor
-            while len(self._cursors) > 2 * pool_size():
+            while len(self._cursors) > pool_size():
                 self._cursors.popitem(last=False)
 
     def keep(self, piece: _Piece, batch: Batch, most: int) -> None:
@@ -215,14 +233,20 @@ class RowGroupSource(Source):
         self._schema = file.schema.select(names)
         self._starts: npt.NDArray[np.int64] = np.concatenate([[0], np.cumsum(file.group_rows)])
         self._pieces = _Pieces(file)
-        # Corrected when rows turn out larger: repeated strings are stored once, and small.
-        self._row_bytes = {name: max(1, file.row_bytes(name)) for name in self._schema}
-        self._bundles = _bundles(self._row_bytes, pool_size())
         self._pool: tuple[int, Threads] | None = None
         self._lock = Lock()
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _reopened, (self._reopen, self._schema, len(self))
+
+    @cached_property
+    def _row_bytes(self) -> dict[str, int]:
+        """The bytes of a row of each column. Corrected when rows turn out larger."""
+        return {name: max(1, self._file.row_bytes(name)) for name in self._schema}
+
+    @cached_property
+    def _bundles(self) -> list[Names]:
+        return _bundles(self._row_bytes, pool_size())
 
     @property
     def format(self) -> str:
@@ -245,14 +269,19 @@ class RowGroupSource(Source):
 
     @property
     def chunk_rows(self) -> int:
+        if self._file.in_place:
+            return 1
         most = int(self._file.group_rows.max(initial=1))
         return max(1, most if self._file.decodes_whole else min(most, self._piece_rows(None)))
 
     @property
     def chunk_bytes(self) -> int:
-        # A row group that is decoded in pieces takes as little memory as there is.
-        most = int(self._file.group_rows.max(initial=0))
-        return most * self.row_bytes() if self._file.decodes_whole else 0
+        if self._file.in_place:
+            return 0
+        whole = int(self._file.group_rows.max(initial=0)) * self.row_bytes()
+        # If it is decoded in pieces, only pages and their dictionaries have to be in memory.
+        pages = _PAGES * len(self._bundles)
+        return whole if self._file.decodes_whole else min(whole, pages)
 
     def row_bytes(self) -> int:
         return max(1, sum(self._row_bytes.values()))
@@ -314,9 +343,8 @@ class RowGroupSource(Source):
     ) -> Batch:
         """Read rows of one row group: those of a range, or by number."""
         total = int(self._file.group_rows[group])
-        starts = np.arange(0, total, size)
         parts, places = [], []
-        for number, mine in _by_piece(starts, rows):
+        for number, mine in _by_piece(size, rows):
             piece = _Piece(group, number, size, names)
             batch = self._pieces.get(piece)
             held = min(size, total - number * size)
@@ -345,6 +373,7 @@ class RowGroupSource(Source):
         except BaseException:
             for future in futures:
                 future.cancel()
+            wait(futures)  # the caller may replace the file
             raise
 
     def _threads(self) -> Threads:
@@ -359,7 +388,10 @@ class RowGroupSource(Source):
             return None
         groups = [group for group, _ in divide_rows(self._starts[:-1], rows)]
         spans = [self._file.spans(group, list(self._schema)) for group in groups]
-        begins, ends = (np.concatenate(each) for each in zip(*spans, strict=True))
+        known = [span for span in spans if span is not None]
+        if not known:
+            return None
+        begins, ends = (np.concatenate(each) for each in zip(*known, strict=True))
         return fetch_ahead(self._file.mapped, *merge_spans(begins, ends, _NEAR))
 
     def select(self, names: Sequence[str]) -> RowGroupSource:
@@ -367,8 +399,6 @@ class RowGroupSource(Source):
         return RowGroupSource(self._file, chosen, partial(_selected, self._reopen, chosen))
 
     def info(self) -> Info:
-        groups = len(self._file.group_rows)
-        note = f"{groups:,} row groups" if groups != 1 else "1 row group"
         return Info(
             format=self.format,
             files=self.files,
@@ -377,7 +407,7 @@ class RowGroupSource(Source):
             schema=self._schema,
             origin=self.origin,
             mapped=[],
-            compression=[note, *self._file.codecs],
+            compression=[self._file.note],
         )
 
 
@@ -388,13 +418,14 @@ class _Wanted(NamedTuple):
     places: RowArray
 
 
-def _by_piece(starts: RowArray, rows: RowNumbers) -> Iterator[tuple[int, _Wanted]]:
+def _by_piece(size: int, rows: RowNumbers) -> Iterator[tuple[int, _Wanted]]:
+    """Yield the numbers of the pieces that rows of a row group are in."""
     if isinstance(rows, range):
-        for number, mine in divide_rows(starts, rows):
-            assert isinstance(mine, range)
-            yield number, _Wanted(slice(mine.start, mine.stop), _NOWHERE)
+        for number in range(rows.start // size, -(-rows.stop // size)):
+            first = number * size
+            mine = slice(max(rows.start - first, 0), min(rows.stop - first, size))
+            yield number, _Wanted(mine, _NOWHERE)
         return
-    size = int(starts[1]) if len(starts) > 1 else 1 << 62
     order = np.argsort(rows // size, kind="stable")
     numbers, begins = np.unique(rows[order] // size, return_index=True)
     for number, mine in zip(numbers.tolist(), np.split(order, begins[1:]), strict=True):
