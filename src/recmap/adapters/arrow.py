@@ -10,11 +10,11 @@ import numpy as np
 from recmap.errors import MissingPackageError
 from recmap.model.arrow import ArrowBatches
 from recmap.model.coerce import empty_column
-from recmap.model.ragged import Column, concatenate
+from recmap.model.ragged import Column, Ragged, concatenate
 from recmap.model.schema import Batch, Schema
 
 if TYPE_CHECKING:
-    import pandas as pd
+    import pandas as pd  # type: ignore[import-untyped]
     import polars as pl
     import pyarrow as pa
 
@@ -54,7 +54,7 @@ def _made(make: Callable[[ArrowBatches], _T], batches: ArrowBatches) -> _T:
 def to_pandas(schema: Schema, batches: Iterable[Batch]) -> pd.DataFrame:
     """Return all rows as a pandas frame. A row of several values is one object."""
     try:
-        import pandas as pd
+        import pandas as pd  # type: ignore[import-untyped]
     except ImportError as e:
         raise MissingPackageError("to_pandas() needs pandas", extra="pandas") from e
     parts: dict[str, list[Column]] = {name: [empty_column(schema[name])] for name in schema}
@@ -66,6 +66,7 @@ def to_pandas(schema: Schema, batches: Iterable[Batch]) -> pd.DataFrame:
 
 def _series(pd: Any, column: Column) -> Any:
     if not isinstance(column, np.ndarray) or column.ndim > 1:
-        return pd.Series(list(column), dtype=object)
+        text = isinstance(column, Ragged) and column.is_text
+        return pd.Series(list(column), dtype="str" if text else object)
     native = column.dtype.isnative or column.dtype.kind == "V"
     return pd.Series(column if native else column.astype(column.dtype.newbyteorder("=")))

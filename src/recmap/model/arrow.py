@@ -7,6 +7,7 @@ what polars, pyarrow, DuckDB and pandas read; ``ArrowReader`` reads what they ho
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from recmap.errors import (
     FieldNotFoundError,
     OptionError,
     OptionTypeError,
+    RecmapError,
 )
 from recmap.model.arguments import check_choice, check_column_name
 from recmap.model.arrow_export import Tensors, arrow_batch, arrow_type
@@ -114,10 +116,8 @@ class ArrowReader:
         that a conversion of their values takes. Errors count rows from ``first_row``.
         """
         while True:
-            try:
+            with _refused():
                 array = next(self._arrays, None)
-            except RuntimeError as e:
-                raise DataError(f"reading an Arrow stream: {e}") from None
             if array is None:
                 return
             length = array.length
@@ -131,7 +131,8 @@ class ArrowReader:
         for name, reader in self._readers.items():
             field = self._fields[name]
             try:
-                column, missing = reader.read(array, start, stop)
+                with _refused():
+                    column, missing = reader.read(array, start, stop)
             except BadRowError as e:
                 row = first_row + e.row
                 message = f"column {name!r}, row {row:,}: {e.reason}"
@@ -145,14 +146,29 @@ class ArrowReader:
         return batch
 
 
+@contextmanager
+def _refused() -> Iterator[None]:
+    """Turn what the native core says of foreign data into an error of the data."""
+    try:
+        yield
+    except RecmapError:
+        raise
+    except (RuntimeError, ValueError) as e:
+        raise DataError(f"reading Arrow data: {e}") from None
+
+
 def _open(source: Any) -> tuple[_core.ArrowType, Iterator[_core.ArrowArray]]:
     """Return the type of the batches, and the batches."""
     if hasattr(source, "__arrow_c_stream__"):
-        stream = _core.ArrowStream(source.__arrow_c_stream__())
-        return stream.type(), iter(stream.next, None)
+        capsule = source.__arrow_c_stream__()
+        with _refused():
+            stream = _core.ArrowStream(capsule)
+            return stream.type(), iter(stream.next, None)
     if hasattr(source, "__arrow_c_array__"):
-        kind, array = _core.import_arrow_array(*source.__arrow_c_array__())
-        return kind, iter([array])
+        capsules = source.__arrow_c_array__()
+        with _refused():
+            kind, array = _core.import_arrow_array(*capsules)
+            return kind, iter([array])
     raise OptionTypeError(
         f"{type(source).__name__} has neither __arrow_c_stream__ nor __arrow_c_array__"
     )

@@ -1,7 +1,7 @@
 """Lay out fields and columns as Arrow does, sharing memory where possible.
 
 Numbers with one axis become fixed-size lists, with more axes ``arrow.fixed_shape_tensor``.
-Ragged rows become lists, byte strings binary. NaT becomes null.
+Ragged rows become lists, byte strings binary, text strings. NaT becomes null.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from recmap.errors import ColumnError, FieldMismatchError
 from recmap.model.field import Field
 from recmap.model.ragged import Column, Ragged
 from recmap.model.schema import Schema
+from recmap.model.text import first_not_text
 from recmap.native import _core
 
 __all__ = ["EXTENSION_METADATA", "EXTENSION_NAME", "TENSOR", "Tensors", "arrow_batch", "arrow_type"]
@@ -77,7 +78,7 @@ def _is_tensor(field: Field) -> bool:
 def _value_format(name: str, field: Field) -> str:
     dtype = field.dtype
     if field.is_bytes:
-        return "Z"
+        return "U" if field.is_text else "Z"
     if dtype.kind in "mM":
         unit, step = np.datetime_data(dtype)
         if step == 1 and unit in _UNITS:
@@ -128,8 +129,11 @@ def _layout(column: Column, field: Field, tensors: Tensors) -> _core.ArrowColumn
         raise ColumnError(f"{type(column).__name__} is not a column")
     offsets, values = _from_zero(column)
     if not field.shape:
-        if not column.is_bytes:
+        if not column.is_bytes or column.is_text != field.is_text:
             raise _misfit(column, field)
+        # Nor do consumers check that text is UTF-8.
+        if field.is_text and (row := first_not_text(column)) is not None:
+            raise ColumnError(f"row {row:,} of a batch is not UTF-8")
         assert isinstance(values, np.ndarray)
         return _core.ArrowColumn(len(column), 0, [None, _raw(offsets), _raw(values)], [])
     # Nobody sees the type of lists of lists, so tensors stay lists there.

@@ -31,13 +31,21 @@ from recmap.model.arrow_readers import (
     TensorRows,
     damaged,
 )
-from recmap.model.field import BYTES, Field
+from recmap.model.field import BYTES, TEXT, Field
 from recmap.model.nulls import Nulls
 from recmap.native import _core
 
 __all__ = ["make_readers"]
 
-_STRINGS = {b"z": "i4", b"u": "i4", b"Z": "i8", b"U": "i8"}
+# The dtype of strings, and of their offsets; None if they are views.
+_STRINGS = {
+    b"z": (BYTES, "i4"),
+    b"Z": (BYTES, "i8"),
+    b"vz": (BYTES, None),
+    b"u": (TEXT, "i4"),
+    b"U": (TEXT, "i8"),
+    b"vu": (TEXT, None),
+}
 _NUMBERS = {
     b"c": "i1",
     b"s": "i2",
@@ -89,8 +97,9 @@ def make_readers(
         for number, child in enumerate(kind.children):
             called = f"{name}/{_name(child)}" if name else _name(child)
             for path, member in make_readers(child, called, fields, nulls):
-                made = _nullable(Member(member.field, number, member), kind)
-                made.nullable |= member.nullable
+                made = Member(member.field, number, member)
+                # Rows of a table are not null, only those of structs inside.
+                made.nullable = member.nullable or (kind.nullable and bool(name))
                 yield path, made
     elif kind.format in _LISTS or kind.format.startswith(b"+w:"):
         if len(kind.children) != 1:
@@ -156,9 +165,11 @@ def _leaf_reader(kind: _core.ArrowType, name: str, given: Field | None) -> Reade
     if form == b"b":
         return Booleans(_filled(np.dtype(np.bool_), given))
     if form in _STRINGS:
-        return Strings(_filled(BYTES, given), np.dtype(_STRINGS[form]))
-    if form in (b"vz", b"vu"):
-        return StringViews(_filled(BYTES, given))
+        strings, offset = _STRINGS[form]
+        if given is not None and given.is_bytes and not given.is_text:
+            strings = BYTES
+        field = _filled(strings, given)
+        return StringViews(field) if offset is None else Strings(field, np.dtype(offset))
     # What follows the colon of a timestamp is a time zone. Its values are UTC.
     time = _TIMES.get(form.split(b":")[0])
     if time is not None:

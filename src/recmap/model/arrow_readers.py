@@ -7,6 +7,7 @@ Only the sizes of buffers are not part of the interface, and cannot be checked.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -17,6 +18,7 @@ from recmap.errors import DataError
 from recmap.model.field import Field
 from recmap.model.nulls import Nulls, blank, emptied, fill_items
 from recmap.model.ragged import BYTE, Column, Ragged
+from recmap.model.text import as_strings_of, first_not_text
 from recmap.native import _core
 
 __all__ = [
@@ -81,6 +83,8 @@ def _items(
     array: _core.ArrowArray, number: int, dtype: np.dtype[Any], start: int, stop: int
 ) -> npt.NDArray[Any]:
     """Return a part of a buffer."""
+    if start == stop:  # there may be no buffer
+        return np.empty(0, dtype)
     size = dtype.itemsize
     if array.offset + stop > _MOST_BYTES // max(size, 1):
         raise damaged("a buffer larger than memory")
@@ -90,6 +94,8 @@ def _items(
 
 
 def _bits(array: _core.ArrowArray, number: int, start: int, stop: int) -> Mask:
+    if start == stop:
+        return np.empty(0, np.bool_)
     first, last = array.offset + start, array.offset + stop
     packed = array.buffer(number, -(-last // 8))[first // 8 :]
     bits = np.unpackbits(packed, bitorder="little")[first % 8 :][: stop - start]
@@ -167,12 +173,19 @@ class Nothing(Reader):
 
     def read(self, array: _core.ArrowArray, start: int, stop: int) -> Read:
         _check_span(array, start, stop)
-        return blank(self.field, stop - start), np.ones(stop - start, bool)
+        # The length is only a claim, which need not take memory yet.
+        return blank(self.field, stop - start), np.broadcast_to(np.True_, stop - start)
 
 
 class StringReader(Reader):
     def _checked(self, column: Ragged, missing: Mask | None) -> Read:
-        return column if missing is None else emptied(column, missing), missing
+        if missing is not None:
+            column = emptied(column, missing)
+        if self.field.is_text:
+            column = as_strings_of(self.field, column)
+            if (row := first_not_text(column)) is not None:
+                raise BadRowError(row, "the text is not UTF-8; give the column the field bytes")
+        return column, missing
 
 
 @dataclass
@@ -222,38 +235,30 @@ def _offsets(
 
 @dataclass
 class Lists(Reader):
-    """Lists of any kind: their items are read, and missing ones filled."""
+    """Lists of any kind."""
 
     field: Field
     item: Reader
     nulls: Nulls
 
     def _read_items(
-        self,
-        array: _core.ArrowArray,
-        start: int,
-        stop: int,
-        offsets: npt.NDArray[np.int64],
-        ignored: Mask | None = None,
-    ) -> Column:
-        """Read items; ``offsets`` tell which row an item belongs to."""
+        self, array: _core.ArrowArray, start: int, stop: int, row_of: Callable[[int], int]
+    ) -> Read:
+        """Read items; ``row_of`` tells the list that an item is in."""
         try:
-            items, missing = self.item.read(array.child(0), start, stop)
+            return self.item.read(array.child(0), start, stop)
         except BadRowError as e:
-            raise BadRowError(_row_of(offsets, e.row), e.reason) from None
-        if missing is not None and ignored is not None:
-            missing &= ~ignored
+            raise BadRowError(row_of(e.row), e.reason) from None
+
+    def _fill_items(
+        self, items: Column, missing: Mask | None, row_of: Callable[[int], int]
+    ) -> Column:
         if missing is None or not missing.any():
             return items
         filled = fill_items(items, self.item.field, missing, self.nulls)
         if filled is None:
-            row = _row_of(offsets, int(np.argmax(missing)))
-            raise BadRowError(row, "a list holds a null; fill it first")
+            raise BadRowError(row_of(int(np.argmax(missing))), "a list holds a null; fill it first")
         return filled
-
-
-def _row_of(offsets: npt.NDArray[np.int64], item: int) -> int:
-    return int(np.searchsorted(offsets, item, side="right")) - 1
 
 
 @dataclass
@@ -263,13 +268,19 @@ class OffsetLists(Lists):
     def read(self, array: _core.ArrowArray, start: int, stop: int) -> Read:
         _check_span(array, start, stop)
         offsets = _offsets(array, self.offset, start, stop, array.child(0).length)
-        missing = _nulls(array, start, stop)
         first, last = int(offsets[0]), int(offsets[-1])
         offsets = offsets - first if first else offsets
-        ignored = None if missing is None else np.repeat(missing, np.diff(offsets))
-        items = self._read_items(array, first, last, offsets, ignored)
-        column = Ragged(items, offsets)
-        return column if missing is None else emptied(column, missing), missing
+
+        def row_of(item: int) -> int:
+            return int(np.searchsorted(offsets, item, side="right")) - 1
+
+        items, absent = self._read_items(array, first, last, row_of)
+        missing = _nulls(array, start, stop)
+        if missing is None:
+            return Ragged(self._fill_items(items, absent, row_of), offsets), None
+        if absent is not None:  # what a null list holds does not matter
+            absent = absent & ~np.repeat(missing, np.diff(offsets))
+        return emptied(Ragged(self._fill_items(items, absent, row_of), offsets), missing), missing
 
 
 @dataclass
@@ -287,15 +298,24 @@ class ListViews(Lists):
         limit = array.child(0).length
         if ((sizes < 0) | (starts < 0) | (sizes > limit) | (starts > limit - sizes)).any():
             raise damaged("a list outside of its items")
+        used = sizes > 0
+        first = int(starts[used].min(initial=limit))
+        last = int((starts + sizes)[used].max(initial=first))
+        starts -= first
+
+        def row_with(item: int) -> int:
+            return int(np.argmax(used & (starts <= item) & (item < starts + sizes)))
+
+        items, absent = self._read_items(array, first, last, row_with)
         offsets = np.zeros(len(sizes) + 1, np.int64)
         np.cumsum(sizes, out=offsets[1:])
-        filled = sizes > 0
-        first = int(starts[filled].min(initial=limit))
-        last = int((starts + sizes)[filled].max(initial=first))
-        where = np.repeat(starts - offsets[:-1] - first, sizes) + np.arange(int(offsets[-1]))
-        # Items that no list refers to may hold anything, but a fault in one is a fault anyway.
-        items = self._read_items(array, first, last, np.array([0, last - first]))
-        return Ragged(items[where], offsets), missing
+        where = np.repeat(starts - offsets[:-1], sizes) + np.arange(int(offsets[-1]))
+
+        def row_of(item: int) -> int:
+            return int(np.searchsorted(offsets, item, side="right")) - 1
+
+        absent = None if absent is None else absent[where]
+        return Ragged(self._fill_items(items[where], absent, row_of), offsets), missing
 
 
 @dataclass
@@ -305,18 +325,22 @@ class FixedLists(Lists):
     def read(self, array: _core.ArrowArray, start: int, stop: int) -> Read:
         _check_span(array, start, stop)
         rows, size = stop - start, self.size
+
+        def row_of(item: int) -> int:
+            return item // size
+
         first = (array.offset + start) * size
+        items, absent = self._read_items(array, first, first + rows * size, row_of)
         missing = _nulls(array, start, stop)
-        offsets = np.arange(rows + 1) * size
-        ignored = None if missing is None else np.repeat(missing, size)
-        items = self._read_items(array, first, first + rows * size, offsets, ignored)
+        if missing is not None and absent is not None:
+            absent = absent & ~np.repeat(missing, size)
+        items = self._fill_items(items, absent, row_of)
         if isinstance(items, np.ndarray):
             return items.reshape(rows, size, *items.shape[1:]), missing
-        column = Ragged(items, offsets)
-        # A row of a fixed number of strings stays one, even if it is null.
-        if missing is None or not self.field.ragged:
-            return column, missing
-        return emptied(column, missing), missing
+        column = Ragged(items, np.arange(rows + 1) * size)
+        if missing is not None and _is_emptied(self.field):
+            column = emptied(column, missing)
+        return column, missing
 
 
 @dataclass
@@ -346,12 +370,13 @@ class Member(Reader):
         begin, end = array.offset + start, array.offset + stop
         column, missing = self.member.read(array.child(self.number), begin, end)
         own = _nulls(array, start, stop)
-        if own is not None and isinstance(column, Ragged) and _empties(self.field):
+        if own is not None and isinstance(column, Ragged) and _is_emptied(self.field):
             column = emptied(column, own)
         return column, _either(own, missing)
 
 
-def _empties(field: Field) -> bool:
+def _is_emptied(field: Field) -> bool:
+    """Return whether a null row has no items. A row of a fixed number of strings has that many."""
     return bool(field.ragged) or not field.inner
 
 
@@ -381,6 +406,6 @@ class Dictionary(Reader):
         values, absent = self.values.read(dictionary, 0, dictionary.length)
         where = indices.astype(np.int64) if missing is None else np.where(missing, 0, indices)
         column: Column = values[where.astype(np.int64, copy=False)]
-        if missing is not None and isinstance(column, Ragged) and _empties(self.field):
+        if missing is not None and isinstance(column, Ragged) and _is_emptied(self.field):
             column = emptied(column, missing)
         return column, _either(missing, None if absent is None else absent[where])

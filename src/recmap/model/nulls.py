@@ -39,11 +39,7 @@ def fill_rows(
     if value is None:
         row = first_row + int(np.argmax(missing))
         raise DataError(_complaint(name, field, row, nulls), field=name, record=row)
-    if isinstance(column, Ragged):
-        return _filled(column, value, missing)
-    filled = column.copy()
-    filled[missing] = value
-    return filled
+    return _filled(column, field, value, missing)
 
 
 def fill_items(items: Column, field: Field, missing: Mask, nulls: Nulls) -> Column | None:
@@ -54,11 +50,7 @@ def fill_items(items: Column, field: Field, missing: Mask, nulls: Nulls) -> Colu
     value = _row(field, "error" if nulls == "error" else "fill")
     if value is None:
         return None
-    if isinstance(items, Ragged):
-        return _filled(items, value, missing)
-    filled = items.copy()
-    filled[missing] = value
-    return filled
+    return _filled(items, field, value, missing)
 
 
 def _row(field: Field, nulls: Nulls) -> Any:
@@ -90,12 +82,21 @@ def _complaint(name: str, field: Field, row: int, nulls: Nulls) -> Message:
     )
 
 
-def _filled(column: Ragged, value: Any, missing: Mask) -> Column:
+def _filled(column: Column, field: Field, value: Any, missing: Mask) -> Column:
+    if isinstance(column, np.ndarray):
+        filled = column.copy()
+        filled[missing] = value
+        return filled
+    if field.inner and not field.ragged:  # a fixed number of strings, each of them missing
+        each, offsets = Field(field.dtype, field.shape[1:]), column.offsets - column.offsets[0]
+        return Ragged(
+            _filled(column.flat, each, value, np.repeat(missing, field.inner[0])), offsets
+        )
     column = emptied(column, missing)
-    if not isinstance(value, bytes) or not value or not column.is_bytes:
+    if field.ragged or not value:
         return column
-    with_value = concatenate([column, Ragged(np.frombuffer(value, column.dtype), [0, len(value)])])
-    return with_value[np.where(missing, len(column), np.arange(len(column)))]
+    extra = Ragged(np.frombuffer(value, column.dtype), [0, len(value)])
+    return concatenate([column, extra])[np.where(missing, len(column), np.arange(len(column)))]
 
 
 def emptied(column: Ragged, missing: Mask) -> Ragged:

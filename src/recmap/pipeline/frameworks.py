@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, Never, overload
 
 if TYPE_CHECKING:
     # A framework is imported when a pipeline is handed to it.
-    import pandas as pd
+    import pandas as pd  # type: ignore[import-untyped]
     import polars as pl
     import pyarrow as pa
 
@@ -77,8 +77,8 @@ class Frameworks:
     def to_pandas(self) -> pd.DataFrame:
         """Read all rows into a ``pandas.DataFrame``.
 
-        Columns with one number per row are columns of their dtype. In others, each row is an
-        object: an array, or ``bytes``.
+        Columns with one number per row keep their dtype, and text is ``str``. In others, each
+        row is an object: an array, or ``bytes``.
 
         >>> import numpy as np, recmap as rm
         >>> frame = rm.from_arrays({"x": np.arange(3), "y": np.ones((3, 2))}).to_pandas()
