@@ -37,7 +37,7 @@ from recmap.files.cpus import within
 from recmap.files.object_path import ObjectPath
 from recmap.files.object_writer import choose_parts, refuse_http
 from recmap.files.staging import check_space
-from recmap.formats.registry import check_output, column_bytes, read_copies, streams
+from recmap.formats.registry import FORMATS, check_output, column_bytes, read_copies, streams
 from recmap.model.arguments import size_text
 from recmap.model.progress import Counter, ProgressOption
 from recmap.model.source import Source
@@ -187,7 +187,15 @@ def _make_plan(source: Source, format: str, output: OutputOptions, work: WorkOpt
     copies = read_copies(format, source.schema) if work.verify == "full" else 0
     columns = column_bytes(format, source.schema, _open_files(source, work.verify))
     parts = choose_parts(0, 1) if isinstance(output.dst, ObjectPath) else None
-    least = least_budget(source, work.memory, copies, columns, work.processes, parts)
+    least = least_budget(
+        source,
+        work.memory,
+        copies,
+        columns,
+        work.processes,
+        parts,
+        collects=FORMATS[format].collects,
+    )
     with within(least.thread_limit):
         rows = _count_rows(source, least)
         with least.fetching():

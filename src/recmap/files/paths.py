@@ -191,7 +191,7 @@ def _no_files(path: str) -> str:
     if folders:
         named = ", ".join(folders[:5]) + (", ..." if len(folders) > 5 else "")
         return f"only folders in this folder: {named}; open one of them, or a pattern such as " + (
-            repr(os.path.join(path, "**", "*.tfrecord"))
+            repr(os.path.join(path, "**", "*.parquet" if "=" in folders[0] else "*.tfrecord"))
         )
     return "an empty folder" if not os.listdir(path) else "no data files in this folder"
 

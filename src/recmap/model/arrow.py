@@ -114,13 +114,12 @@ class ArrowReader:
                 fields[mask] = Field(np.bool_)
         return Schema(fields)
 
-    def batches(self, rows: int | None = None) -> Iterator[Batch]:
+    def batches(self, rows: int | None = None, first_row: int = 0) -> Iterator[Batch]:
         """Yield all batches, once.
 
         With ``rows``, large batches are read in parts of so many rows, which bounds the memory
-        that a conversion of their values takes.
+        that a conversion of their values takes. Errors count rows from ``first_row``.
         """
-        first_row = 0
         while True:
             with _refused():
                 array = next(self._arrays, None)
