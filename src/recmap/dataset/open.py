@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from functools import partial
-from typing import Any, Never
+from typing import Any, Literal, Never
 
 import numpy as np
 import numpy.typing as npt
@@ -41,6 +41,8 @@ from recmap.pipeline.pipeline import Verbs
 
 __all__ = ["from_arrays", "from_batches", "open"]
 
+_OF_TFDS = ("split", "unit")
+
 
 def open(
     path: PathsLike | Mapping[str, Any],
@@ -54,6 +56,8 @@ def open(
     dtype: npt.DTypeLike | None = None,
     shape: tuple[int, ...] | None = None,
     offset: int = 0,
+    split: str | None = None,
+    unit: Literal["episodes", "steps"] | None = None,
     storage: Mapping[str, Any] | None = None,
     **unknown: Never,
 ) -> Dataset:
@@ -68,8 +72,8 @@ def open(
     ``storage`` has the options of the store, such as ``{"region": "eu-west-1"}`` or
     ``{"anonymous": True}``; by default, they come from the environment.
 
-    ``format`` is ``"tfrecord"``, ``"npy"``, ``"npz"``, ``"hdf5"``, ``"zarr"`` or ``"raw"``. By
-    default, recmap detects it from the file.
+    ``format`` is ``"tfrecord"``, ``"npy"``, ``"npz"``, ``"hdf5"``, ``"zarr"``, ``"raw"`` or
+    ``"tfds"``. By default, recmap detects it from the file.
 
     ``fields`` selects columns, and gives types to TFRecord features that are stored as raw bytes:
     ``{"data": "float32[10]"}``. Add ``...: None`` to read all other columns as well. Without
@@ -79,6 +83,14 @@ def open(
 
     A file without a header needs ``dtype`` and ``shape``. Use ``-1`` as the first axis for as many
     rows as the file has. ``offset`` skips bytes at the beginning.
+
+    A folder of TFDS is opened by its version, with a ``split``:
+    ``rm.open("~/tensorflow_datasets/mnist/3.0.1", split="train")``. The split may be a part,
+    ``"train[:80%]"`` or ``"train[10:20]"``, several, ``"train+test"``, or ``"all"``. Columns are
+    those of its metadata: nested features are called ``a/b``, images are encoded bytes, and the
+    names of classes are in ``ds.labels``. For datasets of episodes (RLDS), ``unit="steps"`` makes
+    every step a row, with the number of its ``episode``, its place ``step``, and the flags
+    ``is_first`` and ``is_last``; ``unit="episodes"`` makes every episode a row.
 
     For TFRecord, ``errors="skip"`` leaves out bad records and lists them in ``ds.skipped``.
     ``verify=False`` skips the CRC checks of the data. ``index`` is a text index of offsets and
@@ -101,6 +113,7 @@ def open(
     check_choice("errors", errors, ("raise", "skip"))
     check_choice("format", format, (*FORMATS, None))
     check_choice("compression", compression, ("auto", "gzip", "zlib", None))
+    check_choice("unit", unit, ("episodes", "steps", None))
     if isinstance(path, Verbs):  # iterable, but over rows, not paths
         raise OptionTypeError(
             "give a path: a dataset is already open"
@@ -121,6 +134,8 @@ def open(
         dtype=None if dtype is None else as_dtype("dtype", dtype),
         shape=None if shape is None else _shape(shape),
         offset=as_whole("offset", offset),
+        split=None if split is None else _split(split),
+        unit=unit,
     )
     fields = None if fields is None else _fields(fields)  # only once, because it may be a generator
     if isinstance(path, Mapping):
@@ -153,7 +168,10 @@ def _open_columns(
 
 
 def _how(options: OpenOptions, fields: Any, **more: Any) -> dict[str, str]:
-    return option_texts({**asdict(options), "fields": fields, **more})
+    given = asdict(options)
+    # States and manifests of datasets without splits do not mention them.
+    given = {n: value for n, value in given.items() if value is not None or n not in _OF_TFDS}
+    return option_texts({**given, "fields": fields, **more})
 
 
 def from_arrays(columns: Mapping[str, Any]) -> Dataset:
@@ -217,6 +235,12 @@ def _index_file(index: Any) -> str:
             f"index={index!r}: no such file; rm.index(path, text=True) makes it"
         )
     return file
+
+
+def _split(split: Any) -> str:
+    if not isinstance(split, str):
+        raise OptionTypeError(f"split={split!r}: give text, such as 'train' or 'train[:80%]'")
+    return str(split)
 
 
 def _shape(shape: Any) -> tuple[int, ...]:

@@ -68,6 +68,10 @@ class _Combined(Source):
         return any(source.remote for source in self._sources)
 
     @property
+    def labels(self) -> Mapping[str, Sequence[str]]:
+        return {n: each for source in self._sources for n, each in source.labels.items()}
+
+    @property
     def compressed_files(self) -> Mapping[str, str]:
         return {f: how for source in self._sources for f, how in source.compressed_files.items()}
 
@@ -94,6 +98,7 @@ class _Combined(Source):
             mapped=[name for name in self._schema if self.column(name) is not None],
             compression=sorted({name for info in infos for name in info.compression}),
             notes={name: note for info in reversed(infos) for name, note in info.notes.items()},
+            labels={name: list(names) for name, names in self.labels.items()},
         )
 
 

@@ -7,7 +7,7 @@ and add a line to ``FORMATS``.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
@@ -81,6 +81,9 @@ class Format:
     waiting: int = 0
     #: Whether an object is sent while it is written. If not, it is made on disk first.
     streams: bool = False
+    #: Functions that are called before and after all shards of an output are written.
+    begins: str = ""
+    completes: str = ""
 
     def opener(self) -> Callable[..., Source]:
         """Return the function that opens files of this format."""
@@ -95,6 +98,19 @@ class Format:
     def checker(self) -> Callable[..., Any] | None:
         """Return the function that checks the checksums of a file; None if reading does."""
         return self._load(self.checks) if self.checks else None
+
+    def check_start(self, path: str, schema: Schema, options: Mapping[str, Any]) -> None:
+        """Refuse an output that could not be completed, before anything is written."""
+        if self.begins:
+            self._load(self.begins)(path, schema, options)
+
+    def complete(
+        self, path: str, schema: Schema, rows: Sequence[int], sizes: Sequence[int],
+        options: Mapping[str, Any],
+    ) -> None:
+        """Write what the shards of an output have in common, given the rows and bytes of each."""
+        if self.completes:
+            self._load(self.completes)(path, schema, rows, sizes, options)
 
     def _load(self, place: str) -> Any:
         module, _, name = place.partition(":")
@@ -146,6 +162,15 @@ FORMATS = {
             column_bytes=8_000,
         ),
         Format("raw", (".bin", ".dat", ".raw"), "raw:open_raw", "raw:RawSink", streams=True),
+        Format(
+            "tfds",
+            (),
+            "tfds.source:open_tfds",
+            "tfds.sink:TfdsShard",
+            streams=True,
+            begins="tfds.sink:check_folder",
+            completes="tfds.sink:complete_folder",
+        ),
     )
 }
 

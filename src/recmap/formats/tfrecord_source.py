@@ -58,6 +58,7 @@ from recmap.tfrecord.framing import check_compression
 from recmap.tfrecord.index import Index
 from recmap.tfrecord.plain_file import PlainFile
 from recmap.tfrecord.record_file import RecordFile
+from recmap.tfrecord.schema_inference import Summary
 from recmap.tfrecord.sidecar import Sidecar, kept_index, load_sidecar, read_text_index
 from recmap.tfrecord.survey import sample, survey
 
@@ -85,7 +86,9 @@ class TFRecordSource(Source):
         verify: bool = True,
         compression: CompressionOption = "auto",
         index: PathLike | None = None,
+        decoder: ExampleDecoder | None = None,
     ) -> None:
+        """Open files. If ``decoder`` tells how to decode records, none are looked at for that."""
         if errors not in ("raise", "skip"):
             raise OptionError(f'errors={errors!r}: use "raise" or "skip"')
         if index is not None and len(files) != 1:
@@ -114,9 +117,13 @@ class TFRecordSource(Source):
         self._gathering = FileGroups(self._files, self._mapped)
         self._views: dict[str, npt.NDArray[Any]] | None = None
         skip = errors == "skip"
-        self._decoder, self._origin, self._summary = choose_schema(
-            self._files, self._sidecars, examined, fields, skip=skip
-        )
+        self._summary: Summary | None = None
+        if decoder is not None:
+            self._decoder, self._origin = decoder, "given"
+        else:
+            self._decoder, self._origin, self._summary = choose_schema(
+                self._files, self._sidecars, examined, fields, skip=skip
+            )
         for file in self._files[1:]:
             if isinstance(file, CompressedFile):
                 file.release()  # the sample is no longer needed

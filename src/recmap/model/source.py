@@ -64,7 +64,7 @@ class Skipped:
 class Info:
     """Facts about the files of a dataset, made to be printed.
 
-    ``notes`` says how a field is stored, or which type you could give it.
+    ``notes`` says what a field holds, how it is stored, or which type you could give it.
     """
 
     format: str
@@ -77,6 +77,8 @@ class Info:
     compression: list[str] = field(default_factory=list)
     record_size: int | None = None
     notes: dict[str, str] = field(default_factory=dict)
+    #: The names of the classes, for columns of class numbers.
+    labels: dict[str, list[str]] = field(default_factory=dict)
 
     def __str__(self) -> str:
         one = self.files[0] if self.files else "in memory"
@@ -206,6 +208,11 @@ class Source(ABC):
         """The compression of each file that can only be read from the beginning."""
         return {}
 
+    @property
+    def labels(self) -> Mapping[str, Sequence[str]]:
+        """The names of the classes, for columns of class numbers."""
+        return {}
+
     def known_rows(self) -> int | None:
         """Return the number of rows, or None if they would have to be counted first."""
         return len(self)
@@ -225,6 +232,7 @@ class Source(ABC):
             origin=self.origin,
             mapped=[name for name in self.schema if self.column(name) is not None],
             compression=sorted(set(self.compressed_files.values())),
+            labels={name: list(names) for name, names in self.labels.items()},
         )
 
     # What only some sources can do.
@@ -385,6 +393,10 @@ class WrappedSource(Source):
     def compressed_files(self) -> Mapping[str, str]:
         return self._source.compressed_files
 
+    @property
+    def labels(self) -> Mapping[str, Sequence[str]]:
+        return {name: each for name, each in self._source.labels.items() if name in self.schema}
+
     def known_rows(self) -> int | None:
         return self._source.known_rows()
 
@@ -397,6 +409,7 @@ class WrappedSource(Source):
             rows=len(self),
             schema=self.schema,
             mapped=[name for name in self.schema if self.column(name) is not None],
+            labels={name: list(names) for name, names in self.labels.items()},
         )
 
     def column(self, name: str) -> npt.NDArray[Any] | None:
@@ -449,6 +462,11 @@ class SelectedSource(WrappedSource):
     @property
     def schema(self) -> Schema:
         return self._schema
+
+    @property
+    def labels(self) -> Mapping[str, Sequence[str]]:
+        labels = self._source.labels
+        return {new: labels[old] for new, old in self._names.items() if old in labels}
 
     def read(self, start: int, stop: int, limit: int | None = None) -> Batch:
         return rename(self._source.read(start, stop, limit), self._names)
