@@ -81,6 +81,8 @@ class Format:
     waiting: int = 0
     #: Whether an object is sent while it is written. If not, it is made on disk first.
     streams: bool = False
+    #: Whether even a single shard has a number in its name, at the end.
+    numbered: bool = False
     #: Functions that are called before and after all shards of an output are written.
     begins: str = ""
     completes: str = ""
@@ -99,13 +101,24 @@ class Format:
         """Return the function that checks the checksums of a file; None if reading does."""
         return self._load(self.checks) if self.checks else None
 
-    def check_start(self, path: str, schema: Schema, options: Mapping[str, Any]) -> None:
+    def check_start(
+        self,
+        path: str,
+        schema: Schema,
+        options: Mapping[str, Any],
+        shards: Sequence[str],
+        overwrite: bool,
+    ) -> None:
         """Refuse an output that could not be completed, before anything is written."""
         if self.begins:
-            self._load(self.begins)(path, schema, options)
+            self._load(self.begins)(path, schema, options, shards, overwrite)
 
     def complete(
-        self, path: str, schema: Schema, rows: Sequence[int], sizes: Sequence[int],
+        self,
+        path: str,
+        schema: Schema,
+        rows: Sequence[int],
+        sizes: Sequence[int],
         options: Mapping[str, Any],
     ) -> None:
         """Write what the shards of an output have in common, given the rows and bytes of each."""
@@ -168,6 +181,7 @@ FORMATS = {
             "tfds.source:open_tfds",
             "tfds.sink:TfdsShard",
             streams=True,
+            numbered=True,
             begins="tfds.sink:check_folder",
             completes="tfds.sink:complete_folder",
         ),

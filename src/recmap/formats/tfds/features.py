@@ -17,10 +17,11 @@ from typing import Any
 import numpy as np
 
 from recmap.errors import DataError
-from recmap.model.field import BYTES, TEXT, Field
+from recmap.model.field import BYTES, Field
 
 __all__ = ["ENCODINGS", "Feature", "parse_features"]
 
+TEXT = BYTES
 ENCODINGS = ("none", "bytes", "zlib")
 _PACKAGE = "tensorflow_datasets.core.features."
 _NUMBERS = ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
@@ -96,11 +97,6 @@ class Feature:
         if self.dtype.kind == "f":
             return float(np.finfo(self.dtype).min)
         return int(np.iinfo(self.dtype).min)
-
-    def one_step(self) -> Feature:
-        """Return the column of a single step of a nested dataset."""
-        short = self.path[1:] if len(self.path) > 1 else self.path
-        return replace(self, path=short, lengths=self.lengths[1:], steps=None)
 
 
 def parse_features(content: Mapping[str, Any], file: str) -> list[Feature]:

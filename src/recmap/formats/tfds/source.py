@@ -7,6 +7,7 @@ that are stored as they are read pass through; the others are put together from 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from copy import copy
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -25,7 +26,7 @@ from recmap.files.open_file import for_each_file, inside, is_file, is_folder
 from recmap.files.paths import size_on_disk
 from recmap.formats.combined import ConcatenatedSource
 from recmap.formats.memory import MemorySource
-from recmap.formats.tfds.features import Feature, parse_features
+from recmap.formats.tfds.features import TEXT, Feature, parse_features
 from recmap.formats.tfds.metadata import (
     FEATURES,
     INFO,
@@ -36,20 +37,20 @@ from recmap.formats.tfds.metadata import (
 )
 from recmap.formats.tfds.sink import shard_features
 from recmap.formats.tfds.splits import ShardRows, choose_shards
-from recmap.formats.tfds.stored_columns import StoredColumn
+from recmap.formats.tfds.steps import EpisodeRecords, open_steps
+from recmap.formats.tfds.stored_columns import StoredColumn, record_decoder
 from recmap.formats.tfrecord_source import TFRecordSource
-from recmap.model.batch import Allocate, PaddedRows, PadSpec, RowNumbers, pick
+from recmap.model.batch import Allocate, PaddedRows, PadSpec, RowArray, RowNumbers, pick
 from recmap.model.coerce import empty_column
-from recmap.model.field import BYTES, TEXT, as_field
+from recmap.model.field import BYTES, as_field
 from recmap.model.reordered import SlicedSource
 from recmap.model.row_sizes import RowSizes, added, fitting, measure
 from recmap.model.schema import Batch, FieldsLike, Schema
 from recmap.model.source import Errors, Info, Source, WrappedSource
-from recmap.native import _core
-from recmap.tfrecord.decoder import ExampleDecoder
+from recmap.tfrecord.decoder import ExampleDecoder, StepNumbers
 from recmap.tfrecord.record_file import RecordFile
 
-__all__ = ["TfdsSource", "open_tfds", "record_decoder"]
+__all__ = ["TfdsSource", "open_tfds"]
 
 _MOST_NAMED = 5
 Unit = Literal["episodes", "steps"]
@@ -78,11 +79,15 @@ def open_tfds(
     labels = _labels(path, features)
     columns = {feature.name: StoredColumn(feature) for feature in features}
     pieces = choose_shards(info, split, path)
-    parts = [_open_rows(path, info, piece, columns, errors, verify) for piece in pieces]
+    records = [_open_records(path, info, piece, columns, errors, verify) for piece in pieces]
+    spans = [range(piece.start, piece.stop) for piece in pieces]
     if unit == "steps":
-        from recmap.formats.tfds.steps import open_steps
-
-        return TfdsSource(open_steps(parts, columns, path), path, None, labels, features)
+        steps = open_steps(list(zip(records, spans, strict=True)), columns, verify)
+        return TfdsSource(steps, path, None, _step_labels(labels, features), features)
+    parts: list[Source] = [
+        each if piece.whole else SlicedSource(each, slice(span.start, span.stop))
+        for each, piece, span in zip(records, pieces, spans, strict=True)
+    ]
     if not parts:
         schema = Schema({name: column.feature.field for name, column in columns.items()})
         empty: Source = MemorySource({n: empty_column(f) for n, f in schema.items()}, schema)
@@ -91,15 +96,15 @@ def open_tfds(
     return TfdsSource(rows, path, columns, labels, features)
 
 
-def _open_rows(
+def _open_records(
     folder: str,
     info: DatasetInfo,
     piece: ShardRows,
     columns: Mapping[str, StoredColumn],
     errors: Errors,
     verify: bool,
-) -> Source:
-    """Open the shards of a piece, and choose its rows."""
+) -> EpisodeRecords:
+    """Open the shards of a piece."""
     files = [inside(folder, name) for name in piece.shards]
     there = for_each_file(is_file, files)
     missing = [file for file, found in zip(files, there, strict=True) if not found]
@@ -109,27 +114,12 @@ def _open_rows(
             f"{len(missing):,} {'is' if len(missing) == 1 else 'are'} missing"
         )
     decoder = record_decoder(columns)
-    rows: Source
     if info.file_format == "array_record":
         from recmap.formats.tfds.array_record import ArrayRecordSource
 
-        rows = ArrayRecordSource(files, decoder, piece.shard_rows)
-    else:
-        records = TFRecordSource(
-            files, errors=errors, verify=verify, compression=None, decoder=decoder
-        )
-        rows = records if errors == "skip" else _CountedShards(records, piece.shard_rows)
-    return rows if piece.whole else SlicedSource(rows, slice(piece.start, piece.stop))
-
-
-def record_decoder(columns: Mapping[str, StoredColumn]) -> ExampleDecoder:
-    """Return what decodes the features that these columns are made of."""
-    fields = {name: field for each in columns.values() for name, field in each.fields.items()}
-    kinds = {name: kind for each in columns.values() for name, kind in each.kinds().items()}
-    # Features that the metadata does not mention are ignored, as by tensorflow_datasets.
-    return ExampleDecoder(
-        Schema(fields), dict.fromkeys(fields, _core.Place.features), kinds, None
-    )
+        return ArrayRecordSource(files, decoder, piece.shard_rows)
+    records = TFRecordSource(files, errors=errors, verify=verify, compression=None, decoder=decoder)
+    return _Shards(records, None if errors == "skip" else piece.shard_rows)
 
 
 def _open_shard(path: str, fields: FieldsLike | None) -> Source:
@@ -161,6 +151,8 @@ def _chosen(
     # The columns of steps have other names; they are chosen when all are known.
     if fields is not None and unit != "steps":
         asked = dict(fields) if isinstance(fields, Mapping) else dict.fromkeys(fields)
+    if unit == "steps" and fields is not None:
+        known = {name: feature for name, feature in known.items() if not feature.problem}
     names = [*known] if ... in asked else [name for name in asked if name in known]
     absent = [name for name in asked if name is not ... and name not in known]
     if absent:
@@ -193,15 +185,26 @@ def _labels(folder: str, features: Sequence[Feature]) -> dict[str, tuple[str, ..
     return {name: names for name, names in found.items() if names}
 
 
-class _CountedShards(WrappedSource):
-    """The records of shards, whose number is checked against the metadata once it is known."""
+def _step_labels(
+    labels: Mapping[str, Sequence[str]], features: Sequence[Feature]
+) -> dict[str, Sequence[str]]:
+    """Return the names of classes by the names that the columns of steps have."""
+    short = {f.name: f.name.removeprefix(f"{f.steps}/") for f in features if f.steps}
+    return {**labels, **{short[name]: each for name, each in labels.items() if name in short}}
 
-    def __init__(self, records: TFRecordSource, expected: Sequence[int]) -> None:
+
+class _Shards(WrappedSource, EpisodeRecords):
+    """The records of shards. Their number is checked against the metadata once it is known.
+
+    ``expected`` is that number for each shard, or None if records may have been left out.
+    """
+
+    def __init__(self, records: TFRecordSource, expected: Sequence[int] | None) -> None:
         super().__init__(records)
-        self._unchecked: dict[RecordFile, int] = dict(
-            zip(records.record_files, expected, strict=True)
-        )
-        self._expected = sum(expected)
+        self._records = records
+        self._expected = None if expected is None else sum(expected)
+        files = [] if expected is None else records.record_files
+        self._unchecked: dict[RecordFile, int] = dict(zip(files, expected or (), strict=True))
 
     def _checked(self, batch: Batch) -> Batch:
         if self._unchecked:
@@ -227,7 +230,7 @@ class _CountedShards(WrappedSource):
         return count
 
     def known_rows(self) -> int | None:
-        return self._expected
+        return self._source.known_rows() if self._expected is None else self._expected
 
     def read(self, start: int, stop: int, limit: int | None = None) -> Batch:
         return self._checked(self._source.read(start, stop, limit))
@@ -241,6 +244,19 @@ class _CountedShards(WrappedSource):
         padded = self._source.read_padded(rows, pads, size, allocate)
         self._check()
         return padded
+
+    def gather_steps(self, decoder: ExampleDecoder, rows: RowArray, steps: StepNumbers) -> Batch:
+        return self._checked(self._records.gather_steps(decoder, rows, steps))
+
+    def unverified(self) -> EpisodeRecords:
+        other = copy(self)
+        other._source = other._records = self._records.unverified()
+        return other
+
+    def select(self, names: Sequence[str]) -> Source:
+        other = copy(self)
+        other._source = other._records = self._records.select(names)
+        return other
 
 
 class TfdsSource(WrappedSource):

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,10 +27,11 @@ from recmap.formats.tfds.features import Feature
 from recmap.model.field import BYTES, Field
 from recmap.model.ragged import Column, Ragged, offsets_of
 from recmap.model.row_sizes import OFFSET, RowSizes, added, column_sizes
-from recmap.model.schema import Batch
+from recmap.model.schema import Batch, Schema
 from recmap.native import _core
+from recmap.tfrecord.decoder import ExampleDecoder
 
-__all__ = ["FLAT", "LENGTHS", "StoredColumn", "disassemble"]
+__all__ = ["FLAT", "LENGTHS", "StoredColumn", "disassemble", "record_decoder"]
 
 FLAT, LENGTHS = "ragged_flat_values", "ragged_row_lengths_"
 _Lengths = npt.NDArray[np.int64]
@@ -231,6 +232,16 @@ class StoredColumn:
         return sizes * _INFLATED
 
 
+def record_decoder(columns: Mapping[str, StoredColumn]) -> ExampleDecoder:
+    """Return what decodes the features that these columns are made of."""
+    fields = {name: field for each in columns.values() for name, field in each.fields.items()}
+    kinds = {name: kind for each in columns.values() for name, kind in each.kinds().items()}
+    # Features that the metadata does not mention are ignored, as by tensorflow_datasets.
+    return ExampleDecoder(
+        Schema(fields), dict.fromkeys(fields, _core.Place.features), kinds, None
+    )
+
+
 # How much longer values usually are than the strings that zlib makes of them.
 _INFLATED = 8
 _MOST_VALUES = 1 << 40
@@ -347,13 +358,15 @@ def _inflated(items: Ragged, sizes: _Lengths | None) -> Ragged:
 
 
 def disassemble(feature: Feature, column: Column) -> Batch:
-    """Return the features that store a column inside two sequences."""
+    """Return the features that store a column inside two or more sequences."""
     assert isinstance(column, Ragged)
+    stored: Batch = {}
+    ends = column.offsets - column.offsets[0]
     inside = column.flat
-    assert isinstance(inside, Ragged)
-    name = feature.name
-    items = np.diff((inside.offsets - inside.offsets[0])[column.offsets - column.offsets[0]])
-    return {
-        f"{name}/{FLAT}": Ragged(inside.flat, offsets_of(items)),
-        f"{name}/{LENGTHS}0": Ragged(inside.lengths, column.offsets - column.offsets[0]),
-    }
+    for i in range(len(feature.lengths) - 1):
+        assert isinstance(inside, Ragged)
+        stored[f"{feature.name}/{LENGTHS}{i}"] = Ragged(inside.lengths, ends)
+        ends = (inside.offsets - inside.offsets[0])[ends]
+        inside = inside.flat
+    stored[f"{feature.name}/{FLAT}"] = Ragged(inside, ends)
+    return stored
