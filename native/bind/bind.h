@@ -121,5 +121,6 @@ void bind_reserve(nb::module_& m);
 void bind_resize(nb::module_& m);
 void bind_scan(nb::module_& m);
 void bind_slots(nb::module_& m);
+void bind_utf8(nb::module_& m);
 
 }  // namespace recmap::bind

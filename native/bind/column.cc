@@ -53,10 +53,11 @@ void bind_column(nb::module_& m) {
       .value("lists", Column::Place::kLists);
 
   nb::class_<RowLayout>(m, "RowLayout", "How the values of one row of a column are laid out.")
-      .def(nb::init<Dtype, uint32_t, uint8_t, uint64_t, uint64_t>(), nb::arg("dtype"),
+      .def(nb::init<Dtype, uint32_t, uint8_t, uint64_t, uint64_t, bool>(), nb::arg("dtype"),
            nb::arg("itemsize"), nb::arg("ragged"), nb::arg("count"), nb::arg("step"),
+           nb::arg("text") = false,
            "`ragged` axes come first, below them lie `count` values; a step of a feature list that "
-           "fills a row without ragged axes has `step` values.");
+           "fills a row without ragged axes has `step` values. Strings of `text` must be UTF-8.");
 
   nb::class_<Columns>(m, "Columns", "The columns to read from each record.")
       .def(nb::init<>())

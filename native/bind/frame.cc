@@ -56,6 +56,7 @@ void bind_frame(nb::module_& m) {
       .value("not_multiple", FaultCode::kNotMultiple)
       .value("out_of_range", FaultCode::kOutOfRange)
       .value("flat_not_nested", FaultCode::kFlatNotNested)
+      .value("not_utf8", FaultCode::kNotUtf8)
       .value("changed", FaultCode::kChanged)
       .value("no_features", FaultCode::kNoFeatures)
       .value("unknown_feature", FaultCode::kUnknown);

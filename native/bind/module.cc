@@ -22,4 +22,5 @@ NB_MODULE(_core, m) {
   recmap::bind::bind_resize(m);
   recmap::bind::bind_scan(m);
   recmap::bind::bind_slots(m);
+  recmap::bind::bind_utf8(m);
 }

@@ -1,5 +1,6 @@
 #include "cell_values.h"
 
+#include "utf8.h"
 #include "varints.h"
 
 namespace recmap {
@@ -162,9 +163,13 @@ bool copy_floats(Dtype dtype, Bytes packed, CellOutput& output, Fault& fault) {
   return true;
 }
 
-bool copy_string(Bytes string, CellOutput& output, Fault& fault) {
+bool copy_string(const Column& column, Bytes string, CellOutput& output, Fault& fault) {
   if (output.strings == output.strings_end) return fail(fault, FaultCode::kChanged);
   if (!copy_bytes(string, output, fault)) return false;
+  // The copy is checked, because the file may change meanwhile.
+  if (column.text && !is_utf8({output.at - string.size(), string.size()})) {
+    return fail(fault, FaultCode::kNotUtf8);
+  }
   *output.strings++ = output.at - output.base;
   return true;
 }
@@ -174,7 +179,7 @@ bool copy_feature(const Column& column, const Cell& cell, CellOutput& output, Fa
   if (cell.form == Form::kMissing) return true;
   if (!fits_kind(column, cell.kind, fault)) return false;
   const bool copied = visit_values(cell, [&](uint32_t, Bytes field) {
-    if (column.dtype == Dtype::kBytes) return copy_string(field, output, fault);
+    if (column.dtype == Dtype::kBytes) return copy_string(column, field, output, fault);
     if (cell.kind == Kind::kBytes) return copy_bytes(field, output, fault);
     if (cell.kind == Kind::kFloat) return copy_floats(column.dtype, field, output, fault);
     return copy_ints(column.dtype, field, output, fault);
@@ -206,7 +211,7 @@ bool copy_fill(const Column& column, CellOutput& output, Fault& fault) {
   const Bytes fill(column.fill);
   if (column.dtype != Dtype::kBytes) return copy_bytes(fill, output, fault);
   for (uint64_t i = 0; i < column.count; ++i) {
-    if (!copy_string(fill, output, fault)) return false;
+    if (!copy_string(column, fill, output, fault)) return false;
   }
   return true;
 }

@@ -37,6 +37,8 @@ struct RowLayout {
   uint64_t count = 1;
   // Without ragged axes: values in one step of a feature list that fills the row.
   uint64_t step = 1;
+  // Whether the strings of kBytes must be UTF-8.
+  bool text = false;
 };
 
 // What a caller wants out of each record: one Column per field of the schema.

@@ -164,7 +164,8 @@ bool copy_padded(const Column& column, const PlacedCell& placed, const ColumnBuf
 }
 
 bool is_one_string(const Column& column, const Cell& cell) {
-  return column.dtype == Dtype::kBytes && column.ragged == 0 && column.count == 1 &&
+  // Text is checked when it is copied, which a copy with a checksum does not do.
+  return column.dtype == Dtype::kBytes && !column.text && column.ragged == 0 && column.count == 1 &&
          cell.form == Cell::Form::kPacked && cell.kind == Kind::kBytes && !cell.bytes.empty();
 }
 

@@ -58,7 +58,8 @@ Fault Decoder::parse_records(std::span<const ColumnBuffers> buffers, Checksum ch
     Findings findings;
     Fault fault;
     RecordTemplate repeated;
-    const bool copies = !measures_ && checksum != Checksum::kBeforeParse;
+    const bool copies =
+        !measures_ && checksum != Checksum::kBeforeParse && options_.steps.empty();
     for (size_t row = begin; row < end; ++row) {
       if (copies) {
         row = repeated.copy(records_, row, end, checksum == Checksum::kWithCopy, buffers);
@@ -90,7 +91,10 @@ Fault Decoder::parse_records(std::span<const ColumnBuffers> buffers, Checksum ch
 bool Decoder::parse_record(size_t row, Checksum checksum, std::span<const ColumnBuffers> buffers,
                            RecordReader& reader, DeferredCopies& deferred, Fault& fault) {
   if (!reader.read(row, checksum == Checksum::kBeforeParse, fault)) return false;
-  bool sound = read_columns(row, reader.cells(), buffers, deferred, fault);
+  std::vector<Cell> step;
+  bool sound = options_.steps.empty() || take_steps(row, reader, step, fault);
+  const std::span<const Cell> cells = options_.steps.empty() ? reader.cells() : step;
+  sound = sound && read_columns(row, cells, buffers, deferred, fault);
   // Records whose values were all copied at once are checked here, the others by `deferred`.
   if (sound && !deferred.end_record(row, reader.data()) && checksum == Checksum::kWithCopy) {
     sound = check_data(reader.data(), fault);
@@ -99,6 +103,20 @@ bool Decoder::parse_record(size_t row, Checksum checksum, std::span<const Column
   fault.row = row;
   fault.offset = records_.offset(row);
   return false;
+}
+
+bool Decoder::take_steps(size_t row, RecordReader& reader, std::vector<Cell>& cells,
+                         Fault& fault) const {
+  cells.assign(reader.cells().begin(), reader.cells().end());
+  const auto step = static_cast<uint64_t>(options_.steps.numbers[row]);
+  for (size_t c = 0; c < columns_.size(); ++c) {
+    if (options_.steps.columns[c] == 0) continue;
+    if (take_step(columns_[c], step, cells[c], reader.scratch())) continue;
+    fault.code = FaultCode::kMalformed;
+    fault.column = static_cast<uint32_t>(c);
+    return false;
+  }
+  return true;
 }
 
 bool Decoder::read_columns(size_t row, std::span<const Cell> cells,

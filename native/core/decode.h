@@ -65,6 +65,7 @@ class Decoder {
                     RecordReader& reader, DeferredCopies& deferred, Fault& fault);
   bool read_columns(size_t row, std::span<const Cell> cells, std::span<const ColumnBuffers> buffers,
                     DeferredCopies& deferred, Fault& fault);
+  bool take_steps(size_t row, RecordReader& reader, std::vector<Cell>& cells, Fault& fault) const;
   void sum_sizes();
   void measure_block(size_t begin, size_t end);
   void grow_by_row(size_t row, std::span<CellSize> sizes) const;

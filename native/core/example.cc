@@ -124,28 +124,6 @@ Bytes description_of(Bytes record) {
   return ours ? content : Bytes{};
 }
 
-bool is_utf8(Bytes text) {
-  for (size_t i = 0; i < text.size();) {
-    const uint8_t lead = text[i];
-    const size_t more = lead < 0x80       ? 0
-                        : lead >> 5 == 6  ? 1
-                        : lead >> 4 == 14 ? 2
-                        : lead >> 3 == 30 ? 3
-                                          : 4;
-    if (more == 4 || more >= text.size() - i) return false;
-    uint32_t point = more == 0 ? lead : lead & (0x3fu >> more);
-    for (size_t k = 1; k <= more; ++k) {
-      if (text[i + k] >> 6 != 2) return false;
-      point = point << 6 | (text[i + k] & 0x3f);
-    }
-    constexpr uint32_t kLeast[] = {0, 0x80, 0x800, 0x10000};
-    if (point < kLeast[more] || point > 0x10ffff || (point >= 0xd800 && point < 0xe000))
-      return false;
-    i += more + 1;
-  }
-  return true;
-}
-
 bool read_feature(Bytes feature, Cell& cell) {
   cell = Cell{};
   if (feature.empty()) return true;

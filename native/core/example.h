@@ -43,9 +43,6 @@ bool has_no_features(Bytes record);
 // The content of the description that a record begins with; empty if it begins otherwise.
 Bytes description_of(Bytes record);
 
-// protobuf refuses strings that are not UTF-8, so a record with such a key is not an Example.
-bool is_utf8(Bytes text);
-
 // Reads the key and value of one map entry.
 bool read_entry(Bytes entry, bool in_lists, Scratch& scratch, Bytes& key, Cell& cell);
 

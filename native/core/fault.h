@@ -23,6 +23,7 @@ enum class FaultCode : uint8_t {
   kNotMultiple,    // expected = values (or bytes) per item, found = total
   kOutOfRange,     // found = the value that does not fit the dtype
   kFlatNotNested,  // the column is nested, but the feature is not a feature list
+  kNotUtf8,        // a string of a text column is not UTF-8
   kChanged,        // the bytes changed while they were read, or since they were indexed
   kNoFeatures,     // a sound message without the features of an Example
   kUnknown,        // a feature that no column reads; found = Kind, kNone for a feature list

@@ -4,6 +4,7 @@
 
 #include "example.h"
 #include "frame.h"
+#include "utf8.h"
 
 namespace recmap {
 namespace {

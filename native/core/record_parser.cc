@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "utf8.h"
+
 namespace recmap {
 namespace {
 
@@ -121,7 +123,8 @@ void RecordParser::place(bool in_lists, Bytes key, const Cell& cell) {
 }
 
 // Drops what only looks like a feature: field 2 of a plain Example may hold anything, so feature
-// lists count only if they are sound and hold something. False if a key is not UTF-8.
+// lists count only if they are sound and hold something. False if a key is not UTF-8: protobuf
+// refuses such strings, so the record is not an Example.
 bool RecordParser::check_unknown() {
   size_t kept = 0;
   bool lists_are_sound = true;

@@ -22,6 +22,7 @@ def ds() -> rm.Dataset:
             "dense": np.arange(8.0).reshape(4, 2),
             "ragged": rm.Ragged.from_rows([[1], [2, 3], [], [4]]),
             "bytes": [b"a", b"bc", b"", b"d"],
+            "text": rm.Ragged.from_text(["a", "é", "", "漢"]),
             "date": np.array(["2024-01-01"] * 4, "M8[D]"),
             "y": np.arange(4),
         }
@@ -102,6 +103,16 @@ def test_byte_strings_of_pytorch_and_tensorflow(ds: rm.Dataset) -> None:
     assert strings.numpy().tolist() == [b"a", b"bc", b"", b"d"]
 
 
+def test_text_of_pytorch_and_tensorflow(ds: rm.Dataset) -> None:
+    texts = ["a", "é", "", "漢"]
+    assert first(ds.batch(4).to_torch(features="text")) == texts
+    assert [row["text"] for row in ds.to_torch()] == texts
+    strings = first(ds.batch(4).to_tf(features="text"))
+    assert strings.dtype == tf.string
+    assert strings.numpy().tolist() == [text.encode() for text in texts]
+    assert [row["text"].numpy().decode() for row in ds.to_tf()] == texts
+
+
 @pytest.mark.parametrize("adapter", ["to_keras", "to_jax"])
 def test_ragged_columns_are_refused_unless_they_are_padded(ds: rm.Dataset, adapter: str) -> None:
     with pytest.raises(rm.OptionError, match="column 'ragged': rows differ in length; pad them"):
@@ -111,6 +122,7 @@ def test_ragged_columns_are_refused_unless_they_are_padded(ds: rm.Dataset, adapt
 
 
 @pytest.mark.parametrize("adapter", ["to_keras", "to_jax"])
-def test_byte_strings_are_refused(ds: rm.Dataset, adapter: str) -> None:
-    with pytest.raises(rm.OptionError, match="column 'bytes': .*leave it out with select"):
-        getattr(ds.batch(4), adapter)(features="bytes")
+@pytest.mark.parametrize("strings", ["bytes", "text"])
+def test_strings_are_refused(ds: rm.Dataset, adapter: str, strings: str) -> None:
+    with pytest.raises(rm.OptionError, match=f"column '{strings}': .*leave it out with select"):
+        getattr(ds.batch(4), adapter)(features=strings)

@@ -143,6 +143,25 @@ def loose(rows: int) -> dict[str, Any]:
     }
 
 
+# A byte order mark, nothing, and characters of one to four bytes.
+TEXTS = ["plain", "", "café", "\ufeffmarked", "漢字", "🦜 and e\u0301", "\U0010ffff"]
+
+
+def texts(rows: int) -> dict[str, Any]:
+    lengths = np.arange(rows) % 4
+    words = [TEXTS[i % len(TEXTS)] for i in range(int(lengths.sum()))]
+    pairs = [TEXTS[i % len(TEXTS)] for i in range(2 * rows)]
+    return {
+        "caption": rm.Ragged.from_text(TEXTS[i % len(TEXTS)] for i in range(rows)),
+        "words": rm.Ragged(rm.Ragged.from_text(words), np.cumsum([0, *lengths])),
+        "pair": rm.Ragged(rm.Ragged.from_text(pairs), np.arange(rows + 1) * 2),
+        "label": np.arange(rows),
+    }
+
+
+TEXT_SCHEMA = {"caption": "text", "words": "text[*]", "pair": "text[2]", "label": "int64"}
+
+
 @every_format
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_every_dtype_keeps_its_bits_and_byte_order(case: Case, dtype: str) -> None:
@@ -212,6 +231,74 @@ def test_strings_along_a_fixed_axis_are_kept(case: Case) -> None:
     assert ds[:]["s"].tolist() == [[b"a", b"bb"], [b"", b"ccc"]]
 
 
+@every_loose_format
+@pytest.mark.parametrize("rows", [1, 11])
+def test_text_is_kept_and_stays_text(case: Case, rows: int) -> None:
+    columns = texts(rows)
+    path = case.save(rm.from_batches([columns], TEXT_SCHEMA))
+    ds = rm.open(path)
+    assert ds.schema == TEXT_SCHEMA
+    for name, column in columns.items():
+        assert_same(ds[:][name], column)
+        assert_same(ds[[0, rows - 1, 0]][name], column[[0, rows - 1, 0]])
+    assert ds[rows - 1]["caption"] == TEXTS[(rows - 1) % len(TEXTS)]
+    assert rm.open(path, {"caption": "bytes"})[0]["caption"] == b"plain"
+    rm.verify(path)
+
+
+@every_loose_format
+def test_text_columns_without_rows_are_kept(case: Case) -> None:
+    empty = {name: column[:0] for name, column in texts(3).items()}
+    assert len(rm.open(case.save(rm.from_batches([empty], TEXT_SCHEMA)))) == 0
+
+
+@every_loose_format
+def test_byte_strings_are_read_as_text_if_asked_and_checked(case: Case) -> None:
+    path = case.save({"caption": [text.encode() for text in TEXTS], "label": np.arange(7)})
+    assert rm.open(path).schema["caption"] == rm.Field("bytes")
+    ds = rm.open(path, {"caption": "text", ...: None})
+    assert ds.schema == {"caption": "text", "label": "int64"}
+    assert ds[:]["caption"].tolist() == TEXTS
+    path = case.save({"caption": [b"a", b"b", b"caf\xe9", b"c"]}, "latin1")
+    ds = rm.open(path, {"caption": "text"})
+    assert ds[1]["caption"] == "b"
+    for read in (lambda: ds[:], lambda: ds[[3, 2]], lambda: list(ds.batches(2))):
+        with pytest.raises(rm.FieldMismatchError, match=r'UTF-8.*fields=.*"caption": "bytes"') as e:
+            read()
+        assert (e.value.file, e.value.record, e.value.field) == (path, 2, "caption")
+    assert rm.open(path, {"caption": "bytes"})[2]["caption"] == b"caf\xe9"
+
+
+@every_loose_pair
+def test_text_converts_from_every_format_to_every_other(source: Case, target: Case) -> None:
+    columns = texts(9)
+    first = source.save(rm.from_batches([columns], TEXT_SCHEMA), "first")
+    if target.fixed:
+        with pytest.raises(rm.ColumnError, match="rows of different sizes do not fit"):
+            target.save(rm.open(first), "second")
+        return
+    ds = rm.open(target.save(rm.open(first), "second"))
+    assert ds.schema == TEXT_SCHEMA
+    for name, column in columns.items():
+        assert_same(ds[:][name], column)
+
+
+@every_loose_format
+def test_zeros_in_text_are_kept_or_refused_with_a_remedy(case: Case) -> None:
+    column = rm.Ragged.from_text(["fine", "a\0b", "\0", "end\0"])
+    if not case.name.startswith("hdf5"):
+        ds = rm.open(case.save({"caption": column}))
+        assert ds[:]["caption"].tolist() == column.tolist()
+        return
+    with pytest.raises(rm.ColumnError, match=r"row 1 has a zero.*cast=.*bytes"):
+        case.save({"caption": column})
+    rm.from_arrays({"caption": column}).save(case.path("bytes"), cast={"caption": "bytes"})
+    assert rm.open(case.path("bytes"))[1]["caption"] == b"a\0b"
+    # Lists of text are stored without such ends.
+    lists = rm.Ragged(column, [0, 1, 4])
+    assert rm.open(case.save({"words": lists}))[1]["words"].tolist() == ["a\0b", "\0", "end\0"]
+
+
 @every_format
 def test_rows_without_values_are_kept_beside_others(case: Case) -> None:
     columns = {"nothing": np.empty((4, 0), "float32"), "label": np.arange(4)}
@@ -237,6 +324,24 @@ def test_ragged_rows_are_refused_with_a_remedy(case: Case, name: str) -> None:
     with pytest.raises(rm.ColumnError, match=rf"{name}.*write \.npz, \.h5, \.zarr or \.tfrecord"):
         case.save({name: loose(3)[name]})
     assert os.listdir() == []
+
+
+def test_text_fits_into_npy_and_is_refused_by_raw() -> None:
+    for name in ("data", "caption"):
+        rm.from_arrays({name: rm.Ragged.from_text(TEXTS)}).save("a.npy", overwrite=True)
+        ds = rm.open("a.npy")
+        assert ds.schema == {name: "text"}
+        assert ds[:][name].tolist() == TEXTS
+        assert np.load("a.npy").tolist() == [text.encode() for text in TEXTS]
+        assert rm.open("a.npy", {name: "bytes"})[2][name] == "café".encode()
+    with pytest.raises(rm.ColumnError, match="row 1 ends with a zero byte"):
+        rm.from_arrays({"s": rm.Ragged.from_text(["a", "b\0"])}).save("b.npy")
+    with pytest.raises(rm.ColumnError, match=r"'s' is text.*write \.npz"):
+        rm.from_arrays({"s": rm.Ragged.from_text(["a"])}).save("b.bin")
+    # NumPy's own arrays of text are bytes unless asked for.
+    np.save("c.npy", np.array(["é", "漢字"]))
+    assert rm.open("c.npy")[0]["data"] == "é".encode()
+    assert rm.open("c.npy", {"data": "text"})[1]["data"] == "漢字"
 
 
 @every_loose_format

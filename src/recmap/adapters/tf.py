@@ -21,6 +21,7 @@ from recmap.files.memory import empty
 from recmap.model.field import Field, FieldLike
 from recmap.model.ragged import Column, Ragged
 from recmap.model.schema import Schema
+from recmap.model.text import as_strings_of
 from recmap.native import _core
 from recmap.tfrecord.encoder import Parsing, choose_encoding, parsing_of
 
@@ -37,6 +38,7 @@ _AHEAD = 2
 _CACHE_LINE = 64
 # Below this many bytes, letting TensorFlow copy is cheaper than managing memory.
 _SMALL = 1 << 16
+_BYTES = Field("bytes")
 _LIST_DTYPES = {
     _core.Kind.bytes: tf.string,
     _core.Kind.float: tf.float32,
@@ -167,8 +169,8 @@ class _TensorColumn:
 
     def arrays(self, value: Any) -> list[npt.NDArray[Any]]:
         """Return the arrays that represent a column, or the value of a row."""
-        if isinstance(value, bytes):
-            return [np.array(value, object)]
+        if isinstance(value, bytes | str):
+            return [np.array(value if isinstance(value, bytes) else value.encode(), object)]
         if self.padded:
             value = value.pad()
         splits = []
@@ -242,7 +244,7 @@ def _strings(column: Column, shape: tuple[int | None, ...]) -> npt.NDArray[Any]:
         inside = inside.flat
     assert isinstance(inside, Ragged)
     strings = np.empty(len(inside), object)
-    strings[:] = list(inside)
+    strings[:] = list(as_strings_of(_BYTES, inside))  # what TensorFlow would make of text
     return strings.reshape([-1 if axis is None else axis for axis in shape])
 
 

@@ -381,7 +381,7 @@ class _Conversion(NamedTuple):
     place: _Place
 
     def __call__(self, name: str, value: Any) -> Any:
-        if isinstance(value, bytes):
+        if isinstance(value, bytes | str):
             return value
         if not isinstance(value, Ragged):
             return self.place(_tensor(name, value))

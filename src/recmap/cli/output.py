@@ -178,13 +178,15 @@ def _widths(rows: Sequence[Sequence[str]]) -> list[int]:
 
 
 def cell(value: Any) -> str:
-    """Return a value as short text: shape and first values of an array, or a preview of bytes.
+    """Return a value as short text: shape and first values of an array, or a preview of a string.
 
     >>> cell(np.arange(100).reshape(10, 10)), cell(b"hello"), cell(bytes(40))
     ('[10,10] 0 1 2 3 ...', "'hello'", '0x00000000... 40 bytes')
     """
     if isinstance(value, bytes):
         return _string_cell(value)
+    if isinstance(value, str):
+        return _text_cell(value, f"{len(value):,} characters")
     if isinstance(value, Ragged):
         shown = [cell(item) for item in value[:_VALUES]]
         return _listed(f"[{len(value):,}]", shown, len(value), " " if value.is_bytes else "; ")
@@ -229,9 +231,13 @@ def _string_cell(value: bytes) -> str:
         whole = e.start >= 4 * _LETTERS - 4 and len(value) > 4 * _LETTERS
         text = value[: e.start].decode() if whole else "\0"
     if all(c.isprintable() or c in "\n\r\t" for c in text):
-        short = printable(text[:_LETTERS])
-        return f"'{short}'" if len(text) <= _LETTERS else f"'{short}...' {size}"
+        return _text_cell(text, size)
     return f"0x{value[: _DIGITS // 2].hex()}... {size}"
+
+
+def _text_cell(text: str, size: str) -> str:
+    short = printable(text[:_LETTERS])
+    return f"'{short}'" if len(text) <= _LETTERS else f"'{short}...' {size}"
 
 
 def json_text(value: Any) -> str:

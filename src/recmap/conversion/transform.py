@@ -17,9 +17,15 @@ from recmap.errors import (
     Option,
     OptionError,
 )
+from recmap.formats.string_types import is_string_type, with_string_types
 from recmap.model.batch import Allocate, PaddedColumn, PaddedRows, PadSpec, RowNumbers
 from recmap.model.casting import first_lost
+<<<<<<< HEAD
 from recmap.model.field import BYTES, Field
+=======
+from recmap.model.fetching import Fetching
+from recmap.model.field import Field
+>>>>>>> text
 from recmap.model.ragged import Column, Ragged
 from recmap.model.reordered import SlicedSource
 from recmap.model.row_sizes import RowSizes
@@ -45,8 +51,39 @@ def transformed(
         # Select columns first, so that the others are not read.
         source = _select(source, columns, rename or {})
     if rows is not None:
+<<<<<<< HEAD
         source = SlicedSource(source, rows)
     return _CastSource(source, cast, casting) if cast else source
+=======
+        source = _SlicedSource(source, rows)
+    strings, numbers = _divided(source.schema, cast or {})
+    source = with_string_types(source, strings) if strings else source
+    return _CastSource(source, numbers, casting) if numbers else source
+
+
+def _divided(
+    schema: Schema, cast: Mapping[str, npt.DTypeLike]
+) -> tuple[dict[str, Field], dict[str, npt.DTypeLike]]:
+    """Tell casts between bytes and text from those of numbers."""
+    strings: dict[str, Field] = {}
+    numbers: dict[str, npt.DTypeLike] = {}
+    for name, dtype in cast.items():
+        old = schema[name]
+        new = _string_field(old, dtype) if old.is_bytes else None
+        if new is None:
+            numbers[name] = dtype
+        elif is_string_type(old, new):
+            strings[name] = new
+    return strings, numbers
+
+
+def _string_field(old: Field, dtype: npt.DTypeLike) -> Field | None:
+    try:
+        new = Field(dtype, old.shape)
+    except FieldTextError:
+        return None
+    return new if new.is_bytes else None
+>>>>>>> text
 
 
 def _select(source: Source, columns: Sequence[str] | None, rename: Mapping[str, str]) -> Source:
@@ -75,7 +112,9 @@ class _CastSource(WrappedSource):
         for name, dtype in cast.items():
             old = source.schema[name]
             if old.is_bytes:
-                raise OptionError(f"cast: {name!r} holds byte strings, not numbers")
+                raise OptionError(
+                    f"cast: {name!r} is {old}, which can be cast only to bytes or text"
+                )
             fields[name] = Field(_cast_dtype(name, old, dtype), old.shape)
         self._schema = Schema(fields)
         # The factor by which a cast may enlarge values.
@@ -180,7 +219,7 @@ def _cast_dtype(name: str, old: Field, dtype: npt.DTypeLike) -> np.dtype[Any]:
         new = Field(dtype).dtype
         # Raw bytes are not numbers, and a date without a unit means nothing.
         void = np.void in (new.type, old.dtype.type) and new != old.dtype
-        if new in (BYTES, np.dtype("M8"), np.dtype("m8")) or void:
+        if new.kind in "SU" or new in (np.dtype("M8"), np.dtype("m8")) or void:
             raise TypeError
         if not np.can_cast(old.dtype, new, "unsafe"):
             raise TypeError

@@ -17,7 +17,8 @@ from recmap.files.cpus import thread_count
 from recmap.formats.column_source import ColumnsSource
 from recmap.formats.open_spec import OpenOptions, open_source
 from recmap.formats.raw import packed_dtype
-from recmap.model.ragged import Column, Ragged
+from recmap.model.field import BYTES, TEXT
+from recmap.model.ragged import BYTE, TEXT_BYTE, Column, Ragged
 from recmap.model.row_sizes import measure
 from recmap.model.schema import Batch, Schema
 from recmap.model.sink import Sink
@@ -114,8 +115,11 @@ def _types(schema: Schema) -> list[tuple[str, str]]:
 def _kept(dtype: np.dtype[Any]) -> str:
     """Return the part of a dtype that a file preserves under its temporary name.
 
-    For dtypes that NumPy does not define, such as bfloat16, that is only the size.
+    For dtypes that NumPy does not define, such as bfloat16, that is only the size. Text may be
+    read back as bytes.
     """
+    if dtype in (TEXT, TEXT_BYTE):
+        dtype = BYTES if dtype == TEXT else BYTE
     return dtype.str if dtype.kind != "V" else f"V{dtype.itemsize}"
 
 

@@ -200,7 +200,7 @@ class ColumnView(NDArrayOperatorsMixin):
     def _compared(
         self, ufunc: np.ufunc, method: str, inputs: tuple[Any, ...]
     ) -> npt.NDArray[np.bool_] | None:
-        """Evaluate ``column == b"cat"`` for byte strings; return None for other operations."""
+        """Evaluate ``column == "cat"`` for strings; return None for other operations."""
         if method != "__call__" or ufunc not in _EQUALITY or self.field.shape:
             return None
         other = next((x for x in inputs if isinstance(x, str | bytes)), None)
@@ -287,7 +287,8 @@ class ColumnView(NDArrayOperatorsMixin):
         if self._is_array:
             return self._fixed(name)
         if self.field.is_bytes:
-            raise OptionTypeError(f"{name}: column {self.name!r} holds byte strings, not numbers")
+            strings = "text" if self.field.is_text else "byte strings"
+            raise OptionTypeError(f"{name}: column {self.name!r} holds {strings}, not numbers")
         if axis is not None or keepdims or name.startswith("arg"):
             raise OptionTypeError(
                 f"{name}: column {self.name!r} is {self.field}: rows of different lengths have no "
@@ -343,6 +344,11 @@ def _array(column: Column) -> npt.NDArray[Any]:
 
 
 def _equal(row: Any, value: Any) -> bool:
-    if isinstance(value, str):
-        value = value.encode("utf-8", "surrogateescape")
-    return bool(row == value) if isinstance(row, bytes) else value in list(row)
+    """Compare strings as bytes: a row with a value, or each item of a row."""
+    if isinstance(row, Ragged):
+        return any(_equal(item, value) for item in row)
+    return bool(_as_bytes(row) == _as_bytes(value))
+
+
+def _as_bytes(value: Any) -> Any:
+    return value.encode("utf-8", "surrogateescape") if isinstance(value, str) else value

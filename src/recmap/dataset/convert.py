@@ -87,8 +87,9 @@ def convert(
 
     **The rows.** ``rows=slice(1000)`` and ``columns=["x"]`` select rows and columns.
     ``rename={"x": "pixels"}`` and ``cast={"x": "float32"}`` change columns; with
-    ``casting="same_value"``, a value that the new type cannot hold is an error. ``shuffle=True``
-    writes the rows in random order; give ``seed`` for a reproducible one.
+    ``casting="same_value"``, a value that the new type cannot hold is an error. ``"bytes"`` and
+    ``"text"`` are cast to each other. ``shuffle=True`` writes the rows in random order; give
+    ``seed`` for a reproducible one.
 
     **The work.** ``workers`` is how many files to write at a time: ``4`` or ``"threads:4"``, or
     ``"processes:4"``. A file gets its name once it is complete and verified: ``verify=True`` checks

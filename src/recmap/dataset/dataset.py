@@ -29,6 +29,7 @@ from recmap.model.arguments import (
     check_column_name,
     check_flag,
 )
+from recmap.model.field import Field
 from recmap.model.progress import Counter, ProgressOption, check_progress
 from recmap.model.row_sizes import measure
 from recmap.model.schema import Schema, html_table
@@ -158,6 +159,8 @@ class Dataset(Verbs):
     ) -> Dataset:
         """Cast columns to other types. Values are converted when they are read.
 
+        Byte strings can be cast to ``"text"``, and text to ``"bytes"``.
+
         With ``casting="same_value"``, a value that the new type cannot hold is an error;
         ``"unsafe"`` rounds, wraps and truncates like NumPy.
 
@@ -172,7 +175,7 @@ class Dataset(Verbs):
 
         change = partial(transformed, cast=given, casting=casting)
         schema = change(self._source).schema
-        named = {name: str(schema[name].dtype) for name in given}
+        named = {name: str(Field(schema[name].dtype)) for name in given}
         return Dataset(self._opened.derive(f"cast({named}, casting={casting!r})", change))
 
     def keys(self) -> list[str]:

@@ -76,9 +76,10 @@ def open(
     ``"tfds"``. By default, recmap detects it from the file.
 
     ``fields`` selects columns, and gives types to TFRecord features that are stored as raw bytes:
-    ``{"data": "float32[10]"}``. Add ``...: None`` to read all other columns as well. Without
-    ``fields``, all columns are read, with the types found in a sample of the records, or in all
-    of them by ``rm.index``. A feature that occurs only in later records is not read, and recmap
+    ``{"data": "float32[10]"}``. In files of any format, ``{"caption": "text"}`` reads byte strings
+    as text, which is checked to be UTF-8. Add ``...: None`` to read all other columns as well.
+    Without ``fields``, all columns are read, with the types found in a sample of the records, or in
+    all of them by ``rm.index``. A feature that occurs only in later records is not read, and recmap
     issues an ``UnknownFeatureWarning``.
 
     A file without a header needs ``dtype`` and ``shape``. Use ``-1`` as the first axis for as many

@@ -20,8 +20,10 @@ from recmap.files.mapped import MappedFile, guarded
 from recmap.files.object_path import in_store
 from recmap.files.paths import size_on_disk
 from recmap.formats.column_readers import ColumnReader, Which
+from recmap.formats.text_column import of_string_type
 from recmap.model.batch import RowNumbers
 from recmap.model.fetching import Fetching, fetching_all
+from recmap.model.field import Field
 from recmap.model.row_sizes import RowSizes, added, fitting, largest
 from recmap.model.schema import Batch, Schema
 from recmap.model.source import Info, Source
@@ -245,12 +247,29 @@ class ColumnsSource(Source):
 
     def select(self, names: Sequence[str]) -> ColumnsSource:
         chosen = {name: self._columns[name] for name in self._schema.select(names)}
-        reopen = self._reopen and partial(_selected, self._reopen, list(chosen))
-        reference = self._reference and partial(_selected, self._reference, list(chosen))
+        return self._with(chosen, partial(_selected, list(chosen)))
+
+    def with_string_types(self, fields: Mapping[str, Field]) -> ColumnsSource:
+        """Return a source whose columns in ``fields`` are text or bytes, as these say."""
+        path = "".join(self._files[:1])
+        columns = {
+            name: of_string_type(path, name, column, fields.get(name, column.field))
+            for name, column in self._columns.items()
+        }
+        return self._with(columns, partial(_retyped, dict(fields)))
+
+    def _with(
+        self,
+        columns: Mapping[str, ColumnReader],
+        change: Callable[[Callable[[], ColumnsSource]], ColumnsSource],
+    ) -> ColumnsSource:
+        """Return the same source with other columns; ``change`` makes that change again."""
+        reopen = self._reopen and partial(change, self._reopen)
+        reference = self._reference and partial(change, self._reference)
         return ColumnsSource(
             self._format,
             self._files,
-            chosen,
+            columns,
             self._origin,
             reopen,
             self._mapped,
@@ -277,8 +296,12 @@ class ColumnsSource(Source):
         )
 
 
-def _selected(reopen: Callable[[], ColumnsSource], names: Sequence[str]) -> ColumnsSource:
+def _selected(names: Sequence[str], reopen: Callable[[], ColumnsSource]) -> ColumnsSource:
     return reopen().select(names)
+
+
+def _retyped(fields: Mapping[str, Field], reopen: Callable[[], ColumnsSource]) -> ColumnsSource:
+    return reopen().with_string_types(fields)
 
 
 def _reopened(reopen: Callable[[], ColumnsSource], schema: Schema, rows: int) -> ColumnsSource:

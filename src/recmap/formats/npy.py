@@ -19,16 +19,19 @@ import numpy.typing as npt
 
 from recmap.errors import ColumnError, DataError, StaleIndexWarning
 from recmap.files.array_sidecar import load_description, remove_description, save_description
+from recmap.files.mapped import MappedFile
 from recmap.files.mapped_files import map_file
 from recmap.files.object_path import ObjectPath
 from recmap.files.open_file import open_file
 from recmap.files.output_file import OutputFile, Spooler
-from recmap.formats.column_readers import DEFAULT_NAME, array_columns
+from recmap.formats.column_readers import DEFAULT_NAME, ColumnReader, array_columns
 from recmap.formats.column_source import ColumnsSource
 from recmap.formats.raw import RawSink
 from recmap.formats.staged_sink import StagedSink
+from recmap.formats.text_column import of_string_type
 from recmap.model.arguments import size_text
 from recmap.model.coerce import as_columns, fit
+from recmap.model.field import Field
 from recmap.model.ragged import Ragged
 from recmap.model.schema import Schema
 from recmap.model.sink import Sink
@@ -80,8 +83,7 @@ def open_npy(path: str) -> ColumnsSource:
     if header.fortran and len(header.shape) > 1 and not file.whole:
         raise DataError(f"{path}: {SCATTERED}", file=path)
     array = file.array(header.size, header.shape, header.dtype, "F" if header.fortran else "C")
-    name, array = _described(path, array)
-    columns = array_columns(name, array, file)
+    columns = _columns(path, array, file)
     return ColumnsSource(
         "npy",
         [path],
@@ -110,32 +112,46 @@ def _open_with_numpy(path: str) -> ColumnsSource:
     array = load(path) if os.path.getsize(path) else None
     if array is None or not array.size:
         return open_npy(path)  # NumPy cannot map empty arrays
-    name, array = _described(path, np.asarray(array))
-    return ColumnsSource("npy", [path], array_columns(name, array))
+    return ColumnsSource("npy", [path], _columns(path, np.asarray(array)))
 
 
-def _described(path: str, array: npt.NDArray[Any]) -> tuple[str, npt.NDArray[Any]]:
-    """Return the name and the array that the sidecar describes.
+def _columns(
+    path: str, array: npt.NDArray[Any], file: MappedFile | None = None
+) -> dict[str, ColumnReader]:
+    """Return the columns of an array, as the sidecar describes them if there is one.
 
-    NumPy's header has no name, and stores bfloat16 and similar types only as opaque bytes.
+    NumPy's header has no name, stores bfloat16 and similar types only as opaque bytes, and does
+    not tell text from bytes.
     """
-    described = load_description(path) if array.dtype.names is None else None
+    described = _described(path) if array.dtype.names is None else None
+    if described is None:
+        return array_columns(DEFAULT_NAME, array, file)
+    name, field = described
+    if array.dtype.kind == "V" and array.dtype.itemsize == field.dtype.itemsize:
+        array = array.view(field.dtype)
+    same = field.is_bytes if array.dtype.kind in "SU" else field.dtype == array.dtype
+    if not same or field.shape != array.shape[1:]:
+        return array_columns(DEFAULT_NAME, array, file)
+    columns = array_columns(name, array, file)
+    if field.is_bytes:
+        columns[name] = of_string_type(path, name, columns[name], field)
+    return columns
+
+
+def _described(path: str) -> tuple[str, Field] | None:
+    """Return the name and the field in the sidecar, if it has one and belongs to the file."""
+    described = load_description(path)
     if described is None or len(described.schema) != 1:
-        return DEFAULT_NAME, array
+        return None
     why = described.mismatch(path)
     if why:
         warnings.warn(
             f"{described.path} was not used: {why}; remove it if it belongs to an older file",
             StaleIndexWarning,
-            stacklevel=2,
+            stacklevel=3,
         )
-        return DEFAULT_NAME, array
-    ((name, field),) = described.schema.items()
-    if array.dtype.kind == "V" and array.dtype.itemsize == field.dtype.itemsize:
-        array = array.view(field.dtype)
-    same = field.is_bytes if array.dtype.kind in "SU" else field.dtype == array.dtype
-    fits = same and field.shape == array.shape[1:]
-    return name if fits else DEFAULT_NAME, array
+        return None
+    return next(iter(described.schema.items()))
 
 
 @dataclass(frozen=True)
@@ -377,8 +393,8 @@ class StringsSink(Sink):
 
     def commit(self) -> None:
         self.finish()
-        # Without a sidecar, the column is named DEFAULT_NAME.
-        if self._name == DEFAULT_NAME:
+        # Without a sidecar, the column is named DEFAULT_NAME, and holds bytes.
+        if self._name == DEFAULT_NAME and not self._field.is_text:
             remove_description(self._path)
         else:
             save_description(self._path, self._schema, self._files[0].temporary)

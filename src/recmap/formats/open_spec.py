@@ -26,7 +26,8 @@ from recmap.formats.combined import ConcatenatedSource
 from recmap.formats.detect import check_raw, detect_all, has_header, refuse_packed
 from recmap.formats.lazy_files import LazySource, OpenFiles, max_open_files
 from recmap.formats.registry import FORMATS, Format, parameters
-from recmap.model.field import FieldLike, as_field
+from recmap.formats.string_types import is_string_type, with_string_types
+from recmap.model.field import Field, FieldLike, as_field
 from recmap.model.schema import FieldsLike, Schema
 from recmap.model.source import Errors, Source
 
@@ -213,15 +214,20 @@ def select(source: Source, fields: FieldsLike, path: str) -> Source:
     others = source.schema if ... in given else ()
     given.pop(..., None)
     asked: dict[str, FieldLike | None] = {**dict.fromkeys(others), **given}
+    strings: dict[str, Field] = {}
     for name, field in asked.items():
         if name not in source.schema:
             raise FieldNotFoundError(
                 f"{path}: no column {name!r}; there are: {', '.join(source.schema)}"
             )
-        if field is not None and as_field(field) != source.schema[name]:
+        wanted = source.schema[name] if field is None else as_field(field)
+        if is_string_type(source.schema[name], wanted):
+            strings[name] = wanted
+        elif wanted != source.schema[name]:
             raise FieldMismatchError(
-                f"{path}: column {name!r} is {source.schema[name]}, not {as_field(field)}",
+                f"{path}: column {name!r} is {source.schema[name]}, not {wanted}",
                 file=path,
                 field=name,
             )
-    return source if list(asked) == list(source.schema) else source.select(list(asked))
+    chosen = source if list(asked) == list(source.schema) else source.select(list(asked))
+    return with_string_types(chosen, strings) if strings else chosen

@@ -22,6 +22,7 @@ import numpy.typing as npt
 
 from recmap.errors import ColumnError, DataError
 from recmap.formats.column_readers import ColumnReader, Which
+from recmap.formats.text_column import of_string_type
 from recmap.model.batch import RowNumbers
 from recmap.model.coerce import as_columns, fit
 from recmap.model.fetching import Fetching, fetching_all
@@ -104,6 +105,8 @@ class Splitter:
             self._ends[key] += len(column)
         assert isinstance(column, np.ndarray)
         values = self.parts[0]
+        if self._field.is_bytes:
+            column = column.view(BYTE)
         appended[values.key] = np.ascontiguousarray(column, values.dtype)
         return appended
 
@@ -162,7 +165,7 @@ def join(
     """Return the column stored in these arrays; the outermost offsets come first.
 
     With ``strings``, the values are bytes. ``told`` is the field stated in the file, which
-    includes fixed axes.
+    includes fixed axes and says whether strings are text.
     """
     column: _RaggedColumn | None = None
     for read in reversed(list(offsets.values())):
@@ -175,7 +178,8 @@ def join(
             raise DataError(
                 f"{path}: {name!r} is {column.field}, not {told} as it says", file=path, field=name
             )
-        column.field = told
+        column.field = told.as_bytes()
+        return of_string_type(path, name, column, told)
     return column
 
 

@@ -16,11 +16,20 @@ import numpy.typing as npt
 from recmap.errors import ColumnError
 from recmap.model.arguments import check_column_name
 from recmap.model.casting import exact_array, first_lost, joint_dtype
-from recmap.model.field import BYTES, Field
+from recmap.model.field import TEXT, Field
 from recmap.model.ragged import Column, Ragged, concatenate
 from recmap.model.schema import Batch, Schema
+from recmap.model.text import as_strings_of, first_not_text
 
-__all__ = ["Given", "as_columns", "empty_column", "fit", "infer_schema", "string_column"]
+__all__ = [
+    "Given",
+    "as_columns",
+    "empty_column",
+    "fit",
+    "infer_schema",
+    "string_column",
+    "text_column",
+]
 
 _STRINGS = (str, bytes, bytearray, memoryview)
 
@@ -30,11 +39,13 @@ class Given:
     """A column that the user passed.
 
     ``exact`` means that the user chose the dtype. The dtype of a list is only a guess:
-    ``[1, 2]`` may be meant for an int32 field.
+    ``[1, 2]`` may be meant for an int32 field. ``text`` means that it is made of ``str``, which
+    become bytes unless a field says that they are text.
     """
 
     column: Column
     exact: bool
+    text: bool = False
 
 
 def as_columns(batch: Mapping[str, Any]) -> dict[str, Given]:
@@ -47,7 +58,7 @@ def as_columns(batch: Mapping[str, Any]) -> dict[str, Given]:
     for name in batch:
         check_column_name(name)
     return {
-        name: Given(_column(name, value), isinstance(value, np.ndarray | Ragged))
+        name: Given(_column(name, value), isinstance(value, np.ndarray | Ragged), _is_text(value))
         for name, value in batch.items()
     }
 
@@ -80,7 +91,7 @@ def _infer_field(name: str, column: Column) -> Field:
     inside: Column = column
     while isinstance(inside, Ragged):
         if inside.is_bytes:
-            return Field("bytes", tuple(axes))
+            return Field("text" if inside.is_text else "bytes", tuple(axes))
         axes.append(None)
         inside = inside.values
     shape = inside.shape[1:]
@@ -118,6 +129,19 @@ def _column(name: str, value: Any) -> Column:
     if array.dtype.kind in "SU":
         return string_column(array)
     return _from_objects(name, list(array)) if array.dtype.kind == "O" else array
+
+
+def _is_text(value: Any) -> bool:
+    """Return whether the first string of a column is ``str``."""
+    if isinstance(value, np.ndarray) and value.dtype.kind != "O":
+        return value.dtype.kind == "U"
+    while isinstance(value, list | tuple | np.ndarray):
+        value = next((item for item in value if not _is_empty(item)), None)
+    return isinstance(value, str)
+
+
+def _is_empty(item: Any) -> bool:
+    return isinstance(item, list | tuple) and not item
 
 
 def _exact(name: str, value: Any) -> npt.NDArray[Any]:
@@ -227,7 +251,28 @@ def _fit(name: str, given: Given, field: Field) -> Column:
         raise ColumnError(f"field {name!r} is {field}, but the column is {found}")
     if found.is_bytes != field.is_bytes:
         raise ColumnError(f"field {name!r} is {field}, but the column is {found}")
-    return column if field.is_bytes else _cast(name, column, field, given.exact)
+    if not field.is_bytes:
+        return _cast(name, column, field, given.exact)
+    return _strings_of(name, column, field, found)
+
+
+def text_column(name: str, column: Column) -> Column:
+    """Return a column of strings as text, or raise if it is not UTF-8."""
+    found = _infer_field(name, column)
+    field = Field(TEXT, found.shape)
+    if not found.is_bytes:
+        raise ColumnError(f"field {name!r} is {field}, but the column is {found}")
+    return _strings_of(name, column, field, found)
+
+
+def _strings_of(name: str, column: Column, field: Field, found: Field) -> Column:
+    assert isinstance(column, Ragged)
+    if field.is_text and not found.is_text and (row := first_not_text(column)) is not None:
+        raise ColumnError(
+            f"field {name!r} is {field}, but row {row:,} is not UTF-8; decode it first, or make "
+            "the field bytes"
+        )
+    return as_strings_of(field, column)
 
 
 def _regular_strings(found: Field, field: Field) -> bool:
@@ -258,12 +303,13 @@ def _cast(name: str, column: Column, field: Field, exact: bool) -> Column:
 
 def empty_column(field: Field) -> Column:
     """Return an empty column of this field."""
-    column: Column = (
-        Ragged.from_bytes([]) if field.dtype == BYTES else np.empty((0, *field.inner), field.dtype)
-    )
+    column: Column
     if field.is_bytes:
+        column = as_strings_of(field, Ragged.from_bytes([]))
         for _ in field.inner:
             column = Ragged(column, np.zeros(1, np.int64))
+    else:
+        column = np.empty((0, *field.inner), field.dtype)
     for _ in range(field.ragged):
         column = Ragged(column, np.zeros(1, np.int64))
     return column

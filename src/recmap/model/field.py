@@ -14,10 +14,13 @@ from recmap.errors import FieldTextError, OptionError
 from recmap.model.arguments import as_dtype, as_whole, is_iterable
 from recmap.model.casting import exact_array, first_lost
 
-__all__ = ["BYTES", "Field", "FieldLike", "as_field"]
+__all__ = ["BYTES", "TEXT", "Field", "FieldLike", "as_field"]
 
-# The dtype of a byte string field: NumPy's string dtype without a length.
+# The dtypes of byte strings and of text: NumPy's string dtypes without a length.
 BYTES = np.dtype("S")
+TEXT = np.dtype("U")
+
+_NAMES = {BYTES: "bytes", TEXT: "text"}
 
 Shape: TypeAlias = tuple[int | None, ...]
 FieldLike: TypeAlias = "Field | str"
@@ -44,6 +47,8 @@ class Field:
     (None, 4)
     >>> Field.parse("int64 = -1").fill
     -1
+    >>> Field.parse("text = n/a").fill
+    'n/a'
     """
 
     dtype: np.dtype[Any]
@@ -71,12 +76,12 @@ class Field:
 
     @classmethod
     def parse(cls, text: Any) -> Field:
-        """Parse a field: ``float32[10]``, ``int64[*]``, ``bytes`` or ``int64 = 0``."""
+        """Parse a field: ``float32[10]``, ``int64[*]``, ``text`` or ``int64 = 0``."""
         match = _TEXT.fullmatch(text) if isinstance(text, str) else None
         if match is None:
             raise FieldTextError(
                 f"cannot read the field {text!r}: write it like 'float32[10]', 'int64[*]', "
-                "'float32[*,4]', 'bytes' or 'int64 = 0'"
+                "'float32[*,4]', 'bytes', 'text' or 'int64 = 0'"
             )
         shape = []
         for axis in map(str.strip, (match["shape"] or "").split(",")):
@@ -89,8 +94,17 @@ class Field:
 
     @property
     def is_bytes(self) -> bool:
-        """Whether the values are byte strings."""
-        return self.dtype == BYTES
+        """Whether the values are byte strings. Text is: it is stored as UTF-8."""
+        return self.dtype.kind in "SU"
+
+    @property
+    def is_text(self) -> bool:
+        """Whether the values are text."""
+        return self.dtype.kind == "U"
+
+    def as_bytes(self) -> Field:
+        """Return the field of the bytes that text is stored as; any other field is the same."""
+        return Field(BYTES, self.shape) if self.is_text else self
 
     @property
     def ragged(self) -> int:
@@ -116,7 +130,14 @@ class Field:
         return None if self.ragged or self.is_bytes else self.count * self.dtype.itemsize
 
     def fill_row(self) -> npt.NDArray[Any] | bytes:
-        """Return the row to use in place of a missing one."""
+        """Return the row to use in place of a missing one; of text, its UTF-8."""
+        if self.is_text:
+            try:
+                return str.encode(self.fill)
+            except (TypeError, UnicodeEncodeError) as e:
+                raise FieldTextError(
+                    f"field {self}: the fill value of text must be text: {e}"
+                ) from e
         if self.is_bytes:
             if not isinstance(self.fill, bytes):
                 raise FieldTextError(f"field {self}: the fill value of bytes must be bytes")
@@ -144,7 +165,7 @@ class Field:
         return hash((self.dtype, self.shape))
 
     def __str__(self) -> str:
-        name = "bytes" if self.is_bytes else _dtype_text(self.dtype)
+        name = _NAMES.get(self.dtype) or _dtype_text(self.dtype)
         axes = ",".join("*" if axis is None else str(axis) for axis in self.shape)
         text = f"{name}[{axes}]" if self.shape else name
         if self.fill is None:
@@ -170,16 +191,19 @@ def as_field(field: FieldLike) -> Field:
 
 
 def _dtype(dtype: npt.DTypeLike) -> np.dtype[Any]:
-    if dtype is bytes or (isinstance(dtype, str) and dtype == "bytes"):
-        return BYTES
+    for strings, name in _NAMES.items():
+        if isinstance(dtype, str) and dtype == name:
+            return strings
     try:
         made = as_dtype("dtype", dtype)
     except OptionError:
         raise FieldTextError(f"{dtype!r} is not a dtype numpy knows") from None
-    if made == BYTES:
-        return BYTES
+    if made.kind in "SU" and made.itemsize == 0:
+        return BYTES if made.kind == "S" else TEXT
     if made.hasobject or made.names is not None or made.kind in "SU":
-        raise FieldTextError(f"dtype {made} is not one a field can have; use bytes for strings")
+        raise FieldTextError(
+            f"dtype {made} is not one a field can have; use bytes or text for strings"
+        )
     return made.newbyteorder("=") if made.byteorder == "=" else made
 
 
@@ -200,6 +224,8 @@ def _dtype_text(dtype: np.dtype[Any]) -> str:
 def _fill(dtype: np.dtype[Any], text: str | None, field: str) -> Any:
     if text is None:
         return None
+    if dtype == TEXT:
+        return text
     if dtype == BYTES:
         return text.encode()
     try:

@@ -13,10 +13,12 @@ from recmap.model.arguments import as_dtype, as_list, as_row, as_slice, as_whole
 from recmap.model.casting import exact_array, first_lost, joint_dtype, refuse_masked
 from recmap.native import _core
 
-__all__ = ["BYTE", "Column", "Ragged", "concatenate", "offsets_of", "owned"]
+__all__ = ["BYTE", "TEXT_BYTE", "Column", "Ragged", "concatenate", "offsets_of", "owned"]
 
-# The dtype of the values of byte strings. It tells them apart from a ragged uint8 column.
+# The dtypes of the values of byte strings and of text. They tell these apart from each other, and
+# from a ragged uint8 column.
 BYTE = np.dtype("S1")
+TEXT_BYTE = np.dtype([("utf8", "S1")])
 
 # Gather longer rows slice by slice, and shorter ones with a single index array, which takes
 # eight bytes per value but no work per row.
@@ -27,8 +29,8 @@ class Ragged:
     """Rows of different lengths, stored as all values end to end plus the row offsets.
 
     Row ``i`` is ``values[offsets[i]:offsets[i + 1]]``. The values may have more axes, or be a
-    ``Ragged`` themselves. Byte strings are a ``Ragged`` with values of dtype ``S1``;
-    their rows are ``bytes``.
+    ``Ragged`` themselves. Byte strings are a ``Ragged`` with values of dtype ``S1``; their rows
+    are ``bytes``. Text is stored as UTF-8; its rows are ``str``.
 
     >>> r = Ragged.from_rows([[1, 2], [], [3]])
     >>> r[0], len(r), r.lengths
@@ -39,6 +41,8 @@ class Ragged:
            [ 3, -1]])
     >>> Ragged.from_bytes([b"ab", b""])[0]
     b'ab'
+    >>> Ragged.from_text(["café", ""])[0]
+    'café'
     """
 
     __slots__ = ("offsets", "values")
@@ -78,7 +82,8 @@ class Ragged:
         common = joint_dtype(filled)
         if common.kind in "SUO" or common.names:
             raise ColumnError(
-                "rows of a Ragged are lists of numbers; for strings use Ragged.from_bytes"
+                "rows of a Ragged are lists of numbers; for strings use Ragged.from_bytes or "
+                "Ragged.from_text"
             )
         arrays = [a if a.size else np.empty((0, *inner), common) for a in arrays]
         for row, array in enumerate(arrays):
@@ -100,6 +105,17 @@ class Ragged:
             raise _not_bytes(strings) from None
         return cls(np.frombuffer(joined, dtype=BYTE), offsets_of(lengths))
 
+    @classmethod
+    def from_text(cls, rows: Iterable[str]) -> Ragged:
+        """Make a column of text."""
+        texts = as_list("rows", rows, '["a", "bc"]')
+        try:
+            strings = list(map(str.encode, texts))
+        except (TypeError, UnicodeEncodeError):
+            raise _not_text(texts) from None
+        joined = np.frombuffer(b"".join(strings), dtype=TEXT_BYTE)
+        return cls(joined, offsets_of([len(string) for string in strings]))
+
     @property
     def dtype(self) -> np.dtype[Any]:
         """The dtype of the values; ``S1`` for byte strings."""
@@ -107,8 +123,13 @@ class Ragged:
 
     @property
     def is_bytes(self) -> bool:
-        """Whether the rows are byte strings."""
-        return isinstance(self.values, np.ndarray) and self.values.dtype == BYTE
+        """Whether the rows are byte strings. Text is: it is stored as UTF-8."""
+        return isinstance(self.values, np.ndarray) and self.values.dtype in (BYTE, TEXT_BYTE)
+
+    @property
+    def is_text(self) -> bool:
+        """Whether the rows are text."""
+        return isinstance(self.values, np.ndarray) and self.values.dtype == TEXT_BYTE
 
     @property
     def lengths(self) -> npt.NDArray[np.int64]:
@@ -144,7 +165,9 @@ class Ragged:
             if not 0 <= row < len(self):
                 raise RowNotFoundError(f"row {number:,} of a Ragged of {len(self):,} rows")
             items = self.values[int(self.offsets[row]) : int(self.offsets[row + 1])]
-            return items.tobytes() if self.is_bytes and isinstance(items, np.ndarray) else items
+            if isinstance(items, np.ndarray) and self.is_bytes:
+                return self._text(items.tobytes(), row) if self.is_text else items.tobytes()
+            return items
         try:
             if isinstance(key, slice) and key.step in (None, 1):
                 start, stop, _ = key.indices(len(self))
@@ -158,6 +181,13 @@ class Ragged:
         if rows.ndim != 1 or (isinstance(key, tuple) and len(key) > 1):
             raise RowNotFoundError("a Ragged is indexed by a row, a slice, or a list of rows")
         return self._gather(rows)
+
+    @staticmethod
+    def _text(string: bytes, row: int) -> str:
+        try:
+            return string.decode()
+        except UnicodeDecodeError as e:  # readers check text, but anybody can make a Ragged
+            raise ColumnError(f"row {row:,} of a Ragged of text is not UTF-8: {e}") from None
 
     def _gather(self, rows: npt.NDArray[np.int64]) -> Ragged:
         starts, lengths = self.offsets[:-1][rows], self.lengths[rows]
@@ -229,8 +259,8 @@ class Ragged:
         return out
 
     def tolist(self) -> list[Any]:
-        """Return the rows as nested lists, or as ``bytes``."""
-        return [row if isinstance(row, bytes) else row.tolist() for row in self]
+        """Return the rows as nested lists, or as ``bytes`` or ``str``."""
+        return [row if isinstance(row, bytes | str) else row.tolist() for row in self]
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Ragged):
@@ -241,12 +271,14 @@ class Ragged:
             return False
         mine, theirs = self.flat, other.flat
         if isinstance(mine, np.ndarray) and isinstance(theirs, np.ndarray):
+            if self.is_bytes:  # bytes compare faster than strings of one byte
+                return np.array_equal(_raw(mine), _raw(theirs))
             nan = mine.dtype.kind in "fc"
             return np.array_equal(mine, theirs, equal_nan=nan)
         return bool(mine == theirs)
 
     def __repr__(self) -> str:
-        kind = "bytes" if self.is_bytes else str(self.dtype)
+        kind = "text" if self.is_text else "bytes" if self.is_bytes else str(self.dtype)
         longest = int(self.lengths.max(initial=0))
         return f"Ragged({len(self):,} rows of {kind}, longest {longest:,})"
 
@@ -280,6 +312,18 @@ def _not_bytes(strings: Sequence[Any]) -> ColumnError:
             hint = "; encode it: text.encode()" if isinstance(string, str) else ""
             return ColumnError(f"row {row:,} is {type(string).__name__}, not bytes{hint}")
     return ColumnError("rows of from_bytes are byte strings")
+
+
+def _not_text(texts: Sequence[Any]) -> ColumnError:
+    for row, text in enumerate(texts):
+        if not isinstance(text, str):
+            hint = "; decode it: string.decode()" if isinstance(text, bytes | bytearray) else ""
+            return ColumnError(f"row {row:,} is {type(text).__name__}, not text{hint}")
+        try:
+            text.encode()
+        except UnicodeEncodeError as e:
+            return ColumnError(f"row {row:,}: {text!r} is not text that UTF-8 can hold: {e.reason}")
+    return ColumnError("rows of from_text are text")
 
 
 def _whole_offsets(offsets: npt.ArrayLike) -> npt.NDArray[np.int64]:

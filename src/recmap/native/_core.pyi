@@ -85,9 +85,9 @@ class Place(enum.Enum):
 class RowLayout:
     """How the values of one row of a column are laid out."""
 
-    def __init__(self, dtype: Dtype, itemsize: int, ragged: int, count: int, step: int) -> None:
+    def __init__(self, dtype: Dtype, itemsize: int, ragged: int, count: int, step: int, text: bool = False) -> None:
         """
-        `ragged` axes come first, below them lie `count` values; a step of a feature list that fills a row without ragged axes has `step` values.
+        `ragged` axes come first, below them lie `count` values; a step of a feature list that fills a row without ragged axes has `step` values. Strings of `text` must be UTF-8.
         """
 
 class Columns:
@@ -197,11 +197,13 @@ class FaultCode(enum.Enum):
 
     flat_not_nested = 14
 
-    changed = 15
+    not_utf8 = 15
 
-    no_features = 16
+    changed = 16
 
-    unknown_feature = 17
+    no_features = 17
+
+    unknown_feature = 18
 
 class Fault:
     """What is wrong with a record, and where."""
@@ -486,3 +488,6 @@ def check_slots(file: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order=
     """
     Return whether each column lies at its slot in all records, the first fault, and the descriptions that records begin with: (content, first row).
     """
+
+def first_invalid_utf8(values: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], offsets: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> int:
+    """Return the first row that is not UTF-8 by itself; -1 if all rows are."""

@@ -2,7 +2,7 @@
 
 Rows of one shape become Ray tensors. So do rows with several axes if only the first axis varies
 in length. Other ragged rows become lists, nested if several axes are ragged. Byte strings become
-binary.
+binary, and text becomes strings.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def _metadata(field: Field) -> dict[bytes, bytes] | None:
 
 
 def _is_shaped(field: Field) -> bool:
-    return field.ragged == 1 and bool(field.inner) and field.dtype.kind not in "SV"
+    return field.ragged == 1 and bool(field.inner) and field.dtype.kind not in "SUV"
 
 
 def _array(name: str, column: Column, field: Field) -> Any:
@@ -137,7 +137,8 @@ def _nested(name: str, column: Column, axes: tuple[int | None, ...]) -> Any:
         assert isinstance(column.flat, np.ndarray)
         data = np.ascontiguousarray(column.flat).view(np.uint8)
         buffers = [None, pa.py_buffer(offsets.astype(np.int32)), pa.py_buffer(data)]
-        return pa.Array.from_buffers(pa.binary(), len(column), buffers)
+        strings = pa.string() if column.is_text else pa.binary()
+        return pa.Array.from_buffers(strings, len(column), buffers)
     inside = _nested(name, column.flat, axes[1:])
     if axes[0] is not None:
         return pa.FixedSizeListArray.from_arrays(inside, axes[0])
@@ -213,6 +214,8 @@ def _field_of(name: str, arrow: Any) -> Field:
         inside = _field_of(name, arrow.value_type)
         axis = None if _is_list(arrow) else arrow.list_size
         return Field(inside.dtype, (axis, *inside.shape))
+    if types.is_string(arrow) or types.is_large_string(arrow):
+        return Field("text")
     return Field("bytes") if _is_bytes(arrow) else Field(_dtype(name, arrow))
 
 

@@ -12,7 +12,7 @@ from recmap.errors import DataError, OptionError
 from recmap.files.memory import empty, empty_bytes
 from recmap.model.batch import Allocate, PaddedColumn, PaddedRows, PadSpec
 from recmap.model.field import Field
-from recmap.model.ragged import BYTE, Column, Ragged
+from recmap.model.ragged import BYTE, TEXT_BYTE, Column, Ragged
 from recmap.model.schema import Batch, Schema
 from recmap.native import _core
 from recmap.tfrecord.faults import FieldChoice, fault_error
@@ -63,7 +63,7 @@ _CODES = {
 
 def dtype_code(dtype: np.dtype[Any]) -> _core.Dtype:
     """Return the native core's code for a dtype; ``opaque`` if only raw bytes can hold it."""
-    if dtype.kind == "S":
+    if dtype.kind in "SU":
         return _core.Dtype.bytes
     if dtype.kind in "mM":
         return _core.Dtype.int64 if dtype.isnative else _core.Dtype.opaque
@@ -75,7 +75,7 @@ def row_layout(field: Field) -> _core.RowLayout:
     # The steps of a feature list run along the first axis.
     step = int(np.prod(field.inner[1:], dtype=np.int64)) if field.inner else 1
     code, itemsize = dtype_code(field.dtype), max(field.dtype.itemsize, 1)
-    return _core.RowLayout(code, itemsize, field.ragged, field.count, step)
+    return _core.RowLayout(code, itemsize, field.ragged, field.count, step, field.is_text)
 
 
 def split_name(name: str) -> tuple[str, _core.Place]:
@@ -296,7 +296,7 @@ def _assemble(field: Field, parts: _Parts) -> Column:
     raw, outer, steps, strings = parts
     column: Column
     if strings is not None:
-        column = Ragged(raw.view(BYTE), strings)
+        column = Ragged(raw.view(TEXT_BYTE if field.is_text else BYTE), strings)
         if field.inner and (field.ragged or field.shape):
             column = _group(column, field)
     else:

@@ -95,6 +95,7 @@ def fault_text(fault: _core.Fault, schema: Schema | None = None) -> str:
         FaultCode.not_multiple: f"the feature has a size of {found:,}, not a multiple of "
         f"{expected:,}: {wanted}",
         FaultCode.out_of_range: f"the value {found:,} does not fit: {wanted}",
+        FaultCode.not_utf8: f"the string is not UTF-8, but {wanted}",
         FaultCode.flat_not_nested: f"the feature is not a feature list, but {wanted}",
         FaultCode.no_features: "the record is a protobuf message, but not a tf.train.Example: it "
         "has no features",
@@ -227,6 +228,8 @@ def _remedy(
             return Message("give the field its type, ", typed(_TYPES.get(fault.found, "bytes")))
         case FaultCode.wrong_size | FaultCode.not_one_string:
             return Message("read the bytes as they are, ", typed("bytes[*]"))
+        case FaultCode.not_utf8:
+            return Message("read the bytes as they are, ", typed(str(field.as_bytes())))
         case FaultCode.out_of_range:
             return Message("read it as int64, ", typed(str(Field("int64", field.shape))))
         case _:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from recmap.errors import ColumnError, OptionError
+from recmap.errors import ColumnError, Message, Option, OptionError
 from recmap.formats.hdf5.file import h5py
 from recmap.formats.hdf5.types import FIELD_ATTRIBUTE, ORDER_ATTRIBUTE
 from recmap.model.field import Field
@@ -61,7 +61,7 @@ class ColumnWriter:
             (0, *inner),
             maxshape=(None, *(axis or None for axis in inner)),
             chunks=chunk,
-            dtype=h5py.vlen_dtype(self._item) if self._lists else self._item,
+            dtype=_stored_dtype(field, self._item),
             track_times=False,
             # Filters would compress the references to lists, not the lists.
             **({} if self._lists else filters),
@@ -183,10 +183,34 @@ class ColumnWriter:
             values = np.ascontiguousarray(values.astype(self._field.dtype, copy=False))
         ends = column.offsets - column.offsets[0]
         values = values.view(self._item)
+        if self._field.is_text:
+            self._refuse_zeros(values, ends)
         cells = np.empty(len(column), object)
         for i in range(len(column)):
-            cells[i] = values[ends[i] : ends[i + 1]].ravel()
+            cell = values[ends[i] : ends[i + 1]].ravel()
+            cells[i] = cell.tobytes() if self._field.is_text else cell
         return cells.reshape(shape)
+
+    def _refuse_zeros(self, values: npt.NDArray[np.uint8], ends: npt.NDArray[np.int64]) -> None:
+        """Refuse text with a zero byte, where HDF5 ends a string."""
+        zeros = np.flatnonzero(values == 0)
+        if len(zeros):
+            text = int(np.searchsorted(ends, zeros[0], side="right")) - 1
+            row = self._written + text // max(self._field.count, 1)
+            raise ColumnError(
+                Message(
+                    f"field {self._name!r}: row {row:,} has a zero character, where HDF5 ends a "
+                    "text",
+                    hint=("write it as bytes, ", Option("cast", {self._name: "bytes"})),
+                )
+            )
+
+
+def _stored_dtype(field: Field, item: np.dtype[Any]) -> Any:
+    """Return the dtype of a dataset whose items are stored as ``item``."""
+    if field.is_text:
+        return h5py.string_dtype("utf-8")
+    return h5py.vlen_dtype(item) if field.is_bytes or field.ragged else item
 
 
 def _stored(name: str, field: Field) -> tuple[np.dtype[Any], bool]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -17,6 +18,7 @@ from recmap.formats.hdf5.chunks import ChunkedArray
 from recmap.formats.hdf5.file import Hdf5File, h5py
 from recmap.formats.hdf5.filters import FilterPipeline, filter_names, filters_of, how_to_get
 from recmap.formats.hdf5.types import Leaf
+from recmap.formats.text_column import TextColumn
 from recmap.model.batch import RowNumbers
 from recmap.model.fetching import Fetching
 from recmap.model.field import Field
@@ -92,6 +94,18 @@ def columns_of(
 
     Without ``direct``, the readers go through h5py.
     """
+    # The library does not check text.
+    unchecked = [replace(leaf, field=leaf.field.as_bytes()) for leaf in found]
+    readers = _readers(file, name, dataset, unchecked, direct)
+    return [
+        TextColumn(file.path, name, reader) if leaf.field.is_text else reader
+        for leaf, reader in zip(found, readers, strict=True)
+    ]
+
+
+def _readers(
+    file: Hdf5File, name: str, dataset: Any, found: list[Leaf], direct: bool
+) -> list[ColumnReader]:
     storage = dataset.id.get_create_plist()
     layout = storage.get_layout()
     if direct and _as_in_memory(dataset):

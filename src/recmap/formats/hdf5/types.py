@@ -150,6 +150,8 @@ def written_field(item: Any) -> Field | None:
 def _stored_as(field: Field, dtype: np.dtype[Any], inner: tuple[int, ...]) -> bool:
     """Tell whether a field can have been stored as this type and shape."""
     item = h5py.check_vlen_dtype(dtype)
+    if field.is_text:
+        return h5py.check_string_dtype(dtype) is not None and field.shape == inner
     if field.is_bytes:
         return item == np.uint8 and field.shape == inner
     if field.dtype.hasobject or field.dtype.itemsize == 0 or 0 in field.inner:

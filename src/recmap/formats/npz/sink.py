@@ -233,10 +233,11 @@ def _comment(field: Field, key: str) -> str:
     """Return the field as a comment; "" if the headers of the arrays determine it."""
     if key not in ("", VALUES):
         return ""
-    in_header = field.is_bytes or header_keeps(field.dtype)
-    fixed_strings = field.is_bytes and field.inner
-    bare = Field(field.dtype, field.shape)
-    return "" if in_header and not fixed_strings else f"{FIELD_PREFIX}{bare}"
+    if field.is_bytes:
+        in_header = not field.inner and not field.is_text
+    else:
+        in_header = header_keeps(field.dtype)
+    return "" if in_header else f"{FIELD_PREFIX}{Field(field.dtype, field.shape)}"
 
 
 def _padding(archive: zipfile.ZipFile, info: zipfile.ZipInfo, large: bool) -> bytes:

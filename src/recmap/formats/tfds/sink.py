@@ -19,7 +19,7 @@ from recmap.errors import ColumnError, DataError, Message, Option, OptionError, 
 from recmap.files.atomic_write import write_whole
 from recmap.files.object_path import ObjectPath
 from recmap.files.open_file import beside, inside, is_file
-from recmap.formats.tfds.features import TEXT, Feature, parse_features
+from recmap.formats.tfds.features import Feature, parse_features
 from recmap.formats.tfds.metadata import (
     FEATURES,
     INFO,
@@ -33,7 +33,7 @@ from recmap.formats.tfds.metadata import (
 )
 from recmap.formats.tfds.stored_columns import StoredColumn, disassemble
 from recmap.formats.tfrecord_sink import TFRecordWriter
-from recmap.model.field import Field
+from recmap.model.field import TEXT, Field
 from recmap.model.ragged import Ragged
 from recmap.model.schema import Schema
 from recmap.model.sink import Sink

@@ -26,7 +26,7 @@ from recmap.files.open_file import for_each_file, inside, is_file, is_folder
 from recmap.files.paths import size_on_disk
 from recmap.formats.combined import ConcatenatedSource
 from recmap.formats.memory import MemorySource
-from recmap.formats.tfds.features import TEXT, Feature, parse_features
+from recmap.formats.tfds.features import Feature, parse_features
 from recmap.formats.tfds.metadata import (
     FEATURES,
     INFO,
@@ -42,7 +42,7 @@ from recmap.formats.tfds.stored_columns import StoredColumn, record_decoder
 from recmap.formats.tfrecord_source import TFRecordSource
 from recmap.model.batch import Allocate, PaddedRows, PadSpec, RowArray, RowNumbers, pick
 from recmap.model.coerce import empty_column
-from recmap.model.field import BYTES, as_field
+from recmap.model.field import BYTES, TEXT, as_field
 from recmap.model.reordered import SlicedSource
 from recmap.model.row_sizes import RowSizes, added, fitting, measure
 from recmap.model.schema import Batch, FieldsLike, Schema

@@ -16,8 +16,8 @@ import numpy.typing as npt
 
 from recmap.errors import MapError, OptionError, RecmapError
 from recmap.model.casting import exact_array, first_lost
-from recmap.model.coerce import Given, as_columns, empty_column, fit, infer_schema
-from recmap.model.field import Field
+from recmap.model.coerce import Given, as_columns, empty_column, fit, infer_schema, text_column
+from recmap.model.field import TEXT, Field
 from recmap.model.ragged import Column, Ragged
 from recmap.model.schema import Batch, Schema
 from recmap.pipeline.transforms.base import Block, Transform
@@ -194,15 +194,20 @@ class MapBatch(FunctionTransform):
 
     fields: Schema | None = None
     rows_stay: bool = True
+    # Columns whose strings are text, if ``fields`` does not say so.
+    texts: tuple[str, ...] = ()
 
     def prepared(self, schema: Schema, sample: Block) -> tuple[Transform, Schema]:
         if not len(sample.positions):
             return self, self.fields or schema
-        found = Schema({**infer_schema(self._made(sample)), **(self.fields or {})})
+        made = self._made(sample)
+        found = Schema({**infer_schema(made), **(self.fields or {})})
         if not self.rows_stay:
             # Other batches may have other shapes, so these are not enforced.
-            return self, found
-        kept = {name: _widened(field, schema.get(name)) for name, field in found.items()}
+            texts = {n: f for n, f in found.items() if _stays_text(f, schema.get(n), made.get(n))}
+            typed = {n: Field(TEXT, f.shape) for n, f in texts.items()}
+            return replace(self, texts=tuple(texts)), Schema({**found, **typed})
+        kept = {n: _widened(field, schema.get(n), made.get(n)) for n, field in found.items()}
         return replace(self, fields=Schema(kept)), Schema(kept)
 
     def apply(self, block: Block) -> Block:
@@ -212,6 +217,7 @@ class MapBatch(FunctionTransform):
         given = self._made(block)
         if self.fields is None:
             columns: Batch = {name: each.column for name, each in given.items()}
+            columns |= {name: text_column(name, columns[name]) for name in self.texts}
         else:
             columns, _ = fit(given, self.fields)
         counts = {len(column) for column in columns.values()}
@@ -252,22 +258,32 @@ def _copied(row: Mapping[str, Any]) -> dict[str, Any]:
 def _sample_schema(rows: Sequence[Mapping[str, Any]], before: Schema, given: Schema) -> Schema:
     """Return the types of the first rows, except where the user gave types.
 
-    A column that was ragged before stays ragged, even if the first rows have equal lengths.
+    A column that was ragged before stays ragged, even if the first rows have equal lengths, and
+    one that was text stays text if its values are ``str``.
     """
     unknown = sorted(set(given) - set(rows[0]))
     if unknown:
         raise MapError(f"fields names {unknown[0]!r}, but what came out has {', '.join(rows[0])}")
     seen = {name: [row[name] for row in rows if name in row] for name in rows[0]}
-    found = infer_schema(as_columns({name: seen[name] for name in seen if name not in given}))
-    return Schema({n: given[n] if n in given else _widened(found[n], before.get(n)) for n in seen})
+    made = as_columns({name: seen[name] for name in seen if name not in given})
+    found = infer_schema(made)
+    return Schema({n: given.get(n) or _widened(found[n], before.get(n), made[n]) for n in seen})
 
 
-def _widened(field: Field, before: Field | None) -> Field:
+def _widened(field: Field, before: Field | None, made: Given | None) -> Field:
+    if _stays_text(field, before, made):
+        field = Field(TEXT, field.shape)
     if before is None or not before.ragged or field.ragged >= before.ragged:
         return field
     if field.dtype != before.dtype or len(field.shape) != len(before.shape):
         return field
     return Field(field.dtype, before.shape)
+
+
+def _stays_text(field: Field, before: Field | None, made: Given | None) -> bool:
+    """Return whether a function made ``str`` of a column of text; they are bytes otherwise."""
+    was_text = before is not None and before.is_text
+    return was_text and made is not None and made.text and field.is_bytes
 
 
 class ColumnBuilder(Protocol):
