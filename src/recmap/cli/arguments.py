@@ -84,7 +84,9 @@ def add_source(parser: argparse.ArgumentParser, *, writes: bool = False) -> None
             "--format", metavar="NAME", help=f"{', '.join(FORMATS)} (default: look at the file)"
         )
     group.add_argument(
-        "--split", metavar="NAME", help="split of a TFDS folder: train, train[:80%%], train+test, all"
+        "--split",
+        metavar="NAME",
+        help="split of a TFDS folder: train, train[:80%%], train+test, all",
     )
     group.add_argument(
         "--unit",

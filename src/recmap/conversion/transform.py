@@ -20,12 +20,7 @@ from recmap.errors import (
 from recmap.formats.string_types import is_string_type, with_string_types
 from recmap.model.batch import Allocate, PaddedColumn, PaddedRows, PadSpec, RowNumbers
 from recmap.model.casting import first_lost
-<<<<<<< HEAD
-from recmap.model.field import BYTES, Field
-=======
-from recmap.model.fetching import Fetching
 from recmap.model.field import Field
->>>>>>> text
 from recmap.model.ragged import Column, Ragged
 from recmap.model.reordered import SlicedSource
 from recmap.model.row_sizes import RowSizes
@@ -51,11 +46,7 @@ def transformed(
         # Select columns first, so that the others are not read.
         source = _select(source, columns, rename or {})
     if rows is not None:
-<<<<<<< HEAD
         source = SlicedSource(source, rows)
-    return _CastSource(source, cast, casting) if cast else source
-=======
-        source = _SlicedSource(source, rows)
     strings, numbers = _divided(source.schema, cast or {})
     source = with_string_types(source, strings) if strings else source
     return _CastSource(source, numbers, casting) if numbers else source
@@ -83,7 +74,6 @@ def _string_field(old: Field, dtype: npt.DTypeLike) -> Field | None:
     except FieldTextError:
         return None
     return new if new.is_bytes else None
->>>>>>> text
 
 
 def _select(source: Source, columns: Sequence[str] | None, rename: Mapping[str, str]) -> Source:

@@ -124,7 +124,11 @@ class Saving:
         check_choice("casting", casting, ("same_value", "unsafe"))
         if not isinstance(verify, str) or verify != "full":
             check_flag("verify", verify, 'True, False or "full"')
-        for flag_name, flag in {"resume": resume, "overwrite": overwrite, "durable": durable}.items():
+        for flag_name, flag in {
+            "resume": resume,
+            "overwrite": overwrite,
+            "durable": durable,
+        }.items():
             check_flag(flag_name, flag)
         self._workers = None if workers is None else _parse_workers(workers)
         self._engine = _parse_engine(engine)

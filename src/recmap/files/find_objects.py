@@ -101,9 +101,7 @@ def _is_store(folder: Folder, names: Sequence[str] = STORE_FILES) -> bool:
     return any(_name(each.key) in names for each in folder.objects)
 
 
-def _stores_among(
-    store: ObjectStore, folders: Sequence[str], names: Sequence[str]
-) -> list[str]:
+def _stores_among(store: ObjectStore, folders: Sequence[str], names: Sequence[str]) -> list[str]:
     """Return the folders that are opened as a whole. This lists each of them."""
     if not folders:
         return []

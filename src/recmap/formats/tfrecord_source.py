@@ -419,7 +419,9 @@ class TFRecordSource(Source):
         for i, mine in rows_by_owner(starts, rows):
             file = self._files[i]
             assert isinstance(file, PlainFile)  # steps of compressed files are not read
-            parts.append(file.gather(StepDecoder(decoder, steps.pick(mine)), rows[mine] - starts[i]))
+            parts.append(
+                file.gather(StepDecoder(decoder, steps.pick(mine)), rows[mine] - starts[i])
+            )
             places.append(mine)
         return interleave(parts, places) if parts else _no_rows(decoder)
 

@@ -1,6 +1,6 @@
 """Write TFDS datasets with ``tensorflow_datasets`` itself, and what it reads from them.
 
-Usage: ``python make_datasets.py FOLDER``, or ``python make_datasets.py --read OUT FOLDER:SPLIT ...``
+Usage: ``make_datasets.py FOLDER``, or ``make_datasets.py --read OUT FOLDER:SPLIT ...``
 """
 
 from __future__ import annotations
@@ -116,7 +116,8 @@ def nested(i: int) -> dict[str, Any]:
     rows = [list(range(k)) for k in range(i % 4)]
     return {
         "objects": [
-            {"bbox": rng.random(4, "float32"), "label": k % 2, "name": f"o{k}"} for k in range(i % 3)
+            {"bbox": rng.random(4, "float32"), "label": k % 2, "name": f"o{k}"}
+            for k in range(i % 3)
         ],
         "tokens": rows,
         "deep": [[[float(k)] * (k + j) for k in range(j)] for j in range(i % 3)],
@@ -131,9 +132,12 @@ def nested(i: int) -> dict[str, Any]:
 
 NESTED = {
     "objects": F.Sequence(
-        {"bbox": F.Tensor(shape=(4,), dtype=np.float32), "label": F.ClassLabel(names=["a", "b"]),
-         "name": F.Text()}
-    ),  # fmt: skip
+        {
+            "bbox": F.Tensor(shape=(4,), dtype=np.float32),
+            "label": F.ClassLabel(names=["a", "b"]),
+            "name": F.Text(),
+        }
+    ),
     "tokens": F.Sequence(F.Sequence(np.int32)),
     "deep": F.Sequence(F.Sequence(F.Sequence(np.float32))),
     "vectors": F.Sequence(F.Sequence(F.Tensor(shape=(2,), dtype=np.float32))),

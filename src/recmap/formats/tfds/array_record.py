@@ -51,7 +51,9 @@ class ArrayRecordSource(EpisodeRecords):
         self._readers: list[Any] = []
         for path, expected in zip(self._files, self._expected, strict=True):
             try:
-                reader = ArrayRecordReader(path, "readahead_buffer_size:0", file_reader_buffer_size=32768)
+                reader = ArrayRecordReader(
+                    path, "readahead_buffer_size:0", file_reader_buffer_size=32768
+                )
                 count = reader.num_records()
             except (RuntimeError, ValueError, IndexError) as e:
                 raise DataError(f"{path}: not an ArrayRecord file: {e}", file=path) from None

@@ -72,7 +72,7 @@ class Feature:
 
     @property
     def ragged(self) -> int:
-        """The number of leading axes that are ragged in a column: all up to the last that varies."""
+        """The number of ragged axes of the column: all up to the last that varies."""
         varying = [i for i, axis in enumerate(self.axes) if axis is None]
         return varying[-1] + 1 if varying else 0
 

@@ -78,9 +78,7 @@ def _below(folder: str, name: str) -> str:
 
 
 def _missing(option: str, example: str, what: str) -> OptionError:
-    return OptionError(
-        Message('format="tfds" needs ', Option(option, example), f", {what}")
-    )
+    return OptionError(Message('format="tfds" needs ', Option(option, example), f", {what}"))
 
 
 class TfdsShard(Sink):
@@ -260,9 +258,7 @@ def _folder(path: str) -> str:
     return beside(path, "") if isinstance(path, ObjectPath) else os.path.dirname(path)
 
 
-def _save_features(
-    folder: str, schema: Schema, labels: Mapping[str, Sequence[str]]
-) -> None:
+def _save_features(folder: str, schema: Schema, labels: Mapping[str, Sequence[str]]) -> None:
     tree: dict[str, Any] = {}
     for name, feature in shard_features(schema).items():
         classes = labels.get(name, ()) if schema[name] == Field(np.int64) else ()

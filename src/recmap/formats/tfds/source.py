@@ -250,12 +250,12 @@ class _Shards(WrappedSource, EpisodeRecords):
 
     def unverified(self) -> EpisodeRecords:
         other = copy(self)
-        other._source = other._records = self._records.unverified()
+        other._source = other._records = self._records.unverified()  # noqa: SLF001  # a copy
         return other
 
     def select(self, names: Sequence[str]) -> Source:
         other = copy(self)
-        other._source = other._records = self._records.select(names)
+        other._source = other._records = self._records.select(names)  # noqa: SLF001  # a copy
         return other
 
 
@@ -328,7 +328,9 @@ class TfdsSource(WrappedSource):
         found = [f for f in self._features if f.name == name or f.name.endswith(f"/{name}")]
         classes = self._labels.get(name, ())
         if classes:
-            named = ", ".join(classes[:_MOST_NAMED]) + (", ..." if len(classes) > _MOST_NAMED else "")
+            named = ", ".join(classes[:_MOST_NAMED]) + (
+                ", ..." if len(classes) > _MOST_NAMED else ""
+            )
             return f"{len(classes):,} classes: {named}"
         return found[0].note if found else ""
 

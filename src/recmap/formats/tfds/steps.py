@@ -270,9 +270,7 @@ class StepsSource(Source):
                 made[name] = values
         return {name: made[name] for name in self._columns}
 
-    def _nested_steps(
-        self, episodes: npt.NDArray[np.int64], steps: npt.NDArray[np.int64]
-    ) -> Batch:
+    def _nested_steps(self, episodes: npt.NDArray[np.int64], steps: npt.NDArray[np.int64]) -> Batch:
         """Return the columns whose steps differ in length."""
         stored = [f for c in self._nested.values() if c.stored for f in c.stored.fields]
         source = self._index.unverified.select(stored)

@@ -202,7 +202,9 @@ class StoredColumn:
             raise _MismatchError(
                 f"an item has {int(sizes[wrong[0]]):,} bytes, which do not fill its shape"
             )
-        return np.ascontiguousarray(items.flat).view(np.uint8).view(feature.dtype), sizes // itemsize
+        return np.ascontiguousarray(items.flat).view(np.uint8).view(
+            feature.dtype
+        ), sizes // itemsize
 
     def _strings(self, items: Column) -> tuple[Column, list[_Lengths]]:
         assert isinstance(items, Ragged)
@@ -237,9 +239,7 @@ def record_decoder(columns: Mapping[str, StoredColumn]) -> ExampleDecoder:
     fields = {name: field for each in columns.values() for name, field in each.fields.items()}
     kinds = {name: kind for each in columns.values() for name, kind in each.kinds().items()}
     # Features that the metadata does not mention are ignored, as by tensorflow_datasets.
-    return ExampleDecoder(
-        Schema(fields), dict.fromkeys(fields, _core.Place.features), kinds, None
-    )
+    return ExampleDecoder(Schema(fields), dict.fromkeys(fields, _core.Place.features), kinds, None)
 
 
 # How much longer values usually are than the strings that zlib makes of them.
