@@ -58,8 +58,7 @@ Fault Decoder::parse_records(std::span<const ColumnBuffers> buffers, Checksum ch
     Findings findings;
     Fault fault;
     RecordTemplate repeated;
-    const bool copies =
-        !measures_ && checksum != Checksum::kBeforeParse && options_.steps.empty();
+    const bool copies = !measures_ && checksum != Checksum::kBeforeParse && options_.steps.empty();
     for (size_t row = begin; row < end; ++row) {
       if (copies) {
         row = repeated.copy(records_, row, end, checksum == Checksum::kWithCopy, buffers);
