@@ -86,7 +86,7 @@ def add_source(parser: argparse.ArgumentParser, *, writes: bool = False) -> None
     group.add_argument(
         "--split",
         metavar="NAME",
-        help="split of a TFDS folder: train, train[:80%%], train+test, all",
+        help="split of a TFDS folder: train, train[10:20], train+test, all",
     )
     group.add_argument(
         "--unit",

@@ -75,7 +75,8 @@ def find_objects(store: ObjectStore, url: ObjectUrl) -> Found:
         parts = [part for part in key.split("/") if part]
         matches = list({each.key: each for each in _walk(listing, "", parts)}.values())
         folders = sorted(set(_walk_folders(listing, "", parts)))
-        names, what = STORE_FILES, "no object matches"
+        names: Sequence[str] = STORE_FILES
+        what = "no object matches"
     else:
         listed = listing(key)
         if _is_store(listed):

@@ -110,8 +110,9 @@ def _expand(paths: PathsLike) -> list[str]:
     except PathNotFoundError as e:
         from recmap.formats.tfds.metadata import describe_versions
 
-        located = as_paths(paths)
-        versions = describe_versions(located) if isinstance(located, str) else ""
+        given = as_paths(paths)
+        located = [given] if isinstance(given, str) else given
+        versions = describe_versions(located[0]) if len(located) == 1 else ""
         if not versions:
             raise
         raise PathNotFoundError(versions) from e

@@ -24,7 +24,7 @@ def columns(rows: int) -> dict[str, Any]:
     total = int(ends[-1])
     inner = rm.Ragged(np.arange(2 * total, dtype="int32"), np.arange(total + 1) * 2)
     return {
-        "image": rng.integers(0, 256, (rows, 4, 3), "uint8"),
+        "pixels": rng.integers(0, 256, (rows, 4, 3), "uint8"),
         "f64": rng.random((rows, 2)),
         "f16": rng.random((rows, 3)).astype("float16"),
         "f32": rng.random(rows).astype("float32"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -93,23 +94,35 @@ def test_episodes_are_numbered_within_the_split_that_was_opened(
     assert len(rm.open(folder, split="train[3:3]", unit="steps")) == 0
 
 
-def test_flags_are_computed_where_a_dataset_has_none(tfds_folder: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "rlds/1.2.0"
-    shutil.copytree(tfds_folder / "tfrecord/rlds/1.2.0", folder)
-    text = (folder / "features.json").read_text()
+@pytest.fixture
+def copied(tfds_folder: Path, tmp_path: Path) -> Path:
+    """Return a copy, to be changed."""
+    shutil.copytree(tfds_folder / "tfrecord/rlds/1.2.0", tmp_path / "rlds/1.2.0")
+    return tmp_path / "rlds/1.2.0"
+
+
+def test_flags_are_computed_where_a_dataset_has_none(copied: Path) -> None:
+    wanted = rm.open(copied, split="train", unit="steps")[:]
+    content = json.loads((copied / "features.json").read_text())
+    steps = content["featuresDict"]["features"]["steps"]["sequence"]["feature"]
     for name in ("is_first", "is_last"):
-        assert f'"{name}"' in text
-        text = text.replace(f'"{name}"', f'"no_{name}"')
-    (folder / "features.json").write_text(text)
-    wanted = rm.open(tfds_folder / "tfrecord/rlds/1.2.0", split="train", unit="steps")[:]
-    found = rm.open(folder, ["is_last", "is_first"], split="train", unit="steps")[:]
-    for name in ("is_first", "is_last"):
+        del steps["featuresDict"]["features"][name]
+    (copied / "features.json").write_text(json.dumps(content))
+    found = rm.open(copied, ["is_last", "is_first", "reward"], split="train", unit="steps")[:]
+    for name in found:
         assert found[name].tolist() == wanted[name].tolist()
 
 
-def test_a_step_has_one_crc_check_of_its_episode(tfds_folder: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "rlds/1.2.0"
-    shutil.copytree(tfds_folder / "tfrecord/rlds/1.2.0", folder)
+def test_steps_are_not_counted_by_a_feature_that_records_lack(copied: Path) -> None:
+    text = (copied / "features.json").read_text()
+    text = text.replace('"is_first"', '"no_first"').replace('"is_last"', '"no_last"')
+    (copied / "features.json").write_text(text.replace('"is_terminal"', '"no_terminal"'))
+    with pytest.raises(rm.DataError, match="record 0 of this split has 0 steps in .*, but 1 in"):
+        len(rm.open(copied, split="train", unit="steps"))
+
+
+def test_a_step_has_one_crc_check_of_its_episode(copied: Path) -> None:
+    folder = copied
     shard = folder / "rlds-train.tfrecord-00000-of-00003"
     ds = rm.open(folder, split="train", unit="steps")
     intact = ds[0]["observation/state"]
@@ -125,9 +138,8 @@ def test_a_step_has_one_crc_check_of_its_episode(tfds_folder: Path, tmp_path: Pa
     assert len(rm.open(folder, split="train", unit="steps", verify=False)[:]["step"]) == len(ds)
 
 
-def test_columns_of_unequal_length_are_refused(tfds_folder: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "rlds/1.2.0"
-    shutil.copytree(tfds_folder / "tfrecord/rlds/1.2.0", folder)
+def test_columns_of_unequal_length_are_refused(copied: Path) -> None:
+    folder = copied
     shard = folder / "rlds-train.tfrecord-00000-of-00003"
     batch = rm.open(shard)[:]
     reward = batch["steps/reward"]

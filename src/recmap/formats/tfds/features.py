@@ -208,7 +208,7 @@ def _tensor(kind: str, content: Mapping[str, Any], path: tuple[str, ...]) -> Fea
         return Feature(path, TEXT, optional=optional)
     if kind == "ClassLabel":
         count = content.get("numClasses")
-        classes = int(count) if str(count).isdecimal() else None
+        classes = int(str(count)) if str(count).isdecimal() else None
         return Feature(path, np.dtype(np.int64), classes=classes)
     if kind == "BBoxFeature":
         form = content.get("bboxFormat")

@@ -58,7 +58,7 @@ def open_steps(
     sources: list[Source] = []
     first = 0
     for records, episodes in parts:
-        index = EpisodeIndex(records, episodes, _count_feature(columns), verify)
+        index = EpisodeIndex(records, episodes, _step_lists(columns), verify)
         sources.append(StepsSource(index, steps, first))
         first += len(episodes)
     if not sources:
@@ -125,8 +125,8 @@ def _step_columns(columns: Mapping[str, StoredColumn]) -> dict[str, StepColumn]:
     return {**places, **short, **rest}
 
 
-def _count_feature(columns: Mapping[str, StoredColumn]) -> str:
-    """Return the feature of a record that tells fastest how many steps an episode has."""
+def _step_lists(columns: Mapping[str, StoredColumn]) -> list[str]:
+    """Return features of a record with an item for each step, the fastest to be counted first."""
     listed: dict[str, int] = {}
     for column in columns.values():
         feature, fields = column.feature, column.fields
@@ -138,18 +138,18 @@ def _count_feature(columns: Mapping[str, StoredColumn]) -> str:
             listed[feature.name] = fields[feature.name].count * feature.dtype.itemsize
         else:
             listed[next(iter(fields))] = 1 << 30
-    return min(listed, key=lambda name: listed[name])
+    return sorted(listed, key=lambda name: listed[name])
 
 
 class EpisodeIndex:
     """How many steps each episode has, and whose CRC was checked."""
 
     def __init__(
-        self, records: EpisodeRecords, episodes: range, feature: str, verify: bool
+        self, records: EpisodeRecords, episodes: range, lists: Sequence[str], verify: bool
     ) -> None:
         self.records, self.episodes = records, episodes
         self.unverified = records.unverified()
-        self._feature = feature
+        self._lists = lists
         self._starts: npt.NDArray[np.int64] | None = None
         self._checked = np.full(len(episodes), not verify)
 
@@ -162,18 +162,36 @@ class EpisodeIndex:
     def starts(self) -> npt.NDArray[np.int64]:
         """The number of steps before each episode, and of all. They are counted once."""
         if self._starts is None:
-            counter, first = self.unverified.select([self._feature]), self.episodes.start
-            total = len(counter)
-            if self.episodes.stop > total:
-                raise DataError(f"{counter.files[0]}: {total:,} episodes, not as many as expected")
+            len(self.unverified)  # the records must be counted
             counts = []
-            for at in range(first, self.episodes.stop, _COUNTED):
+            for at in range(self.episodes.start, self.episodes.stop, _COUNTED):
                 rows = np.arange(at, min(at + _COUNTED, self.episodes.stop), dtype=np.int64)
-                column = counter.gather(rows)[self._feature]
-                static = isinstance(column, np.ndarray)
-                counts.append(np.full(len(rows), column.shape[1]) if static else column.lengths)  # type: ignore[union-attr]  # ragged otherwise
+                found = self._counts(rows, self._lists[:2])
+                # A list that records lack altogether looks empty.
+                empty = rows[found == 0]
+                if len(empty):
+                    self._counts(empty, self._lists)
+                counts.append(found)
             self._starts = offsets_of(np.concatenate(counts) if counts else [])
         return self._starts
+
+    def _counts(self, rows: npt.NDArray[np.int64], lists: Sequence[str]) -> npt.NDArray[np.int64]:
+        """Return how many steps episodes have; raise if the lists do not agree."""
+        found = self.unverified.select(lists).gather(rows)
+        counts = {name: _lengths(column) for name, column in found.items()}
+        first, *others = counts
+        for other in others:
+            wrong = np.flatnonzero(counts[first] != counts[other])
+            if len(wrong):
+                row = int(rows[wrong[0]])
+                raise DataError(
+                    f"{self.records.files[0]}: record {row:,} of this split has "
+                    f"{int(counts[first][wrong[0]]):,} steps in {first!r}, but "
+                    f"{int(counts[other][wrong[0]]):,} in {other!r}",
+                    file=self.records.files[0],
+                    field=other,
+                )
+        return counts[first]
 
     def check(self, episodes: npt.NDArray[np.int64]) -> None:
         """Check the CRCs of those episodes that were not checked yet."""
@@ -181,8 +199,14 @@ class EpisodeIndex:
             return
         new = np.unique(episodes[~self._checked[episodes]])
         if len(new):
-            self.records.select([self._feature]).gather(new + self.episodes.start)
+            self.records.select(self._lists[:1]).gather(new + self.episodes.start)
             self._checked[new] = True
+
+
+def _lengths(column: Column) -> npt.NDArray[np.int64]:
+    if isinstance(column, Ragged):
+        return column.lengths
+    return np.full(len(column), column.shape[1], np.int64)
 
 
 class StepsSource(Source):
@@ -312,8 +336,9 @@ class StepsSource(Source):
                 f"but {int(column.lengths[wrong[0]]):,} values",
                 field=stored.feature.name,
             )
-        flat, begins = column.flat, column.offsets - column.offsets[0]
-        return flat[begins[within] + steps]
+        begins = column.offsets - column.offsets[0]
+        values: Column = column.flat[begins[within] + steps]
+        return values
 
     def _groups(
         self, source: Source, episodes: npt.NDArray[np.int64]

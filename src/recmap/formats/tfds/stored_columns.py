@@ -96,9 +96,8 @@ class StoredColumn:
             return Field(BYTES)
         if feature.encoding == "bytes":
             return Field(feature.dtype, _first_varies(feature.shape), feature.fill)
-        fill = feature.fill
         dtype = _RECORD_DTYPES.get(feature.dtype.name, feature.dtype)
-        return Field(dtype, _first_varies(feature.shape), fill)
+        return Field(dtype, _first_varies(feature.shape), feature.fill)
 
     # Reading.
 
@@ -245,7 +244,10 @@ def record_decoder(columns: Mapping[str, StoredColumn]) -> ExampleDecoder:
 # How much longer values usually are than the strings that zlib makes of them.
 _INFLATED = 8
 _MOST_VALUES = 1 << 40
-_RECORD_DTYPES = {"float16": np.dtype(np.float32), "uint64": np.dtype(np.int64)}
+_RECORD_DTYPES: dict[str, np.dtype[Any]] = {
+    "float16": np.dtype(np.float32),
+    "uint64": np.dtype(np.int64),
+}
 
 
 class _MismatchError(Exception):
@@ -292,7 +294,8 @@ def _products(shapes: npt.NDArray[Any], shape: tuple[int | None, ...]) -> _Lengt
     counts = np.prod(shapes, axis=1, dtype=np.float64)
     if len(counts) and float(counts.max()) > _MOST_VALUES:
         raise _MismatchError("the shape of an item has more values than a record can hold")
-    return counts.astype(np.int64)
+    whole: _Lengths = counts.astype(np.int64)
+    return whole
 
 
 def _dimensions(shape: tuple[int | None, ...], counts: _Lengths | None) -> npt.NDArray[np.int64]:
