@@ -18,26 +18,41 @@ size_t skip_ascii(Bytes text, size_t at) {
   return at;
 }
 
+bool continues(uint8_t byte) { return byte >> 6 == 2; }
+
+// Returns the bytes of the character at the beginning, which is not ASCII; 0 if it is none.
+size_t character_size(Bytes text) {
+  const uint8_t lead = text[0];
+  const size_t size = lead < 0xc2 ? 0 : lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : lead < 0xf5 ? 4 : 0;
+  if (size == 0 || text.size() < size || !continues(text[1])) return 0;
+  if (size >= 3 && !continues(text[2])) return 0;
+  if (size == 4 && !continues(text[3])) return 0;
+  // The second byte of characters that fewer bytes hold, of surrogates, and of those too large.
+  switch (lead) {
+    case 0xe0:
+      return text[1] >= 0xa0 ? size : 0;
+    case 0xed:
+      return text[1] < 0xa0 ? size : 0;
+    case 0xf0:
+      return text[1] >= 0x90 ? size : 0;
+    case 0xf4:
+      return text[1] < 0x90 ? size : 0;
+    default:
+      return size;
+  }
+}
+
 }  // namespace
 
 bool is_utf8(Bytes text) {
-  for (size_t i = 0; (i = skip_ascii(text, i)) < text.size();) {
-    const uint8_t lead = text[i];
-    const size_t more = lead < 0x80       ? 0
-                        : lead >> 5 == 6  ? 1
-                        : lead >> 4 == 14 ? 2
-                        : lead >> 3 == 30 ? 3
-                                          : 4;
-    if (more == 4 || more >= text.size() - i) return false;
-    uint32_t point = more == 0 ? lead : lead & (0x3fu >> more);
-    for (size_t k = 1; k <= more; ++k) {
-      if (text[i + k] >> 6 != 2) return false;
-      point = point << 6 | (text[i + k] & 0x3f);
+  for (size_t at = 0; at < text.size();) {
+    if (text[at] < 0x80) {
+      at = skip_ascii(text, at + 1);
+      continue;
     }
-    constexpr uint32_t kLeast[] = {0, 0x80, 0x800, 0x10000};
-    if (point < kLeast[more] || point > 0x10ffff || (point >= 0xd800 && point < 0xe000))
-      return false;
-    i += more + 1;
+    const size_t size = character_size(text.subspan(at));
+    if (size == 0) return false;
+    at += size;
   }
   return true;
 }

@@ -60,6 +60,7 @@ def test_text_is_cast_to_bytes_and_back(ds: rm.Dataset) -> None:
 
 def test_columns_side_by_side_are_read_as_text_if_asked(ds: rm.Dataset) -> None:
     np.save("s.npy", np.array([b"x", "é".encode()] * 3))
+    assert ds.schema["caption"] == rm.Field("text")
     both = rm.open({"n": "x.npz", "s": "s.npy"}, {"s": "text", ...: None})
     assert both.schema == {"n": "int64", "s": "text"}
     assert both[1]["s"] == "é"

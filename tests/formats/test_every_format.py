@@ -162,6 +162,12 @@ def texts(rows: int) -> dict[str, Any]:
 TEXT_SCHEMA = {"caption": "text", "words": "text[*]", "pair": "text[2]", "label": "int64"}
 
 
+def save_texts(case: Case, columns: dict[str, Any]) -> str:
+    path = case.path("texts")
+    rm.from_batches([columns], TEXT_SCHEMA).save(path, **case.options)
+    return path
+
+
 @every_format
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_every_dtype_keeps_its_bits_and_byte_order(case: Case, dtype: str) -> None:
@@ -235,7 +241,7 @@ def test_strings_along_a_fixed_axis_are_kept(case: Case) -> None:
 @pytest.mark.parametrize("rows", [1, 11])
 def test_text_is_kept_and_stays_text(case: Case, rows: int) -> None:
     columns = texts(rows)
-    path = case.save(rm.from_batches([columns], TEXT_SCHEMA))
+    path = save_texts(case, columns)
     ds = rm.open(path)
     assert ds.schema == TEXT_SCHEMA
     for name, column in columns.items():
@@ -249,7 +255,7 @@ def test_text_is_kept_and_stays_text(case: Case, rows: int) -> None:
 @every_loose_format
 def test_text_columns_without_rows_are_kept(case: Case) -> None:
     empty = {name: column[:0] for name, column in texts(3).items()}
-    assert len(rm.open(case.save(rm.from_batches([empty], TEXT_SCHEMA)))) == 0
+    assert len(rm.open(save_texts(case, empty))) == 0
 
 
 @every_loose_format
@@ -272,7 +278,7 @@ def test_byte_strings_are_read_as_text_if_asked_and_checked(case: Case) -> None:
 @every_loose_pair
 def test_text_converts_from_every_format_to_every_other(source: Case, target: Case) -> None:
     columns = texts(9)
-    first = source.save(rm.from_batches([columns], TEXT_SCHEMA), "first")
+    first = save_texts(source, columns)
     if target.fixed:
         with pytest.raises(rm.ColumnError, match="rows of different sizes do not fit"):
             target.save(rm.open(first), "second")

@@ -164,12 +164,12 @@ def test_a_text_field_takes_str_and_a_list_of_str_alone_is_bytes() -> None:
     assert rm.from_arrays({"s": rm.Ragged.from_text(TEXTS)}).schema == {"s": "text"}
     schema = {"s": "text", "words": "text[*]", "pair": "text[2]"}
     lists, pairs = [["a", "é"], [], ["漢"]] * 3, [["x", "🦜"]] * 9
-    for words in (lists, rm.Ragged(rm.Ragged.from_text(["a", "é", "漢"] * 3), np.arange(0, 10))):
-        rows = TEXTS, words, pairs
-        ds = rm.from_batches([dict(zip(schema, rows, strict=True))], schema)
+    ragged = rm.Ragged(rm.Ragged.from_text(["a", "é", "漢"] * 3), np.arange(10))
+    for words, wanted in ((lists, lists), (ragged, ragged.tolist())):
+        ds = rm.from_batches([{"s": TEXTS, "words": words, "pair": pairs}], schema)
         (batch,) = ds.batches(100)
         assert batch["s"].tolist() == TEXTS
-        assert batch["words"].tolist() == (words if words is lists else words.tolist())
+        assert batch["words"].tolist() == wanted
         assert batch["pair"].tolist() == pairs
 
 

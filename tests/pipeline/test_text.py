@@ -10,6 +10,8 @@ import pytest
 import recmap as rm
 from tests.processes import WITH_WORKERS
 
+pytestmark = WITH_WORKERS
+
 TEXTS = ["plain", "", "café", "\ufeffmarked", "a\0b\0", "漢字", "🦜🦜", "\U0010ffff"] * 4
 
 
@@ -40,12 +42,10 @@ def test_shuffled_and_batched_text_stays_text(ds: rm.Dataset) -> None:
     assert sorted(rows) == sorted(TEXTS)
     kept = ds.filter(lambda row: row["caption"].startswith("\ufeff")).batch(10)
     assert next(iter(kept))["caption"].tolist() == ["\ufeffmarked"] * 4
-    bucketed = ds.bucket("caption", boundaries=[4], batch_size=4)
-    for batch in bucketed:
+    for batch in ds.bucket("caption", [4]).batch(4):
         assert len({len(text.encode()) < 4 for text in batch["caption"].tolist()}) == 1
 
 
-@WITH_WORKERS
 @pytest.mark.parametrize("workers", [0, "threads:2", "fork:2"])
 def test_a_function_gets_str_and_its_str_is_text(ds: rm.Dataset, workers: Any) -> None:
     shouted = [text + "!" for text in TEXTS]

@@ -12,12 +12,12 @@ from recmap.errors import FieldMismatchError, Message, Option
 from recmap.formats.column_readers import ColumnReader, Which
 from recmap.model.batch import RowNumbers
 from recmap.model.fetching import Fetching
-from recmap.model.field import TEXT, Field
+from recmap.model.field import BYTES, TEXT, Field
 from recmap.model.ragged import Column, Ragged
 from recmap.model.row_sizes import RowSizes
 from recmap.model.text import as_strings_of, first_not_text
 
-__all__ = ["TextColumn", "checked_text", "of_string_type"]
+__all__ = ["checked_text", "of_string_type"]
 
 
 def checked_text(
@@ -49,29 +49,34 @@ def of_string_type(path: str, name: str, column: ColumnReader, field: Field) -> 
     """Return a column of strings as the text or the bytes that a field says they are."""
     if column.field.is_text == field.is_text:
         return column
-    return column.strings if isinstance(column, TextColumn) else TextColumn(path, name, column)
+    if isinstance(column, _RetypedColumn):
+        return column.strings
+    return _RetypedColumn(path, name, column)
 
 
-class TextColumn(ColumnReader):
-    """The byte strings of another column, as text."""
+class _RetypedColumn(ColumnReader):
+    """Another column of strings: its bytes as text, or its text as bytes."""
 
     def __init__(self, path: str, name: str, strings: ColumnReader) -> None:
         self._path, self._name = path, name
-        #: The column with the bytes as they are stored.
+        #: The strings as they are stored.
         self.strings = strings
-        self.field = Field(TEXT, strings.field.shape)
+        self.field = Field(BYTES if strings.field.is_text else TEXT, strings.field.shape)
 
     def __len__(self) -> int:
         return len(self.strings)
 
     def read(self, start: int, stop: int) -> Column:
-        return self._text(self.strings.read(start, stop), lambda row: start + row)
+        return self._retyped(self.strings.read(start, stop), lambda row: start + row)
 
     def gather(self, rows: npt.NDArray[np.int64]) -> Column:
-        return self._text(self.strings.gather(rows), lambda row: int(rows[row]))
+        return self._retyped(self.strings.gather(rows), lambda row: int(rows[row]))
 
-    def _text(self, column: Column, row_number: Callable[[int], int]) -> Ragged:
-        return checked_text(self._path, self._name, self.field, column, row_number)
+    def _retyped(self, column: Column, row_number: Callable[[int], int]) -> Ragged:
+        if self.field.is_text:
+            return checked_text(self._path, self._name, self.field, column, row_number)
+        assert isinstance(column, Ragged)
+        return as_strings_of(self.field, column)
 
     @property
     def chunk_rows(self) -> int:

@@ -20,7 +20,7 @@ __all__ = ["BYTES", "TEXT", "Field", "FieldLike", "as_field"]
 BYTES = np.dtype("S")
 TEXT = np.dtype("U")
 
-_NAMES = {BYTES: "bytes", TEXT: "text"}
+_NAMES: dict[np.dtype[Any], str] = {BYTES: "bytes", TEXT: "text"}
 
 Shape: TypeAlias = tuple[int | None, ...]
 FieldLike: TypeAlias = "Field | str"

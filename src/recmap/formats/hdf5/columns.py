@@ -18,7 +18,7 @@ from recmap.formats.hdf5.chunks import ChunkedArray
 from recmap.formats.hdf5.file import Hdf5File, h5py
 from recmap.formats.hdf5.filters import FilterPipeline, filter_names, filters_of, how_to_get
 from recmap.formats.hdf5.types import Leaf
-from recmap.formats.text_column import TextColumn
+from recmap.formats.text_column import of_string_type
 from recmap.model.batch import RowNumbers
 from recmap.model.fetching import Fetching
 from recmap.model.field import Field
@@ -98,7 +98,7 @@ def columns_of(
     unchecked = [replace(leaf, field=leaf.field.as_bytes()) for leaf in found]
     readers = _readers(file, name, dataset, unchecked, direct)
     return [
-        TextColumn(file.path, name, reader) if leaf.field.is_text else reader
+        of_string_type(file.path, name, reader, leaf.field)
         for leaf, reader in zip(found, readers, strict=True)
     ]
 

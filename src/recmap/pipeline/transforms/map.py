@@ -194,20 +194,25 @@ class MapBatch(FunctionTransform):
 
     fields: Schema | None = None
     rows_stay: bool = True
-    # Columns whose strings are text, if ``fields`` does not say so.
-    texts: tuple[str, ...] = ()
+    # The columns of text, if ``fields`` does not give them. Their shapes are not enforced.
+    texts: Schema | None = None
 
     def prepared(self, schema: Schema, sample: Block) -> tuple[Transform, Schema]:
         if not len(sample.positions):
             return self, self.fields or schema
         made = self._made(sample)
-        found = Schema({**infer_schema(made), **(self.fields or {})})
+        given = self.fields or Schema({})
+        found = Schema({**infer_schema(made), **given})
+        texts = {
+            n: Field(TEXT, field.shape)
+            for n, field in found.items()
+            if n not in given and _stays_text(made[n], schema.get(n))
+        }
+        found = Schema({**found, **texts})
         if not self.rows_stay:
             # Other batches may have other shapes, so these are not enforced.
-            texts = {n: f for n, f in found.items() if _stays_text(f, schema.get(n), made.get(n))}
-            typed = {n: Field(TEXT, f.shape) for n, f in texts.items()}
-            return replace(self, texts=tuple(texts)), Schema({**found, **typed})
-        kept = {n: _widened(field, schema.get(n), made.get(n)) for n, field in found.items()}
+            return replace(self, texts=Schema(texts)), found
+        kept = {name: _widened(field, schema.get(name)) for name, field in found.items()}
         return replace(self, fields=Schema(kept)), Schema(kept)
 
     def apply(self, block: Block) -> Block:
@@ -217,7 +222,7 @@ class MapBatch(FunctionTransform):
         given = self._made(block)
         if self.fields is None:
             columns: Batch = {name: each.column for name, each in given.items()}
-            columns |= {name: text_column(name, columns[name]) for name in self.texts}
+            columns |= {name: text_column(name, columns[name]) for name in self.texts or ()}
         else:
             columns, _ = fit(given, self.fields)
         counts = {len(column) for column in columns.values()}
@@ -266,24 +271,24 @@ def _sample_schema(rows: Sequence[Mapping[str, Any]], before: Schema, given: Sch
         raise MapError(f"fields names {unknown[0]!r}, but what came out has {', '.join(rows[0])}")
     seen = {name: [row[name] for row in rows if name in row] for name in rows[0]}
     made = as_columns({name: seen[name] for name in seen if name not in given})
-    found = infer_schema(made)
-    return Schema({n: given.get(n) or _widened(found[n], before.get(n), made[n]) for n in seen})
+    found = dict(infer_schema(made))
+    for name, each in made.items():
+        if _stays_text(each, before.get(name)):
+            found[name] = Field(TEXT, found[name].shape)
+    return Schema({n: given[n] if n in given else _widened(found[n], before.get(n)) for n in seen})
 
 
-def _widened(field: Field, before: Field | None, made: Given | None) -> Field:
-    if _stays_text(field, before, made):
-        field = Field(TEXT, field.shape)
+def _stays_text(made: Given, before: Field | None) -> bool:
+    """Return whether a function made ``str`` of a column of text. Other ``str`` become bytes."""
+    return made.text and before is not None and before.is_text
+
+
+def _widened(field: Field, before: Field | None) -> Field:
     if before is None or not before.ragged or field.ragged >= before.ragged:
         return field
     if field.dtype != before.dtype or len(field.shape) != len(before.shape):
         return field
     return Field(field.dtype, before.shape)
-
-
-def _stays_text(field: Field, before: Field | None, made: Given | None) -> bool:
-    """Return whether a function made ``str`` of a column of text; they are bytes otherwise."""
-    was_text = before is not None and before.is_text
-    return was_text and made is not None and made.text and field.is_bytes
 
 
 class ColumnBuilder(Protocol):
