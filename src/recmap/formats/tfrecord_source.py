@@ -413,7 +413,8 @@ class TFRecordSource(Source):
         len(self)  # all rows must be counted
         group = self._gathering.all()
         if group is not None:
-            return group.gather(StepDecoder(decoder, steps), rows, verify=False)
+            # Loading whole records ahead would read many times what the steps take.
+            return group.gather(StepDecoder(decoder, steps), rows, verify=False, ask=False)
         starts = self._all_starts()
         parts, places = [], []
         for i, mine in rows_by_owner(starts, rows):

@@ -164,4 +164,4 @@ def test_steps_are_saved_in_little_memory(tfds_folder: Path, tmp_path: Path) -> 
 def test_a_dataset_without_steps_has_no_units(tfds_folder: Path) -> None:
     for unit in ("steps", "episodes"):
         with pytest.raises(rm.OptionError, match=f'unit="{unit}" is for datasets of episodes'):
-            rm.open(tfds_folder / "tfrecord/plain/1.2.0", split="train", unit=unit)  # type: ignore[arg-type]  # one of two
+            rm.open(tfds_folder / "tfrecord/plain/1.2.0", split="train", unit=unit)

@@ -223,6 +223,8 @@ class StepsSource(Source):
         stepped = {f for n, c in read.items() if c.per_step for f in self._read[n].fields}
         self._stepped = tuple(name in stepped for name in self._decoder.schema)
         self._nested = {name: column for name, column in self._columns.items() if column.nested}
+        # The size of a row that was read last, to read as many as fit.
+        self._row_bytes = 0
 
     @property
     def schema(self) -> Schema:
@@ -251,10 +253,11 @@ class StepsSource(Source):
         if limit is None:
             return self.gather(np.arange(start, stop, dtype=np.int64))
         parts: list[Batch] = []
-        at, count = start, 1
+        at, count = start, max(1, limit // (2 * self._row_bytes) if self._row_bytes else 1)
         while at < stop:
             some = self.gather(np.arange(at, min(at + count, stop), dtype=np.int64))
             rows, size = measure(some)
+            self._row_bytes = -(-size // rows)
             if size > limit:
                 fit = _fitting(some, rows, limit, bool(parts))
                 if fit:

@@ -17,6 +17,7 @@ import math
 import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -43,13 +44,13 @@ class StoredColumn:
 
     feature: Feature
 
-    @property
+    @cached_property
     def simple(self) -> bool:
         """Whether the column is a single feature, stored as it is read."""
         (first, *others) = self.fields.items()
         return not others and first == (self.feature.name, self.feature.field)
 
-    @property
+    @cached_property
     def fields(self) -> dict[str, Field]:
         """The features of a record, as they are decoded."""
         feature, rank = self.feature, len(self.feature.lengths)
