@@ -18,6 +18,13 @@ constexpr size_t kPrefetchDistance = 8;
 
 }  // namespace
 
+// What a thread has of the steps of one record.
+struct Decoder::StepCells {
+  std::vector<Cell> cells;
+  std::vector<StepEnd> ends;  // per column
+  const uint8_t* record = nullptr;
+};
+
 Decoder::Decoder(const Records& records, std::span<const Column> columns,
                  const ReadOptions& options, size_t rows_per_array)
     : records_(records),
@@ -54,6 +61,7 @@ Fault Decoder::parse_records(std::span<const ColumnBuffers> buffers, Checksum ch
   findings_ = {};
   each_block(records_.size(), block_, options_.threads, [&](size_t begin, size_t end) {
     RecordReader reader(records_, columns_, options_.count_unknown);
+    StepCells step;
     DeferredCopies deferred;
     Findings findings;
     Fault fault;
@@ -65,7 +73,7 @@ Fault Decoder::parse_records(std::span<const ColumnBuffers> buffers, Checksum ch
         if (row == end) break;
       }
       if (row + kPrefetchDistance < end) prefetch(row + kPrefetchDistance);
-      if (!parse_record(row, checksum, buffers, reader, deferred, fault)) {
+      if (!parse_record(row, checksum, buffers, reader, step, deferred, fault)) {
         faults.add(fault);
         break;
       }
@@ -88,11 +96,11 @@ Fault Decoder::parse_records(std::span<const ColumnBuffers> buffers, Checksum ch
 }
 
 bool Decoder::parse_record(size_t row, Checksum checksum, std::span<const ColumnBuffers> buffers,
-                           RecordReader& reader, DeferredCopies& deferred, Fault& fault) {
+                           RecordReader& reader, StepCells& step, DeferredCopies& deferred,
+                           Fault& fault) {
   if (!reader.read(row, checksum == Checksum::kBeforeParse, fault)) return false;
-  std::vector<Cell> step;
   bool sound = options_.steps.empty() || take_steps(row, reader, step, fault);
-  const std::span<const Cell> cells = options_.steps.empty() ? reader.cells() : step;
+  const std::span<const Cell> cells = options_.steps.empty() ? reader.cells() : step.cells;
   sound = sound && read_columns(row, cells, buffers, deferred, fault);
   // Records whose values were all copied at once are checked here, the others by `deferred`.
   if (sound && !deferred.end_record(row, reader.data()) && checksum == Checksum::kWithCopy) {
@@ -104,13 +112,14 @@ bool Decoder::parse_record(size_t row, Checksum checksum, std::span<const Column
   return false;
 }
 
-bool Decoder::take_steps(size_t row, RecordReader& reader, std::vector<Cell>& cells,
-                         Fault& fault) const {
-  cells.assign(reader.cells().begin(), reader.cells().end());
-  const auto step = static_cast<uint64_t>(options_.steps.numbers[row]);
+bool Decoder::take_steps(size_t row, RecordReader& reader, StepCells& step, Fault& fault) const {
+  step.cells.assign(reader.cells().begin(), reader.cells().end());
+  const auto number = static_cast<uint64_t>(options_.steps.numbers[row]);
+  if (step.record != reader.data().data()) step.ends.assign(columns_.size(), {});
+  step.record = reader.data().data();
   for (size_t c = 0; c < columns_.size(); ++c) {
     if (options_.steps.columns[c] == 0) continue;
-    if (take_step(columns_[c], step, cells[c], reader.scratch())) continue;
+    if (take_step(columns_[c], number, step.cells[c], reader.scratch(), step.ends[c])) continue;
     fault.code = FaultCode::kMalformed;
     fault.column = static_cast<uint32_t>(c);
     return false;

@@ -18,9 +18,17 @@ struct Steps {
   bool empty() const { return numbers.empty(); }
 };
 
+// Where the last step of a list ended, so that a later one is found from there. Use one for each
+// column, and for the steps of one record only.
+struct StepEnd {
+  const uint8_t* list = nullptr;
+  uint64_t item = 0;
+  const uint8_t* at = nullptr;
+};
+
 // Narrows the cell of a column without ragged axes to one step. It becomes kMissing if the list
 // ends before the step does. A string that holds the raw bytes of numbers is one item. The cell
 // points into the record, or into `scratch`. False if the list is malformed.
-bool take_step(const Column& column, uint64_t step, Cell& cell, Scratch& scratch);
+bool take_step(const Column& column, uint64_t step, Cell& cell, Scratch& scratch, StepEnd& last);
 
 }  // namespace recmap

@@ -68,6 +68,15 @@ TEST(AStepOfRawBytesIsOneString) {
   CHECK((numbers<double>(decoded.columns[0]) == std::vector<double>{3, 4, 1, 2}));
 }
 
+TEST(StepsInAnyOrderAreFound) {
+  const Buffer record = example(entry("s", strings({"a", "bb", "ccc", "dddd"})));
+  const Decoded decoded =
+      decode_steps(record, {column_of("s", Dtype::kBytes)}, {0, 1, 1, 3, 2, 3, 0}, {1});
+  CHECK(!decoded.fault);
+  CHECK((texts(decoded.columns[0]) ==
+         std::vector<std::string>{"a", "bb", "bb", "dddd", "ccc", "dddd", "a"}));
+}
+
 TEST(SeveralStringsMayBeOneStep) {
   const Buffer record = example(entry("s", strings({"a", "bb", "ccc", "dddd"})));
   const Decoded decoded = decode_steps(record, {column_of("s", Dtype::kBytes, 2)}, {1}, {1});
@@ -90,6 +99,7 @@ TEST(LongListsOfIntegersAreSkippedInGroups) {
   const Buffer record = example(entry("i", ints(values)));
   std::vector<int64_t> steps;
   for (int64_t i = 499; i >= 0; --i) steps.push_back(i);
+  for (int64_t i = 0; i < 500; i += 1 + i % 7) steps.push_back(i);
   const Decoded decoded = decode_steps(record, {column_of("i", Dtype::kInt64, 2)}, steps, {1});
   CHECK(!decoded.fault);
   const std::vector<int64_t> found = numbers<int64_t>(decoded.columns[0]);

@@ -98,7 +98,6 @@ class _Combined(Source):
             mapped=[name for name in self._schema if self.column(name) is not None],
             compression=sorted({name for info in infos for name in info.compression}),
             notes={name: note for info in reversed(infos) for name, note in info.notes.items()},
-            labels={name: list(names) for name, names in self.labels.items()},
         )
 
 

@@ -77,8 +77,6 @@ class Info:
     compression: list[str] = field(default_factory=list)
     record_size: int | None = None
     notes: dict[str, str] = field(default_factory=dict)
-    #: The names of the classes, for columns of class numbers.
-    labels: dict[str, list[str]] = field(default_factory=dict)
 
     def __str__(self) -> str:
         one = self.files[0] if self.files else "in memory"
@@ -232,7 +230,6 @@ class Source(ABC):
             origin=self.origin,
             mapped=[name for name in self.schema if self.column(name) is not None],
             compression=sorted(set(self.compressed_files.values())),
-            labels={name: list(names) for name, names in self.labels.items()},
         )
 
     # What only some sources can do.
@@ -409,7 +406,6 @@ class WrappedSource(Source):
             rows=len(self),
             schema=self.schema,
             mapped=[name for name in self.schema if self.column(name) is not None],
-            labels={name: list(names) for name, names in self.labels.items()},
         )
 
     def column(self, name: str) -> npt.NDArray[Any] | None:

@@ -181,7 +181,6 @@ def test_split_and_unit_are_for_tfds(tmp_path: Path) -> None:
 def test_classes_have_names(tfds_folder: Path) -> None:
     ds = rm.open(tfds_folder / "tfrecord/media/1.2.0")
     assert ds.labels == {"label": ["cat", "dog", "Ente"]}
-    assert ds.info().labels == ds.labels
     assert ds.rename({"label": "kind"}).labels == {"kind": ["cat", "dog", "Ente"]}
     nested = rm.open(tfds_folder / "tfrecord/nested/1.2.0")
     assert nested.labels == {"objects/label": ["a", "b"]}
