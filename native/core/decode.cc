@@ -18,13 +18,6 @@ constexpr size_t kPrefetchDistance = 8;
 
 }  // namespace
 
-// What a thread has of the steps of one record.
-struct Decoder::StepCells {
-  std::vector<Cell> cells;
-  std::vector<StepEnd> ends;  // per column
-  const uint8_t* record = nullptr;
-};
-
 Decoder::Decoder(const Records& records, std::span<const Column> columns,
                  const ReadOptions& options, size_t rows_per_array)
     : records_(records),
