@@ -104,6 +104,8 @@ inline MaybeFault maybe(const Fault& fault) { return fault ? MaybeFault(fault) :
 using DescriptionList = nb::typed<nb::list, nb::typed<nb::tuple, nb::bytes, uint64_t>>;
 DescriptionList list_descriptions(const Descriptions& descriptions);
 
+void bind_arrow_export(nb::module_& m);
+void bind_arrow_import(nb::module_& m);
 void bind_buffer_pool(nb::module_& m);
 void bind_column(nb::module_& m);
 void bind_decode(nb::module_& m);

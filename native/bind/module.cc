@@ -5,6 +5,8 @@ NB_MODULE(_core, m) {
   // can do nothing about that, and nothing is lost.
   nb::set_leak_warnings(false);
   m.doc() = "The native core: TFRecord framing, tf.train.Example as columns, LZF, resizing.";
+  recmap::bind::bind_arrow_export(m);
+  recmap::bind::bind_arrow_import(m);
   recmap::bind::bind_buffer_pool(m);
   recmap::bind::bind_column(m);
   recmap::bind::bind_decode(m);

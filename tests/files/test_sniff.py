@@ -161,11 +161,8 @@ KINDS: dict[str, tuple[str, Callable[[], bytes], str]] = {
         lambda: b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 9\n",
         "a Git LFS pointer",
     ),
-    "parquet": ("a.parquet", lambda: arrow("parquet"), "Parquet"),
-    "parquet named tfrecord": ("a.tfrecord", lambda: arrow("parquet"), "Parquet"),
-    "feather": ("a.feather", lambda: arrow("feather"), "an Arrow or Feather file"),
-    "arrow file": ("a.arrow", lambda: arrow("file"), "an Arrow or Feather file"),
-    "arrow stream": ("a.arrows", lambda: arrow("stream"), "an Arrow stream"),
+    "encrypted parquet": ("a.parquet", lambda: b"PARE" * 9, "encrypted Parquet"),
+    "old feather": ("a.feather", lambda: b"FEA1" + bytes(99), "Feather of version 1"),
     **{
         f"pickle {protocol}": (
             "a.pkl",
@@ -246,6 +243,15 @@ KINDS: dict[str, tuple[str, Callable[[], bytes], str]] = {
 }
 
 
+@pytest.mark.parametrize("kind", ["parquet", "feather", "file", "stream"])
+@pytest.mark.parametrize("name", ["a", "a.tfrecord", "a.npy"])
+def test_parquet_and_arrow_are_recognised_whatever_their_name(kind: str, name: str) -> None:
+    Path(name).write_bytes(arrow(kind))
+    ds = rm.open(name)
+    assert ds.info().format == ("parquet" if kind == "parquet" else "arrow")
+    assert ds[:]["b"].tolist() == [0.5, 1.5, 2.5]
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_file_of_another_format_is_named(kind: str, capsys: pytest.CaptureFixture[str]) -> None:
     name, make, what = KINDS[kind]
@@ -272,8 +278,7 @@ def test_a_file_of_another_format_is_named(kind: str, capsys: pytest.CaptureFixt
 ADVISED = [
     "latin-1", "utf-16", "latin-1 text", "mat 4", "jpeg 2000", "ppm", "old torch",
     "csv", "semicolons", "one column", "quoted", "tsv", "json", "json on lines", "json lines",
-    "text", "parquet", "feather", "arrow file", "arrow stream", "torch", "mat", "netcdf", "PNG",
-    "JPEG", "tiff",
+    "text", "torch", "mat", "netcdf", "PNG", "JPEG", "tiff",
 ]  # fmt: skip
 
 

@@ -54,6 +54,10 @@ FORMATS = [
     Case("zarr", ".zarr"),
     Case("zarr-small-chunks", ".zarr", {"options": {"chunk_rows": 3}, "compression": "none"}),
     Case("zarr-2", ".zarr", {"options": {"version": 2}, "compression": "blosc"}),
+    Case("parquet", ".parquet"),
+    Case("parquet-small-groups", ".parquet", {"options": {"row_group_rows": 3}}),
+    Case("arrow", ".arrow"),
+    Case("arrow-lz4", ".arrow", {"options": {"row_group_rows": 3}, "compression": "lz4"}),
 ]
 LOOSE = [case for case in FORMATS if not case.fixed]
 FIXED = [case for case in FORMATS if case.fixed]
@@ -89,6 +93,9 @@ def numbers(dtype: str, rows: int, *inner: int) -> np.ndarray[Any, Any]:
     made = np.dtype(getattr(ml_dtypes, dtype)) if hasattr(ml_dtypes, dtype) else np.dtype(dtype)
     count = rows * int(np.prod(inner)) * made.itemsize
     raw = np.random.default_rng(1).integers(0, 256, count, dtype=np.uint8)
+    if dtype in ("datetime64[D]", ">M8[s]"):
+        # Arrow counts days in 32 bits, and Parquet has no seconds, only milliseconds.
+        raw = (raw.view(np.int64) >> 40).astype(f"{made.str[0]}i8")
     return (raw % 2 if made.kind == "b" else raw).view(made).reshape(rows, *inner)
 
 

@@ -123,6 +123,8 @@ CASES = [
     Case("zarr-2", "x.zarr", saved("x.zarr", options={"version": 2})),
     Case("zarr-shards", "x-*.zarr", saved("x.zarr", shards=2)),
     Case("raw-shards", "x-*.bin", saved("x.bin", fixed, shards=3)),
+    Case("parquet", "x-*.parquet", saved("x.parquet", options={"row_group_rows": 40}, shards=2)),
+    Case("arrow", "x.arrow", saved("x.arrow", options={"row_group_rows": 70})),
 ]
 every_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 some_cases = pytest.mark.parametrize(

@@ -38,6 +38,10 @@ _MIN_SLAB, _MAX_SLAB = 1 << 16, 16 << 20
 # Memory for each busy CPU. Regardless of its rows, a worker has queues, and blocks that are
 # being compressed or decompressed.
 _PER_THREAD = 12 * 10**6
+# The part of the memory that the rows collected for a row group may take, and how small and large
+# that may be. They are in memory as often: collected, joined, and encoded.
+_ROOM_PART, _LEAST_ROOM, _MOST_ROOM = 64, 1 << 18, 16 << 20
+_ROOM_COPIES = 4
 # Return freed memory to the system once more than the budget divided by this is in use. Earlier
 # would be slower, because the memory is often allocated again at once.
 _RELEASE_FROM = 2
@@ -62,6 +66,8 @@ class Budget:
     chunk_memory: int = 0
     # Memory for the columns of each file that is written, regardless of its rows.
     column_bytes: int = 0
+    # Bytes of rows that each file that is written may collect.
+    room: int = 0
     # The parts of each object that is sent while it is written.
     parts: Parts | None = None
     # Memory to fetch objects that are read.
@@ -98,7 +104,8 @@ class Budget:
     @property
     def file_bytes(self) -> int:
         """Memory for each file that is written, regardless of its rows."""
-        return self.column_bytes + (0 if self.parts is None else self.parts.memory)
+        sent = 0 if self.parts is None else self.parts.memory
+        return self.column_bytes + sent + _ROOM_COPIES * self.room
 
     @property
     def thread_limit(self) -> ThreadLimit:
@@ -174,6 +181,8 @@ class Budget:
             held.append(f"chunks of {size} that are decoded whole")
         if self.column_bytes:
             held.append(f"{size_text(self.column_bytes)} for so many columns")
+        if self.room:
+            held.append(f"{size_text(_ROOM_COPIES * self.room)} for the rows of a row group")
         if self.fetch_memory:
             held.append(f"{size_text(self.fetch_memory)} to fetch objects")
         if self.parts is not None:
@@ -195,12 +204,15 @@ def least_budget(
     columns: int = 0,
     processes: int = 1,
     parts: Parts | None = None,
+    *,
+    collects: bool = False,
 ) -> Budget:
     """Return the budget of one worker that reads row by row, or raise if memory is too small.
 
     ``more_copies`` is the number of copies of a slab in addition to the usual ones, and
     ``columns`` the bytes that the columns of the output take. Each of ``processes`` gets an
-    equal share of the memory. ``parts`` are the smallest ones to send an object in.
+    equal share of the memory. ``parts`` are the smallest ones to send an object in. An output
+    that ``collects`` rows gets room for them.
     """
     share = max(1, parse_size(memory) // processes)
     fetched = min(max(share // 4, LEAST_FETCH_MEMORY), MOST_FETCH_MEMORY)
@@ -213,6 +225,7 @@ def least_budget(
         "",
         _COPIES + more_copies,
         column_bytes=columns,
+        room=min(max(share // _ROOM_PART, _LEAST_ROOM), _MOST_ROOM) if collects else 0,
         parts=parts,
         fetch_memory=fetched if remote else 0,
         processes=processes,

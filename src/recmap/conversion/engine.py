@@ -191,7 +191,15 @@ def _make_plan(source: Source, format: str, output: OutputOptions, work: WorkOpt
     copies = read_copies(format, source.schema) if work.verify == "full" else 0
     columns = column_bytes(format, source.schema, _open_files(source, work.verify))
     parts = choose_parts(0, 1) if isinstance(output.dst, ObjectPath) else None
-    least = least_budget(source, work.memory, copies, columns, work.processes, parts)
+    least = least_budget(
+        source,
+        work.memory,
+        copies,
+        columns,
+        work.processes,
+        parts,
+        collects=FORMATS[format].collects,
+    )
     with within(least.thread_limit):
         rows = _count_rows(source, least)
         with least.fetching():

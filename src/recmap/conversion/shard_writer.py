@@ -66,6 +66,7 @@ class ShardWriter:
             self.format,
             self.source.schema,
             expected=None if shard.stop is None else shard.stop - shard.start,
+            room=self.budget.room or None,
             durable=self.durable,
             **self.options,
         )

@@ -15,22 +15,24 @@ from recmap.dataset.dataset import Dataset, opened_rows
 from recmap.dataset.open import open
 from recmap.dataset.save import Saving
 from recmap.errors import OptionError, OptionTypeError
-from recmap.files.paths import PathLike, PathsLike
+from recmap.files.paths import PathLike
 from recmap.model.arguments import (
     as_mapping,
     unknown_option,
 )
+from recmap.model.nulls import Nulls
 from recmap.model.progress import ProgressOption
 
 __all__ = ["convert"]
 
 
 def convert(
-    src: PathsLike | Mapping[str, Any] | Dataset,
+    src: Any,
     dst: PathLike,
     *,
     format: str | None = None,
     source: Mapping[str, Any] | None = None,
+    nulls: Nulls = "error",
     compression: str | None = None,
     encoding: Mapping[str, str] | None = None,
     align: int | None = None,
@@ -63,8 +65,11 @@ def convert(
     ``memory``, however large the input is. If a conversion is interrupted, make the same call
     again; it resumes with the files that are missing.
 
-    **The input.** ``src`` is anything that ``rm.open`` takes, or an open dataset. ``source`` is
-    a dict of ``rm.open`` options: ``source={"dtype": "float32", "shape": (-1, 10)}``.
+    **The input.** ``src`` is anything that ``rm.open`` takes: a path, an open dataset, or an object
+    such as a memmap or a DataFrame. ``source`` is a dict of ``rm.open`` options:
+    ``source={"dtype": "float32", "shape": (-1, 10)}``. ``nulls`` is ``"error"``, ``"fill"`` or
+    ``"mask"``, for missing values of a table. A conversion of a memmap resumes like that of a file;
+    one of rows in memory starts over.
 
     **The output.** Set ``format`` if the suffix of ``dst`` does not determine it. ``shards`` splits
     the output into several files: ``16`` files, or files of ``"256MB"`` or ``"10_000 rows"`` each.
@@ -105,6 +110,8 @@ def convert(
     (4, 2)
     >>> rm.open("out/").schema
     Schema(data: float32[10])
+    >>> rm.convert(np.load("x.npy", mmap_mode="r"), "x.tfrecord").rows
+    4
     """
     for option, value in unknown.items():
         if option in _OPEN_OPTIONS:
@@ -144,6 +151,8 @@ def convert(
     for option in given:
         if option not in _OPEN_OPTIONS:
             raise unknown_option(option, _OPEN_OPTIONS, "source: ")
+    if nulls != "error":
+        given.setdefault("nulls", nulls)
     if not isinstance(src, Dataset):
         if storage is not None:
             given.setdefault("storage", storage)

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from recmap.dataset.column_view import ColumnView
 from recmap.dataset.rows import (
+    Blocks,
     OpenedRows,
     get_row,
     get_rows,
@@ -72,6 +73,9 @@ class Dataset(Verbs):
         rows, verbs = SourceRows(self._source, self._opened.reopen), self._opened.verbs
         records = () if verbs is None else (VerbRecord(verbs),)
         return Plan(rows, sources=(rows,), records=records)
+
+    def _table(self) -> tuple[Schema, Blocks]:
+        return self.schema, Blocks(self._source)
 
     @property
     def schema(self) -> Schema:

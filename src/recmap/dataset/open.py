@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict
 from functools import partial
 from typing import Any, Literal, Never
@@ -12,13 +12,14 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap.dataset.dataset import Dataset, opened_rows
+from recmap.dataset.objects import held_columns, open_object, settled
 from recmap.dataset.rows import OpenedRows, option_texts
 from recmap.errors import FieldTextError, OptionError, OptionTypeError, PathNotFoundError
 from recmap.files.inflate import CompressionOption
-from recmap.files.paths import PathLike, PathsLike, absolute, as_path, given_paths
+from recmap.files.paths import PathLike, absolute, as_path, given_paths
 from recmap.files.storage import Storage
 from recmap.formats.combined import SideBySideSource
-from recmap.formats.memory import MemorySource, StreamSource
+from recmap.formats.memory import StreamSource
 from recmap.formats.open_spec import Opening, OpenOptions, open_source, select
 from recmap.formats.registry import FORMATS
 from recmap.model.arguments import (
@@ -32,20 +33,20 @@ from recmap.model.arguments import (
     check_iterable,
     unknown_option,
 )
-from recmap.model.coerce import as_columns, fit, infer_schema
-from recmap.model.field import FieldLike, as_field
-from recmap.model.ragged import Ragged
+from recmap.model.field import Field, FieldLike, as_field
+from recmap.model.nulls import Nulls
 from recmap.model.schema import FieldsLike, Schema
 from recmap.model.source import Errors, SelectedSource, Source
 from recmap.pipeline.pipeline import Verbs
 
 __all__ = ["from_arrays", "from_batches", "open"]
 
-_OF_TFDS = ("split", "unit")
+# Newer options. States and manifests that mention none of them still compare equal.
+_NEW_OPTIONS = {"nulls": "error", "split": None, "unit": None}
 
 
 def open(
-    path: PathsLike | Mapping[str, Any],
+    path: Any,
     fields: FieldsLike | None = None,
     *,
     format: str | None = None,
@@ -56,12 +57,13 @@ def open(
     dtype: npt.DTypeLike | None = None,
     shape: tuple[int, ...] | None = None,
     offset: int = 0,
+    nulls: Nulls = "error",
     split: str | None = None,
     unit: Literal["episodes", "steps"] | None = None,
     storage: Mapping[str, Any] | None = None,
     **unknown: Never,
 ) -> Dataset:
-    """Open files as one dataset, without loading them.
+    """Open files, or what you hold in Python, as one dataset, without loading it.
 
     ``path`` is a file, a pattern, a folder, or a list of these; their rows are concatenated.
     Pass a dict to take columns from different files:
@@ -72,8 +74,18 @@ def open(
     ``storage`` has the options of the store, such as ``{"region": "eu-west-1"}`` or
     ``{"anonymous": True}``; by default, they come from the environment.
 
-    ``format`` is ``"tfrecord"``, ``"npy"``, ``"npz"``, ``"hdf5"``, ``"zarr"``, ``"raw"`` or
-    ``"tfds"``. By default, recmap detects it from the file.
+    ``path`` may also be an object: an array or a memmap of any layout, a dict of arrays, a list of
+    dicts (rows), a DataFrame, an Arrow table or anything else with ``__arrow_c_stream__``, a
+    Hugging Face dataset, a tensor in the memory of the CPU, a dataset or group of h5py, an array
+    or group of zarr, or a dataset of recmap. A plain array becomes the column ``data``; pass
+    ``{"x": array}`` to call it ``x``. Nothing is copied where the memory allows it. A memmap stays
+    mapped, and worker processes map its file themselves. ``nulls`` tells what to do with missing
+    values of tables: raise an ``"error"``; ``"fill"`` them with the value of
+    ``fields={"x": "int64 = 0"}``, or else NaN or nothing; or do so and add a ``"mask"``, the column
+    ``x/is_null``.
+
+    ``format`` is ``"tfrecord"``, ``"npy"``, ``"npz"``, ``"hdf5"``, ``"zarr"``, ``"parquet"``,
+    ``"arrow"``, ``"raw"`` or ``"tfds"``. By default, recmap detects it from the file.
 
     ``fields`` selects columns, and gives types to TFRecord features that are stored as raw bytes:
     ``{"data": "float32[10]"}``. In files of any format, ``{"caption": "text"}`` reads byte strings
@@ -108,6 +120,10 @@ def open(
     >>> np.arange(20, dtype="float32").tofile("numbers.bin")
     >>> rm.open("numbers.bin", dtype="float32", shape=(-1, 10))[1]["data"][:3]
     array([10., 11., 12.], dtype=float32)
+    >>> rm.open(np.memmap("numbers.bin", "float32", "r", shape=(2, 10))).schema
+    Schema(data: float32[10])
+    >>> rm.open([{"id": 1, "at": {"x": 0.5}}, {"id": 2, "at": {"x": 1.5}}])["at/x"]
+    array([0.5, 1.5])
     """
     for name in unknown:
         raise unknown_option(name, ["fields", *(open.__kwdefaults__ or ())], "rm.open: ")
@@ -115,17 +131,7 @@ def open(
     check_choice("format", format, (*FORMATS, None))
     check_choice("compression", compression, ("auto", "gzip", "zlib", None))
     check_choice("unit", unit, ("episodes", "steps", None))
-    if isinstance(path, Verbs):  # iterable, but over rows, not paths
-        raise OptionTypeError(
-            "give a path: a dataset is already open"
-            if isinstance(path, Dataset)
-            else "give a path, not a pipeline; to save its batches, rm.from_batches(pipeline)"
-        )
-    store = None if storage is None else Storage(storage)
-    if not isinstance(path, Mapping):
-        path = given_paths(path, store)
-    elif store is not None:
-        path = {name: _located(part, store) for name, part in path.items()}
+    check_choice("nulls", nulls, ("error", "fill", "mask"))
     options = OpenOptions(
         format=format,
         errors=errors,
@@ -135,43 +141,121 @@ def open(
         dtype=None if dtype is None else as_dtype("dtype", dtype),
         shape=None if shape is None else _shape(shape),
         offset=as_whole("offset", offset),
+        nulls=nulls,
         split=None if split is None else _split(split),
         unit=unit,
     )
     fields = None if fields is None else _fields(fields)  # only once, because it may be a generator
+    store = None if storage is None else Storage(storage)
+    if isinstance(path, Verbs):  # iterable, but over rows, not paths
+        return _already_open(path, fields, options)
+    path = settled(path)
+    held = open_object(path, nulls, _fills(fields))
+    if held is not None:
+        _refuse_file_options(path, options)
+        return _selected(held, fields, type(path).__qualname__)
     if isinstance(path, Mapping):
-        return _open_columns(path, fields, options)
-    source = open_source(path, fields, options)
+        return _open_columns(path, fields, options, store)
+    try:
+        source = open_source(given_paths(path, store), fields, options)
+    except PathNotFoundError as e:
+        if isinstance(path, str | bytes | os.PathLike | list | tuple):
+            raise
+        raise PathNotFoundError(
+            f"{e}; the text in {type(path).__qualname__} was taken for paths: for a column of "
+            'text, rm.open({"text": x})'
+        ) from None
     reopen = Opening(absolute(source.files), fields, options)
     return Dataset(OpenedRows(source, _how(options, fields), reopen=reopen))
 
 
+def _already_open(dataset: Verbs, fields: FieldsLike | None, options: OpenOptions) -> Dataset:
+    if not isinstance(dataset, Dataset):
+        raise OptionTypeError(
+            "give a path, not a pipeline; to save its batches, rm.from_batches(pipeline)"
+        )
+    _refuse_file_options(dataset, options)
+    return dataset if fields is None else _selected(opened_rows(dataset), fields, "the dataset")
+
+
+def _selected(rows: OpenedRows, fields: FieldsLike | None, where: str) -> Dataset:
+    """Return the columns of an object that ``fields`` names."""
+    if fields is None:
+        return Dataset(rows)
+    return Dataset(rows.derive(f"select({fields!r})", partial(select, fields=fields, path=where)))
+
+
+def _refuse_file_options(x: Any, options: OpenOptions) -> None:
+    """Refuse options that say how to read a file, for an object that is already open."""
+    for name, default in asdict(OpenOptions()).items():
+        if name != "nulls" and getattr(options, name) != default:
+            raise OptionError(
+                f"{name}= tells how to read a file, but {type(x).__qualname__} is already open; "
+                "leave it out"
+            )
+
+
+def _fills(fields: FieldsLike | None) -> dict[str, Field]:
+    """Return the fields that are given with a type, which may have fill values."""
+    given = fields if isinstance(fields, Mapping) else {}
+    return {str(n): as_field(field) for n, field in given.items() if field is not None}
+
+
 def _open_columns(
-    path: Mapping[str, Any], fields: FieldsLike | None, options: OpenOptions
+    path: Mapping[str, Any],
+    fields: FieldsLike | None,
+    options: OpenOptions,
+    storage: Storage | None,
 ) -> Dataset:
-    """Open columns from different files, side by side."""
-    if not path:
+    """Open columns from different files and objects, side by side."""
+    parts = dict(_parts(path))
+    if not parts:
         raise OptionError("an empty dict of columns")
-    for name in path:
-        check_column_name(name)
-    columns = {name: _open_column(name, part, options) for name, part in path.items()}
-    beside = SideBySideSource({name: column.source for name, column in columns.items()})
-    parts = {name: (column.source.files, dict(column.how)) for name, column in columns.items()}
-    lasting_path = {name: _absolute(part) for name, part in path.items()}
+    _refuse_mixed_dimensions(parts)
+    columns = {name: _open_column(name, part, options, storage) for name, part in parts.items()}
+    how = {name: (column.source.files, dict(column.how)) for name, column in columns.items()}
+    again = {name: column.again for name, column in columns.items()}
     return Dataset(
         OpenedRows(
-            beside if fields is None else select(beside, fields, "the columns"),
-            _how(options, fields, parts=parts),
+            _side_by_side({name: column.source for name, column in columns.items()}, fields),
+            _how(options, fields, parts=how),
             all(column.lasting for column in columns.values()),
-            partial(_reopen_columns, lasting_path, fields, options),
+            partial(_reopen_columns, again, fields),
         )
     )
 
 
+def _parts(columns: Mapping[Any, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the columns by name; those of a dict inside are called ``outer/inner``."""
+    for name, part in columns.items():
+        check_column_name(name)
+        if type(part) is dict:
+            yield from _parts(part, f"{prefix}{name}/")
+        else:
+            yield f"{prefix}{name}", part
+
+
+def _refuse_mixed_dimensions(parts: Mapping[str, Any]) -> None:
+    """Refuse arrays of xarray whose rows are along different dimensions."""
+    dimensions = {name: part.dims[0] for name, part in parts.items() if getattr(part, "dims", ())}
+    if len(set(dimensions.values())) > 1:
+        listed = ", ".join(f"{name!r} along {axis!r}" for name, axis in dimensions.items())
+        raise OptionError(
+            f"rows are along different dimensions: {listed}; choose variables with one in common, "
+            "or transpose them"
+        )
+
+
+def _side_by_side(sources: Mapping[str, Source], fields: FieldsLike | None) -> Source:
+    beside = SideBySideSource(sources)
+    return beside if fields is None else select(beside, fields, "the columns")
+
+
 def _how(options: OpenOptions, fields: Any, **more: Any) -> dict[str, str]:
     given = asdict(options)
-    # States and manifests of datasets without splits do not mention them.
-    given = {n: value for n, value in given.items() if value is not None or n not in _OF_TFDS}
+    for name, usual in _NEW_OPTIONS.items():
+        if given[name] == usual:
+            del given[name]
     return option_texts({**given, "fields": fields, **more})
 
 
@@ -184,10 +268,7 @@ def from_arrays(columns: Mapping[str, Any]) -> Dataset:
     """
     if hasattr(columns, "keys"):
         columns = dict(columns)
-    given = as_columns(as_mapping("columns", columns, '{"x": array}'))
-    schema = infer_schema(given)
-    batch, _ = fit(given, schema)
-    return Dataset(OpenedRows(MemorySource(batch, schema), lasting=False))
+    return Dataset(held_columns(as_mapping("columns", columns, '{"x": array}')))
 
 
 def from_batches(
@@ -207,26 +288,38 @@ def from_batches(
     return Dataset(OpenedRows(source, lasting=False))
 
 
-def _open_column(name: str, part: Any, options: OpenOptions) -> OpenedRows:
+def _open_column(name: str, part: Any, options: OpenOptions, storage: Storage | None) -> OpenedRows:
     """Open one column from a file, a dataset or an array, and call it ``name``."""
-    if isinstance(part, np.ndarray | Ragged):
-        return opened_rows(from_arrays({name: part}))
+    part = settled(part)
     if isinstance(part, Dataset):
         rows = opened_rows(part)
     else:
-        rows = OpenedRows(open_source(part, None, options.for_column(part)))
+        held = open_object(part, options.nulls, {}, name)
+        rows = _open_file(part, options, storage) if held is None else held
     columns = list(rows.source.schema)
-    if columns == [name]:
-        return rows
     if name not in columns and len(columns) != 1:
         file = rows.source.files[0] if rows.source.files else name
         raise OptionError(
             f"{file}: which of its columns is {name!r}? There are: {', '.join(columns)}; open it "
             "with fields=[...]"
         )
+    if columns == [name]:
+        return rows
     old = name if name in columns else columns[0]
-    how = {**rows.how, "column": old}
-    return OpenedRows(SelectedSource(rows.source, {name: old}), how, rows.lasting)
+    change = partial(SelectedSource, names={name: old})
+    reopen = None if rows.reopen is None else partial(_changed, rows.reopen, change)
+    return OpenedRows(change(rows.source), {**rows.how, "column": old}, rows.lasting, reopen)
+
+
+def _open_file(part: Any, options: OpenOptions, storage: Storage | None) -> OpenedRows:
+    part = part if storage is None else given_paths(part, storage)
+    chosen = options.for_column(part)
+    source = open_source(part, None, chosen)
+    return OpenedRows(source, reopen=Opening(absolute(source.files), None, chosen))
+
+
+def _changed(reopen: Callable[[], Source], change: Callable[[Source], Source]) -> Source:
+    return change(reopen())
 
 
 def _index_file(index: Any) -> str:
@@ -277,20 +370,5 @@ def _field(name: Any, field: Any) -> None:
         raise FieldTextError(f"fields: {name!r}: {e}") from None
 
 
-def _reopen_columns(
-    path: Mapping[str, Any], fields: FieldsLike | None, options: OpenOptions
-) -> Source:
-    return opened_rows(open(path, fields, **asdict(options))).source
-
-
-def _absolute(part: Any) -> Any:
-    return part if _is_held(part) else absolute(part)
-
-
-def _located(part: Any, storage: Storage) -> Any:
-    return part if _is_held(part) else given_paths(part, storage)
-
-
-def _is_held(part: Any) -> bool:
-    """Return whether a column is given as an array or a dataset, not as a path."""
-    return isinstance(part, np.ndarray | Ragged | Dataset)
+def _reopen_columns(again: Mapping[str, Callable[[], Source]], fields: FieldsLike | None) -> Source:
+    return _side_by_side({name: reopen() for name, reopen in again.items()}, fields)

@@ -22,6 +22,7 @@ from recmap.model.schema import Batch
 from recmap.model.source import Source
 
 __all__ = [
+    "Blocks",
     "OpenedRows",
     "get_row",
     "get_rows",
@@ -40,6 +41,16 @@ _FIRST_READ_SIZE = 1 << 20
 # The limit for reads of rows that turn out larger than those before. Their size is often not
 # known exactly before they are read, and a read that is cut short costs more than it saves.
 _MOST_READ_SIZE = 2 * _READ_SIZE
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """All rows of a source, in blocks of a few megabytes."""
+
+    source: Source
+
+    def __iter__(self) -> Iterator[Batch]:
+        return read_blocks(self.source, 1)
 
 
 @dataclass(frozen=True)
@@ -62,6 +73,11 @@ class OpenedRows:
         """The verbs that derived these rows from the files; None if there were none."""
         return self.how.get(_VERBS)
 
+    @property
+    def again(self) -> Callable[[], Source]:
+        """What opens these rows in another process. Rows in memory are sent to it."""
+        return self.reopen or partial(_same, self.source)
+
     def derive(self, verb: str, change: Callable[[Source], Source]) -> OpenedRows:
         """Apply ``change`` to the source; ``verb`` is the call, as text."""
         before = "" if self.verbs is None else f"{self.verbs}."
@@ -74,8 +90,7 @@ class OpenedRows:
 
     def __reduce__(self) -> tuple[Any, ...]:
         # The receiving process opens the files itself; they are not sent to it.
-        reopen = self.reopen or partial(_same, self.source)
-        return _open_again, (reopen, dict(self.how), self.lasting)
+        return _open_again, (self.again, dict(self.how), self.lasting)
 
 
 def option_texts(options: Mapping[str, Any]) -> dict[str, str]:

@@ -110,8 +110,8 @@ _MAT_SIZES = (8, 4, 4, 2, 2, 1)
 _UNPACK = "Unpack it, and open the files in it"
 ZIP = FileKind("a zip archive", _UNPACK)
 _MAGIC: Sequence[tuple[bytes, FileKind]] = (
-    (b"ARROW1\0\0", FileKind("an Arrow or Feather file", pandas_advice("read_feather({path})"))),
-    (b"FEA1", FileKind("a Feather file", pandas_advice("read_feather({path})"))),
+    (b"ARROW1\0\0", FileKind("an Arrow file", format="arrow")),
+    (b"FEA1", FileKind("Feather of version 1", pandas_advice("read_feather({path})"))),
     (
         b"CDF\x01",
         _NETCDF := FileKind(
@@ -164,7 +164,9 @@ def _parquet(head: bytes, tail: bytes, size: int) -> FileKind | None:
     magics = (b"PAR1", b"PARE")
     if head[:4] not in magics or (size and (size < 12 or tail[-4:] not in magics)):
         return None
-    return FileKind("Parquet", pandas_advice("read_parquet({path})"))
+    if head[:4] == b"PARE" or tail[-4:] == b"PARE":
+        return FileKind("encrypted Parquet", "Decrypt it: write it again with pyarrow.parquet")
+    return FileKind("Parquet", format="parquet")
 
 
 def _orc(head: bytes, tail: bytes, size: int) -> FileKind | None:
@@ -298,10 +300,7 @@ def _arrow_stream(head: bytes, tail: bytes, size: int) -> FileKind | None:
         return None
     if head[at + version] not in (3, 4) or head[at + kind] != 1:
         return None
-    return FileKind(
-        "an Arrow stream",
-        'Try rm.from_arrays(pyarrow.ipc.open_stream({path}).read_pandas().to_dict("series"))',
-    )
+    return FileKind("an Arrow stream", format="arrow")
 
 
 def _pickle(head: bytes, tail: bytes, size: int) -> FileKind | None:

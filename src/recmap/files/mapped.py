@@ -17,7 +17,7 @@ import numpy.typing as npt
 from recmap.errors import CorruptRecordError, DataError, PathNotFoundError
 from recmap.native import _core
 
-__all__ = ["Guard", "MappedFile", "guarded"]
+__all__ = ["Guard", "MappedFile", "guarded", "reach"]
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -137,11 +137,9 @@ class MappedFile:
 
     def span(self, view: npt.NDArray[Any]) -> tuple[int, int]:
         """Return the span of the file that a view of it covers."""
+        low, high = reach(view)
         begin = _address(view) - self._begin
-        if view.flags.c_contiguous:
-            return begin, begin + view.nbytes
-        reach = sum((n - 1) * stride for n, stride in zip(view.shape, view.strides, strict=True))
-        return begin, begin + reach + view.itemsize
+        return begin + low, begin + high
 
 
 class Guard:
@@ -199,6 +197,19 @@ def _address(array: npt.NDArray[Any]) -> int:
     """Return where an array begins in memory. Every read calls this, and ``ctypes`` is slower."""
     address: int = array.__array_interface__["data"][0]
     return address
+
+
+def reach(array: npt.NDArray[Any]) -> tuple[int, int]:
+    """Return the span of bytes that an array covers, counted from its first element.
+
+    It begins before that element if a stride is negative.
+    """
+    if array.flags.c_contiguous:
+        return 0, array.nbytes
+    if not array.size:
+        return 0, 0
+    steps = [(n - 1) * stride for n, stride in zip(array.shape, array.strides, strict=True)]
+    return sum(min(0, step) for step in steps), sum(max(0, step) for step in steps) + array.itemsize
 
 
 @cache

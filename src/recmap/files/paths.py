@@ -38,6 +38,8 @@ __all__ = [
 PathLike: TypeAlias = "str | bytes | os.PathLike[str] | os.PathLike[bytes]"
 PathsLike: TypeAlias = "PathLike | Iterable[PathLike]"
 
+# Kinds of dtypes that are not text.
+_NUMBERS = "biufcmMV"
 # More files than any folder should hold.
 MOST_SHARDS = 1_000_000
 # Suffixes of files next to the data that are not data.
@@ -96,19 +98,22 @@ def as_paths(paths: Any, storage: Storage | None = None) -> str | list[str]:
     """Return a path or pattern, or a list of them, as text."""
     if isinstance(paths, str | bytes | os.PathLike):
         return as_location(paths, storage=storage)
-    if hasattr(paths, "__array__"):
-        # Otherwise, the columns of a table or the rows of an array would be taken for paths.
-        table = hasattr(paths, "columns")
-        if table or getattr(getattr(paths, "dtype", None), "kind", "O") in "biufcmMV":
-            columns = "df" if table else '{"data": array}'
-            raise OptionTypeError(
-                f"give a path, not {type(paths).__name__}; data in memory is opened by "
-                f"rm.from_arrays({columns})"
-            )
+    if _is_data_in_memory(paths):
+        raise OptionTypeError(
+            f"give a path, not {type(paths).__name__}; rm.open(x) opens what is in memory, and "
+            "rm.open(x).save(path) writes it to a file"
+        )
     if not is_iterable(paths) or hasattr(paths, "read"):
         return as_path(paths)  # raises
     stores: dict[str, ObjectStore] = {}
     return [as_location(path, storage=storage, stores=stores) for path in paths]
+
+
+def _is_data_in_memory(x: Any) -> bool:
+    """Return whether iterating an object would give columns or rows, not paths."""
+    if hasattr(x, "__array__") or hasattr(x, "__arrow_c_stream__"):
+        return hasattr(x, "columns") or getattr(getattr(x, "dtype", None), "kind", "O") in _NUMBERS
+    return isinstance(x, Mapping)
 
 
 def given_paths(paths: Any, storage: Storage | None = None) -> str | list[str]:
@@ -187,7 +192,7 @@ def _no_files(path: str) -> str:
     if folders:
         named = ", ".join(folders[:5]) + (", ..." if len(folders) > 5 else "")
         return f"only folders in this folder: {named}; open one of them, or a pattern such as " + (
-            repr(os.path.join(path, "**", "*.tfrecord"))
+            repr(os.path.join(path, "**", "*.parquet" if "=" in folders[0] else "*.tfrecord"))
         )
     return "an empty folder" if not os.listdir(path) else "no data files in this folder"
 

@@ -29,6 +29,7 @@ __all__ = [
     "DecodedArray",
     "Which",
     "array_columns",
+    "array_refusal",
     "decoded_columns",
     "field_paths",
 ]
@@ -130,6 +131,10 @@ class ArrayColumn(ColumnReader):
         self._items = math.prod(array.shape[1:])
         self.field = Field("bytes" if self._strings else array.dtype, array.shape[1:])
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        array, _, file = self._stored
+        return _unpickled, (array, array.dtype, file)
+
     def __len__(self) -> int:
         return len(self._stored.array)
 
@@ -209,12 +214,34 @@ class ArrayColumn(ColumnReader):
         return max(1, self._stored.array.nbytes // max(len(self), 1))
 
 
+def _unpickled(
+    array: npt.NDArray[Any], dtype: np.dtype[Any], file: MappedFile | None
+) -> ArrayColumn:
+    # NumPy turns big-endian arrays into native ones when it unpickles them.
+    return ArrayColumn(array.astype(dtype, copy=False), file)
+
+
+def array_refusal(dtype: np.dtype[Any], shape: tuple[int, ...]) -> str:
+    """Say why the rows of an array cannot be read; "" if they can."""
+    if dtype.hasobject:
+        return (
+            "holds Python objects, which only pickle could read, and a pickle can run any "
+            "code; save it again as numbers, or load it with np.load(allow_pickle=True) if "
+            "you trust it"
+        )
+    if not shape:
+        return "holds a single value, which has no rows; reshape it to (1,)"
+    if dtype.itemsize == 0 and 0 not in shape:
+        return f"holds values of {dtype}, which take no bytes"
+    return ""
+
+
 def array_columns(
-    name: str, array: npt.NDArray[Any], file: MappedFile | None = None
+    name: str, array: npt.NDArray[Any], file: MappedFile | None = None, separator: str = "/"
 ) -> dict[str, ColumnReader]:
     """Return one column per field of a structured array, or a single one for a plain array."""
     columns: dict[str, ColumnReader] = {}
-    for column, path in field_paths(array.dtype).items():
+    for column, path in field_paths(array.dtype, separator).items():
         part = array
         for field in path:
             part = part[field]
@@ -222,17 +249,19 @@ def array_columns(
     return columns
 
 
-def field_paths(dtype: np.dtype[Any]) -> dict[str, tuple[str, ...]]:
-    """Return the path to each field of a structured array; nested names are ``outer.inner``.
+def field_paths(dtype: np.dtype[Any], separator: str = ".") -> dict[str, tuple[str, ...]]:
+    """Return the path to each field of a structured array, by the name of its column.
 
-    A dtype without fields gives ``{"": ()}``.
+    The name of a nested field joins its path with ``separator``. That is not a slash where a
+    slash in a name already stands for a group of the file. A dtype without fields gives
+    ``{"": ()}``.
     """
     if dtype.names is None:
         return {"": ()}
     paths: dict[str, tuple[str, ...]] = {}
     for field in dtype.names:
-        for inner, path in field_paths(dtype[field].base).items():
-            name = f"{field}.{inner}" if inner else field
+        for inner, path in field_paths(dtype[field].base, separator).items():
+            name = f"{field}{separator}{inner}" if inner else field
             if name in paths:
                 raise DataError(f"two fields of the array would be the column {name!r}")
             paths[name] = (field, *path)

@@ -15,7 +15,7 @@ from recmap.model.batch import join, pick
 from recmap.model.coerce import Given, as_columns, empty_column, fit, infer_schema
 from recmap.model.field import Field
 from recmap.model.ragged import Column, Ragged, owned
-from recmap.model.row_sizes import RowSizes, added, column_sizes, fitting, measure
+from recmap.model.row_sizes import RowSizes, batch_sizes, column_sizes, fitting, measure
 from recmap.model.schema import Batch, Schema
 from recmap.model.source import Info, Source
 
@@ -131,7 +131,7 @@ class StreamSource(Source):
         return sum(measure(batch)[1] for batch in self._held)
 
     def _fitting(self, rows: int, limit: int) -> int:
-        sizes = [np.broadcast_to(_row_sizes(batch), measure(batch)[0]) for batch in self._held]
+        sizes = [np.broadcast_to(batch_sizes(batch), measure(batch)[0]) for batch in self._held]
         return fitting(np.concatenate(sizes), rows, limit) if sizes else 0
 
     def _pop(self, rows: int) -> Batch:
@@ -162,10 +162,3 @@ class StreamSource(Source):
 
     def info(self) -> Info:
         return Info(self.format, [], 0, len(self), self._schema, self.origin, [])
-
-
-def _row_sizes(batch: Batch) -> RowSizes:
-    sizes: RowSizes = 0
-    for column in batch.values():
-        sizes = added(sizes, column_sizes(column))
-    return sizes

@@ -24,7 +24,12 @@ from recmap.files.mapped_files import map_file
 from recmap.files.object_path import ObjectPath
 from recmap.files.open_file import open_file
 from recmap.files.output_file import OutputFile, Spooler
-from recmap.formats.column_readers import DEFAULT_NAME, ColumnReader, array_columns
+from recmap.formats.column_readers import (
+    DEFAULT_NAME,
+    ColumnReader,
+    array_columns,
+    array_refusal,
+)
 from recmap.formats.column_source import ColumnsSource
 from recmap.formats.raw import RawSink
 from recmap.formats.staged_sink import StagedSink
@@ -166,17 +171,7 @@ class NpyHeader:
     @property
     def refusal(self) -> str:
         """Why the rows of this array cannot be read; "" if they can."""
-        if self.dtype.hasobject:
-            return (
-                "holds Python objects, which only pickle could read, and a pickle can run any "
-                "code; save it again as numbers, or load it with np.load(allow_pickle=True) if "
-                "you trust it"
-            )
-        if not self.shape:
-            return "holds a single value, which has no rows; reshape it to (1,)"
-        if self.dtype.itemsize == 0 and 0 not in self.shape:
-            return f"holds values of {self.dtype}, which take no bytes"
-        return ""
+        return array_refusal(self.dtype, self.shape)
 
 
 def parse_header(data: bytes, name: str) -> NpyHeader:

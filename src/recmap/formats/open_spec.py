@@ -28,6 +28,7 @@ from recmap.formats.lazy_files import LazySource, OpenFiles, max_open_files
 from recmap.formats.registry import FORMATS, Format, parameters
 from recmap.formats.string_types import is_string_type, with_string_types
 from recmap.model.field import Field, FieldLike, as_field
+from recmap.model.nulls import Nulls
 from recmap.model.schema import FieldsLike, Schema
 from recmap.model.source import Errors, Source
 
@@ -46,6 +47,7 @@ class OpenOptions:
     dtype: npt.DTypeLike | None = None
     shape: tuple[int, ...] | None = None
     offset: int = 0
+    nulls: Nulls = "error"
     split: str | None = None
     unit: str | None = None
 
@@ -152,6 +154,11 @@ def _check_options(
     if "dtype" not in accepted and options.describe_raw:
         raise OptionError(
             f"dtype, shape and offset are for files without a header; {file} is {format.name}"
+        )
+    if "nulls" not in accepted and options.nulls != "error":
+        raise OptionError(
+            f"nulls={options.nulls!r} is for tables with missing values; {file} is {format.name}, "
+            "which has none"
         )
     for name in ("split", "unit"):
         value = getattr(options, name)

@@ -56,7 +56,8 @@ class Format:
     and returns a ``Source``. It also gets ``names``, ``fields`` and the options of ``rm.open``
     by keyword, if it has parameters for them. The function in ``writes`` takes ``path``,
     ``schema`` and ``durable`` and returns a ``Sink``. Its other parameters are options of
-    ``rm.convert``, except ``expected``, the number of rows that will be written.
+    ``rm.convert``, except ``expected``, the number of rows that will be written, and ``room``,
+    the bytes of rows that may be held in memory.
     """
 
     name: str
@@ -81,6 +82,10 @@ class Format:
     waiting: int = 0
     #: Whether an object is sent while it is written. If not, it is made on disk first.
     streams: bool = False
+    #: Whether rows are collected in memory, to be written together.
+    collects: bool = False
+    #: The extra of recmap that installs what the format needs, if it is not called like it.
+    extra: str = ""
     #: Whether even a single shard has a number in its name, at the end.
     numbered: bool = False
     #: Functions that are called before and after all shards of an output are written.
@@ -131,7 +136,7 @@ class Format:
             return getattr(import_module(f"recmap.formats.{module}"), name)
         except ModuleNotFoundError as e:
             raise MissingPackageError(
-                f"{self.name} files need the package {e.name}", extra=self.name
+                f"{self.name} files need the package {e.name}", extra=self.extra or self.name
             ) from e
 
 
@@ -176,6 +181,28 @@ FORMATS = {
         ),
         Format("raw", (".bin", ".dat", ".raw"), "raw:open_raw", "raw:RawSink", streams=True),
         Format(
+            "parquet",
+            (".parquet", ".pq"),
+            "parquet:open_parquet",
+            "parquet:ParquetSink",
+            verified_by_reading=True,
+            column_bytes=12_000,
+            streams=True,
+            collects=True,
+            extra="arrow",
+        ),
+        Format(
+            "arrow",
+            (".arrow", ".arrows", ".feather", ".ipc"),
+            "arrow_file:open_arrow",
+            "arrow_file:ArrowFileSink",
+            verified_by_reading=True,
+            column_bytes=8_000,
+            streams=True,
+            collects=True,
+            extra="arrow",
+        ),
+        Format(
             "tfds",
             (),
             "tfds.source:open_tfds",
@@ -205,12 +232,22 @@ def parameters(function: Callable[..., Any]) -> frozenset[str]:
 
 
 def create_sink(
-    path: str, format: str, schema: Schema, *, expected: int | None = None, **options: Any
+    path: str,
+    format: str,
+    schema: Schema,
+    *,
+    expected: int | None = None,
+    room: int | None = None,
+    **options: Any,
 ) -> Sink:
-    """Create a file of a format; ``expected`` is the number of rows, if known."""
+    """Create a file of a format.
+
+    ``expected`` is the number of rows, if known. ``room`` is how many bytes of rows a sink that
+    collects them may hold.
+    """
     creator = FORMATS[format].creator()
-    if "expected" in parameters(creator):
-        options["expected"] = expected
+    known = {"expected": expected, "room": room}
+    options.update({name: fact for name, fact in known.items() if name in parameters(creator)})
     if isinstance(path, ObjectPath) and not streams(path, format, schema, options):
         from recmap.formats.staged_sink import StagedSink
 
@@ -258,7 +295,8 @@ def check_output(path: str, format: str, schema: Schema, options: Mapping[str, A
         check_column_name(name)
     if not options:
         return
-    known = parameters(FORMATS[format].creator()) - {"path", "schema", "durable", "expected"}
+    given = {"path", "schema", "durable", "expected", "room"}
+    known = parameters(FORMATS[format].creator()) - given
     for name in options:
         if name not in known:
             raise unknown_option(name, known, f"{path}: options of {format} files: ")

@@ -12,7 +12,17 @@ from recmap.errors import MemoryLimitError
 from recmap.model.ragged import Column, Ragged
 from recmap.model.schema import Batch
 
-__all__ = ["OFFSET", "STRING", "RowSizes", "added", "column_sizes", "fitting", "largest", "measure"]
+__all__ = [
+    "OFFSET",
+    "STRING",
+    "RowSizes",
+    "added",
+    "batch_sizes",
+    "column_sizes",
+    "fitting",
+    "largest",
+    "measure",
+]
 
 # The size of each row in bytes, or one number if all rows have the same size.
 RowSizes: TypeAlias = "int | npt.NDArray[np.int64]"
@@ -65,6 +75,14 @@ def column_sizes(column: Column) -> RowSizes:
     ends: npt.NDArray[np.int64] = np.concatenate([[0], np.cumsum(inside)])
     edges: npt.NDArray[np.int64] = ends[column.offsets - column.offsets[0]]
     return OFFSET + np.diff(edges)
+
+
+def batch_sizes(batch: Batch) -> RowSizes:
+    """Return the size of each row of a batch in memory, in bytes."""
+    total: RowSizes = 0
+    for column in batch.values():
+        total = added(total, column_sizes(column))
+    return total
 
 
 def largest(

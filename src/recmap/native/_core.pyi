@@ -2,7 +2,7 @@
 The native core: TFRecord framing, tf.train.Example as columns, LZF, resizing.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 import enum
 from typing import Annotated, Any
 
@@ -15,6 +15,102 @@ from typing import TypeAlias
 Decoded: TypeAlias = tuple[numpy.typing.NDArray[numpy.uint8], numpy.typing.NDArray[numpy.int64] | None, numpy.typing.NDArray[numpy.int64] | None, numpy.typing.NDArray[numpy.int64] | None]
 Padded: TypeAlias = tuple[numpy.typing.NDArray[numpy.uint8], list[tuple[int, int]], numpy.typing.NDArray[numpy.int64]]
 Unknown: TypeAlias = tuple[bool, bytes, Kind, int, int]
+
+class ArrowField:
+    """The type of a column as Arrow describes it."""
+
+    def __init__(self, format: str, name: str, metadata: Sequence[tuple[bytes, bytes]], children: Sequence[ArrowField]) -> None: ...
+
+class ArrowColumn:
+    """Memory laid out as Arrow lays out a column."""
+
+    def __init__(self, length: int, null_count: int, buffers: Sequence[Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)] | None], children: Sequence[ArrowColumn]) -> None:
+        """
+        The arrays stay alive as long as the column, or whoever it is handed to.
+        """
+
+def export_arrow_schema(field: ArrowField) -> object:
+    """Return a capsule for __arrow_c_schema__."""
+
+def export_arrow_stream(field: ArrowField, batches: Iterator[ArrowColumn]) -> object:
+    """
+    Return a capsule for __arrow_c_stream__. `batches` gives structs of columns.
+    """
+
+class ArrowType:
+    """The type of a column of another library."""
+
+    @property
+    def format(self) -> bytes: ...
+
+    @property
+    def name(self) -> bytes: ...
+
+    @property
+    def metadata(self) -> list[tuple[bytes, bytes]]: ...
+
+    @property
+    def nullable(self) -> bool: ...
+
+    @property
+    def children(self) -> list[ArrowType]: ...
+
+    @property
+    def dictionary(self) -> ArrowType | None: ...
+
+class ArrowArray:
+    """A column of another library, kept alive."""
+
+    @property
+    def length(self) -> int: ...
+
+    @property
+    def offset(self) -> int: ...
+
+    @property
+    def null_count(self) -> int: ...
+
+    @property
+    def n_buffers(self) -> int: ...
+
+    @property
+    def n_children(self) -> int: ...
+
+    @property
+    def dictionary(self) -> ArrowArray | None: ...
+
+    def child(self, number: int) -> ArrowArray: ...
+
+    def has_buffer(self, number: int) -> bool: ...
+
+    def buffer(self, number: int, size: int) -> numpy.typing.NDArray[numpy.uint8]:
+        """
+        Return the first `size` bytes of a buffer, as a view. Nobody can check that it has so many.
+        """
+
+class ArrowStream:
+    """Batches of another library."""
+
+    def __init__(self, capsule: object) -> None: ...
+
+    def type(self) -> ArrowType: ...
+
+    def next(self) -> ArrowArray | None:
+        """Return the next batch, or None at the end."""
+
+def import_arrow_array(schema: object, array: object) -> tuple[ArrowType, ArrowArray]:
+    """Take over the array of two capsules."""
+
+def import_arrow_schema(schema: object) -> ArrowType:
+    """Take over the schema of a capsule."""
+
+def read_arrow_views(views: numpy.typing.NDArray[numpy.uint8], buffers: list[numpy.typing.NDArray[numpy.uint8]], nulls: numpy.typing.NDArray[numpy.uint8] | None) -> tuple[numpy.typing.NDArray[numpy.uint8], numpy.typing.NDArray[numpy.int64], int | None]:
+    """
+    Return the bytes of strings in Arrow's view layout end to end, their offsets, and the number of the first string that lies outside of the buffers.
+    """
+
+def offsets_are_sound(offsets: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], limit: int) -> bool:
+    """Return whether offsets ascend from 0 or more to at most `limit`."""
 
 class Memory:
     """

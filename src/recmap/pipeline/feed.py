@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from recmap.adapters.feed import ExternalReader, ImagesOnDevice
+from recmap.adapters.feed import ExternalReader, ImagesOnDevice, check_on_host
 from recmap.errors import OptionError, OptionTypeError, RowNotFoundError
 from recmap.model.arguments import Workers, as_whole
 from recmap.model.field import Field
@@ -29,8 +29,12 @@ from recmap.pipeline.ready_plan import ReadyPlan, ready
 from recmap.pipeline.row_source import Rows
 from recmap.pipeline.signature import Seed, compare, signed
 from recmap.pipeline.state import Cursor, CursorLog, checked, load, redealt, save
+from recmap.pipeline.transforms.batch import Batches
 
-__all__ = ["PipelineFeed"]
+__all__ = ["PipelineFeed", "table_feed"]
+
+# Bytes of rows that a table takes at a time.
+_TABLE_BYTES = 16 << 20
 
 
 class PipelineFeed:
@@ -365,3 +369,18 @@ def _counted(made: tuple[Batch, Cursor], done: int) -> tuple[Batch, Cursor]:
     batch, after = made
     # After the last epoch the count starts again.
     return batch, after._replace(done=done) if after != Cursor(epoch=after.epoch) else after
+
+
+def table_feed(plan: Plan) -> PipelineFeed:
+    """Return a feed for a table: single rows are put into batches of some megabytes.
+
+    It is not the feed of the pipeline: a table begins with the first epoch, and moves nothing.
+    """
+    plan.check_no_bucket()
+    feed = PipelineFeed(plan)
+    check_on_host(feed, "a table")
+    if feed.batched:
+        return feed
+    plan.check_no_total_slice("a table of single rows")
+    rows = max(1, _TABLE_BYTES // feed.ready.row_bytes)
+    return PipelineFeed(replace(plan, grouping=Batches(rows, drop_last=False)))

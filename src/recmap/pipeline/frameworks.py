@@ -1,17 +1,24 @@
-"""The verbs that end a pipeline: batches for TensorFlow, Keras, PyTorch and JAX."""
+"""The verbs that end a pipeline: batches for TensorFlow, Keras, PyTorch and JAX, and tables."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Literal, Never, overload
 
 if TYPE_CHECKING:
     # A framework is imported when a pipeline is handed to it.
+    import pandas as pd  # type: ignore[import-untyped]
+    import polars as pl
+    import pyarrow as pa
+
     from recmap.adapters.columns import Names
     from recmap.adapters.feed import Feed
     from recmap.adapters.jax import JaxBatches
     from recmap.adapters.keras import KerasBatches
     from recmap.adapters.tf import tf
     from recmap.adapters.torch import Device, TorchBatches, TorchRows, TorchStream
+    from recmap.model.arrow import ArrowBatches
+    from recmap.model.schema import Batch, Schema
 
 __all__ = ["Frameworks"]
 
@@ -30,6 +37,69 @@ class Frameworks:
         feed = self._feed()
         check_on_host(feed, verb)
         return feed
+
+    def _table(self) -> tuple[Schema, Iterable[Batch]]:
+        """Return all rows in batches of some megabytes, from the beginning on each iteration."""
+        raise NotImplementedError
+
+    def _arrow_batches(self, tensors: Literal["extension", "list"]) -> ArrowBatches:
+        from recmap.model.arrow import ArrowBatches
+
+        return ArrowBatches(*self._table(), tensors)
+
+    def __arrow_c_schema__(self) -> object:
+        """Return the schema for a library that reads Arrow."""
+        return self._arrow_batches("extension").__arrow_c_schema__()
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """Return batches for a library that reads Arrow: Polars, DuckDB, PyArrow, pandas.
+
+        They are read as the library asks for them. Rows with several axes have the type
+        ``arrow.fixed_shape_tensor``.
+        """
+        return self._arrow_batches("extension").__arrow_c_stream__(requested_schema)
+
+    def to_arrow(self, *, tensors: Literal["extension", "list"] = "extension") -> pa.Table:
+        """Read all rows into a ``pyarrow.Table``.
+
+        Rows with several axes have the type ``arrow.fixed_shape_tensor``. With
+        ``tensors="list"`` they are lists of lists, which Hugging Face needs. To read batch by
+        batch instead, use ``pyarrow.RecordBatchReader.from_stream(ds)``.
+
+        >>> import numpy as np, recmap as rm
+        >>> rm.from_arrays({"x": np.arange(3)}).to_arrow().to_pydict()
+        {'x': [0, 1, 2]}
+        """
+        from recmap.adapters.arrow import to_arrow
+
+        return to_arrow(self._arrow_batches(tensors))
+
+    def to_pandas(self) -> pd.DataFrame:
+        """Read all rows into a ``pandas.DataFrame``.
+
+        Columns with one number per row keep their dtype, and text is ``str``. In others, each
+        row is an object: an array, or ``bytes``.
+
+        >>> import numpy as np, recmap as rm
+        >>> frame = rm.from_arrays({"x": np.arange(3), "y": np.ones((3, 2))}).to_pandas()
+        >>> frame["x"].sum().item(), frame["y"][0]
+        (3, array([1., 1.]))
+        """
+        from recmap.adapters.arrow import to_pandas
+
+        return to_pandas(*self._table())
+
+    def to_polars(self) -> pl.DataFrame:
+        """Read all rows into a ``polars.DataFrame``. Rows with axes are its arrays and lists.
+
+        >>> import numpy as np, recmap as rm
+        >>> frame = rm.from_arrays({"x": np.arange(6.0).reshape(3, 2)}).to_polars()
+        >>> frame["x"].to_list()
+        [[0.0, 1.0], [2.0, 3.0], [4.0, 5.0]]
+        """
+        from recmap.adapters.arrow import to_polars
+
+        return to_polars(self._arrow_batches("list"))
 
     def to_jax(
         self,

@@ -53,6 +53,12 @@ class Verbs(Frameworks):
 
         return PipelineFeed(self._plan)
 
+    def _table(self) -> tuple[Schema, PipelineFeed]:
+        from recmap.pipeline.feed import table_feed
+
+        feed = table_feed(self._plan)
+        return feed.schema, feed
+
     def _then(self, plan: Plan, record: VerbRecord | None = None) -> Pipeline:
         """Return the pipeline of another plan; ``record`` is the verb as written in states."""
         return Pipeline(plan if record is None else plan.recorded(record))

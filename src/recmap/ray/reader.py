@@ -105,8 +105,8 @@ def _opened(
     if isinstance(src, Mapping) or not isinstance(src, str | os.PathLike | Sequence):
         raise OptionError(
             f"rm.ray.read takes a path, a list of paths or what rm.open returns, not "
-            f"{type(src).__name__}; open columns from several files first, as in "
-            'rm.ray.read(rm.open({"x": "x.npy", ...}))'
+            f"{type(src).__name__}; open it first: rm.ray.read(rm.open(x)) reads a memmap, an "
+            'HDF5 dataset, or columns from several files, {"x": "x.npy", ...}'
         )
     storage = options.get("storage")
     try:

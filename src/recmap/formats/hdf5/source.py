@@ -6,23 +6,35 @@ is a column, ``table.field``; a nested field is ``table.outer.inner``.
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from recmap.errors import DataError, FieldNotFoundError, LeftOutWarning, Message, Option
+from recmap.errors import (
+    DataError,
+    FieldNotFoundError,
+    LeftOutWarning,
+    Message,
+    Option,
+    OptionError,
+)
 from recmap.formats.column_readers import ColumnReader
 from recmap.formats.column_source import ColumnsSource, common_length
 from recmap.formats.hdf5.columns import columns_of, refusal
 from recmap.formats.hdf5.file import Hdf5File, h5py
 from recmap.formats.hdf5.nested import nested_column, nested_field
 from recmap.formats.hdf5.types import ORDER_ATTRIBUTE, leaves
+from recmap.model.source import SelectedSource, Source
 
-__all__ = ["open_hdf5"]
+__all__ = ["Hdf5Place", "hdf5_place", "open_hdf5"]
 
+# Drivers of files that are not on disk under their name.
+_IN_MEMORY = ("core", "fileobj", "ros3")
 # Maximum number of names listed in a message.
 _LISTED = 20
 # Groups that programs use internally: the prefix of the name, the attribute that marks files
@@ -35,14 +47,17 @@ _PRIVATE = (
 )
 
 
-def open_hdf5(path: str, names: list[str] | None = None, *, direct: bool = True) -> ColumnsSource:
+def open_hdf5(
+    path: str, names: list[str] | None = None, *, direct: bool = True, inside: str = ""
+) -> ColumnsSource:
     """Open the datasets of a file, or only those in ``names``.
 
     Without names, open all datasets, or those with the most common number of rows if the
-    numbers differ; a LeftOutWarning names the others. Without ``direct``, h5py reads all values.
+    numbers differ; a LeftOutWarning names the others. ``inside`` is the only dataset or group
+    to look into. Without ``direct``, h5py reads all values.
     """
     file = Hdf5File.of(path)
-    columns = _all(file) if names is None else _named(file, names, direct)
+    columns = _all(file, inside) if names is None else _named(file, names, direct)
     # Reopen by name, so that the warning about datasets left out is not repeated.
     again = partial(open_hdf5, path, list(columns), direct=direct)
     other = partial(open_hdf5, path, list(columns), direct=False)
@@ -81,9 +96,53 @@ class _Table:
                 self.columns[column] = reader
 
 
-def _all(file: Hdf5File) -> dict[str, ColumnReader]:
+@dataclass(frozen=True)
+class Hdf5Place:
+    """A dataset or group in a file. Calling it opens its columns, in any process.
+
+    ``prefix`` is what their names begin with in the file, but not here.
+    """
+
+    path: str
+    name: str
+    prefix: str
+
+    def __call__(self) -> Source:
+        source = open_hdf5(self.path, inside=self.name)
+        names = {name.removeprefix(self.prefix): name for name in source.schema}
+        return SelectedSource(source, names) if self.prefix else source
+
+
+def hdf5_place(item: Any) -> Hdf5Place | None:
+    """Return where an object of h5py lies; None for a dataset that exists only in memory."""
+    if not item:
+        raise OptionError(f"{item!r}: its file was closed; give the path to rm.open instead")
+    file, is_group = item.file, isinstance(item, h5py.Group)
+    if file.driver in _IN_MEMORY or item.name is None:
+        if is_group:
+            raise OptionError(
+                f"{item!r} exists only in memory; give its datasets one by one: "
+                'rm.open({"x": group["x"]})'
+            )
+        return None
+    if file.mode != "r":
+        raise OptionError(
+            f"{file.filename} is open for writing, so what is on disk may be old; close it, or "
+            'open it with h5py.File(path, "r")'
+        )
+    if not os.path.isfile(file.filename):
+        raise OptionError(
+            f"{file.filename}, the file of {item!r}, is not on disk any more; read the dataset "
+            "into memory, rm.open(dataset[()])"
+        )
+    name = item.name.strip("/")
+    group = name if is_group else name.rpartition("/")[0]
+    return Hdf5Place(os.path.abspath(file.filename), name, f"{group}/" if group else "")
+
+
+def _all(file: Hdf5File, inside: str) -> dict[str, ColumnReader]:
     tables, refused = [], {}
-    for name, item in _items(file):
+    for name, item in _items(file, inside):
         if isinstance(item, str):
             refused[name] = item
             continue
@@ -99,7 +158,7 @@ def _all(file: Hdf5File) -> dict[str, ColumnReader]:
         raise DataError(
             f"{file.path}: no dataset can be a column{_listing(refused)}"
             if refused
-            else f"{file.path}: the HDF5 file holds no datasets",
+            else f"{file.path}: {repr(inside) if inside else 'the HDF5 file'} holds no datasets",
             file=file.path,
         )
     if all(isinstance(table.order, np.integer) for table in tables):
@@ -118,9 +177,9 @@ def _all(file: Hdf5File) -> dict[str, ColumnReader]:
     return columns
 
 
-def _items(file: Hdf5File) -> Iterator[tuple[str, Any]]:
+def _items(file: Hdf5File, inside: str) -> Iterator[tuple[str, Any]]:
     """Walk the tree of the file, holding the lock only to open the next item."""
-    entries = _walk(file.root)
+    entries = _walk(file.root, inside)
     while True:
         with file.locked():
             entry = next(entries, None)
@@ -190,13 +249,19 @@ def _listing(refused: Mapping[str, str]) -> str:
     return f"; left out: {', '.join(some)}{more}"
 
 
-def _walk(root: Any) -> Iterator[tuple[str, Any]]:
+def _walk(root: Any, inside: str = "") -> Iterator[tuple[str, Any]]:
     """Yield each dataset or group that is a column once, with its path.
 
-    For an item that cannot or should not be opened, yield a string with the reason instead.
+    ``inside`` is where to begin. For an item that cannot or should not be opened, yield a string
+    with the reason instead.
     """
-    seen = {h5py.h5o.get_info(root.id).addr}
-    pending = [(_text(name), root, name) for name in reversed(list(root))]
+    start = root[inside] if inside else root
+    if _is_column(start):
+        yield inside, start
+        return
+    seen = {h5py.h5o.get_info(start.id).addr}
+    below = f"{inside}/" if inside else ""
+    pending = [(f"{below}{_text(name)}", start, name) for name in reversed(list(start))]
     while pending:
         path, group, name = pending.pop()
         if isinstance(name, bytes):

@@ -7,8 +7,10 @@ as unsigned integers of the same size, or as bytes along an extra axis.
 from __future__ import annotations
 
 import math
+import os
 from collections import OrderedDict
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from threading import Lock
 from typing import Any
@@ -16,8 +18,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import zarr
+import zarr.storage
 
-from recmap.errors import DataError, OptionError, RecmapError
+from recmap.errors import DataError, OptionError, OptionTypeError, RecmapError
 from recmap.files.cpus import pool_size, thread_count
 from recmap.files.open_file import is_folder
 from recmap.files.sniff import sniff, unknown_format
@@ -28,7 +31,15 @@ from recmap.formats.zarr.attributes import StoredColumn, read_columns
 from recmap.formats.zarr.store import Place, place_of
 from recmap.model.field import Field
 
-__all__ = ["limit_threads", "open_zarr", "stored", "stored_as"]
+__all__ = [
+    "HeldZarr",
+    "ZarrPlace",
+    "limit_threads",
+    "open_zarr",
+    "stored",
+    "stored_as",
+    "zarr_place",
+]
 
 _PICKLED = "is pickled, and a pickle can run any code; save it again as numbers or strings"
 _NODES = ("zarr.json", ".zarray", ".zgroup")
@@ -38,10 +49,11 @@ _FLOATS = ("float16", "float32", "float64", "complex64", "complex128")
 _UINTS = {1: "uint8", 2: "uint16", 4: "uint32", 8: "uint64"}
 
 
-def open_zarr(path: str, names: Sequence[str] | None) -> ColumnsSource:
+def open_zarr(path: str, names: Sequence[str] | None, default: str = "") -> ColumnsSource:
     """Open the arrays of equal length, or those in ``names``.
 
-    A store that is a single array is one column, named after its attribute ``name``.
+    A store that is a single array is one column, named ``default``, or else after its attribute
+    ``name``.
     """
     packed = None if is_folder(path) else sniff(path)
     if packed is not None and packed.format is None:
@@ -62,7 +74,7 @@ def open_zarr(path: str, names: Sequence[str] | None) -> ColumnsSource:
         elif its_arrays[column.path] is not None:
             found |= _columns(path, column.name, its_arrays[column.path], column.field)
     for inner in sorted(arrays):
-        name = inner or str(store.attributes.get("name") or DEFAULT_NAME)
+        name = inner or default or str(store.attributes.get("name") or DEFAULT_NAME)
         array = arrays[inner]
         if array.ndim == 0:
             refused[name] = "holds a single value, which has no rows"
@@ -74,8 +86,65 @@ def open_zarr(path: str, names: Sequence[str] | None) -> ColumnsSource:
             found |= _columns(path, name, array, None)
     columns = choose_columns(path, found, refused, names)
     # Reopen by name, so that the warning about arrays left out is not repeated.
-    again = partial(open_zarr, path, list(columns))
+    again = partial(open_zarr, path, list(columns), default)
     return ColumnsSource("zarr", [path], columns, reopen=again)
+
+
+@dataclass(frozen=True)
+class ZarrPlace:
+    """An array or group in a folder on disk. Calling it opens its columns, in any process."""
+
+    path: str
+    name: str
+
+    def __call__(self) -> ColumnsSource:
+        # An array has the name that its group gives it.
+        return open_zarr(self.path, None, self.name)
+
+
+@dataclass(frozen=True)
+class HeldZarr:
+    """An array or group in another store, such as one in memory, read through its own object."""
+
+    node: Any
+
+    def __call__(self) -> ColumnsSource:
+        limit_threads()
+        label = str(self.node.store)
+        found: dict[str, ColumnReader] = {}
+        refused: dict[str, str] = {}
+        for name, array in self._arrays():
+            if array.ndim == 0:
+                refused[name] = "holds a single value, which has no rows"
+            elif _is_pickled(array):
+                refused[name] = _PICKLED
+            else:
+                found |= _columns(label, name, array, None)
+        return ColumnsSource("zarr", [], choose_columns(label, found, refused, None), reopen=self)
+
+    def _arrays(self) -> list[tuple[str, Any]]:
+        if isinstance(self.node, zarr.Array):
+            return [(_name_of(self.node), self.node)]
+        members = self.node.members(max_depth=None)
+        return sorted((name, array) for name, array in members if isinstance(array, zarr.Array))
+
+
+def zarr_place(node: Any) -> ZarrPlace | HeldZarr:
+    """Return where an array or a group of zarr is stored."""
+    if not isinstance(node, zarr.Array | zarr.Group):
+        raise OptionTypeError(
+            f"{type(node).__qualname__} cannot be opened; give an array or a group of zarr, or "
+            "the path of the store"
+        )
+    root = getattr(node.store, "root", None)
+    if not isinstance(node.store, zarr.storage.LocalStore) or root is None:
+        return HeldZarr(node)
+    folder = os.path.join(os.path.abspath(root), node.path)
+    return ZarrPlace(folder, _name_of(node) if isinstance(node, zarr.Array) else "")
+
+
+def _name_of(array: Any) -> str:
+    return array.path.rpartition("/")[2] or str(array.attrs.get("name") or DEFAULT_NAME)
 
 
 def _columns(path: str, name: str, array: Any, field: Field | None) -> dict[str, ColumnReader]:

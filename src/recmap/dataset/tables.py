@@ -1,0 +1,217 @@
+"""Tables of other libraries as rows: Arrow, pandas and Hugging Face datasets."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from recmap.dataset.rows import OpenedRows
+from recmap.dataset.split import Part
+from recmap.errors import (
+    ColumnError,
+    LeftOutWarning,
+    MissingPackageError,
+    OptionError,
+)
+from recmap.formats.array_object import open_array
+from recmap.formats.column_readers import DEFAULT_NAME
+from recmap.formats.combined import ConcatenatedSource, SideBySideSource
+from recmap.formats.memory import MemorySource, StreamSource
+from recmap.model.arguments import check_column_name
+from recmap.model.coerce import as_columns, empty_column, fit, infer_schema
+from recmap.model.field import Field
+from recmap.model.nulls import Nulls
+from recmap.model.source import Source
+
+__all__ = ["Fields", "is_table", "open_hugging_face", "open_table"]
+
+Fields: TypeAlias = Mapping[str, Field]
+
+# Objects whose rows are computed each time, perhaps in another order.
+_COMPUTED = ("duckdb", "_duckdb")
+# Values of pandas' object columns that Arrow would turn into lists, even if all have one length.
+_SEQUENCES = (list, tuple, np.ndarray)
+
+
+def is_table(x: Any) -> bool:
+    """Return whether an object is a table, or a column of one."""
+    if isinstance(x, type):
+        return False
+    arrow = hasattr(x, "__arrow_c_stream__") or hasattr(x, "__arrow_c_array__")
+    return arrow or _is_pandas(x)
+
+
+def _is_pandas(x: Any) -> bool:
+    pandas = sys.modules.get("pandas")
+    return pandas is not None and isinstance(x, pandas.DataFrame | pandas.Series)
+
+
+def open_table(x: Any, nulls: Nulls, fields: Fields, column: str | None = None) -> OpenedRows:
+    """Open a table.
+
+    ``fields`` may give the fill values of columns with nulls. ``column`` is the name for an
+    object that is a single column.
+    """
+    if _is_pandas(x):
+        return OpenedRows(_open_pandas(_frame(x, column), nulls, fields), lasting=False)
+    return OpenedRows(_open_arrow(_with_columns(x, column), nulls, fields), lasting=False)
+
+
+def open_hugging_face(dataset: Any, nulls: Nulls, fields: Fields) -> OpenedRows:
+    """Open a dataset of Hugging Face through its Arrow table, which may be mapped from files."""
+    reopen = partial(_open_hugging_face, dataset, nulls, fields)
+    return OpenedRows(reopen(), lasting=False, reopen=reopen)
+
+
+def _open_arrow(x: Any, nulls: Nulls, fields: Fields) -> Source:
+    from recmap.model.arrow import ArrowReader
+
+    try:
+        reader = ArrowReader(x, nulls=nulls, fields=fields)
+    except ModuleNotFoundError as e:
+        raise MissingPackageError(
+            "text, categories and other columns that NumPy does not have need pyarrow",
+            extra="arrow",
+        ) from e
+    package = type(x).__module__.partition(".")[0]
+    if package in _COMPUTED or not hasattr(x, "__len__"):
+        return StreamSource(reader.batches(), reader.schema)
+    parts: list[Source] = [MemorySource(batch, reader.schema) for batch in reader.batches()]
+    if not parts:
+        empty = {name: empty_column(field) for name, field in reader.schema.items()}
+        parts = [MemorySource(empty, reader.schema)]
+    return parts[0] if len(parts) == 1 else ConcatenatedSource(parts)
+
+
+def _with_columns(x: Any, name: str | None) -> Any:
+    """Return a table; a single column becomes a table of one."""
+    package, kind = type(x).__module__.partition(".")[0], type(x).__qualname__
+    if package == "polars" and kind == "Series":
+        return x.to_frame(name or x.name or DEFAULT_NAME)
+    if package == "pyarrow" and not hasattr(x, "schema"):  # an Array or ChunkedArray
+        return sys.modules["pyarrow"].table({name or DEFAULT_NAME: x})
+    return x
+
+
+def _frame(x: Any, name: str | None) -> Any:
+    if hasattr(x, "columns"):
+        return x
+    return x.to_frame(name or (DEFAULT_NAME if x.name is None else x.name))
+
+
+def _open_pandas(frame: Any, nulls: Nulls, fields: Fields) -> Source:
+    """Return the columns of a DataFrame: those of NumPy as they are, the others through Arrow."""
+    names = list(frame.columns)
+    if len(set(names)) != len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ColumnError(f"the DataFrame has two columns {twice!r}; rename one of them")
+    for name in names:
+        if not isinstance(name, str):
+            raise ColumnError(
+                f"the DataFrame has a column {name!r}, but names are text; rename it: "
+                "df.rename(columns=str)"
+            )
+        check_column_name(name)
+    _warn_of_index(frame.index)
+    sources: dict[str, Source] = {}
+    others = []
+    for place, name in enumerate(names):
+        values = frame.iloc[:, place]
+        if isinstance(values.dtype, np.dtype) and values.dtype.kind in "biufcmM":
+            sources[name] = open_array(values.to_numpy(), name)[0]
+        elif values.dtype == object and isinstance(_first(values), _SEQUENCES):
+            sources[name] = _of_sequences(name, values)
+        else:
+            others.append(place)
+    if others:
+        chosen = frame.iloc[:, others].reset_index(drop=True)
+        sources[""] = _open_arrow(chosen, nulls, fields)
+    beside = SideBySideSource(sources)
+    order = [own for name in names for own in beside.schema if _belongs(own, name, names)]
+    return beside.select(order)
+
+
+def _belongs(own: str, name: str, names: Sequence[str]) -> bool:
+    """Return whether a column comes from one of the DataFrame: its own, a field or its mask."""
+    return own == name or (own not in names and own.startswith(f"{name}/"))
+
+
+def _of_sequences(name: str, values: Any) -> Source:
+    missing = np.flatnonzero(values.isna().to_numpy())
+    if len(missing):
+        raise ColumnError(
+            f"column {name!r}: row {missing[0]:,} is missing, and so are {len(missing) - 1:,} "
+            "others; fill them first, for example with empty lists"
+        )
+    given = as_columns({name: values.to_numpy()})
+    schema = infer_schema(given)
+    return MemorySource(fit(given, schema)[0], schema)
+
+
+def _first(values: Any) -> Any:
+    """Return the first value that is there."""
+    return next((value for value in values if value is not None), None)
+
+
+def _warn_of_index(index: Any) -> None:
+    named = [repr(name) for name in index.names if name is not None]
+    if named:
+        warnings.warn(
+            f"the index {' and '.join(named)} of the DataFrame is left out; df.reset_index() "
+            "makes it a column",
+            LeftOutWarning,
+            stacklevel=2,
+        )
+
+
+def _open_hugging_face(dataset: Any, nulls: Nulls, fields: Fields) -> Source:
+    table = _with_encoded_media(dataset)
+    source = _open_arrow(table, nulls, fields)
+    if dataset._indices is None:  # noqa: SLF001  # there is no public way to get them
+        return source
+    rows = dataset._indices.column(0).to_numpy()  # noqa: SLF001
+    return Part(source, _Rows(np.asarray(rows, np.int64)))
+
+
+class _Rows:
+    """The rows that ``select`` or ``shuffle`` of a Hugging Face dataset chose."""
+
+    def __init__(self, rows: npt.NDArray[np.int64]) -> None:
+        self._rows = rows
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def rows(self, positions: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        return self._rows[positions]
+
+
+def _with_encoded_media(dataset: Any) -> Any:
+    """Return the table, with the encoded bytes of images and audio instead of ``bytes, path``."""
+    table = dataset.data.table
+    for place, (name, feature) in enumerate(dataset.features.items()):
+        if type(feature).__name__ not in ("Image", "Audio", "Video", "Pdf"):
+            continue
+        column = table.column(name)
+        if not hasattr(column.type, "get_field_index"):
+            continue
+        content, path = (column.type.get_field_index(part) for part in ("bytes", "path"))
+        chunks = [chunk.flatten() for chunk in column.chunks]
+        for chunk in chunks:
+            absent = chunk[content].is_null().to_numpy(zero_copy_only=False)
+            elsewhere = absent & chunk[path].is_valid().to_numpy(zero_copy_only=False)
+            if elsewhere.any():
+                raise OptionError(
+                    f"column {name!r}: {chunk[path][int(np.argmax(elsewhere))]} is only named, "
+                    "not stored in the dataset; store the files first: "
+                    'ds.with_format("arrow").map(datasets.table.embed_table_storage, batched=True)'
+                )
+        stored = sys.modules["pyarrow"].chunked_array([chunk[content] for chunk in chunks])
+        table = table.set_column(place, name, stored)
+    return table

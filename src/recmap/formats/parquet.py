@@ -1,0 +1,263 @@
+"""Parquet files, read and written through pyarrow."""
+
+from __future__ import annotations
+
+import os
+import re
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import cached_property, partial
+from itertools import islice
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from recmap.errors import DataError, LeftOutWarning, OptionError, RecmapError
+from recmap.files.held_reader import HeldReader
+from recmap.files.mapped_files import map_file
+from recmap.formats.arrow_columns import ArrowColumns
+from recmap.formats.row_group_sink import RowGroupSink
+from recmap.formats.row_groups import RowGroupFile, RowGroupSource
+from recmap.model.arguments import as_whole, check_choice
+from recmap.model.nulls import Nulls
+from recmap.model.schema import Batch, FieldsLike, Schema
+
+__all__ = ["ParquetSink", "open_parquet"]
+
+# What pyarrow raises for damaged files.
+_FAILURES = (pa.ArrowException, OSError, ValueError, MemoryError, OverflowError, RuntimeError)
+# The end of every file: the size of the footer, and the magic number.
+_END = 8
+_COMPRESSIONS = ("zstd", "snappy", "gzip", "lz4", "brotli", None)
+# Rows and bytes to read to estimate the size of a row.
+_SAMPLED, _SAMPLE_SIZE = 32, 1 << 20
+_PARTITION = re.compile(r"([A-Za-z_][\w.-]*)=.*")
+
+
+def open_parquet(
+    path: str, fields: FieldsLike | None = None, *, nulls: Nulls = "error", verify: bool = True
+) -> RowGroupSource:
+    """Open a file, or some of its columns. ``verify`` checks the checksums of pages."""
+    file = _ParquetFile(path, fields, nulls, verify)
+    names = file.columns.choose(fields)
+    if fields is None:
+        _warn_of_partitions(path, file.schema)
+    # Reopen by name, so that the warning about columns left out is not repeated.
+    kept = {name: file.schema[name] for name in names}
+    reopen = partial(open_parquet, path, kept, nulls=nulls, verify=verify)
+    return RowGroupSource(file, names, reopen)
+
+
+def _warn_of_partitions(path: str, schema: Schema) -> None:
+    """Warn of columns that are only in the names of folders: ``year=2026/x.parquet``."""
+    folder, missing = os.path.dirname(path), []
+    while match := _PARTITION.fullmatch(os.path.basename(folder)):
+        if match[1] not in schema:
+            missing.append(match[1])
+        folder = os.path.dirname(folder)
+    if missing:
+        named = ", ".join(map(repr, reversed(missing)))
+        warnings.warn(
+            f"{folder or '.'}: {named} in the names of folders is not read as a column; add it "
+            "with map, or write it into the files (fields=[...] chooses columns)",
+            LeftOutWarning,
+            stacklevel=2,
+        )
+
+
+class _ParquetFile(RowGroupFile):
+    def __init__(self, path: str, fields: FieldsLike | None, nulls: Nulls, verify: bool) -> None:
+        super().__init__(path, map_file(path))
+        self._verify = verify
+        try:
+            with self.mapped.hold(*self._footer()):
+                self._metadata: Any = None
+                file = self._open()
+                self._metadata = file.metadata
+        except RecmapError:
+            raise
+        except _FAILURES as e:
+            raise DataError(f"{path}: not a sound Parquet file: {e}", file=path) from e
+        groups = range(self._metadata.num_row_groups)
+        self._group_rows = np.array(
+            [self._metadata.row_group(i).num_rows for i in groups], np.int64
+        )
+        self._check_rows()
+        schema = file.schema_arrow
+        alone = [(field.name, pa.schema([field]).empty_table()) for field in schema]
+        self.columns = ArrowColumns(path, alone, schema.metadata, nulls, fields)
+        self._leaves = _leaves(schema, self.columns.owners)
+
+    def _footer(self) -> tuple[int, int]:
+        """Return where the footer is, which tells where all else is."""
+        size = self.mapped.size
+        if size < _END + 4:
+            raise DataError(f"{self.path}: {size:,} bytes are no Parquet file", file=self.path)
+        with self.mapped.hold(size - _END, size):
+            length = int.from_bytes(self.mapped.bytes[-_END:-4].tobytes(), "little")
+        if length > size - _END - 4:
+            raise DataError(
+                f"{self.path}: cut or damaged: its footer would have {length:,} bytes, and the "
+                f"file has {size:,}",
+                file=self.path,
+                byte=size,
+            )
+        return size - _END - length, size
+
+    def _open(self) -> Any:
+        # Each thread opens the file for itself: an open one remembers the size of batches.
+        whole = self.mapped.whole
+        source = (
+            pa.BufferReader(pa.py_buffer(self.mapped.bytes)) if whole else HeldReader(self.mapped)
+        )
+        return pq.ParquetFile(
+            source,
+            metadata=self._metadata,
+            pre_buffer=False,
+            page_checksum_verification=self._verify,
+        )
+
+    def _check_rows(self) -> None:
+        rows, total = self._group_rows, self._metadata.num_rows
+        if bool((rows < 0).any()) or sum(rows.tolist()) != total or total >= 1 << 62:
+            raise DataError(
+                f"{self.path}: damaged: {total:,} rows, but {sum(rows.tolist()):,} in its row "
+                "groups",
+                file=self.path,
+            )
+
+    @property
+    def format(self) -> str:
+        return "parquet"
+
+    @property
+    def schema(self) -> Schema:
+        return self.columns.schema
+
+    @property
+    def group_rows(self) -> npt.NDArray[np.int64]:
+        return self._group_rows
+
+    @cached_property
+    def _sample(self) -> dict[str, int]:
+        """The bytes of a row of each column whose rows differ in size, in some rows."""
+        varying = [name for name, field in self.schema.items() if field.row_bytes is None]
+        group = int(np.argmax(self._group_rows > 0)) if len(self._group_rows) else 0
+        sizes, rows = dict.fromkeys(varying, 0), 0
+        with suppress(DataError):  # raised when these rows are asked for
+            for batch in islice(self.batches(group, varying, 1), _SAMPLED) if varying else ():
+                rows += 1
+                for name, column in batch.items():
+                    sizes[name] += column.nbytes
+                if sum(sizes.values()) > _SAMPLE_SIZE:
+                    break
+        return {name: size // max(1, rows) for name, size in sizes.items()}
+
+    def row_bytes(self, name: str) -> int:
+        size = self.schema[name].row_bytes
+        return size if size is not None else self._sample[name]
+
+    def _leaves_of(self, names: Sequence[str]) -> list[int]:
+        """Return the numbers of the stored columns that these columns need."""
+        return sorted({leaf for name in names for leaf in self._leaves[name]})
+
+    def batches(self, group: int, names: Sequence[str], rows: int) -> Iterator[Batch]:
+        try:
+            found = self._open().reader.iter_batches(
+                rows, row_groups=[group], column_indices=self._leaves_of(names), use_threads=False
+            )
+            row = self.first_row(group)
+            for batch in found:
+                yield self.columns.batch(batch, names, row)
+                row += batch.num_rows
+        except RecmapError:
+            raise
+        except _FAILURES as e:
+            raise self.damaged(group, e) from e
+
+
+def _leaves(schema: Any, owners: Mapping[str, int]) -> dict[str, range]:
+    """Return the numbers of the stored columns of each column. A struct or map has several."""
+    inside: list[dict[str, range]] = []
+    end = 0
+    for field in schema:
+        found, end = _leaves_within(field.name, field.type, end)
+        inside.append(found)
+    leaves = {}
+    for name, number in owners.items():
+        mine = inside[number]
+        # A mask column is made from the column that it belongs to.
+        leaves[name] = mine.get(name) or mine.get(name.rpartition("/")[0]) or _all(mine)
+    return leaves
+
+
+def _leaves_within(name: str, type: Any, first: int) -> tuple[dict[str, range], int]:
+    if isinstance(type, pa.BaseExtensionType):
+        type = type.storage_type
+    found: dict[str, range] = {}
+    end = first
+    for i in range(type.num_fields):
+        inner = type.field(i)
+        called = f"{name}/{inner.name}" if pa.types.is_struct(type) else name
+        more, end = _leaves_within(called, inner.type, end)
+        found.update(more)
+    if not type.num_fields:
+        end += 1
+    return {**found, name: range(first, end)}, end
+
+
+def _all(leaves: Mapping[str, range]) -> range:
+    return range(
+        min(leaf.start for leaf in leaves.values()), max(leaf.stop for leaf in leaves.values())
+    )
+
+
+class ParquetSink(RowGroupSink):
+    """Writes row groups, each of as many rows as fit into the memory.
+
+    ``row_group_rows`` sets a number of rows instead. ``level`` is that of the compression.
+    Rows of several axes are written as tensors, an extension of Arrow that other programs read
+    as lists. With ``tensors="list"`` they are lists of lists.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        schema: Schema,
+        *,
+        durable: bool = True,
+        compression: Literal["zstd", "snappy", "gzip", "lz4", "brotli"] | None = "zstd",
+        level: int | None = None,
+        row_group_rows: int | None = None,
+        tensors: Literal["extension", "list"] = "extension",
+        room: int | None = None,
+    ) -> None:
+        check_choice("compression", compression, _COMPRESSIONS)
+        if level is not None:
+            level = as_whole("level", level, most=22)
+            if compression not in ("zstd", "gzip", "brotli"):
+                raise OptionError(f"level={level}: {compression} has no levels")
+        self._compression, self._level = compression or "none", level
+        self._writer: Any = None
+        super().__init__(path, schema, durable, row_group_rows, tensors, room)
+
+    def begin(self, output: Any, empty: Any, metadata: Mapping[bytes, bytes]) -> None:
+        arrow = pa.table(empty).schema.with_metadata(metadata)
+        self._writer = pq.ParquetWriter(
+            output,
+            arrow,
+            compression=self._compression,
+            compression_level=self._level,
+            write_page_checksum=True,
+        )
+
+    def write_group(self, rows: Any) -> None:
+        table = pa.table(rows)
+        self._writer.write_table(table, row_group_size=table.num_rows)
+
+    def end(self) -> None:
+        self._writer.close()

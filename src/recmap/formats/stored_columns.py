@@ -1,0 +1,171 @@
+"""Columns in files of Arrow types: Parquet and Arrow files.
+
+Arrow has no complex numbers, bfloat16 or big-endian numbers, and a row of no values has nothing
+to store. Such columns are stored as something else, and the file notes what they are: its
+metadata has ``recmap``, ``{"columns": [["x", "float32[10]"]]}``. Other programs ignore it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from recmap.errors import ColumnError, FieldTextError
+from recmap.model.coerce import string_column
+from recmap.model.field import Field
+from recmap.model.ragged import Column, Ragged
+from recmap.model.schema import Batch, Schema
+
+__all__ = ["KEY", "description", "restored_schema", "restore", "store", "stored_field"]
+
+#: The key in the metadata of a file.
+KEY = b"recmap"
+_UNITS = ("s", "ms", "us", "ns")
+# Parquet has no seconds.
+_FAR = (1 << 62) // 10**6
+_SECONDS, _MILLISECONDS = np.dtype("M8[s]"), np.dtype("M8[ms]")
+_FLOATS = ("float16", "float32", "float64")
+_PARTS = {"complex64": np.dtype(np.float32), "complex128": np.dtype(np.float64)}
+_UINTS = {1: np.dtype(np.uint8), 2: np.dtype(np.uint16), 4: np.dtype(np.uint32)}
+
+
+def description(schema: Schema) -> bytes:
+    """Return what to note in a file with these columns."""
+    columns = [[name, str(Field(field.dtype, field.shape))] for name, field in schema.items()]
+    return json.dumps({"columns": columns}, ensure_ascii=False).encode()
+
+
+def restored_schema(found: Schema, metadata: Mapping[bytes, bytes] | None) -> Schema:
+    """Return the schema of a file, given what its columns are stored as.
+
+    A note that does not match the column counts for nothing: another program changed the file.
+    """
+    noted = _noted(metadata or {})
+    restored = {
+        name: noted[name] if name in noted and stored_field(noted[name]) == field else field
+        for name, field in found.items()
+    }
+    return Schema(restored)
+
+
+def _noted(metadata: Mapping[bytes, bytes]) -> dict[str, Field]:
+    try:
+        columns = json.loads(metadata.get(KEY, b"{}"))["columns"]
+        return {str(name): Field.parse(str(text)) for name, text in columns}
+    except (FieldTextError, KeyError, TypeError, ValueError, RecursionError):
+        return {}
+
+
+def stored_field(field: Field) -> Field:
+    """Return what a column is stored as."""
+    if 0 in field.shape:
+        return Field("bool")
+    if field.is_bytes:
+        return Field(field.dtype, field.shape)
+    dtype, more = _stored_dtype(field.dtype)
+    return Field(dtype, (*field.shape, *more))
+
+
+def _stored_dtype(dtype: np.dtype[Any]) -> tuple[np.dtype[Any], tuple[int, ...]]:
+    """Return the dtype that stores this one, and the additional axis, if any."""
+    if dtype.kind in "biu" or dtype.name in _FLOATS:
+        return dtype.newbyteorder("="), ()
+    if dtype.newbyteorder("=") == _SECONDS:
+        return _MILLISECONDS, ()
+    if dtype.kind in "mM":
+        unit, count = np.datetime_data(dtype)
+        days = unit == "D" and dtype.kind == "M"
+        known = (unit in _UNITS or days) and count == 1
+        return (dtype.newbyteorder("=") if known else np.dtype(np.int64)), ()
+    if dtype.name in _PARTS:
+        return _PARTS[dtype.name], (2,)
+    if dtype.itemsize in _UINTS:
+        return _UINTS[dtype.itemsize], ()
+    return np.dtype(np.uint8), (dtype.itemsize,)
+
+
+def store(batch: Batch, schema: Schema) -> Batch:
+    """Return the columns as they are stored."""
+    for name, field in schema.items():
+        if field.is_bytes and field.inner:
+            _check_axes(name, batch[name], field)
+    return {name: _stored(batch[name], field) for name, field in schema.items()}
+
+
+def _check_axes(name: str, column: Column, field: Field) -> None:
+    """Check strings on fixed axes, which come as a Ragged."""
+    for axis in field.shape:
+        assert isinstance(column, Ragged)
+        if axis is not None and bool((column.lengths != axis).any()):
+            raise ColumnError(f"field {name!r} is {field}, but a row has another shape")
+        column = column.flat
+
+
+def _stored(column: Column, field: Field) -> Column:
+    if 0 in field.shape:
+        return np.zeros(len(column), np.bool_)
+    if field.is_bytes or field == stored_field(field):
+        return column
+    if isinstance(column, Ragged):
+        return Ragged(_stored(column.flat, _item(field)), column.offsets - column.offsets[0])
+    dtype, more = _stored_dtype(field.dtype)
+    native = np.ascontiguousarray(column, _native(field.dtype))
+    if native.dtype == _SECONDS:
+        return _in_milliseconds(native)
+    return _viewed(native, dtype, (*column.shape, *more))
+
+
+def _in_milliseconds(times: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    seconds = times.view(np.int64)
+    known = ~np.isnat(times)
+    if bool((np.abs(seconds // 1000, where=known, out=np.zeros_like(seconds)) > _FAR).any()):
+        raise ColumnError(
+            "a time too far away to count in milliseconds, as Parquet does; cast it to int64"
+        )
+    return times.astype(_MILLISECONDS)
+
+
+def restore(column: Column, field: Field) -> Column:
+    """Return a column as it was before it was stored."""
+    if 0 in field.shape:
+        return _without_values(len(column), field)
+    if field.is_bytes or field == stored_field(field):
+        return column
+    if isinstance(column, Ragged):
+        return Ragged(restore(column.flat, _item(field)), column.offsets - column.offsets[0])
+    native = _native(field.dtype)
+    if native == _SECONDS:
+        return column.astype(field.dtype)
+    shape = (len(column), *field.inner)
+    restored = _viewed(np.ascontiguousarray(column), native, shape)
+    return restored.astype(field.dtype, copy=False)
+
+
+def _without_values(rows: int, field: Field) -> Column:
+    if field.is_bytes:
+        return string_column(np.empty((rows, *field.inner), np.dtype("S1")))
+    return np.empty((rows, *field.inner), field.dtype)
+
+
+def _item(field: Field) -> Field:
+    """Return the field of the items of a ragged column."""
+    return Field(field.dtype, field.shape[1:])
+
+
+def _native(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    # bfloat16 and similar types have only the native byte order.
+    return dtype if dtype.kind == "V" else dtype.newbyteorder("=")
+
+
+def _viewed(
+    values: npt.NDArray[Any], dtype: np.dtype[Any], shape: tuple[int, ...]
+) -> npt.NDArray[Any]:
+    if values.dtype == dtype:
+        return values.reshape(shape)
+    if not values.size:
+        return np.empty(shape, dtype)
+    return values.reshape(-1).view(dtype).reshape(shape)

@@ -1,0 +1,201 @@
+"""Arrow: hand batches to other libraries, and read theirs, without copies where possible.
+
+Both directions use the Arrow PyCapsule interface, which needs no package. ``ArrowBatches`` is
+what polars, pyarrow, DuckDB and pandas read; ``ArrowReader`` reads what they hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from recmap.errors import (
+    DataError,
+    FieldMismatchError,
+    FieldNotFoundError,
+    OptionError,
+    OptionTypeError,
+    RecmapError,
+)
+from recmap.model.arguments import check_choice, check_column_name
+from recmap.model.arrow_export import Tensors, arrow_batch, arrow_type
+from recmap.model.arrow_import import make_readers
+from recmap.model.arrow_readers import BadRowError, Reader
+from recmap.model.field import Field
+from recmap.model.nulls import NULL_SUFFIX, Nulls, fill_rows
+from recmap.model.schema import Batch, Schema
+from recmap.native import _core
+
+__all__ = ["ArrowBatches", "ArrowReader"]
+
+
+class ArrowBatches:
+    """Batches for any library that reads Arrow streams. One batch is one record batch.
+
+    Rows with several axes have the type ``arrow.fixed_shape_tensor``; with
+    ``tensors="list"`` they are lists of lists. A batch is made when it is asked for, and its
+    memory stays in use until the consumer releases it.
+    """
+
+    def __init__(
+        self,
+        schema: Schema,
+        batches: Iterable[Mapping[str, Any]],
+        tensors: Tensors = "extension",
+    ) -> None:
+        check_choice("tensors", tensors, ("extension", "list"))
+        self._schema, self._batches, self._tensors = schema, batches, tensors
+        self._type = arrow_type(schema, tensors)
+        #: What ended the last stream too early. Consumers know only its text.
+        self.error: BaseException | None = None
+
+    def __arrow_c_schema__(self) -> object:
+        return _core.export_arrow_schema(self._type)
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        # Consumers cast to the schema they requested, if they can.
+        del requested_schema
+        return _core.export_arrow_stream(self._type, self._columns())
+
+    def _columns(self) -> Iterator[_core.ArrowColumn]:
+        self.error = None
+        try:
+            for batch in self._batches:
+                yield arrow_batch(batch, self._schema, self._tensors)
+        except GeneratorExit:
+            raise
+        except BaseException as e:
+            self.error = e
+            raise
+
+
+class ArrowReader:
+    """The batches of an object with ``__arrow_c_stream__`` or ``__arrow_c_array__``.
+
+    ``fields`` may give the fill value of a column, and the type of one that has only nulls.
+    Batches are views of the object's memory where their types allow it.
+    """
+
+    def __init__(
+        self, source: Any, nulls: Nulls = "error", *, fields: Mapping[str, Field] | None = None
+    ) -> None:
+        check_choice("nulls", nulls, ("error", "fill", "mask"))
+        self._nulls = nulls
+        kind, self._arrays = _open(source)
+        self._readers = _columns(kind, fields or {}, nulls)
+        self._fields = {
+            name: _given(name, reader.field, (fields or {}).get(name))
+            for name, reader in self._readers.items()
+        }
+        # Null dates are NaT, so they need no mask.
+        self._masked = [
+            name
+            for name, reader in self._readers.items()
+            if nulls == "mask" and reader.nullable and reader.field.dtype.kind not in "mM"
+        ]
+        self.schema = self._make_schema()
+
+    def _make_schema(self) -> Schema:
+        fields: dict[str, Field] = {}
+        for name, field in self._fields.items():
+            fields[name] = field
+            if name in self._masked:
+                mask = name + NULL_SUFFIX
+                if mask in self._fields:
+                    raise OptionError(f'nulls="mask": there is a column {mask!r} already')
+                fields[mask] = Field(np.bool_)
+        return Schema(fields)
+
+    def batches(self, rows: int | None = None, first_row: int = 0) -> Iterator[Batch]:
+        """Yield all batches, once.
+
+        With ``rows``, large batches are read in parts of so many rows, which bounds the memory
+        that a conversion of their values takes. Errors count rows from ``first_row``.
+        """
+        while True:
+            with _refused():
+                array = next(self._arrays, None)
+            if array is None:
+                return
+            length = array.length
+            for start in range(0, length, rows or max(length, 1)):
+                stop = min(length, start + rows) if rows else length
+                yield self._batch(array, start, stop, first_row + start)
+            first_row += length
+
+    def _batch(self, array: _core.ArrowArray, start: int, stop: int, first_row: int) -> Batch:
+        batch: Batch = {}
+        for name, reader in self._readers.items():
+            field = self._fields[name]
+            try:
+                with _refused():
+                    column, missing = reader.read(array, start, stop)
+            except BadRowError as e:
+                row = first_row + e.row
+                message = f"column {name!r}, row {row:,}: {e.reason}"
+                raise DataError(message, field=name, record=row) from None
+            if missing is not None:
+                column = fill_rows(name, column, field, missing, self._nulls, first_row)
+            batch[name] = column
+            if name in self._masked:
+                mask = np.zeros(stop - start, bool) if missing is None else missing
+                batch[name + NULL_SUFFIX] = mask
+        return batch
+
+
+@contextmanager
+def _refused() -> Iterator[None]:
+    """Turn what the native core says of foreign data into an error of the data."""
+    try:
+        yield
+    except RecmapError:
+        raise
+    except (RuntimeError, ValueError) as e:
+        raise DataError(f"reading Arrow data: {e}") from None
+
+
+def _open(source: Any) -> tuple[_core.ArrowType, Iterator[_core.ArrowArray]]:
+    """Return the type of the batches, and the batches."""
+    if hasattr(source, "__arrow_c_stream__"):
+        capsule = source.__arrow_c_stream__()
+        with _refused():
+            stream = _core.ArrowStream(capsule)
+            return stream.type(), iter(stream.next, None)
+    if hasattr(source, "__arrow_c_array__"):
+        capsules = source.__arrow_c_array__()
+        with _refused():
+            kind, array = _core.import_arrow_array(*capsules)
+            return kind, iter([array])
+    raise OptionTypeError(
+        f"{type(source).__name__} has neither __arrow_c_stream__ nor __arrow_c_array__"
+    )
+
+
+def _columns(kind: _core.ArrowType, fields: Mapping[str, Field], nulls: Nulls) -> dict[str, Reader]:
+    """Return the readers of all columns by name."""
+    # A single array, such as a polars Series, is a column.
+    name = "" if kind.format == b"+s" else kind.name.decode(errors="replace") or "data"
+    readers: dict[str, Reader] = {}
+    for path, reader in make_readers(kind, name, fields, nulls):
+        check_column_name(path)
+        if path in readers:
+            raise DataError(f"two columns with the name {path!r}; rename one", field=path)
+        readers[path] = reader
+    for path in fields:
+        if path not in readers:
+            raise FieldNotFoundError(f"no field {path!r}; there are: {', '.join(readers)}")
+    return readers
+
+
+def _given(name: str, found: Field, given: Field | None) -> Field:
+    """Return the field of a column: the one found, with the fill value of the one given."""
+    if given is None:
+        return Field(found.dtype, found.shape)
+    if (given.dtype, given.shape) != (found.dtype, found.shape):
+        raise FieldMismatchError(
+            f"column {name!r} is {found}, not {given}; cast it with ds.cast(...)", field=name
+        )
+    return given

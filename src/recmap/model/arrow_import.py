@@ -1,0 +1,243 @@
+"""Choose how to read the columns of another library, from the Arrow types they have.
+
+The schema alone decides the fields, before any data is there. A struct becomes a column for each
+of its members, ``a/b``.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from recmap.errors import DataError, FieldMismatchError, FieldTextError, Message, Option
+from recmap.model.arrow_export import EXTENSION_METADATA, EXTENSION_NAME, TENSOR
+from recmap.model.arrow_readers import (
+    Booleans,
+    Decimals,
+    Dictionary,
+    FixedLists,
+    ListViews,
+    Member,
+    Nothing,
+    Numbers,
+    OffsetLists,
+    Reader,
+    Strings,
+    StringViews,
+    TensorRows,
+    damaged,
+)
+from recmap.model.field import BYTES, TEXT, Field
+from recmap.model.nulls import Nulls
+from recmap.native import _core
+
+__all__ = ["make_readers"]
+
+# The dtype of strings, and of their offsets; None if they are views.
+_STRINGS = {
+    b"z": (BYTES, "i4"),
+    b"Z": (BYTES, "i8"),
+    b"vz": (BYTES, None),
+    b"u": (TEXT, "i4"),
+    b"U": (TEXT, "i8"),
+    b"vu": (TEXT, None),
+}
+_NUMBERS = {
+    b"c": "i1",
+    b"s": "i2",
+    b"i": "i4",
+    b"l": "i8",
+    b"C": "u1",
+    b"S": "u2",
+    b"I": "u4",
+    b"L": "u8",
+    b"e": "f2",
+    b"f": "f4",
+    b"g": "f8",
+}
+# How times are stored, and what they mean.
+_TIMES = {
+    b"tdD": ("i4", "M8[D]"),
+    b"tdm": ("i8", "M8[ms]"),
+    b"tts": ("i4", "m8[s]"),
+    b"ttm": ("i4", "m8[ms]"),
+    b"ttu": ("i8", "m8[us]"),
+    b"ttn": ("i8", "m8[ns]"),
+    b"tDs": ("i8", "m8[s]"),
+    b"tDm": ("i8", "m8[ms]"),
+    b"tDu": ("i8", "m8[us]"),
+    b"tDn": ("i8", "m8[ns]"),
+    b"tss": ("i8", "M8[s]"),
+    b"tsm": ("i8", "M8[ms]"),
+    b"tsu": ("i8", "M8[us]"),
+    b"tsn": ("i8", "M8[ns]"),
+}
+
+
+def make_readers(
+    kind: _core.ArrowType, name: str, fields: Mapping[str, Field], nulls: Nulls
+) -> Iterator[tuple[str, Reader]]:
+    """Yield the columns that a type becomes: several if it is a struct, or a list of structs.
+
+    ``fields`` has those that the user gave, by name.
+    """
+    if kind.dictionary is not None:
+        stored = _NUMBERS.get(kind.format, "")
+        if not stored or stored[0] == "f":
+            raise _refused(kind, name, "indices of a dictionary are integers")
+        for path, values in make_readers(kind.dictionary, name, fields, nulls):
+            yield path, _nullable(Dictionary(values.field, np.dtype(stored), values), kind)
+    elif kind.format == b"+s":
+        if not kind.children and name:
+            raise _refused(kind, name, "a struct without members has no values")
+        for number, child in enumerate(kind.children):
+            called = f"{name}/{_name(child)}" if name else _name(child)
+            for path, member in make_readers(child, called, fields, nulls):
+                made = Member(member.field, number, member)
+                # Rows of a table are not null, only those of structs inside.
+                made.nullable = member.nullable or (kind.nullable and bool(name))
+                yield path, made
+    elif kind.format in _LISTS or kind.format.startswith(b"+w:"):
+        if len(kind.children) != 1:
+            raise damaged("a list has one child")
+        for path, item in make_readers(kind.children[0], name, fields, nulls):
+            yield path, _nullable(_list_reader(kind, path, item, nulls), kind)
+    else:
+        yield name, _nullable(_leaf_reader(kind, name, fields.get(name)), kind)
+
+
+def _nullable(reader: Reader, kind: _core.ArrowType) -> Reader:
+    reader.nullable = kind.nullable
+    return reader
+
+
+def _list_reader(kind: _core.ArrowType, name: str, item: Reader, nulls: Nulls) -> Reader:
+    dtype, shape = item.field.dtype, item.field.shape
+    if not kind.format.startswith(b"+w:"):
+        made, offset = _LISTS[kind.format]
+        reader: Reader = made(_field(name, dtype, (None, *shape)), item, nulls, np.dtype(offset))
+        return reader
+    size = _number(kind.format[3:])
+    # Ragged axes come first, so a fixed one above them becomes ragged.
+    axis = None if item.field.ragged else size
+    rows = FixedLists(_field(name, dtype, (axis, *shape)), item, nulls, size)
+    extension = dict(kind.metadata)
+    if extension.get(EXTENSION_NAME) != TENSOR:
+        return rows
+    stored, order = _tensor_shape(kind, name, extension.get(EXTENSION_METADATA, b""))
+    if math.prod(stored) != size or shape or item.field.is_bytes:
+        raise _refused(kind, name, f"a tensor of shape {stored} is not a list of {size:,}")
+    return TensorRows(Field(dtype, tuple(stored[axis] for axis in order)), rows, stored, order)
+
+
+def _field(name: str, dtype: np.dtype[Any], shape: tuple[int | None, ...]) -> Field:
+    try:
+        return Field(dtype, shape)
+    except FieldTextError as e:
+        raise FieldMismatchError(f"column {name!r}: {e}", field=name) from None
+
+
+def _tensor_shape(
+    kind: _core.ArrowType, name: str, metadata: bytes
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the shape of a tensor in memory, and the order in which its axes are meant."""
+    try:
+        parsed = json.loads(metadata)
+        shape = tuple(parsed["shape"])
+        order = tuple(parsed.get("permutation") or range(len(shape)))
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        shape, order = (-1,), ()
+    whole = all(type(axis) is int and axis >= 0 for axis in (*shape, *order))
+    if not whole or sorted(order) != list(range(len(shape))):
+        raise _refused(kind, name, "its metadata does not tell the shape of a tensor")
+    return shape, order
+
+
+def _leaf_reader(kind: _core.ArrowType, name: str, given: Field | None) -> Reader:
+    form = kind.format
+    if form in _NUMBERS:
+        dtype = np.dtype(_NUMBERS[form])
+        return Numbers(_filled(dtype, given), dtype)
+    if form == b"b":
+        return Booleans(_filled(np.dtype(np.bool_), given))
+    if form in _STRINGS:
+        strings, offset = _STRINGS[form]
+        if given is not None and given.is_bytes and not given.is_text:
+            strings = BYTES
+        field = _filled(strings, given)
+        return StringViews(field) if offset is None else Strings(field, np.dtype(offset))
+    # What follows the colon of a timestamp is a time zone. Its values are UTC.
+    time = _TIMES.get(form.split(b":")[0])
+    if time is not None:
+        return Numbers(_filled(np.dtype(time[1]), given), np.dtype(time[0]))
+    if form.startswith(b"w:"):
+        void = np.dtype((np.void, _number(form[2:])))
+        return Numbers(Field(void), void)
+    if form.startswith(b"d:"):
+        return _decimal_reader(kind, name, given)
+    if form == b"n":
+        if given is not None:
+            return Nothing(given)
+        raise FieldMismatchError(
+            Message(
+                f"column {name!r} has only nulls, which have no type; give it one, as in ",
+                Option("fields", {name: "int64 = 0", ...: None}),
+            ),
+            field=name,
+        )
+    raise _refused(kind, name, "recmap has no such type; convert it, or leave the column out")
+
+
+def _filled(dtype: np.dtype[Any], given: Field | None) -> Field:
+    """Return the field of one value, with the fill value that the user gave."""
+    if given is None or given.dtype != dtype or given.fill is None or np.ndim(given.fill):
+        return Field(dtype)
+    return Field(dtype, (), given.fill)
+
+
+def _decimal_reader(kind: _core.ArrowType, name: str, given: Field | None) -> Reader:
+    _, *numbers = kind.format[2:].split(b",")
+    bits = _number(numbers[1]) if len(numbers) == 2 else 128
+    if len(numbers) not in (1, 2) or bits not in (32, 64, 128, 256):
+        raise _refused(kind, name, "not a decimal type")
+    if numbers[0] != b"0":
+        raise _refused(
+            kind,
+            name,
+            "decimals with a scale would be rounded; cast them to float64, or to integers of the "
+            "smallest unit",
+        )
+    if bits == 32:
+        return Numbers(_filled(np.dtype(np.int32), given), np.dtype(np.int32))
+    return Decimals(_filled(np.dtype(np.int64), given), bits // 64)
+
+
+def _refused(kind: _core.ArrowType, name: str, why: str) -> FieldMismatchError:
+    form = kind.format.decode(errors="replace")
+    return FieldMismatchError(f"column {name!r} has the Arrow type {form!r}: {why}", field=name)
+
+
+_LISTS: dict[bytes, tuple[Any, str]] = {
+    b"+l": (OffsetLists, "i4"),
+    b"+L": (OffsetLists, "i8"),
+    b"+m": (OffsetLists, "i4"),
+    b"+vl": (ListViews, "i4"),
+    b"+vL": (ListViews, "i8"),
+}
+
+
+def _name(kind: _core.ArrowType) -> str:
+    try:
+        return kind.name.decode()
+    except UnicodeDecodeError:
+        raise DataError(f"the name of a column is not text: {kind.name!r}") from None
+
+
+def _number(text: bytes) -> int:
+    if not text.isdigit() or len(text) > 18:
+        raise damaged(f"a type with the number {text.decode(errors='replace')!r}")
+    return int(text)

@@ -1,0 +1,411 @@
+"""Read rows of the arrays of another library, laid out as Arrow does, in place where possible.
+
+Nothing of an array is trusted: lengths, offsets and indices are checked before memory is touched.
+Only the sizes of buffers are not part of the interface, and cannot be checked.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from recmap.errors import DataError
+from recmap.model.field import Field
+from recmap.model.nulls import Nulls, blank, emptied, fill_items
+from recmap.model.ragged import BYTE, Column, Ragged
+from recmap.model.text import as_strings_of, first_not_text
+from recmap.native import _core
+
+__all__ = [
+    "BadRowError",
+    "Booleans",
+    "Decimals",
+    "Dictionary",
+    "FixedLists",
+    "ListViews",
+    "Member",
+    "Nothing",
+    "Numbers",
+    "OffsetLists",
+    "Reader",
+    "StringViews",
+    "Strings",
+    "TensorRows",
+    "damaged",
+]
+
+Mask: TypeAlias = npt.NDArray[np.bool_]
+Read: TypeAlias = tuple[Column, Mask | None]
+
+# Larger than any memory. Whatever needs more is damaged.
+_MOST_BYTES = 1 << 60
+
+
+class BadRowError(Exception):
+    """A row cannot be read; ``row`` counts from the first that was asked for."""
+
+    def __init__(self, row: int, reason: str) -> None:
+        super().__init__(reason)
+        self.row, self.reason = row, reason
+
+
+def damaged(what: str) -> DataError:
+    return DataError(f"damaged Arrow data: {what}")
+
+
+class Reader(ABC):
+    """Reads rows of an array as a column."""
+
+    #: The type of the column.
+    field: Field
+    #: Whether rows may be null.
+    nullable = True
+
+    @abstractmethod
+    def read(self, array: _core.ArrowArray, start: int, stop: int) -> Read:
+        """Return rows ``start`` to ``stop``, and which are null (None if there are none).
+
+        Null rows of a ``Ragged`` are empty; those of an array hold anything.
+        """
+
+
+def _check_span(array: _core.ArrowArray, start: int, stop: int) -> None:
+    if not 0 <= start <= stop <= array.length:
+        raise damaged(f"items {start:,} to {stop:,} of {array.length:,}")
+
+
+def _items(
+    array: _core.ArrowArray, number: int, dtype: np.dtype[Any], start: int, stop: int
+) -> npt.NDArray[Any]:
+    """Return a part of a buffer."""
+    if start == stop:  # there may be no buffer
+        return np.empty(0, dtype)
+    size = dtype.itemsize
+    if array.offset + stop > _MOST_BYTES // max(size, 1):
+        raise damaged("a buffer larger than memory")
+    first, last = (array.offset + start) * size, (array.offset + stop) * size
+    part = array.buffer(number, last)[first:].view(dtype)
+    return part if part.flags.aligned else part.copy()
+
+
+def _bits(array: _core.ArrowArray, number: int, start: int, stop: int) -> Mask:
+    if start == stop:
+        return np.empty(0, np.bool_)
+    first, last = array.offset + start, array.offset + stop
+    packed = array.buffer(number, -(-last // 8))[first // 8 :]
+    bits = np.unpackbits(packed, bitorder="little")[first % 8 :][: stop - start]
+    return bits.view(np.bool_)
+
+
+def _nulls(array: _core.ArrowArray, start: int, stop: int) -> Mask | None:
+    if array.null_count == 0 or start == stop:
+        return None
+    if not array.has_buffer(0):
+        if array.null_count > 0:
+            raise damaged("nulls without a bitmap")
+        return None
+    missing = ~_bits(array, 0, start, stop)
+    return missing if missing.any() else None
+
+
+def _either(one: Mask | None, other: Mask | None) -> Mask | None:
+    if one is None or other is None:
+        return one if other is None else other
+    return one | other
+
+
+@dataclass
+class Numbers(Reader):
+    field: Field
+    stored: np.dtype[Any]
+
+    def read(self, array: _core.ArrowArray, start: int, stop: int) -> Read:
+        _check_span(array, start, stop)
+        stored = _items(array, 1, self.stored, start, stop)
+        dtype = self.field.dtype
+        if dtype.kind not in "mM":
+            return stored, _nulls(array, start, stop)
+        times = stored.astype(np.int64, copy=False).view(dtype)
+        return times, _nulls(array, start, stop)
+
+
+@dataclass
+class Booleans(Reader):
+    field: Field
+
+    def read(self, array: _core.ArrowArray, start: int, stop: int) -> Read:
+        _check_span(array, start, stop)
+        return _bits(array, 1, start, stop), _nulls(array, start, stop)
+
+
+@dataclass
+class Decimals(Reader):
+    """Whole numbers of up to 256 bits, of which int64 must hold the values."""
+
+    field: Field
+    words: int
+
+    def read(self, array: _core.ArrowArray, start: int, stop: int) -> Read:
+        _check_span(array, start, stop)
+        wide = np.dtype((np.void, 8 * self.words))
+        stored = _items(array, 1, wide, start, stop)
+        words = np.frombuffer(stored.tobytes(), "<i8").reshape(-1, self.words)
+        missing = _nulls(array, start, stop)
+        low = words[:, 0].astype(np.int64)
+        too_large = (words[:, 1:] != (low >> 63)[:, None]).any(axis=1)
+        if missing is not None:
+            too_large &= ~missing
+        if too_large.any():
+            raise BadRowError(int(np.argmax(too_large)), "int64 cannot hold the decimal number")
+        return low, missing
+
+
+@dataclass
+class Nothing(Reader):
+    """A column of nulls only, whose type the user gives."""
+
+    field: Field
+
+    def read(self, array: _core.ArrowArray, start: int, stop: int) -> Read:
+        _check_span(array, start, stop)
+        # The length is only a claim, which need not take memory yet.
+        return blank(self.field, stop - start), np.broadcast_to(np.True_, stop - start)
+
+
+class StringReader(Reader):
+    def _checked(self, column: Ragged, missing: Mask | None) -> Read:
+        if missing is not None:
+            column = emptied(column, missing)
+        if self.field.is_text:
+            column = as_strings_of(self.field, column)
+            if (row := first_not_text(column)) is not None:
+                raise BadRowError(row, "the text is not UTF-8; give the column the field bytes")
+        return column, missing
+
+
+@dataclass
+class Strings(StringReader):
+    field: Field
+    offset: np.dtype[Any]
+
+    def read(self, array: _core.ArrowArray, start: int, stop: int) -> Read:
+        _check_span(array, start, stop)
+        offsets = _offsets(array, self.offset, start, stop, _MOST_BYTES)
+        data = array.buffer(2, int(offsets[-1])).view(BYTE)
+        return self._checked(Ragged(data, offsets), _nulls(array, start, stop))
+
+
+@dataclass
+class StringViews(StringReader):
+    field: Field
+
+    def read(self, array: _core.ArrowArray, start: int, stop: int) -> Read:
+        _check_span(array, start, stop)
+        if array.n_buffers < 3:
+            raise damaged("strings without buffers")
+        missing = _nulls(array, start, stop)
+        views = _items(array, 1, np.dtype((np.void, 16)), start, stop).view(np.uint8)
+        count = array.n_buffers - 3
+        sizes = array.buffer(array.n_buffers - 1, 8 * count).view(np.int64).tolist()
+        if any(not 0 <= size <= _MOST_BYTES for size in sizes):
+            raise damaged("a buffer larger than memory")
+        buffers = [array.buffer(2 + i, size) for i, size in enumerate(sizes)]
+        mask = None if missing is None else missing.view(np.uint8)
+        values, offsets, bad = _core.read_arrow_views(views, buffers, mask)
+        if bad is not None:
+            raise BadRowError(bad, "damaged Arrow data: a string outside of its buffers")
+        return self._checked(Ragged(values.view(BYTE), offsets), missing)
+
+
+def _offsets(
+    array: _core.ArrowArray, dtype: np.dtype[Any], start: int, stop: int, limit: int
+) -> npt.NDArray[np.int64]:
+    if start == stop:  # an empty array may have no offsets at all
+        return np.zeros(1, np.int64)
+    offsets = _items(array, 1, dtype, start, stop + 1).astype(np.int64, copy=False)
+    if not _core.offsets_are_sound(offsets, limit):
+        raise damaged(f"offsets that do not ascend, or end behind {limit:,}")
+    return offsets
+
+
+@dataclass
+class Lists(Reader):
+    """Lists of any kind."""
+
+    field: Field
+    item: Reader
+    nulls: Nulls
+
+    def _read_items(
+        self, array: _core.ArrowArray, start: int, stop: int, row_of: Callable[[int], int]
+    ) -> Read:
+        """Read items; ``row_of`` tells the list that an item is in."""
+        try:
+            return self.item.read(array.child(0), start, stop)
+        except BadRowError as e:
+            raise BadRowError(row_of(e.row), e.reason) from None
+
+    def _fill_items(
+        self, items: Column, missing: Mask | None, row_of: Callable[[int], int]
+    ) -> Column:
+        if missing is None or not missing.any():
+            return items
+        filled = fill_items(items, self.item.field, missing, self.nulls)
+        if filled is None:
+            raise BadRowError(row_of(int(np.argmax(missing))), "a list holds a null; fill it first")
+        return filled
+
+
+@dataclass
+class OffsetLists(Lists):
+    offset: np.dtype[Any]
+
+    def read(self, array: _core.ArrowArray, start: int, stop: int) -> Read:
+        _check_span(array, start, stop)
+        offsets = _offsets(array, self.offset, start, stop, array.child(0).length)
+        first, last = int(offsets[0]), int(offsets[-1])
+        offsets = offsets - first if first else offsets
+
+        def row_of(item: int) -> int:
+            return int(np.searchsorted(offsets, item, side="right")) - 1
+
+        items, absent = self._read_items(array, first, last, row_of)
+        missing = _nulls(array, start, stop)
+        if missing is None:
+            return Ragged(self._fill_items(items, absent, row_of), offsets), None
+        if absent is not None:  # what a null list holds does not matter
+            absent = absent & ~np.repeat(missing, np.diff(offsets))
+        return emptied(Ragged(self._fill_items(items, absent, row_of), offsets), missing), missing
+
+
+@dataclass
+class ListViews(Lists):
+    offset: np.dtype[Any]
+
+    def read(self, array: _core.ArrowArray, start: int, stop: int) -> Read:
+        _check_span(array, start, stop)
+        starts = _items(array, 1, self.offset, start, stop).astype(np.int64)
+        sizes = _items(array, 2, self.offset, start, stop).astype(np.int64)
+        missing = _nulls(array, start, stop)
+        if missing is not None:
+            sizes[missing] = 0
+        starts[sizes == 0] = 0
+        limit = array.child(0).length
+        if ((sizes < 0) | (starts < 0) | (sizes > limit) | (starts > limit - sizes)).any():
+            raise damaged("a list outside of its items")
+        used = sizes > 0
+        first = int(starts[used].min(initial=limit))
+        last = int((starts + sizes)[used].max(initial=first))
+        starts -= first
+
+        def row_with(item: int) -> int:
+            return int(np.argmax(used & (starts <= item) & (item < starts + sizes)))
+
+        items, absent = self._read_items(array, first, last, row_with)
+        offsets = np.zeros(len(sizes) + 1, np.int64)
+        np.cumsum(sizes, out=offsets[1:])
+        where = np.repeat(starts - offsets[:-1], sizes) + np.arange(int(offsets[-1]))
+
+        def row_of(item: int) -> int:
+            return int(np.searchsorted(offsets, item, side="right")) - 1
+
+        absent = None if absent is None else absent[where]
+        return Ragged(self._fill_items(items[where], absent, row_of), offsets), missing
+
+
+@dataclass
+class FixedLists(Lists):
+    size: int
+
+    def read(self, array: _core.ArrowArray, start: int, stop: int) -> Read:
+        _check_span(array, start, stop)
+        rows, size = stop - start, self.size
+
+        def row_of(item: int) -> int:
+            return item // size
+
+        first = (array.offset + start) * size
+        items, absent = self._read_items(array, first, first + rows * size, row_of)
+        missing = _nulls(array, start, stop)
+        if missing is not None and absent is not None:
+            absent = absent & ~np.repeat(missing, size)
+        items = self._fill_items(items, absent, row_of)
+        if isinstance(items, np.ndarray):
+            return items.reshape(rows, size, *items.shape[1:]), missing
+        column = Ragged(items, np.arange(rows + 1) * size)
+        if missing is not None and _is_emptied(self.field):
+            column = emptied(column, missing)
+        return column, missing
+
+
+@dataclass
+class TensorRows(Reader):
+    field: Field
+    rows: FixedLists
+    shape: tuple[int, ...]
+    order: tuple[int, ...]
+
+    def read(self, array: _core.ArrowArray, start: int, stop: int) -> Read:
+        flat, missing = self.rows.read(array, start, stop)
+        assert isinstance(flat, np.ndarray)
+        stored = flat.reshape(stop - start, *self.shape)
+        return stored.transpose(0, *(axis + 1 for axis in self.order)), missing
+
+
+@dataclass
+class Member(Reader):
+    """One member of a struct; it is null where the struct is."""
+
+    field: Field
+    number: int
+    member: Reader
+
+    def read(self, array: _core.ArrowArray, start: int, stop: int) -> Read:
+        _check_span(array, start, stop)
+        begin, end = array.offset + start, array.offset + stop
+        column, missing = self.member.read(array.child(self.number), begin, end)
+        own = _nulls(array, start, stop)
+        if own is not None and isinstance(column, Ragged) and _is_emptied(self.field):
+            column = emptied(column, own)
+        return column, _either(own, missing)
+
+
+def _is_emptied(field: Field) -> bool:
+    """Return whether a null row has no items. A row of a fixed number of strings has that many."""
+    return bool(field.ragged) or not field.inner
+
+
+@dataclass
+class Dictionary(Reader):
+    field: Field
+    stored: np.dtype[Any]
+    values: Reader
+
+    def read(self, array: _core.ArrowArray, start: int, stop: int) -> Read:
+        _check_span(array, start, stop)
+        dictionary = array.dictionary
+        if dictionary is None:
+            raise damaged("a dictionary is missing")
+        missing = _nulls(array, start, stop)
+        indices = _items(array, 1, self.stored, start, stop)
+        wrong = (indices < 0) | (indices >= dictionary.length)
+        if missing is not None:
+            wrong &= ~missing
+        if wrong.any():
+            reason = (
+                f"damaged Arrow data: an index outside of a dictionary of {dictionary.length:,}"
+            )
+            raise BadRowError(int(np.argmax(wrong)), reason)
+        if not dictionary.length:
+            return blank(self.field, stop - start), missing
+        values, absent = self.values.read(dictionary, 0, dictionary.length)
+        where = indices.astype(np.int64) if missing is None else np.where(missing, 0, indices)
+        column: Column = values[where.astype(np.int64, copy=False)]
+        if missing is not None and isinstance(column, Ragged) and _is_emptied(self.field):
+            column = emptied(column, missing)
+        return column, _either(missing, None if absent is None else absent[where])

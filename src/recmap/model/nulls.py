@@ -1,0 +1,122 @@
+"""Nulls: what becomes of missing values, which recmap's columns cannot hold.
+
+- ``"error"``: an error that names the column and the row;
+- ``"fill"``: the fill value of the field, or else NaN, an empty string or an empty list;
+  integers and booleans need a fill value;
+- ``"mask"``: filled the same way, with 0 and False if there is no fill value, and a column
+  ``x/is_null`` says where.
+
+Null dates and durations are NaT in every case, which loses nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from recmap.errors import DataError, Message, Option
+from recmap.model.coerce import empty_column
+from recmap.model.field import Field
+from recmap.model.ragged import Column, Ragged, concatenate
+
+__all__ = ["NULL_SUFFIX", "Nulls", "blank", "emptied", "fill_items", "fill_rows"]
+
+Nulls: TypeAlias = Literal["error", "fill", "mask"]
+
+# The name of a mask column is that of its column and this.
+NULL_SUFFIX = "/is_null"
+
+Mask: TypeAlias = npt.NDArray[np.bool_]
+
+
+def fill_rows(
+    name: str, column: Column, field: Field, missing: Mask, nulls: Nulls, first_row: int
+) -> Column:
+    """Fill the rows of a column that are missing, or raise."""
+    value = _row(field, nulls)
+    if value is None:
+        row = first_row + int(np.argmax(missing))
+        raise DataError(_complaint(name, field, row, nulls), field=name, record=row)
+    return _filled(column, field, value, missing)
+
+
+def fill_items(items: Column, field: Field, missing: Mask, nulls: Nulls) -> Column | None:
+    """Fill missing items of lists; return None if there is nothing to fill them with.
+
+    The mask of a column has one value per row, so it cannot tell of items.
+    """
+    value = _row(field, "error" if nulls == "error" else "fill")
+    if value is None:
+        return None
+    return _filled(items, field, value, missing)
+
+
+def _row(field: Field, nulls: Nulls) -> Any:
+    """Return the value of a missing row; None if there is none."""
+    if field.dtype.kind in "mM" and not field.ragged:
+        return np.datetime64("NaT") if field.fill is None or nulls == "error" else field.fill_row()
+    if nulls == "error":
+        return None
+    if field.fill is not None:
+        return field.fill_row()
+    if field.ragged or field.is_bytes:
+        return b""
+    if field.dtype.kind in "fc":
+        return np.nan
+    return field.dtype.type(0) if nulls == "mask" and field.dtype.kind in "biu" else None
+
+
+def _complaint(name: str, field: Field, row: int, nulls: Nulls) -> Message:
+    text = f"column {name!r} has no value in row {row:,}"
+    if nulls == "error":
+        return Message(
+            text,
+            hint=("use ", Option("nulls", "fill"), " or ", Option("nulls", "mask"), " to read it"),
+        )
+    filled = f"{field} = 0"
+    return Message(
+        f"{text}, and nothing to fill it with",
+        hint=("give a value, as in ", Option("fields", {name: filled, ...: None})),
+    )
+
+
+def _filled(column: Column, field: Field, value: Any, missing: Mask) -> Column:
+    if isinstance(column, np.ndarray):
+        filled = column.copy()
+        filled[missing] = value
+        return filled
+    if field.inner and not field.ragged:  # a fixed number of strings, each of them missing
+        each, offsets = Field(field.dtype, field.shape[1:]), column.offsets - column.offsets[0]
+        return Ragged(
+            _filled(column.flat, each, value, np.repeat(missing, field.inner[0])), offsets
+        )
+    column = emptied(column, missing)
+    if field.ragged or not value:
+        return column
+    extra = Ragged(np.frombuffer(value, column.dtype), [0, len(value)])
+    return concatenate([column, extra])[np.where(missing, len(column), np.arange(len(column)))]
+
+
+def emptied(column: Ragged, missing: Mask) -> Ragged:
+    """Make the missing rows empty."""
+    lengths = column.lengths
+    if not lengths[missing].any():
+        return column
+    kept = column[~missing]
+    offsets = np.zeros(len(column.offsets), np.int64)
+    np.cumsum(np.where(missing, 0, lengths), out=offsets[1:])
+    return Ragged(kept.values, offsets)
+
+
+def blank(field: Field, rows: int) -> Column:
+    """Return rows of zeros, empty strings or empty lists."""
+    if field.ragged or (field.is_bytes and not field.inner):
+        empty = empty_column(field)
+        assert isinstance(empty, Ragged)
+        return Ragged(empty.values, np.zeros(rows + 1, np.int64))
+    if field.is_bytes:
+        items = blank(Field(field.dtype, field.shape[1:]), rows * field.inner[0])
+        return Ragged(items, np.arange(rows + 1) * field.inner[0])
+    return np.zeros((rows, *field.inner), field.dtype)

@@ -1,0 +1,111 @@
+"""Arrow files and streams, and Feather: those of other programs, damaged ones, and recmap's."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.feather as feather
+import pytest
+
+import recmap as rm
+from tests.formats.test_parquet import as_lists, random_table, wanted
+
+
+def written(table: Any, kind: str, chunk: int, path: str = "x.arrow") -> str:
+    if kind.startswith("feather"):
+        feather.write_feather(table, path, compression=kind.split("-")[1], chunksize=chunk)
+        return path
+    opened = pa.ipc.new_file if kind == "file" else pa.ipc.new_stream
+    with opened(path, table.schema) as writer:
+        writer.write_table(table, max_chunksize=chunk)
+    return path
+
+
+KINDS = ["file", "stream", "feather-lz4", "feather-zstd", "feather-uncompressed"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("seed", range(3))
+def test_rows_are_those_that_pyarrow_reads(kind: str, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    rows = int(rng.integers(1, 400))
+    table = random_table(rows, seed)
+    if kind == "stream":
+        table = table.drop(["kind"])
+    ds = rm.open(written(table, kind, int(rng.integers(1, 150))))
+    assert len(ds) == rows
+    assert as_lists(ds[:]) == wanted(table, np.arange(rows))
+    for _ in range(5):
+        start, stop = sorted(rng.integers(0, rows + 1, 2).tolist())
+        assert as_lists(ds[start:stop]) == wanted(table, np.arange(start, stop))
+        some = rng.integers(0, rows, int(rng.integers(0, 40)))
+        assert as_lists(ds[some]) == wanted(table, some)
+    names = ["list", "i"]
+    assert as_lists(rm.open("x.arrow", names)[:]) == wanted(table.select(names), np.arange(rows))
+
+
+def test_a_stream_with_dictionaries_is_refused_with_a_remedy() -> None:
+    written(random_table(9, 0), "stream", 3)
+    with pytest.raises(rm.DataError, match="dictionaries.*write an Arrow file or Parquet"):
+        rm.open("x.arrow")
+
+
+def test_rows_that_are_not_compressed_are_views_of_the_file() -> None:
+    rm.from_arrays({"x": np.arange(4000.0).reshape(1000, 4)}).save("x.arrow")
+    ds = rm.open("x.arrow")
+    first, again = ds[10:20]["x"], ds[10:20]["x"]
+    assert np.shares_memory(first, again)
+    assert not first.flags.writeable
+
+
+def test_a_file_without_rows_or_batches_is_read() -> None:
+    table = random_table(5, 0).slice(0, 0)
+    assert len(rm.open(written(table, "file", 5))) == 0
+    with pa.ipc.new_file("y.arrow", table.schema):
+        pass
+    assert rm.open("y.arrow")[:]["list"].tolist() == []
+
+
+@pytest.mark.parametrize("kind", ["file", "stream", "feather-lz4"])
+def test_damaged_bytes_are_an_error_or_other_values_and_never_a_crash(kind: str) -> None:
+    table = random_table(60, 1)
+    table = table.drop(["kind"]) if kind == "stream" else table
+    whole = np.frombuffer(Path(written(table, kind, 25)).read_bytes(), "u1")
+    rng = np.random.default_rng(5)
+    for i in range(150):
+        damaged = whole.copy()
+        places = rng.integers(0, len(whole), 3)
+        damaged[places] = rng.integers(0, 256, 3)
+        end = int(rng.integers(0, len(whole))) if i % 10 == 0 else None
+        Path("y.arrow").write_bytes(damaged[:end].tobytes())
+        try:
+            ds = rm.open("y.arrow", format="arrow")
+            for batch in ds.batches(16):
+                as_lists(batch)
+        except (rm.RecmapError, UnicodeDecodeError):
+            continue
+
+
+def test_a_buffer_that_claims_to_be_huge_is_an_error() -> None:
+    rows = np.zeros(10_000)
+    rm.from_arrays({"x": rows}).save("x.arrow", compression="lz4")
+    data = bytearray(Path("x.arrow").read_bytes())
+    at = data.index(struct.pack("<q", rows.nbytes))
+    for claim in (1 << 62, 1 << 40, -5):
+        data[at : at + 8] = struct.pack("<q", claim)
+        Path("y.arrow").write_bytes(data)
+        with pytest.raises(rm.RecmapError):
+            rm.open("y.arrow")[:]
+
+
+def test_the_file_is_read_by_other_programs() -> None:
+    columns = {"x": np.arange(6.0).reshape(2, 3), "s": [b"a", b""]}
+    for compression in ("none", "zstd"):
+        rm.from_arrays(columns).save("x.feather", compression=compression, overwrite=True)
+        found = feather.read_table("x.feather")
+        assert found["x"].to_pylist() == columns["x"].tolist()  # type: ignore[attr-defined]
+        assert found["s"].to_pylist() == [b"a", b""]

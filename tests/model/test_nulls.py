@@ -1,0 +1,162 @@
+"""Missing values: refused, filled, or marked in a column of their own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import recmap as rm
+from recmap.model.arrow import ArrowReader
+from recmap.model.schema import Batch, Schema
+
+
+def read(columns: dict[str, Any], **options: Any) -> tuple[Schema, Batch]:
+    reader = ArrowReader(pa.table(columns), **options)
+    return reader.schema, next(reader.batches())
+
+
+def lists(batch: Batch) -> dict[str, Any]:
+    return {name: column.tolist() for name, column in batch.items()}
+
+
+def fields(**texts: str) -> dict[str, rm.Field]:
+    return {name: rm.Field.parse(text) for name, text in texts.items()}
+
+
+def test_a_null_is_an_error_that_names_column_and_row() -> None:
+    table = pa.concat_tables([pa.table({"x": [1, 2, 3]}), pa.table({"x": [4, None]})])
+    batches = ArrowReader(table).batches()
+    next(batches)
+    with pytest.raises(rm.DataError, match="column 'x' has no value in row 4") as caught:
+        next(batches)
+    assert (caught.value.field, caught.value.record) == ("x", 4)
+    assert 'nulls="fill"' in str(caught.value)
+
+
+def test_null_numbers_are_filled_with_nan_or_the_value_given() -> None:
+    columns = {"f": [1.5, None], "i": [1, None], "b": [None, True], "t": ["a", None]}
+    given = fields(i="int64 = -1", b="bool = true", t="text = n/a")
+    _, batch = read(columns, nulls="fill", fields=given)
+    assert np.isnan(batch["f"][1])
+    del batch["f"]
+    assert lists(batch) == {"i": [1, -1], "b": [True, True], "t": ["a", "n/a"]}
+    assert lists(read({"t": ["a", None]}, nulls="fill")[1]) == {"t": ["a", ""]}
+    assert lists(read({"t": [[1], None]}, nulls="fill")[1]) == {"t": [[1], []]}
+
+
+@pytest.mark.parametrize("values", [[1, None], [True, None]])
+def test_integers_and_booleans_need_a_fill_value(values: list[Any]) -> None:
+    with pytest.raises(rm.DataError, match="'x'.*row 1.*nothing to fill it with") as caught:
+        read({"x": values}, nulls="fill")
+    assert "fields=" in str(caught.value)
+
+
+def test_a_mask_says_where_values_are_missing() -> None:
+    days = pa.array([None, 5], pa.date32())
+    columns = {"i": [1, None], "t": [None, "a"], "l": [[1], None], "d": days}
+    schema, batch = read(columns, nulls="mask")
+    assert schema == Schema(
+        {
+            "i": "int64",
+            "i/is_null": "bool",
+            "t": "text",
+            "t/is_null": "bool",
+            "l": "int64[*]",
+            "l/is_null": "bool",
+            "d": "datetime64[D]",  # NaT needs no mask
+        }
+    )
+    assert np.isnat(batch.pop("d")[0])
+    assert lists(batch) == {
+        "i": [1, 0],
+        "i/is_null": [False, True],
+        "t": ["", "a"],
+        "t/is_null": [True, False],
+        "l": [[1], []],
+        "l/is_null": [False, True],
+    }
+
+
+def test_columns_that_cannot_be_null_get_no_mask() -> None:
+    schema = pa.schema([pa.field("x", pa.int64(), nullable=False), pa.field("y", pa.int64())])
+    table = pa.table({"x": [1], "y": [2]}, schema=schema)
+    assert list(ArrowReader(table, nulls="mask").schema) == ["x", "y", "y/is_null"]
+
+
+def test_a_mask_needs_a_name_of_its_own() -> None:
+    with pytest.raises(rm.OptionError, match="'x/is_null'"):
+        read({"x": [1], "x/is_null": [2]}, nulls="mask")
+
+
+def test_rows_of_null_vectors_are_filled_whole() -> None:
+    vectors = pa.array([[1.0, 2.0], None], pa.list_(pa.float32(), 2))
+    _, batch = read({"x": vectors}, nulls="fill")
+    np.testing.assert_array_equal(batch["x"], np.array([[1, 2], [np.nan, np.nan]], "f4"))
+    whole = pa.array([None, [1, 2]], pa.list_(pa.int64(), 2))
+    given = {"x": rm.Field("int64", (2,), fill=[7, 8])}
+    assert lists(read({"x": whole}, nulls="fill", fields=given)[1]) == {"x": [[7, 8], [1, 2]]}
+    strings = pa.array([["a", "b"], None], pa.list_(pa.string(), 2))
+    _, batch = read({"x": strings}, nulls="fill", fields=fields(x="text[2] = ?"))
+    assert [row.tolist() for row in batch["x"]] == [["a", "b"], ["?", "?"]]
+
+
+def test_nulls_in_lists_are_filled_only_if_that_can_be_seen() -> None:
+    floats, whole = [[1.0, None], []], [[1, None], []]
+    with pytest.raises(rm.DataError, match="'x', row 0: a list holds a null"):
+        read({"x": floats})
+    assert np.isnan(read({"x": floats}, nulls="fill")[1]["x"][0][1])
+    for nulls in ("fill", "mask"):
+        with pytest.raises(rm.DataError, match="'x', row 1: a list holds a null"):
+            read({"x": whole[::-1]}, nulls=nulls)
+
+
+def test_what_a_null_list_holds_does_not_matter() -> None:
+    items = pa.array([1, None, 3, 4])
+    lists_ = pa.ListArray.from_arrays(
+        pa.array([0, 1, 3, 4], pa.int32()), items, mask=pa.array([False, True, False])
+    )
+    assert lists(read({"x": lists_}, nulls="fill")[1]) == {"x": [[1], [], [4]]}
+    strings = pa.Array.from_buffers(
+        pa.string(),
+        3,
+        [
+            pa.py_buffer(b"\x05"),
+            pa.py_buffer(np.array([0, 1, 2, 3], "i4")),
+            pa.py_buffer(b"a\xffb"),
+        ],
+    )
+    assert lists(read({"x": strings}, nulls="fill")[1]) == {"x": ["a", "", "b"]}
+
+
+def test_members_of_a_null_struct_are_null() -> None:
+    rows = pa.array([{"a": 1, "b": "x"}, None, {"a": None, "b": "z"}])
+    with pytest.raises(rm.DataError, match="'s/a' has no value in row 1"):
+        read({"s": rows})
+    _, batch = read({"s": rows}, nulls="mask")
+    assert lists(batch) == {
+        "s/a": [1, 0, 0],
+        "s/a/is_null": [False, True, True],
+        "s/b": ["x", "", "z"],
+        "s/b/is_null": [False, True, False],
+    }
+
+
+def test_a_column_of_nulls_takes_the_type_given() -> None:
+    nothing = pa.nulls(2)
+    with pytest.raises(rm.FieldMismatchError, match="only nulls"):
+        read({"x": nothing}, nulls="fill")
+    _, batch = read({"x": nothing}, nulls="fill", fields=fields(x="int64 = 3"))
+    assert lists(batch) == {"x": [3, 3]}
+    _, batch = read({"x": nothing}, nulls="fill", fields=fields(x="float32[*]"))
+    assert lists(batch) == {"x": [[], []]}
+
+
+def test_times_are_nat_unless_a_value_is_given() -> None:
+    times = pa.array([None, 5], pa.timestamp("s"))
+    for nulls in ("error", "fill", "mask"):
+        assert np.isnat(read({"x": times}, nulls=nulls)[1]["x"][0])
+    given = {"x": rm.Field("datetime64[s]", fill=np.datetime64(7, "s"))}
+    assert read({"x": times}, nulls="fill", fields=given)[1]["x"][0] == np.datetime64(7, "s")
