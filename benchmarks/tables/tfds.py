@@ -8,10 +8,10 @@ from benchmarks.report import Table, compare
 __all__ = ["measure"]
 
 _NOTE = (
-    "A folder of TFDS, one shard, to NumPy arrays, every CRC checked. recmap opens the folder within "
-    "the time and reads batches of {batch} rows. tensorflow_datasets builds its dataset before the "
-    "clock starts: tfds.as_numpy(builder.as_dataset(split)), row by row as in its guide, and of "
-    "batches of {batch}."
+    "A folder of TFDS, one shard, to NumPy arrays, every CRC checked. recmap opens the folder "
+    "within the time and reads batches of {batch} rows. tensorflow_datasets builds its dataset "
+    "before the clock starts: tfds.as_numpy(builder.as_dataset(split)), row by row as in its "
+    "guide, and of batches of {batch}."
 )
 _TARGET = 10.0
 
