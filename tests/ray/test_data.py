@@ -347,6 +347,7 @@ def test_pandas_blocks_and_text_are_written() -> None:
     assert os.path.basename(back.files[0]) == "data.tfrecord"
     assert str(back.schema) == "Schema(n: int64, text: text)"
     assert back[4]["text"] == "é" * 4
+    assert [row["text"] for row in rm.ray.read("out/").take_all()] == ["é" * i for i in range(6)]
 
 
 def test_rows_of_different_shapes_need_their_field() -> None:

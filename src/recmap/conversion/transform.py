@@ -103,7 +103,8 @@ class _CastSource(WrappedSource):
             old = source.schema[name]
             if old.is_bytes:
                 raise OptionError(
-                    f"cast: {name!r} is {old}, which can be cast only to bytes or text"
+                    f"cast: {name!r} is {old}, which can be cast only to "
+                    f"{'bytes' if old.is_text else 'text'}"
                 )
             fields[name] = Field(_cast_dtype(name, old, dtype), old.shape)
         self._schema = Schema(fields)

@@ -133,9 +133,9 @@ def _are_paths(x: Any) -> bool:
 def _open_hdf5(x: Any, column: str | None) -> OpenedRows:
     from recmap.formats.hdf5.source import hdf5_place
 
-    if is_array(x) and not hasattr(x, "file"):  # dataset.astype(...), dataset.asstr()
-        return held_columns({column or DEFAULT_NAME: as_array(x)})
-    if not hasattr(x, "file"):
+    if not hasattr(type(x), "file"):  # dataset.astype(...), dataset.asstr()
+        if is_array(x):
+            return held_columns({column or DEFAULT_NAME: as_array(x)})
         raise OptionTypeError(f"{type(x).__qualname__} of h5py is neither a dataset nor a group")
     place = hdf5_place(x)
     if place is None:
@@ -200,8 +200,8 @@ def _columns_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
     return columns
 
 
-def _flat(row: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    values: dict[str, Any] = {}
+def _flat(row: Mapping[Any, Any], prefix: str = "") -> dict[Any, Any]:
+    values: dict[Any, Any] = {}
     for name, value in row.items():
         if isinstance(value, Mapping):
             values |= _flat(value, f"{prefix}{name}/")
@@ -219,7 +219,7 @@ def _cannot(x: Any, package: str) -> OptionTypeError:
         remedy = "give the path of the file, not an open file (a file object has one, its .name)"
     elif package in _REMEDIES:
         remedy = _REMEDIES[package]
-    elif hasattr(x, "__iter__"):
+    elif hasattr(x, "__iter__") and not isinstance(x, type):
         remedy = "rm.from_batches(x) reads batches that are dicts of arrays"
     else:
         remedy = "give a path as text, bytes or pathlib.Path, or an array or a table"

@@ -11,8 +11,8 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from recmap.conversion.transform import ReorderedSource
 from recmap.dataset.rows import OpenedRows
-from recmap.dataset.split import Part
 from recmap.errors import (
     ColumnError,
     LeftOutWarning,
@@ -24,9 +24,10 @@ from recmap.formats.column_readers import DEFAULT_NAME
 from recmap.formats.combined import ConcatenatedSource, SideBySideSource
 from recmap.formats.memory import MemorySource, StreamSource
 from recmap.model.arguments import check_column_name
+from recmap.model.arrow import ArrowReader
 from recmap.model.coerce import as_columns, empty_column, fit, infer_schema
 from recmap.model.field import Field
-from recmap.model.nulls import Nulls
+from recmap.model.nulls import NULL_SUFFIX, Nulls
 from recmap.model.source import Source
 
 __all__ = ["Fields", "is_table", "open_hugging_face", "open_table"]
@@ -70,8 +71,8 @@ def open_hugging_face(dataset: Any, nulls: Nulls, fields: Fields) -> OpenedRows:
 
 
 def _open_arrow(x: Any, nulls: Nulls, fields: Fields) -> Source:
-    from recmap.model.arrow import ArrowReader
-
+    # Masks are made here, so they have no field to be read with.
+    fields = {name: field for name, field in fields.items() if not name.endswith(NULL_SUFFIX)}
     try:
         reader = ArrowReader(x, nulls=nulls, fields=fields)
     except ModuleNotFoundError as e:
@@ -131,7 +132,11 @@ def _open_pandas(frame: Any, nulls: Nulls, fields: Fields) -> Source:
             others.append(place)
     if others:
         chosen = frame.iloc[:, others].reset_index(drop=True)
-        sources[""] = _open_arrow(chosen, nulls, fields)
+        theirs = [names[place] for place in others]
+        given = {
+            n: f for n, f in fields.items() if any(_belongs(n, name, names) for name in theirs)
+        }
+        sources[""] = _open_arrow(chosen, nulls, given)
     beside = SideBySideSource(sources)
     order = [own for name in names for own in beside.schema if _belongs(own, name, names)]
     return beside.select(order)
@@ -149,7 +154,7 @@ def _of_sequences(name: str, values: Any) -> Source:
             f"column {name!r}: row {missing[0]:,} is missing, and so are {len(missing) - 1:,} "
             "others; fill them first, for example with empty lists"
         )
-    given = as_columns({name: values.to_numpy()})
+    given = as_columns({name: values.tolist()})
     schema = infer_schema(given)
     return MemorySource(fit(given, schema)[0], schema)
 
@@ -176,19 +181,20 @@ def _open_hugging_face(dataset: Any, nulls: Nulls, fields: Fields) -> Source:
     if dataset._indices is None:  # noqa: SLF001  # there is no public way to get them
         return source
     rows = dataset._indices.column(0).to_numpy()  # noqa: SLF001
-    return Part(source, _Rows(np.asarray(rows, np.int64)))
+    return _ChosenRows(source, np.asarray(rows, np.int64))
 
 
-class _Rows:
+class _ChosenRows(ReorderedSource):
     """The rows that ``select`` or ``shuffle`` of a Hugging Face dataset chose."""
 
-    def __init__(self, rows: npt.NDArray[np.int64]) -> None:
+    def __init__(self, source: Source, rows: npt.NDArray[np.int64]) -> None:
+        super().__init__(source)
         self._rows = rows
 
     def __len__(self) -> int:
         return len(self._rows)
 
-    def rows(self, positions: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    def row_numbers(self, positions: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         return self._rows[positions]
 
 

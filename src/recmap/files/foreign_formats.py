@@ -79,7 +79,7 @@ def recognise_zip(names: Sequence[str]) -> FileKind:
 
 def pandas_advice(call: str) -> str:
     """Advise reading a file with a pandas call, with ``{path}`` for its name."""
-    return f'Try rm.from_arrays(pandas.{call}.to_dict("series"))'
+    return f"Try rm.open(pandas.{call})"
 
 
 def _image(kind: str) -> FileKind:

@@ -7,7 +7,7 @@ import ctypes
 import math
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
 from typing import Any
@@ -18,6 +18,7 @@ import numpy.typing as npt
 from recmap.native import _core
 
 __all__ = [
+    "also_give_back",
     "anonymous_memory",
     "empty",
     "empty_bytes",
@@ -36,6 +37,8 @@ _BYTE = np.dtype(np.uint8)
 _STATM = "/proc/self/statm"
 
 _thread = threading.local()
+# What returns the memory of other libraries.
+_others: list[Callable[[], object]] = []
 
 
 def empty(
@@ -110,9 +113,16 @@ def give_back() -> None:
     allocated, glibc may keep as much freed memory as is in use.
     """
     _core.release_buffers()
+    for release in _others:
+        release()
     trim = _trim()
     if trim is not None:
         trim(0)
+
+
+def also_give_back(release: Callable[[], object]) -> None:
+    """Have ``give_back`` call a function of a library that keeps freed memory for itself."""
+    _others.append(release)
 
 
 @cache

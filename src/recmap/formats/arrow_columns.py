@@ -42,7 +42,7 @@ class ArrowColumns:
         nulls: Nulls,
         fields: FieldsLike | None,
     ) -> None:
-        """``columns`` has the name of each column, and an empty Arrow table of it alone."""
+        """``columns`` has the name of each column, and an empty Arrow stream of it alone."""
         self._path, self._nulls, self._metadata = path, nulls, metadata
         asked = {
             name: as_field(field)
@@ -55,10 +55,10 @@ class ArrowColumns:
         found: dict[str, Field] = {}
         #: The number of the column of the file that each column is in.
         self.owners: dict[str, int] = {}
-        for number, (name, table) in enumerate(columns):
+        for number, (name, stream) in enumerate(columns):
             inside = {n: f for n, f in asked.items() if n == name or n.startswith(f"{name}/")}
             try:
-                schema = self._schema_of(table, inside)
+                schema = self._schema_of(stream, inside)
             except (DataError, OptionError) as e:
                 self._refused[name] = str(e)
                 continue

@@ -16,6 +16,7 @@ import pyarrow as pa
 from recmap.errors import DataError, RecmapError
 from recmap.files.arrow_messages import read_messages
 from recmap.files.mapped_files import map_file
+from recmap.files.memory import also_give_back
 from recmap.files.spans import Places
 from recmap.formats.arrow_columns import ArrowColumns
 from recmap.formats.row_group_sink import RowGroupSink
@@ -25,6 +26,8 @@ from recmap.model.nulls import Nulls
 from recmap.model.schema import Batch, FieldsLike, Schema
 
 __all__ = ["ArrowFileSink", "open_arrow"]
+
+also_give_back(pa.default_memory_pool().release_unused)
 
 # What pyarrow raises for damaged files.
 _FAILURES = (pa.ArrowException, OSError, ValueError, MemoryError, OverflowError, RuntimeError)
@@ -58,7 +61,7 @@ class _ArrowFile(RowGroupFile):
             raise
         except _FAILURES as e:
             raise DataError(f"{path}: not a sound Arrow file: {e}", file=path) from e
-        alone = [(field.name, pa.schema([field]).empty_table()) for field in self._arrow_schema]
+        alone = [(field.name, pa.RecordBatchReader.from_batches(pa.schema([field]), [])) for field in self._arrow_schema]
         self.columns = ArrowColumns(path, alone, self._arrow_schema.metadata, nulls, fields)
         self._compressed = any(message.compressed for message in self._messages.batches)
 
@@ -158,7 +161,7 @@ class ArrowFileSink(RowGroupSink):
         super().__init__(path, schema, durable, row_group_rows, tensors, room)
 
     def begin(self, output: Any, empty: Any, metadata: Mapping[bytes, bytes]) -> None:
-        arrow = pa.table(empty).schema.with_metadata(metadata)
+        arrow = pa.RecordBatchReader.from_stream(empty).schema.with_metadata(metadata)
         options = pa.ipc.IpcWriteOptions(compression=self._compression, use_threads=False)
         self._writer = pa.ipc.new_file(output, arrow, options=options)
 

@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 from recmap.errors import DataError, LeftOutWarning, OptionError, RecmapError
 from recmap.files.held_reader import HeldReader
 from recmap.files.mapped_files import map_file
+from recmap.files.memory import also_give_back
 from recmap.formats.arrow_columns import ArrowColumns
 from recmap.formats.row_group_sink import RowGroupSink
 from recmap.formats.row_groups import RowGroupFile, RowGroupSource
@@ -28,6 +29,8 @@ from recmap.model.schema import Batch, FieldsLike, Schema
 
 __all__ = ["ParquetSink", "open_parquet"]
 
+also_give_back(pa.default_memory_pool().release_unused)
+
 # What pyarrow raises for damaged files.
 _FAILURES = (pa.ArrowException, OSError, ValueError, MemoryError, OverflowError, RuntimeError)
 # The end of every file: the size of the footer, and the magic number.
@@ -35,6 +38,8 @@ _END = 8
 _COMPRESSIONS = ("zstd", "snappy", "gzip", "lz4", "brotli", None)
 # Rows and bytes to read to estimate the size of a row.
 _SAMPLED, _SAMPLE_SIZE = 32, 1 << 20
+# Bytes that pyarrow takes for each value of a list while it is decoded: how deep it is.
+_LEVELS = 8
 _PARTITION = re.compile(r"([A-Za-z_][\w.-]*)=.*")
 
 
@@ -88,7 +93,7 @@ class _ParquetFile(RowGroupFile):
         )
         self._check_rows()
         schema = file.schema_arrow
-        alone = [(field.name, pa.schema([field]).empty_table()) for field in schema]
+        alone = [(field.name, pa.RecordBatchReader.from_batches(pa.schema([field]), [])) for field in schema]
         self.columns = ArrowColumns(path, alone, schema.metadata, nulls, fields)
         self._leaves = _leaves(schema, self.columns.owners)
 
@@ -160,6 +165,12 @@ class _ParquetFile(RowGroupFile):
     def row_bytes(self, name: str) -> int:
         size = self.schema[name].row_bytes
         return size if size is not None else self._sample[name]
+
+    def decoding_bytes(self, name: str, row_bytes: int) -> int:
+        field = self.schema[name]
+        if not field.shape:
+            return row_bytes
+        return row_bytes + _LEVELS * (row_bytes // max(1, field.dtype.itemsize))
 
     def _leaves_of(self, names: Sequence[str]) -> list[int]:
         """Return the numbers of the stored columns that these columns need."""
@@ -246,7 +257,7 @@ class ParquetSink(RowGroupSink):
         super().__init__(path, schema, durable, row_group_rows, tensors, room)
 
     def begin(self, output: Any, empty: Any, metadata: Mapping[bytes, bytes]) -> None:
-        arrow = pa.table(empty).schema.with_metadata(metadata)
+        arrow = pa.RecordBatchReader.from_stream(empty).schema.with_metadata(metadata)
         self._writer = pq.ParquetWriter(
             output,
             arrow,
@@ -256,7 +267,7 @@ class ParquetSink(RowGroupSink):
         )
 
     def write_group(self, rows: Any) -> None:
-        table = pa.table(rows)
+        table = pa.RecordBatchReader.from_stream(rows).read_all()
         self._writer.write_table(table, row_group_size=table.num_rows)
 
     def end(self) -> None:

@@ -48,7 +48,7 @@ _KEPT_LIMITS = 2
 # Less than this is decoded by the thread that reads.
 _FEW_BYTES = 1 << 18
 # Bytes that must be in memory to decode any rows of a bundle of columns.
-_PAGES = 2 << 20
+_PAGES = 3 << 20
 # Column chunks this close to each other are fetched together.
 _NEAR = 64 << 10
 
@@ -94,6 +94,11 @@ class RowGroupFile(ABC):
     @abstractmethod
     def row_bytes(self, name: str) -> int:
         """Return roughly how many bytes a row of a column takes in memory."""
+
+    def decoding_bytes(self, name: str, row_bytes: int) -> int:
+        """Return how many bytes decoding a row of a column takes, if it has ``row_bytes``."""
+        del name
+        return row_bytes
 
     def spans(self, group: int, names: Sequence[str]) -> tuple[Places, Places] | None:
         """Return where the columns of a row group are in the file, to be held while it is decoded.
@@ -291,8 +296,9 @@ class RowGroupSource(Source):
         if self._file.decodes_whole:
             return max(1, int(self._file.group_rows.max(initial=1)))
         size = _PIECE if limit is None else min(_PIECE, limit // 2)
+        row = sum(self._file.decoding_bytes(*each) for each in self._row_bytes.items())
         # A power of two, so that it stays the same when a few rows turn out larger.
-        return 1 << (max(1, size // self.row_bytes()).bit_length() - 1)
+        return 1 << (max(1, size // max(1, row)).bit_length() - 1)
 
     @guarded
     def read(self, start: int, stop: int, limit: int | None = None) -> Batch:

@@ -50,6 +50,7 @@ from recmap.model.batch import (
 )
 from recmap.model.coerce import empty_column
 from recmap.model.fetching import Fetching, fetching_all
+from recmap.model.field import BYTES
 from recmap.model.row_sizes import RowSizes, measure
 from recmap.model.schema import Batch, FieldsLike, Schema
 from recmap.model.source import Errors, Info, Partition, Skipped, Source
@@ -281,7 +282,7 @@ class TFRecordSource(Source):
         notes: dict[str, str] = {}
         for name, feature in self.features().items():
             hint = feature.hint()
-            if hint and name in self.schema and self.schema[name].is_bytes:
+            if hint and name in self.schema and self.schema[name].dtype == BYTES:
                 given = Option("fields", {name: ...})
                 notes[name] = Message(f"{hint}; ", given, " gives it a type")
         record_size = strides.pop() if len(strides) == 1 else None

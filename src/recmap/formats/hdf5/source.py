@@ -276,7 +276,7 @@ def _walk(root: Any, inside: str = "") -> Iterator[tuple[str, Any]]:
             item = group[name]
             column = _is_column(item)
             why = "" if column else _private(root, name)
-            inside = list(item) if isinstance(item, h5py.Group) and not column else []
+            members = list(item) if isinstance(item, h5py.Group) and not column else []
         except (KeyError, OSError, RuntimeError, TypeError, ValueError) as e:
             yield path, f"it cannot be opened: {e}"
             continue
@@ -287,7 +287,7 @@ def _walk(root: Any, inside: str = "") -> Iterator[tuple[str, Any]]:
         if column or why:
             yield path, why or item
         else:
-            pending += [(f"{path}/{_text(inner)}", item, inner) for inner in reversed(inside)]
+            pending += [(f"{path}/{_text(inner)}", item, inner) for inner in reversed(members)]
 
 
 def _text(name: str | bytes) -> str:
