@@ -273,9 +273,8 @@ class Source(ABC):
         return None
 
     def rows_before_damage(self) -> int | None:
-        """Return the number of rows before the damage, after ``len()`` has raised DataError.
-
-        Return None if the damage makes the whole source unreadable.
+        """Return the number of rows before the damage, after ``len()`` has raised DataError; None
+        if the damage makes the whole source unreadable.
         """
         return None
 
@@ -319,9 +318,8 @@ class Source(ABC):
 class WrappedSource(Source):
     """A source that forwards to another one, except for what a subclass overrides.
 
-    A subclass that changes names or values overrides ``schema``, ``read``, ``gather``,
-    ``column`` and ``read_padded``. One that changes the set of rows also overrides
-    ``len()`` and everything else that takes or counts rows.
+    A subclass that changes names or values overrides ``schema``, ``read``, ``gather``, ``column``
+    and ``read_padded``. One that changes the set of rows overrides all that takes or counts rows.
     """
 
     def __init__(self, source: Source) -> None:
