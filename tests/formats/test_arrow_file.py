@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.feather as feather
 import pytest
+from pyarrow import feather
 
 import recmap as rm
 from tests.formats.test_parquet import as_lists, random_table, wanted

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import datetime
+import datetime as dt
 import decimal
 import os
 import pickle
@@ -89,13 +89,13 @@ def test_structs_are_columns_and_only_chosen_members_are_read() -> None:
 
 
 def test_times_of_all_units_keep_their_values() -> None:
-    moment = datetime.datetime(2026, 11, 17, 1, 2, 3, 456789, datetime.UTC)
+    moment = dt.datetime(2026, 11, 17, 1, 2, 3, 456789, dt.UTC)
     table = pa.table(
         {
             "zoned": pa.array([moment], pa.timestamp("us", "Europe/Berlin")),
             "ms": pa.array([moment.replace(tzinfo=None, microsecond=0)], pa.timestamp("ms")),
             "date": pa.array([moment.date()], pa.date32()),
-            "span": pa.array([datetime.timedelta(seconds=5)], pa.duration("ns")),
+            "span": pa.array([dt.timedelta(seconds=5)], pa.duration("ns")),
             "time": pa.array([moment.time()], pa.time64("us")),
         }
     )
@@ -221,7 +221,7 @@ def test_damaged_pages_of_recmap_are_found_by_their_checksums() -> None:
 
 
 def test_the_file_says_what_other_programs_need() -> None:
-    columns = {
+    columns: dict[str, Any] = {
         "image": np.arange(24, dtype=np.uint8).reshape(2, 3, 4),
         "x": np.arange(4, dtype=np.float32).reshape(2, 2),
         "tokens": rm.Ragged.from_rows([[1, 2], [3]]),
@@ -250,10 +250,8 @@ def test_columns_that_another_program_changed_have_the_types_they_have_now() -> 
     written(changed.replace_schema_metadata(table.schema.metadata), "y.parquet")
     ds = rm.open("y.parquet")
     assert ds[:]["c"].tolist() == [1j, 2]
-    assert as_lists(rm.open("y.parquet", ["d", "new"])[:]) == {
-        "d": [b"a", b"b"],
-        "new": [b"a", b"b"],
-    }
+    texts = rm.open("y.parquet", ["d", "new"])[:]
+    assert as_lists(texts) == {"d": [b"a", b"b"], "new": [b"a", b"b"]}
 
 
 def test_row_groups_have_the_rows_that_were_asked_for_or_fit_into_the_memory() -> None:

@@ -42,6 +42,6 @@ class HeldReader(io.RawIOBase):
         view = memoryview(buffer).cast("B")
         end = max(self._at, min(self._at + len(view), self._file.size))
         with self._file.hold(self._at, end):
-            view[: end - self._at] = self._file.bytes[self._at : end]
+            view[: end - self._at] = self._file.bytes[self._at : end].data
         read, self._at = end - self._at, end
         return read

@@ -61,7 +61,10 @@ class _ArrowFile(RowGroupFile):
             raise
         except _FAILURES as e:
             raise DataError(f"{path}: not a sound Arrow file: {e}", file=path) from e
-        alone = [(field.name, pa.RecordBatchReader.from_batches(pa.schema([field]), [])) for field in self._arrow_schema]
+        alone = [
+            (field.name, pa.RecordBatchReader.from_batches(pa.schema([field]), []))
+            for field in self._arrow_schema
+        ]
         self.columns = ArrowColumns(path, alone, self._arrow_schema.metadata, nulls, fields)
         self._compressed = any(message.compressed for message in self._messages.batches)
 

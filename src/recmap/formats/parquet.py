@@ -93,7 +93,10 @@ class _ParquetFile(RowGroupFile):
         )
         self._check_rows()
         schema = file.schema_arrow
-        alone = [(field.name, pa.RecordBatchReader.from_batches(pa.schema([field]), [])) for field in schema]
+        alone = [
+            (field.name, pa.RecordBatchReader.from_batches(pa.schema([field]), []))
+            for field in schema
+        ]
         self.columns = ArrowColumns(path, alone, schema.metadata, nulls, fields)
         self._leaves = _leaves(schema, self.columns.owners)
 
@@ -115,10 +118,8 @@ class _ParquetFile(RowGroupFile):
 
     def _open(self) -> Any:
         # Each thread opens the file for itself: an open one remembers the size of batches.
-        whole = self.mapped.whole
-        source = (
-            pa.BufferReader(pa.py_buffer(self.mapped.bytes)) if whole else HeldReader(self.mapped)
-        )
+        file = self.mapped
+        source = pa.BufferReader(pa.py_buffer(file.bytes)) if file.whole else HeldReader(file)
         return pq.ParquetFile(
             source,
             metadata=self._metadata,

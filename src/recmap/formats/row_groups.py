@@ -429,8 +429,8 @@ def _by_piece(size: int, rows: RowNumbers) -> Iterator[tuple[int, _Wanted]]:
     if isinstance(rows, range):
         for number in range(rows.start // size, -(-rows.stop // size)):
             first = number * size
-            mine = slice(max(rows.start - first, 0), min(rows.stop - first, size))
-            yield number, _Wanted(mine, _NOWHERE)
+            some = slice(max(rows.start - first, 0), min(rows.stop - first, size))
+            yield number, _Wanted(some, _NOWHERE)
         return
     order = np.argsort(rows // size, kind="stable")
     numbers, begins = np.unique(rows[order] // size, return_index=True)

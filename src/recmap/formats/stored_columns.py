@@ -20,7 +20,7 @@ from recmap.model.field import Field
 from recmap.model.ragged import Column, Ragged
 from recmap.model.schema import Batch, Schema
 
-__all__ = ["KEY", "description", "restored_schema", "restore", "store", "stored_field"]
+__all__ = ["KEY", "description", "restore", "restored_schema", "store", "stored_field"]
 
 #: The key in the metadata of a file.
 KEY = b"recmap"
@@ -29,8 +29,15 @@ _UNITS = ("s", "ms", "us", "ns")
 _FAR = (1 << 62) // 10**6
 _SECONDS, _MILLISECONDS = np.dtype("M8[s]"), np.dtype("M8[ms]")
 _FLOATS = ("float16", "float32", "float64")
-_PARTS = {"complex64": np.dtype(np.float32), "complex128": np.dtype(np.float64)}
-_UINTS = {1: np.dtype(np.uint8), 2: np.dtype(np.uint16), 4: np.dtype(np.uint32)}
+_PARTS: dict[str, np.dtype[Any]] = {
+    "complex64": np.dtype(np.float32),
+    "complex128": np.dtype(np.float64),
+}
+_UINTS: dict[int, np.dtype[Any]] = {
+    1: np.dtype(np.uint8),
+    2: np.dtype(np.uint16),
+    4: np.dtype(np.uint32),
+}
 
 
 def description(schema: Schema) -> bytes:
