@@ -90,12 +90,13 @@ def test_completion_of_a_pipeline_offers_what_is_documented() -> None:
     assert public(pipeline) == documented("recmap.Pipeline") | verbs()
 
 
-def test_save_has_all_options_of_convert_except_source() -> None:
+def test_save_has_all_options_of_convert_except_those_of_the_input() -> None:
     convert = inspect.signature(rm.convert).parameters
     options = {name for name, p in convert.items() if p.kind is p.KEYWORD_ONLY}
-    assert set(SaveOptions.__annotations__) == options - {"source"}
+    output = options - {"source", "nulls"}
+    assert set(SaveOptions.__annotations__) == output
     saving = inspect.signature(Saving).parameters
-    assert all(saving[name].default == convert[name].default for name in options - {"source"})
+    assert all(saving[name].default == convert[name].default for name in output)
 
 
 def test_errors_name_the_options_that_help() -> None:

@@ -414,3 +414,9 @@ for call in (lambda: ds.to_tf(), lambda: rm.tf.feature_spec({"x": "int64"})):
     )
     wording = 'this needs TensorFlow: pip install "recmap[tf]" (in a clone: pip install ".[tf]")'
     assert run.stdout.splitlines() == [wording] * 2
+
+
+def test_a_tensor_is_opened_and_a_tf_dataset_says_what_to_do() -> None:
+    assert rm.open(tf.constant([[1, 2], [3, 4]]))[1]["data"].tolist() == [3, 4]
+    with pytest.raises(rm.OptionError, match="as_numpy_iterator"):
+        rm.open(tf.data.Dataset.range(3))

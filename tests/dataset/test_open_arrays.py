@@ -315,13 +315,13 @@ def test_masked_arrays_are_refused_if_something_is_masked() -> None:
 
 def test_a_memmap_larger_than_the_limit_is_converted_and_shuffled(tmp_path: Path) -> None:
     path = str(tmp_path / "x.dat")
-    x = np.memmap(path, np.float32, "w+", shape=(400_000, 256))
-    x[:, 0] = np.arange(400_000)
+    x = np.memmap(path, np.float32, "w+", shape=(200_000, 256))
+    x[:, 0] = np.arange(200_000)
     x.flush()
     del x
     limit = 60 * MB + 10 * 8 * MB  # ten threads, whose stacks count
     body = f"""
-x = np.memmap({path!r}, np.float32, "r", shape=(400_000, 256))
+x = np.memmap({path!r}, np.float32, "r", shape=(200_000, 256))
 for rows in (x, x[::-1]):
     print(rm.convert(rows, "y.tfrecord", memory="60MB", shuffle=True, seed=1, durable=False,
                      overwrite=True).rows)
@@ -332,7 +332,7 @@ for batch in rm.open(x).shuffle(seed=1).batch(64).take(1000):
     total += len(batch["data"])
 print(total)
 """
-    assert run_limited(body, limit).split() == ["400000"] * 4 + ["64000"]
+    assert run_limited(body, limit).split() == ["200000"] * 4 + ["64000"]
 
 
 def folder_of_paths() -> Iterator[Any]:

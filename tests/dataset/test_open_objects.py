@@ -6,8 +6,6 @@ import array
 import io
 import os
 import pickle
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -164,22 +162,6 @@ def test_what_cannot_be_opened_says_what_to_do(name: str) -> None:
     assert remedy in str(raised.value)
     with pytest.raises((rm.OptionError, rm.ColumnError)):
         rm.convert(x, "y.tfrecord")
-
-
-def test_a_tf_dataset_says_what_to_do() -> None:
-    program = (
-        "import tensorflow as tf, recmap as rm\n"
-        "x = tf.data.Dataset.range(3)\n"
-        "try:\n    rm.open(x)\n"
-        "except rm.OptionTypeError as e:\n    print(e)\n"
-        "print(rm.open(tf.constant([[1, 2], [3, 4]]))[:])\n"
-    )
-    environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3"}
-    done = subprocess.run(
-        [sys.executable, "-c", program], check=True, capture_output=True, env=environment
-    )
-    assert b"as_numpy_iterator" in done.stdout
-    assert b"[3, 4]" in done.stdout
 
 
 def test_rows_as_dicts() -> None:

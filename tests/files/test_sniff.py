@@ -382,7 +382,7 @@ def test_the_error_for_a_folder_with_metadata_says_how_to_open_the_data() -> Non
         rm.UnknownFormatError, match=r"dataset_info.json.*looks like JSON"
     ) as caught:
         rm.open("data")
-    code = re.search(r"rm\.open\(.*\)$", str(caught.value))
+    code = re.search(r"rm\.open\([^;]*\)$", str(caught.value))
     assert code is not None
     assert len(eval(code[0], {"rm": rm})) == len(EXAMPLES)
 

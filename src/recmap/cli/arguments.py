@@ -106,6 +106,13 @@ def add_source(parser: argparse.ArgumentParser, *, writes: bool = False) -> None
         default="raise",
         help="stop at a bad record (raise), or leave it out and warn (skip)",
     )
+    group.add_argument(
+        "--nulls",
+        choices=("error", "fill", "mask"),
+        default="error",
+        help="stop at a missing value of a table (error), fill it (fill), or also add a column "
+        "NAME/is_null (mask)",
+    )
     group.add_argument("--no-verify", action="store_true", help="do not check the CRCs of the data")
     group.add_argument(
         "--storage",
@@ -125,7 +132,7 @@ def opened(args: argparse.Namespace) -> Dataset:
 def call_text(args: argparse.Namespace) -> str:
     """Return the equivalent ``rm.open`` call as text."""
     paths, fields = _paths(args.path), _fields(args)
-    given = {"errors": "raise", "verify": True, "offset": 0}
+    given = {"errors": "raise", "verify": True, "offset": 0, "nulls": "error"}
     options = {n: v for n, v in _options(args).items() if v is not None and v != given.get(n)}
     store = options.pop("storage", None)
     texts = [repr(paths[0] if isinstance(paths, list) and len(paths) == 1 else paths)]
@@ -203,6 +210,7 @@ def _options(args: argparse.Namespace) -> dict[str, Any]:
         "dtype": _dtype(args.dtype),
         "shape": _shape(args.shape),
         "offset": args.offset,
+        "nulls": args.nulls,
         "split": args.split,
         "unit": args.unit,
         "storage": storage(args),

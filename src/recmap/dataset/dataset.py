@@ -256,7 +256,7 @@ class Dataset(Verbs):
     def save(self, dst: PathLike, **options: Unpack[SaveOptions]) -> Report:
         """Write all rows to ``dst``, in any format and in bounded memory.
 
-        The options are those of ``rm.convert``, except ``source``.
+        The options are those of ``rm.convert``, except ``source`` and ``nulls``.
 
         >>> import recmap as rm
         >>> rm.from_arrays({"x": np.arange(6.0).reshape(3, 2)}).save("x.npy").rows

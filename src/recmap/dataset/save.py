@@ -44,7 +44,7 @@ __all__ = ["SaveOptions", "Saving", "save"]
 
 
 class SaveOptions(TypedDict, total=False):
-    """The options of ``ds.save``: those of ``rm.convert`` except ``source``."""
+    """The options of ``ds.save``: those of ``rm.convert`` except ``source`` and ``nulls``."""
 
     format: str | None
     compression: str | None

@@ -46,7 +46,7 @@ class ArrayRecordSource(EpisodeRecords):
             from array_record.python.array_record_module import ArrayRecordReader
         except ModuleNotFoundError as e:
             raise MissingPackageError(
-                "ArrayRecord files need the package array_record", extra="array-record"
+                "ArrayRecord files need the package array_record", extra="arrayrecord"
             ) from e
         self._readers: list[Any] = []
         for path, expected in zip(self._files, self._expected, strict=True):
