@@ -190,7 +190,8 @@ def _children(kind: str, content: Mapping[str, Any], name: str) -> dict[str, Any
         languages = content.get("languages", [])
         if not isinstance(languages, list):
             raise _DescriptionError(f"{name!r}: 'languages' is not a list")
-        return {str(each): {"type": f"{_PACKAGE}text_feature.Text"} for each in sorted(languages)}
+        text = {"type": f"{_PACKAGE}text_feature.Text"}
+        return dict.fromkeys(sorted(map(str, languages)), text)
     inside = content.get("features")
     # In the older spelling, the children are the content. One of them may be called "features".
     older = not isinstance(inside, dict) or "type" in inside
