@@ -276,6 +276,16 @@ def test_a_damaged_record_is_named(copied: Path) -> None:
         assert len(rm.open(copied, split="train", errors="skip")) == 22
 
 
+def test_verify_checks_the_shards_of_all_splits(copied: Path) -> None:
+    found = rm.verify(copied)
+    assert (found.ok, found.files, found.records) == (True, 6, 30)
+    shard = copied / "plain-test.tfrecord-00001-of-00003"
+    shard.write_bytes(shard.read_bytes()[:-1] + b"\0")
+    damaged = rm.verify(copied)
+    assert not damaged.ok
+    assert damaged.damage[0].file == str(shard)
+
+
 @pytest.mark.parametrize(
     ("file", "content", "words"),
     [

@@ -34,6 +34,7 @@ __all__ = [
     "load_info",
     "load_labels",
     "save_info",
+    "shard_files",
 ]
 
 INFO, FEATURES = "dataset_info.json", TFDS_FILE
@@ -140,6 +141,13 @@ def save_info(folder: str, info: DatasetInfo) -> None:
         "splits": splits,
     }
     write_whole(inside(folder, INFO), json.dumps(content, indent=2, sort_keys=True))
+
+
+def shard_files(folder: str) -> list[str]:
+    """Return the shards of all splits."""
+    info = load_info(folder)
+    names = [name for split in info.splits.values() for name in info.shard_names(split)]
+    return [inside(folder, name) for name in names]
 
 
 def load_features(folder: str) -> dict[str, Any]:
