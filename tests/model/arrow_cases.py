@@ -107,11 +107,15 @@ def _plain(value: Any) -> Any:
 def assert_same(found: Batch, expected: Batch) -> None:
     assert list(found) == list(expected)
     for name, column in expected.items():
-        other = found[name]
-        if isinstance(column, np.ndarray):
-            assert isinstance(other, np.ndarray)
-            assert other.dtype == column.dtype
-            np.testing.assert_array_equal(other, column)
-        else:
-            assert isinstance(other, Ragged)
-            assert other == column, name
+        _assert_same(found[name], column)
+
+
+def _assert_same(found: Column, expected: Column) -> None:
+    """Compare columns; NaN and NaT are equal to themselves."""
+    assert found.dtype == expected.dtype
+    if isinstance(expected, Ragged):
+        assert isinstance(found, Ragged)
+        np.testing.assert_array_equal(found.lengths, expected.lengths)
+        _assert_same(found.flat, expected.flat)
+    else:
+        np.testing.assert_array_equal(found, expected)

@@ -32,7 +32,7 @@ ReleaseArray = ctypes.CFUNCTYPE(None, ctypes.POINTER(CArray))
 ReleaseStream = ctypes.CFUNCTYPE(None, ctypes.POINTER(CStream))
 GetSchema = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(CStream), ctypes.POINTER(CSchema))
 GetNext = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(CStream), ctypes.POINTER(CArray))
-GetError = ctypes.CFUNCTYPE(ctypes.c_char_p, ctypes.POINTER(CStream))
+GetError = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.POINTER(CStream))
 
 CSchema._fields_ = [
     ("format", ctypes.c_char_p),
@@ -70,10 +70,16 @@ new_capsule.restype = ctypes.py_object
 new_capsule.argtypes = [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
 
 
+# The callbacks of a library are there as long as the program runs. Those of ctypes would be gone
+# with their objects, perhaps before an array that calls them.
+KEPT: list[Any] = []
+
+
 class Producer:
     """Makes structs, keeps them alive, and counts how often each is released."""
 
     def __init__(self) -> None:
+        KEPT.append(self)
         self.released: list[int] = []
         self._kept: list[Any] = []
         self._release_schema = ReleaseSchema(self._release)
@@ -150,13 +156,18 @@ def test_a_sound_table_is_read_and_released_once(make: Producer) -> None:
     assert len(make.released) == 2
 
 
+def without_format(schema: CSchema) -> CSchema:
+    schema.format = None
+    return schema
+
+
 def without_children(schema: CSchema) -> CSchema:
     schema.children = ctypes.POINTER(ctypes.POINTER(CSchema))()
     return schema
 
 
 SCHEMAS: dict[str, Callable[[Producer], CSchema]] = {
-    "no format": lambda make: make.schema(b"l", format=None),
+    "no format": lambda make: without_format(make.schema(b"l")),
     "an unknown format": lambda make: make.schema(b"?!"),
     "an empty format": lambda make: make.schema(b""),
     "a format that is not text": lambda make: make.schema(b"\xff\xfe"),
@@ -387,7 +398,7 @@ def test_capsules_of_another_kind_are_refused(make: Producer) -> None:
 
 def test_a_stream_that_fails_gives_its_reason(make: Producer) -> None:
     root = make.schema(b"+s", b"", [make.schema(b"l")])
-    calls = []
+    calls, reason = [], ctypes.create_string_buffer(b"out of ink")
 
     def get_schema(_: Any, out: Any) -> int:
         ctypes.memmove(out, ctypes.byref(root), ctypes.sizeof(root))
@@ -401,8 +412,11 @@ def test_a_stream_that_fails_gives_its_reason(make: Producer) -> None:
         calls.append(1)
         stream.contents.release = ReleaseStream()
 
-    stream = CStream(GetSchema(get_schema), GetNext(get_next), GetError(lambda _: b"out of ink"))
+    stream = CStream(
+        GetSchema(get_schema), GetNext(get_next), GetError(lambda _: ctypes.addressof(reason))
+    )
     stream.release = ReleaseStream(release)
+    KEPT.extend((stream, reason))
     capsule = new_capsule(ctypes.addressof(stream), b"arrow_array_stream", None)
 
     class Source:

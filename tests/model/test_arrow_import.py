@@ -162,7 +162,7 @@ def test_strings_of_every_layout(kind: Any) -> None:
     expected = wanted if text else [string.encode() for string in wanted]
     assert column(array, nulls="fill") == expected
     assert column(array.slice(2, 3)) == expected[2:5]
-    assert column(pa.array([], kind)) == []
+    assert list(ArrowReader(pa.table({"x": pa.array([], kind)})).batches()) == []
 
 
 def test_times_keep_their_values() -> None:

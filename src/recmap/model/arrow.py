@@ -75,8 +75,13 @@ class ArrowBatches:
 class ArrowReader:
     """The batches of an object with ``__arrow_c_stream__`` or ``__arrow_c_array__``.
 
-    ``fields`` may give the fill value of a column, and the type of one that has only nulls.
-    Batches are views of the object's memory where their types allow it.
+    Dictionaries are decoded, structs become columns ``a/b``, strings are text, and lists are
+    ragged unless they have a fixed size. Timestamps are UTC; their time zone is dropped. Times
+    of day are durations since midnight. ``nulls`` says what becomes of missing values, see
+    ``recmap.model.nulls``. ``fields`` may give the fill value of a column, the type of one that
+    has only nulls, or bytes for strings that are not UTF-8.
+
+    Batches are views of the object's memory where their types allow it, and keep it alive.
     """
 
     def __init__(

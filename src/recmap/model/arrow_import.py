@@ -175,7 +175,10 @@ def _leaf_reader(kind: _core.ArrowType, name: str, given: Field | None) -> Reade
     if time is not None:
         return Numbers(_filled(np.dtype(time[1]), given), np.dtype(time[0]))
     if form.startswith(b"w:"):
-        void = np.dtype((np.void, _number(form[2:])))
+        width = _number(form[2:])
+        if not 0 < width < 1 << 31:
+            raise _refused(kind, name, "NumPy has no values of that size")
+        void = np.dtype((np.void, width))
         return Numbers(Field(void), void)
     if form.startswith(b"d:"):
         return _decimal_reader(kind, name, given)
