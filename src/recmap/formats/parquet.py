@@ -259,9 +259,16 @@ class ParquetSink(RowGroupSink):
 
     def begin(self, output: Any, empty: Any, metadata: Mapping[bytes, bytes]) -> None:
         arrow = pa.RecordBatchReader.from_stream(empty).schema.with_metadata(metadata)
+        # Strings repeat. Numbers rarely do, and looking for that takes longer than all else.
+        strings = [
+            ".".join([name, *["list.element"] * len(field.shape)])
+            for name, field in self.schema.items()
+            if field.is_bytes
+        ]
         self._writer = pq.ParquetWriter(
             output,
             arrow,
+            use_dictionary=strings or False,
             compression=self._compression,
             compression_level=self._level,
             write_page_checksum=True,

@@ -47,9 +47,9 @@ def verify(
     """Check whole files, continuing after damage.
 
     This checks the length and data CRC of every TFRecord record, also in the shards of a TFDS
-    folder, and the CRC of every member of a .npz file. HDF5 and Zarr files are read from start to
-    end, which checks the checksums of their filters. For .npy and raw files, only the header and
-    the size are checked. Files without checksums are listed in ``unchecked``.
+    folder, and the CRC of every member of a .npz file. HDF5, Zarr, Parquet and Arrow files are read
+    from start to end, which checks the checksums they have. For .npy and raw files, only the header
+    and the size are checked. Files without checksums are listed in ``unchecked``.
 
     ``workers`` is how many files to check at a time: ``4`` or ``"threads:4"``, or
     ``"processes:4"``. The default is the number of CPUs. ``storage`` has the options for URLs, as
