@@ -33,6 +33,7 @@ from benchmarks.tables import (
     read,
     scan,
     stores,
+    tfds,
     train,
     write,
 )
@@ -55,6 +56,7 @@ _TABLES: dict[str, Callable[[Bench], Table]] = {
     "adapters": adapters.measure,
     "ray": ray.measure,
     "stores": stores.measure,
+    "tfds": tfds.measure,
     "questions": questions.measure,
 }
 

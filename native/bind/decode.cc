@@ -179,17 +179,28 @@ nb::list list_unknown(const UnknownFeatures& unknown) {
   return list;
 }
 
-std::tuple<nb::list, MaybeFault, nb::list, DescriptionList> decode(const BoundRecords& records,
-                                                                   const Columns& columns,
-                                                                   const DecodeTarget& target,
-                                                                   bool verify, size_t threads) {
+std::tuple<nb::list, MaybeFault, nb::list, DescriptionList> decode(
+    const BoundRecords& records, const Columns& columns, const DecodeTarget& target, bool verify,
+    size_t threads, const std::optional<Array<const int64_t>>& steps,
+    const std::vector<bool>& stepped) {
   const size_t rows = records.count;
   target.check(columns.list, rows);
+  const std::vector<uint8_t> has_steps(stepped.begin(), stepped.end());
+  Steps taken;
+  if (steps) {
+    if (steps->size() != rows || stepped.size() != columns.list.size()) {
+      throw nb::value_error("one step per record, and whether each column has steps");
+    }
+    taken = {std::span(steps->data(), steps->size()), has_steps};
+    for (const int64_t step : taken.numbers) {
+      if (step < 0) throw nb::value_error("steps are numbered from 0");
+    }
+  }
   std::vector<ColumnBuffers> buffers(columns.list.size());
   for (size_t c = 0; c < buffers.size(); ++c) {
     if (columns.list[c].dense_numbers()) buffers[c].values = as_span(*target.dense[c]);
   }
-  Decoder decoder(records.get(), columns.list, {verify, threads, columns.count_unknown},
+  Decoder decoder(records.get(), columns.list, {verify, threads, columns.count_unknown, taken},
                   target.pads.empty() ? 0 : target.rows_per_array);
   nb::list made;
   Fault fault;
@@ -241,12 +252,17 @@ void bind_decode(nb::module_& m) {
            "`dense` has an array for each column of dense numbers; allocate() makes those of the "
            "others. A column with a pad gets an array for every `rows_per_array` rows.");
   m.def("decode", &decode, nb::arg("records"), nb::arg("columns"), nb::arg("target"),
-        nb::arg("verify"), nb::arg("threads"),
+        nb::arg("verify"), nb::arg("threads"), nb::arg("steps").none() = nb::none(),
+        nb::arg("stepped") = std::vector<bool>(),
         nb::sig("def decode(records: Records, columns: Columns, target: DecodeTarget, "
-                "verify: bool, threads: int) -> "
+                "verify: bool, threads: int, "
+                "steps: numpy.typing.NDArray[numpy.int64] | None = None, "
+                "stepped: collections.abc.Sequence[bool] = []) -> "
                 "tuple[list[Decoded | Padded | None], Fault | None, list[Unknown], "
                 "list[tuple[bytes, int]]]"),
         "Decode records into columns.\n\n"
+        "With `steps`, decode one step of each record: its part of the lists of the columns that "
+        "are `stepped`. "
         "Return for each column None if its values are in `target.dense`, (values, outer, steps, "
         "strings), or if it is padded (values, (start in bytes, width in items) of each array, "
         "outer); the first fault; the features that no "

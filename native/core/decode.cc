@@ -54,18 +54,19 @@ Fault Decoder::parse_records(std::span<const ColumnBuffers> buffers, Checksum ch
   findings_ = {};
   each_block(records_.size(), block_, options_.threads, [&](size_t begin, size_t end) {
     RecordReader reader(records_, columns_, options_.count_unknown);
+    StepCells step;
     DeferredCopies deferred;
     Findings findings;
     Fault fault;
     RecordTemplate repeated;
-    const bool copies = !measures_ && checksum != Checksum::kBeforeParse;
+    const bool copies = !measures_ && checksum != Checksum::kBeforeParse && options_.steps.empty();
     for (size_t row = begin; row < end; ++row) {
       if (copies) {
         row = repeated.copy(records_, row, end, checksum == Checksum::kWithCopy, buffers);
         if (row == end) break;
       }
       if (row + kPrefetchDistance < end) prefetch(row + kPrefetchDistance);
-      if (!parse_record(row, checksum, buffers, reader, deferred, fault)) {
+      if (!parse_record(row, checksum, buffers, reader, step, deferred, fault)) {
         faults.add(fault);
         break;
       }
@@ -88,9 +89,12 @@ Fault Decoder::parse_records(std::span<const ColumnBuffers> buffers, Checksum ch
 }
 
 bool Decoder::parse_record(size_t row, Checksum checksum, std::span<const ColumnBuffers> buffers,
-                           RecordReader& reader, DeferredCopies& deferred, Fault& fault) {
+                           RecordReader& reader, StepCells& step, DeferredCopies& deferred,
+                           Fault& fault) {
   if (!reader.read(row, checksum == Checksum::kBeforeParse, fault)) return false;
-  bool sound = read_columns(row, reader.cells(), buffers, deferred, fault);
+  bool sound = options_.steps.empty() || take_steps(row, reader, step, fault);
+  const std::span<const Cell> cells = options_.steps.empty() ? reader.cells() : step.cells;
+  sound = sound && read_columns(row, cells, buffers, deferred, fault);
   // Records whose values were all copied at once are checked here, the others by `deferred`.
   if (sound && !deferred.end_record(row, reader.data()) && checksum == Checksum::kWithCopy) {
     sound = check_data(reader.data(), fault);
@@ -99,6 +103,21 @@ bool Decoder::parse_record(size_t row, Checksum checksum, std::span<const Column
   fault.row = row;
   fault.offset = records_.offset(row);
   return false;
+}
+
+bool Decoder::take_steps(size_t row, RecordReader& reader, StepCells& step, Fault& fault) const {
+  step.cells.assign(reader.cells().begin(), reader.cells().end());
+  const auto number = static_cast<uint64_t>(options_.steps.numbers[row]);
+  if (step.record != reader.data().data()) step.ends.assign(columns_.size(), {});
+  step.record = reader.data().data();
+  for (size_t c = 0; c < columns_.size(); ++c) {
+    if (options_.steps.columns[c] == 0) continue;
+    if (take_step(columns_[c], number, step.cells[c], reader.scratch(), step.ends[c])) continue;
+    fault.code = FaultCode::kMalformed;
+    fault.column = static_cast<uint32_t>(c);
+    return false;
+  }
+  return true;
 }
 
 bool Decoder::read_columns(size_t row, std::span<const Cell> cells,

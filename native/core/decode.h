@@ -60,11 +60,19 @@ class Decoder {
     CellSize size;
   };
 
+  // What a thread has of the steps of one record.
+  struct StepCells {
+    std::vector<Cell> cells;
+    std::vector<StepEnd> ends;  // per column
+    const uint8_t* record = nullptr;
+  };
+
   Fault parse_records(std::span<const ColumnBuffers> buffers, Checksum checksum);
   bool parse_record(size_t row, Checksum checksum, std::span<const ColumnBuffers> buffers,
-                    RecordReader& reader, DeferredCopies& deferred, Fault& fault);
+                    RecordReader& reader, StepCells& step, DeferredCopies& deferred, Fault& fault);
   bool read_columns(size_t row, std::span<const Cell> cells, std::span<const ColumnBuffers> buffers,
                     DeferredCopies& deferred, Fault& fault);
+  bool take_steps(size_t row, RecordReader& reader, StepCells& step, Fault& fault) const;
   void sum_sizes();
   void measure_block(size_t begin, size_t end);
   void grow_by_row(size_t row, std::span<CellSize> sizes) const;

@@ -15,6 +15,7 @@
 #include "frame.h"
 #include "record_parser.h"
 #include "records.h"
+#include "step.h"
 
 namespace recmap {
 
@@ -22,6 +23,7 @@ struct ReadOptions {
   bool verify = true;  // check the CRC of the data
   size_t threads = 1;
   bool count_unknown = false;  // look for features that no column reads
+  Steps steps = {};            // what to read of records that hold many steps
 };
 
 // A feature that no column reads, over the rows seen.

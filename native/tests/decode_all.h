@@ -43,7 +43,7 @@ inline RecordCheck check_all(Bytes file, std::span<const uint64_t> offsets,
 // `between` runs between the phases.
 template <typename Between>
 Decoded decode(Bytes file, std::span<const uint64_t> offsets, std::span<const Column> columns,
-               bool verify, size_t threads, Between&& between) {
+               const ReadOptions& options, Between&& between) {
   Decoded decoded;
   decoded.columns.resize(columns.size());
   std::vector<ColumnBuffers> buffers(columns.size());
@@ -54,7 +54,7 @@ Decoded decode(Bytes file, std::span<const uint64_t> offsets, std::span<const Co
   }
   const IndexedFile indexed{.bytes = file};
   const Records records{{&indexed, 1}, offsets};
-  Decoder decoder(records, columns, {.verify = verify, .threads = threads});
+  Decoder decoder(records, columns, options);
   decoded.fault = decoder.parse(buffers);
   if (decoded.fault) return decoded;
   decoded.descriptions = decoder.findings().descriptions;
@@ -67,6 +67,12 @@ Decoded decode(Bytes file, std::span<const uint64_t> offsets, std::span<const Co
   }
   decoded.fault = decoder.copy(buffers);
   return decoded;
+}
+
+template <typename Between>
+Decoded decode(Bytes file, std::span<const uint64_t> offsets, std::span<const Column> columns,
+               bool verify, size_t threads, Between&& between) {
+  return decode(file, offsets, columns, {.verify = verify, .threads = threads}, between);
 }
 
 inline Decoded decode(Bytes file, std::span<const uint64_t> offsets,

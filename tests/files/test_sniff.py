@@ -374,14 +374,14 @@ def test_a_tfrecord_file_without_a_sound_record_is_recognised_by_its_name() -> N
 
 
 def test_the_error_for_a_folder_with_metadata_says_how_to_open_the_data() -> None:
-    os.mkdir("tfds")
-    Path("tfds/dataset_info.json").write_text(json.dumps({"name": "mnist"}))
-    Path("tfds/features.json").write_text(json.dumps({"x": 1}))
-    Path("tfds/mnist-train.tfrecord-00000-of-00001").write_bytes(RECORDS)
+    os.mkdir("data")
+    Path("data/dataset_info.json").write_text(json.dumps({"name": "mnist"}))
+    Path("data/schema.json").write_text(json.dumps({"x": 1}))
+    Path("data/mnist-train.tfrecord-00000-of-00001").write_bytes(RECORDS)
     with pytest.raises(
         rm.UnknownFormatError, match=r"dataset_info.json.*looks like JSON"
     ) as caught:
-        rm.open("tfds")
+        rm.open("data")
     code = re.search(r"rm\.open\([^;]*\)$", str(caught.value))
     assert code is not None
     assert len(eval(code[0], {"rm": rm})) == len(EXAMPLES)

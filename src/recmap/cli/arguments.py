@@ -83,6 +83,16 @@ def add_source(parser: argparse.ArgumentParser, *, writes: bool = False) -> None
         group.add_argument(
             "--format", metavar="NAME", help=f"{', '.join(FORMATS)} (default: look at the file)"
         )
+    group.add_argument(
+        "--split",
+        metavar="NAME",
+        help="split of a TFDS folder: train, train[10:20], train+test, all",
+    )
+    group.add_argument(
+        "--unit",
+        choices=("episodes", "steps"),
+        help="of a TFDS folder of episodes (RLDS): a row for each episode, or for each step",
+    )
     group.add_argument("--dtype", help="type of the numbers in a file without a header: float32")
     group.add_argument(
         "--shape", metavar="ROWS,...", help="shape of a file without a header; -1,10: rows of 10"
@@ -201,6 +211,8 @@ def _options(args: argparse.Namespace) -> dict[str, Any]:
         "shape": _shape(args.shape),
         "offset": args.offset,
         "nulls": args.nulls,
+        "split": args.split,
+        "unit": args.unit,
         "storage": storage(args),
     }
 

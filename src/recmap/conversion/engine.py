@@ -132,9 +132,11 @@ def convert_source(
     refuse_http(output.dst)
     format = output_format(output.dst, output.format)
     check_output(output.dst, format, source.schema, output.options)
-    if format == "tfrecord":
+    if format in ("tfrecord", "tfds"):
         source = _in_little_endian(source)
     plan = _make_plan(source, format, output, work)
+    paths = [shard.path for shard in plan.shards]
+    FORMATS[format].check_start(output.dst, source.schema, output.options, paths, work.overwrite)
     runner = work.runner or ThreadRunner()
     manifest = Manifest(
         manifest_path(output.dst),
@@ -153,6 +155,8 @@ def convert_source(
                 raise manifest.lock.taken_over(output.dst)
             sizes = manifest.place.sizes([shard.path for shard in plan.shards])
             rows = len(source) if plan.rows is None else plan.rows
+            counts = [rows if s.stop is None else s.stop - s.start for s in plan.shards]
+            FORMATS[format].complete(output.dst, source.schema, counts, sizes, output.options)
             manifest.finish({"rows": rows, "bytes": sizes}, manifest.worth_keeping)
     except BaseException as e:
         explained = _explained(e, manifest, output.dst)

@@ -18,7 +18,6 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap.conversion.budget import BoundedReader, Budget
-from recmap.conversion.transform import ReorderedSource, gather_within
 from recmap.errors import OptionError
 from recmap.files.object_path import ObjectPath
 from recmap.files.staging import check_space, make_staging_folder
@@ -27,6 +26,7 @@ from recmap.formats.tfrecord_source import TFRecordSource
 from recmap.model.field import Field
 from recmap.model.permutation import Permutation
 from recmap.model.ragged import concatenate
+from recmap.model.reordered import ReorderedSource, gather_within
 from recmap.model.row_sizes import measure
 from recmap.model.schema import Batch, Schema
 from recmap.model.source import Source

@@ -32,6 +32,7 @@ from recmap.files.object_path import ObjectPath
 from recmap.files.object_tree import tree_of
 from recmap.files.open_file import beside
 from recmap.files.temporary import remove, short_name
+from recmap.formats.registry import FORMATS
 from recmap.model.schema import Schema
 
 __all__ = [
@@ -304,11 +305,12 @@ class Manifest:
     def worth_keeping(self) -> bool:
         """Whether to keep the manifest after the conversion: a single file needs none.
 
-        A folder of objects does: nothing else shows that recmap wrote it.
+        A folder of objects does: nothing else shows that recmap wrote it. So does a single shard
+        that could belong to another number of shards.
         """
         single = len(self.shards) == 1 and os.path.basename(self.path) != "_manifest.json"
         folder = self._plan["format"] == "zarr" and isinstance(self.path, ObjectPath)
-        return not single or folder
+        return not single or folder or FORMATS[self._plan["format"]].numbered
 
     @property
     def done(self) -> int:

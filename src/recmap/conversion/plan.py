@@ -117,6 +117,8 @@ def _paths(dst: str, format: str, count: int) -> list[str]:
     if is_output_folder(dst):
         name = f"data{FORMATS[format].suffixes[0]}"
         dst = dst.inside(name) if isinstance(dst, ObjectPath) else os.path.join(dst, name)
+    if FORMATS[format].numbered:
+        return [beside(dst, each) for each in shard_names(os.path.basename(dst), "", count)]
     if count == 1:
         return [dst]
     name = os.path.basename(dst)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypeAlias
 
@@ -21,14 +20,14 @@ from recmap.errors import (
 from recmap.formats.string_types import is_string_type, with_string_types
 from recmap.model.batch import Allocate, PaddedColumn, PaddedRows, PadSpec, RowNumbers
 from recmap.model.casting import first_lost
-from recmap.model.fetching import Fetching
 from recmap.model.field import Field
 from recmap.model.ragged import Column, Ragged
-from recmap.model.row_sizes import RowSizes, fitting
+from recmap.model.reordered import SlicedSource
+from recmap.model.row_sizes import RowSizes
 from recmap.model.schema import Batch, Schema
 from recmap.model.source import SelectedSource, Source, WrappedSource
 
-__all__ = ["Casting", "ReorderedSource", "gather_within", "transformed"]
+__all__ = ["Casting", "transformed"]
 
 Casting: TypeAlias = Literal["same_value", "unsafe"]
 
@@ -47,7 +46,7 @@ def transformed(
         # Select columns first, so that the others are not read.
         source = _select(source, columns, rename or {})
     if rows is not None:
-        source = _SlicedSource(source, rows)
+        source = SlicedSource(source, rows)
     strings, numbers = _divided(source.schema, cast or {})
     source = with_string_types(source, strings) if strings else source
     return _CastSource(source, numbers, casting) if numbers else source
@@ -89,99 +88,6 @@ def _select(source: Source, columns: Sequence[str] | None, rename: Mapping[str, 
         raise OptionError("two columns would have the same name")
     chosen = source if columns is None else source.select(kept)
     return SelectedSource(chosen, names)
-
-
-def gather_within(source: Source, rows: npt.NDArray[np.int64], limit: int | None) -> Batch:
-    """Return the first of these rows, as many as fit into ``limit`` bytes."""
-    if limit is not None and len(rows):
-        sizes = source.row_sizes(rows)
-        rows = rows[: 1 if sizes is None else fitting(sizes, len(rows), limit)]
-    return source.gather(rows)
-
-
-class ReorderedSource(WrappedSource):
-    """Rows of another source, in the order given by ``row_numbers``."""
-
-    @abstractmethod
-    def row_numbers(self, positions: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        """Return the row numbers in the wrapped source for positions in this one."""
-
-    @property
-    def in_order(self) -> bool:
-        return False
-
-    def known_rows(self) -> int | None:
-        return len(self)
-
-    def read(self, start: int, stop: int, limit: int | None = None) -> Batch:
-        stop = max(start, min(stop, len(self)))
-        rows = self.row_numbers(np.arange(start, stop, dtype=np.int64))
-        return gather_within(self._source, rows, limit)
-
-    def gather(self, rows: npt.NDArray[np.int64]) -> Batch:
-        return self._source.gather(self.row_numbers(rows))
-
-    def read_padded(
-        self, rows: RowNumbers, pads: Mapping[str, PadSpec], size: int, allocate: Allocate
-    ) -> PaddedRows | None:
-        numbers = self.row_numbers(np.asarray(rows, np.int64))
-        return self._source.read_padded(numbers, pads, size, allocate)
-
-    def fetch_ahead(self, rows: RowNumbers) -> Fetching | None:
-        return self._source.fetch_ahead(self.row_numbers(np.asarray(rows, np.int64)))
-
-    def row_sizes(self, rows: npt.NDArray[np.int64]) -> RowSizes | None:
-        return self._source.row_sizes(self.row_numbers(rows))
-
-    def largest_row(self, above: int) -> tuple[int, int] | None:
-        del above  # the largest row of the source may not be one of these
-        return None
-
-    def rows_before_damage(self) -> int | None:
-        return None
-
-    def column(self, name: str) -> npt.NDArray[Any] | None:
-        del name
-        return None
-
-
-class _SlicedSource(ReorderedSource):
-    """The rows of a slice."""
-
-    def __init__(self, source: Source, rows: slice) -> None:
-        super().__init__(source)
-        self._range = range(*rows.indices(len(source)))
-
-    def __len__(self) -> int:
-        return len(self._range)
-
-    def row_numbers(self, positions: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        return self._range.start + self._range.step * positions
-
-    def read(self, start: int, stop: int, limit: int | None = None) -> Batch:
-        chosen = self._range[start:stop]
-        if chosen.step == 1:
-            return self._source.read(chosen.start, max(chosen.start, chosen.stop), limit)
-        if 1 < chosen.step < self._source.chunk_rows and limit is not None:
-            # Read the whole span: the rows in between have to be decoded anyway.
-            some = self._source.read(chosen.start, max(chosen.start, chosen.stop), limit)
-            return {name: column[:: chosen.step] for name, column in some.items()}
-        return gather_within(self._source, np.array(chosen, dtype=np.int64), limit)
-
-    def read_padded(
-        self, rows: RowNumbers, pads: Mapping[str, PadSpec], size: int, allocate: Allocate
-    ) -> PaddedRows | None:
-        if isinstance(rows, range) and self._range.step == 1:
-            start = self._range.start
-            span = range(start + rows.start, start + rows.stop)
-            return self._source.read_padded(span, pads, size, allocate)
-        return super().read_padded(rows, pads, size, allocate)
-
-    def largest_row(self, above: int) -> tuple[int, int] | None:
-        largest = self._source.largest_row(above)
-        if largest is None or largest[0] not in self._range:
-            return None
-        return self._range.index(largest[0]), largest[1]
 
 
 class _CastSource(WrappedSource):

@@ -125,7 +125,7 @@ def _kept(dtype: np.dtype[Any]) -> str:
 
 def _reopened(path: str, format: str, schema: Schema) -> Source:
     """Open a file under its temporary name, without a sidecar or description next to it."""
-    fields = dict(schema) if format == "tfrecord" else None
+    fields = dict(schema) if format in ("tfrecord", "tfds") else None
     dtype = packed_dtype(schema) if format == "raw" else None
     return open_source(path, fields, OpenOptions(format=format, dtype=dtype))
 

@@ -54,6 +54,8 @@ def convert(
     progress: ProgressOption = None,
     engine: str = "local",
     storage: Mapping[str, Any] | None = None,
+    name: str | None = None,
+    split: str | None = None,
     **unknown: Any,
 ) -> Report:
     """Convert files or a dataset to files of any format.
@@ -76,6 +78,11 @@ def convert(
     can be mapped. ``options`` has the options specific to a format: ``{"chunk_rows": 1000}``,
     ``{"level": 9}``, ``{"describe": False}``. ``durable=False`` does not wait until the data is on
     disk.
+
+    With ``format="tfds"``, ``dst`` is a folder of datasets that ``tensorflow_datasets`` reads:
+    ``rm.convert("train.npz", "~/tensorflow_datasets", format="tfds", name="faces",
+    split="train")`` writes ``faces/1.0.0``, and another call adds another split. ``dst`` may also
+    be the folder of the version. (The split to read is ``source={"split": "train"}``.)
 
     **Data in a bucket.** ``src`` and ``dst`` may be URLs that begin with ``s3://``, ``gs://`` or
     ``az://``, and ``src`` also an ``https://`` one. ``storage`` has the options of the stores,
@@ -106,13 +113,13 @@ def convert(
     >>> rm.convert(np.load("x.npy", mmap_mode="r"), "x.tfrecord").rows
     4
     """
-    for name, value in unknown.items():
-        if name in _OPEN_OPTIONS:
+    for option, value in unknown.items():
+        if option in _OPEN_OPTIONS:
             raise OptionTypeError(
-                f"rm.convert: {name}= is an option of rm.open: give it for the input as "
-                f"source={{{name!r}: {value!r}}}"
+                f"rm.convert: {option}= is an option of rm.open: give it for the input as "
+                f"source={{{option!r}: {value!r}}}"
             )
-        raise unknown_option(name, _KNOWN, "rm.convert: ", value)
+        raise unknown_option(option, _KNOWN, "rm.convert: ", value)
     saving = Saving(
         dst,
         format=format,
@@ -137,11 +144,13 @@ def convert(
         progress=progress,
         engine=engine,
         storage=storage,
+        name=name,
+        split=split,
     )
     given = {} if source is None else as_mapping("source", source, '{"dtype": "float32"}')
-    for name in given:
-        if name not in _OPEN_OPTIONS:
-            raise unknown_option(name, _OPEN_OPTIONS, "source: ")
+    for option in given:
+        if option not in _OPEN_OPTIONS:
+            raise unknown_option(option, _OPEN_OPTIONS, "source: ")
     if nulls != "error":
         given.setdefault("nulls", nulls)
     if not isinstance(src, Dataset):

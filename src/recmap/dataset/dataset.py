@@ -92,6 +92,14 @@ class Dataset(Verbs):
         """The files, in the order of their rows."""
         return list(self._source.files)
 
+    @property
+    def labels(self) -> dict[str, list[str]]:
+        """The names of the classes, for columns of class numbers, as TFDS datasets have them.
+
+        ``ds.labels["label"][7]`` is the name of class 7.
+        """
+        return {name: list(names) for name, names in self._source.labels.items()}
+
     def info(self) -> Info:
         """Return facts about the files: format, rows, fields, hints for raw bytes."""
         return self._source.info()

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict
 from functools import partial
-from typing import Any, Never
+from typing import Any, Literal, Never
 
 import numpy as np
 import numpy.typing as npt
@@ -41,6 +41,9 @@ from recmap.pipeline.pipeline import Verbs
 
 __all__ = ["from_arrays", "from_batches", "open"]
 
+# Newer options. States and manifests that mention none of them still compare equal.
+_NEW_OPTIONS = {"nulls": "error", "split": None, "unit": None}
+
 
 def open(
     path: Any,
@@ -55,6 +58,8 @@ def open(
     shape: tuple[int, ...] | None = None,
     offset: int = 0,
     nulls: Nulls = "error",
+    split: str | None = None,
+    unit: Literal["episodes", "steps"] | None = None,
     storage: Mapping[str, Any] | None = None,
     **unknown: Never,
 ) -> Dataset:
@@ -80,7 +85,7 @@ def open(
     ``x/is_null``.
 
     ``format`` is ``"tfrecord"``, ``"npy"``, ``"npz"``, ``"hdf5"``, ``"zarr"``, ``"parquet"``,
-    ``"arrow"`` or ``"raw"``. By default, recmap detects it from the file.
+    ``"arrow"``, ``"raw"`` or ``"tfds"``. By default, recmap detects it from the file.
 
     ``fields`` selects columns, and gives types to TFRecord features that are stored as raw bytes:
     ``{"data": "float32[10]"}``. In files of any format, ``{"caption": "text"}`` reads byte strings
@@ -91,6 +96,14 @@ def open(
 
     A file without a header needs ``dtype`` and ``shape``. Use ``-1`` as the first axis for as many
     rows as the file has. ``offset`` skips bytes at the beginning.
+
+    A folder of TFDS is opened by its version, with a ``split``:
+    ``rm.open("~/tensorflow_datasets/mnist/3.0.1", split="train")``. The split may be a part,
+    ``"train[:80%]"`` or ``"train[10:20]"``, several, ``"train+test"``, or ``"all"``. Columns are
+    those of its metadata: nested features are called ``a/b``, images are encoded bytes, and the
+    names of classes are in ``ds.labels``. For datasets of episodes (RLDS), ``unit="steps"`` makes
+    every step a row, with the number of its ``episode``, its place ``step``, and the flags
+    ``is_first`` and ``is_last``; ``unit="episodes"`` makes every episode a row.
 
     For TFRecord, ``errors="skip"`` leaves out bad records and lists them in ``ds.skipped``.
     ``verify=False`` skips the CRC checks of the data. ``index`` is a text index of offsets and
@@ -117,6 +130,7 @@ def open(
     check_choice("errors", errors, ("raise", "skip"))
     check_choice("format", format, (*FORMATS, None))
     check_choice("compression", compression, ("auto", "gzip", "zlib", None))
+    check_choice("unit", unit, ("episodes", "steps", None))
     check_choice("nulls", nulls, ("error", "fill", "mask"))
     options = OpenOptions(
         format=format,
@@ -128,6 +142,8 @@ def open(
         shape=None if shape is None else _shape(shape),
         offset=as_whole("offset", offset),
         nulls=nulls,
+        split=None if split is None else _split(split),
+        unit=unit,
     )
     fields = None if fields is None else _fields(fields)  # only once, because it may be a generator
     store = None if storage is None else Storage(storage)
@@ -236,7 +252,11 @@ def _side_by_side(sources: Mapping[str, Source], fields: FieldsLike | None) -> S
 
 
 def _how(options: OpenOptions, fields: Any, **more: Any) -> dict[str, str]:
-    return option_texts({**asdict(options), "fields": fields, **more})
+    given = asdict(options)
+    for name, usual in _NEW_OPTIONS.items():
+        if given[name] == usual:
+            del given[name]
+    return option_texts({**given, "fields": fields, **more})
 
 
 def from_arrays(columns: Mapping[str, Any]) -> Dataset:
@@ -309,6 +329,12 @@ def _index_file(index: Any) -> str:
             f"index={index!r}: no such file; rm.index(path, text=True) makes it"
         )
     return file
+
+
+def _split(split: Any) -> str:
+    if not isinstance(split, str):
+        raise OptionTypeError(f"split={split!r}: give text, such as 'train' or 'train[:80%]'")
+    return str(split)
 
 
 def _shape(shape: Any) -> tuple[int, ...]:

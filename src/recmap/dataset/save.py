@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from typing import Any, NamedTuple, TypedDict
 
 import numpy as np
@@ -18,7 +19,7 @@ from recmap.conversion.runners import ProcessRunner, Runner
 from recmap.conversion.shard_writer import Verify
 from recmap.conversion.transform import Casting, transformed
 from recmap.dataset.rows import OpenedRows
-from recmap.errors import Message, Option, OptionError
+from recmap.errors import Message, Option, OptionError, OptionTypeError
 from recmap.files.object_path import in_store
 from recmap.files.paths import MOST_SHARDS, PathLike, as_location
 from recmap.files.storage import Storage
@@ -67,6 +68,8 @@ class SaveOptions(TypedDict, total=False):
     progress: ProgressOption
     engine: str
     storage: Mapping[str, Any] | None
+    name: str | None
+    split: str | None
 
 
 def save(opened: OpenedRows, dst: PathLike, **options: Any) -> Report:
@@ -106,10 +109,12 @@ class Saving:
         progress: ProgressOption = None,
         engine: str = "local",
         storage: Mapping[str, Any] | None = None,
+        name: str | None = None,
+        split: str | None = None,
         **unknown: Any,
     ) -> None:
-        for name, value in unknown.items():
-            raise unknown_option(name, SaveOptions.__annotations__, value=value)
+        for unknown_name, value in unknown.items():
+            raise unknown_option(unknown_name, SaveOptions.__annotations__, value=value)
         target = as_location(dst, "dst", Storage(storage))
         _seed(shuffle, seed, None)
         if parse_size(memory) < 1:
@@ -119,24 +124,26 @@ class Saving:
         check_choice("casting", casting, ("same_value", "unsafe"))
         if not isinstance(verify, str) or verify != "full":
             check_flag("verify", verify, 'True, False or "full"')
-        for name, flag in {"resume": resume, "overwrite": overwrite, "durable": durable}.items():
-            check_flag(name, flag)
+        for flag_name, flag in {
+            "resume": resume,
+            "overwrite": overwrite,
+            "durable": durable,
+        }.items():
+            check_flag(flag_name, flag)
         self._workers = None if workers is None else _parse_workers(workers)
         self._engine = _parse_engine(engine)
         self._rows = None if rows is None else as_slice("rows", rows)
         self._columns = None if columns is None else as_names("columns", columns)
         self._rename = as_mapping("rename", rename or {}, '{"old": "new"}')
-        for name in self._rename.values():
-            check_column_name(name)
+        for new in self._rename.values():
+            check_column_name(new)
         self._cast = as_mapping("cast", cast or {}, '{"x": "float32"}')
         self._casting = casting
-        self._output = OutputOptions(
-            target,
-            format,
-            parse_shards(shards),
-            durable,
-            sink_options(options, compression, encoding, align),
-        )
+        given = sink_options(options, compression, encoding, align)
+        given |= {k: v for k, v in {"name": name, "split": split}.items() if v is not None}
+        if format == "tfds":
+            target, given = _tfds_output(target, given)
+        self._output = OutputOptions(target, format, parse_shards(shards), durable, given)
         self._shuffle, self._seed = shuffle, seed
         self._memory, self._verify = memory, verify
         self._resume, self._overwrite, self._progress = resume, overwrite, progress
@@ -164,9 +171,13 @@ class Saving:
                 runner=runner,
                 processes=self._processes,
             )
+            output = self._output
+            if output.format == "tfds":
+                labels = {column: list(names) for column, names in source.labels.items()}
+                output = replace(output, options={"labels": labels, **output.options})
             return convert_source(
                 source,
-                self._output,
+                output,
                 work,
                 seed=_seed(self._shuffle, self._seed, self._output.dst),
                 description={
@@ -230,6 +241,19 @@ def parse_shards(shards: int | str | None) -> Sharding:
 
 def _digits(text: str) -> int:
     return int(text.replace("_", "").replace(",", ""))
+
+
+def _tfds_output(folder: str, options: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Return what the names of the shards of a split begin with, and the options to write them."""
+    from recmap.formats.tfds.sink import split_path
+
+    for option in ("name", "split"):
+        if not isinstance(options.get(option), str | None):
+            raise OptionTypeError(f"{option}={options[option]!r}: give text")
+    path = split_path(folder, options.get("name"), options.get("split"))
+    split = options["split"]
+    name = os.path.basename(path).removesuffix(f"-{split}.tfrecord")
+    return path, {**options, "name": name}
 
 
 class _Cluster(NamedTuple):

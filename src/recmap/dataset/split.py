@@ -11,11 +11,11 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from recmap.conversion.transform import ReorderedSource, gather_within
 from recmap.errors import OptionError
 from recmap.model.batch import Positions, RowArray
 from recmap.model.permutation import Permutation
 from recmap.model.ragged import Column, Ragged
+from recmap.model.reordered import ReorderedSource, gather_within
 from recmap.model.row_sizes import measure
 from recmap.model.schema import Batch
 from recmap.model.source import Source

@@ -11,7 +11,6 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from recmap.conversion.transform import ReorderedSource
 from recmap.dataset.rows import OpenedRows
 from recmap.errors import (
     ColumnError,
@@ -28,6 +27,7 @@ from recmap.model.arrow import ArrowReader
 from recmap.model.coerce import as_columns, empty_column, fit, infer_schema
 from recmap.model.field import Field
 from recmap.model.nulls import NULL_SUFFIX, Nulls
+from recmap.model.reordered import ReorderedSource
 from recmap.model.source import Source
 
 __all__ = ["Fields", "is_table", "open_hugging_face", "open_table"]

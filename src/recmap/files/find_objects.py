@@ -13,14 +13,18 @@ from recmap.files.object_store import Folder, ObjectInfo, ObjectStore
 from recmap.files.storage import ObjectUrl
 from recmap.files.threads import Threads
 
-__all__ = ["STORE_FILES", "Found", "find_objects"]
+__all__ = ["STORE_FILES", "TFDS_FILE", "ZARR_FILES", "Found", "find_objects"]
 
 _Listing: TypeAlias = Callable[[str], Folder]
 
 # Names of objects beside the data that are not data.
 _DESCRIPTION, _TEXT_INDEX = ".recmap.json", ".idx"
 # A folder with one of these files is a Zarr store, of version 3 or 2.
-STORE_FILES = ("zarr.json", ".zgroup", ".zarray", ".zmetadata")
+ZARR_FILES = ("zarr.json", ".zgroup", ".zarray", ".zmetadata")
+# A folder with this file is a version of a TFDS dataset.
+TFDS_FILE = "features.json"
+# A folder with one of these files is opened as a whole.
+STORE_FILES = (*ZARR_FILES, TFDS_FILE)
 # Folders listed at a time.
 _AT_ONCE = 32
 
@@ -28,8 +32,8 @@ _AT_ONCE = 32
 class Found(NamedTuple):
     """Data objects, sorted by key, and all objects in the folders that were listed, by key.
 
-    ``beside`` is None if no folder was listed. ``stores`` are the keys of folders that are Zarr
-    stores.
+    ``beside`` is None if no folder was listed. ``stores`` are the keys of folders that are
+    opened as a whole, such as Zarr stores.
     """
 
     objects: list[ObjectInfo]
@@ -71,6 +75,7 @@ def find_objects(store: ObjectStore, url: ObjectUrl) -> Found:
         parts = [part for part in key.split("/") if part]
         matches = list({each.key: each for each in _walk(listing, "", parts)}.values())
         folders = sorted(set(_walk_folders(listing, "", parts)))
+        names: Sequence[str] = STORE_FILES
         what = "no object matches"
     else:
         listed = listing(key)
@@ -78,9 +83,12 @@ def find_objects(store: ObjectStore, url: ObjectUrl) -> Found:
             return Found([], None, [key.rstrip("/")])
         matches = [each for each in listed.objects if _name(each.key)[0] not in "._"]
         folders = [each for each in listed.folders if _name(each)[0] not in "._"]
+        # Folders of TFDS are not taken together: they are versions of the same data.
+        names = ZARR_FILES
         what = "no objects in this folder" if key.endswith("/") else "no such object or folder"
     # Beside data, only the names tell: there may be many folders, and each costs a listing.
-    stores = _stores_among(store, [f for f in folders if not matches or f.endswith(".zarr")])
+    likely = [f for f in folders if not matches or f.endswith(".zarr")]
+    stores = _stores_among(store, likely, names)
     if not matches and not stores and denied is not None:
         raise denied
     if not matches and not stores:
@@ -89,22 +97,22 @@ def find_objects(store: ObjectStore, url: ObjectUrl) -> Found:
     return Found(sorted(matches, key=lambda each: each.key), beside, stores)
 
 
-def _is_store(folder: Folder) -> bool:
-    """Return whether a folder is a Zarr store."""
-    return any(_name(each.key) in STORE_FILES for each in folder.objects)
+def _is_store(folder: Folder, names: Sequence[str] = STORE_FILES) -> bool:
+    """Return whether a folder is opened as a whole, because it has one of these files."""
+    return any(_name(each.key) in names for each in folder.objects)
 
 
-def _stores_among(store: ObjectStore, folders: Sequence[str]) -> list[str]:
-    """Return the folders that are Zarr stores. This lists each of them."""
+def _stores_among(store: ObjectStore, folders: Sequence[str], names: Sequence[str]) -> list[str]:
+    """Return the folders that are opened as a whole. This lists each of them."""
     if not folders:
         return []
     with Threads(min(_AT_ONCE, len(folders)), "recmap-list") as threads:
         listed = threads.map(store.folder, folders)
-        return [name for name, each in zip(folders, listed, strict=True) if _is_store(each)]
+        return [name for name, each in zip(folders, listed, strict=True) if _is_store(each, names)]
 
 
 def _answers_as_store(store: ObjectStore, key: str) -> bool:
-    """Return whether a folder that cannot be listed is a Zarr store."""
+    """Return whether a folder that cannot be listed is opened as a whole."""
     for name in STORE_FILES:
         try:
             store.head(_joined(key.rstrip("/"), name))

@@ -69,7 +69,7 @@ class ObjectPath(str):
 
     @property
     def versions(self) -> list[ObjectInfo]:
-        """What tells versions of the data apart: the object, or the metadata of a Zarr store."""
+        """What tells versions of the data apart: the object, or the metadata of a folder."""
         if self.key and not self.key.endswith("/"):
             return [self.info]
         inside = [self.inside(name) for name in STORE_FILES]

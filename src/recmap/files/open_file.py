@@ -23,6 +23,7 @@ __all__ = [
     "beside",
     "file_size",
     "for_each_file",
+    "inside",
     "is_file",
     "is_folder",
     "open_file",
@@ -83,6 +84,11 @@ def beside(path: str, name: str) -> str:
     if isinstance(path, ObjectPath):
         return path.beside(name)
     return os.path.join(os.path.dirname(path), name)
+
+
+def inside(folder: str, name: str) -> str:
+    """Return the path of a file in a folder."""
+    return folder.inside(name) if isinstance(folder, ObjectPath) else os.path.join(folder, name)
 
 
 def for_each_file(function: Callable[[str], _T], paths: Sequence[str]) -> list[_T]:

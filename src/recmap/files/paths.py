@@ -6,11 +6,11 @@ import glob
 import os
 import reprlib
 import stat
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from recmap.errors import OptionError, OptionTypeError, PathNotFoundError
-from recmap.files.find_objects import STORE_FILES
+from recmap.files.find_objects import STORE_FILES, ZARR_FILES
 from recmap.files.object_path import ObjectPath, object_path
 from recmap.files.object_store import ObjectStore
 from recmap.files.open_file import is_folder
@@ -170,7 +170,8 @@ def _expand_one(path: str) -> list[str]:
         return [path]
     if os.path.isdir(path):
         found = [os.path.join(path, name) for name in os.listdir(path) if name[0] not in "._"]
-        files = sorted(file for file in found if _is_data(file))
+        # Folders of TFDS are not taken together: they are versions of the same data.
+        files = sorted(file for file in found if _is_data(file, ZARR_FILES))
         if not files:
             raise PathNotFoundError(f"{path}: {_no_files(path)}")
         return files
@@ -187,7 +188,7 @@ def _no_files(path: str) -> str:
     inside = sorted(name for name in os.listdir(path) if name[0] not in "._")
     folders = [name for name in inside if os.path.isdir(os.path.join(path, name))]
     if path.rstrip("/").endswith(".zarr"):
-        return f"not a Zarr store: there is none of {', '.join(STORE_FILES)} in this folder"
+        return f"not a Zarr store: there is none of {', '.join(ZARR_FILES)} in this folder"
     if folders:
         named = ", ".join(folders[:5]) + (", ..." if len(folders) > 5 else "")
         return f"only folders in this folder: {named}; open one of them, or a pattern such as " + (
@@ -215,18 +216,18 @@ def size_on_disk(path: str) -> int:
     return sum(map(os.path.getsize, inside))
 
 
-def is_store(path: str) -> bool:
-    """Return whether a folder is a Zarr store."""
-    return any(os.path.exists(os.path.join(path, name)) for name in STORE_FILES)
+def is_store(path: str, names: Sequence[str] = STORE_FILES) -> bool:
+    """Return whether a folder is opened as a whole, because it has a file of one of these names."""
+    return any(os.path.exists(os.path.join(path, name)) for name in names)
 
 
-def _is_data(path: str) -> bool:
+def _is_data(path: str, names: Sequence[str] = STORE_FILES) -> bool:
     try:
         mode = os.stat(path).st_mode  # only once: there may be many files on a slow disk
     except (OSError, ValueError):
         return False
     if stat.S_ISDIR(mode):
-        return is_store(path)
+        return is_store(path, names)
     indexed = path.removesuffix(_TEXT_INDEX)
     beside = path.endswith(_DESCRIPTION) or (indexed != path and os.path.exists(indexed))
     return stat.S_ISREG(mode) and not beside

@@ -68,6 +68,10 @@ class _Combined(Source):
         return any(source.remote for source in self._sources)
 
     @property
+    def labels(self) -> Mapping[str, Sequence[str]]:
+        return {n: each for source in self._sources for n, each in source.labels.items()}
+
+    @property
     def compressed_files(self) -> Mapping[str, str]:
         return {f: how for source in self._sources for f, how in source.compressed_files.items()}
 

@@ -17,8 +17,9 @@ from recmap.errors import (
     UnknownFormatError,
 )
 from recmap.files.array_sidecar import description_path, load_description
+from recmap.files.find_objects import TFDS_FILE
 from recmap.files.object_path import ObjectPath
-from recmap.files.open_file import file_size, is_file, is_folder, open_file
+from recmap.files.open_file import file_size, inside, is_file, is_folder, open_file
 from recmap.files.sniff import FileKind, holds_records, named_tfrecord, sniff, unknown_format
 from recmap.formats.registry import FORMATS, format_of
 
@@ -35,7 +36,7 @@ _TEXT = (".csv", ".tsv", ".json", ".jsonl", ".ndjson")
 def detect(path: str) -> str:
     """Return the format of a file."""
     if is_folder(path):
-        return _FOLDER
+        return "tfds" if is_file(inside(path, TFDS_FILE)) else _FOLDER
     magic = _by_magic(path)
     if magic is not None:
         return magic

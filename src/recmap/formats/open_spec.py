@@ -10,11 +10,17 @@ from typing import Any
 
 import numpy.typing as npt
 
-from recmap.errors import DataError, FieldMismatchError, FieldNotFoundError, OptionError
+from recmap.errors import (
+    DataError,
+    FieldMismatchError,
+    FieldNotFoundError,
+    OptionError,
+    PathNotFoundError,
+)
 from recmap.files.inflate import CompressionOption
 from recmap.files.mapped import guarded
 from recmap.files.open_file import for_each_file
-from recmap.files.paths import PathsLike, expand
+from recmap.files.paths import PathsLike, as_paths, expand
 from recmap.files.sniff import sniff
 from recmap.formats.combined import ConcatenatedSource
 from recmap.formats.detect import check_raw, detect_all, has_header, refuse_packed
@@ -42,6 +48,8 @@ class OpenOptions:
     shape: tuple[int, ...] | None = None
     offset: int = 0
     nulls: Nulls = "error"
+    split: str | None = None
+    unit: str | None = None
 
     @property
     def describe_raw(self) -> bool:
@@ -83,7 +91,7 @@ class Opening:
 @guarded
 def open_source(paths: PathsLike, fields: FieldsLike | None, options: OpenOptions) -> Source:
     """Open files as one source."""
-    files = expand(paths)
+    files = _expand(paths)
     format = FORMATS[_choose_format(files, options)]
     accepted = parameters(format.opener())
     _check_options(files[0], format, accepted, options)
@@ -96,6 +104,20 @@ def open_source(paths: PathsLike, fields: FieldsLike | None, options: OpenOption
     return ConcatenatedSource(
         for_each_file(lambda file: _open_one(file, format, fields, options), files)
     )
+
+
+def _expand(paths: PathsLike) -> list[str]:
+    try:
+        return expand(paths)
+    except PathNotFoundError as e:
+        from recmap.formats.tfds.metadata import describe_versions
+
+        given = as_paths(paths)
+        located = [given] if isinstance(given, str) else given
+        versions = describe_versions(located[0]) if len(located) == 1 else ""
+        if not versions:
+            raise
+        raise PathNotFoundError(versions) from e
 
 
 def _choose_format(files: list[str], options: OpenOptions) -> str:
@@ -138,6 +160,13 @@ def _check_options(
             f"nulls={options.nulls!r} is for tables with missing values; {file} is {format.name}, "
             "which has none"
         )
+    for name in ("split", "unit"):
+        value = getattr(options, name)
+        if value is not None and name not in accepted:
+            raise OptionError(
+                f"{name}={value!r} is for TFDS folders, which have a dataset_info.json; {file} is "
+                f"{format.name}"
+            )
     if "compression" not in accepted and options.compression in ("gzip", "zlib"):
         raise OptionError(
             f"compression={options.compression!r} tells how TFRecord files that are read were "

@@ -7,7 +7,7 @@ and add a line to ``FORMATS``.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
@@ -90,6 +90,11 @@ class Format:
     collects: bool = False
     #: The extra of recmap that installs what the format needs, if it is not called like it.
     extra: str = ""
+    #: Whether even a single shard has a number in its name, at the end.
+    numbered: bool = False
+    #: Functions that are called before and after all shards of an output are written.
+    begins: str = ""
+    completes: str = ""
 
     def opener(self) -> Callable[..., Source]:
         """Return the function that opens files of this format."""
@@ -104,6 +109,30 @@ class Format:
     def checker(self) -> Callable[..., Any] | None:
         """Return the function that checks the checksums of a file; None if reading does."""
         return self._load(self.checks) if self.checks else None
+
+    def check_start(
+        self,
+        path: str,
+        schema: Schema,
+        options: Mapping[str, Any],
+        shards: Sequence[str],
+        overwrite: bool,
+    ) -> None:
+        """Refuse an output that could not be completed, before anything is written."""
+        if self.begins:
+            self._load(self.begins)(path, schema, options, shards, overwrite)
+
+    def complete(
+        self,
+        path: str,
+        schema: Schema,
+        rows: Sequence[int],
+        sizes: Sequence[int],
+        options: Mapping[str, Any],
+    ) -> None:
+        """Write what the shards of an output have in common, given the rows and bytes of each."""
+        if self.completes:
+            self._load(self.completes)(path, schema, rows, sizes, options)
 
     def _load(self, place: str) -> Any:
         module, _, name = place.partition(":")
@@ -177,6 +206,16 @@ FORMATS = {
             streams=True,
             collects=True,
             extra="arrow",
+        ),
+        Format(
+            "tfds",
+            (),
+            "tfds.source:open_tfds",
+            "tfds.sink:TfdsShard",
+            streams=True,
+            numbered=True,
+            begins="tfds.sink:check_folder",
+            completes="tfds.sink:complete_folder",
         ),
     )
 }

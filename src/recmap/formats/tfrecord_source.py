@@ -44,21 +44,30 @@ from recmap.model.batch import (
     RowNumbers,
     divide_rows,
     gather_from,
+    interleave,
     join,
     rows_by_owner,
 )
+from recmap.model.coerce import empty_column
 from recmap.model.fetching import Fetching, fetching_all
 from recmap.model.field import BYTES
 from recmap.model.row_sizes import RowSizes, measure
 from recmap.model.schema import Batch, FieldsLike, Schema
 from recmap.model.source import Errors, Info, Partition, Skipped, Source
 from recmap.tfrecord.compressed_file import CompressedFile
-from recmap.tfrecord.decoder import Decoder, ExampleDecoder, PaddedDecoder
+from recmap.tfrecord.decoder import (
+    Decoder,
+    ExampleDecoder,
+    PaddedDecoder,
+    StepDecoder,
+    StepNumbers,
+)
 from recmap.tfrecord.file_group import FileGroups
 from recmap.tfrecord.framing import check_compression
 from recmap.tfrecord.index import Index
 from recmap.tfrecord.plain_file import PlainFile
 from recmap.tfrecord.record_file import RecordFile
+from recmap.tfrecord.schema_inference import Summary
 from recmap.tfrecord.sidecar import Sidecar, kept_index, load_sidecar, read_text_index
 from recmap.tfrecord.survey import sample, survey
 
@@ -86,7 +95,9 @@ class TFRecordSource(Source):
         verify: bool = True,
         compression: CompressionOption = "auto",
         index: PathLike | None = None,
+        decoder: ExampleDecoder | None = None,
     ) -> None:
+        """Open files. If ``decoder`` tells how to decode records, none are looked at for that."""
         if errors not in ("raise", "skip"):
             raise OptionError(f'errors={errors!r}: use "raise" or "skip"')
         if index is not None and len(files) != 1:
@@ -115,9 +126,13 @@ class TFRecordSource(Source):
         self._gathering = FileGroups(self._files, self._mapped)
         self._views: dict[str, npt.NDArray[Any]] | None = None
         skip = errors == "skip"
-        self._decoder, self._origin, self._summary = choose_schema(
-            self._files, self._sidecars, examined, fields, skip=skip
-        )
+        self._summary: Summary | None = None
+        if decoder is not None:
+            self._decoder, self._origin = decoder, "given"
+        else:
+            self._decoder, self._origin, self._summary = choose_schema(
+                self._files, self._sidecars, examined, fields, skip=skip
+            )
         for file in self._files[1:]:
             if isinstance(file, CompressedFile):
                 file.release()  # the sample is no longer needed
@@ -391,6 +406,35 @@ class TFRecordSource(Source):
             return None
         return file.read(decoder, rows.start - start, rows.stop - start)
 
+    @guarded
+    def gather_steps(
+        self, decoder: ExampleDecoder, rows: npt.NDArray[np.int64], steps: StepNumbers
+    ) -> Batch:
+        """Decode one step of each of these records, which hold many. No CRC is checked."""
+        len(self)  # all rows must be counted
+        group = self._gathering.all()
+        if group is not None:
+            # Loading whole records ahead would read many times what the steps take.
+            return group.gather(StepDecoder(decoder, steps), rows, verify=False, ask=False)
+        starts = self._all_starts()
+        parts, places = [], []
+        for i, mine in rows_by_owner(starts, rows):
+            file = self._files[i]
+            assert isinstance(file, PlainFile)  # steps of compressed files are not read
+            parts.append(
+                file.gather(StepDecoder(decoder, steps.pick(mine)), rows[mine] - starts[i])
+            )
+            places.append(mine)
+        return interleave(parts, places) if parts else _no_rows(decoder)
+
+    def unverified(self) -> TFRecordSource:
+        """Return the same rows, read without checking the CRCs of the data."""
+        other = object.__new__(TFRecordSource)
+        files = [f.unverified() if isinstance(f, PlainFile) else f for f in self._files]
+        groups = FileGroups(files, self._mapped)
+        other.__dict__.update(self.__dict__, _files=files, _gathering=groups, _verify=False)
+        return other
+
     def column(self, name: str) -> npt.NDArray[Any] | None:
         file = self._files[0]
         if len(self._files) != 1 or not isinstance(file, PlainFile) or self._skipped:
@@ -430,6 +474,10 @@ class TFRecordSource(Source):
 
     def partitions(self, *, skip: bool) -> list[Partition]:
         return record_partitions(self._files, self._decoder, self._verify, skip)
+
+
+def _no_rows(decoder: ExampleDecoder) -> Batch:
+    return {name: empty_column(field) for name, field in decoder.schema.items()}
 
 
 def _compressions(

@@ -14,14 +14,16 @@ from typing import Any
 from recmap.errors import DataError, LeftOutWarning, MemoryLimitError, WorkerDiedError
 from recmap.files.array_sidecar import description_path
 from recmap.files.cpus import thread_count
+from recmap.files.find_objects import TFDS_FILE
 from recmap.files.object_path import in_store
-from recmap.files.open_file import is_file, is_folder
+from recmap.files.open_file import inside, is_file, is_folder
 from recmap.files.paths import PathsLike, expand, size_on_disk
 from recmap.files.sniff import sniff
 from recmap.files.threads import Threads
 from recmap.formats.detect import detect
 from recmap.formats.open_spec import OpenOptions, open_source
 from recmap.formats.registry import FORMATS
+from recmap.formats.tfds.metadata import shard_files
 from recmap.model.arguments import Workers, as_whole, parse_workers
 from recmap.model.progress import Counter, ProgressOption, check_progress
 from recmap.model.row_sizes import measure
@@ -44,10 +46,10 @@ def verify(
 ) -> Verified:
     """Check whole files, continuing after damage.
 
-    This checks the length and data CRC of every TFRecord record, and the CRC of every member
-    of a .npz file. HDF5, Zarr, Parquet and Arrow files are read from start to end, which checks
-    the checksums they have. For .npy and raw files, only the header and the size are checked. Files
-    without checksums are listed in ``unchecked``.
+    This checks the length and data CRC of every TFRecord record, also in the shards of a TFDS
+    folder, and the CRC of every member of a .npz file. HDF5, Zarr, Parquet and Arrow files are read
+    from start to end, which checks the checksums they have. For .npy and raw files, only the header
+    and the size are checked. Files without checksums are listed in ``unchecked``.
 
     ``workers`` is how many files to check at a time: ``4`` or ``"threads:4"``, or
     ``"processes:4"``. The default is the number of CPUs. ``storage`` has the options for URLs, as
@@ -64,7 +66,7 @@ def verify(
     else:
         given = parse_workers(workers, "threads")
     check_progress(progress)
-    files = expand(path, storage)
+    files = [shard for file in expand(path, storage) for shard in _shards(file)]
     formats = {file: _format(file) for file in files}
     if given.kind == "processes":
         return _verify_in_processes(formats, given.reading(remote=in_store(files)), progress)
@@ -80,6 +82,13 @@ def verify(
             result.files += 1
             _add(result, found)
     return result
+
+
+def _shards(file: str) -> list[str]:
+    """Return the TFRecord shards of a TFDS folder; anything else stays what it is."""
+    if not is_folder(file) or not is_file(inside(file, TFDS_FILE)):
+        return [file]
+    return shard_files(file)
 
 
 def _whole(workers: Any) -> int:

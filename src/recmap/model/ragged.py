@@ -13,7 +13,7 @@ from recmap.model.arguments import as_dtype, as_list, as_row, as_slice, as_whole
 from recmap.model.casting import exact_array, first_lost, joint_dtype, refuse_masked
 from recmap.native import _core
 
-__all__ = ["BYTE", "TEXT_BYTE", "Column", "Ragged", "concatenate", "owned"]
+__all__ = ["BYTE", "TEXT_BYTE", "Column", "Ragged", "concatenate", "offsets_of", "owned"]
 
 # The dtypes of the values of byte strings and of text. They tell these apart from each other, and
 # from a ragged uint8 column.
@@ -93,7 +93,7 @@ class Ragged:
                     ")"
                 )
         joined = np.concatenate(arrays, dtype=common, casting="unsafe")  # checked above
-        return cls(joined, _offsets([len(array) for array in arrays]))
+        return cls(joined, offsets_of([len(array) for array in arrays]))
 
     @classmethod
     def from_bytes(cls, rows: Iterable[bytes | bytearray | memoryview]) -> Ragged:
@@ -103,7 +103,7 @@ class Ragged:
             joined, lengths = b"".join(strings), [len(string) for string in strings]
         except TypeError:
             raise _not_bytes(strings) from None
-        return cls(np.frombuffer(joined, dtype=BYTE), _offsets(lengths))
+        return cls(np.frombuffer(joined, dtype=BYTE), offsets_of(lengths))
 
     @classmethod
     def from_text(cls, rows: Iterable[str]) -> Ragged:
@@ -114,7 +114,7 @@ class Ragged:
         except (TypeError, UnicodeEncodeError):
             raise _not_text(texts) from None
         joined = np.frombuffer(b"".join(strings), dtype=TEXT_BYTE)
-        return cls(joined, _offsets([len(string) for string in strings]))
+        return cls(joined, offsets_of([len(string) for string in strings]))
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -191,7 +191,7 @@ class Ragged:
 
     def _gather(self, rows: npt.NDArray[np.int64]) -> Ragged:
         starts, lengths = self.offsets[:-1][rows], self.lengths[rows]
-        offsets = _offsets(lengths)
+        offsets = offsets_of(lengths)
         total = int(offsets[-1])
         if isinstance(self.values, np.ndarray) and total > _SLICE_FROM * len(rows):
             ends = starts + lengths
@@ -296,7 +296,7 @@ def concatenate(columns: Sequence[Column]) -> Column:
         # Without a dtype, big-endian arrays would become native ones.
         return np.concatenate(arrays, dtype=arrays[0].dtype)
     values = concatenate([column.flat for column in ragged])
-    return Ragged(values, _offsets(np.concatenate([column.lengths for column in ragged])))
+    return Ragged(values, offsets_of(np.concatenate([column.lengths for column in ragged])))
 
 
 def owned(column: Column) -> Column:
@@ -342,7 +342,8 @@ def _whole_offsets(offsets: npt.ArrayLike) -> npt.NDArray[np.int64]:
     return whole
 
 
-def _offsets(lengths: npt.ArrayLike) -> npt.NDArray[np.int64]:
+def offsets_of(lengths: npt.ArrayLike) -> npt.NDArray[np.int64]:
+    """Return the offsets of rows of these lengths."""
     steps = np.asarray(lengths, dtype=np.int64)
     offsets = np.zeros(len(steps) + 1, dtype=np.int64)
     np.cumsum(steps, out=offsets[1:])

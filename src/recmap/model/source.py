@@ -64,7 +64,7 @@ class Skipped:
 class Info:
     """Facts about the files of a dataset, made to be printed.
 
-    ``notes`` says how a field is stored, or which type you could give it.
+    ``notes`` says what a field holds, how it is stored, or which type you could give it.
     """
 
     format: str
@@ -206,6 +206,11 @@ class Source(ABC):
         """The compression of each file that can only be read from the beginning."""
         return {}
 
+    @property
+    def labels(self) -> Mapping[str, Sequence[str]]:
+        """The names of the classes, for columns of class numbers."""
+        return {}
+
     def known_rows(self) -> int | None:
         """Return the number of rows, or None if they would have to be counted first."""
         return len(self)
@@ -268,9 +273,8 @@ class Source(ABC):
         return None
 
     def rows_before_damage(self) -> int | None:
-        """Return the number of rows before the damage, after ``len()`` has raised DataError.
-
-        Return None if the damage makes the whole source unreadable.
+        """Return the number of rows before the damage, after ``len()`` has raised DataError; None
+        if the damage makes the whole source unreadable.
         """
         return None
 
@@ -314,9 +318,8 @@ class Source(ABC):
 class WrappedSource(Source):
     """A source that forwards to another one, except for what a subclass overrides.
 
-    A subclass that changes names or values overrides ``schema``, ``read``, ``gather``,
-    ``column`` and ``read_padded``. One that changes the set of rows also overrides
-    ``len()`` and everything else that takes or counts rows.
+    A subclass that changes names or values overrides ``schema``, ``read``, ``gather``, ``column``
+    and ``read_padded``. One that changes the set of rows overrides all that takes or counts rows.
     """
 
     def __init__(self, source: Source) -> None:
@@ -385,6 +388,10 @@ class WrappedSource(Source):
     def compressed_files(self) -> Mapping[str, str]:
         return self._source.compressed_files
 
+    @property
+    def labels(self) -> Mapping[str, Sequence[str]]:
+        return {name: each for name, each in self._source.labels.items() if name in self.schema}
+
     def known_rows(self) -> int | None:
         return self._source.known_rows()
 
@@ -449,6 +456,11 @@ class SelectedSource(WrappedSource):
     @property
     def schema(self) -> Schema:
         return self._schema
+
+    @property
+    def labels(self) -> Mapping[str, Sequence[str]]:
+        labels = self._source.labels
+        return {new: labels[old] for new, old in self._names.items() if old in labels}
 
     def read(self, start: int, stop: int, limit: int | None = None) -> Batch:
         return rename(self._source.read(start, stop, limit), self._names)

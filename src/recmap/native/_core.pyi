@@ -221,11 +221,11 @@ class DecodeTarget:
         `dense` has an array for each column of dense numbers; allocate() makes those of the others. A column with a pad gets an array for every `rows_per_array` rows.
         """
 
-def decode(records: Records, columns: Columns, target: DecodeTarget, verify: bool, threads: int) -> tuple[list[Decoded | Padded | None], Fault | None, list[Unknown], list[tuple[bytes, int]]]:
+def decode(records: Records, columns: Columns, target: DecodeTarget, verify: bool, threads: int, steps: numpy.typing.NDArray[numpy.int64] | None = None, stepped: Sequence[bool] = []) -> tuple[list[Decoded | Padded | None], Fault | None, list[Unknown], list[tuple[bytes, int]]]:
     """
     Decode records into columns.
 
-    Return for each column None if its values are in `target.dense`, (values, outer, steps, strings), or if it is padded (values, (start in bytes, width in items) of each array, outer); the first fault; the features that no column reads, if they are counted: (in the feature lists, key, kind, rows, first row); and the descriptions that records begin with: (content, first row).
+    With `steps`, decode one step of each record: its part of the lists of the columns that are `stepped`. Return for each column None if its values are in `target.dense`, (values, outer, steps, strings), or if it is padded (values, (start in bytes, width in items) of each array, outer); the first fault; the features that no column reads, if they are counted: (in the feature lists, key, kind, rows, first row); and the descriptions that records begin with: (content, first row).
     """
 
 def check_records(records: Records, columns: Columns, verify: bool, threads: int) -> tuple[list[Fault], list[tuple[bytes, int]]]:

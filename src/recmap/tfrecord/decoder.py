@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol, TypeAlias, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +24,8 @@ __all__ = [
     "ExampleDecoder",
     "PaddedDecoder",
     "Records",
+    "StepDecoder",
+    "StepNumbers",
     "dtype_code",
     "fill_bytes",
     "is_array",
@@ -81,6 +83,17 @@ def split_name(name: str) -> tuple[str, _core.Place]:
     if name.startswith(LISTS):
         return name[len(LISTS) :], _core.Place.lists
     return name, _core.Place.any
+
+
+class StepNumbers(NamedTuple):
+    """Which step of each record to decode, and which columns have steps."""
+
+    numbers: npt.NDArray[np.int64]
+    columns: Sequence[bool]
+
+    def pick(self, rows: npt.NDArray[np.int64]) -> StepNumbers:
+        """Return the same for some of the records."""
+        return self._replace(numbers=self.numbers[rows])
 
 
 class Descriptions(Protocol):
@@ -189,11 +202,13 @@ class ExampleDecoder:
         pads: Sequence[_core.Pad | None] = (),
         rows: int = 0,
         memory: Allocate | None = None,
+        steps: StepNumbers | None = None,
     ) -> tuple[dict[str, _Parts], _core.Fault | None]:
         """Decode the parts that columns are assembled from, into memory from ``memory``.
 
-        Fields with an entry in ``pads`` become arrays of ``rows`` rows each. If a record is
-        bad, no parts are returned.
+        Fields with an entry in ``pads`` become arrays of ``rows`` rows each. With ``steps``,
+        records hold many steps, of which one is decoded. If a record is bad, no parts are
+        returned.
         """
         count = len(records)
         dense = {
@@ -205,7 +220,13 @@ class ExampleDecoder:
         ]
         target = _core.DecodeTarget(filled, memory or empty_bytes, pads, rows)
         made, fault, unknown, described = _core.decode(
-            records, self.columns, target, verify, threads
+            records,
+            self.columns,
+            target,
+            verify,
+            threads,
+            None if steps is None else np.ascontiguousarray(steps.numbers),
+            [] if steps is None else list(steps.columns),
         )
         if fault is not None:
             return {}, fault
@@ -292,6 +313,21 @@ def _group(strings: Ragged, field: Field) -> Ragged:
         items = len(column) // axis if axis else 0
         column = Ragged(column, np.arange(items + 1, dtype=np.int64) * axis)
     return column
+
+
+class StepDecoder:
+    """Decodes one step of each record, as if that were all it holds."""
+
+    def __init__(self, decoder: ExampleDecoder, steps: StepNumbers) -> None:
+        self.schema, self.error = decoder.schema, decoder.error
+        self._decoder, self._steps = decoder, steps
+
+    def decode(
+        self, records: Records, verify: bool, threads: int, where: Where
+    ) -> tuple[Batch, _core.Fault | None]:
+        """Decode records, or return the fault of the first bad one."""
+        made, fault = self._decoder.parts(records, verify, threads, where, steps=self._steps)
+        return {name: _assemble(self.schema[name], parts) for name, parts in made.items()}, fault
 
 
 class PaddedDecoder:

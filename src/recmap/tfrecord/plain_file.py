@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
+from copy import copy
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -100,6 +101,12 @@ class PlainFile(RecordFile):
         file = self._files.open(self.path)
         file.check_size(self.size)
         return file
+
+    def unverified(self) -> PlainFile:
+        """Return the same file, read without checking the CRCs of the data."""
+        other = copy(self)
+        other.verify, other._ahead = False, []  # noqa: SLF001  # a copy of this one
+        return other
 
     def known_count(self) -> int | None:
         return self.index.count if self.index.complete else None

@@ -1,0 +1,270 @@
+"""The columns that ``features.json`` describes, and how records store them.
+
+The description is a tree. Its leaves are columns, named by their path: ``objects/bbox``. A leaf
+is a tensor inside any number of sequences. The file has one of two spellings: that of protobuf,
+``{"pythonClassName": ..., "tensor": {...}}``, or an older one, ``{"type": ..., "content": {...}}``.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from recmap.errors import DataError
+from recmap.model.field import BYTES, TEXT, Field
+
+__all__ = ["ENCODINGS", "Feature", "parse_features"]
+
+ENCODINGS = ("none", "bytes", "zlib")
+_PACKAGE = "tensorflow_datasets.core.features."
+_NUMBERS = ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
+            "float16", "float32", "float64")  # fmt: skip
+# Nesting beyond this is a damaged or hostile file.
+_MOST_LEVELS = 64
+# The most axes and values of one item that a description may claim.
+_MOST_AXES, _MOST_VALUES = 32, 1 << 40
+
+
+@dataclass(frozen=True)
+class Feature:
+    """One column: a tensor, inside sequences of these ``lengths``, the outermost first.
+
+    ``encoding`` tells whether an item is a list of values, or one string with their bytes, which
+    may be compressed. ``path`` has the names of the features around it and its own. ``steps`` is
+    the name of the nested dataset that it is in, such as the steps of an episode. ``problem`` says
+    why the column cannot be read.
+    """
+
+    path: tuple[str, ...]
+    dtype: np.dtype[Any] = BYTES
+    shape: tuple[int | None, ...] = ()
+    lengths: tuple[int | None, ...] = ()
+    encoding: str = "none"
+    optional: bool = False
+    classes: int | None = None
+    note: str = ""
+    steps: str | None = None
+    problem: str = ""
+
+    @property
+    def name(self) -> str:
+        return "/".join(self.path)
+
+    @property
+    def is_string(self) -> bool:
+        return self.dtype in (BYTES, TEXT)
+
+    @property
+    def dynamic(self) -> bool:
+        """Whether records store the shape of each item, because several axes vary."""
+        return self.shape.count(None) > 1
+
+    @property
+    def axes(self) -> tuple[int | None, ...]:
+        """The shape of a row, in which any axis may vary."""
+        return (*self.lengths, *self.shape)
+
+    @property
+    def ragged(self) -> int:
+        """The number of ragged axes of the column: all up to the last that varies."""
+        varying = [i for i, axis in enumerate(self.axes) if axis is None]
+        return varying[-1] + 1 if varying else 0
+
+    @property
+    def field(self) -> Field:
+        """The type of the column."""
+        shape = (*(None,) * self.ragged, *self.axes[self.ragged :])
+        return Field(self.dtype, shape, self.fill)
+
+    @property
+    def fill(self) -> Any:
+        """The value of rows without one, which is what ``tensorflow_datasets`` gives; or None."""
+        if not self.optional or self.ragged or self.lengths:
+            return None
+        if self.dtype == TEXT:
+            return ""
+        if self.dtype == BYTES:
+            return b""
+        if self.dtype.kind == "b":
+            return False
+        if self.dtype.kind == "f":
+            return float(np.finfo(self.dtype).min)
+        return int(np.iinfo(self.dtype).min)
+
+
+def parse_features(content: Mapping[str, Any], file: str) -> list[Feature]:
+    """Return the columns in the order of the file."""
+    try:
+        features = list(_leaves(content, (), (), None, 0))
+    except _DescriptionError as e:
+        raise DataError(f"{file}: {e}", file=file) from None
+    seen: set[str] = set()
+    for name in (feature.name for feature in features):
+        if not name or name in seen:
+            raise DataError(f"{file}: {name!r} is not the name of exactly one feature", file=file)
+        seen.add(name)
+    return features
+
+
+class _DescriptionError(Exception):
+    """A description that cannot be read. The message names the feature."""
+
+
+def _leaves(
+    entry: Any,
+    path: tuple[str, ...],
+    lengths: tuple[int | None, ...],
+    steps: str | None,
+    level: int,
+) -> Iterator[Feature]:
+    name = "/".join(path)
+    if level > _MOST_LEVELS:
+        raise _DescriptionError(f"{name[:100]!r} is nested too deeply")
+    kind, content = _kind_and_content(entry, name)
+    if kind in ("FeaturesDict", "Translation"):
+        for child, below in _children(kind, content, name).items():
+            yield from _leaves(below, (*path, child), lengths, steps, level + 1)
+        return
+    if not path:
+        raise _DescriptionError(f"the features are not a dict of columns but a {kind}")
+    inner = content.get("feature")
+    if kind in ("Sequence", "Dataset"):
+        around = name if kind == "Dataset" and steps is None and not lengths else steps
+        length = _length(content.get("length"), name)
+        yield from _leaves(inner, path, (*lengths, length), around, level + 1)
+    elif kind == "TranslationVariableLanguages":
+        for child in ("language", "translation"):
+            text = Feature((*path, child), TEXT, lengths=(*lengths, None), steps=steps)
+            yield text
+    elif kind == "Video":
+        shape = _shape(content, name)
+        frame = Feature(path, lengths=(*lengths, shape[0] if shape else None), steps=steps)
+        yield replace(frame, note=_image_note("video of images", content, shape[1:]))
+    else:
+        yield replace(_tensor(kind, content, path), lengths=lengths, steps=steps)
+
+
+def _kind_and_content(entry: Any, name: str) -> tuple[str, dict[str, Any]]:
+    """Return the class of a feature and its settings, with the names that JSON gives them."""
+    if not isinstance(entry, dict):
+        raise _DescriptionError(f"{name!r} is not described by an object")
+    if "type" in entry:
+        python, content = entry["type"], entry.get("content")
+        if isinstance(content, str):
+            content = _json(content, name)
+    else:
+        python = entry.get("pythonClassName", entry.get("python_class_name"))
+        told = ("pythonClassName", "python_class_name", "description", "valueRange", "value_range")
+        contents = [value for key, value in entry.items() if key not in told]
+        content = contents[0] if contents else {}
+        if isinstance(content, dict) and set(content) == {"json"}:
+            content = _json(content["json"], name)
+    if not isinstance(python, str) or not isinstance(content, dict | None):
+        raise _DescriptionError(f"{name!r} does not say what it is")
+    made = {_camel(str(key)): value for key, value in (content or {}).items()}
+    kind = python.rpartition(".")[2]
+    if kind in ("FeaturesDict", "Translation", "TranslationVariableLanguages"):
+        made = dict(content or {})
+    return (kind if python.startswith(_PACKAGE) else python), made
+
+
+def _json(text: Any, name: str) -> Any:
+    try:
+        return json.loads(text)
+    except (TypeError, ValueError, RecursionError):
+        raise _DescriptionError(f"{name!r} is not described by JSON") from None
+
+
+def _camel(name: str) -> str:
+    return re.sub(r"_([a-z])", lambda match: match[1].upper(), name)
+
+
+def _children(kind: str, content: Mapping[str, Any], name: str) -> dict[str, Any]:
+    if kind == "Translation":
+        languages = content.get("languages", [])
+        if not isinstance(languages, list):
+            raise _DescriptionError(f"{name!r}: 'languages' is not a list")
+        text = {"type": f"{_PACKAGE}text_feature.Text"}
+        return dict.fromkeys(sorted(map(str, languages)), text)
+    inside = content.get("features")
+    # In the older spelling, the children are the content. One of them may be called "features".
+    older = not isinstance(inside, dict) or "type" in inside
+    found = content if older else inside
+    assert isinstance(found, Mapping)
+    return {str(key): value for key, value in found.items()}
+
+
+def _tensor(kind: str, content: Mapping[str, Any], path: tuple[str, ...]) -> Feature:
+    name = "/".join(path)
+    optional = content.get("optional") is True
+    if kind == "Text":
+        if "useEncoder" in content:
+            return Feature(path, problem="an encoded text, whose vocabulary recmap does not read")
+        return Feature(path, TEXT, optional=optional)
+    if kind == "ClassLabel":
+        count = content.get("numClasses")
+        classes = int(str(count)) if str(count).isdecimal() else None
+        return Feature(path, np.dtype(np.int64), classes=classes)
+    if kind == "BBoxFeature":
+        form = content.get("bboxFormat")
+        return Feature(path, np.dtype(np.float32), (4,), note=f"box, {form or 'yxyx'}")
+    if kind in ("Image", "LabeledImage"):
+        return Feature(path, note=_image_note("image", content, _shape(content, name)))
+    if kind not in ("Tensor", "Scalar", "Audio"):
+        return Feature(path, problem=f"a {kind}, which recmap does not know")
+    audio = _audio_note(content) if kind == "Audio" else ""
+    if content.get("lazyDecode"):
+        return Feature(path, note=f"{audio}, encoded")
+    dtype, encoding = content.get("dtype", ""), content.get("encoding") or "none"
+    shape = _shape(content, name)
+    feature = Feature(path, shape=shape, optional=optional, note=audio)
+    if not isinstance(encoding, str) or encoding.lower() not in ENCODINGS:
+        return replace(feature, problem=f"has the encoding {encoding!r}")
+    feature = replace(feature, encoding=encoding.lower())
+    if dtype in ("string", "object"):
+        return feature
+    if dtype == "bfloat16" and feature.encoding == "none":
+        return replace(feature, dtype=np.dtype(np.float32), note="bfloat16, kept as float32")
+    if dtype not in _NUMBERS:
+        return replace(feature, problem=f"has the dtype {dtype!r}")
+    if feature.dynamic and feature.encoding == "none":
+        return replace(feature, problem=f"has the shape {shape}, which records cannot tell")
+    return replace(feature, dtype=np.dtype(dtype))
+
+
+def _image_note(what: str, content: Mapping[str, Any], shape: tuple[int | None, ...]) -> str:
+    axes = " x ".join("?" if axis is None else str(axis) for axis in shape)
+    words = [what, content.get("encodingFormat"), axes, content.get("dtype")]
+    return ", ".join(str(word) for word in words if word)
+
+
+def _audio_note(content: Mapping[str, Any]) -> str:
+    rate = content.get("sampleRate")
+    words = ["audio", content.get("fileFormat"), f"{rate} Hz" if rate and rate != "0" else None]
+    return ", ".join(str(word) for word in words if word)
+
+
+def _shape(content: Mapping[str, Any], name: str) -> tuple[int | None, ...]:
+    given = content.get("shape") or []
+    axes = given.get("dimensions") or [] if isinstance(given, dict) else given
+    if not isinstance(axes, list) or len(axes) > _MOST_AXES:
+        raise _DescriptionError(f"{name!r}: {given!r} is not a shape")
+    shape = tuple(_length(axis, name) for axis in axes)
+    if math.prod(axis or 1 for axis in shape) > _MOST_VALUES:
+        raise _DescriptionError(f"{name!r}: {shape} is not a shape that a record can have")
+    return shape
+
+
+def _length(value: Any, name: str) -> int | None:
+    if value is None:
+        return None
+    # JSON made by protobuf has 64-bit numbers as text.
+    if type(value) not in (int, str) or not re.fullmatch(r"-1|\d{1,18}", str(value)):
+        raise _DescriptionError(f"{name!r}: {value!r} is not a length")
+    return None if int(value) == -1 else int(value)

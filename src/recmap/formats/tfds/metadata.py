@@ -1,0 +1,270 @@
+"""The files of a TFDS folder that are not data: ``dataset_info.json`` and its neighbours.
+
+A folder holds one version of a dataset: ``mnist/3.0.1``. ``dataset_info.json`` lists the splits
+and the number of rows in each of their shards, ``features.json`` the types of the columns, and
+``NAME.labels.txt`` the names of the classes of a column. These files may come from anywhere, so
+their contents are not trusted.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from recmap.errors import DataError, PathNotFoundError
+from recmap.files.atomic_write import read_whole, write_whole
+from recmap.files.find_objects import TFDS_FILE
+from recmap.files.object_path import ObjectPath
+from recmap.files.open_file import inside, is_file
+from recmap.files.paths import MOST_SHARDS
+
+__all__ = [
+    "FEATURES",
+    "INFO",
+    "DatasetInfo",
+    "Split",
+    "describe_versions",
+    "is_version",
+    "label_file",
+    "load_features",
+    "load_info",
+    "load_labels",
+    "save_info",
+    "shard_files",
+]
+
+INFO, FEATURES = "dataset_info.json", TFDS_FILE
+# The most bytes of a metadata file. Those of the largest datasets take a few hundred kilobytes.
+_MAX_SIZE = 64 << 20
+_TEMPLATE = "{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}"
+_VERSION = re.compile(r"\d+\.\d+\.\d+")
+# The most folders that are looked at to find the versions of a dataset.
+_MOST_FOLDERS = 1000
+_MOST_NAMED = 20
+
+
+@dataclass(frozen=True)
+class Split:
+    """The shards of one split: the number of rows in each, and how they are named."""
+
+    name: str
+    shard_rows: tuple[int, ...]
+    size: int = 0
+    template: str = _TEMPLATE
+
+    @property
+    def rows(self) -> int:
+        return sum(self.shard_rows)
+
+
+@dataclass(frozen=True)
+class DatasetInfo:
+    """What ``dataset_info.json`` says."""
+
+    name: str
+    version: str
+    file_format: str = "tfrecord"
+    splits: Mapping[str, Split] = field(default_factory=dict)
+    #: Everything in the file, to be kept when it is written again.
+    content: Mapping[str, Any] = field(default_factory=dict)
+
+    def shard_names(self, split: Split) -> list[str]:
+        """Return the names of the shards of a split, in order."""
+        count = len(split.shard_rows)
+        digits = max(5, len(str(count)))
+        return [_shard_name(self, split, f"{i:0{digits}}", f"{count:0{digits}}")
+                for i in range(count)]  # fmt: skip
+
+    def describe_splits(self) -> str:
+        """Return the splits and their rows in words."""
+        each = [f"{name!r} ({split.rows:,} rows)" for name, split in self.splits.items()]
+        return ", ".join(each) or "none"
+
+
+def _shard_name(info: DatasetInfo, split: Split, number: str, count: str) -> str:
+    values = {
+        "DATASET": info.name,
+        "SPLIT": split.name,
+        "FILEFORMAT": info.file_format,
+        "SHARD_INDEX": number,
+        "NUM_SHARDS": count,
+        "SHARD_X_OF_Y": f"{number}-of-{count}",
+    }
+    # Not str.format, which evaluates attributes and indexes in a template.
+    made = re.sub(r"\{(\w+)\}", lambda match: values.get(match[1], match[0]), split.template)
+    if os.path.basename(made) != made or made in ("", ".", "..") or "\0" in made or "{" in made:
+        raise _bad(INFO, f"split {split.name!r}: {split.template!r} does not name files")
+    return made
+
+
+def is_version(name: str) -> bool:
+    """Return whether a folder's name is a version, such as ``3.0.1``."""
+    return _VERSION.fullmatch(name) is not None
+
+
+def load_info(folder: str) -> DatasetInfo:
+    """Read ``dataset_info.json``."""
+    path = inside(folder, INFO)
+    content = _load_json(path)
+    file_format = _text(path, content, "fileFormat", "tfrecord") or "tfrecord"
+    name, version = _text(path, content, "name"), _text(path, content, "version")
+    listed = _get(content, "splits") or []
+    if not isinstance(listed, list):
+        raise _bad(path, "'splits' is not a list")
+    splits = [_split(path, each) for each in listed]
+    named = {split.name: split for split in splits}
+    if len(named) < len(splits):
+        raise _bad(path, "two splits have the same name")
+    return DatasetInfo(name, version, file_format, named, content)
+
+
+def save_info(folder: str, info: DatasetInfo) -> None:
+    """Write ``dataset_info.json``; keep what else the file says."""
+    splits = [
+        {
+            "name": split.name,
+            "numBytes": str(split.size),
+            "shardLengths": [str(rows) for rows in split.shard_rows],
+            "filepathTemplate": split.template,
+        }
+        for split in info.splits.values()
+    ]
+    content = {
+        **info.content,
+        "name": info.name,
+        "version": info.version,
+        "fileFormat": info.file_format,
+        "splits": splits,
+    }
+    write_whole(inside(folder, INFO), json.dumps(content, indent=2, sort_keys=True))
+
+
+def shard_files(folder: str) -> list[str]:
+    """Return the shards of all splits."""
+    info = load_info(folder)
+    names = [name for split in info.splits.values() for name in info.shard_names(split)]
+    return [inside(folder, name) for name in names]
+
+
+def load_features(folder: str) -> dict[str, Any]:
+    """Read ``features.json``."""
+    return _load_json(inside(folder, FEATURES))
+
+
+def label_file(path: Sequence[str]) -> str:
+    """Return the name of the file with the class names of a feature.
+
+    >>> label_file(["label"]), label_file(["objects", "a/b"])
+    ('label.labels.txt', 'objects-a.b.labels.txt')
+    """
+    return "-".join(name.replace("/", ".") for name in path) + ".labels.txt"
+
+
+def load_labels(folder: str, path: Sequence[str]) -> tuple[str, ...]:
+    """Return the names of the classes of a feature, or none."""
+    file = label_file(path)
+    if os.path.basename(file) != file or not is_file(inside(folder, file)):
+        return ()
+    text = _read(inside(folder, file))
+    return tuple(line.strip() for line in text.split("\n") if line.strip())
+
+
+def describe_versions(folder: str) -> str:
+    """Say which versions of a dataset are below a folder; empty if there are none.
+
+    They may be below the folders of its configurations: ``wikipedia/20230601.en/1.0.0``.
+    """
+    found: list[str] = []
+    for name in _folders(folder):
+        below = [] if is_version(name) else _folders(inside(folder, name))
+        for each in [name, *(f"{name}/{version}" for version in below)]:
+            version = inside(folder, each)
+            if is_version(each.rpartition("/")[2]) and is_file(inside(version, FEATURES)):
+                found.append(f"{version}: {load_info(version).describe_splits()}")
+    if not found:
+        return ""
+    more = [f"and {len(found) - _MOST_NAMED:,} more"] if len(found) > _MOST_NAMED else []
+    listed = "\n  ".join([*found[:_MOST_NAMED], *more])
+    return f"{folder}: open a version of this dataset, with one of its splits:\n  {listed}"
+
+
+def _folders(folder: str) -> list[str]:
+    if isinstance(folder, ObjectPath):
+        listed = folder.store.folder(folder.key.rstrip("/")).folders
+        names = [key.rstrip("/").rpartition("/")[2] for key in listed]
+    elif os.path.isdir(folder):
+        names = [each for each in os.listdir(folder) if os.path.isdir(os.path.join(folder, each))]
+    else:
+        names = []
+    return sorted(name for name in names if name[:1] not in (".", "_"))[:_MOST_FOLDERS]
+
+
+def _split(path: str, entry: Any) -> Split:
+    if not isinstance(entry, dict):
+        raise _bad(path, "a split is not an object")
+    name = _text(path, entry, "name")
+    if not name:
+        raise _bad(path, "a split has no name")
+    lengths = _get(entry, "shardLengths") or []
+    if not isinstance(lengths, list) or len(lengths) > MOST_SHARDS:
+        raise _bad(path, f"split {name!r}: 'shardLengths' is not a list of at most {MOST_SHARDS:,}")
+    rows = tuple(_whole(path, f"split {name!r}: 'shardLengths'", each) for each in lengths)
+    size = _whole(path, f"split {name!r}: 'numBytes'", _get(entry, "numBytes") or 0)
+    template = _text(path, entry, "filepathTemplate") or _TEMPLATE
+    return Split(name, rows, size, template)
+
+
+def _whole(path: str, what: str, value: Any) -> int:
+    # JSON made by protobuf has 64-bit numbers as text.
+    text = str(value) if type(value) in (int, str) else ""
+    if not re.fullmatch(r"\d{1,18}", text):
+        raise _bad(path, f"{what}: {value!r} is not a whole number")
+    return int(text)
+
+
+def _text(path: str, content: Mapping[str, Any], name: str, default: str = "") -> str:
+    value = _get(content, name)
+    if value is None:
+        return default
+    if not isinstance(value, str):
+        raise _bad(path, f"{name!r} is not text")
+    return value
+
+
+def _get(content: Mapping[str, Any], name: str) -> Any:
+    """Return a value by its name in JSON, ``fileFormat``, or in protobuf, ``file_format``."""
+    if name in content:
+        return content[name]
+    return content.get(re.sub(r"[A-Z]", lambda match: f"_{match[0].lower()}", name))
+
+
+def _load_json(path: str) -> dict[str, Any]:
+    text = _read(path)
+    try:
+        content = json.loads(text)
+    except (ValueError, RecursionError) as e:
+        raise _bad(path, f"not JSON: {e}") from None
+    if not isinstance(content, dict):
+        raise _bad(path, "not a JSON object")
+    return content
+
+
+def _read(path: str) -> str:
+    if not is_file(path):
+        raise PathNotFoundError(
+            f"{path}: no such file; a TFDS folder has {INFO} and {FEATURES} beside its shards"
+        )
+    try:
+        return read_whole(path, _MAX_SIZE)
+    except UnicodeDecodeError:
+        raise _bad(path, "not UTF-8") from None
+    except ValueError as e:
+        raise _bad(path, str(e)) from None
+
+
+def _bad(path: str, what: str) -> DataError:
+    return DataError(f"{path}: {what}", file=path)

@@ -1,0 +1,307 @@
+"""Writing TFDS folders.
+
+Every shard is a TFRecord file. The metadata comes last, so that a split appears in
+``dataset_info.json`` when all its shards are there.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from recmap.errors import ColumnError, DataError, Message, Option, OptionError, OutputExistsError
+from recmap.files.atomic_write import write_whole
+from recmap.files.object_path import ObjectPath
+from recmap.files.open_file import beside, inside, is_file
+from recmap.formats.tfds.features import Feature, parse_features
+from recmap.formats.tfds.metadata import (
+    FEATURES,
+    INFO,
+    DatasetInfo,
+    Split,
+    is_version,
+    label_file,
+    load_features,
+    load_info,
+    save_info,
+)
+from recmap.formats.tfds.stored_columns import StoredColumn, disassemble
+from recmap.formats.tfrecord_sink import TFRecordWriter
+from recmap.model.field import TEXT, Field
+from recmap.model.ragged import Ragged
+from recmap.model.schema import Schema
+from recmap.model.sink import Sink
+from recmap.tfrecord.encoder import little_endian
+
+__all__ = ["TfdsShard", "check_folder", "complete_folder", "shard_features", "split_path"]
+
+_PACKAGE = "tensorflow_datasets.core.features"
+_VERSION = "1.0.0"
+# Lists of integers hold these exactly. They are shorter than raw bytes for a few values only.
+_SHORT = 16
+_LISTED = ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32")
+# What tensorflow_datasets decodes from raw bytes.
+_RAW = ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint64", "float16",
+        "float32", "float64")  # fmt: skip
+
+
+def split_path(folder: str, name: str | None, split: str | None) -> str:
+    """Return the path that the names of the shards of a split begin with.
+
+    ``folder`` is that of a version, ``.../NAME/1.0.0``, or the one that all datasets are in.
+    """
+    if split is None:
+        raise _missing("split", "train", "the split to write")
+    if not re.fullmatch(r"\w[\w-]*", split) or split == "all":
+        raise OptionError(f"split={split!r}: a split is called like 'train' or 'test_2'")
+    parts = folder.rstrip("/").split("/")
+    if is_version(parts[-1]):
+        parent = parts[-2] if len(parts) > 1 else ""
+        name = name or parent
+    elif name is None:
+        raise _missing("name", "my_dataset", "the name of the dataset")
+    else:
+        folder = _below(_below(folder, name), _VERSION)
+    if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
+        raise OptionError(f"name={name!r}: the name of a dataset is like 'my_dataset'")
+    return inside(folder, f"{name}-{split}.tfrecord")
+
+
+def _below(folder: str, name: str) -> str:
+    return folder.inside(f"{name}/") if isinstance(folder, ObjectPath) else inside(folder, name)
+
+
+def _missing(option: str, example: str, what: str) -> OptionError:
+    return OptionError(Message('format="tfds" needs ', Option(option, example), f", {what}"))
+
+
+class TfdsShard(Sink):
+    """Writes one shard of a split."""
+
+    def __init__(
+        self,
+        path: str,
+        schema: Schema,
+        *,
+        durable: bool = True,
+        name: str = "",
+        split: str = "",
+        labels: Mapping[str, Sequence[str]] | None = None,
+    ) -> None:
+        del name, split, labels  # for the metadata
+        features = shard_features(schema)
+        self._columns = {each: StoredColumn(feature) for each, feature in features.items()}
+        fields = {n: f for column in self._columns.values() for n, f in column.fields.items()}
+        encoding = {n: e for column in self._columns.values() for n, e in _encodings(column)}
+        self._writer = TFRecordWriter(
+            path,
+            little_endian(Schema({n: Field(f.dtype, f.shape) for n, f in fields.items()})),
+            encoding=encoding,
+            durable=durable,
+            overwrite=True,
+            describe=False,
+        )
+
+    def write(self, batch: Mapping[str, Any]) -> None:
+        stored: dict[str, Any] = {}
+        for name, column in self._columns.items():
+            values = batch[name]
+            if column.simple:
+                stored[name] = values
+            else:
+                assert isinstance(values, Ragged)
+                stored |= disassemble(column.feature, values)
+        self._writer.write(stored)
+
+    def finish(self) -> str:
+        return self._writer.finish()
+
+    def commit(self) -> None:
+        self._writer.commit()
+
+    def abort(self) -> None:
+        self._writer.abort()
+
+    def records_written(self) -> tuple[str, int] | None:
+        return self._writer.records_written()
+
+    def watch_records(self, watcher: Callable[[npt.NDArray[np.uint8]], None]) -> bool:
+        return self._writer.watch_records(watcher)
+
+
+def _encodings(column: StoredColumn) -> list[tuple[str, str]]:
+    """Return the list that holds each feature of a column."""
+    lists = {"float": "float_list", "int64": "int64_list", "bytes": "bytes_list"}
+    made = []
+    for name, kind in column.kinds().items():
+        raw = kind.name == "bytes" and not column.fields[name].is_bytes
+        made.append((name, "raw" if raw else lists[kind.name]))
+    return made
+
+
+def shard_features(schema: Schema) -> dict[str, Feature]:
+    """Return how the columns of a schema are stored, without losing a bit."""
+    made = {name: _feature(name, field) for name, field in schema.items()}
+    for name in made:
+        parents = name.split("/")
+        for i in range(1, len(parents)):
+            if "/".join(parents[:i]) in made:
+                raise ColumnError(
+                    f"columns {'/'.join(parents[:i])!r} and {name!r}: in a TFDS dataset, a feature "
+                    "is either a column or a group of columns; rename one of them"
+                )
+    return made
+
+
+def _feature(name: str, field: Field) -> Feature:
+    path = tuple(name.split("/"))
+    if not all(path):
+        raise ColumnError(f"column {name!r}: a TFDS feature cannot have such a name; rename it")
+    if field.dtype == TEXT:
+        return Feature(path, TEXT, lengths=field.shape)
+    if field.is_bytes:
+        nested = field.ragged if field.ragged > 1 else 0
+        return Feature(path, shape=field.shape[nested:], lengths=field.shape[:nested])
+    dtype = field.dtype.newbyteorder("=")
+    if field.ragged > 1:
+        listed = dtype.name in _LISTED or dtype == np.float32
+        if not listed:
+            raise _unsupported(name, field, "float32" if dtype.kind == "f" else "int64")
+        inner, outer = field.shape[field.ragged :], field.shape[: field.ragged]
+        return Feature(path, dtype, inner, outer)
+    if dtype == np.float32 or (dtype.name in _LISTED and _fits_list(field, dtype)):
+        return Feature(path, dtype, field.shape)
+    if dtype.name not in _RAW:
+        raise _unsupported(name, field, "int64")
+    return Feature(path, dtype, field.shape, encoding="bytes")
+
+
+def _fits_list(field: Field, dtype: np.dtype[Any]) -> bool:
+    if dtype.name in ("int64", "uint32"):
+        return True
+    few = 1 if dtype.itemsize == 1 else _SHORT
+    return dtype.itemsize > 1 if field.ragged else field.count <= few
+
+
+def _unsupported(name: str, field: Field, dtype: str) -> ColumnError:
+    return ColumnError(
+        Message(
+            f"column {name!r}: a TFDS dataset cannot hold {field} without losing values",
+            hint=("cast it, such as ", Option("cast", {name: dtype})),
+        )
+    )
+
+
+# The metadata.
+
+
+def check_folder(
+    path: str, schema: Schema, options: Mapping[str, Any], shards: Sequence[str], overwrite: bool
+) -> None:
+    """Refuse a folder whose metadata does not fit what is going to be written."""
+    features = shard_features(schema)
+    if not is_file(beside(path, INFO)):
+        return
+    folder, split = _folder(path), str(options["split"])
+    info = load_info(folder)
+    if info.name != options["name"] or info.file_format != "tfrecord":
+        raise OutputExistsError(
+            f"{folder} holds {info.name!r} as {info.file_format} files; write elsewhere"
+        )
+    known = parse_features(load_features(folder), inside(folder, FEATURES))
+    if _layout(known) != _layout(features.values()):
+        there = ", ".join(f"{feature.name}: {feature.field}" for feature in known)
+        raise OutputExistsError(
+            f"{folder} has other features than the new split: {there}; all splits of a dataset "
+            "have the same; write elsewhere"
+        )
+    names = [os.path.basename(shard) for shard in shards]
+    if split in info.splits and info.shard_names(info.splits[split]) != names and not overwrite:
+        raise OutputExistsError(
+            Message(
+                f"{folder} has a split {split!r} already",
+                hint=("use ", Option("overwrite", True), " to replace it"),
+            )
+        )
+
+
+def _layout(features: Any) -> list[tuple[Any, ...]]:
+    return sorted((f.name, f.dtype.str, f.shape, f.lengths, f.encoding) for f in features)
+
+
+def complete_folder(
+    path: str, schema: Schema, rows: Sequence[int], sizes: Sequence[int], options: Mapping[str, Any]
+) -> None:
+    """Add a split to the metadata of its folder, or write the metadata."""
+    folder, split = _folder(path), str(options["split"])
+    if is_file(beside(path, INFO)):
+        info = load_info(folder)
+    else:
+        version = folder.rstrip("/").rpartition("/")[2]
+        info = DatasetInfo(
+            str(options["name"]), version if is_version(version) else _VERSION, splits={}
+        )
+        labels = options.get("labels") or {}
+        _save_features(folder, schema, labels)
+    splits = {**info.splits, split: Split(split, tuple(rows), sum(sizes))}
+    content = dict(info.content)
+    save_info(folder, DatasetInfo(info.name, info.version, "tfrecord", splits, content))
+
+
+def _folder(path: str) -> str:
+    return beside(path, "") if isinstance(path, ObjectPath) else os.path.dirname(path)
+
+
+def _save_features(folder: str, schema: Schema, labels: Mapping[str, Sequence[str]]) -> None:
+    tree: dict[str, Any] = {}
+    for name, feature in shard_features(schema).items():
+        classes = labels.get(name, ()) if schema[name] == Field(np.int64) else ()
+        *parents, last = feature.path
+        at = tree
+        for parent in parents:
+            at = at.setdefault(parent, {})
+        at[last] = feature, len(classes)
+        if classes:
+            if any(each != each.strip() or not each or "\n" in each for each in classes):
+                raise DataError(f"column {name!r}: a class has a name that no line can hold")
+            write_whole(inside(folder, label_file(feature.path)), "\n".join(classes) + "\n")
+    content = json.dumps(_described(tree), indent=4, sort_keys=True)
+    write_whole(inside(folder, FEATURES), content)
+
+
+def _described(node: Any) -> dict[str, Any]:
+    """Return the description of a feature, as ``features.json`` has it."""
+    if isinstance(node, dict):
+        inner = {name: _described(below) for name, below in node.items()}
+        return _class("features_dict.FeaturesDict", "featuresDict", {"features": inner})
+    feature, classes = node
+    if feature.dtype == TEXT:
+        made = _class("text_feature.Text", "text", {})
+    elif classes:
+        count = {"numClasses": str(classes)}
+        made = _class("class_label_feature.ClassLabel", "classLabel", count)
+    else:
+        tensor = {
+            "shape": {"dimensions": [_length(axis) for axis in feature.shape]},
+            "dtype": "string" if feature.is_string else feature.dtype.name,
+            "encoding": feature.encoding,
+        }
+        made = _class("tensor_feature.Tensor", "tensor", tensor)
+    for length in reversed(feature.lengths):
+        sequence = {"feature": made, "length": _length(length)}
+        made = _class("sequence_feature.Sequence", "sequence", sequence)
+    return made
+
+
+def _class(name: str, kind: str, content: Mapping[str, Any]) -> dict[str, Any]:
+    return {"pythonClassName": f"{_PACKAGE}.{name}", kind: dict(content)}
+
+
+def _length(length: int | None) -> str:
+    return "-1" if length is None else str(length)
