@@ -46,23 +46,14 @@ def rows_of(array: npt.NDArray[Any]) -> list[Any]:
 
 
 def table_of(arrays: Mapping[str, npt.NDArray[Any]]) -> Table:
-    """Return the columns of arrays by name; the fields of structured arrays are columns.
-
-    The fields of an array without a name are joined by slashes.
-    """
-    return _joined(arrays, "/" if "" in arrays else ".")
-
-
-def _joined(arrays: Mapping[str, npt.NDArray[Any]], separator: str) -> Table:
+    """Return the columns of arrays by name; the fields of structured arrays are columns."""
     table: Table = {}
     for name, array in arrays.items():
         if array.dtype.names is None:
             table[name] = rows_of(array)
             continue
-        inner = _joined({field: array[field] for field in array.dtype.names}, separator)
-        table.update(
-            {f"{name}{separator}{field}" if name else field: c for field, c in inner.items()}
-        )
+        inner = table_of({field: array[field] for field in array.dtype.names})
+        table.update({f"{name}.{field}" if name else field: c for field, c in inner.items()})
     return table
 
 

@@ -133,7 +133,7 @@ def test_views_of_a_memmap_are_found_in_its_file(view: Any) -> None:
     expected = rm.from_arrays(
         {"data": array}
         if array.dtype.names is None
-        else {"a": array["a"], "b/c": array["b"]["c"], "b/d": array["b"]["d"]}
+        else {"a": array["a"], "b.c": array["b"]["c"], "b.d": array["b"]["d"]}
     )
     for opened in (ds, again):
         assert opened.columns == expected.columns

@@ -87,8 +87,8 @@ def test_fields_of_a_structured_array_are_columns() -> None:
     array["name"] = [b"a", b"", b"abcd", b"x", b"y"]
     save(array)
     ds = rm.open("x.npy")
-    assert ds.schema == {"at/x": "float32", "at/y": ">f4", "color": "uint8[3]", "name": "bytes"}
-    assert np.array_equal(ds["at/y"], array["at"]["y"])
+    assert ds.schema == {"at.x": "float32", "at.y": ">f4", "color": "uint8[3]", "name": "bytes"}
+    assert np.array_equal(ds["at.y"], array["at"]["y"])
     assert np.array_equal(ds[[4, 0]]["color"], array["color"][[4, 0]])
     assert ds[:]["name"].tolist() == array["name"].tolist()
 
@@ -108,13 +108,13 @@ def test_a_field_with_the_name_of_its_parent_is_told_apart() -> None:
     array["a"]["a"] = [1, 2]
     save(array)
     ds = rm.open("x.npy")
-    assert list(ds.schema) == ["a/a", "a/b"]
-    assert ds["a/a"].tolist() == [1, 2]
+    assert list(ds.schema) == ["a.a", "a.b"]
+    assert ds["a.a"].tolist() == [1, 2]
 
 
 def test_two_fields_of_one_column_name_are_refused() -> None:
-    save(np.zeros(2, [("a/b", "i4"), ("a", [("b", "i4")])]))
-    with pytest.raises(rm.DataError, match="two fields .* 'a/b'"):
+    save(np.zeros(2, [("a.b", "i4"), ("a", [("b", "i4")])]))
+    with pytest.raises(rm.DataError, match="two fields .* 'a.b'"):
         rm.open("x.npy")
 
 

@@ -237,11 +237,11 @@ def array_refusal(dtype: np.dtype[Any], shape: tuple[int, ...]) -> str:
 
 
 def array_columns(
-    name: str, array: npt.NDArray[Any], file: MappedFile | None = None, separator: str = "/"
+    name: str, array: npt.NDArray[Any], file: MappedFile | None = None
 ) -> dict[str, ColumnReader]:
     """Return one column per field of a structured array, or a single one for a plain array."""
     columns: dict[str, ColumnReader] = {}
-    for column, path in field_paths(array.dtype, separator).items():
+    for column, path in field_paths(array.dtype).items():
         part = array
         for field in path:
             part = part[field]
@@ -249,19 +249,18 @@ def array_columns(
     return columns
 
 
-def field_paths(dtype: np.dtype[Any], separator: str = ".") -> dict[str, tuple[str, ...]]:
+def field_paths(dtype: np.dtype[Any]) -> dict[str, tuple[str, ...]]:
     """Return the path to each field of a structured array, by the name of its column.
 
-    The name of a nested field joins its path with ``separator``. That is not a slash where a
-    slash in a name already stands for a group of the file. A dtype without fields gives
-    ``{"": ()}``.
+    The name of a nested field joins its path with dots, because a slash stands for a group of the
+    file. A dtype without fields gives ``{"": ()}``.
     """
     if dtype.names is None:
         return {"": ()}
     paths: dict[str, tuple[str, ...]] = {}
     for field in dtype.names:
-        for inner, path in field_paths(dtype[field].base, separator).items():
-            name = f"{field}{separator}{inner}" if inner else field
+        for inner, path in field_paths(dtype[field].base).items():
+            name = f"{field}.{inner}" if inner else field
             if name in paths:
                 raise DataError(f"two fields of the array would be the column {name!r}")
             paths[name] = (field, *path)

@@ -337,7 +337,7 @@ class _Member:
             order = "F" if header.fortran else "C"
             at = self._start + header.size
             array = self._file.array(at, header.shape, header.dtype, order)  # type: ignore[arg-type]
-            columns = array_columns("", array, self._file, ".")
+            columns = array_columns("", array, self._file)
         return {f"{self.name}.{n}" if n else self.name: c for n, c in columns.items()}
 
     def _unzipped_array(self, dtype: np.dtype[Any]) -> StreamedArray | None:
