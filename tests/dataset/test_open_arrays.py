@@ -294,8 +294,8 @@ def test_structured_arrays_have_a_column_per_field() -> None:
     np.save("x.npy", array)
     for opened in (array, np.load("x.npy", mmap_mode="r"), array.view(np.recarray), "x.npy"):
         ds = rm.open(opened)
-        assert ds.schema == {"at/x": "float32", "at/y": ">f4[2]", "name": "bytes"}
-        assert np.array_equal(ds["at/y"], array["at"]["y"])
+        assert ds.schema == {"at.x": "float32", "at.y": ">f4[2]", "name": "bytes"}
+        assert np.array_equal(ds["at.y"], array["at"]["y"])
         assert ds[:]["name"].tolist() == [b"a", b"bc", b""]
 
 
