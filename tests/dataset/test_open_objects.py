@@ -16,6 +16,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 import torch
+import xarray
 import zarr
 
 import recmap as rm
@@ -244,6 +245,18 @@ def hdf5(**options: Any) -> h5py.File:
         file["name"] = [f"n{i}" for i in range(6)]
         file["single"] = 3
     return h5py.File("x.h5", "r", **options)
+
+
+def test_arrays_of_xarray_have_the_rows_of_their_first_dimension() -> None:
+    array = xarray.DataArray(X, dims=("time", "place"))
+    assert np.array_equal(rm.open(array)["data"], X)
+    both = xarray.Dataset({"x": array, "y": ("time", np.arange(6))})
+    ds = rm.open(both)
+    assert ds.schema == {"x": "float32[2]", "y": "int64"}
+    assert np.array_equal(ds["x"], X)
+    uneven = xarray.Dataset({"x": array, "z": ("place", np.arange(2))})
+    with pytest.raises(rm.RecmapError, match="z"):
+        rm.open(uneven)
 
 
 def test_datasets_of_hdf5_are_opened_through_their_file() -> None:

@@ -20,6 +20,7 @@ PAGES = [
     "read",
     "repair",
     "stability",
+    "tools",
     "tour",
     "train/jax",
     "train/pipelines",

@@ -44,6 +44,8 @@ def is_table(x: Any) -> bool:
     """Return whether an object is a table, or a column of one."""
     if isinstance(x, type):
         return False
+    if hasattr(x, "dims"):  # an array of xarray, which streams a row for each of its values
+        return False
     arrow = hasattr(x, "__arrow_c_stream__") or hasattr(x, "__arrow_c_array__")
     return arrow or _is_pandas(x)
 
