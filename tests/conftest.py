@@ -108,3 +108,7 @@ def pytest_collection_finish() -> None:
     # some tests make many, need not look at them again.
     gc.collect()
     gc.freeze()
+
+
+def pytest_sessionfinish() -> None:
+    gc.unfreeze()  # packages check at the end that their objects were freed

@@ -54,10 +54,8 @@ FORMATS = [
     Case("zarr", ".zarr"),
     Case("zarr-small-chunks", ".zarr", {"options": {"chunk_rows": 3}, "compression": "none"}),
     Case("zarr-2", ".zarr", {"options": {"version": 2}, "compression": "blosc"}),
-    Case("parquet", ".parquet"),
-    Case("parquet-small-groups", ".parquet", {"options": {"row_group_rows": 3}}),
+    Case("parquet", ".parquet", {"options": {"row_group_rows": 3}}),
     Case("arrow", ".arrow"),
-    Case("arrow-lz4", ".arrow", {"options": {"row_group_rows": 3}, "compression": "lz4"}),
 ]
 LOOSE = [case for case in FORMATS if not case.fixed]
 FIXED = [case for case in FORMATS if case.fixed]

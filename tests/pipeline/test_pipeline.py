@@ -11,7 +11,7 @@ from recmap.model.progress import Progress
 DOCUMENTED = {
     "batch", "bucket", "decode_image", "epoch", "filter", "map", "pack", "pipeline", "prefetch",
     "repeat", "restore", "run", "schema", "select", "shard", "shuffle", "skip", "state", "take",
-    "timings", "to_jax", "to_keras", "to_tf", "to_torch",
+    "timings", "to_arrow", "to_jax", "to_keras", "to_pandas", "to_polars", "to_tf", "to_torch",
 }  # fmt: skip
 
 

@@ -194,6 +194,8 @@ def describe_versions(folder: str) -> str:
 
 def _folders(folder: str) -> list[str]:
     if isinstance(folder, ObjectPath):
+        if not folder.store.listed:
+            return []
         listed = folder.store.folder(folder.key.rstrip("/")).folders
         names = [key.rstrip("/").rpartition("/")[2] for key in listed]
     elif os.path.isdir(folder):
