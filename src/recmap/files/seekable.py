@@ -1,4 +1,4 @@
-"""Files for libraries that seek and read: zipfile and h5py."""
+"""Files for libraries that seek and read: zipfile, h5py and pyarrow."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from copy import copy
 from threading import Lock
 from typing import Any, BinaryIO, cast
 
+from recmap.files.mapped import MappedFile
 from recmap.files.object_path import ObjectPath
 
-__all__ = ["SeekableObject", "open_seekable"]
+__all__ = ["SeekableMapping", "SeekableObject", "open_seekable"]
 
 # What is read of an object is kept in blocks of this size. Metadata is read in small pieces, close
 # to each other.
@@ -39,17 +40,57 @@ def open_seekable(path: str) -> Iterator[BinaryIO]:
         file.raise_error()
 
 
-class SeekableObject(io.RawIOBase):
+class _Seekable(io.RawIOBase):
+    """A file of known size; subclasses read it."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self._size, self._at = size, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
+        if base + offset < 0:
+            raise ValueError(f"cannot seek to {base + offset}, before the beginning")
+        self._at = base + offset
+        return self._at
+
+    def tell(self) -> int:
+        return self._at
+
+
+class SeekableMapping(_Seekable):
+    """A mapped file. What is read of an object is fetched, and kept in the disk cache."""
+
+    def __init__(self, file: MappedFile) -> None:
+        super().__init__(file.size)
+        self._file = file
+
+    def readinto(self, buffer: Any) -> int:
+        """Fill the buffer, or as much of it as the file has."""
+        view = memoryview(buffer).cast("B")
+        end = max(self._at, min(self._at + len(view), self._size))
+        with self._file.hold(self._at, end):
+            view[: end - self._at] = self._file.bytes[self._at : end].data
+        read, self._at = end - self._at, end
+        return read
+
+
+class SeekableObject(_Seekable):
     """An object as a file. What was read last is kept in memory, at most 16 MiB.
 
     Libraries may hide errors, or take them for something else; ``raise_error`` does not.
     """
 
     def __init__(self, path: ObjectPath) -> None:
-        super().__init__()
+        super().__init__(path.info.size)
         self._error: BaseException | None = None
         self._info, self._store = path.info, path.store
-        self._at = 0
         self._blocks: OrderedDict[int, bytes] = OrderedDict()
         self._lock = Lock()
 
@@ -62,27 +103,11 @@ class SeekableObject(io.RawIOBase):
         finally:
             del error  # its traceback leads to this frame
 
-    def readable(self) -> bool:
-        return True
-
-    def seekable(self) -> bool:
-        return True
-
-    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        base = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._info.size}[whence]
-        if base + offset < 0:
-            raise ValueError(f"cannot seek to {base + offset}, before the beginning")
-        self._at = base + offset
-        return self._at
-
-    def tell(self) -> int:
-        return self._at
-
     def readinto(self, buffer: Any) -> int:
         """Fill the buffer, or as much of it as the object has."""
         view = memoryview(buffer).cast("B")
         with self._lock:
-            end = min(self._at + len(view), self._info.size)
+            end = min(self._at + len(view), self._size)
             begin = self._at
             try:
                 while self._at < end:
@@ -104,7 +129,7 @@ class SeekableObject(io.RawIOBase):
         if found is None:
             last = min(-(-end // _BLOCK), number + _AT_ONCE)
             stop = next((i for i in range(number + 1, last) if i in self._blocks), last)
-            begin, upto = number * _BLOCK, min(stop * _BLOCK, self._info.size)
+            begin, upto = number * _BLOCK, min(stop * _BLOCK, self._size)
             # In this thread: h5py holds a lock meanwhile, and other threads may wait for it, if
             # they happen to collect garbage of h5py.
             read = memoryview(self._store.get(self._info, begin, upto))

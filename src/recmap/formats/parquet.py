@@ -17,9 +17,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from recmap.errors import DataError, LeftOutWarning, OptionError, RecmapError
-from recmap.files.held_reader import HeldReader
 from recmap.files.mapped_files import map_file
 from recmap.files.memory import also_give_back
+from recmap.files.seekable import SeekableMapping
 from recmap.formats.arrow_columns import ArrowColumns
 from recmap.formats.row_group_sink import RowGroupSink
 from recmap.formats.row_groups import RowGroupFile, RowGroupSource
@@ -119,7 +119,7 @@ class _ParquetFile(RowGroupFile):
     def _open(self) -> Any:
         # Each thread opens the file for itself: an open one remembers the size of batches.
         file = self.mapped
-        source = pa.BufferReader(pa.py_buffer(file.bytes)) if file.whole else HeldReader(file)
+        source = pa.BufferReader(pa.py_buffer(file.bytes)) if file.whole else SeekableMapping(file)
         return pq.ParquetFile(
             source,
             metadata=self._metadata,

@@ -350,7 +350,7 @@ class _RowGroups:
             return None
         row = math.prod(dataset.shape[1:]) * dataset.dtype.itemsize
         size = min(dataset.chunks[0], dataset.shape[0]) * row
-        large = size > file.library_cache and file.chunk_cache.worth_keeping(size, 0)
+        large = size > file.h5py_cache and file.chunk_cache.worth_keeping(size, 0)
         return cls(file, name, dataset) if large else None
 
     def read(self, leaf: Leaf, start: int, stop: int) -> npt.NDArray[Any]:

@@ -90,20 +90,20 @@ class Hdf5File:
             self._descriptor = os.open(path, os.O_RDONLY)
             weakref.finalize(self, os.close, self._descriptor)
         with self.locked():
-            self.library_cache = _LIBRARY_CACHE
+            self.h5py_cache = _LIBRARY_CACHE
             self.root: Any = self._opened()
             objects: list[str] = []
             self.root.visit(objects.append)
             if len(objects) > 1:
                 # Each dataset gets a cache of the given size, so divide the total by their number.
                 self.root.close()
-                self.library_cache //= len(objects)
+                self.h5py_cache //= len(objects)
                 self.root = self._opened()
             limit_metadata_cache(self.root)
 
     def _opened(self) -> Any:
         file = self.path if self._object is None else self._object
-        return h5py.File(file, "r", rdcc_nbytes=self.library_cache, rdcc_nslots=_SLOTS)
+        return h5py.File(file, "r", rdcc_nbytes=self.h5py_cache, rdcc_nslots=_SLOTS)
 
     @staticmethod
     def of(path: str) -> Hdf5File:
