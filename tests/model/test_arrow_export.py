@@ -8,6 +8,7 @@ import weakref
 from collections.abc import Iterator
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -120,7 +121,6 @@ def test_tensors_are_arrays_in_pyarrow() -> None:
     ],
 )
 def test_a_type_that_arrow_lacks_is_refused_with_a_remedy(field: str, hint: str) -> None:
-    ml_dtypes = pytest.importorskip("ml_dtypes")
     dtype = np.dtype(ml_dtypes.bfloat16 if field == "bfloat16" else field)
     with pytest.raises(rm.FieldMismatchError, match=f"'x'.*{hint}"):
         ArrowBatches(Schema({"x": rm.Field(dtype)}), [])
