@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import multiprocessing
 import os
 import signal
@@ -29,6 +30,20 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # TensorFlow logs a lot when it is imported.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+
+@pytest.fixture(scope="session")
+def _folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    base = tmp_path_factory.mktemp("tests")
+    return (base / str(number) for number in itertools.count())
+
+
+@pytest.fixture
+def tmp_path(_folders: Iterator[Path]) -> Path:
+    """A new folder. That of pytest looks through the folders of all tests before it."""
+    folder = next(_folders)
+    folder.mkdir()
+    return folder
 
 
 @pytest.fixture(autouse=True)

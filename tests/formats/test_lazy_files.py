@@ -91,7 +91,7 @@ print(before)
 
 @pytest.mark.parametrize("format", ["tfrecord", "unindexed", "gzip", "npy", "chunked"])
 def test_every_way_of_reading_needs_few_descriptors(format: str) -> None:
-    files = 70 if format == "chunked" else 200
+    files = 70 if format == "chunked" else 100
     for i in range(files):
         if format == "npy":
             np.save(f"{i:04}.npy", values(i))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import subprocess
@@ -126,6 +127,7 @@ CASES = [
     Case("parquet", "x-*.parquet", saved("x.parquet", options={"row_group_rows": 40}, shards=2)),
     Case("arrow", "x.arrow", saved("x.arrow", options={"row_group_rows": 70})),
 ]
+ONCE = ("tfrecord-shards", "tfrecord-gzip", "npy", "npz", "hdf5", "zarr", "raw-shards", "parquet")
 every_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 some_cases = pytest.mark.parametrize(
     "case",
@@ -175,7 +177,19 @@ def assert_same(found: Any, wanted: Any) -> None:
         assert found.tobytes() == wanted.tobytes()
 
 
-@every_case
+# Every case in one kind of store, and every format in every kind.
+@pytest.mark.parametrize(
+    ("any_store", "case"),
+    [
+        *(("bucket", case) for case in CASES),
+        *itertools.product(
+            ["azure_container", "gcs_bucket", "http_folder"],
+            [case for case in CASES if case.name in ONCE],
+        ),
+    ],
+    indirect=["any_store"],
+    ids=lambda each: each if isinstance(each, str) else each.name,
+)
 @pytest.mark.filterwarnings("ignore::recmap.errors.SlowOrderWarning")
 def test_rows_in_a_store_equal_those_on_disk(any_store: Bucket, case: Case) -> None:
     os.mkdir("local")

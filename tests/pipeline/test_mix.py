@@ -163,11 +163,11 @@ def test_every_span_holds_the_share_of_every_source(counts: list[int], epoch: in
         assert np.ptp(apart) <= 10  # between any two positions
 
 
-@pytest.mark.parametrize("weight", [1e-6, 1e-4, 0.001, 0.3, 0.9, 1 - 1e-6])
+@pytest.mark.parametrize("weight", [1e-6, 0.001, 0.3, 0.9, 1 - 1e-6])
 def test_any_weight_is_honoured(weight: float) -> None:
     mix = mixed([None, None], [weight, 1 - weight])
     assert mix.count is None
-    stretch = 500_000 if 0.01 < weight < 0.99 else 4_000_000  # rare rows are seen too
+    stretch = 200_000 if 0.0001 < weight < 0.9999 else 2_000_000  # rare rows are seen too
     found = chains(mix, 10**9, 10**9 + stretch) == 0
     assert abs(found.sum() - weight * stretch) <= 6
 
