@@ -118,9 +118,9 @@ def expected(table: pa.Table) -> Table:
 def _plain_values(column: pa.ChunkedArray, kind: pa.DataType) -> list[Any]:
     """Return values of Python; times as numbers, because Python has no nanoseconds."""
     if not _is_time(_innermost(kind)):
-        return column.to_pylist()
+        return list(column.to_pylist())
     stored = pa.int32() if _innermost(kind) == pa.date32() else pa.int64()
-    return column.cast(_replaced(kind, stored)).to_pylist()
+    return list(column.cast(_replaced(kind, stored)).to_pylist())
 
 
 def _innermost(kind: pa.DataType) -> pa.DataType:
@@ -233,7 +233,8 @@ def _dtype(kind: pa.DataType) -> np.dtype[Any]:
         return np.dtype("M8[D]")
     if _is_time(kind):
         return np.dtype(f"{'m8' if pa.types.is_duration(kind) else 'M8'}[{kind.unit}]")
-    return np.dtype(kind.to_pandas_dtype())
+    dtype: np.dtype[Any] = np.dtype(kind.to_pandas_dtype())
+    return dtype
 
 
 def _stored(dtype: np.dtype[Any]) -> np.dtype[Any]:
