@@ -25,6 +25,9 @@ AREAS = (
     "pipelines",
     "conversions",
     "kills",
+    "arrow",
+    "parquet",
+    "arrow_file",
 )
 
 #: The last line of a log while the reference library reads. If it crashes on a damaged file, recmap

@@ -78,6 +78,23 @@ std::vector<Buffer> sequence_seeds() {
           with_choices({6, 5, 11, 6, 13, 5}, steps), with_choices({6, 4, 11, 30, 0, 30}, parts)};
 }
 
+// A type and a shape, then four steps.
+std::vector<Buffer> step_seeds() {
+  const Buffer choices = {3, 0, 1, 2, 1};
+  const auto with_type = [&](uint8_t type, const Buffer& record) {
+    return join(Buffer{type}, Buffer(choices.begin(), choices.end()), record);
+  };
+  return {with_type(6, example(entry("a", ints({1, 300, -1, 4})))),
+          with_type(11, example(entry("a", floats({1, 2, 3, 4})))),
+          with_type(0, example(entry("a", strings({"x", "", "yz", "1234"}))))};
+}
+
+// Where to cut, then a text.
+std::vector<Buffer> utf8_seeds() {
+  const std::string text = "eight bytes and more: \xc3\xa9 \xe6\xbc\xa2 \xf0\x9d\x84\x9e";
+  return {join(Buffer{5}, Buffer(text.begin(), text.end()))};
+}
+
 // The size asked for, then literals and repeats of each kind.
 std::vector<Buffer> lzf_seeds() {
   return {{5, 0, 1, 'a', 'b', 0x20, 0}, {20, 0, 2, 'a', 'b', 'c', 0xe0, 8, 2}, {1, 0, 0x40, 9}};
@@ -95,6 +112,8 @@ int main(int argc, char** argv) {
   recmap::write(root / "scan", recmap::scan_seeds());
   recmap::write(root / "example", recmap::example_seeds());
   recmap::write(root / "sequence", recmap::sequence_seeds());
+  recmap::write(root / "step", recmap::step_seeds());
+  recmap::write(root / "utf8", recmap::utf8_seeds());
   recmap::write(root / "lzf", recmap::lzf_seeds());
   return 0;
 }

@@ -39,6 +39,7 @@ SlowOrderWarning, StaleIndexWarning, StalledWorkersWarning and UnknownFeatureWar
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Self
 
@@ -371,3 +372,11 @@ class StalledWorkersWarning(UserWarning):
 
 class UnknownFeatureWarning(UserWarning):
     """Records have features that are not in the schema; they were not read."""
+
+
+def level_outside() -> int:
+    """Return the ``stacklevel`` that attributes a warning to the code that called recmap."""
+    frame, level = sys._getframe(1), 1  # noqa: SLF001
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("recmap."):
+        frame, level = frame.f_back, level + 1
+    return level

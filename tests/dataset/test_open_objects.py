@@ -6,6 +6,7 @@ import array
 import io
 import os
 import pickle
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -119,6 +120,11 @@ def writable_hdf5() -> Any:
     return h5py.File("written.h5", "w").create_dataset("x", data=X)  # closed when it is gone
 
 
+def sparse_rows() -> Any:
+    with warnings.catch_warnings(action="ignore"):  # torch calls them experimental
+        return torch.eye(3).to_sparse_csr()
+
+
 # Each object, and what the error says.
 REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "a generator": (lambda: ({"x": X} for _ in range(2)), "rm.from_batches(x)"),
@@ -141,6 +147,11 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
         "rm.from_batches",
     ),
     "a sparse tensor": (lambda: torch.eye(3).to_sparse(), "to_dense"),
+    "a sparse tensor in rows": (sparse_rows, "to_dense"),
+    "a tensor that NumPy lacks": (
+        lambda: torch.zeros(2, dtype=torch.float4_e2m1fn_x2),
+        "x.to(...)",
+    ),
     "a tensor without memory": (lambda: torch.zeros(3, device="meta"), "x.cpu()"),
     "an array on a GPU": (_OnGpu, "cupy.asnumpy(x)"),
     "arrays in a list": (lambda: [X, X], "numpy.concatenate"),
@@ -149,6 +160,11 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "a closed HDF5 file": (closed_hdf5, "was closed"),
     "an HDF5 file that is written": (writable_hdf5, "open for writing"),
     "rows of different columns": (lambda: [{"a": 1}, {"b": 1}], "row 1 has other columns"),
+    "two values for a column": (lambda: [{"a/b": 1, "a": {"b": 2}}], "two values for column 'a/b'"),
+    "two columns of one name": (
+        lambda: {"a/b": X, "a": {"b": X}},
+        "two columns have the same name",
+    ),
     "a row without a value": (lambda: [{"a": 1}, {"a": None}], "row 1: 'a' is None"),
 }
 
@@ -282,6 +298,19 @@ def test_datasets_of_hdf5_are_opened_through_their_file() -> None:
         ds = rm.open(file["x"])
     assert np.array_equal(ds[:]["x"], X)  # the file of the user is closed, ours is not
     assert np.array_equal(np.load("z.npy"), X)
+
+
+def test_datasets_of_hdf5_are_columns_side_by_side() -> None:
+    with h5py.File("x.h5", "w") as file:
+        file["x"], file["y"] = X, X[:, 0]
+    with h5py.File("x.h5") as file:
+        ds = rm.open({"a": file["x"], "b": file["y"]})
+        assert ds[:]["b"].tolist() == X[:, 0].tolist()
+
+
+def test_text_in_a_list_is_taken_for_paths() -> None:
+    with pytest.raises(rm.PathNotFoundError, match=r"numpy\.array"):
+        rm.open({"caption": ["a cat", "a dog"]})
 
 
 def test_groups_of_hdf5_are_opened_through_their_file() -> None:

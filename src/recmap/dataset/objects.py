@@ -203,10 +203,11 @@ def _columns_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
 def _flat(row: Mapping[Any, Any], prefix: str = "") -> dict[Any, Any]:
     values: dict[Any, Any] = {}
     for name, value in row.items():
-        if isinstance(value, Mapping):
-            values |= _flat(value, f"{prefix}{name}/")
-        else:
-            values[f"{prefix}{name}" if isinstance(name, str) else name] = value
+        own = f"{prefix}{name}" if isinstance(name, str) else name
+        found = _flat(value, f"{own}/") if isinstance(value, Mapping) else {own: value}
+        for each in found.keys() & values.keys():
+            raise ColumnError(f"a row has two values for column {each!r}; rename one of them")
+        values |= found
     return values
 
 

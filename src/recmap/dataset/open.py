@@ -14,7 +14,13 @@ import numpy.typing as npt
 from recmap.dataset.dataset import Dataset, opened_rows
 from recmap.dataset.objects import held_columns, open_object, settled
 from recmap.dataset.rows import OpenedRows, option_texts
-from recmap.errors import FieldTextError, OptionError, OptionTypeError, PathNotFoundError
+from recmap.errors import (
+    ColumnError,
+    FieldTextError,
+    OptionError,
+    OptionTypeError,
+    PathNotFoundError,
+)
 from recmap.files.inflate import CompressionOption
 from recmap.files.paths import PathLike, absolute, as_path, given_paths
 from recmap.files.storage import Storage
@@ -208,7 +214,10 @@ def _open_columns(
     storage: Storage | None,
 ) -> Dataset:
     """Open columns from different files and objects, side by side."""
-    parts = dict(_parts(path))
+    listed = list(_parts(path))
+    parts = dict(listed)
+    if len(parts) < len(listed):
+        raise ColumnError("two columns have the same name, as {'a/b': x, 'a': {'b': y}} has")
     if not parts:
         raise OptionError("an empty dict of columns")
     _refuse_mixed_dimensions(parts)
@@ -237,7 +246,12 @@ def _parts(columns: Mapping[Any, Any], prefix: str = "") -> Iterator[tuple[str, 
 
 def _refuse_mixed_dimensions(parts: Mapping[str, Any]) -> None:
     """Refuse arrays of xarray whose rows are along different dimensions."""
-    dimensions = {name: part.dims[0] for name, part in parts.items() if getattr(part, "dims", ())}
+    # A dataset of h5py has dimensions as well, but those have no names to compare.
+    dimensions = {
+        name: part.dims[0]
+        for name, part in parts.items()
+        if isinstance(getattr(part, "dims", None), tuple) and part.dims
+    }
     if len(set(dimensions.values())) > 1:
         listed = ", ".join(f"{name!r} along {axis!r}" for name, axis in dimensions.items())
         raise OptionError(
@@ -295,7 +309,7 @@ def _open_column(name: str, part: Any, options: OpenOptions, storage: Storage | 
         rows = opened_rows(part)
     else:
         held = open_object(part, options.nulls, {}, name)
-        rows = _open_file(part, options, storage) if held is None else held
+        rows = _open_named(part, options, storage) if held is None else held
     columns = list(rows.source.schema)
     if name not in columns and len(columns) != 1:
         file = rows.source.files[0] if rows.source.files else name
@@ -309,6 +323,18 @@ def _open_column(name: str, part: Any, options: OpenOptions, storage: Storage | 
     change = partial(SelectedSource, names={name: old})
     reopen = None if rows.reopen is None else partial(_changed, rows.reopen, change)
     return OpenedRows(change(rows.source), {**rows.how, "column": old}, rows.lasting, reopen)
+
+
+def _open_named(part: Any, options: OpenOptions, storage: Storage | None) -> OpenedRows:
+    """Open the file of a column, or the files."""
+    try:
+        return _open_file(part, options, storage)
+    except PathNotFoundError as e:
+        if not isinstance(part, list | tuple):
+            raise
+        raise PathNotFoundError(
+            f"{e}; text in a list was taken for paths: for a column of text, numpy.array(x)"
+        ) from None
 
 
 def _open_file(part: Any, options: OpenOptions, storage: Storage | None) -> OpenedRows:

@@ -174,7 +174,8 @@ class Saving:
             output = self._output
             if output.format == "tfds":
                 labels = {column: list(names) for column, names in source.labels.items()}
-                output = replace(output, options={"labels": labels, **output.options})
+                kept = {"labels": labels, "descriptions": dict(source.descriptions)}
+                output = replace(output, options={**kept, **output.options})
             return convert_source(
                 source,
                 output,

@@ -17,6 +17,7 @@ from recmap.errors import (
     LeftOutWarning,
     MissingPackageError,
     OptionError,
+    level_outside,
 )
 from recmap.formats.array_object import open_array
 from recmap.formats.column_readers import DEFAULT_NAME
@@ -24,7 +25,7 @@ from recmap.formats.combined import ConcatenatedSource, SideBySideSource
 from recmap.formats.memory import MemorySource, StreamSource
 from recmap.model.arguments import check_column_name
 from recmap.model.arrow import ArrowReader
-from recmap.model.coerce import as_columns, empty_column, fit, infer_schema
+from recmap.model.coerce import Given, as_columns, empty_column, fit, infer_schema, text_column
 from recmap.model.field import Field
 from recmap.model.nulls import NULL_SUFFIX, Nulls
 from recmap.model.reordered import ReorderedSource
@@ -96,7 +97,12 @@ def _with_columns(x: Any, name: str | None) -> Any:
     """Return a table; a single column becomes a table of one."""
     package, kind = type(x).__module__.partition(".")[0], type(x).__qualname__
     if package == "polars" and kind == "Series":
-        return x.to_frame(name or x.name or DEFAULT_NAME)
+        x = x.to_frame(name or x.name or DEFAULT_NAME)
+    if package == "polars" and sys.modules["polars"].Object in x.dtypes:
+        raise OptionError(
+            "a column of Python objects, which polars gives to others as bare addresses; make it "
+            "one of numbers, text or lists first"
+        )
     if package == "pyarrow" and not hasattr(x, "schema"):  # an Array or ChunkedArray
         return sys.modules["pyarrow"].table({name or DEFAULT_NAME: x})
     return x
@@ -118,7 +124,7 @@ def _open_pandas(frame: Any, nulls: Nulls, fields: Fields) -> Source:
         if not isinstance(name, str):
             raise ColumnError(
                 f"the DataFrame has a column {name!r}, but names are text; rename it: "
-                "df.rename(columns=str)"
+                "df.columns = df.columns.map(str)"
             )
         check_column_name(name)
     _warn_of_index(frame.index)
@@ -139,6 +145,9 @@ def _open_pandas(frame: Any, nulls: Nulls, fields: Fields) -> Source:
             n: f for n, f in fields.items() if any(_belongs(n, name, names) for name in theirs)
         }
         sources[""] = _open_arrow(chosen, nulls, given)
+        for own in sources[""].schema:
+            if own in sources:
+                raise ColumnError(f"the DataFrame has two columns {own!r}; rename one of them")
     beside = SideBySideSource(sources)
     order = [own for name in names for own in beside.schema if _belongs(own, name, names)]
     return beside.select(order)
@@ -153,10 +162,12 @@ def _of_sequences(name: str, values: Any) -> Source:
     missing = np.flatnonzero(values.isna().to_numpy())
     if len(missing):
         raise ColumnError(
-            f"column {name!r}: row {missing[0]:,} is missing, and so are {len(missing) - 1:,} "
-            "others; fill them first, for example with empty lists"
+            f"column {name!r} has no value in row {missing[0]:,} ({len(missing):,} in all); fill "
+            "them first, for example with empty lists"
         )
     given = as_columns({name: values.tolist()})
+    if given[name].text:
+        given = {name: Given(text_column(name, given[name].column), exact=True)}
     schema = infer_schema(given)
     return MemorySource(fit(given, schema)[0], schema)
 
@@ -173,7 +184,7 @@ def _warn_of_index(index: Any) -> None:
             f"the index {' and '.join(named)} of the DataFrame is left out; df.reset_index() "
             "makes it a column",
             LeftOutWarning,
-            stacklevel=2,
+            stacklevel=level_outside(),
         )
 
 

@@ -3,19 +3,37 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import shutil
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
 from recmap.errors import OutputError, RecmapError
 from recmap.files.object_path import ObjectPath
-from recmap.files.object_writer import put_object, refuse_http
+from recmap.files.object_writer import (
+    create_object,
+    put_object,
+    read_object,
+    refuse_http,
+    replace_object,
+)
 from recmap.files.open_file import open_file
 from recmap.files.temporary import remove, temporary_path
 
-__all__ = ["make_folder", "put_in_place", "read_whole", "sync", "write_whole", "writing"]
+__all__ = [
+    "make_folder",
+    "put_in_place",
+    "read_whole",
+    "sync",
+    "update_whole",
+    "write_whole",
+    "writing",
+]
+
+# How often an object is changed again because another was faster.
+_ATTEMPTS = 20
 
 
 @contextmanager
@@ -106,3 +124,37 @@ def write_whole(path: str, text: str) -> None:
     except BaseException:
         remove(temporary)
         raise
+
+
+def update_whole(path: str, change: Callable[[str | None], str]) -> None:
+    """Replace a text file by what ``change`` makes of it; None means that there is none yet.
+
+    Of several that do this at once, each sees what the one before it wrote. On a store,
+    ``change`` is called again if another was faster.
+    """
+    if isinstance(path, ObjectPath):
+        _update_object(path, change)
+        return
+    make_folder(path)
+    folder = os.open(os.path.dirname(path) or ".", os.O_RDONLY)
+    try:
+        with suppress(OSError):  # some network file systems have no locks
+            fcntl.flock(folder, fcntl.LOCK_EX)
+        text = None
+        with suppress(FileNotFoundError), open(path, encoding="utf-8") as file:
+            text = file.read()
+        write_whole(path, change(text))
+    finally:
+        os.close(folder)
+
+
+def _update_object(path: ObjectPath, change: Callable[[str | None], str]) -> None:
+    for _ in range(_ATTEMPTS):
+        found = read_object(path)
+        if found is None:
+            done = create_object(path, change(None).encode())
+        else:
+            done = replace_object(path, change(found[0].decode()).encode(), found[1])
+        if done is not None:
+            return
+    raise OutputError(f"{path} cannot be written: others change it all the time")

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from recmap.errors import (
     DataError,
     FieldNotFoundError,
-    LeftOutWarning,
     Message,
-    Option,
     OptionError,
     RecmapError,
 )
+from recmap.formats.left_out import listed, warn_of_left_out
 from recmap.formats.stored_columns import restore, restored_schema
 from recmap.formats.string_types import is_string_type
 from recmap.model.arrow import ArrowReader
@@ -25,7 +23,6 @@ from recmap.model.schema import Batch, FieldsLike, Schema
 __all__ = ["ArrowColumns"]
 
 # Maximum number of columns named in a warning.
-_NAMED = 10
 
 
 class ArrowColumns:
@@ -117,19 +114,8 @@ class ArrowColumns:
             raise DataError(
                 f"{self._path}: no column can be read ({why or 'there are none'})", file=self._path
             )
-        left = [f"{name!r}: {why}" for name, why in self._refused.items()]
-        if len(left) > _NAMED:
-            left[_NAMED:] = [f"{len(left) - _NAMED:,} more"]
-        if left:
-            warnings.warn(
-                Message(
-                    f"{self._path}: left out: {'; '.join(left)} (",
-                    Option("fields", [...]),
-                    " chooses columns)",
-                ),
-                LeftOutWarning,
-                stacklevel=2,
-            )
+        if left := [f"{name!r}: {why}" for name, why in self._refused.items()]:
+            warn_of_left_out(f"{self._path}: left out: {listed(left)}")
 
     def batch(self, arrow: Any, names: Sequence[str], first_row: int) -> Batch:
         """Convert an Arrow record batch that has these columns, and perhaps others.

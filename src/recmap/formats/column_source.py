@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
@@ -15,11 +14,12 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from recmap.errors import DataError, FieldNotFoundError, LeftOutWarning, Message, Option
+from recmap.errors import DataError, FieldNotFoundError
 from recmap.files.mapped import MappedFile, guarded
 from recmap.files.object_path import in_store
 from recmap.files.paths import size_on_disk
 from recmap.formats.column_readers import ColumnReader, Which
+from recmap.formats.left_out import listed, warn_of_left_out
 from recmap.formats.text_column import of_string_type
 from recmap.model.batch import RowNumbers
 from recmap.model.fetching import Fetching, fetching_all
@@ -40,7 +40,6 @@ _MOST_CHECKED = 64 << 20
 # The mapped columns of a file are checked before the first read if they total at most this.
 _MOST_AHEAD = 16 << 20
 # Maximum number of arrays named in a warning: a file of weights has hundreds of lengths.
-_NAMED = 10
 
 
 class Checksum(Protocol):
@@ -340,18 +339,8 @@ def choose_columns(
     rows = common_length(len(column) for column in found.values())
     left = [f"{n!r} has {len(c):,} rows" for n, c in found.items() if len(c) != rows]
     left += [f"{name!r} {reason}" for name, reason in refused.items()]
-    if len(left) > _NAMED:
-        left[_NAMED:] = [f"{len(left) - _NAMED:,} more"]
     if left:
-        warnings.warn(
-            Message(
-                f"{path}: left out, alongside columns of {rows:,} rows: {'; '.join(left)} (",
-                Option("fields", [...]),
-                " chooses columns)",
-            ),
-            LeftOutWarning,
-            stacklevel=2,
-        )
+        warn_of_left_out(f"{path}: left out, alongside columns of {rows:,} rows: {listed(left)}")
     return {name: column for name, column in found.items() if len(column) == rows}
 
 

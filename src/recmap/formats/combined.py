@@ -28,6 +28,13 @@ from recmap.model.source import Info, SelectedSource, Skipped, Source
 __all__ = ["ConcatenatedSource", "SideBySideSource"]
 
 
+def _agreed(told: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return what is told of each column, unless sources tell different things."""
+    names = dict.fromkeys(name for each in told for name in each)
+    found = {name: [each[name] for each in told if name in each] for name in names}
+    return {n: first for n, (first, *others) in found.items() if all(o == first for o in others)}
+
+
 class _Combined(Source):
     """Base class of both ways to combine sources."""
 
@@ -69,7 +76,11 @@ class _Combined(Source):
 
     @property
     def labels(self) -> Mapping[str, Sequence[str]]:
-        return {n: each for source in self._sources for n, each in source.labels.items()}
+        return _agreed([source.labels for source in self._sources])
+
+    @property
+    def descriptions(self) -> Mapping[str, Any]:
+        return _agreed([source.descriptions for source in self._sources])
 
     @property
     def compressed_files(self) -> Mapping[str, str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property, partial
@@ -16,11 +15,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from recmap.errors import DataError, LeftOutWarning, OptionError, RecmapError
+from recmap.errors import DataError, OptionError, RecmapError
 from recmap.files.mapped_files import map_file
 from recmap.files.memory import also_give_back
 from recmap.files.seekable import SeekableMapping
 from recmap.formats.arrow_columns import ArrowColumns
+from recmap.formats.left_out import warn_of_left_out
 from recmap.formats.row_group_sink import RowGroupSink
 from recmap.formats.row_groups import RowGroupFile, RowGroupSource
 from recmap.model.arguments import as_whole, check_choice
@@ -66,11 +66,9 @@ def _warn_of_partitions(path: str, schema: Schema) -> None:
         folder = os.path.dirname(folder)
     if missing:
         named = ", ".join(map(repr, reversed(missing)))
-        warnings.warn(
+        warn_of_left_out(
             f"{folder or '.'}: {named} in the names of folders is not read as a column; add it "
-            "with map, or write it into the files (fields=[...] chooses columns)",
-            LeftOutWarning,
-            stacklevel=2,
+            "with map, or write it into the files"
         )
 
 

@@ -23,6 +23,15 @@ _TO_CPU = {
     "jaxlib": "jax.device_get(x)",
     "cupy": "cupy.asnumpy(x)",
 }
+# What NumPy has only with ml_dtypes, and integers of the same size.
+_AS_INTEGERS = {
+    "bfloat16": "int16",
+    "float8_e4m3fn": "uint8",
+    "float8_e4m3fnuz": "uint8",
+    "float8_e5m2": "uint8",
+    "float8_e5m2fnuz": "uint8",
+    "float8_e8m0fnu": "uint8",
+}
 
 
 def is_array(x: Any) -> bool:
@@ -76,7 +85,7 @@ def _from_torch(tensor: Any) -> npt.NDArray[Any]:
             f"this tensor is on {tensor.device}, not in the memory of the CPU; move it there: "
             "rm.open(x.cpu())"
         )
-    if getattr(tensor, "is_nested", False) or tensor.is_sparse or tensor.is_quantized:
+    if tensor.is_nested or str(tensor.layout) != "torch.strided" or tensor.is_quantized:
         raise OptionError(
             "a nested, sparse or quantized tensor has no rows of one size; make a dense one: "
             "x.to_dense(), x.dequantize(), or rm.open({...: list of rows}) for a nested one"
@@ -87,10 +96,12 @@ def _from_torch(tensor: Any) -> npt.NDArray[Any]:
         return made
     except TypeError:
         name = str(plain.dtype).removeprefix("torch.")
+    integers = _AS_INTEGERS.get(name)
+    if integers is None:
+        raise OptionError(f"NumPy has no {name}; make it another dtype first, with x.to(...)")
     try:
         dtype = as_dtype("dtype", name)
     except OptionError:
         raise MissingPackageError(f"a tensor of {name} needs the package ml_dtypes") from None
-    integers = {1: "uint8", 2: "int16"}[dtype.itemsize]
     bits: npt.NDArray[Any] = plain.view(getattr(sys.modules["torch"], integers)).numpy()
     return bits.view(dtype)

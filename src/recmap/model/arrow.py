@@ -165,18 +165,30 @@ def _refused() -> Iterator[None]:
 def _open(source: Any) -> tuple[_core.ArrowType, Iterator[_core.ArrowArray]]:
     """Return the type of the batches, and the batches."""
     if hasattr(source, "__arrow_c_stream__"):
-        capsule = source.__arrow_c_stream__()
+        capsule = _asked(source, "__arrow_c_stream__")
         with _refused():
             stream = _core.ArrowStream(capsule)
             return stream.type(), iter(stream.next, None)
     if hasattr(source, "__arrow_c_array__"):
-        capsules = source.__arrow_c_array__()
+        capsules = _asked(source, "__arrow_c_array__")
         with _refused():
             kind, array = _core.import_arrow_array(*capsules)
             return kind, iter([array])
     raise OptionTypeError(
         f"{type(source).__name__} has neither __arrow_c_stream__ nor __arrow_c_array__"
     )
+
+
+def _asked(source: Any, method: str) -> Any:
+    """Ask an object for its data, as Arrow capsules."""
+    try:
+        return getattr(source, method)()
+    except (RecmapError, ModuleNotFoundError):
+        raise
+    except Exception as e:  # other libraries may raise anything
+        raise DataError(
+            f"{type(source).__name__} cannot give its columns to Arrow: {type(e).__name__}: {e}"
+        ) from e
 
 
 def _columns(kind: _core.ArrowType, fields: Mapping[str, Field], nulls: Nulls) -> dict[str, Reader]:

@@ -76,6 +76,14 @@ _TIMES = {
     b"tsu": ("i8", "M8[us]"),
     b"tsn": ("i8", "M8[ns]"),
 }
+# Types that are refused, in words.
+_WORDS = {
+    "+r": "run-end encoded",
+    "+ud": "dense union",
+    "+us": "sparse union",
+    "d:": "decimal",
+    "ti": "interval",
+}
 
 
 def make_readers(
@@ -159,6 +167,8 @@ def _tensor_shape(
 
 def _leaf_reader(kind: _core.ArrowType, name: str, given: Field | None) -> Reader:
     form = kind.format
+    if dict(kind.metadata).get(EXTENSION_NAME) == b"pandas.period":
+        raise _refused(kind, name, "a period has no dtype; use its start, x.dt.to_timestamp()")
     if form in _NUMBERS:
         dtype = np.dtype(_NUMBERS[form])
         return Numbers(_filled(dtype, given), dtype)
@@ -221,7 +231,10 @@ def _decimal_reader(kind: _core.ArrowType, name: str, given: Field | None) -> Re
 
 def _refused(kind: _core.ArrowType, name: str, why: str) -> FieldMismatchError:
     form = kind.format.decode(errors="replace")
-    return FieldMismatchError(f"column {name!r} has the Arrow type {form!r}: {why}", field=name)
+    told = next((f" ({words})" for begin, words in _WORDS.items() if form.startswith(begin)), "")
+    return FieldMismatchError(
+        f"column {name!r} has the Arrow type {form!r}{told}: {why}", field=name
+    )
 
 
 _LISTS: dict[bytes, tuple[Any, str]] = {

@@ -211,6 +211,11 @@ class Source(ABC):
         """The names of the classes, for columns of class numbers."""
         return {}
 
+    @property
+    def descriptions(self) -> Mapping[str, Any]:
+        """The descriptions of columns in a TFDS folder, to keep them in another."""
+        return {}
+
     def known_rows(self) -> int | None:
         """Return the number of rows, or None if they would have to be counted first."""
         return len(self)
@@ -392,6 +397,11 @@ class WrappedSource(Source):
     def labels(self) -> Mapping[str, Sequence[str]]:
         return {name: each for name, each in self._source.labels.items() if name in self.schema}
 
+    @property
+    def descriptions(self) -> Mapping[str, Any]:
+        found = self._source.descriptions
+        return {name: each for name, each in found.items() if name in self.schema}
+
     def known_rows(self) -> int | None:
         return self._source.known_rows()
 
@@ -461,6 +471,11 @@ class SelectedSource(WrappedSource):
     def labels(self) -> Mapping[str, Sequence[str]]:
         labels = self._source.labels
         return {new: labels[old] for new, old in self._names.items() if old in labels}
+
+    @property
+    def descriptions(self) -> Mapping[str, Any]:
+        found = self._source.descriptions
+        return {new: found[old] for new, old in self._names.items() if old in found}
 
     def read(self, start: int, stop: int, limit: int | None = None) -> Batch:
         return rename(self._source.read(start, stop, limit), self._names)

@@ -306,7 +306,8 @@ class Verbs(Frameworks):
         """Put rows of similar length into the same batch.
 
         ``batch`` comes next, and fills one bucket for each range of lengths. ``by`` is a
-        column, or a function of a row. A list of sizes gives each bucket its own:
+        column, or a function of a row; the length of a text is that of its UTF-8, in bytes. A list
+        of sizes gives each bucket its own:
         ``.bucket("t", [32, 64]).batch([64, 32, 16])``.
 
         >>> import numpy as np, recmap as rm

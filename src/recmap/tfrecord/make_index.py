@@ -13,7 +13,7 @@ import numpy as np
 from recmap.errors import FieldMismatchError, OptionError, StaleIndexWarning
 from recmap.files.mapped import guarded
 from recmap.files.object_writer import refuse_http
-from recmap.files.open_file import beside
+from recmap.files.open_file import beside, inside, is_folder
 from recmap.files.paths import PathsLike, expand
 from recmap.model.arguments import check_flag
 from recmap.model.progress import ProgressOption, check_progress
@@ -67,6 +67,11 @@ def index(
     files = expand(path, storage)
     for file in files:
         refuse_http(file)
+        if is_folder(file):
+            raise OptionError(
+                f"{file} is opened as a whole: rm.index takes TFRecord files, such as "
+                f"{inside(file, '*.tfrecord*')!r}"
+            )
     with ScanProgress(files, progress) as scan:
         return [_index_text(file, scan) if text else _index(file, scan) for file in files]
 

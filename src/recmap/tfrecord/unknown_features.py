@@ -7,14 +7,13 @@ the feature would be lost.
 
 from __future__ import annotations
 
-import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeAlias
 
-from recmap.errors import FieldMismatchError, Message, Option, UnknownFeatureWarning
+from recmap.errors import FieldMismatchError, Message, Option, UnknownFeatureWarning, level_outside
 from recmap.native import _core
 from recmap.tfrecord.faults import KIND_NAMES
 
@@ -100,7 +99,7 @@ class UnknownFeatures:
                 ".",
             ),
             UnknownFeatureWarning,
-            stacklevel=_outside(),
+            stacklevel=level_outside(),
         )
 
     def _counts(self) -> str:
@@ -112,11 +111,3 @@ class UnknownFeatures:
 
 def _text(key: bytes) -> str:
     return key.decode("utf-8", "backslashreplace")
-
-
-def _outside() -> int:
-    """Return the ``stacklevel`` that attributes a warning to the code that called recmap."""
-    frame, level = sys._getframe(1), 1  # noqa: SLF001
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("recmap."):
-        frame, level = frame.f_back, level + 1
-    return level

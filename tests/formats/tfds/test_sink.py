@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
+import shutil
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +66,7 @@ def test_tfds_reads_what_recmap_writes(
         "mine-test.tfrecord-00000-of-00001"
     ]
     media = rm.open(tfds_folder / "tfrecord/media/1.2.0")
-    kept = [name for name in media.schema if name not in ("image", "video")]
+    kept = [name for name in media.schema if name != "video"]
     media.save(root, format="tfds", name="media2", split="train", columns=kept)
     folder = f"{root}/mine/1.0.0"
     found = read_with_tfds(f"{folder}:train", f"{folder}:test", f"{root}/media2/1.0.0:train")
@@ -77,6 +80,47 @@ def test_tfds_reads_what_recmap_writes(
     assert again.labels == {"label": ["cat", "dog", "Ente"]}
     assert str(again.schema["words"]) == "text[*]"
     assert_rows(again[:], found[f"{root}/media2/1.0.0:train"])
+
+
+def test_a_column_keeps_its_feature_until_it_is_cast(tfds_folder: Path, tmp_path: Path) -> None:
+    media = rm.open(tfds_folder / "tfrecord/media/1.2.0")
+
+    def features(**options: Any) -> Any:
+        media.save(tmp_path, format="tfds", name="m", split="train", overwrite=True, **options)
+        found = json.loads((tmp_path / "m/1.0.0/features.json").read_text())
+        shutil.rmtree(tmp_path / "m")
+        return found["featuresDict"]["features"]
+
+    source = json.loads((tfds_folder / "tfrecord/media/1.2.0/features.json").read_text())
+    source = source["featuresDict"]["features"]
+    kept = features(columns=["image", "label", "words"], rename={"image": "picture"})
+    assert kept["picture"] == source["image"]
+    assert kept["label"] == source["label"]
+    assert kept["words"]["sequence"]["feature"] == source["words"]["sequence"]["feature"]
+    cast = features(columns=["label"], cast={"label": "float32"})
+    assert cast["label"]["pythonClassName"].endswith("Tensor")
+
+
+def test_splits_may_be_saved_at_once(tmp_path: Path) -> None:
+    names = [f"part{i}" for i in range(8)]
+
+    def save(split: str) -> None:
+        rm.from_arrays({"x": np.arange(3)}).save(tmp_path, format="tfds", name="a", split=split)
+
+    with ThreadPoolExecutor(len(names)) as pool:
+        list(pool.map(save, names))
+    assert len(rm.open(tmp_path / "a/1.0.0", split="+".join(names))) == 3 * len(names)
+
+
+def test_of_splits_with_other_features_one_is_refused(tmp_path: Path) -> None:
+    def rows() -> Any:
+        yield {"x": np.arange(3)}
+        # Another save begins and ends before this one does.
+        rm.from_arrays({"y": np.ones(2)}).save(tmp_path, format="tfds", name="a", split="test")
+
+    with pytest.raises(rm.OutputExistsError, match="other features than the new split: y: float64"):
+        rm.from_batches(rows()).save(tmp_path, format="tfds", name="a", split="train")
+    assert list(rm.open(tmp_path / "a/1.0.0").schema) == ["y"]
 
 
 def test_a_folder_appears_with_its_metadata_last(tmp_path: Path) -> None:

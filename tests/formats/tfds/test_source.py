@@ -298,6 +298,9 @@ def test_verify_checks_the_shards_of_all_splits(copied: Path) -> None:
         ("dataset_info.json",
          '{"splits": [{"name": "train", "shardLengths": ["1"], "filepathTemplate": "../{SPLIT}"}]}',
          "does not name files"),
+        ("dataset_info.json",
+         '{"splits": [{"name": "train", "shardLengths": [1, 1], "filepathTemplate": "x"}]}',
+         "names a file twice"),
         ("features.json", "{}", "does not say what it is"),
         ("features.json", '{"type": "x.Sequence", "content": {}}', "not a dict of columns"),
         ("features.json", '{"type": 3, "content": {}}', "does not say what it is"),
@@ -364,3 +367,10 @@ def test_older_metadata_means_the_same(tfds_folder: Path, tmp_path: Path, name: 
     found = rm.open(folder, split="train")
     assert found.schema == wanted.schema
     assert plain(list(found[:].values())) == plain(list(wanted[:].values()))
+
+
+def test_an_index_is_made_of_files_not_of_a_dataset(copied: Path) -> None:
+    with pytest.raises(
+        rm.OptionError, match=r"rm\.index takes TFRecord files, such as .*tfrecord\*"
+    ):
+        rm.index(copied)

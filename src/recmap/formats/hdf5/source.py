@@ -7,7 +7,6 @@ is a column, ``table.field``; a nested field is ``table.outer.inner``.
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -18,9 +17,6 @@ import numpy as np
 from recmap.errors import (
     DataError,
     FieldNotFoundError,
-    LeftOutWarning,
-    Message,
-    Option,
     OptionError,
 )
 from recmap.formats.column_readers import ColumnReader
@@ -29,6 +25,7 @@ from recmap.formats.hdf5.columns import columns_of, refusal
 from recmap.formats.hdf5.file import Hdf5File, h5py
 from recmap.formats.hdf5.nested import nested_column, nested_field
 from recmap.formats.hdf5.types import ORDER_ATTRIBUTE, leaves
+from recmap.formats.left_out import warn_of_left_out
 from recmap.model.source import SelectedSource, Source
 
 __all__ = ["Hdf5Place", "hdf5_place", "open_hdf5"]
@@ -165,15 +162,7 @@ def _all(file: Hdf5File, inside: str) -> dict[str, ColumnReader]:
         tables.sort(key=lambda table: table.order)
     columns = _of_equal_length(tables, refused)
     if refused:
-        warnings.warn(
-            Message(
-                f"{file.path}: not all of it is read{_listing(refused)} (",
-                Option("fields", [...]),
-                " chooses columns)",
-            ),
-            LeftOutWarning,
-            stacklevel=2,
-        )
+        warn_of_left_out(f"{file.path}: not all of it is read{_listing(refused)}")
     return columns
 
 

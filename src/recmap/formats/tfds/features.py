@@ -11,7 +11,7 @@ import json
 import math
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -51,6 +51,8 @@ class Feature:
     note: str = ""
     steps: str | None = None
     problem: str = ""
+    #: What the file says of the tensor, in today's spelling.
+    entry: Mapping[str, Any] | None = field(default=None, compare=False, repr=False)
 
     @property
     def name(self) -> str:
@@ -147,7 +149,8 @@ def _leaves(
         frame = Feature(path, lengths=(*lengths, shape[0] if shape else None), steps=steps)
         yield replace(frame, note=_image_note("video of images", content, shape[1:]))
     else:
-        yield replace(_tensor(kind, content, path), lengths=lengths, steps=steps)
+        entry = entry if "pythonClassName" in entry else None
+        yield replace(_tensor(kind, content, path), lengths=lengths, steps=steps, entry=entry)
 
 
 def _kind_and_content(entry: Any, name: str) -> tuple[str, dict[str, Any]]:
@@ -205,11 +208,13 @@ def _tensor(kind: str, content: Mapping[str, Any], path: tuple[str, ...]) -> Fea
     optional = content.get("optional") is True
     if kind == "Text":
         if "useEncoder" in content:
-            return Feature(path, problem="an encoded text, whose vocabulary recmap does not read")
+            return Feature(
+                path, problem="is an encoded text, whose vocabulary recmap does not read"
+            )
         return Feature(path, TEXT, optional=optional)
     if kind == "ClassLabel":
         count = content.get("numClasses")
-        classes = int(str(count)) if str(count).isdecimal() else None
+        classes = int(str(count)) if re.fullmatch(r"\d{1,18}", str(count)) else None
         return Feature(path, np.dtype(np.int64), classes=classes)
     if kind == "BBoxFeature":
         form = content.get("bboxFormat")
@@ -217,7 +222,7 @@ def _tensor(kind: str, content: Mapping[str, Any], path: tuple[str, ...]) -> Fea
     if kind in ("Image", "LabeledImage"):
         return Feature(path, note=_image_note("image", content, _shape(content, name)))
     if kind not in ("Tensor", "Scalar", "Audio"):
-        return Feature(path, problem=f"a {kind}, which recmap does not know")
+        return Feature(path, problem=f"is a {kind}, which recmap does not know")
     audio = _audio_note(content) if kind == "Audio" else ""
     if content.get("lazyDecode"):
         return Feature(path, note=f"{audio}, encoded")

@@ -11,12 +11,12 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from recmap.errors import DataError, PathNotFoundError
-from recmap.files.atomic_write import read_whole, write_whole
+from recmap.files.atomic_write import read_whole, update_whole
 from recmap.files.find_objects import TFDS_FILE
 from recmap.files.object_path import ObjectPath
 from recmap.files.open_file import inside, is_file
@@ -27,13 +27,14 @@ __all__ = [
     "INFO",
     "DatasetInfo",
     "Split",
+    "add_split",
     "describe_versions",
     "is_version",
+    "keep_features",
     "label_file",
     "load_features",
     "load_info",
     "load_labels",
-    "save_info",
     "shard_files",
 ]
 
@@ -76,8 +77,11 @@ class DatasetInfo:
         """Return the names of the shards of a split, in order."""
         count = len(split.shard_rows)
         digits = max(5, len(str(count)))
-        return [_shard_name(self, split, f"{i:0{digits}}", f"{count:0{digits}}")
-                for i in range(count)]  # fmt: skip
+        names = [_shard_name(self, split, f"{i:0{digits}}", f"{count:0{digits}}")
+                 for i in range(count)]  # fmt: skip
+        if len(set(names)) < count:
+            raise _bad(INFO, f"split {split.name!r}: {split.template!r} names a file twice")
+        return names
 
     def describe_splits(self) -> str:
         """Return the splits and their rows in words."""
@@ -109,7 +113,10 @@ def is_version(name: str) -> bool:
 def load_info(folder: str) -> DatasetInfo:
     """Read ``dataset_info.json``."""
     path = inside(folder, INFO)
-    content = _load_json(path)
+    return _parse_info(path, _parse_json(path, _read(path)))
+
+
+def _parse_info(path: str, content: Mapping[str, Any]) -> DatasetInfo:
     file_format = _text(path, content, "fileFormat", "tfrecord") or "tfrecord"
     name, version = _text(path, content, "name"), _text(path, content, "version")
     listed = _get(content, "splits") or []
@@ -122,8 +129,21 @@ def load_info(folder: str) -> DatasetInfo:
     return DatasetInfo(name, version, file_format, named, content)
 
 
-def save_info(folder: str, info: DatasetInfo) -> None:
-    """Write ``dataset_info.json``; keep what else the file says."""
+def add_split(folder: str, new: DatasetInfo, split: Split) -> None:
+    """Add a split to ``dataset_info.json``, or write it; keep what else the file says.
+
+    ``new`` is used if there is no file yet. Another split may be added at the same time.
+    """
+    path = inside(folder, INFO)
+
+    def added(text: str | None) -> str:
+        info = new if text is None else _parse_info(path, _parse_json(path, text))
+        return _info_text(replace(info, splits={**info.splits, split.name: split}))
+
+    update_whole(path, added)
+
+
+def _info_text(info: DatasetInfo) -> str:
     splits = [
         {
             "name": split.name,
@@ -140,7 +160,7 @@ def save_info(folder: str, info: DatasetInfo) -> None:
         "fileFormat": info.file_format,
         "splits": splits,
     }
-    write_whole(inside(folder, INFO), json.dumps(content, indent=2, sort_keys=True))
+    return json.dumps(content, indent=2, sort_keys=True)
 
 
 def shard_files(folder: str) -> list[str]:
@@ -152,7 +172,21 @@ def shard_files(folder: str) -> list[str]:
 
 def load_features(folder: str) -> dict[str, Any]:
     """Read ``features.json``."""
-    return _load_json(inside(folder, FEATURES))
+    path = inside(folder, FEATURES)
+    return _parse_json(path, _read(path))
+
+
+def keep_features(
+    folder: str, change: Callable[[dict[str, Any] | None], Mapping[str, Any]]
+) -> None:
+    """Write what ``change`` makes of ``features.json``; None means that there is none yet."""
+    path = inside(folder, FEATURES)
+
+    def changed(text: str | None) -> str:
+        content = change(None if text is None else _parse_json(path, text))
+        return json.dumps(content, indent=4, sort_keys=True)
+
+    update_whole(path, changed)
 
 
 def label_file(path: Sequence[str]) -> str:
@@ -244,8 +278,7 @@ def _get(content: Mapping[str, Any], name: str) -> Any:
     return content.get(re.sub(r"[A-Z]", lambda match: f"_{match[0].lower()}", name))
 
 
-def _load_json(path: str) -> dict[str, Any]:
-    text = _read(path)
+def _parse_json(path: str, text: str) -> dict[str, Any]:
     try:
         content = json.loads(text)
     except (ValueError, RecursionError) as e:

@@ -6,7 +6,6 @@ Every shard is a TFRecord file. The metadata comes last, so that a split appears
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -25,11 +24,12 @@ from recmap.formats.tfds.metadata import (
     INFO,
     DatasetInfo,
     Split,
+    add_split,
     is_version,
+    keep_features,
     label_file,
     load_features,
     load_info,
-    save_info,
 )
 from recmap.formats.tfds.stored_columns import StoredColumn, disassemble
 from recmap.formats.tfrecord_sink import TFRecordWriter
@@ -39,7 +39,14 @@ from recmap.model.schema import Schema
 from recmap.model.sink import Sink
 from recmap.tfrecord.encoder import little_endian
 
-__all__ = ["TfdsShard", "check_folder", "complete_folder", "shard_features", "split_path"]
+__all__ = [
+    "TfdsShard",
+    "check_folder",
+    "complete_folder",
+    "described",
+    "shard_features",
+    "split_path",
+]
 
 _PACKAGE = "tensorflow_datasets.core.features"
 _VERSION = "1.0.0"
@@ -93,10 +100,11 @@ class TfdsShard(Sink):
         name: str = "",
         split: str = "",
         labels: Mapping[str, Sequence[str]] | None = None,
+        descriptions: Mapping[str, Any] | None = None,
     ) -> None:
-        del name, split, labels  # for the metadata
-        features = shard_features(schema)
-        self._columns = {each: StoredColumn(feature) for each, feature in features.items()}
+        del name, split, labels, descriptions  # for the metadata
+        stored = shard_features(schema)
+        self._columns = {each: StoredColumn(feature) for each, feature in stored.items()}
         fields = {n: f for column in self._columns.values() for n, f in column.fields.items()}
         encoding = {n: e for column in self._columns.values() for n, e in _encodings(column)}
         self._writer = TFRecordWriter(
@@ -206,20 +214,15 @@ def check_folder(
 ) -> None:
     """Refuse a folder whose metadata does not fit what is going to be written."""
     features = shard_features(schema)
+    folder, split = _folder(path), str(options["split"])
+    if is_file(beside(path, FEATURES)):
+        _refuse_others(folder, load_features(folder), features)
     if not is_file(beside(path, INFO)):
         return
-    folder, split = _folder(path), str(options["split"])
     info = load_info(folder)
     if info.name != options["name"] or info.file_format != "tfrecord":
         raise OutputExistsError(
             f"{folder} holds {info.name!r} as {info.file_format} files; write elsewhere"
-        )
-    known = parse_features(load_features(folder), inside(folder, FEATURES))
-    if _layout(known) != _layout(features.values()):
-        there = ", ".join(f"{feature.name}: {feature.field}" for feature in known)
-        raise OutputExistsError(
-            f"{folder} has other features than the new split: {there}; all splits of a dataset "
-            "have the same; write elsewhere"
         )
     names = [os.path.basename(shard) for shard in shards]
     if split in info.splits and info.shard_names(info.splits[split]) != names and not overwrite:
@@ -231,8 +234,23 @@ def check_folder(
         )
 
 
-def _layout(features: Any) -> list[tuple[Any, ...]]:
-    return sorted((f.name, f.dtype.str, f.shape, f.lengths, f.encoding) for f in features)
+def _refuse_others(
+    folder: str, content: Mapping[str, Any], features: Mapping[str, Feature]
+) -> None:
+    """Refuse features that are not stored as those of a folder are."""
+    known = parse_features(content, inside(folder, FEATURES))
+    if {f.name: _layout(f) for f in known} != {n: _layout(f) for n, f in features.items()}:
+        there = ", ".join(f"{feature.name}: {feature.field}" for feature in known)
+        raise OutputExistsError(
+            f"{folder} has other features than the new split: {there}; all splits of a dataset "
+            "have the same; write elsewhere"
+        )
+
+
+def _layout(feature: Feature) -> list[Any]:
+    """Return how a column is stored."""
+    column = StoredColumn(feature)
+    return [feature.encoding, feature.field, column.fields, column.kinds()]
 
 
 def complete_folder(
@@ -240,48 +258,69 @@ def complete_folder(
 ) -> None:
     """Add a split to the metadata of its folder, or write the metadata."""
     folder, split = _folder(path), str(options["split"])
-    if is_file(beside(path, INFO)):
-        info = load_info(folder)
-    else:
-        version = folder.rstrip("/").rpartition("/")[2]
-        info = DatasetInfo(
-            str(options["name"]), version if is_version(version) else _VERSION, splits={}
-        )
-        labels = options.get("labels") or {}
-        _save_features(folder, schema, labels)
-    splits = {**info.splits, split: Split(split, tuple(rows), sum(sizes))}
-    content = dict(info.content)
-    save_info(folder, DatasetInfo(info.name, info.version, "tfrecord", splits, content))
+    features = shard_features(schema)
+
+    def kept(content: dict[str, Any] | None) -> Mapping[str, Any]:
+        if content is None:
+            return _new_features(folder, schema, features, options)
+        _refuse_others(folder, content, features)
+        return content
+
+    keep_features(folder, kept)
+    version = folder.rstrip("/").rpartition("/")[2]
+    new = DatasetInfo(str(options["name"]), version if is_version(version) else _VERSION)
+    add_split(folder, new, Split(split, tuple(rows), sum(sizes)))
 
 
 def _folder(path: str) -> str:
     return beside(path, "") if isinstance(path, ObjectPath) else os.path.dirname(path)
 
 
-def _save_features(folder: str, schema: Schema, labels: Mapping[str, Sequence[str]]) -> None:
+def _new_features(
+    folder: str, schema: Schema, features: Mapping[str, Feature], options: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the descriptions of all columns; write the names of their classes."""
+    labels, given = options.get("labels") or {}, options.get("descriptions") or {}
     tree: dict[str, Any] = {}
-    for name, feature in shard_features(schema).items():
+    for name, feature in features.items():
         classes = labels.get(name, ()) if schema[name] == Field(np.int64) else ()
         *parents, last = feature.path
         at = tree
         for parent in parents:
             at = at.setdefault(parent, {})
-        at[last] = feature, len(classes)
+        at[last] = _Leaf(_given(feature, given.get(name)) or described(feature, len(classes)))
         if classes:
             if any(each != each.strip() or not each or "\n" in each for each in classes):
                 raise DataError(f"column {name!r}: a class has a name that no line can hold")
             write_whole(inside(folder, label_file(feature.path)), "\n".join(classes) + "\n")
-    content = json.dumps(_described(tree), indent=4, sort_keys=True)
-    write_whole(inside(folder, FEATURES), content)
+    return _group(tree)
 
 
-def _described(node: Any) -> dict[str, Any]:
-    """Return the description of a feature, as ``features.json`` has it."""
-    if isinstance(node, dict):
-        inner = {name: _described(below) for name, below in node.items()}
-        return _class("features_dict.FeaturesDict", "featuresDict", {"features": inner})
-    feature, classes = node
-    if feature.dtype == TEXT:
+class _Leaf(dict[str, Any]):
+    """The description of a column, not of a group of columns."""
+
+
+def _group(tree: Mapping[str, Any]) -> dict[str, Any]:
+    inner = {n: each if isinstance(each, _Leaf) else _group(each) for n, each in tree.items()}
+    return _class("features_dict.FeaturesDict", "featuresDict", {"features": inner})
+
+
+def _given(feature: Feature, description: Any) -> dict[str, Any] | None:
+    """Return the description that a column had in another folder, if it still is what it was."""
+    if description is None:
+        return None
+    inner: Any = description
+    for name in reversed(feature.path):
+        inner = _class("features_dict.FeaturesDict", "featuresDict", {"features": {name: inner}})
+    (found,) = parse_features(inner, FEATURES)
+    return dict(description) if _layout(found) == _layout(feature) else None
+
+
+def described(feature: Feature, classes: int = 0) -> dict[str, Any]:
+    """Return the description of a column, as ``features.json`` has it."""
+    if feature.entry is not None:
+        made = dict(feature.entry)
+    elif feature.dtype == TEXT:
         made = _class("text_feature.Text", "text", {})
     elif classes:
         count = {"numClasses": str(classes)}

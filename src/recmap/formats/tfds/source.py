@@ -35,7 +35,7 @@ from recmap.formats.tfds.metadata import (
     load_info,
     load_labels,
 )
-from recmap.formats.tfds.sink import shard_features
+from recmap.formats.tfds.sink import described, shard_features
 from recmap.formats.tfds.splits import ShardRows, choose_shards
 from recmap.formats.tfds.steps import EpisodeRecords, open_steps
 from recmap.formats.tfds.stored_columns import StoredColumn, record_decoder
@@ -162,7 +162,7 @@ def _chosen(
             others = [each for each, feature in known.items() if not feature.problem]
             raise DataError(
                 Message(
-                    f"{path}: feature {name!r} is {known[name].problem}; to read the others, give ",
+                    f"{path}: feature {name!r} {known[name].problem}; to read the others, give ",
                     Option("fields", others[:_MOST_NAMED] + [...] * (len(others) > _MOST_NAMED)),
                 ),
                 file=inside(path, FEATURES),
@@ -303,6 +303,10 @@ class TfdsSource(WrappedSource):
     @property
     def labels(self) -> Mapping[str, Sequence[str]]:
         return {name: each for name, each in self._labels.items() if name in self._schema}
+
+    @property
+    def descriptions(self) -> Mapping[str, Any]:
+        return {f.name: described(f) for f in self._features if f.entry and f.name in self._schema}
 
     @property
     def can_pad(self) -> bool:
