@@ -313,7 +313,7 @@ def test_strings_that_are_stored_once_are_read_within_the_limit() -> None:
 def test_info_and_head_show_row_groups_and_compression(capsys: pytest.CaptureFixture[str]) -> None:
     written(random_table(100, 1), row_group_size=30, compression="zstd")
     assert main(["info", "x.parquet"]) == 0
-    assert "parquet, 4 row groups" in capsys.readouterr().out
+    assert "parquet, 4 row groups, zstd" in capsys.readouterr().out
     assert main(["convert", "x.parquet", "y.arrow"]) == 0
     assert main(["head", "y.arrow", "-n", "1"]) == 0
 

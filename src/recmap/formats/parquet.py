@@ -142,6 +142,14 @@ class _ParquetFile(RowGroupFile):
         return "parquet"
 
     @property
+    def note(self) -> str:
+        # The first row group stands for all: programs compress them alike.
+        first = [self._metadata.row_group(0)] if self._metadata.num_row_groups else []
+        chunks = [group.column(i) for group in first for i in range(group.num_columns)]
+        codecs = sorted({chunk.compression.lower() for chunk in chunks})
+        return ", ".join([super().note, *codecs])
+
+    @property
     def schema(self) -> Schema:
         return self.columns.schema
 

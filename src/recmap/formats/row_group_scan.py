@@ -192,9 +192,9 @@ class Scan:
             if piece.place.rows.stop <= start - behind:
                 piece.cancel()
                 del self._pieces[key]
-        for key in list(self._decoders):
-            if int(self._starts[key[0] + 1]) <= start - behind:
-                del self._decoders[key]
+        for group, names in list(self._decoders):
+            if int(self._starts[group + 1]) <= start - behind:
+                del self._decoders[group, names]
 
     def _want(self, place: _Place) -> _Piece:
         key = place.group, place.number

@@ -29,7 +29,7 @@ from recmap.files.threads import Threads
 from recmap.formats.column_source import refuse_changed
 from recmap.formats.row_group_file import Cursor, Names, RowGroupFile
 from recmap.formats.row_group_scan import Scan, Scans
-from recmap.model.batch import RowArray, RowNumbers, divide_rows, interleave, pick
+from recmap.model.batch import RowArray, RowNumbers, divide_rows, interleave, pick, rows_by_owner
 from recmap.model.coerce import empty_column
 from recmap.model.fetching import Fetching
 from recmap.model.row_sizes import batch_sizes, fitting, measure
@@ -231,9 +231,9 @@ class RowGroupSource(Source):
         if not len(rows):
             return {name: empty_column(field) for name, field in self._schema.items()}
         size = self._piece_rows(None)
-        groups = list(divide_rows(self._starts[:-1], rows))
+        groups = list(rows_by_owner(self._starts[:-1], rows))
         jobs = [
-            partial(self._gather_from, group, mine, size, names)
+            partial(self._gather_from, group, rows[mine] - self._starts[group], size, names)
             for group, mine in groups
             for names in self._bundles
         ]
@@ -244,9 +244,7 @@ class RowGroupSource(Source):
             for _ in groups
         ]
         self._learn(parts)
-        order = np.argsort(np.searchsorted(self._starts, rows, side="right"), kind="stable")
-        ends = np.cumsum([len(mine) for _, mine in groups])
-        joined = interleave(parts, np.split(order, ends[:-1]))
+        joined = interleave(parts, [mine for _, mine in groups])
         return {name: joined[name] for name in self._schema}
 
     def _gather_from(self, group: int, rows: RowArray, size: int, names: Names) -> Batch:
