@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from recmap.errors import DataError
 from recmap.files.cpus import pool_size
 from recmap.files.threads import Threads
 from recmap.formats.row_group_file import Cursor, Names, RowGroupFile
@@ -157,7 +158,15 @@ class Scan:
             work = [decoder.run for decoder in self._decoders.values() if decoder.waits]
         for run in work:
             run() if threads is None else threads.submit(run)
-        return join([_part(piece, start, stop) for piece in pieces])
+        parts: list[Batch] = []
+        for piece in pieces:
+            try:
+                parts.append(_part(piece, start, stop))
+            except DataError:
+                if enough is None or not parts:
+                    raise
+                break  # the rows before it are intact; the next read raises it
+        return join(parts)
 
     def held(self) -> int:
         """Return about how many bytes the pieces take."""
