@@ -18,6 +18,7 @@ from benchmarks.plots import draw
 from benchmarks.report import Table, facts_table, markdown
 from benchmarks.tables import (
     adapters,
+    arrow,
     augment,
     checked,
     column,
@@ -28,6 +29,7 @@ from benchmarks.tables import (
     imports,
     memory,
     pad,
+    parquet,
     questions,
     ray,
     read,
@@ -56,6 +58,8 @@ _TABLES: dict[str, Callable[[Bench], Table]] = {
     "adapters": adapters.measure,
     "ray": ray.measure,
     "stores": stores.measure,
+    "arrow": arrow.measure,
+    "parquet": parquet.measure,
     "tfds": tfds.measure,
     "questions": questions.measure,
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import importlib
 import os
+import shutil
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -71,6 +72,32 @@ def make_parquet(source: str, path: str, rows: int) -> Measure:
             use_dictionary=False,
         )  # fmt: skip
     return Measure(clock.seconds, len(values))
+
+
+def generate_parquet(source: str, path: str, folder: str) -> Measure:
+    """Convert a TFRecord file of lists of floats to Parquet, one Example at a time."""
+    tf: Any = importlib.import_module("tensorflow")
+
+    def rows() -> Iterator[dict[str, Any]]:
+        for record in tf.data.TFRecordDataset(source):
+            example = tf.train.Example.FromString(record.numpy())
+            yield {"x": list(example.features.feature["x"].float_list.value)}
+
+    shutil.rmtree(folder, ignore_errors=True)  # it would not run the generator again
+    with Clock() as clock:
+        made = datasets.Dataset.from_generator(rows, cache_dir=folder)
+        made.to_parquet(path)
+    shutil.rmtree(folder)
+    Path(path).unlink()
+    return Measure(clock.seconds, len(made))
+
+
+def read_parquet(path: str, batch: int, folder: str) -> Measure:
+    """Read a Parquet file, which is copied to an Arrow file when it is read for the first time."""
+    with Clock() as clock:
+        dataset = datasets.Dataset.from_parquet(path, cache_dir=folder).with_format("numpy")
+        got, _ = _consume(_arrays(dataset, batch), check=False)
+    return Measure(clock.seconds, got)
 
 
 def stream(url: str, batch: int, storage: dict[str, Any], check: bool = False) -> Measure:
@@ -147,11 +174,13 @@ def _consume(batches: Iterable[Any], check: bool) -> tuple[int, float]:
 
 
 JOBS = {
+    "generate_parquet": generate_parquet,
     "images": images,
     "make": make,
     "make_images": make_images,
     "make_parquet": make_parquet,
     "read": read,
+    "read_parquet": read_parquet,
     "stream": stream,
     "train": train,
 }

@@ -27,6 +27,7 @@ _BATCH = 4096
 def _cluster() -> Any:
     """Start one cluster for all jobs of this process, on all its CPUs."""
     ray.init(
+        address="local",  # never a cluster that others run on this machine
         num_cpus=len(os.sched_getaffinity(0)),
         include_dashboard=False,
         logging_level=logging.ERROR,
@@ -77,6 +78,18 @@ def write(path: str, out: str, rows: int, by: str) -> Measure:
     return Measure(clock.seconds, rows)
 
 
+def to_parquet(path: str, out: str) -> Measure:
+    """Convert a TFRecord file to Parquet files with Ray's own reader and writer."""
+    data = _cluster()
+    shutil.rmtree(out, ignore_errors=True)
+    with Clock() as clock:
+        dataset = data.read_tfrecords(path)
+        dataset.write_parquet(out)
+    rows = data.read_parquet(out).count()
+    shutil.rmtree(out)
+    return Measure(clock.seconds, rows)
+
+
 def convert(path: str, out: str, workers: int, shards: int) -> Measure:
     """Convert one large file to several, with ``workers`` tasks at a time."""
     _cluster()
@@ -91,4 +104,4 @@ def convert(path: str, out: str, workers: int, shards: int) -> Measure:
     return Measure(clock.seconds, report.rows)
 
 
-JOBS = {"convert": convert, "read": read, "write": write}
+JOBS = {"convert": convert, "read": read, "to_parquet": to_parquet, "write": write}

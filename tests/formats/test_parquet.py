@@ -79,6 +79,37 @@ def test_rows_are_those_that_pyarrow_reads(seed: int, options: dict[str, Any]) -
     assert sorted(shuffled) == sorted(table["word"].to_pylist())
 
 
+def test_reads_in_order_that_take_turns_get_their_own_rows() -> None:
+    values = np.arange(300_000, dtype=np.int64).reshape(-1, 4)
+    rm.from_arrays({"x": values}).save("x.parquet", options={"row_group_rows": 9_000})
+    ds = rm.open("x.parquet")
+    late, early = ds.batches(4_001), ds.batches(4_001)
+    read = [next(early), next(early)]
+    for batch in late:
+        read += [batch, *([more] if (more := next(early, None)) is not None else [])]
+    assert sum(len(batch["x"]) for batch in read) == 2 * len(values)
+    for batch in read:
+        first = int(batch["x"][0, 0]) // 4
+        assert np.array_equal(batch["x"], values[first : first + len(batch["x"])])
+    backwards = [ds[at : at + 5_000]["x"] for at in range(70_000, -1, -5_000)]
+    assert np.array_equal(np.concatenate(backwards[::-1]), values)
+
+
+def test_rows_before_a_damaged_row_group_are_read_in_order() -> None:
+    rm.from_arrays({"x": np.random.default_rng(0).random((40_000, 8))}).save(
+        "x.parquet", options={"row_group_rows": 10_000}
+    )
+    start = pq.ParquetFile("x.parquet").metadata.row_group(2).column(0).data_page_offset
+    data = bytearray(Path("x.parquet").read_bytes())
+    data[start + 5_000] ^= 1
+    Path("x.parquet").write_bytes(data)
+    rows = 0
+    with pytest.raises(rm.DataError, match="row group 2 cannot be decoded"):
+        for batch in rm.open("x.parquet").batches(1_000):
+            rows += len(batch["x"])
+    assert rows == 20_000
+
+
 def test_structs_are_columns_and_only_chosen_members_are_read() -> None:
     points = [{"x": i, "y": {"z": -i, "w": [i] * (i % 3)}} for i in range(9)]
     ds = rm.open(written(pa.table({"p": points, "k": range(9)}), row_group_size=4))
@@ -313,7 +344,7 @@ def test_strings_that_are_stored_once_are_read_within_the_limit() -> None:
 def test_info_and_head_show_row_groups_and_compression(capsys: pytest.CaptureFixture[str]) -> None:
     written(random_table(100, 1), row_group_size=30, compression="zstd")
     assert main(["info", "x.parquet"]) == 0
-    assert "parquet, 4 row groups" in capsys.readouterr().out
+    assert "parquet, 4 row groups, zstd" in capsys.readouterr().out
     assert main(["convert", "x.parquet", "y.arrow"]) == 0
     assert main(["head", "y.arrow", "-n", "1"]) == 0
 

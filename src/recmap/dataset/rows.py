@@ -15,8 +15,8 @@ import numpy.typing as npt
 
 from recmap.errors import DataError, MemoryLimitError, OptionError, RowNotFoundError
 from recmap.model.arguments import as_slice
+from recmap.model.batch import join
 from recmap.model.casting import exact_array
-from recmap.model.ragged import concatenate
 from recmap.model.row_sizes import measure
 from recmap.model.schema import Batch
 from recmap.model.source import Source
@@ -171,16 +171,20 @@ def read_blocks(source: Source, multiple: int) -> Iterator[Batch]:
             read = {name: column[:rows] for name, column in read.items()}
         failure = None
         whole = rows + -rows % multiple
+        parts = [read]
         while rows < whole:
             try:
                 more = _read_within(source, start + rows, start + whole)
             except DataError as e:
                 failure = e  # the rows before it are intact
                 break
-            if not measure(more)[0]:
+            found, size = measure(more)
+            if not found:
                 break
-            read = {name: concatenate([read[name], more[name]]) for name in read}
-            rows, taken = measure(read)
+            parts.append(more)
+            rows, taken = rows + found, taken + size
+        read = join(parts)
+        del parts
         yield read
         if failure is not None:
             raise failure

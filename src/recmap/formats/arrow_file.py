@@ -19,8 +19,9 @@ from recmap.files.mapped_files import map_file
 from recmap.files.memory import also_give_back
 from recmap.files.spans import Places
 from recmap.formats.arrow_columns import ArrowColumns
+from recmap.formats.row_group_file import RowGroupFile
 from recmap.formats.row_group_sink import RowGroupSink
-from recmap.formats.row_groups import RowGroupFile, RowGroupSource
+from recmap.formats.row_groups import RowGroupSource
 from recmap.model.arguments import check_choice
 from recmap.model.nulls import Nulls
 from recmap.model.schema import Batch, FieldsLike, Schema

@@ -21,8 +21,9 @@ from recmap.files.memory import also_give_back
 from recmap.files.seekable import SeekableMapping
 from recmap.formats.arrow_columns import ArrowColumns
 from recmap.formats.left_out import warn_of_left_out
+from recmap.formats.row_group_file import RowGroupFile
 from recmap.formats.row_group_sink import RowGroupSink
-from recmap.formats.row_groups import RowGroupFile, RowGroupSource
+from recmap.formats.row_groups import RowGroupSource
 from recmap.model.arguments import as_whole, check_choice
 from recmap.model.nulls import Nulls
 from recmap.model.schema import Batch, FieldsLike, Schema
@@ -137,6 +138,14 @@ class _ParquetFile(RowGroupFile):
     @property
     def format(self) -> str:
         return "parquet"
+
+    @property
+    def note(self) -> str:
+        # The first row group stands for all: programs compress them alike.
+        first = [self._metadata.row_group(0)] if self._metadata.num_row_groups else []
+        chunks = [group.column(i) for group in first for i in range(group.num_columns)]
+        codecs = sorted({chunk.compression.lower() for chunk in chunks})
+        return ", ".join([super().note, *codecs])
 
     @property
     def schema(self) -> Schema:

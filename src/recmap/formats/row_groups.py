@@ -1,126 +1,57 @@
 """A source of row groups: rows that are compressed together, column by column.
 
 This is how Parquet and Arrow files store rows. A row group that fits is decoded whole, a larger
-one in pieces of some rows, from its beginning. Pieces that were read only in part are cached for
-the next read. Row groups, and bundles of columns, are decoded in parallel.
+one in pieces of some rows, from its beginning. Row groups, and bundles of columns, are decoded in
+parallel: in order, those that follow while the first are used (``row_group_scan``), or those that
+rows are gathered from, which are kept for the next ones.
 """
 
 from __future__ import annotations
 
 import os
-from abc import ABC, abstractmethod
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import wait
-from contextlib import nullcontext
 from functools import cached_property, partial
 from threading import Lock
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from recmap.errors import DataError
 from recmap.files.cpus import pool_size, thread_count
-from recmap.files.mapped import MappedFile, guarded
+from recmap.files.mapped import guarded
 from recmap.files.mapped_files import fetch_ahead
 from recmap.files.object_path import in_store
 from recmap.files.paths import size_on_disk
-from recmap.files.spans import Places, merge_spans
+from recmap.files.spans import merge_spans
 from recmap.files.threads import Threads
 from recmap.formats.column_source import refuse_changed
-from recmap.model.batch import RowArray, RowNumbers, divide_rows, interleave, join, pick
+from recmap.formats.row_group_file import Cursor, Names, RowGroupFile
+from recmap.formats.row_group_scan import Scan, Scans
+from recmap.model.batch import RowArray, RowNumbers, divide_rows, interleave, pick, rows_by_owner
 from recmap.model.coerce import empty_column
 from recmap.model.fetching import Fetching
-from recmap.model.ragged import owned
 from recmap.model.row_sizes import batch_sizes, fitting, measure
 from recmap.model.schema import Batch, Schema
 from recmap.model.source import Info, Source
 
-__all__ = ["RowGroupFile", "RowGroupSource"]
+__all__ = ["RowGroupSource"]
 
 # The most bytes to decode at once of a row group, for all columns together.
 _PIECE = 32 << 20
 # Bytes of pieces kept for later reads. A larger piece is kept alone.
 _KEPT = 64 << 20
-# With a limit, as many times the limit are kept, because two threads may be reading.
-_KEPT_LIMITS = 2
+# With a limit, as many times the limit are kept. Twice as much if several reads go on.
+_KEPT_LIMITS, _SCANS = 2, 2
+# A read that has so many bytes ends with its piece, because more would have to be copied.
+_ENOUGH = 1 << 20
 # Less than this is decoded by the thread that reads.
 _FEW_BYTES = 1 << 18
 # Bytes that must be in memory to decode any rows of a bundle of columns.
 _PAGES = 3 << 20
 # Column chunks this close to each other are fetched together.
 _NEAR = 64 << 10
-
-Names: TypeAlias = tuple[str, ...]
-
-
-class RowGroupFile(ABC):
-    """A file of row groups, of one format."""
-
-    def __init__(self, path: str, mapped: MappedFile) -> None:
-        self.path, self.mapped = path, mapped
-
-    @property
-    @abstractmethod
-    def format(self) -> str: ...
-
-    @property
-    @abstractmethod
-    def schema(self) -> Schema:
-        """All columns that can be read."""
-
-    @property
-    @abstractmethod
-    def group_rows(self) -> npt.NDArray[np.int64]:
-        """The number of rows in each row group."""
-
-    @property
-    def note(self) -> str:
-        """How rows are stored, for display."""
-        groups = len(self.group_rows)
-        return "1 row group" if groups == 1 else f"{groups:,} row groups"
-
-    @property
-    def in_place(self) -> bool:
-        """Whether rows are views of the file, and nothing has to be decoded."""
-        return False
-
-    @property
-    def decodes_whole(self) -> bool:
-        """Whether a row group can only be decoded whole."""
-        return False
-
-    @abstractmethod
-    def row_bytes(self, name: str) -> int:
-        """Return roughly how many bytes a row of a column takes in memory."""
-
-    def decoding_bytes(self, name: str, row_bytes: int) -> int:
-        """Return how many bytes decoding a row of a column takes, if it has ``row_bytes``."""
-        del name
-        return row_bytes
-
-    def spans(self, group: int, names: Sequence[str]) -> tuple[Places, Places] | None:
-        """Return where the columns of a row group are in the file, to be held while it is decoded.
-
-        Return None if ``batches`` holds what it reads.
-        """
-        del group, names
-        return None
-
-    @abstractmethod
-    def batches(self, group: int, names: Sequence[str], rows: int) -> Iterator[Batch]:
-        """Decode a row group, ``rows`` rows at a time; the last batch may have fewer."""
-
-    def first_row(self, group: int) -> int:
-        """Return the number of the first row of a row group."""
-        return int(self.group_rows[:group].sum())
-
-    def damaged(self, group: int, why: object) -> DataError:
-        """Return the error for a row group that cannot be decoded."""
-        return DataError(
-            f"{self.path}: row group {group:,} cannot be decoded: {why}", file=self.path
-        )
 
 
 class _Piece(NamedTuple):
@@ -132,45 +63,6 @@ class _Piece(NamedTuple):
     names: Names
 
 
-class _Cursor:
-    """A row group that is being decoded from its beginning, piece by piece."""
-
-    def __init__(self, file: RowGroupFile, group: int, rows: int, names: Names) -> None:
-        self._file, self._group = file, group
-        self._expected = int(file.group_rows[group])
-        self._rows, self._batches = rows, file.batches(group, names, rows)
-        #: The number of the next piece.
-        self.number = 0
-
-    def piece(self, number: int) -> Batch:
-        """Decode up to and including a piece, and return it."""
-        while True:
-            batch = self._next()
-            self.number += 1
-            if self.number > number:
-                return batch
-
-    def _next(self) -> Batch:
-        first = self.number * self._rows
-        wanted = min(self._rows, self._expected - first)
-        parts: list[Batch] = []
-        found = 0
-        # Strings of more than 2 GB come in several batches.
-        while found < wanted and (batch := next(self._batches, None)) is not None:
-            parts.append(batch)
-            found += measure(batch)[0]
-        if found != wanted:
-            raise self._file.damaged(
-                self._group,
-                f"{first + found:,} rows were found, not {self._expected:,} as the file says",
-            )
-        return join(parts)
-
-    @property
-    def ended(self) -> bool:
-        return self.number * self._rows >= self._expected
-
-
 class _Pieces:
     """Decodes pieces of a file, and keeps some of them, and the places where decoding stopped."""
 
@@ -179,7 +71,7 @@ class _Pieces:
         self._lock = Lock()
         self._kept: OrderedDict[_Piece, tuple[int, Batch]] = OrderedDict()
         self._size = 0
-        self._cursors: OrderedDict[tuple[int, int, Names], _Cursor] = OrderedDict()
+        self._cursors: OrderedDict[tuple[int, int, Names], Cursor] = OrderedDict()
 
     def get(self, piece: _Piece) -> Batch:
         """Return the rows of a piece."""
@@ -189,15 +81,11 @@ class _Pieces:
                 self._kept.move_to_end(piece)
                 return found[1]
         cursor = self._cursor(piece)
-        spans = self._file.spans(piece.group, piece.names)
-        with nullcontext() if spans is None else self._file.mapped.hold(*spans):
-            batch = cursor.piece(piece.number)
-            if not self._file.mapped.whole:
-                batch = {name: owned(column) for name, column in batch.items()}
+        batch = cursor.piece(piece.number)
         self._park(piece, cursor)
         return batch
 
-    def _cursor(self, piece: _Piece) -> _Cursor:
+    def _cursor(self, piece: _Piece) -> Cursor:
         key = piece.group, piece.rows, piece.names
         with self._lock:
             parked = self._cursors.get(key)
@@ -206,9 +94,9 @@ class _Pieces:
             # One that decodes other pieces of these columns is of no use any more.
             for other in [k for k in self._cursors if k[1:] != key[1:] and k[2] == piece.names]:
                 del self._cursors[other]
-        return _Cursor(self._file, piece.group, piece.rows, piece.names)
+        return Cursor(self._file, piece.group, piece.rows, piece.names)
 
-    def _park(self, piece: _Piece, cursor: _Cursor) -> None:
+    def _park(self, piece: _Piece, cursor: Cursor) -> None:
         if cursor.ended:
             return
         with self._lock:
@@ -216,14 +104,14 @@ class _Pieces:
             while len(self._cursors) > pool_size():
                 self._cursors.popitem(last=False)
 
-    def keep(self, piece: _Piece, batch: Batch, most: int) -> None:
+    def keep(self, piece: _Piece, batch: Batch) -> None:
         """Keep a piece for later reads, and drop the least recently used ones."""
         size = measure(batch)[1]
         with self._lock:
             if piece not in self._kept:
                 self._kept[piece] = size, batch
                 self._size += size
-            while self._size > most and len(self._kept) > 1:
+            while self._size > _KEPT and len(self._kept) > 1:
                 self._size -= self._kept.popitem(last=False)[1][0]
 
 
@@ -237,7 +125,7 @@ class RowGroupSource(Source):
         self._file, self._reopen = file, reopen
         self._schema = file.schema.select(names)
         self._starts: npt.NDArray[np.int64] = np.concatenate([[0], np.cumsum(file.group_rows)])
-        self._pieces = _Pieces(file)
+        self._pieces, self._scans = _Pieces(file), Scans()
         self._pool: tuple[int, Threads] | None = None
         self._lock = Lock()
 
@@ -296,9 +184,12 @@ class RowGroupSource(Source):
         if self._file.decodes_whole:
             return max(1, int(self._file.group_rows.max(initial=1)))
         size = _PIECE if limit is None else min(_PIECE, limit // 2)
-        row = sum(self._file.decoding_bytes(*each) for each in self._row_bytes.items())
         # A power of two, so that it stays the same when a few rows turn out larger.
-        return 1 << (max(1, size // max(1, row)).bit_length() - 1)
+        return 1 << (max(1, size // self._decoding_bytes()).bit_length() - 1)
+
+    def _decoding_bytes(self) -> int:
+        """Return how many bytes decoding a row takes."""
+        return max(1, sum(self._file.decoding_bytes(*each) for each in self._row_bytes.items()))
 
     @guarded
     def read(self, start: int, stop: int, limit: int | None = None) -> Batch:
@@ -307,25 +198,42 @@ class RowGroupSource(Source):
         start = min(start, stop)
         if limit is not None:
             stop = min(stop, start + max(1, limit // self.row_bytes()))
-        batch = self._gather(range(start, stop), limit)
-        if limit is None or start == stop:
+        if start == stop:
+            return {name: empty_column(field) for name, field in self._schema.items()}
+        batch = self._scan(start, stop, limit)
+        if limit is None:
             return batch
-        rows = stop - start
+        rows, _ = measure(batch)
         fits = fitting(batch_sizes(batch), rows, limit)
         return batch if fits == rows else pick(batch, slice(fits))
+
+    def _scan(self, start: int, stop: int, limit: int | None) -> Batch:
+        size = self._piece_rows(limit)
+        room = _KEPT if limit is None else min(_KEPT, _KEPT_LIMITS * limit)
+        scan = self._scans.find(start, size, partial(self._new_scan, size), _SCANS * room)
+        enough = None if limit is None else max(1, _ENOUGH // self.row_bytes())
+        few = (stop - start) * self.row_bytes() < _FEW_BYTES
+        threads = None if few or thread_count() == 1 else self._threads()
+        try:
+            batch = scan.read(start, stop, enough, room, threads)
+        except BaseException:
+            self._scans.end(scan)  # the caller may replace the file
+            raise
+        self._learn([batch])
+        return {name: batch[name] for name in self._schema}
+
+    def _new_scan(self, size: int) -> Scan:
+        return Scan(self._file, self._bundles, size, (self.row_bytes(), self._decoding_bytes()))
 
     @guarded
     def gather(self, rows: RowArray) -> Batch:
         self._file.mapped.check_size()
-        return self._gather(rows, None)
-
-    def _gather(self, rows: RowNumbers, limit: int | None) -> Batch:
         if not len(rows):
             return {name: empty_column(field) for name, field in self._schema.items()}
-        size = self._piece_rows(limit)
-        groups = list(divide_rows(self._starts[:-1], rows))
+        size = self._piece_rows(None)
+        groups = list(rows_by_owner(self._starts[:-1], rows))
         jobs = [
-            partial(self._read_group, group, mine, size, names, limit)
+            partial(self._gather_from, group, rows[mine] - self._starts[group], size, names)
             for group, mine in groups
             for names in self._bundles
         ]
@@ -336,30 +244,21 @@ class RowGroupSource(Source):
             for _ in groups
         ]
         self._learn(parts)
-        if isinstance(rows, range):
-            joined = join(parts)
-        else:
-            order = np.argsort(np.searchsorted(self._starts, rows, side="right"), kind="stable")
-            ends = np.cumsum([len(mine) for _, mine in groups])
-            joined = interleave(parts, np.split(order, ends[:-1]))
+        joined = interleave(parts, [mine for _, mine in groups])
         return {name: joined[name] for name in self._schema}
 
-    def _read_group(
-        self, group: int, rows: RowNumbers, size: int, names: Names, limit: int | None
-    ) -> Batch:
-        """Read rows of one row group: those of a range, or by number."""
-        total = int(self._file.group_rows[group])
+    def _gather_from(self, group: int, rows: RowArray, size: int, names: Names) -> Batch:
+        """Gather rows of one row group."""
+        order = np.argsort(rows // size, kind="stable")
+        numbers, begins = np.unique(rows[order] // size, return_index=True)
         parts, places = [], []
-        for number, mine in _by_piece(size, rows):
+        for number, mine in zip(numbers.tolist(), np.split(order, begins[1:]), strict=True):
             piece = _Piece(group, number, size, names)
             batch = self._pieces.get(piece)
-            held = min(size, total - number * size)
-            if not isinstance(mine.rows, slice) or len(range(*mine.rows.indices(held))) < held:
-                self._pieces.keep(piece, batch, _KEPT if limit is None else _KEPT_LIMITS * limit)
-                batch = pick(batch, mine.rows)
-            parts.append(batch)
-            places.append(mine.places)
-        return join(parts) if isinstance(rows, range) else interleave(parts, places)
+            self._pieces.keep(piece, batch)
+            parts.append(pick(batch, rows[mine] - number * size))
+            places.append(mine)
+        return interleave(parts, places)
 
     def _learn(self, parts: Sequence[Batch]) -> None:
         """Note how large rows are, for the next read."""
@@ -415,30 +314,6 @@ class RowGroupSource(Source):
             mapped=[],
             compression=[self._file.note],
         )
-
-
-class _Wanted(NamedTuple):
-    """Rows of a piece, and their places in the result."""
-
-    rows: slice | RowArray
-    places: RowArray
-
-
-def _by_piece(size: int, rows: RowNumbers) -> Iterator[tuple[int, _Wanted]]:
-    """Yield the numbers of the pieces that rows of a row group are in."""
-    if isinstance(rows, range):
-        for number in range(rows.start // size, -(-rows.stop // size)):
-            first = number * size
-            some = slice(max(rows.start - first, 0), min(rows.stop - first, size))
-            yield number, _Wanted(some, _NOWHERE)
-        return
-    order = np.argsort(rows // size, kind="stable")
-    numbers, begins = np.unique(rows[order] // size, return_index=True)
-    for number, mine in zip(numbers.tolist(), np.split(order, begins[1:]), strict=True):
-        yield number, _Wanted(rows[mine] - number * size, mine)
-
-
-_NOWHERE = np.empty(0, np.int64)
 
 
 def _bundles(row_bytes: Mapping[str, int], threads: int) -> list[Names]:

@@ -1,0 +1,285 @@
+"""Read row groups in order, while threads decode those that follow."""
+
+from __future__ import annotations
+
+import os
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, wait
+from itertools import islice
+from threading import Lock
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from recmap.errors import DataError
+from recmap.files.cpus import pool_size
+from recmap.files.threads import Threads
+from recmap.formats.row_group_file import Cursor, Names, RowGroupFile
+from recmap.model.batch import join, pick
+from recmap.model.schema import Batch
+
+__all__ = ["Scan", "Scans"]
+
+# Decode this many times what has been read in order, so that reading a few rows costs little.
+_GROWTH = 2
+# Pieces that are decoded ahead, for each thread. Small ones take long to begin, not to decode.
+_AHEAD = 4
+
+
+class _Place(NamedTuple):
+    """A piece: its row group, its number there, and its rows in the file."""
+
+    group: int
+    number: int
+    rows: range
+
+
+class _Piece:
+    """The rows at a place, once they are decoded: a batch for each bundle of columns."""
+
+    def __init__(self, place: _Place, bundles: list[Future[Batch]]) -> None:
+        self.place, self._bundles = place, bundles
+
+    @property
+    def ready(self) -> bool:
+        return all(bundle.done() for bundle in self._bundles)
+
+    def batch(self) -> Batch:
+        return {name: column for made in self._bundles for name, column in made.result().items()}
+
+    def cancel(self) -> None:
+        for bundle in self._bundles:
+            bundle.cancel()
+
+    def wait(self) -> None:
+        wait(bundle for bundle in self._bundles if not bundle.cancelled())
+
+
+class _Decoder:
+    """Decodes pieces of a row group, in the order in which they are wanted, in any thread."""
+
+    def __init__(self, cursor: Cursor) -> None:
+        self._cursor = cursor
+        self._wanted: deque[tuple[int, Future[Batch]]] = deque()
+        self._running = False
+        self._lock = Lock()
+        #: The number of the first piece that has not been wanted.
+        self.next = 0
+
+    def want(self, number: int) -> Future[Batch]:
+        future: Future[Batch] = Future()
+        with self._lock:
+            self._wanted.append((number, future))
+            self.next = number + 1
+        return future
+
+    @property
+    def waits(self) -> bool:
+        """Whether a thread is needed."""
+        return bool(self._wanted) and not self._running
+
+    def run(self) -> None:
+        """Decode what is wanted, unless another thread does."""
+        with self._lock:
+            if self._running:
+                return
+            self._running = True
+        while True:
+            with self._lock:
+                if not self._wanted:
+                    self._running = False
+                    return
+                number, future = self._wanted.popleft()
+            if not future.set_running_or_notify_cancel():
+                continue
+            try:
+                future.set_result(self._cursor.piece(number))
+            except BaseException as e:  # raised when the rows are read
+                future.set_exception(e)
+
+
+class Scan:
+    """The pieces around a read, and those after it that are decoded ahead.
+
+    A piece has ``rows`` rows. ``row_bytes`` are the bytes of a row in memory, and while it is
+    decoded.
+    """
+
+    def __init__(
+        self, file: RowGroupFile, bundles: Sequence[Names], rows: int, row_bytes: tuple[int, int]
+    ) -> None:
+        self._file, self._bundles, self.piece_rows = file, bundles, rows
+        self._row_bytes = row_bytes
+        self._starts: npt.NDArray[np.int64] = np.concatenate([[0], np.cumsum(file.group_rows)])
+        self._decoders: dict[tuple[int, Names], _Decoder] = {}
+        self._pieces: OrderedDict[tuple[int, int], _Piece] = OrderedDict()
+        self._lock = Lock()
+        # The rows that have been read in order, and where the last read began and ended.
+        self._passed, self._last = 0, range(0)
+        self._process = os.getpid()
+
+    def continues(self, start: int, rows: int) -> bool:
+        """Return whether a read from ``start`` in pieces of ``rows`` rows belongs to this."""
+        if self._process != os.getpid() or self.piece_rows > rows:  # threads do not survive a fork
+            return False
+        place = next(self._places(start))
+        return start == self._last.stop or (place.group, place.number) in self._pieces
+
+    def read(
+        self,
+        start: int,
+        stop: int,
+        enough: int | None,
+        room: int,
+        threads: Threads | None,
+    ) -> Batch:
+        """Read rows, or at least ``enough`` of them if the others would have to be copied.
+
+        ``room`` is how many bytes of pieces may be held. Without threads, nothing is decoded
+        ahead.
+        """
+        if enough is not None:
+            stop = min(stop, max(next(self._places(start)).rows.stop, start + enough))
+        with self._lock:
+            self._pass(start, 0 if enough is not None else stop - start)
+            places = self._places(start)
+            pieces = []
+            for place in places:
+                pieces.append(self._want(place))
+                if place.rows.stop >= stop:
+                    break
+            in_order = self._last.start < start <= self._last.stop
+            self._passed = stop - start + (self._passed if in_order else 0)
+            self._last = range(start, stop)
+            if in_order and threads is not None and not self._file.in_place:
+                self._want_ahead(places, room)
+            work = [decoder.run for decoder in self._decoders.values() if decoder.waits]
+        for run in work:
+            run() if threads is None else threads.submit(run)
+        parts: list[Batch] = []
+        for piece in pieces:
+            try:
+                parts.append(_part(piece, start, stop))
+            except DataError:
+                if enough is None or not parts:
+                    raise
+                break  # the rows before it are intact; the next read raises it
+        return join(parts)
+
+    def held(self) -> int:
+        """Return about how many bytes the pieces take."""
+        with self._lock:
+            return self._held()
+
+    def close(self) -> None:
+        """Give up the pieces, and wait for those that are being decoded."""
+        with self._lock:
+            pieces = list(self._pieces.values())
+            self._pieces.clear()
+            self._decoders.clear()
+        for piece in pieces:
+            piece.cancel()
+        for piece in pieces:
+            piece.wait()
+
+    def _places(self, row: int) -> Iterator[_Place]:
+        """Yield the place of a row, and those that follow."""
+        size = self.piece_rows
+        group = int(np.searchsorted(self._starts, row, side="right")) - 1
+        number = (row - int(self._starts[group])) // size
+        for group in range(group, len(self._starts) - 1):  # noqa: B020
+            first, end = int(self._starts[group]), int(self._starts[group + 1])
+            for at in range(first + number * size, end, size):
+                yield _Place(group, (at - first) // size, range(at, min(at + size, end)))
+            number = 0
+
+    def _pass(self, start: int, behind: int) -> None:
+        """Drop what is before a read. Threads that read in turns may be ``behind`` rows late."""
+        for key, piece in list(self._pieces.items()):
+            if piece.place.rows.stop <= start - behind:
+                piece.cancel()
+                del self._pieces[key]
+        for group, names in list(self._decoders):
+            if int(self._starts[group + 1]) <= start - behind:
+                del self._decoders[group, names]
+
+    def _want(self, place: _Place) -> _Piece:
+        key = place.group, place.number
+        if key not in self._pieces:
+            made = [self._decoder(place, names).want(place.number) for names in self._bundles]
+            self._pieces[key] = _Piece(place, made)
+        return self._pieces[key]
+
+    def _decoder(self, place: _Place, names: Names) -> _Decoder:
+        decoder = self._decoders.get((place.group, names))
+        if decoder is None or decoder.next > place.number:
+            decoder = _Decoder(Cursor(self._file, place.group, self.piece_rows, names))
+            self._decoders[place.group, names] = decoder
+        return decoder
+
+    def _want_ahead(self, places: Iterator[_Place], room: int) -> None:
+        held, rows = self._held(), 0
+        decoding = self._row_bytes[1]
+        for place in islice(places, _AHEAD * pool_size()):
+            rows += len(place.rows)
+            if (place.group, place.number) in self._pieces:
+                continue
+            held += len(place.rows) * decoding
+            if held > room or rows > max(_GROWTH * self._passed, len(place.rows)):
+                return
+            self._want(place)
+
+    def _held(self) -> int:
+        ready, decoding = self._row_bytes
+        return sum(
+            len(piece.place.rows) * (ready if piece.ready else decoding)
+            for piece in self._pieces.values()
+        )
+
+
+def _part(piece: _Piece, start: int, stop: int) -> Batch:
+    """Return the rows of a piece between two rows of the file."""
+    rows = piece.place.rows
+    some = range(max(start, rows.start) - rows.start, min(stop, rows.stop) - rows.start)
+    batch = piece.batch()
+    return batch if len(some) == len(rows) else pick(batch, slice(some.start, some.stop))
+
+
+class Scans:
+    """The reads of a file that may go on, each of them in order."""
+
+    def __init__(self) -> None:
+        self._scans: list[Scan] = []
+        self._lock = Lock()
+
+    def find(self, start: int, rows: int, begin: Callable[[], Scan], most: int) -> Scan:
+        """Return the scan that a read from ``start`` continues, or a new one.
+
+        Older ones are given up if all of them hold more than ``most`` bytes.
+        """
+        with self._lock:
+            found = next((scan for scan in self._scans if scan.continues(start, rows)), None)
+            if found is None:
+                found = begin()
+            else:
+                self._scans.remove(found)
+            self._scans.append(found)
+            held, old = 0, 0
+            for number, scan in enumerate(reversed(self._scans)):
+                held += scan.held()
+                if held > most and number:
+                    old = len(self._scans) - number
+                    break
+            given_up, self._scans = self._scans[:old], self._scans[old:]
+        for scan in given_up:
+            scan.close()
+        return found
+
+    def end(self, scan: Scan) -> None:
+        """Give up a scan that failed."""
+        with self._lock:
+            if scan in self._scans:
+                self._scans.remove(scan)
+        scan.close()
