@@ -31,8 +31,8 @@ def fresh() -> Any:
 
 def save(folder: str, model: Any, state: dict[str, Any], losses: list[float]) -> None:
     # Two names in turn, so that the model of the last complete checkpoint is never overwritten.
-    name = f"{folder}/model-{len(losses) // EVERY % 2}.keras"
-    model.save(name)
+    name = f"model-{len(losses) // EVERY % 2}.keras"
+    model.save(f"{folder}/{name}")
     with open(f"{folder}/keras.json.part", "w") as file:
         json.dump({"model": name, "data": state, "losses": losses}, file)
     os.replace(f"{folder}/keras.json.part", f"{folder}/keras.json")
@@ -52,7 +52,7 @@ def main() -> None:
     if os.path.exists(checkpoint):
         with open(checkpoint) as file:
             saved = json.load(file)
-        model = keras.saving.load_model(saved["model"])
+        model = keras.saving.load_model(f"{options.folder}/{saved['model']}")
         data.restore(saved["data"])
         losses = saved["losses"]
         print(f"resumed after step {len(losses)}")
