@@ -39,6 +39,9 @@ def test_workers_of_a_loader_give_the_batches_of_one_process(ds: rm.Dataset, met
             assert theirs["id"].tolist() == ours["id"].tolist()
             assert [row.tolist() for row in theirs["t"].unbind()] == ours["t"].tolist()
             assert theirs["name"] == ours["name"].tolist()
+            # Spawned workers, which cost seconds to start, read for this test as well.
+            with pytest.raises(rm.OptionError, match=r"state\(batches=n\).*StatefulDataLoader"):
+                chain.state()
 
 
 def test_persistent_workers_continue_with_the_next_epoch(ds: rm.Dataset) -> None:
