@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import logging
 import os
 import signal
 import subprocess
@@ -17,7 +16,6 @@ from typing import Any
 import numpy as np
 import pytest
 import ray
-from ray.cluster_utils import Cluster
 
 import recmap as rm
 from recmap.model.progress import Progress
@@ -30,26 +28,6 @@ from tests.jobs import alive, deadline, meanwhile, until
 ROWS, WIDTH, SHARDS = 12_000, 64, 6
 # Slow to write, so that there is time to disturb it.
 SLOW: dict[str, Any] = {"compression": "gzip", "options": {"level": 9}}
-STORE = 80_000_000
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[Any]:
-    """Start a head node without CPUs and two nodes that work, and connect to them."""
-    head = {
-        "num_cpus": 0,
-        "object_store_memory": STORE,
-        "include_dashboard": False,
-        # Ray notices quickly that a node is gone.
-        "_system_config": {"health_check_period_ms": 500, "health_check_failure_threshold": 2},
-    }
-    made = Cluster(initialize_head=True, head_node_args=head)
-    for _ in range(2):
-        made.add_node(num_cpus=1, object_store_memory=STORE)
-    ray.init(address=made.address, log_to_driver=False, logging_level=logging.ERROR)
-    yield made
-    ray.shutdown()
-    made.shutdown()
 
 
 @pytest.fixture(autouse=True)
@@ -303,7 +281,7 @@ def test_a_dead_node_does_not_change_the_output(
 ) -> None:
     # Not the driver's own node: the driver would die as well.
     mine = ray.get_runtime_context().get_node_id()
-    others = [node for node in cluster.worker_nodes if node.node_id != mine]
+    others = [node for node in cluster.homes if node.node_id != mine]
     nodes = {node.all_processes["raylet"][0].process.pid: node for node in others}
     here, stopped, died = Path.cwd(), list[int](), list[Any]()
 
@@ -314,7 +292,7 @@ def test_a_dead_node_does_not_change_the_output(
 
     def die() -> None:
         died.append(nodes[_parent(stopped[0])])
-        cluster.remove_node(died[0], allow_graceful=False)
+        cluster.kill_node(died[0])
         with suppress(ProcessLookupError):  # older releases of Ray leave it there
             os.kill(stopped[0], signal.SIGKILL)
 
@@ -323,7 +301,7 @@ def test_a_dead_node_does_not_change_the_output(
     assert report.rows == ROWS
     assert not alive(stopped[0])
     assert digests(here) == undisturbed
-    cluster.add_node(num_cpus=1, object_store_memory=STORE)
+    cluster.start_node()
 
 
 def driver(cluster: Any, source: Path) -> list[str]:

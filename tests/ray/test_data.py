@@ -1,4 +1,4 @@
-"""rm.ray.read and rm.ray.write on a real cluster of three nodes."""
+"""rm.ray.read and rm.ray.write on a real cluster."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ import numpy as np
 import pytest
 import ray
 import tensorflow as tf
-from ray.cluster_utils import Cluster
 
 import recmap as rm
 from recmap.ray.staged_output import StagedShard
 from recmap.ray.staging import LocalOutput
 
 pytestmark = [
+    pytest.mark.usefixtures("cluster"),
     # Ray leaves pipes and logs of its processes to the garbage collector.
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
@@ -31,30 +31,6 @@ pytestmark = [
 ROWS = 60
 FORMATS = ["tfrecord", "npz", "hdf5", "zarr"]
 SUFFIX = {"tfrecord": "tfrecord", "npz": "npz", "hdf5": "h5", "zarr": "zarr"}
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _cluster() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        # Ray would report usage over the network.
-        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
-        yield from _three_nodes()
-
-
-def _three_nodes() -> Iterator[None]:
-    node = {"num_cpus": 1, "object_store_memory": 80 << 20}
-    cluster = Cluster(initialize_head=True, head_node_args={**node, "include_dashboard": False})
-    try:
-        for _ in range(2):
-            cluster.add_node(**node)
-        ray.init(address=cluster.address, log_to_driver=False, logging_level="ERROR")
-        context = ray.data.DataContext.get_current()
-        context.enable_progress_bars = False
-        context.execution_options.preserve_order = True
-        yield
-    finally:
-        ray.shutdown()
-        cluster.shutdown()
 
 
 def columns(rows: int = ROWS) -> dict[str, Any]:

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import ray
 
 import recmap as rm
 
@@ -23,8 +22,8 @@ pytestmark = [
 DOCS = Path(__file__).parents[2] / "docs" / "ray-data.md"
 
 
-def test_two_ray_train_workers_share_the_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+@pytest.mark.usefixtures("cluster")
+def test_two_ray_train_workers_share_the_rows() -> None:
     x = np.arange(400, dtype="float32").reshape(100, 4) / 400
     rm.from_arrays({"x": x, "y": x.sum(axis=1)}).save("train.tfrecord")
     blocks = re.findall(r"```python\n(.*?)```", DOCS.read_text(), re.DOTALL)
@@ -38,18 +37,9 @@ def test_two_ray_train_workers_share_the_rows(monkeypatch: pytest.MonkeyPatch) -
     )
     # Ray Train leaves its own handlers behind, which would abort the test run.
     handlers = {each: signal.getsignal(each) for each in (signal.SIGINT, signal.SIGTERM)}
-    ray.init(
-        address="local",
-        num_cpus=3,
-        object_store_memory=80 << 20,
-        include_dashboard=False,
-        log_to_driver=False,
-        logging_level="ERROR",
-    )
     try:
         exec(watched, {"__name__": "example"})
     finally:
-        ray.shutdown()
         for each, handler in handlers.items():
             signal.signal(each, handler)
     seen = [np.fromfile(f"train.tfrecord.{rank}", "float32").reshape(2, -1, 4) for rank in (0, 1)]

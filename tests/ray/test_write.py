@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,32 +17,13 @@ import ray
 import recmap as rm
 
 pytestmark = [
+    pytest.mark.usefixtures("cluster"),
     # Ray leaves pipes and logs of its processes to the garbage collector.
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
     # Ray reads settings that it has deprecated itself.
     pytest.mark.filterwarnings(r"ignore:.use_\w+. is deprecated:DeprecationWarning"),
 ]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _ray() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        # Ray would report usage over the network.
-        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
-        ray.init(
-            address="local",
-            num_cpus=2,
-            include_dashboard=False,
-            log_to_driver=False,
-            logging_level="ERROR",
-            object_store_memory=80 << 20,
-        )
-        context = ray.data.DataContext.get_current()
-        context.enable_progress_bars = False
-        context.execution_options.preserve_order = True
-        yield
-        ray.shutdown()
 
 
 @pytest.mark.parametrize("option", ["shards", "min_rows_per_file"])
