@@ -33,6 +33,7 @@ def test_workers_of_a_loader_give_the_batches_of_one_process(ds: rm.Dataset, met
         chain.to_torch(), batch_size=None, num_workers=2, multiprocessing_context=method
     )
     assert len(loader) == 11
+    assert chain.state()["epoch"] == 0  # nothing was read yet
     # The second epoch has new processes, which still know that it is the second.
     for epoch in range(epochs):
         for theirs, ours in zip(loader, plain[epoch], strict=True):
@@ -42,6 +43,8 @@ def test_workers_of_a_loader_give_the_batches_of_one_process(ds: rm.Dataset, met
             # Spawned workers, which cost seconds to start, read for this test as well.
             with pytest.raises(rm.OptionError, match=r"state\(batches=n\).*StatefulDataLoader"):
                 chain.state()
+    chain.epoch = 3
+    assert chain.state()["epoch"] == 3  # known again
 
 
 def test_persistent_workers_continue_with_the_next_epoch(ds: rm.Dataset) -> None:
