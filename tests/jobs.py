@@ -114,7 +114,7 @@ def until(done: Callable[[], bool], seconds: float = 60) -> None:
     while not done():
         if time.monotonic() > end:
             raise TimeoutError("waited for nothing")
-        time.sleep(0.001)
+        time.sleep(0.005)
 
 
 @contextmanager

@@ -35,10 +35,11 @@ def chain(name: str = "batches") -> rm.Pipeline:
     return chosen
 
 
-def test_state_is_refused_while_workers_read() -> None:
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_state_is_refused_while_workers_read(method: str) -> None:
     pipeline = chain()
     loader = DataLoader(
-        pipeline.to_torch(), batch_size=None, num_workers=2, multiprocessing_context="fork"
+        pipeline.to_torch(), batch_size=None, num_workers=2, multiprocessing_context=method
     )
     assert pipeline.state()["epoch"] == 0  # nothing was read yet
     for _, _ in zip(range(2), loader, strict=False):
@@ -98,37 +99,38 @@ def test_state_is_refused_when_rows_are_read_by_number(workers: int) -> None:
         pipeline.state()
 
 
-@pytest.mark.parametrize("workers", [0, 1, 2, 3])
-@pytest.mark.parametrize("name", ["batches", "repeat", "filter"])
+# Workers start slowly: every chain without them, and each number of them once.
+@pytest.mark.parametrize(
+    ("name", "workers"),
+    [("batches", 0), ("repeat", 0), ("filter", 0), ("batches", 1), ("filter", 2), ("repeat", 3)],
+)
 def test_a_stateful_loader_continues_in_any_epoch(name: str, workers: int) -> None:
-    ways: list[dict[str, Any]] = [{"snapshot_every_n_steps": 1}, {"snapshot_every_n_steps": 3}]
-    if workers:
-        ways[0] |= {"persistent_workers": True, "prefetch_factor": 1}
-        ways[1] |= {"persistent_workers": False, "prefetch_factor": 2}
-    for number, how in enumerate(ways):
+    def load(**how: Any) -> StatefulDataLoader:
+        return StatefulDataLoader(
+            chain(name).to_torch(), batch_size=None, num_workers=workers, **how
+        )
 
-        def load() -> StatefulDataLoader:
-            return StatefulDataLoader(
-                chain(name).to_torch(),
-                batch_size=None,
-                num_workers=workers,
-                **how,  # noqa: B023
-            )
-
-        whole, states, batches = load(), [], list[Any]()
-        for _ in range(2):  # epochs
-            for batch in whole:
-                batches.append(batch["id"].tolist())
-                states.append(json.dumps(whole.state_dict()))
-        length = len(batches) // 2
-        # Each way has its own places: the start, the middle and the end of an epoch, and the next.
-        for count in ((1, length - 1, length + 2), (4, length))[number]:
-            again = load()
-            again.load_state_dict(json.loads(states[count - 1]))
-            rest = ids(again)
-            if not rest or len(rest) + count < len(batches):
-                rest += ids(again)
-            assert rest == batches[count:]
+    whole = load()
+    epochs = [ids(whole) for _ in range(2)]
+    batches = [batch for epoch in epochs for batch in epoch]
+    for count in (1, 4, len(epochs[0]) - 1, len(epochs[0]), len(epochs[0]) + 2):
+        how: dict[str, Any] = {"snapshot_every_n_steps": 1 + count % 3}
+        if workers:
+            how["persistent_workers"] = count % 2 == 0
+            how["prefetch_factor"] = 1 + count % 2
+        loader, taken = load(**how), 0
+        while taken < count:
+            for _ in loader:
+                taken += 1
+                if taken == count:
+                    break
+        state = json.loads(json.dumps(loader.state_dict()))
+        again = load(**how)
+        again.load_state_dict(state)
+        rest = ids(again)
+        if not rest or len(rest) + count < len(batches):
+            rest += ids(again)
+        assert rest == batches[count:]
 
 
 @pytest.mark.parametrize("workers", [0, 2])
