@@ -349,7 +349,7 @@ def test_characters_the_terminal_cannot_show_are_escaped() -> None:
     done = run("info", "ä.npy", env={"PYTHONIOENCODING": "ascii"})
     assert done.stdout.startswith("\\xe4.npy\n")
     done = run("stats", "ä.npy", env={"PYTHONIOENCODING": "ascii"})
-    assert done.stdout.endswith("@@@@\n")
+    assert "0 @@@@ 3" in done.stdout
 
 
 def test_importing_the_command_line_does_not_import_rich() -> None:

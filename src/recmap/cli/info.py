@@ -7,7 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from recmap.cli.arguments import add_source, add_verb, opened
-from recmap.cli.output import json_text, on_terminal, printable, show_table, worded
+from recmap.cli.output import json_text, painted, say, show, terminal_width, worded
+from recmap.model.preview import printable
 from recmap.model.source import Info, Skipped
 
 __all__ = ["add"]
@@ -45,19 +46,15 @@ def run(args: argparse.Namespace) -> int:
 
 def _show(info: Info, skipped: list[Skipped]) -> None:
     typed = replace(info, notes={name: worded(note) for name, note in info.notes.items()})
-    lines = str(typed).split("\n")
-    if on_terminal():
-        # The fields come last, one per line; the table below shows them instead.
-        lines = lines[: len(lines) - len(info.schema)]
-    for line in lines:
-        print(printable(line))
-    if on_terminal():
-        header = ["field", "type", "mapped", "notes"]
-        rows = [
-            [name, str(field), "yes" if name in info.mapped else "", typed.notes.get(name, "")]
-            for name, field in info.schema.items()
-        ]
-        said = [i for i in range(len(header)) if i < 2 or any(row[i] for row in rows)]
-        show_table([header[i] for i in said], [[row[i] for i in said] for row in rows])
+    if terminal_width() is not None:
+        say(printable(typed.title()), "title")
+        for word, what in typed.facts():
+            say(f"{painted(f'  {word:9}', 'aside')}{printable(what)}")
+        table = typed.fields()
+        said = [column.title for column in table.columns if any(table.cells(column.title))]
+        say("")
+        show(table.pick(said))
+    else:
+        say(str(typed))
     for one in skipped:
-        print(printable(f"  skipped  {one}"))
+        say(printable(f"  skipped  {one}"), "warning")

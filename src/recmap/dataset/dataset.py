@@ -19,7 +19,8 @@ from recmap.dataset.rows import (
     read_batches,
     read_blocks,
 )
-from recmap.dataset.stats import FieldCollector, FieldStats
+from recmap.dataset.stats import FieldCollector
+from recmap.dataset.stats_table import Stats
 from recmap.files.mapped import guarded
 from recmap.files.paths import PathLike
 from recmap.model.arguments import (
@@ -33,8 +34,9 @@ from recmap.model.arguments import (
 from recmap.model.field import Field
 from recmap.model.progress import Counter, ProgressOption, check_progress
 from recmap.model.row_sizes import measure
-from recmap.model.schema import Schema, html_table
+from recmap.model.schema import Schema
 from recmap.model.source import Info, Skipped
+from recmap.model.table import html_table
 from recmap.pipeline.pipeline import Verbs
 
 if TYPE_CHECKING:
@@ -203,11 +205,12 @@ class Dataset(Verbs):
         return read_batches(self._source, size, drop_last)
 
     @guarded
-    def stats(self, *, progress: ProgressOption = None) -> dict[str, FieldStats]:
+    def stats(self, *, progress: ProgressOption = None) -> Stats:
         """Compute statistics of each field, in one pass and bounded memory.
 
-        They are count, min, max, mean, std, NaN count and a histogram, also of the lengths of
-        ragged rows.
+        The result is a dict by field, which prints as a table. It has count, min, max, mean, std,
+        NaN count and a histogram, also of the lengths of ragged rows, and the distinct and most
+        common values of integers and short strings.
 
         >>> import recmap as rm
         >>> found = rm.from_arrays({"x": np.array([1.0, np.nan, 4.0])}).stats()["x"].values
@@ -222,7 +225,7 @@ class Dataset(Verbs):
                     collectors[name].add(column)
                 counter.add(*measure(batch))
             counter.finish()
-        return {name: collector.result() for name, collector in collectors.items()}
+        return Stats({name: each.result() for name, each in collectors.items()})
 
     def split(
         self,
