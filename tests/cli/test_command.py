@@ -289,7 +289,7 @@ def test_python_dash_m_runs_the_command() -> None:
     wire.write("x.tfrecord", wire.example(a=wire.int64_list(1)))
     done = run("verify", "x.tfrecord")
     assert (done.returncode, done.stderr) == (0, "")
-    assert "1 sound records" in done.stdout
+    assert "1 sound record, 0 damaged" in done.stdout
 
 
 def test_debug_before_or_after_the_verb_shows_the_traceback() -> None:

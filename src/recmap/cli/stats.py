@@ -8,7 +8,7 @@ from typing import Any
 from recmap.cli.arguments import add_source, add_verb, opened
 from recmap.cli.output import json_text, say, show, terminal_width, watching
 from recmap.dataset.stats_table import Stats, stats_table
-from recmap.model.preview import counted
+from recmap.model.preview import quantity
 from recmap.model.table import Table
 
 __all__ = ["add"]
@@ -60,7 +60,7 @@ def run(args: argparse.Namespace) -> int:
     if width is None:
         show(stats_table(found))
     else:
-        say(counted(next((stats.rows for stats in found.values()), 0), "row"), "aside")
+        say(quantity(next((stats.rows for stats in found.values()), 0), "row"), "aside")
         _fit(found, width)
     return 0
 

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap.dataset.column_view import ColumnView
+from recmap.dataset.glimpse import glimpse_html, glimpse_text
 from recmap.dataset.rows import (
     Blocks,
     OpenedRows,
@@ -32,11 +33,11 @@ from recmap.model.arguments import (
     check_flag,
 )
 from recmap.model.field import Field
+from recmap.model.preview import quantity
 from recmap.model.progress import Counter, ProgressOption, check_progress
 from recmap.model.row_sizes import measure
 from recmap.model.schema import Schema
 from recmap.model.source import Info, Skipped
-from recmap.model.table import html_table
 from recmap.pipeline.pipeline import Verbs
 
 if TYPE_CHECKING:
@@ -276,17 +277,15 @@ class Dataset(Verbs):
         return iterate_rows(self._source)
 
     def __repr__(self) -> str:
-        width = max(map(len, self.schema), default=0)
-        fields = [f"  {name:{width}}  {kind}" for name, kind in self.schema.lines()]
-        return "\n".join([f"Dataset({self._summary()})", *fields])
+        return f"Dataset({self._summary()})\n{glimpse_text(self._source)}"
 
     def _repr_html_(self) -> str:
-        return html_table(f"Dataset: {self._summary()}", ["field", "type"], self.schema.lines())
+        return glimpse_html(self._source, f"Dataset: {self._summary()}")
 
     def _summary(self) -> str:
         files = self._source.files
         rows = self._source.known_rows()
-        count = "rows not counted yet" if rows is None else f"{rows:,} rows"
+        count = "rows not counted yet" if rows is None else quantity(rows, "row")
         name = f"{len(files):,} files, {files[0]}, ..." if len(files) > 1 else "".join(files)
         return f"{name or 'in memory'}: {count}, schema {self._source.origin}"
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from recmap.dataset.stats import FieldStats, Histogram, Numbers
 from recmap.dataset.value_counts import ValueCounts
-from recmap.model.preview import counted, number, preview
+from recmap.model.preview import number, preview, quantity
 from recmap.model.table import Column, Table
 
 __all__ = ["Stats", "stats_table"]
@@ -44,7 +44,7 @@ class Stats(dict[str, FieldStats]):
 
     def _repr_html_(self) -> str:
         rows = next((stats.rows for stats in self.values()), 0)
-        return stats_table(self, bars=16).html(counted(rows, "row"))
+        return stats_table(self, bars=16).html(quantity(rows, "row"))
 
 
 def stats_table(

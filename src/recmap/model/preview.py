@@ -8,7 +8,7 @@ import numpy as np
 
 from recmap.model.ragged import Ragged
 
-__all__ = ["counted", "image_kind", "number", "preview", "printable"]
+__all__ = ["image_kind", "number", "preview", "printable", "quantity"]
 
 # How much of a value is shown.
 _VALUES = 4
@@ -25,10 +25,10 @@ _IMAGES = (
 )
 
 
-def counted(count: int, noun: str) -> str:
+def quantity(count: int, noun: str) -> str:
     """Return a number of things in words.
 
-    >>> counted(1, "row"), counted(2000, "row"), counted(2, "batch")
+    >>> quantity(1, "row"), quantity(2000, "row"), quantity(2, "batch")
     ('1 row', '2,000 rows', '2 batches')
     """
     plural = f"{noun}es" if noun.endswith(("ch", "s", "x")) else f"{noun}s"
@@ -55,7 +55,7 @@ def preview(value: Any) -> str:
     if isinstance(value, bytes):
         return _bytes_preview(value)
     if isinstance(value, str):
-        return _text_preview(value, counted(len(value), "character"))
+        return _text_preview(value, quantity(len(value), "character"))
     if isinstance(value, Ragged):
         shown = [preview(item) for item in value[:_VALUES]]
         return _listed(f"[{len(value):,}]", shown, len(value), " " if value.is_bytes else "; ")
@@ -101,7 +101,7 @@ def _listed(shape: str, shown: list[str], count: int, between: str) -> str:
 
 
 def _bytes_preview(value: bytes) -> str:
-    size = counted(len(value), "byte")
+    size = quantity(len(value), "byte")
     image = image_kind(value)
     if image is not None:
         return f"{image}, {size}"

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 from recmap.errors import FieldNotFoundError, FieldTextError, OptionError
 from recmap.model.arguments import as_names
 from recmap.model.field import Field, FieldLike, as_field
-from recmap.model.preview import counted
+from recmap.model.preview import quantity
 from recmap.model.ragged import Column
 from recmap.model.table import html_table
 
@@ -78,7 +78,7 @@ class Schema(Mapping[str, Field]):
         return f"Schema({', '.join(f'{name}: {field}' for name, field in self.items())})"
 
     def _repr_html_(self) -> str:
-        return html_table(counted(len(self), "field"), ["field", "type"], self.lines())
+        return html_table(quantity(len(self), "field"), ["field", "type"], self.lines())
 
     def lines(self) -> list[tuple[str, str]]:
         """Return names and types as the rows of a table."""

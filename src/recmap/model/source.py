@@ -30,7 +30,7 @@ from recmap.model.batch import (
     rename,
 )
 from recmap.model.fetching import Fetching
-from recmap.model.preview import counted, printable
+from recmap.model.preview import printable, quantity
 from recmap.model.row_sizes import RowSizes, measure
 from recmap.model.schema import Batch, Schema
 from recmap.model.table import Column, Table
@@ -86,7 +86,7 @@ class Info:
         """Return what is known of the files as a whole, as pairs of a word and what it is."""
         size, compression = size_text(self.size), "".join(f", {name}" for name in self.compression)
         exact = f" ({self.size:,} bytes)" if self.size >= _THOUSAND else ""
-        fixed = f", all records of {counted(self.record_size, 'byte')}" if self.record_size else ""
+        fixed = f", all records of {quantity(self.record_size, 'byte')}" if self.record_size else ""
         return [
             ("format", f"{self.format}{compression}"),
             ("size", f"{size}{exact}"),

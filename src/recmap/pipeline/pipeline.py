@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from recmap.errors import OptionError, OptionTypeError
 from recmap.model.field import FieldLike
-from recmap.model.preview import counted
+from recmap.model.preview import quantity
 from recmap.model.schema import Batch, Schema
 from recmap.pipeline.frameworks import Frameworks
 
@@ -591,4 +591,4 @@ class Pipeline(Verbs):
 
     def _rows_text(self) -> str:
         count = self._plan.count_rows
-        return "no end of rows" if count is None else counted(count, "row")
+        return "no end of rows" if count is None else quantity(count, "row")
