@@ -16,6 +16,7 @@ from recmap.cli import (
     cache,
     completion,
     convert,
+    diff,
     head,
     index,
     info,
@@ -38,7 +39,21 @@ from recmap.errors import (
 
 __all__ = ["main", "parser"]
 
-_VERBS = (info, head, stats, schema, convert, index, verify, repair, bench, tune, cache, completion)
+_VERBS = (
+    info,
+    head,
+    stats,
+    diff,
+    schema,
+    convert,
+    index,
+    verify,
+    repair,
+    bench,
+    tune,
+    cache,
+    completion,
+)
 _USAGE = (
     FieldNotFoundError,
     MissingPackageError,
@@ -117,7 +132,8 @@ def _run(args: argparse.Namespace) -> int:
         if args.debug:
             raise
         _complain(args.verb, e.wording if isinstance(e, RecmapError) else str(e))
-        return 2 if isinstance(e, _USAGE) else 1
+        # As for diff(1), 1 means that there are differences.
+        return 2 if isinstance(e, _USAGE) or args.verb == "diff" else 1
 
 
 def _joined(argv: Sequence[str]) -> list[str]:
