@@ -48,6 +48,9 @@ _SWITCHES = {
 _OF_INPUT = ("format", "compression")
 
 _BETWEEN = "  "
+# Progress bars, and terminals wide enough to show the memory, too.
+_SHORTEST_BAR, _LONGEST_BAR = 16, 60
+_WIDE = 100
 # What colours mean, as codes of a terminal.
 _CODES = {"title": "1", "type": "36", "aside": "2", "warning": "33", "error": "31", "good": "32"}
 # Characters to use where others cannot be encoded.
@@ -232,14 +235,17 @@ def watching(verb: str) -> Iterator[Watcher | None]:
     from rich.progress import BarColumn, TextColumn
     from rich.progress import Progress as Bars
 
-    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[text]}"))
-    with Bars(*columns, console=Console(stderr=True), transient=True) as bars:
+    console = Console(stderr=True)
+    # The text takes about 60 columns, and 20 more with the memory.
+    bar = BarColumn(bar_width=min(max(console.width - 60, _SHORTEST_BAR), _LONGEST_BAR))
+    columns = (TextColumn("{task.description}"), bar, TextColumn("{task.fields[text]}"))
+    with Bars(*columns, console=console, transient=True) as bars:
         # The bar pulses until the total is known.
         task = bars.add_task(verb, total=None, text="")
 
         def watch(now: Progress) -> None:
             total = None if now.fraction is None else 1.0
-            memory = anonymous_memory()
+            memory = anonymous_memory() if console.width >= _WIDE else None
             text = f"{now}, {size_text(memory)} of memory" if memory else str(now)
             bars.update(task, completed=now.fraction or 0.0, total=total, text=text)
 
