@@ -81,7 +81,7 @@ class Table:
         >>> table = Table([Column("name", cut="middle", least=5), Column("n", right=True)],
         ...               [["a/long/path", "1"]])
         >>> [" ".join(line) for line in table.lines(12)]
-        ['name       n', 'a/lo…path  1']
+        ['name      n', 'a/lo…path 1']
         """
         widths = self._fitted(width)
         titles = [shortened(c.title, wide) for c, wide in zip(self.columns, widths, strict=True)]
