@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from recmap.dataset.column_view import ColumnView
     from recmap.dataset.convert import convert
     from recmap.dataset.dataset import Dataset
+    from recmap.dataset.diff import diff
     from recmap.dataset.open import from_arrays, from_batches, open
     from recmap.formats.tfrecord_sink import TFRecordWriter
     from recmap.formats.verify import verify
@@ -74,6 +75,7 @@ else:
         "Schema": "recmap.model.schema",
         "TFRecordWriter": "recmap.formats.tfrecord_sink",
         "convert": "recmap.dataset.convert",
+        "diff": "recmap.dataset.diff",
         "from_arrays": "recmap.dataset.open",
         "from_batches": "recmap.dataset.open",
         "index": "recmap.tfrecord.make_index",
@@ -157,6 +159,7 @@ __all__ = [
     "VerificationError",
     "WorkerDiedError",
     "convert",
+    "diff",
     "errors",
     "from_arrays",
     "from_batches",

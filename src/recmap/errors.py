@@ -40,7 +40,7 @@ SlowOrderWarning, StaleIndexWarning, StalledWorkersWarning and UnknownFeatureWar
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Self
 
 __all__ = [
@@ -252,10 +252,18 @@ class RowNotFoundError(RecmapError, IndexError):
     """There is no row with that number, or the index does not fit the column."""
 
 
+class LeftOut(NamedTuple):
+    """A part of a file that is no column: why, and what it is, such as its type and shape."""
+
+    why: str
+    what: str = ""
+
+
 class DataError(RecmapError, ValueError):
     """The contents of a file are not what was asked for.
 
-    ``file``, ``record``, ``byte`` and ``field`` say where, as far as that is known.
+    ``file``, ``record``, ``byte`` and ``field`` say where, as far as that is known. If a
+    file is sound, but nothing in it can be a column, ``left_out`` says of each part why, by name.
     """
 
     def __init__(
@@ -266,12 +274,14 @@ class DataError(RecmapError, ValueError):
         record: int | None = None,
         byte: int | None = None,
         field: str | None = None,
+        left_out: Mapping[str, LeftOut] | None = None,
     ) -> None:
         super().__init__(message)
         self.file = file
         self.record = record
         self.byte = byte
         self.field = field
+        self.left_out = None if left_out is None else dict(left_out)
 
 
 class UnknownFormatError(DataError):
@@ -343,7 +353,14 @@ class WorkerDiedError(RecmapError, RuntimeError):
 
 
 class LeftOutWarning(UserWarning):
-    """Datasets or members that do not match the others were left out."""
+    """Datasets or members that do not match the others were left out.
+
+    ``left_out`` has the reasons by name.
+    """
+
+    def __init__(self, message: str, left_out: Mapping[str, LeftOut] | None = None) -> None:
+        super().__init__(message)
+        self.left_out = dict(left_out or {})
 
 
 class NoCacheWarning(UserWarning):

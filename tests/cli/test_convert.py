@@ -131,7 +131,7 @@ def test_damage_stops_the_conversion_unless_it_is_skipped(
     assert not Path("y.npy").exists()
     done = run("convert", "x.tfrecord", "y.npy", "--errors", "skip")
     assert done.returncode == 0
-    assert "1 bad records were left out" in done.stdout
+    assert "1 bad record was left out" in done.stdout
     assert done.stderr.startswith("recmap: 1 bad records were left out, the first: x.tfrecord")
     assert np.array_equal(np.load("y.npy"), X[1:])
 

@@ -72,6 +72,8 @@ def test_head_shows_as_many_rows_as_asked_for(capsys: pytest.CaptureFixture[str]
     assert [json.loads(lines[i])["data"] for i in (0, 140_000, -1)] == [0, 140_000, 149_998]
     np.save("y.npy", np.arange(3))
     assert len(output(capsys, "head", "y.npy", "-n", "100").splitlines()) == 4
+    later = output(capsys, "head", "x.npy", "--start", "149999").splitlines()
+    assert [line.split() for line in later] == [["row", "data"], ["149,999", "149999"]]
 
 
 def test_head_as_json_has_every_value(mixed: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -118,15 +120,48 @@ def test_head_shows_every_type(
 
 def test_stats_prints_a_line_for_each_field(mixed: str, capsys: pytest.CaptureFixture[str]) -> None:
     lines = output(capsys, "stats", mixed).splitlines()
-    assert " ".join(lines[0].split()) == "field of count nan min max mean std histogram"
+    assert " ".join(lines[0].split()) == (
+        "field of count nan min max mean std histogram distinct most common"
+    )
     rows = {tuple(line.split()[:2]): line.split() for line in lines[1:]}
     assert rows["image", "uint8[10,10]"][2:7] == ["200", "0", "0", "199", "99.5"]
     assert rows["x", "float32"][2:6] == ["2", "1", "0.1", "0.1"]
     assert rows["tokens", "row"][3:7] == ["2", "0", "0", "6"]
     assert rows["nested", "step"][3:7] == ["2", "0", "1", "2"]
-    assert rows["blob", "bytes"][4:8] == ["2", "0", "0", "40"]
+    assert sum(line.startswith("blob ") for line in lines) == 2
+    assert rows["label", "int64"][-3:] == ["2", "all", "different"]
+    assert rows["tags", "bytes[*]"][-3:] == ["2", "all", "different"]
     only = output(capsys, "stats", mixed, "--field", "label").splitlines()
     assert [line.split()[0] for line in only] == ["field", "label"]
+
+
+def test_stats_shows_the_most_common_values_and_where_counting_stopped(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    many = np.arange(30_000)
+    many[:500] = 7
+    words = [b"cat"] * 20_000 + [b"dog"] * 9_999 + [b"owl"]
+    columns = {"many": many, "word": rm.Ragged.from_bytes(words)}
+    rm.from_arrays(columns).save("x.npz")
+    lines = output(capsys, "stats", "x.npz").splitlines()
+    assert lines[1].split("  ")[-1].startswith("in the first ")
+    assert lines[1].endswith(": 7 (500), ...")
+    assert lines[2].split("  ")[-2:] == ["3", "'cat' (20,000), 'dog' (9,999), ..."]
+    found = json.loads(output(capsys, "stats", "x.npz", "--json"))
+    assert found["word"]["counts"]["top"] == [["cat", 20_000], ["dog", 9_999], ["owl", 1]]
+    assert not found["many"]["counts"]["complete"]
+    assert found["many"]["counts"]["distinct"] > 10_000
+
+
+def test_a_histogram_shows_where_its_first_bar_begins_and_its_last_ends(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    rm.from_arrays({"n": np.array([5, 6, 9]), "x": np.array([0.3, 0.7, 0.9])}).save("x.npz")
+    lines = output(capsys, "stats", "x.npz").splitlines()
+    assert "5 ██  █ " in lines[1]
+    assert " 9 " in lines[1]
+    assert lines[2].split()[8] == "0.28125"
+    assert lines[2].split()[-1] == "0.90625"
 
 
 def test_stats_as_json(mixed: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -149,4 +184,4 @@ def test_a_single_value_is_visible_in_a_histogram(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     np.save("x.npy", np.repeat([0, 1, 3], [1000, 500, 1]))
-    assert output(capsys, "stats", "x.npy").split()[-2:] == ["█▄", "▁"]
+    assert "0 █▄ ▁ 3" in output(capsys, "stats", "x.npy")

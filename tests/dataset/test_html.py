@@ -1,8 +1,15 @@
-"""How datasets, schemas and pipelines look in a notebook."""
+"""How datasets, rows, statistics and reports look in a notebook and in a Python prompt."""
 
 from __future__ import annotations
 
+import base64
+import io
+import os
+import pickle
+from pathlib import Path
+
 import numpy as np
+from PIL import Image
 
 import recmap as rm
 
@@ -14,7 +21,82 @@ def _dataset() -> rm.Dataset:
 def test_a_dataset_is_shown_as_a_table_of_its_fields() -> None:
     html = _dataset()._repr_html_()
     assert "<b>Dataset: in memory: 5 rows" in html
-    assert "<tr><td>y</td><td>int64</td></tr>" in html
+    assert "<tr><td>y</td><td>int64</td><td>0</td><td>1</td><td>2</td><td>...</td></tr>" in html
+
+
+def test_images_are_shown_and_other_values_are_escaped() -> None:
+    pixels = np.arange(2 * 9 * 10 * 3, dtype=np.uint8).reshape(2, 9, 10, 3)
+    buffer = io.BytesIO()
+    Image.fromarray(pixels[0]).save(buffer, "PNG")
+    encoded = buffer.getvalue()
+    columns = {
+        "array": pixels,
+        "encoded": rm.Ragged.from_bytes([encoded, b"<svg onload=alert(1)>"]),
+        "huge": rm.Ragged.from_bytes([encoded + bytes(1 << 20), b'\xff\xd8\xff"><script>']),
+    }
+    html = rm.from_arrays(columns)._repr_html_()
+    shown = [part.partition('"')[0] for part in html.split('src="data:image/')[1:]]
+    assert [kind.partition(";")[0] for kind in shown] == ["png", "png", "png", "jpeg"]
+    data = base64.b64decode(shown[0].partition(",")[2])
+    assert np.array_equal(np.asarray(Image.open(io.BytesIO(data))), pixels[0])
+    assert "<svg" not in html
+    assert "<script" not in html
+    assert "PNG, 1,048," in html
+
+
+def test_a_repr_never_fails_and_never_uses_up_rows() -> None:
+    with rm.TFRecordWriter("x.tfrecord") as w:
+        w.write({"x": np.arange(3)})
+    ds = rm.open("x.tfrecord")
+    content = bytearray(Path("x.tfrecord").read_bytes())
+    content[14] ^= 1
+    Path("x.tfrecord").write_bytes(content)
+    assert "x  int64" in repr(ds)
+    assert "<td>int64</td>" in ds._repr_html_()
+    np.save("y.npy", np.zeros((1000, 1000)))
+    cut = rm.open("y.npy")
+    os.truncate("y.npy", 200)
+    assert "float64[1000]" in repr(cut)
+    stream = rm.from_batches({"x": np.arange(2)} for _ in range(2))
+    assert repr(stream) == f"{stream}"
+    assert sum(len(batch["x"]) for batch in stream.batches(4)) == 4
+
+
+def test_printing_a_row_does_not_print_kilobytes() -> None:
+    columns = {
+        "image": rm.Ragged.from_bytes([b"\xff\xd8\xff" + bytes(50_000)]),
+        "text": rm.Ragged.from_text(["word " * 10_000]),
+        "array": np.zeros((1, 900)),
+        "label": np.array([3]),
+    }
+    ds = rm.from_arrays(columns)
+    for row in (ds[0], next(iter(ds))):
+        assert isinstance(row, dict)
+        assert len(repr(row)) < 500
+        assert "<JPEG, 50,003 bytes>" in repr(row)
+    assert type(pickle.loads(pickle.dumps(ds[0]))) is type(ds[0])
+
+
+def test_jax_looks_into_rows_as_into_dicts() -> None:
+    import jax
+
+    row = rm.from_arrays({"b": np.array([1, 2]), "a": np.array([3.0, 4.0])})[1]
+    assert jax.tree.map(lambda x: x * 2, row) == {"a": 8.0, "b": 4}
+
+
+def test_statistics_timings_and_reports_are_tables() -> None:
+    ds = _dataset()
+    stats = ds.stats()
+    assert "<td>y</td><td>int64</td><td>5</td>" in stats._repr_html_()
+    assert repr(stats).splitlines()[0].startswith("field  of")
+    batches = ds.batch(2)
+    assert len(list(batches)) == 3
+    assert "<td>loop</td>" in batches.timings()._repr_html_()
+    assert repr(batches.timings()).startswith("3 batches, 5 rows, ")
+    report = ds.save("x.npz")
+    assert "<td>rows</td><td>5</td>" in report._repr_html_()
+    assert "<td>file</td><td>x.npz</td>" in report._repr_html_()
+    assert repr(report).startswith("Report(5 rows in x.npz, ")
 
 
 def test_names_are_escaped() -> None:

@@ -291,9 +291,11 @@ def test_reprs_show_files_rows_and_fields() -> None:
         w.write({"image": np.zeros((2, 4), np.uint8), "label": [1, 2]})
     ds = rm.open("x.tfrecord")
     assert repr(ds) == (
-        "Dataset(x.tfrecord: 2 rows, schema from the index)\n  image  uint8[4]\n  label  int64"
+        "Dataset(x.tfrecord: 2 rows, schema from the index)\n"
+        "  image  uint8[4]  [4] 0 0 0 0  [4] 0 0 0 0\n"
+        "  label  int64     1            2"
     )
-    assert repr(ds["label"]) == "ColumnView('label': int64 of x.tfrecord)"
+    assert repr(ds["label"]) == "ColumnView('label': int64 of x.tfrecord: 1, 2)"
 
 
 def test_index_files_and_sidecars_are_not_opened_as_data() -> None:

@@ -90,8 +90,11 @@ def test_rows_may_be_ragged_themselves() -> None:
 
 
 def test_repr_shows_rows_dtype_and_longest(ragged: rm.Ragged) -> None:
-    assert repr(ragged) == "Ragged(4 rows of int64, longest 3)"
-    assert repr(rm.Ragged.from_bytes([b"ab"])) == "Ragged(1 rows of bytes, longest 2)"
+    assert repr(ragged) == "Ragged(4 rows of int64, longest 3: [1, 2, 3], [], [4], ...)"
+    assert repr(rm.Ragged.from_bytes([b"ab"])) == "Ragged(1 row of bytes, longest 2: b'ab')"
+    nested = rm.Ragged(rm.Ragged.from_bytes([b"x" * 99, b"y"]), [0, 2])
+    assert repr(nested) == "Ragged(1 row of bytes, longest 2: [b'xxxxxxxxxxxxxxxx'..., b'y'])"
+    assert "array of 2 x 3" in repr(rm.Ragged(np.zeros((2, 3)), [0, 2]))
 
 
 @pytest.mark.parametrize(

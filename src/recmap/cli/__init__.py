@@ -9,6 +9,7 @@ import re
 import sys
 import warnings
 from collections.abc import Sequence
+from difflib import get_close_matches
 
 from recmap import __version__
 from recmap.cli import (
@@ -16,6 +17,7 @@ from recmap.cli import (
     cache,
     completion,
     convert,
+    diff,
     head,
     index,
     info,
@@ -38,7 +40,21 @@ from recmap.errors import (
 
 __all__ = ["main", "parser"]
 
-_VERBS = (info, head, stats, schema, convert, index, verify, repair, bench, tune, cache, completion)
+_VERBS = (
+    info,
+    head,
+    stats,
+    diff,
+    schema,
+    convert,
+    index,
+    verify,
+    repair,
+    bench,
+    tune,
+    cache,
+    completion,
+)
 _USAGE = (
     FieldNotFoundError,
     MissingPackageError,
@@ -70,13 +86,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     words = _joined(sys.argv[1:] if argv is None else argv)
     command = parser()
     if not words:
-        command.print_help(sys.stderr)
-        sys.exit(2)
+        command.print_help()
+        return 0
     for word in words:
         renamed = _RENAMED.get(word.partition("=")[0])
         if renamed is not None:
             command.error(f"{word.partition('=')[0]} is now written {renamed}")
-    args = command.parse_args(words)
+    _check_verb(command, words)
+    args, unknown = command.parse_known_args(words)
+    if unknown:
+        args.verb_parser.error(_unknown(unknown[0], args.verb_parser))
     with warnings.catch_warnings():
         warnings.showwarning = _show_warning
         return _run(args)
@@ -99,6 +118,26 @@ def parser() -> argparse.ArgumentParser:
     return command
 
 
+def _check_verb(command: argparse.ArgumentParser, words: Sequence[str]) -> None:
+    """Refuse a verb that there is not, and suggest the nearest."""
+    verbs = [verb.__name__.rpartition(".")[2] for verb in _VERBS]
+    verb = next((word for word in words if not word.startswith("-")), None)
+    if verb is not None and verb not in verbs:
+        near = _nearest(verb, verbs)
+        command.error(f"no verb {verb!r}; {near or 'there are: ' + ', '.join(verbs)}")
+
+
+def _unknown(word: str, verb: argparse.ArgumentParser) -> str:
+    options = [name for action in verb._actions for name in action.option_strings]  # noqa: SLF001
+    near = _nearest(word.partition("=")[0], options) if word.startswith("-") else ""
+    return f"no option {word!r}; {near}" if near else f"unrecognized argument: {word}"
+
+
+def _nearest(word: str, words: Sequence[str]) -> str:
+    near = get_close_matches(word, words, n=1, cutoff=0.5)
+    return f"did you mean {near[0]}?" if near else ""
+
+
 def _run(args: argparse.Namespace) -> int:
     try:
         code = int(args.run(args))
@@ -117,7 +156,8 @@ def _run(args: argparse.Namespace) -> int:
         if args.debug:
             raise
         _complain(args.verb, e.wording if isinstance(e, RecmapError) else str(e))
-        return 2 if isinstance(e, _USAGE) else 1
+        # As for diff(1), 1 means that there are differences.
+        return 2 if isinstance(e, _USAGE) or args.verb == "diff" else 1
 
 
 def _joined(argv: Sequence[str]) -> list[str]:

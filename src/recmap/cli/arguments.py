@@ -47,7 +47,7 @@ def add_verb(
         default=argparse.SUPPRESS,
         help="show the traceback of an error",
     )
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run, verb_parser=parser)
     return parser
 
 

@@ -7,9 +7,8 @@ import time
 from typing import Any
 
 from recmap.cli.arguments import add_source, add_verb, opened
-from recmap.cli.output import json_text, show_table
+from recmap.cli.output import json_text, say, show
 from recmap.errors import OptionError
-from recmap.model.arguments import size_text
 from recmap.pipeline.meter import Timings
 
 __all__ = ["add"]
@@ -73,19 +72,9 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _show(timings: Timings) -> None:
-    rows = [
-        [
-            stage.name,
-            f"{stage.working:.3f} s",
-            f"{stage.rows_per_second:,.0f}",
-            f"{size_text(int(stage.bytes_per_second))}/s",
-        ]
-        for stage in timings.stages
-    ]
-    total = f"{size_text(int(timings.bytes_per_second))}/s"
-    rows.append(["loop", f"{timings.elapsed:.3f} s", f"{timings.rows_per_second:,.0f}", total])
-    show_table(["stage", "time", "rows/s", "bytes/s"], rows, right=range(1, 4))
-    print(f"{timings.batches:,} batches, {timings.rows:,} rows, {size_text(timings.bytes)}")
+    show(timings.table())
+    for line in timings.summary():
+        say(line)
 
 
 def _plain(timings: Timings) -> dict[str, Any]:

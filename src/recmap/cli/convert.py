@@ -6,10 +6,11 @@ import argparse
 from typing import Any
 
 from recmap.cli.arguments import add_source, add_verb, opened, pairs, storage, values, workers
-from recmap.cli.output import printable, watching, worded
+from recmap.cli.output import watching, worded
 from recmap.dataset.convert import convert
 from recmap.errors import OptionError
 from recmap.formats.registry import FORMATS
+from recmap.model.preview import printable
 
 __all__ = ["add"]
 

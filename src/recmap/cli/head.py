@@ -1,4 +1,4 @@
-"""recmap head: show the first rows."""
+"""recmap head: show the first rows, or some later ones."""
 
 from __future__ import annotations
 
@@ -7,19 +7,24 @@ from collections.abc import Iterator
 from typing import Any
 
 from recmap.cli.arguments import add_source, add_verb, opened
-from recmap.cli.output import cell, json_text, on_terminal, printable, show_table, table_width
+from recmap.cli.output import json_text, show, terminal_width
 from recmap.dataset.dataset import Dataset, opened_rows
 from recmap.errors import OptionError
+from recmap.model.preview import preview
+from recmap.model.table import Column, Table
 
 __all__ = ["add"]
 
 _EXAMPLES = """  recmap head train.tfrecord
   recmap head train.tfrecord -n 3 --field label
+  recmap head train.tfrecord --start 1000000
   recmap head train.tfrecord --json | jq .label
 """
 
 # Bytes to read at a time.
 _READ_SIZE = 1 << 20
+# The least width of a column. Narrower ones are shown below each other instead.
+_LEAST = 14
 
 
 def add(verbs: Any) -> None:
@@ -27,7 +32,7 @@ def add(verbs: Any) -> None:
         verbs,
         "head",
         run,
-        help="show the first rows",
+        help="show the first rows, or some later ones",
         description=(
             "Shows the first rows: shape and first values of arrays, and byte strings as text or "
             "by their first bytes. --json prints everything: byte strings as text if they are "
@@ -39,34 +44,41 @@ def add(verbs: Any) -> None:
     parser.add_argument(
         "-n", "--rows", type=int, default=10, metavar="N", help="number of rows (10)"
     )
+    parser.add_argument(
+        "--start", type=int, default=0, metavar="N", help="number of the first row (0)"
+    )
     parser.add_argument("--json", action="store_true", help="print a JSON object for each row")
 
 
 def run(args: argparse.Namespace) -> int:
     if args.rows < 0:
         raise OptionError(f"-n {args.rows}: give 0 or more")
+    if args.start < 0:
+        raise OptionError(f"--start {args.start}: give 0 or more")
     dataset = opened(args)
-    rows = _rows(dataset, args.rows)
+    rows = _rows(dataset, args.start, args.start + args.rows)
     if args.json:
         for row in rows:
             print(json_text(row))
         return 0
-    header = ["row", *dataset.schema]
-    table = [[f"{i:,}", *map(cell, row.values())] for i, row in enumerate(rows)]
-    if on_terminal():
-        width, there_is = table_width(header, table)
-        if width > there_is:
-            _show_each(header, table)
-            return 0
-    show_table(header, table, right=[0])
+    cells = [
+        [f"{i:,}", *map(preview, row.values())] for i, row in enumerate(rows, start=args.start)
+    ]
+    columns = [Column(name, cut="end", least=_LEAST) for name in dataset.schema]
+    table = Table([Column("row", right=True, meaning="aside"), *columns], cells)
+    width = terminal_width()
+    if width is None or table.least <= width:
+        show(table)
+    else:
+        _show_each(list(dataset.schema), cells)
     return 0
 
 
-def _rows(dataset: Dataset, count: int) -> Iterator[dict[str, Any]]:
-    """Yield the first rows, reading a few at a time."""
+def _rows(dataset: Dataset, start: int, stop: int) -> Iterator[dict[str, Any]]:
+    """Yield rows, reading a few at a time."""
     step = max(1, _READ_SIZE // opened_rows(dataset).source.row_bytes())
-    for start in range(0, count, step):
-        batch = dataset[start : min(start + step, count)]
+    for first in range(start, stop, step):
+        batch = dataset[first : min(first + step, stop)]
         found = len(next(iter(batch.values()), ()))
         for i in range(found):
             yield {name: column[i] for name, column in batch.items()}
@@ -74,10 +86,9 @@ def _rows(dataset: Dataset, count: int) -> Iterator[dict[str, Any]]:
             return
 
 
-def _show_each(header: list[str], table: list[list[str]]) -> None:
+def _show_each(names: list[str], cells: list[list[str]]) -> None:
     """Print one line per value, for rows that are too wide for a table."""
-    width = max(map(len, header))
-    for row in table:
-        print(f"{header[0]} {row[0]}")
-        for name, text in zip(header[1:], row[1:], strict=True):
-            print(printable(f"  {name:{width}}  {text}"))
+    for row, *values in cells:
+        columns = [Column(f"row {row}", cut="middle"), Column("", cut="end")]
+        rows = [[f"  {name}", value] for name, value in zip(names, values, strict=True)]
+        show(Table(columns, rows))

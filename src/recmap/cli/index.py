@@ -6,10 +6,11 @@ import argparse
 from typing import Any
 
 from recmap.cli.arguments import add_verb
-from recmap.cli.output import printable, watching
+from recmap.cli.output import watching
 from recmap.errors import CorruptRecordError, Message, OptionError
 from recmap.files.paths import expand
 from recmap.formats.detect import detect
+from recmap.model.preview import printable
 from recmap.tfrecord.make_index import index
 
 __all__ = ["add"]

@@ -1,14 +1,32 @@
-"""recmap info: show format, size, rows and fields."""
+"""recmap info: show format, size, rows and fields, or what else can be said of a file."""
 
 from __future__ import annotations
 
 import argparse
+import warnings
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
 from recmap.cli.arguments import add_source, add_verb, opened
-from recmap.cli.output import json_text, on_terminal, printable, show_table, worded
-from recmap.model.source import Info, Skipped
+from recmap.cli.output import json_text, painted, say, show, terminal_width, worded
+from recmap.dataset.dataset import Dataset
+from recmap.errors import (
+    CorruptRecordError,
+    DataError,
+    LeftOut,
+    LeftOutWarning,
+    NotExampleError,
+    RecmapError,
+    UnknownFormatError,
+)
+from recmap.files.paths import size_on_disk
+from recmap.formats.detect import detect
+from recmap.model.arguments import size_text
+from recmap.model.preview import preview, printable, quantity
+from recmap.model.source import Info
+from recmap.model.table import Column, Table
+from recmap.tfrecord.framing import records
 
 __all__ = ["add"]
 
@@ -26,7 +44,11 @@ def add(verbs: Any) -> None:
         "info",
         run,
         help="show format, size, rows and fields",
-        description="Shows format, size, rows and fields of files.",
+        description=(
+            "Shows format, size, rows and fields of files. It also lists what is no column, and "
+            "why; counts records that are no Examples; and shows what is left of damaged files, "
+            "with exit code 1."
+        ),
         examples=_EXAMPLES,
     )
     add_source(parser)
@@ -34,30 +56,119 @@ def add(verbs: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    dataset = opened(args)
-    info = dataset.info()
+    damage: DataError | None = None
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        try:
+            dataset = opened(args)
+            info = dataset.info()
+        except UnknownFormatError:
+            raise
+        except CorruptRecordError as e:
+            damage = e
+            try:
+                dataset, info = _readable(args)
+            except RecmapError:
+                return _describe(args, e)
+            if not info.rows:
+                return _describe(args, e)
+        except DataError as e:
+            return _describe(args, e)
+    left_out: dict[str, LeftOut] = {}
+    for each in told:
+        if isinstance(each.message, LeftOutWarning) and each.message.left_out:
+            left_out |= each.message.left_out
+        elif damage is None:
+            warnings.warn_explicit(each.message, each.category, each.filename, each.lineno)
     if args.json:
-        print(json_text({**vars(info), "skipped": dataset.skipped}))
-        return 0
-    _show(info, dataset.skipped)
+        print(json_text({**vars(info), "skipped": dataset.skipped, "left_out": _plain(left_out)}))
+        return 0 if damage is None else 1
+    _show(info)
+    _show_left_out(left_out)
+    for one in dataset.skipped:
+        say(printable(f"  skipped  {one}"), "warning")
+    if damage is not None:
+        say("this file is damaged; recmap repair copies the sound records", "error")
+    return 0 if damage is None else 1
+
+
+def _readable(args: argparse.Namespace) -> tuple[Dataset, Info]:
+    """Open the records that are sound."""
+    dataset = opened(argparse.Namespace(**{**vars(args), "errors": "skip"}))
+    return dataset, dataset.info()
+
+
+def _show(info: Info) -> None:
+    typed = replace(info, notes={name: worded(note) for name, note in info.notes.items()})
+    if terminal_width() is None:
+        say(str(typed))
+        return
+    _show_facts(typed.title(), typed.facts())
+    table = typed.fields()
+    said = [column.title for column in table.columns if any(table.cells(column.title))]
+    say("")
+    show(table.pick(said))
+
+
+def _show_facts(title: str, facts: Iterable[tuple[str, str]]) -> None:
+    say(printable(title), "title")
+    for word, what in facts:
+        say(f"{painted(f'  {word:9}', 'aside')}{printable(what)}")
+
+
+def _show_left_out(left_out: Mapping[str, LeftOut]) -> None:
+    if not left_out:
+        return
+    columns = [
+        Column("no column", cut="middle", least=16),
+        Column("type and shape", cut="end", least=16, meaning="type"),
+        Column("why", cut="end", least=20, meaning="warning"),
+    ]
+    say("")
+    show(Table(columns, [[name, each.what, each.why] for name, each in left_out.items()]))
+
+
+def _plain(left_out: Mapping[str, LeftOut]) -> dict[str, dict[str, str]]:
+    return {name: {"what": each.what, "why": each.why} for name, each in left_out.items()}
+
+
+def _describe(args: argparse.Namespace, error: DataError) -> int:
+    """Show what is known of a file that cannot be opened, and return the exit code."""
+    if error.file is None:
+        raise error
+    try:
+        format, size = detect(error.file), size_on_disk(error.file)
+    except (RecmapError, OSError):
+        raise error from None
+    facts = [("format", format), ("size", f"{size_text(size)} ({quantity(size, 'byte')})")]
+    left_out = error.left_out or {}
+    sound = error.left_out is not None or isinstance(error, NotExampleError)
+    if isinstance(error, NotExampleError):
+        facts += _record_facts(error.file)
+    if args.json:
+        shown = {"format": format, "files": [error.file], "size": size, "problem": str(error)}
+        print(json_text({**shown, "left_out": _plain(left_out), **dict(facts[2:])}))
+        return 0 if sound else 1
+    _show_facts(error.file, facts)
+    if not sound:
+        raise error
+    if left_out:
+        _show_left_out(left_out)
+    else:
+        say(worded(error.wording, "info").removeprefix(f"{error.file}: "), "warning")
     return 0
 
 
-def _show(info: Info, skipped: list[Skipped]) -> None:
-    typed = replace(info, notes={name: worded(note) for name, note in info.notes.items()})
-    lines = str(typed).split("\n")
-    if on_terminal():
-        # The fields come last, one per line; the table below shows them instead.
-        lines = lines[: len(lines) - len(info.schema)]
-    for line in lines:
-        print(printable(line))
-    if on_terminal():
-        header = ["field", "type", "mapped", "notes"]
-        rows = [
-            [name, str(field), "yes" if name in info.mapped else "", typed.notes.get(name, "")]
-            for name, field in info.schema.items()
-        ]
-        said = [i for i in range(len(header)) if i < 2 or any(row[i] for row in rows)]
-        show_table([header[i] for i in said], [[row[i] for i in said] for row in rows])
-    for one in skipped:
-        print(printable(f"  skipped  {one}"))
+def _record_facts(file: str) -> list[tuple[str, str]]:
+    """Count the records of a file whose records are not Examples."""
+    count = total = most = 0
+    least: int | None = None
+    first = b""
+    for record in records(file, view=True):
+        size = len(record)
+        if not count:
+            first = bytes(record[:256])
+        count, total, most = count + 1, total + size, max(most, size)
+        least = size if least is None else min(least, size)
+    sizes = f"{least:,} to {most:,} bytes, mean {total / max(1, count):,.0f}"
+    return [("records", f"{count:,} of {sizes}"), ("first", preview(first))]

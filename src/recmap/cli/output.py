@@ -6,6 +6,7 @@ import base64
 import dataclasses
 import json
 import math
+import os
 import shlex
 import shutil
 import sys
@@ -19,17 +20,19 @@ from recmap.errors import Message, Option
 from recmap.files.memory import anonymous_memory
 from recmap.model.arguments import size_text
 from recmap.model.field import Field
+from recmap.model.preview import printable
 from recmap.model.progress import Progress, Watcher
 from recmap.model.ragged import Ragged
+from recmap.model.table import Column, Table
 
 __all__ = [
-    "cell",
     "json_text",
-    "number",
     "on_terminal",
-    "printable",
+    "painted",
+    "say",
+    "show",
     "show_table",
-    "table_width",
+    "terminal_width",
     "watching",
     "worded",
 ]
@@ -44,36 +47,19 @@ _SWITCHES = {
 # name are for the output.
 _OF_INPUT = ("format", "compression")
 
-# How tables are laid out, and how much of a value they show.
 _BETWEEN = "  "
-_VALUES = 4
-_LETTERS = 32
-_DIGITS = 8  # hexadecimal digits of a byte string
-
-_IMAGES = (
-    (b"\xff\xd8\xff", "JPEG"),
-    (b"\x89PNG\r\n\x1a\n", "PNG"),
-    (b"GIF8", "GIF"),
-    (b"BM", "BMP"),
-    (b"II*\0", "TIFF"),
-    (b"MM\0*", "TIFF"),
-)
+# Progress bars, and terminals wide enough to show the memory, too.
+_SHORTEST_BAR, _LONGEST_BAR = 16, 60
+_WIDE = 100
+# What colours mean, as codes of a terminal.
+_CODES = {"title": "1", "type": "36", "aside": "2", "warning": "33", "error": "31", "good": "32"}
+# Characters to use where others cannot be encoded.
+_PLAIN = {ord(c): p for c, p in zip("▁▂▃▄▅▆▇█…─│├└", ".:-=+*#@~-||`", strict=True)}
 
 
 def on_terminal() -> bool:
     """Return whether the output goes to a terminal."""
     return sys.stdout.isatty()
-
-
-def printable(text: str) -> str:
-    """Escape control characters. Names and strings come from files, so they are not trusted.
-
-    >>> printable("a\\x1b[31mb")
-    'a\\\\x1b[31mb'
-    """
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def worded(text: str, verb: str = "") -> str:
@@ -135,109 +121,48 @@ def _field(name: Any, kind: Any) -> str:
     return f"--field {shown}{typed}"
 
 
-def table_width(header: Sequence[str], rows: Sequence[Sequence[str]]) -> tuple[int, int]:
-    """Return the width of the table when drawn on the terminal, and of the terminal itself."""
-    widths = _widths([header, *rows])
-    return sum(widths) + 3 * len(widths) + 1, shutil.get_terminal_size().columns
+def terminal_width() -> int | None:
+    """Return the width of the terminal; None if the output goes elsewhere, and may be wide."""
+    return shutil.get_terminal_size().columns if on_terminal() else None
+
+
+def painted(text: str, meaning: str) -> str:
+    """Colour text by what it means, in a terminal; NO_COLOR turns that off."""
+    code = _CODES.get(meaning)
+    if code is None or not text.strip() or not on_terminal():
+        return text
+    if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
+        return text
+    return f"\x1b[{code}m{text}\x1b[0m"
+
+
+def say(text: str, meaning: str = "") -> None:
+    """Print a line, or several, in characters that the output can encode."""
+    try:
+        text.encode(sys.stdout.encoding or "ascii")
+    except UnicodeEncodeError:
+        text = text.translate(_PLAIN)
+    print("\n".join(painted(line, meaning) for line in text.split("\n")))
+
+
+def show(table: Table) -> None:
+    """Print a table, fitted to the terminal; elsewhere, print all of it."""
+    for i, cells in enumerate(table.lines(terminal_width())):
+        shown = []
+        for column, cell in zip(table.columns, cells, strict=True):
+            text = cell.strip()
+            quiet = column.meaning == "warning" and text in ("", "0")
+            meaning = "" if quiet else column.meaning
+            shown.append(cell.replace(text, painted(text, meaning if i else "title"), 1))
+        say(_BETWEEN.join(shown).rstrip())
 
 
 def show_table(
     header: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequence[int] = ()
 ) -> None:
-    """Print a table. ``right`` lists the columns to align on the right."""
-    clean = [[printable(cell) for cell in row] for row in [header, *rows]]
-    if on_terminal():
-        _draw(clean[0], clean[1:], right)
-        return
-    widths = _widths(clean)
-    for row in clean:
-        cells = [
-            cell.rjust(width) if i in right else cell.ljust(width)
-            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ]
-        print(_BETWEEN.join(cells).rstrip())
-
-
-def _draw(header: list[str], rows: list[list[str]], right: Sequence[int]) -> None:
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=box.ROUNDED, header_style="bold", show_header=any(header))
-    for i, name in enumerate(header):
-        # Text, because a plain str would have its brackets interpreted as markup.
-        table.add_column(Text(name), justify="right" if i in right else "left", overflow="fold")
-    for row in rows:
-        table.add_row(*map(Text, row))
-    Console().print(table)
-
-
-def _widths(rows: Sequence[Sequence[str]]) -> list[int]:
-    return [max(map(len, column)) for column in zip(*rows, strict=True)]
-
-
-def cell(value: Any) -> str:
-    """Return a value as short text: shape and first values of an array, or a preview of a string.
-
-    >>> cell(np.arange(100).reshape(10, 10)), cell(b"hello"), cell(bytes(40))
-    ('[10,10] 0 1 2 3 ...', "'hello'", '0x00000000... 40 bytes')
-    """
-    if isinstance(value, bytes):
-        return _string_cell(value)
-    if isinstance(value, str):
-        return _text_cell(value, f"{len(value):,} characters")
-    if isinstance(value, Ragged):
-        shown = [cell(item) for item in value[:_VALUES]]
-        return _listed(f"[{len(value):,}]", shown, len(value), " " if value.is_bytes else "; ")
-    array = np.asarray(value)
-    if array.ndim == 0:
-        return number(array[()])
-    shape = f"[{','.join(map(str, array.shape))}]"
-    return _listed(shape, [number(item) for item in array.flat[:_VALUES]], array.size, " ")
-
-
-def number(value: Any) -> str:
-    """Return a number as text, with at most six significant digits for floats.
-
-    >>> number(1234567), number(0.1 + 0.2), number(None)
-    ('1234567', '0.3', '-')
-    """
-    if value is None:
-        return "-"
-    if isinstance(value, float | np.floating):
-        return f"{float(value):.6g}"
-    if isinstance(value, bool | np.bool_):
-        return str(bool(value)).lower()
-    return str(value)
-
-
-def _listed(shape: str, shown: list[str], count: int, between: str) -> str:
-    more = ["..."] if count > len(shown) else []
-    return f"{shape} {between.join(shown + more)}".rstrip()
-
-
-def _string_cell(value: bytes) -> str:
-    size = f"{len(value):,} bytes"
-    for magic, name in _IMAGES:
-        if value.startswith(magic) and len(value) > len(magic):
-            return f"{name}, {size}"
-    if value[:4] == b"RIFF" and value[8:12] == b"WEBP":
-        return f"WebP, {size}"
-    try:
-        text = value[: 4 * _LETTERS].decode()
-    except UnicodeDecodeError as e:
-        # The slice may have split a character.
-        whole = e.start >= 4 * _LETTERS - 4 and len(value) > 4 * _LETTERS
-        text = value[: e.start].decode() if whole else "\0"
-    if all(c.isprintable() or c in "\n\r\t" for c in text):
-        return _text_cell(text, size)
-    return f"0x{value[: _DIGITS // 2].hex()}... {size}"
-
-
-def _text_cell(text: str, size: str) -> str:
-    short = printable(text[:_LETTERS])
-    return f"'{short}'" if len(text) <= _LETTERS else f"'{short}...' {size}"
+    """Print a table of plain columns. ``right`` lists the columns to align on the right."""
+    columns = [Column(name, right=i in right, cut="middle") for i, name in enumerate(header)]
+    show(Table(columns, rows))
 
 
 def json_text(value: Any) -> str:
@@ -310,14 +235,17 @@ def watching(verb: str) -> Iterator[Watcher | None]:
     from rich.progress import BarColumn, TextColumn
     from rich.progress import Progress as Bars
 
-    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[text]}"))
-    with Bars(*columns, console=Console(stderr=True), transient=True) as bars:
+    console = Console(stderr=True)
+    # The text takes about 60 columns, and 20 more with the memory.
+    bar = BarColumn(bar_width=min(max(console.width - 60, _SHORTEST_BAR), _LONGEST_BAR))
+    columns = (TextColumn("{task.description}"), bar, TextColumn("{task.fields[text]}"))
+    with Bars(*columns, console=console, transient=True) as bars:
         # The bar pulses until the total is known.
         task = bars.add_task(verb, total=None, text="")
 
         def watch(now: Progress) -> None:
             total = None if now.fraction is None else 1.0
-            memory = anonymous_memory()
+            memory = anonymous_memory() if console.width >= _WIDE else None
             text = f"{now}, {size_text(memory)} of memory" if memory else str(now)
             bars.update(task, completed=now.fraction or 0.0, total=total, text=text)
 

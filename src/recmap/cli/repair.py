@@ -6,10 +6,11 @@ import argparse
 from typing import Any
 
 from recmap.cli.arguments import add_verb
-from recmap.cli.output import json_text, printable, watching
+from recmap.cli.output import json_text, watching
 from recmap.files.atomic_write import writing
 from recmap.files.output_file import refuse_existing
 from recmap.files.paths import as_path
+from recmap.model.preview import printable
 from recmap.tfrecord.repair import repair
 
 __all__ = ["add"]

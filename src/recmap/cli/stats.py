@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from typing import Any
 
 from recmap.cli.arguments import add_source, add_verb, opened
-from recmap.cli.output import json_text, number, show_table, watching
-from recmap.dataset.stats import FieldStats, Histogram, Numbers
+from recmap.cli.output import json_text, say, show, terminal_width, watching
+from recmap.dataset.stats_table import Stats, stats_table
+from recmap.model.preview import quantity
+from recmap.model.table import Table
 
 __all__ = ["add"]
 
@@ -17,8 +18,15 @@ _EXAMPLES = """  recmap stats train.tfrecord
   recmap stats numbers.npy --json
 """
 
-_HEADER = ["field", "of", "count", "nan", "min", "max", "mean", "std", "histogram"]
-_BARS, _PLAIN_BARS = " ▁▂▃▄▅▆▇█", " .:-=+*#@"
+# Bars of histograms to try, until the table is narrow enough.
+_BARS = (32, 16, 8)
+# The columns of the two tables for a narrow terminal, and those it can do without.
+_NUMBERS = ("field", "of", "count", "nan", "min", "max", "mean", "std")
+_SPREAD = ("field", "of", "histogram", "distinct", "most common")
+_SPARED = ("count", "std", "mean")
+_LABELS = ("field", "of", "count")
+# The least space for the most common values.
+_COMMON = 24
 
 
 def add(verbs: Any) -> None:
@@ -26,11 +34,14 @@ def add(verbs: Any) -> None:
         verbs,
         "stats",
         run,
-        help="show count, min, max, mean, std, NaN and lengths of each field",
+        help="show count, min, max, mean, std, NaN, lengths and common values of each field",
         description=(
             "Reads all rows once, in bounded memory, and prints statistics of the values of each "
-            "field, of the lengths of ragged rows, and of the sizes of byte strings. The "
-            "histogram goes from min to max, in bins of equal width."
+            "field, of the lengths of ragged rows, and of the sizes of byte strings. The bars of "
+            "a histogram are of equal width; the numbers beside them say where the first begins "
+            "and the last ends. Distinct and most common values are those of integers and short "
+            "strings. Where there are more than 10,000 distinct values, counting stops, and the "
+            "table says after how many values."
         ),
         examples=_EXAMPLES,
     )
@@ -45,44 +56,60 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(json_text(found))
         return 0
-    rows = [row for name, stats in found.items() for row in _rows(name, stats)]
-    show_table(_HEADER, rows, right=range(2, 8))
+    width = terminal_width()
+    if width is None:
+        show(stats_table(found))
+    else:
+        say(quantity(next((stats.rows for stats in found.values()), 0), "row"), "aside")
+        _fit(found, width)
     return 0
 
 
-def _rows(name: str, stats: FieldStats) -> list[list[str]]:
-    rows = []
-    if stats.values is not None:
-        rows.append(_row(name, str(stats.field), stats.values))
-    axes = ["row lengths", "step lengths"]
-    for axis, lengths in zip(axes, stats.lengths, strict=False):
-        rows.append(_row(name, axis, lengths))
-    if stats.sizes is not None:
-        rows.append(_row(name, "bytes of strings", stats.sizes))
-    return rows
+def _fit(found: Stats, width: int) -> None:
+    """Show one table, or two below each other if it would be too wide."""
+    for bars in _BARS[:2]:
+        table = _calm(stats_table(found, bars=bars))
+        common = table.widths["most common"]
+        if table.width - common + min(common, _COMMON) <= width:
+            show(table)
+            return
+    numbers = _numbers(found, width)
+    show(numbers)
+    left_out = [title for title in _SPARED if title in _NUMBERS and title not in numbers.widths]
+    spreads = [_calm(stats_table(found, bars=bars, digits=4).pick(_SPREAD)) for bars in _BARS]
+    spread = next((table for table in spreads if table.least + 8 <= width), spreads[-1])
+    if spread.rows:
+        say("")
+        show(spread)
+    if left_out:
+        say(f"too narrow for: {', '.join(left_out)}", "aside")
 
 
-def _row(name: str, of: str, found: Numbers) -> list[str]:
-    numbers = [found.min, found.max, found.mean, found.std]
-    return [
-        name,
-        of,
-        f"{found.count:,}",
-        f"{found.nan:,}",
-        *map(number, numbers),
-        _drawn(found.histogram),
-    ]
+def _numbers(found: Stats, width: int) -> Table:
+    """Return the table of numbers, with fewer digits and then fewer columns if it is too wide."""
+    table = _calm(stats_table(found).pick(_NUMBERS))
+    if table.width <= width:
+        return table
+    titles = list(_NUMBERS)
+    table = _calm(stats_table(found, digits=4).pick(titles))
+    for title in _SPARED:
+        if table.least > width:
+            titles.remove(title)
+            table = _calm(stats_table(found, digits=4).pick(titles))
+    return table
 
 
-def _drawn(histogram: Histogram | None) -> str:
-    if histogram is None:
-        return ""
-    try:
-        _BARS.encode(sys.stdout.encoding or "ascii")
-        bars = _BARS
-    except UnicodeEncodeError:
-        bars = _PLAIN_BARS
-    most = max(histogram.counts)
-    steps = len(bars) - 1
-    # Round up, so that a bin with a single value is visible.
-    return "".join(bars[-(-count * steps // most)] for count in histogram.counts)
+def _calm(table: Table) -> Table:
+    """Leave out what says nothing: empty rows and columns, and the name in the line above."""
+    titles = [column.title for column in table.columns if not _is_empty(table, column.title)]
+    table = table.pick(titles)
+    told = [i for i, title in enumerate(titles) if title not in _LABELS]
+    rows = [list(row) for row in table.rows if any(row[i] for i in told)]
+    for i in range(len(rows) - 1, 0, -1):
+        if rows[i][0] == rows[i - 1][0]:
+            rows[i][0] = ""
+    return Table(table.columns, rows)
+
+
+def _is_empty(table: Table, title: str) -> bool:
+    return title not in _LABELS and all(cell in ("", "0") for cell in table.cells(title))

@@ -6,11 +6,12 @@ import argparse
 from typing import Any
 
 from recmap.cli.arguments import add_verb, workers
-from recmap.cli.output import json_text, printable, watching
+from recmap.cli.output import json_text, watching
 from recmap.errors import OptionError
 from recmap.files.paths import expand
 from recmap.formats.detect import detect
 from recmap.formats.verify import verify
+from recmap.model.preview import printable
 
 __all__ = ["add"]
 

@@ -39,8 +39,10 @@ from recmap.files.object_writer import choose_parts, refuse_http
 from recmap.files.staging import check_space
 from recmap.formats.registry import FORMATS, check_output, column_bytes, read_copies, streams
 from recmap.model.arguments import size_text
+from recmap.model.preview import quantity
 from recmap.model.progress import Counter, ProgressOption
 from recmap.model.source import Source
+from recmap.model.table import html_table
 from recmap.tfrecord.encoder import little_endian
 
 __all__ = ["OutputOptions", "Report", "WorkOptions", "convert_source"]
@@ -74,7 +76,11 @@ class WorkOptions:
     processes: int = 1
 
 
-@dataclass(frozen=True)
+# Files that a report in a notebook lists.
+_LISTED = 10
+
+
+@dataclass(frozen=True, repr=False)
 class Report:
     """The result of a conversion."""
 
@@ -87,16 +93,38 @@ class Report:
     explanation: str
 
     def __str__(self) -> str:
-        files = self.files[0] if len(self.files) == 1 else f"{len(self.files):,} files"
-        text = f"{self.rows:,} rows in {files}, {size_text(self.written)}"
+        files = self.files[0] if len(self.files) == 1 else quantity(len(self.files), "file")
+        text = f"{quantity(self.rows, 'row')} in {files}, {size_text(self.written)}"
         if self.resumed == len(self.files):
             return f"{text}: everything was finished already"
-        text += f", in {self.seconds:.2f} s ({size_text(self.written / max(self.seconds, 1e-9))}/s)"
+        text += f", in {self.seconds:.2f} s ({self._speed})"
         if self.resumed:
             text += f"; {self.resumed:,} of the files were finished already"
         if self.skipped:
-            text += f"; {self.skipped:,} bad records were left out"
+            left_out = "was left out" if self.skipped == 1 else "were left out"
+            text += f"; {quantity(self.skipped, 'bad record')} {left_out}"
         return text
+
+    def __repr__(self) -> str:
+        return f"Report({self})"
+
+    def _repr_html_(self) -> str:
+        files = self.files[:_LISTED]
+        if len(self.files) > _LISTED:
+            files = [*files, f"and {len(self.files) - _LISTED:,} more"]
+        facts = [
+            ("rows", f"{self.rows:,}"),
+            ("size", size_text(self.written)),
+            ("time", f"{self.seconds:.2f} s ({self._speed})"),
+            ("files finished before", f"{self.resumed:,}" if self.resumed else ""),
+            ("bad records left out", f"{self.skipped:,}" if self.skipped else ""),
+            *(("file", name) for name in files),
+        ]
+        return html_table("Conversion", ["", ""], [fact for fact in facts if fact[1]])
+
+    @property
+    def _speed(self) -> str:
+        return f"{size_text(self.written / max(self.seconds, 1e-9))}/s"
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from recmap.files.cpus import thread_count
 from recmap.formats.column_source import ColumnsSource
 from recmap.formats.open_spec import OpenOptions, open_source
 from recmap.formats.raw import packed_dtype
+from recmap.model.comparison import same_bits
 from recmap.model.field import BYTES, TEXT
 from recmap.model.ragged import BYTE, TEXT_BYTE, Column, Ragged
 from recmap.model.row_sizes import measure
@@ -27,9 +28,8 @@ from recmap.native import _core
 
 __all__ = ["RecordCheck", "check_values", "check_written"]
 
-# Bytes to check at a time while the file grows, and to compare at a time.
+# Bytes to check at a time while the file grows.
 _FOLLOW_SIZE = 16 << 20
-_COMPARED_SIZE = 1 << 18
 # Bytes of a slab for each column below which fewer columns are compared at a time.
 _COLUMN_SIZE = 1 << 11
 _CUT_OFF = {_core.FaultCode.header_cut, _core.FaultCode.data_cut}
@@ -199,11 +199,4 @@ def _equal(a: Column, b: Column) -> bool:
         return bool(np.array_equal(a.lengths, b.lengths)) and _equal(a.flat, b.flat)
     if a.shape != b.shape or _kept(a.dtype) != _kept(b.dtype):
         return False
-    # Compare bits, so that NaN equals NaN and -0.0 differs from 0.0.
-    one, other = np.ascontiguousarray(a), np.ascontiguousarray(b)
-    if one.dtype.hasobject:
-        return one.tobytes() == other.tobytes()
-    one, other = one.reshape(-1).view(np.uint8), other.reshape(-1).view(np.uint8)
-    # Compare a little at a time: NumPy's result is as large as its input.
-    spans = (slice(at, at + _COMPARED_SIZE) for at in range(0, len(one), _COMPARED_SIZE))
-    return all(np.array_equal(one[span], other[span]) for span in spans)
+    return same_bits(a, b)

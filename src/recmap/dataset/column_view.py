@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
+from recmap.dataset.glimpse import first_values
 from recmap.dataset.indexing import RowReader, index_array
 from recmap.dataset.reductions import reduce_blocks
 from recmap.dataset.rows import get_row, get_rows, iterate_rows, read_blocks
@@ -335,7 +336,9 @@ class ColumnView(NDArrayOperatorsMixin):
 
     def __repr__(self) -> str:
         files = self._source.files
-        return f"ColumnView({self.name!r}: {self.field} of {files[0] if files else 'memory'})"
+        values = ", ".join(first_values(self._source, self.name))
+        place = files[0] if files else "memory"
+        return f"ColumnView({self.name!r}: {self.field} of {place}{values and ': '}{values})"
 
 
 def _array(column: Column) -> npt.NDArray[Any]:

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap.dataset.column_view import ColumnView
+from recmap.dataset.glimpse import glimpse_html, glimpse_text
 from recmap.dataset.rows import (
     Blocks,
     OpenedRows,
@@ -19,7 +20,8 @@ from recmap.dataset.rows import (
     read_batches,
     read_blocks,
 )
-from recmap.dataset.stats import FieldCollector, FieldStats
+from recmap.dataset.stats import FieldCollector
+from recmap.dataset.stats_table import Stats
 from recmap.files.mapped import guarded
 from recmap.files.paths import PathLike
 from recmap.model.arguments import (
@@ -31,9 +33,10 @@ from recmap.model.arguments import (
     check_flag,
 )
 from recmap.model.field import Field
+from recmap.model.preview import quantity
 from recmap.model.progress import Counter, ProgressOption, check_progress
 from recmap.model.row_sizes import measure
-from recmap.model.schema import Schema, html_table
+from recmap.model.schema import Schema
 from recmap.model.source import Info, Skipped
 from recmap.pipeline.pipeline import Verbs
 
@@ -203,11 +206,12 @@ class Dataset(Verbs):
         return read_batches(self._source, size, drop_last)
 
     @guarded
-    def stats(self, *, progress: ProgressOption = None) -> dict[str, FieldStats]:
+    def stats(self, *, progress: ProgressOption = None) -> Stats:
         """Compute statistics of each field, in one pass and bounded memory.
 
-        They are count, min, max, mean, std, NaN count and a histogram, also of the lengths of
-        ragged rows.
+        The result is a dict by field, which prints as a table. It has count, min, max, mean, std,
+        NaN count and a histogram, also of the lengths of ragged rows, and the distinct and most
+        common values of integers and short strings.
 
         >>> import recmap as rm
         >>> found = rm.from_arrays({"x": np.array([1.0, np.nan, 4.0])}).stats()["x"].values
@@ -222,7 +226,7 @@ class Dataset(Verbs):
                     collectors[name].add(column)
                 counter.add(*measure(batch))
             counter.finish()
-        return {name: collector.result() for name, collector in collectors.items()}
+        return Stats({name: each.result() for name, each in collectors.items()})
 
     def split(
         self,
@@ -273,17 +277,15 @@ class Dataset(Verbs):
         return iterate_rows(self._source)
 
     def __repr__(self) -> str:
-        width = max(map(len, self.schema), default=0)
-        fields = [f"  {name:{width}}  {kind}" for name, kind in self.schema.lines()]
-        return "\n".join([f"Dataset({self._summary()})", *fields])
+        return f"Dataset({self._summary()})\n{glimpse_text(self._source)}"
 
     def _repr_html_(self) -> str:
-        return html_table(f"Dataset: {self._summary()}", ["field", "type"], self.schema.lines())
+        return glimpse_html(self._source, f"Dataset: {self._summary()}")
 
     def _summary(self) -> str:
         files = self._source.files
         rows = self._source.known_rows()
-        count = "rows not counted yet" if rows is None else f"{rows:,} rows"
+        count = "rows not counted yet" if rows is None else quantity(rows, "row")
         name = f"{len(files):,} files, {files[0]}, ..." if len(files) > 1 else "".join(files)
         return f"{name or 'in memory'}: {count}, schema {self._source.origin}"
 

@@ -5,10 +5,11 @@ Rows are read by number, slice, list or mask, or all of them in bounded memory.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +18,7 @@ from recmap.errors import DataError, MemoryLimitError, OptionError, RowNotFoundE
 from recmap.model.arguments import as_slice
 from recmap.model.batch import join
 from recmap.model.casting import exact_array
+from recmap.model.preview import preview
 from recmap.model.row_sizes import measure
 from recmap.model.schema import Batch
 from recmap.model.source import Source
@@ -24,6 +26,7 @@ from recmap.model.source import Source
 __all__ = [
     "Blocks",
     "OpenedRows",
+    "Row",
     "get_row",
     "get_rows",
     "iterate_rows",
@@ -41,6 +44,8 @@ _FIRST_READ_SIZE = 1 << 20
 # The limit for reads of rows that turn out larger than those before. Their size is often not
 # known exactly before they are read, and a read that is cut short costs more than it saves.
 _MOST_READ_SIZE = 2 * _READ_SIZE
+# Byte strings, text and arrays longer than this are printed in short.
+_LONG = 100
 
 
 @dataclass(frozen=True)
@@ -110,10 +115,58 @@ def _same(source: Source) -> Source:
     return source
 
 
+class Row(dict[str, Any]):
+    """A row: a dict of values by name. Long byte strings, text and arrays are printed in short.
+
+    >>> Row({"label": 3, "image": b"GIF89a" + bytes(5000)})
+    {'label': 3, 'image': <GIF, 5,006 bytes>}
+    """
+
+    __slots__ = ()
+
+    def __new__(cls, *args: Any, **named: Any) -> Self:
+        _tell_jax()
+        return super().__new__(cls, *args, **named)
+
+    def __repr__(self) -> str:
+        return f"{{{', '.join(f'{name!r}: {_brief(value)}' for name, value in self.items())}}}"
+
+
+def _brief(value: Any) -> str:
+    if isinstance(value, bytes | str) and len(value) > _LONG:
+        return f"<{preview(value)}>"
+    if isinstance(value, np.ndarray) and value.size > _LONG:
+        with np.printoptions(threshold=_LONG, edgeitems=2):
+            return repr(value)
+    return repr(value)
+
+
+_jax_knows = False
+
+
+def _tell_jax() -> None:
+    """Have ``jax.tree.map`` look into rows, as it does for dicts but not for other classes."""
+    global _jax_knows  # noqa: PLW0603  # jax takes a class once
+    if _jax_knows or "jax" not in sys.modules:
+        return
+    register = getattr(sys.modules["jax"], "tree_util", None)
+    if register is None:
+        return  # it is being imported
+    _jax_knows = True
+    register.register_pytree_with_keys(
+        Row,
+        lambda row: (
+            [(register.DictKey(name), row[name]) for name in sorted(row)],
+            tuple(sorted(row)),
+        ),
+        lambda names, values: dict(zip(names, values, strict=True)),
+    )
+
+
 def get_row(source: Source, number: int) -> dict[str, Any]:
     """Return one row; a negative number counts from the end."""
     batch = source.gather(np.array([_row_number(source, number)], dtype=np.int64))
-    return {name: column[0] for name, column in batch.items()}
+    return Row((name, column[0]) for name, column in batch.items())
 
 
 def get_rows(source: Source, key: Any) -> Batch:
@@ -140,7 +193,7 @@ def iterate_rows(source: Source) -> Iterator[dict[str, Any]]:
     """Yield all rows in order, as dicts."""
     for batch in read_batches(source, 1024):
         for i in range(measure(batch)[0]):
-            yield {name: column[i] for name, column in batch.items()}
+            yield Row((name, column[i]) for name, column in batch.items())
 
 
 def read_batches(source: Source, size: int, drop_last: bool = False) -> Iterator[dict[str, Any]]:

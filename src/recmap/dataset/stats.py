@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 import sys
+from collections import Counter
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from recmap.dataset.value_counts import ValueCounter, ValueCounts, most_common
 from recmap.model.field import Field
 from recmap.model.ragged import Column, Ragged
 
@@ -40,6 +42,22 @@ class Histogram:
         ends = ((first + i) * self.width for i in range(len(self.counts) + 1))
         return [min(max(end, -most), most) for end in ends]
 
+    def merged(self, most: int) -> Histogram:
+        """Return the same counts in at most so many bins, at least 2. No count is divided.
+
+        >>> Histogram(3.0, 1.0, [1, 2, 3, 4]).merged(3)
+        Histogram(start=2.0, width=2.0, counts=[1, 5, 4])
+        """
+        start, width, counts = self.start, self.width, self.counts
+        while len(counts) > most:
+            first = round(start / width)
+            # Bins begin at multiples of their width, so the first pair may lack its first half.
+            whole = [0] * (first % 2) + counts
+            counts = [sum(whole[i : i + 2]) for i in range(0, len(whole), 2)]
+            width *= 2
+            start = max(first // 2 * width, -sys.float_info.max)
+        return Histogram(start, width, counts)
+
 
 @dataclass(frozen=True)
 class Numbers:
@@ -65,7 +83,8 @@ class FieldStats:
     """Statistics of one field.
 
     They cover its values, the ``lengths`` of its rows along each ragged axis, and the ``sizes``
-    of its byte strings.
+    of its byte strings. ``counts`` has the distinct and the most common values of integers and
+    short strings.
     """
 
     field: Field
@@ -73,6 +92,7 @@ class FieldStats:
     values: Numbers | None
     lengths: tuple[Numbers, ...]
     sizes: Numbers | None
+    counts: ValueCounts | None = None
 
 
 class FieldCollector:
@@ -81,7 +101,8 @@ class FieldCollector:
     def __init__(self, field: Field) -> None:
         self._field = field
         self._rows = 0
-        self._values = None if field.is_bytes else _collector(field.dtype)
+        self._strings = ValueCounter() if field.is_bytes else None
+        self._values = None if field.is_bytes else _collector(field.dtype, ValueCounter())
         self._sizes = _collector(_INT64) if field.is_bytes else None
         self._lengths = [_collector(_INT64) for _ in range(field.ragged)]
 
@@ -96,7 +117,9 @@ class FieldCollector:
             column = column.flat  # a fixed axis of byte strings
         if isinstance(column, Ragged):
             assert self._sizes is not None
+            assert self._strings is not None
             self._sizes.add(column.lengths)
+            self._strings.add_strings(column)
         elif self._values is not None:
             self._values.add(column.reshape(-1))
 
@@ -108,7 +131,13 @@ class FieldCollector:
             values=None if self._values is None else self._values.result(),
             lengths=tuple(lengths.result() for lengths in self._lengths),
             sizes=None if self._sizes is None else self._sizes.result(),
+            counts=self._counts(),
         )
+
+    def _counts(self) -> ValueCounts | None:
+        if self._values is not None:
+            return self._values.counts()
+        return None if self._strings is None else self._strings.result()
 
 
 class _Collector(Protocol):
@@ -122,19 +151,24 @@ class _Collector(Protocol):
         """Return the statistics so far."""
         ...
 
+    def counts(self) -> ValueCounts | None:
+        """Return the distinct and most common values of integers; None for other types."""
+        ...
 
-def _collector(dtype: np.dtype[Any]) -> _Collector:
-    """Return a collector for values of this dtype."""
+
+def _collector(dtype: np.dtype[Any], counter: ValueCounter | None = None) -> _Collector:
+    """Return a collector for values of this dtype; with ``counter``, also count each value."""
     if dtype.itemsize == 1 and dtype.kind in "biu":
         return _Counts(dtype)
-    return _Moments(dtype)
+    return _Moments(dtype, counter if dtype.kind in "iu" else None)
 
 
 class _Counts:
     """Counts each of the 256 values of a byte, which is fast for images."""
 
     def __init__(self, dtype: np.dtype[Any]) -> None:
-        self._dtype = np.dtype(np.uint8) if dtype.kind == "b" else dtype
+        self._is_bool = dtype.kind == "b"
+        self._dtype = np.dtype(np.uint8) if self._is_bool else dtype
         self._counts = np.zeros(256, np.int64)
 
     def add(self, values: npt.NDArray[Any]) -> None:
@@ -156,12 +190,18 @@ class _Counts:
         low, high = int(numbers.min()), int(numbers.max())
         return Numbers(total, 0, low, high, mean, std, bins.result())
 
+    def counts(self) -> ValueCounts | None:
+        seen = np.flatnonzero(self._counts)
+        numbers = seen.astype(np.uint8).view(np.bool_ if self._is_bool else self._dtype)
+        counts = Counter(dict(zip(numbers.tolist(), self._counts[seen].tolist(), strict=True)))
+        return most_common(counts) if counts else None
+
 
 class _Moments:
     """Merges moments using the formulas of Chan, Golub and LeVeque."""
 
-    def __init__(self, dtype: np.dtype[Any]) -> None:
-        self._dtype = dtype
+    def __init__(self, dtype: np.dtype[Any], counter: ValueCounter | None = None) -> None:
+        self._dtype, self._counter = dtype, counter
         self._whole = dtype.kind in "iumM"
         self._count = self._nan = self._finite = 0
         self._low: int | float | None = None
@@ -196,6 +236,8 @@ class _Moments:
         self._high = high if self._high is None else max(self._high, high)
         if self._whole:
             self._sum += _exact_sum(numbers)
+        if self._counter is not None:
+            self._counter.add_integers(numbers, int(low), int(high))
         floats = numbers.astype(np.float64, copy=False)
         bounded = math.isfinite(low) and math.isfinite(high)
         finite = floats if bounded else floats[np.isfinite(floats)]
@@ -225,6 +267,9 @@ class _Moments:
             std=std,
             histogram=None if dates else self._bins.result(),
         )
+
+    def counts(self) -> ValueCounts | None:
+        return None if self._counter is None else self._counter.result()
 
     def _moments(self) -> tuple[float, float]:
         assert self._low is not None

@@ -8,6 +8,7 @@ from typing import Any
 from recmap.errors import (
     DataError,
     FieldNotFoundError,
+    LeftOut,
     Message,
     OptionError,
     RecmapError,
@@ -112,10 +113,15 @@ class ArrowColumns:
         if not self.schema:
             why = "; ".join(f"{name!r}: {why}" for name, why in self._refused.items())
             raise DataError(
-                f"{self._path}: no column can be read ({why or 'there are none'})", file=self._path
+                f"{self._path}: no column can be read ({why or 'there are none'})",
+                file=self._path,
+                left_out=self._left_out(),
             )
         if left := [f"{name!r}: {why}" for name, why in self._refused.items()]:
-            warn_of_left_out(f"{self._path}: left out: {listed(left)}")
+            warn_of_left_out(f"{self._path}: left out: {listed(left)}", self._left_out())
+
+    def _left_out(self) -> dict[str, LeftOut]:
+        return {name: LeftOut(why) for name, why in self._refused.items()}
 
     def batch(self, arrow: Any, names: Sequence[str], first_row: int) -> Batch:
         """Convert an Arrow record batch that has these columns, and perhaps others.

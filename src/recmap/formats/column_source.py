@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from recmap.errors import DataError, FieldNotFoundError
+from recmap.errors import DataError, FieldNotFoundError, LeftOut
 from recmap.files.mapped import MappedFile, guarded
 from recmap.files.object_path import in_store
 from recmap.files.paths import size_on_disk
@@ -325,22 +325,35 @@ def choose_columns(
     found: Mapping[str, ColumnReader],
     refused: Mapping[str, str],
     names: Sequence[str] | None,
+    whats: Mapping[str, str] | None = None,
 ) -> dict[str, ColumnReader]:
     """Return the requested columns, or those with the most common length.
 
     A warning names the arrays that are left out. ``refused`` says why an array cannot be a
-    column at all.
+    column at all, and ``whats`` what it is instead.
     """
+    kinds = whats or {}
     if names is not None:
         return {name: _asked(path, name, found, refused) for name in names}
     if not found:
         why = "; ".join(f"{name!r} {reason}" for name, reason in refused.items())
-        raise DataError(f"{path}: no arrays with rows ({why or 'it is empty'})", file=path)
+        raise DataError(
+            f"{path}: no arrays with rows ({why or 'it is empty'})",
+            file=path,
+            left_out={name: LeftOut(why, kinds.get(name, "")) for name, why in refused.items()},
+        )
     rows = common_length(len(column) for column in found.values())
     left = [f"{n!r} has {len(c):,} rows" for n, c in found.items() if len(c) != rows]
     left += [f"{name!r} {reason}" for name, reason in refused.items()]
     if left:
-        warn_of_left_out(f"{path}: left out, alongside columns of {rows:,} rows: {listed(left)}")
+        others = {
+            name: LeftOut(f"has {len(column):,} rows, not {rows:,}", str(column.field))
+            for name, column in found.items()
+            if len(column) != rows
+        }
+        others |= {name: LeftOut(why, kinds.get(name, "")) for name, why in refused.items()}
+        told = f"{path}: left out, alongside columns of {rows:,} rows: {listed(left)}"
+        warn_of_left_out(told, others)
     return {name: column for name, column in found.items() if len(column) == rows}
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from recmap.errors import LeftOutWarning, Message, Option, level_outside
+from recmap.errors import LeftOut, LeftOutWarning, Message, Option, level_outside
 
 __all__ = ["listed", "warn_of_left_out"]
 
@@ -18,7 +18,7 @@ def listed(left: Sequence[str]) -> str:
     return "; ".join([*left[:_NAMED], *more])
 
 
-def warn_of_left_out(told: str) -> None:
-    """Warn of columns that are left out because nobody chose any."""
+def warn_of_left_out(told: str, left_out: Mapping[str, LeftOut] | None = None) -> None:
+    """Warn of columns that are left out because nobody chose any; ``left_out`` has the reasons."""
     text = Message(f"{told} (", Option("fields", [...]), " chooses columns)")
-    warnings.warn(text, LeftOutWarning, stacklevel=level_outside())
+    warnings.warn(LeftOutWarning(text, left_out), stacklevel=level_outside())

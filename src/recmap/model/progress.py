@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 import threading
 import time
@@ -190,7 +191,9 @@ class Bar:
     def __call__(self, now: Progress) -> None:
         self._last = now
         if self._terminal:
-            self._out.write(f"\r{self._line(now)}\x1b[K")
+            # A line that wraps could not be drawn over.
+            line = self._line(now)[: shutil.get_terminal_size().columns - 1]
+            self._out.write(f"\r{line}\x1b[K")
             self._out.flush()
 
     def close(self) -> None:

@@ -20,6 +20,9 @@ __all__ = ["BYTE", "TEXT_BYTE", "Column", "Ragged", "concatenate", "offsets_of",
 BYTE = np.dtype("S1")
 TEXT_BYTE = np.dtype([("utf8", "S1")])
 
+# Rows and values, and letters of a string, that a repr shows.
+_SHOWN = 3
+_LETTERS = 16
 # Gather longer rows slice by slice, and shorter ones with a single index array, which takes
 # eight bytes per value but no work per row.
 _SLICE_FROM = 64
@@ -278,9 +281,25 @@ class Ragged:
         return bool(mine == theirs)
 
     def __repr__(self) -> str:
-        kind = "text" if self.is_text else "bytes" if self.is_bytes else str(self.dtype)
+        names = {BYTE: "bytes", TEXT_BYTE: "text"}
+        kind = names.get(self.dtype) or str(self.dtype)
         longest = int(self.lengths.max(initial=0))
-        return f"Ragged({len(self):,} rows of {kind}, longest {longest:,})"
+        rows = "1 row" if len(self) == 1 else f"{len(self):,} rows"
+        shown = ", ".join([*map(_brief, self[:_SHOWN]), *["..."] * (len(self) > _SHOWN)])
+        return f"Ragged({rows} of {kind}, longest {longest:,}{shown and ': '}{shown})"
+
+
+def _brief(row: Any) -> str:
+    """Return the first values of a row as text."""
+    if isinstance(row, bytes | str):
+        return repr(row[:_LETTERS]) + "..." * (len(row) > _LETTERS)
+    if isinstance(row, np.ndarray) and row.ndim > 1:
+        return f"array of {' x '.join(map(str, row.shape))}"
+    if isinstance(row, Ragged):
+        values = [*map(_brief, row[:_SHOWN])]
+    else:
+        values = [str(value) for value in row[:_SHOWN]]
+    return f"[{', '.join([*values, *['...'] * (len(row) > _SHOWN)])}]"
 
 
 Column: TypeAlias = "npt.NDArray[Any] | Ragged"

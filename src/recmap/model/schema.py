@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, TypeAlias
 
 from recmap.errors import FieldNotFoundError, FieldTextError, OptionError
 from recmap.model.arguments import as_names
 from recmap.model.field import Field, FieldLike, as_field
+from recmap.model.preview import quantity
 from recmap.model.ragged import Column
+from recmap.model.table import html_table
 
-__all__ = ["Batch", "FieldsLike", "Schema", "html_table"]
+__all__ = ["Batch", "FieldsLike", "Schema"]
 
 Batch: TypeAlias = dict[str, Column]
 """A dict of columns of equal length."""
@@ -76,26 +78,8 @@ class Schema(Mapping[str, Field]):
         return f"Schema({', '.join(f'{name}: {field}' for name, field in self.items())})"
 
     def _repr_html_(self) -> str:
-        return html_table(f"{len(self):,} fields", ["field", "type"], self.lines())
+        return html_table(quantity(len(self), "field"), ["field", "type"], self.lines())
 
     def lines(self) -> list[tuple[str, str]]:
         """Return names and types as the rows of a table."""
         return [(name, str(field)) for name, field in self.items()]
-
-
-def html_table(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return an HTML table for notebooks, without a style sheet. All text is escaped.
-
-    >>> html_table("2 rows", ["field"], [["<x>"]])
-    '<b>2 rows</b><table><tr><th>field</th></tr><tr><td>&lt;x&gt;</td></tr></table>'
-    """
-    from html import escape  # slow to import, and most programs show no table
-
-    lines = [_html_row("th", header), *(_html_row("td", row) for row in rows)]
-    return f"<b>{escape(title)}</b><table>{''.join(lines)}</table>"
-
-
-def _html_row(tag: str, cells: Sequence[str]) -> str:
-    from html import escape
-
-    return f"<tr>{''.join(f'<{tag}>{escape(cell)}</{tag}>' for cell in cells)}</tr>"

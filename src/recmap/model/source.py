@@ -19,6 +19,7 @@ from typing import Any, Literal, Protocol, Self, TypeAlias
 
 import numpy.typing as npt
 
+from recmap.model.arguments import size_text
 from recmap.model.batch import (
     Allocate,
     PaddedColumn,
@@ -29,8 +30,10 @@ from recmap.model.batch import (
     rename,
 )
 from recmap.model.fetching import Fetching
+from recmap.model.preview import printable, quantity
 from recmap.model.row_sizes import RowSizes, measure
 from recmap.model.schema import Batch, Schema
+from recmap.model.table import Column, Table
 
 __all__ = [
     "Errors",
@@ -43,6 +46,7 @@ __all__ = [
     "WrappedSource",
 ]
 
+_THOUSAND = 1000
 # What to do with bad records.
 Errors: TypeAlias = Literal["raise", "skip"]
 
@@ -78,23 +82,49 @@ class Info:
     record_size: int | None = None
     notes: dict[str, str] = field(default_factory=dict)
 
-    def __str__(self) -> str:
-        one = self.files[0] if self.files else "in memory"
-        lines = [
-            one if len(self.files) <= 1 else f"{len(self.files):,} files from {one}",
-            f"  format   {self.format}{''.join(f', {name}' for name in self.compression)}",
-            f"  size     {self.size:,} bytes",
-            f"  rows     {self.rows:,}"
-            + (f", all records of {self.record_size:,} bytes" if self.record_size else ""),
-            f"  schema   {self.origin}",
+    def facts(self) -> list[tuple[str, str]]:
+        """Return what is known of the files as a whole, as pairs of a word and what it is."""
+        size, compression = size_text(self.size), "".join(f", {name}" for name in self.compression)
+        exact = f" ({self.size:,} bytes)" if self.size >= _THOUSAND else ""
+        fixed = f", all records of {quantity(self.record_size, 'byte')}" if self.record_size else ""
+        return [
+            ("format", f"{self.format}{compression}"),
+            ("size", f"{size}{exact}"),
+            ("rows", f"{self.rows:,}{fixed}"),
+            ("schema", self.origin),
         ]
-        width = max(map(len, self.schema), default=0)
+
+    def title(self) -> str:
+        """Return the name of the file, or how many there are."""
+        one = self.files[0] if self.files else "in memory"
+        return one if len(self.files) <= 1 else f"{len(self.files):,} files from {one}"
+
+    def fields(self) -> Table:
+        """Return the table of fields."""
+        columns = [
+            Column("field", cut="middle", least=16),
+            Column("type", meaning="type"),
+            Column("notes", cut="end", least=16, meaning="aside"),
+        ]
+        rows = []
         for name, kind in self.schema.items():
             notes = ["mapped in place"] if name in self.mapped else []
             notes += [self.notes[name]] if name in self.notes else []
-            note = f"  ({'; '.join(notes)})" if notes else ""
-            lines.append(f"    {name:{width}}  {kind}{note}")
-        return "\n".join(lines)
+            rows.append([name, str(kind), "; ".join(notes)])
+        return Table(columns, rows)
+
+    def __str__(self) -> str:
+        facts = [f"  {word:9}{what}" for word, what in self.facts()]
+        width = max(map(len, self.schema), default=0)
+        fields = [
+            f"    {name:{width}}  {kind}{f'  ({note})' if note else ''}"
+            for name, kind, note in self.fields().rows
+        ]
+        return "\n".join([printable(self.title()), *map(printable, facts), *fields])
+
+    def _repr_html_(self) -> str:
+        facts = ", ".join(f"{word} {what}" for word, what in self.facts())
+        return self.fields().html(f"{self.title()}: {facts}")
 
 
 class RowReader(Protocol):

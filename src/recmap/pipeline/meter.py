@@ -11,7 +11,9 @@ from recmap.files.cpus import thread_count
 from recmap.files.fetch_counts import FetchCounter, counted
 from recmap.model.arguments import size_text
 from recmap.model.fetching import FetchCounts
+from recmap.model.preview import quantity
 from recmap.model.schema import Batch
+from recmap.model.table import Column, Table
 
 __all__ = ["Meter", "Stage", "Timings"]
 
@@ -29,7 +31,7 @@ class Stage:
     bytes_per_second: float
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Timings:
     """How long an iteration has taken so far, and where the time went; ``print`` it.
 
@@ -92,22 +94,43 @@ class Timings:
             advice = "all CPUs are busy"
         return f"input-bound {share}: {slow.name} is the slow stage; {advice}"
 
-    def __str__(self) -> str:
-        width = max((len(stage.name) for stage in self.stages), default=0)
-        rates = f"{self.rows_per_second:,.0f} rows/s, {size_text(int(self.bytes_per_second))}/s"
-        lines = [f"{self.batches:,} batches, {self.rows:,} rows in {self.elapsed:.2f} s: {rates}"]
-        lines += [
-            f"  {stage.name:{width}}  {stage.working:8.3f} s  {stage.rows_per_second:14,.0f} rows/s"
-            f"  {size_text(int(stage.bytes_per_second)):>8}/s"
-            for stage in self.stages
+    def table(self) -> Table:
+        """Return a table with a row for each stage, and one for the loop."""
+        columns = [Column("stage"), *(Column(t, right=True) for t in ("time", "rows/s", "bytes/s"))]
+        loop = Stage("loop", self.elapsed, self.rows_per_second, self.bytes_per_second)
+        rows = [
+            [
+                stage.name,
+                f"{stage.working:.3f} s",
+                f"{stage.rows_per_second:,.0f}",
+                f"{size_text(int(stage.bytes_per_second))}/s",
+            ]
+            for stage in (*self.stages, loop)
         ]
+        return Table(columns, rows)
+
+    def summary(self) -> list[str]:
+        """Return how much was read, what was fetched from stores, and what slows the loop down."""
+        batches, rows = quantity(self.batches, "batch"), quantity(self.rows, "row")
+        lines = [f"{batches}, {rows}, {size_text(self.bytes)} in {self.elapsed:.2f} s"]
         if self.requests or self.cache_hits:
             lines.append(
-                f"  {self.requests:,} requests, {size_text(self.fetched)} fetched "
+                f"{quantity(self.requests, 'request')}, {size_text(self.fetched)} fetched "
                 f"({self.amplification:.2f} times what was used), {size_text(self.cache_hits)} "
                 f"from the cache, {self.store_waiting:.3f} s waited for the store"
             )
-        return "\n".join([*lines, self.verdict])
+        return [*lines, self.verdict]
+
+    def __str__(self) -> str:
+        first, *others = self.summary()
+        table = [f"  {line}" for line in self.table().text().split("\n")]
+        return "\n".join([first, *table, *others])
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def _repr_html_(self) -> str:
+        return self.table().html("; ".join(self.summary()))
 
 
 @dataclass

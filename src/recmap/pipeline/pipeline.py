@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from recmap.errors import OptionError, OptionTypeError
 from recmap.model.field import FieldLike
+from recmap.model.preview import quantity
 from recmap.model.schema import Batch, Schema
 from recmap.pipeline.frameworks import Frameworks
 
@@ -583,11 +584,11 @@ class Pipeline(Verbs):
         return f"Pipeline({self._rows_text()}: {' > '.join(self._plan.describe())})"
 
     def _repr_html_(self) -> str:
-        from recmap.model.schema import html_table
+        from recmap.model.table import html_table
 
         verbs = [(str(i), verb) for i, verb in enumerate(self._plan.describe(), 1)]
         return html_table(f"Pipeline: {self._rows_text()}", ["", "verb"], verbs)
 
     def _rows_text(self) -> str:
         count = self._plan.count_rows
-        return "no end of rows" if count is None else f"{count:,} rows"
+        return "no end of rows" if count is None else quantity(count, "row")

@@ -16,6 +16,7 @@ from recmap.files.object_path import ObjectPath
 from recmap.files.output_file import OutputFile, Spooler, choose_compression, refuse_existing
 from recmap.files.paths import PathLike, PathsLike, as_path, expand
 from recmap.model.arguments import check_flag
+from recmap.model.preview import quantity
 from recmap.model.progress import ProgressOption, check_progress
 from recmap.model.schema import Schema
 from recmap.model.source import Skipped
@@ -42,7 +43,8 @@ class Repaired:
     damage: list[Skipped] = field(default_factory=list)
 
     def __str__(self) -> str:
-        kept = f"{self.records:,} sound records in {self.path}, {self.size:,} bytes"
+        records, size = quantity(self.records, "sound record"), quantity(self.size, "byte")
+        kept = f"{records} in {self.path}, {size}"
         if not self.damage:
             return f"{kept}; no damage was found"
         places = "1 place" if len(self.damage) == 1 else f"{len(self.damage):,} places"

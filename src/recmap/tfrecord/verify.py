@@ -9,6 +9,7 @@ from recmap.files.cpus import thread_count
 from recmap.files.mapped import guarded
 from recmap.files.open_file import file_size
 from recmap.files.threads import Threads
+from recmap.model.preview import quantity
 from recmap.model.progress import ProgressOption
 from recmap.model.source import Skipped
 from recmap.tfrecord.framing import ScanProgress
@@ -35,11 +36,11 @@ class Verified:
         return not self.damage
 
     def __str__(self) -> str:
-        files = "1 file" if self.files == 1 else f"{self.files:,} files"
+        files = quantity(self.files, "file")
         lines = [str(damage) for damage in self.damage]
         lines.append(
-            f"{self.records:,} sound records, {len(self.damage):,} damaged, in {files} of "
-            f"{self.size:,} bytes"
+            f"{quantity(self.records, 'sound record')}, {len(self.damage):,} damaged, "
+            f"in {files} of {quantity(self.size, 'byte')}"
         )
         if self.unchecked:
             lines.append(

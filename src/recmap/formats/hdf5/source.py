@@ -17,6 +17,7 @@ import numpy as np
 from recmap.errors import (
     DataError,
     FieldNotFoundError,
+    LeftOut,
     OptionError,
 )
 from recmap.formats.column_readers import ColumnReader
@@ -138,11 +139,15 @@ def hdf5_place(item: Any) -> Hdf5Place | None:
 
 
 def _all(file: Hdf5File, inside: str) -> dict[str, ColumnReader]:
-    tables, refused = [], {}
+    tables: list[_Table] = []
+    refused: dict[str, str] = {}
+    whats: dict[str, str] = {}
     for name, item in _items(file, inside):
         if isinstance(item, str):
             refused[name] = item
             continue
+        with file.locked(name):
+            whats[name] = _what(item)
         try:
             table = _Table(file, name, item)
         except DataError as e:
@@ -157,13 +162,36 @@ def _all(file: Hdf5File, inside: str) -> dict[str, ColumnReader]:
             if refused
             else f"{file.path}: {repr(inside) if inside else 'the HDF5 file'} holds no datasets",
             file=file.path,
+            left_out=_left_out(refused, whats),
         )
     if all(isinstance(table.order, np.integer) for table in tables):
         tables.sort(key=lambda table: table.order)
     columns = _of_equal_length(tables, refused)
     if refused:
-        warn_of_left_out(f"{file.path}: not all of it is read{_listing(refused)}")
+        told = f"{file.path}: not all of it is read{_listing(refused)}"
+        warn_of_left_out(told, _left_out(refused, whats))
     return columns
+
+
+def _what(item: Any) -> str:
+    """Return the type and shape of a dataset, or of a group that is a column, as text."""
+    try:
+        if isinstance(item, h5py.Group):
+            return str(nested_field(item))
+        return f"{item.dtype.name if item.dtype.names is None else 'compound'} {item.shape}"
+    except Exception:  # a type that NumPy does not have
+        return ""
+
+
+def _left_out(refused: Mapping[str, str], whats: Mapping[str, str]) -> dict[str, LeftOut]:
+    """Say what each part is. A field of a compound dataset is what its dataset is."""
+    found = {}
+    for name, why in refused.items():
+        owner = name
+        while owner not in whats and "." in owner:
+            owner = owner.rpartition(".")[0]
+        found[name] = LeftOut(why, whats.get(owner, ""))
+    return found
 
 
 def _items(file: Hdf5File, inside: str) -> Iterator[tuple[str, Any]]:

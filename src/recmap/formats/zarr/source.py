@@ -84,7 +84,8 @@ def open_zarr(path: str, names: Sequence[str] | None, default: str = "") -> Colu
             refused[name] = "is also the name of another column"
         else:
             found |= _columns(path, name, array, None)
-    columns = choose_columns(path, found, refused, names)
+    whats = {inner: f"{array.dtype} {array.shape}" for inner, array in store.arrays.items()}
+    columns = choose_columns(path, found, refused, names, whats)
     # Reopen by name, so that the warning about arrays left out is not repeated.
     again = partial(open_zarr, path, list(columns), default)
     return ColumnsSource("zarr", [path], columns, reopen=again)

@@ -1,0 +1,96 @@
+"""How often each value of a column occurs, counted in bounded memory."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from recmap.model.ragged import Ragged
+
+__all__ = ["ValueCounter", "ValueCounts", "most_common"]
+
+# Counting stops when there are more distinct values, or strings take more bytes, than this.
+_MOST_DISTINCT = 10_000
+_MOST_BYTES = 1 << 20
+# Columns with longer strings, such as images, are not counted.
+_LONGEST = 256
+# Strings that become Python objects at a time.
+_STEP = 1 << 12
+# Integers within such a range are counted without sorting them.
+_RANGE = 1 << 16
+_TOP = 10
+
+
+@dataclass(frozen=True)
+class ValueCounts:
+    """The number of distinct values, and those that occur most often.
+
+    Unless ``complete``, there are more distinct values: only the first ``counted`` values were
+    looked at. ``top`` has pairs of value and count.
+    """
+
+    distinct: int
+    complete: bool
+    counted: int
+    top: list[tuple[Any, int]]
+
+
+class ValueCounter:
+    """Counts values until there are too many different ones."""
+
+    def __init__(self) -> None:
+        self._counts: Counter[Any] | None = Counter()
+        self._bytes = 0
+        self._full = False
+
+    @property
+    def done(self) -> bool:
+        """Whether more values would not be counted."""
+        return self._full or self._counts is None
+
+    def add_strings(self, strings: Ragged) -> None:
+        """Count byte strings or text."""
+        for start in range(0, len(strings), _STEP):
+            if self.done:
+                return
+            assert self._counts is not None
+            some = strings[start : start + _STEP]
+            if int(some.lengths.max(initial=0)) > _LONGEST:
+                self._counts = None
+                return
+            before = len(self._counts)
+            self._counts.update(some.tolist())
+            self._bytes += (len(self._counts) - before) * (int(some.lengths.mean()) + 1)
+            self._full = len(self._counts) > _MOST_DISTINCT or self._bytes > _MOST_BYTES
+
+    def add_integers(self, numbers: npt.NDArray[Any], low: int, high: int) -> None:
+        """Count integers, of which ``low`` is the least and ``high`` is the greatest."""
+        if self.done:
+            return
+        assert self._counts is not None
+        if high - low < _RANGE:
+            counts = np.bincount((numbers - numbers.dtype.type(low)).astype(np.uint16))
+            places = np.flatnonzero(counts)
+            values, counts = places, counts[places]
+        else:
+            values, counts = np.unique(numbers, return_counts=True)
+            low = 0
+        for value, count in zip(values.tolist(), counts.tolist(), strict=True):
+            self._counts[value + low] += count
+        self._full = len(self._counts) > _MOST_DISTINCT
+
+    def result(self) -> ValueCounts | None:
+        """Return the counts so far; None if there are no values, or they are too long."""
+        if not self._counts:
+            return None
+        return most_common(self._counts, complete=not self._full)
+
+
+def most_common(counts: Counter[Any], *, complete: bool = True) -> ValueCounts:
+    """Return the values that occur most often; of equally frequent ones, the least first."""
+    top = sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))[:_TOP]
+    return ValueCounts(len(counts), complete, sum(counts.values()), top)
