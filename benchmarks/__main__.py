@@ -13,7 +13,7 @@ from pathlib import Path
 from benchmarks import machine_report
 from benchmarks.bench import Bench
 from benchmarks.machine import IdleWait, describe
-from benchmarks.pages import fill, fill_readme, page
+from benchmarks.pages import fill, fill_front, fill_readme, page
 from benchmarks.plots import draw
 from benchmarks.report import Table, facts_table, markdown
 from benchmarks.tables import (
@@ -109,6 +109,7 @@ def _measure_tables(options: argparse.Namespace) -> None:
         text = page(tables, facts, drawings)
         (options.docs / "benchmarks.md").write_text(f"{text}\n{machine_report.EMPTY}")
         if not options.only:
+            fill_front(options.docs / "index.md", tables, facts)
             fill_readme(options.docs.parent / "README.md", tables, facts)
     if options.json:
         raw = {"machine": facts, "tables": [asdict(t) for t in tables], "races": bench.races}

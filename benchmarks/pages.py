@@ -1,4 +1,4 @@
-"""Writes the figures of a run into docs/benchmarks.md, docs/questions and README.md."""
+"""Writes the figures of a run into the docs and README.md."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 from benchmarks.report import Row, Table, comparisons, facts_table, folded
 
-__all__ = ["fill", "fill_readme", "page"]
+__all__ = ["fill", "fill_front", "fill_readme", "page"]
 
 # Cases to begin a section with.
 _MOST = 4
@@ -45,6 +45,21 @@ _SHOWN = {
     },
 }
 
+# The rows of them on the front page of the docs.
+_FRONT = {
+    "Read": {
+        "40 B rows, float_list": "TensorFlow, tuned",
+        "256 KB rows, float_list": "TensorFlow, tuned",
+    },
+    "Convert": {"4 KB rows, npy to TFRecord": "cp"},
+    "HDF5": {"gzip and shuffle": "h5py"},
+    "Training batches": {
+        "40 B rows": "tf.data, gather",
+        "200 KB rows": "DataLoader by batches, 0 workers",
+    },
+    "Padded sequences": {"sequences of 10 to 500 int64": "tf.data, tuned"},
+}
+
 
 def fill(folder: Path, table: Table, facts: dict[str, str]) -> list[Path]:
     """Write the rows of each question, and where they were measured, into its page.
@@ -61,12 +76,23 @@ def fill(folder: Path, table: Table, facts: dict[str, str]) -> list[Path]:
     return written
 
 
+def fill_front(path: Path, tables: Sequence[Table], facts: dict[str, str]) -> None:
+    """Write the rows that docs/index.md shows, and where they were measured."""
+    _fill_rows(path, tables, facts, _FRONT)
+
+
 def fill_readme(path: Path, tables: Sequence[Table], facts: dict[str, str]) -> None:
     """Write the rows that README.md shows, and where they were measured."""
+    _fill_rows(path, tables, facts, _SHOWN)
+
+
+def _fill_rows(
+    path: Path, tables: Sequence[Table], facts: dict[str, str], shown: dict[str, dict[str, str]]
+) -> None:
     lines = ["| | recmap | peer | |", "|---|---|---|---|"]
     by_title = {table.title: table for table in tables}
-    for title in _SHOWN:
-        for row in _shown(by_title[title]):
+    for title, cases in shown.items():
+        for row in _chosen(by_title[title], cases):
             case, ours, peer, theirs, ratio, *_ = row.cells()
             lines.append(f"| {title}: {case} | {ours} | {peer}: {theirs} | {ratio} |")
     lines += ["", f"`make bench`, {facts['date']}: {_where(facts)}, page cache warm.", ""]
@@ -75,15 +101,21 @@ def fill_readme(path: Path, tables: Sequence[Table], facts: dict[str, str]) -> N
 
 def page(tables: Sequence[Table], facts: dict[str, str], drawings: Sequence[Path]) -> str:
     """Return docs/benchmarks.md: the figures to remember first, whole tables folded behind them."""
-    parts = [
-        "# Benchmarks",
+    intro = (
         f"recmap beside other libraries that do the same work, on one machine: {_where(facts)}, "
         f"{facts['date']}, page cache warm. `3.00x` means three times the rate of the peer, and "
         f"less than `1.00x` that the peer is faster. Of the targets that we set ourselves, "
-        f"{facts['targets']}: [which, and why](misses.md).",
-        *(f"![{path.stem}](images/{path.name})" for path in drawings),
+        f"{facts['targets']}: [which, and why](misses.md)."
+    )
+    guide = (
         "Each section begins with the cases to remember. Unfold it for how they were measured, and "
-        "for every case and peer.",
+        "for every case and peer."
+    )
+    parts = [
+        "# Benchmarks",
+        intro,
+        *(f"![{path.stem}](images/{path.name})" for path in drawings),
+        guide,
         *(_section(table) for table in tables),
         "## This machine",
         folded("Versions and sizes", facts_table(facts)),
@@ -107,12 +139,16 @@ def _section(table: Table) -> str:
 def _shown(table: Table) -> list[Row]:
     """Return the rows to remember: those listed above, or else the first of each case."""
     if table.title in _SHOWN:
-        rows = {(row.case, row.peer): row for row in table.rows}
-        return [rows[case, peer] for case, peer in _SHOWN[table.title].items()]
+        return _chosen(table, _SHOWN[table.title])
     first: dict[str, Row] = {}
     for row in table.rows:
         first.setdefault(row.case, row)
     return list(first.values())[:_MOST]
+
+
+def _chosen(table: Table, cases: dict[str, str]) -> list[Row]:
+    rows = {(row.case, row.peer): row for row in table.rows}
+    return [rows[case, peer] for case, peer in cases.items()]
 
 
 def _put(page: Path, block: str) -> None:

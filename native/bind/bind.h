@@ -3,10 +3,6 @@
 // around the work. Bound objects hold on to the arrays they refer to.
 #pragma once
 
-// clang-format off: first, as nanobind uses it, but Python.h of the stable ABI does not include it
-#include <cstdio>
-// clang-format on
-
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
