@@ -67,7 +67,7 @@ wheel: $(VENV)/wheel-group
 	rm -rf build/wheel
 	for python in $(PYTHONS); do \
 	  CC="$(ZIG) cc $(TARGET)" CXX="$(ZIG) c++ $(TARGET)" \
-	    $(BIN)/pip --python "$$python" wheel --quiet --no-deps --wheel-dir build/wheel \
+	    $(BIN)/pip --python "$$(command -v $$python)" wheel --quiet --no-deps --wheel-dir build/wheel \
 	    --config-settings=build-dir=build/zig/{wheel_tag} . || exit 1; \
 	done
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/auditwheel repair --plat manylinux_2_28_$(MACHINE) --wheel-dir dist build/wheel/*.whl
