@@ -9,11 +9,12 @@ AZURITE := 3.35.0
 # A broken link is an error, but not with --quiet. The variable silences an advertisement.
 MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
-.PHONY: help demo test test-native check docs bench fuzz hostile stubs format clean azurite
+.PHONY: help demo test test-native test-wheel check docs bench fuzz hostile stubs format wheel sdist clean azurite
 
 help:
 	@echo "make demo    build recmap and see it work"
 	@echo "make test    run every test, with every package installed"
+	@echo "make wheel   build a wheel into dist, for this kind of machine; make test-wheel tests it"
 	@echo "make check   ruff, mypy, import-linter, clang-format, the stubs, the docs"
 	@echo "make docs    build the documentation into build/site"
 	@echo "make bench   measure against other libraries"
@@ -52,6 +53,31 @@ test-native:
 	cmake -S . -B $(BUILD)/tests -DRECMAP_TESTS=ON
 	cmake --build $(BUILD)/tests --parallel 2
 	$(BUILD)/tests/native/tests/recmap_tests
+
+# A wheel for Linux with glibc 2.28 or newer, whatever this machine has: zig brings older C libraries
+# and links its C++ library into the extension. Python 3.12 makes a wheel for every later version,
+# 3.11 one of its own: make wheel PYTHONS="python3.11 python3.12". (A release also has wheels for
+# musl and macOS: .github/workflows/release.yml.)
+PYTHONS ?= $(PYTHON)
+MACHINE := $(shell uname -m)
+ZIG := $(abspath $(BIN))/python-zig
+TARGET := -target $(MACHINE)-linux-gnu.2.28
+wheel: $(VENV)/wheel-group
+	@test "$$(uname)" = Linux || (echo "make wheel is for Linux; elsewhere: pip wheel --no-deps ."; false)
+	rm -rf build/wheel
+	for python in $(PYTHONS); do \
+	  CC="$(ZIG) cc $(TARGET)" CXX="$(ZIG) c++ $(TARGET)" \
+	    $(BIN)/pip --python "$$(command -v $$python)" wheel --quiet --no-deps --wheel-dir build/wheel \
+	    --config-settings=build-dir=build/zig/{wheel_tag} . || exit 1; \
+	done
+	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/auditwheel repair --plat manylinux_2_28_$(MACHINE) --wheel-dir dist build/wheel/*.whl
+
+sdist: $(VENV)/wheel-group
+	$(BIN)/python -m build --sdist --outdir dist
+
+# As a user gets it: .ci/test-wheel says how.
+test-wheel: azurite
+	.ci/test-wheel $(PYTHON)
 
 check: $(VENV)/recmap $(VENV)/check-group $(VENV)/docs-group
 	$(BIN)/ruff check

@@ -13,7 +13,7 @@ from pathlib import Path
 from benchmarks import machine_report
 from benchmarks.bench import Bench
 from benchmarks.machine import IdleWait, describe
-from benchmarks.pages import fill, fill_readme
+from benchmarks.pages import fill, fill_front, fill_readme, page
 from benchmarks.plots import draw
 from benchmarks.report import Table, facts_table, markdown
 from benchmarks.tables import (
@@ -110,11 +110,10 @@ def _measure_tables(options: argparse.Namespace) -> None:
     print(facts_table({name: facts[name] for name in ("targets", "use by others", "took")}))
     if options.docs:
         drawings = draw(bench.races, facts, options.docs / "images")
-        shown = "".join(f"![{path.stem}](images/{path.name})\n\n" for path in drawings)
-        text = f"# Benchmarks\n\n{facts_table(facts)}\n\n{shown}{markdown(tables)}"
-        text += f"\n{machine_report.EMPTY}"
-        (options.docs / "benchmarks.md").write_text(text)
+        text = page(tables, facts, drawings)
+        (options.docs / "benchmarks.md").write_text(f"{text}\n{machine_report.EMPTY}")
         if not options.only:
+            fill_front(options.docs / "index.md", tables, facts)
             fill_readme(options.docs.parent / "README.md", tables, facts)
     if options.json:
         raw = {"machine": facts, "tables": [asdict(t) for t in tables], "races": bench.races}

@@ -17,7 +17,7 @@ from benchmarks import cores, gpu
 from benchmarks.bench import Bench
 from benchmarks.machine import describe
 from benchmarks.plots import draw_cores
-from benchmarks.report import Row, Table, markdown
+from benchmarks.report import Row, Table, comparisons, folded
 
 __all__ = ["EMPTY", "REPORTS", "measure", "put_into_page", "sections", "text"]
 
@@ -61,11 +61,13 @@ def text(report: dict[str, Any], plot: str = "") -> str:
     if report.get("cores"):
         parts.append(f"## More cores\n\n{cores.NOTE} {_where(report)}\n")
         parts += [plot] if plot else []
-        parts.append(cores.table(report["cores"]) + "\n")
+        parts.append(folded("All figures", cores.table(report["cores"])))
     if report.get("gpu"):
         found = report["gpu"]
         rows = [Row(**row) for row in found["rows"]]
-        parts.append(markdown([Table(found["title"], f"{found['note']} {_where(report)}", rows)]))
+        table = comparisons(Table(found["title"], found["note"], rows))
+        parts.append(f"## {found['title']}\n\n{found['note']} {_where(report)}\n")
+        parts.append(folded("All figures", table))
     return "\n".join(parts)
 
 

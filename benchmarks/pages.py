@@ -1,4 +1,4 @@
-"""Writes the figures of a run into docs/questions and README.md."""
+"""Writes the figures of a run into the docs and README.md."""
 
 from __future__ import annotations
 
@@ -6,13 +6,16 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks.report import Row, Table
+from benchmarks.report import Row, Table, comparisons, facts_table, folded
 
-__all__ = ["fill", "fill_readme"]
+__all__ = ["fill", "fill_front", "fill_readme", "page"]
+
+# Cases to begin a section with.
+_MOST = 4
 
 _BLOCK = re.compile(r"(<!-- figures -->\n).*?(<!-- end of figures -->\n)", re.DOTALL)
 
-# The cases that README.md shows, by table, each with one peer.
+# The cases that README.md and the top of a page show, by table, each with one peer.
 _SHOWN = {
     "Read": {
         "40 B rows, float_list": "TensorFlow, tuned",
@@ -42,6 +45,21 @@ _SHOWN = {
     },
 }
 
+# The rows of them on the front page of the docs.
+_FRONT = {
+    "Read": {
+        "40 B rows, float_list": "TensorFlow, tuned",
+        "256 KB rows, float_list": "TensorFlow, tuned",
+    },
+    "Convert": {"4 KB rows, npy to TFRecord": "cp"},
+    "HDF5": {"gzip and shuffle": "h5py"},
+    "Training batches": {
+        "40 B rows": "tf.data, gather",
+        "200 KB rows": "DataLoader by batches, 0 workers",
+    },
+    "Padded sequences": {"sequences of 10 to 500 int64": "tf.data, tuned"},
+}
+
 
 def fill(folder: Path, table: Table, facts: dict[str, str]) -> list[Path]:
     """Write the rows of each question, and where they were measured, into its page.
@@ -58,16 +76,79 @@ def fill(folder: Path, table: Table, facts: dict[str, str]) -> list[Path]:
     return written
 
 
+def fill_front(path: Path, tables: Sequence[Table], facts: dict[str, str]) -> None:
+    """Write the rows that docs/index.md shows, and where they were measured."""
+    _fill_rows(path, tables, facts, _FRONT)
+
+
 def fill_readme(path: Path, tables: Sequence[Table], facts: dict[str, str]) -> None:
     """Write the rows that README.md shows, and where they were measured."""
-    rows = {(t.title, row.case, row.peer): row for t in tables for row in t.rows}
+    _fill_rows(path, tables, facts, _SHOWN)
+
+
+def _fill_rows(
+    path: Path, tables: Sequence[Table], facts: dict[str, str], shown: dict[str, dict[str, str]]
+) -> None:
     lines = ["| | recmap | peer | |", "|---|---|---|---|"]
-    for title, cases in _SHOWN.items():
-        for case, peer in cases.items():
-            _, ours, _, theirs, ratio, *_ = rows[title, case, peer].cells()
+    by_title = {table.title: table for table in tables}
+    for title, cases in shown.items():
+        for row in _chosen(by_title[title], cases):
+            case, ours, peer, theirs, ratio, *_ = row.cells()
             lines.append(f"| {title}: {case} | {ours} | {peer}: {theirs} | {ratio} |")
     lines += ["", f"`make bench`, {facts['date']}: {_where(facts)}, page cache warm.", ""]
     _put(path, "\n".join(lines))
+
+
+def page(tables: Sequence[Table], facts: dict[str, str], drawings: Sequence[Path]) -> str:
+    """Return docs/benchmarks.md: the figures to remember first, whole tables folded behind them."""
+    intro = (
+        f"recmap beside other libraries that do the same work, on one machine: {_where(facts)}, "
+        f"{facts['date']}, page cache warm. `3.00x` means three times the rate of the peer, and "
+        f"less than `1.00x` that the peer is faster. Of the targets that we set ourselves, "
+        f"{facts['targets']}: [which, and why](misses.md)."
+    )
+    guide = (
+        "Each section begins with the cases to remember. Unfold it for how they were measured, and "
+        "for every case and peer."
+    )
+    parts = [
+        "# Benchmarks",
+        intro,
+        *(f"![{path.stem}](images/{path.name})" for path in drawings),
+        guide,
+        *(_section(table) for table in tables),
+        "## This machine",
+        folded("Versions and sizes", facts_table(facts)),
+    ]
+    return "\n\n".join(part.rstrip("\n") for part in parts) + "\n"
+
+
+def _section(table: Table) -> str:
+    lines = []
+    for row in _shown(table):
+        case, ours, peer, theirs, ratio, *_ = row.cells()
+        lines.append(f"- {case}: {ours}" + (f"; **{ratio}** {peer} ({theirs})" if peer else ""))
+    verdicts = [row.met for row in table.rows if row.met is not None]
+    summary = f"How it was measured, and all {len(table.rows)} comparisons"
+    if verdicts:
+        summary += f"; {sum(verdicts)} of {len(verdicts)} targets met"
+    story = "\n".join(lines)
+    return f"## {table.title}\n\n{story}\n\n{folded(summary, table.note, comparisons(table))}"
+
+
+def _shown(table: Table) -> list[Row]:
+    """Return the rows to remember: those listed above, or else the first of each case."""
+    if table.title in _SHOWN:
+        return _chosen(table, _SHOWN[table.title])
+    first: dict[str, Row] = {}
+    for row in table.rows:
+        first.setdefault(row.case, row)
+    return list(first.values())[:_MOST]
+
+
+def _chosen(table: Table, cases: dict[str, str]) -> list[Row]:
+    rows = {(row.case, row.peer): row for row in table.rows}
+    return [rows[case, peer] for case, peer in cases.items()]
 
 
 def _put(page: Path, block: str) -> None:

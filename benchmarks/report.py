@@ -12,8 +12,10 @@ __all__ = [
     "Row",
     "Table",
     "compare",
+    "comparisons",
     "count",
     "facts_table",
+    "folded",
     "grid",
     "markdown",
     "rate",
@@ -103,10 +105,19 @@ _HEADER = ("case", "recmap", "peer", "its rate", "ratio", "target", "")
 
 def markdown(tables: Iterable[Table]) -> str:
     """Return the tables as Markdown that also reads well as plain text."""
-    return "\n".join(f"## {table.title}\n\n{table.note}\n\n{_rows(table)}\n" for table in tables)
+    return "\n".join(
+        f"## {table.title}\n\n{table.note}\n\n{comparisons(table)}\n" for table in tables
+    )
 
 
-def _rows(table: Table) -> str:
+def folded(summary: str, *parts: str) -> str:
+    """Return Markdown that a page shows when its summary is clicked."""
+    body = "\n\n".join(parts)
+    return f'<details markdown="1">\n<summary>{summary}</summary>\n\n{body}\n\n</details>\n'
+
+
+def comparisons(table: Table) -> str:
+    """Return the rows of a table as Markdown."""
     return grid(_HEADER, [row.cells() for row in table.rows])
 
 

@@ -1,5 +1,7 @@
 // Columns for other libraries, through the Arrow C data interface. They read the memory of our
 // arrays. A struct that they hold keeps its arrays alive, and may be released on any thread.
+#include <dlfcn.h>
+
 #include <cerrno>
 #include <cstring>
 #include <memory>
@@ -45,14 +47,18 @@ std::string joined(const Pairs& pairs) {
   return text;
 }
 
-// After the interpreter has ended there is nothing to give back references to.
-bool python_is_running() {
-#if PY_VERSION_HEX >= 0x030D0000
-  return nb::is_alive() && Py_IsInitialized() && !Py_IsFinalizing();
-#else
-  return nb::is_alive() && Py_IsInitialized() && !_Py_IsFinalizing();
-#endif
+// Python 3.12 has it under another name, and the stable ABI of 3.12 has neither.
+bool python_is_ending() {
+  static const auto asked = [] {
+    void* found = dlsym(RTLD_DEFAULT, "Py_IsFinalizing");
+    if (found == nullptr) found = dlsym(RTLD_DEFAULT, "_Py_IsFinalizing");
+    return reinterpret_cast<int (*)()>(found);
+  }();
+  return asked != nullptr && asked() != 0;
 }
+
+// After the interpreter has ended there is nothing to give back references to.
+bool python_is_running() { return nb::is_alive() && Py_IsInitialized() && !python_is_ending(); }
 
 // What a struct refers to. A consumer may move a child out of its parent and release it later or
 // elsewhere, so each has its own.

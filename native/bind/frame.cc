@@ -24,7 +24,7 @@ nb::bytes frame(const std::vector<Buffer>& records) {
   nb::bytes out =
       nb::steal<nb::bytes>(PyBytes_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(total)));
   if (!out.is_valid()) throw std::bad_alloc();
-  auto* at = reinterpret_cast<uint8_t*>(PyBytes_AS_STRING(out.ptr()));
+  auto* at = reinterpret_cast<uint8_t*>(PyBytes_AsString(out.ptr()));
   {
     const nb::gil_scoped_release release;
     for (const Buffer& record : records) {

@@ -4,6 +4,7 @@
 #include <iterator>
 
 #include "crc32c_paths.h"
+#include "x86_features.h"
 
 #if defined(__aarch64__) && defined(__linux__)
 #include <sys/auxv.h>
@@ -24,7 +25,7 @@ constexpr CrcPath kPaths[] = {
 // Asked here, because the compiler may use the instructions anywhere in the files for CPUs.
 bool cpu_runs_all_paths() {
 #if defined(__x86_64__)
-  return __builtin_cpu_supports("sse4.2") && __builtin_cpu_supports("pclmul");
+  return x86_has(bit_SSE4_2 | bit_PCLMUL);
 #elif defined(__aarch64__) && defined(__APPLE__)
   return true;
 #elif defined(__aarch64__) && defined(__linux__)

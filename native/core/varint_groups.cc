@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "varint_groups_path.h"
+#include "x86_features.h"
 
 namespace recmap {
 namespace {
@@ -13,7 +14,7 @@ constexpr size_t kWorthwhile = 16;
 DecodeGroups path(size_t size) {
 #if defined(__x86_64__)
   // Asked here, because the compiler may use the instructions anywhere in the file for the CPU.
-  static const bool runs = __builtin_cpu_supports("ssse3");
+  static const bool runs = x86_has(bit_SSSE3);
   if (!runs) return nullptr;
   return size == 4 ? decode_groups4_x86 : decode_groups8_x86;
 #elif defined(__aarch64__)

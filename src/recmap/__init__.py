@@ -1,4 +1,4 @@
-"""Index record files like NumPy arrays without loading them. No TensorFlow needed."""
+"""Slice datasets bigger than RAM like NumPy arrays. No TensorFlow needed."""
 
 import sys
 from typing import TYPE_CHECKING
@@ -174,4 +174,4 @@ __all__ = [
     "zip",
 ]
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

@@ -231,17 +231,30 @@ class ObjectChangedError(StoreError):
 class MissingPackageError(RecmapError, ImportError):
     """A package that is needed is not installed.
 
-    ``extra`` names the recmap extra that installs it.
+    ``extra`` names the recmap extra that it belongs to. The message lists what the extra requires
+    rather than the extra, so that the command works however recmap itself was installed.
 
     >>> print(MissingPackageError("HDF5 files need h5py", extra="hdf5"))
-    HDF5 files need h5py: pip install "recmap[hdf5]" (in a clone: pip install ".[hdf5]")
+    HDF5 files need h5py: pip install "h5py>=3.11"
     """
 
     def __init__(self, message: str, *, extra: str | None = None) -> None:
         if extra:
-            message += f': pip install "recmap[{extra}]" (in a clone: pip install ".[{extra}]")'
+            message += f": pip install {' '.join(_requirements(extra))}"
         super().__init__(message)
         self.extra = extra
+
+
+def _requirements(extra: str) -> list[str]:
+    """Return what an extra of the installed recmap requires, quoted for a shell."""
+    from importlib import metadata
+
+    try:
+        every = metadata.requires("recmap") or []
+    except metadata.PackageNotFoundError:  # run from a folder that pip knows nothing of
+        return [f'"recmap[{extra}]"']
+    listed = [text.replace("'", '"').partition(";") for text in every]
+    return [f'"{needed.strip()}"' for needed, _, when in listed if f'extra == "{extra}"' in when]
 
 
 class FieldNotFoundError(RecmapError, KeyError):

@@ -235,4 +235,4 @@ except rm.MissingPackageError as e:
     run = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
-    assert run.stdout.startswith('to_jax() needs JAX: pip install "recmap[jax]"')
+    assert run.stdout.startswith('to_jax() needs JAX: pip install "jax>=0.5"')

@@ -173,4 +173,4 @@ except rm.MissingPackageError as e:
     run = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
-    assert 'pip install "recmap[keras]"' in run.stdout
+    assert 'pip install "keras>=3.5"' in run.stdout

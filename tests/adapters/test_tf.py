@@ -412,7 +412,7 @@ for call in (lambda: ds.to_tf(), lambda: rm.tf.feature_spec({"x": "int64"})):
     run = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
-    wording = 'this needs TensorFlow: pip install "recmap[tf]" (in a clone: pip install ".[tf]")'
+    wording = 'this needs TensorFlow: pip install "tensorflow>=2.20"'
     assert run.stdout.splitlines() == [wording] * 2
 
 

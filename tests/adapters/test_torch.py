@@ -277,7 +277,7 @@ except rm.MissingPackageError as e:
     run = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
-    assert run.stdout.startswith('to_torch() needs PyTorch: pip install "recmap[torch]"')
+    assert run.stdout.startswith('to_torch() needs PyTorch: pip install "torch>=2.6"')
 
 
 @pytest.mark.parametrize("option", ["features", "label"])

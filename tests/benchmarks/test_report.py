@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from benchmarks.machine import IdleWait
-from benchmarks.report import Goal, reach
+from benchmarks.pages import page
+from benchmarks.report import Goal, Row, Table, reach
 from benchmarks.timing import DifferentDataError, Entrant, Measure, Timing, race
 
 
@@ -47,3 +48,16 @@ def test_decoded_images_may_differ_by_the_tolerance() -> None:
     race(entrants(100.0, 101.0), 1, 1, IdleWait(0), tolerance=0.02)
     with pytest.raises(DifferentDataError):
         race(entrants(100.0, 103.0), 1, 1, IdleWait(0), tolerance=0.02)
+
+
+def test_a_page_begins_each_section_with_its_figures_and_folds_the_table() -> None:
+    rows = [
+        Row("a file", "2 s", "cp", "1 s", 0.5, "≥ 0.40x", met=True),
+        Row("a file", "2 s", "dd", "4 s", 2.0, "≥ 3.00x", met=False),
+    ]
+    facts = {"date": "today", "cores": "2", "CPU": "a CPU", "memory": "1 GiB", "targets": "1 met"}
+    text = page([Table("Copies", "How.", rows)], facts, [])
+    assert "2 cores of a CPU, 1 GiB, today, page cache warm" in text
+    story, table = text.split('<details markdown="1">')[:2]
+    assert story.endswith("## Copies\n\n- a file: 2 s; **0.50x** cp (1 s)\n\n")
+    assert "all 2 comparisons; 1 of 2 targets met</summary>\n\nHow.\n\n| case " in table

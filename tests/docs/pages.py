@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import itertools
 import re
 import subprocess
 import sys
@@ -38,7 +39,7 @@ def blocks(page: Path) -> Iterator[Block]:
     """Yield the blocks of a page. A ``text`` block is the output of the one before it."""
     text = page.read_text(encoding="utf-8")
     found = list(_FENCED.finditer(text))
-    for block, after in zip(found, [*found[1:], None], strict=True):
+    for block, after in itertools.zip_longest(found, found[1:]):
         output = after[2] if after is not None and after[1] == "text" else None
         yield Block(block[1], block[2], text.count("\n", 0, block.start()) + 2, output)
 

@@ -440,7 +440,7 @@ def test_without_zarr_the_error_says_what_to_install(
     monkeypatch.setitem(sys.modules, "zarr", None)
     for name in [name for name in sys.modules if name.startswith("recmap.formats.zarr")]:
         monkeypatch.delitem(sys.modules, name)
-    with pytest.raises(rm.MissingPackageError, match=r'zarr: pip install "recmap\[zarr\]"'):
+    with pytest.raises(rm.MissingPackageError, match=r'zarr: pip install "zarr>=3.1"'):
         rm.open("x.zarr")
 
 

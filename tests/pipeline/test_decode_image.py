@@ -468,8 +468,7 @@ except ImportError as e:
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
     assert run.stdout == (
-        f'MissingPackageError images need {package}: pip install "recmap[images]" '
-        '(in a clone: pip install ".[images]")\n'
+        f'MissingPackageError images need {package}: pip install "pillow>=11.3" "simplejpeg>=1.8"\n'
     )
 
 

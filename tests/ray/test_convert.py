@@ -470,7 +470,7 @@ rm.convert({str(source)!r}, "out/", engine="ray")
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=False
     )
-    assert 'MissingPackageError: this needs Ray: pip install "recmap[ray]"' in done.stderr
+    assert 'MissingPackageError: this needs Ray: pip install "ray[data]>=2.44"' in done.stderr
     assert os.listdir() == []
 
 

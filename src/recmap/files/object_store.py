@@ -401,7 +401,7 @@ def _load() -> Any:
         import obstore.exceptions
         import obstore.store
     except ImportError as e:
-        raise MissingPackageError("URLs need obstore: pip install recmap[remote]") from e
+        raise MissingPackageError("URLs need obstore", extra="remote") from e
     return obstore
 
 

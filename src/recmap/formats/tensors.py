@@ -102,6 +102,8 @@ def _from_torch(tensor: Any) -> npt.NDArray[Any]:
     try:
         dtype = as_dtype("dtype", name)
     except OptionError:
-        raise MissingPackageError(f"a tensor of {name} needs the package ml_dtypes") from None
+        raise MissingPackageError(
+            f"a tensor of {name} needs the package ml_dtypes: pip install ml_dtypes"
+        ) from None
     bits: npt.NDArray[Any] = plain.view(getattr(sys.modules["torch"], integers)).numpy()
     return bits.view(dtype)

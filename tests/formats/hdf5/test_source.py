@@ -362,5 +362,5 @@ def test_without_h5py_the_error_says_what_to_install() -> None:
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
-    wording = 'HDF5 files need h5py: pip install "recmap[hdf5]" (in a clone: pip install ".[hdf5]")'
+    wording = 'HDF5 files need h5py: pip install "h5py>=3.11"'
     assert done.stdout.splitlines() == [wording] * 2
