@@ -26,6 +26,7 @@ from recmap.cli import (
     stats,
     tune,
     verify,
+    view,
 )
 from recmap.cli.output import worded
 from recmap.errors import (
@@ -45,6 +46,7 @@ _VERBS = (
     head,
     stats,
     diff,
+    view,
     schema,
     convert,
     index,

@@ -17,7 +17,17 @@ from recmap.files.urls import is_url
 from recmap.formats.registry import FORMATS
 from recmap.model.arguments import as_dtype
 
-__all__ = ["add_source", "add_verb", "call_text", "opened", "pairs", "storage", "values", "workers"]
+__all__ = [
+    "add_source",
+    "add_verb",
+    "call_text",
+    "is_named",
+    "opened",
+    "pairs",
+    "storage",
+    "values",
+    "workers",
+]
 
 # Options of a store that are numbers, or true or false.
 _PLAIN = {"anonymous", "connect_timeout", "read_timeout", "retries", "timeout"}
@@ -51,15 +61,17 @@ def add_verb(
     return parser
 
 
-def add_source(parser: argparse.ArgumentParser, *, writes: bool = False) -> None:
-    """Add the paths and the options of ``rm.open``.
+def add_source(
+    parser: argparse.ArgumentParser, *, writes: bool = False, optional: bool = False
+) -> None:
+    """Add the paths, which may be ``optional``, and the options of ``rm.open``.
 
     For a verb that ``writes``, ``--format`` is the format of the output, and ``--source`` gives
     that of the input.
     """
     parser.add_argument(
         "path",
-        nargs="+",
+        nargs="*" if optional else "+",
         help="files, folders or patterns; NAME=PATH takes one column from each file",
     )
     group = parser.add_argument_group("the input" if writes else "how to open the files")
@@ -178,13 +190,13 @@ def workers(text: str | None) -> int | str | None:
 
 
 def _paths(given: list[str]) -> list[str] | dict[str, str]:
-    named = [path for path in given if _is_named(path)]
+    named = [path for path in given if is_named(path)]
     if len(named) != len(given):
         return given
     return pairs(given, "")
 
 
-def _is_named(path: str) -> bool:
+def is_named(path: str) -> bool:
     """Return whether this is NAME=PATH. A path may hold an equals sign, too: year=2026/x.npy."""
     name, equals, _ = path.partition("=")
     return bool(equals) and not is_url(name) and not os.path.exists(path)

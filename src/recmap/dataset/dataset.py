@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from recmap.conversion.transform import Casting
     from recmap.dataset.save import SaveOptions
     from recmap.pipeline.plan import Plan
+    from recmap.view.widget import Widget
 
 __all__ = ["Dataset", "opened_rows"]
 
@@ -271,6 +272,16 @@ class Dataset(Verbs):
         from recmap.dataset.save import save
 
         return save(self._opened, dst, **options)
+
+    def view(self, *, height: int = 640, port: int = 0) -> Widget:
+        """Show the page of ``recmap view`` in a notebook, in a frame of this ``height``.
+
+        Call ``close()`` on the result to stop serving it. The browser must run on the same
+        machine; if it runs on another, give a ``port`` and forward that.
+        """
+        from recmap.view.widget import Widget
+
+        return Widget(self, as_whole("height", height, least=1), as_whole("port", port, most=65535))
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         """Iterate over the rows in order; each row is a dict."""

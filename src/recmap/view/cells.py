@@ -1,0 +1,201 @@
+"""Turn values into what the page shows: small, plain data. Whatever is long is shortened here."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from recmap.model.ragged import Ragged
+from recmap.view.media import Media, image_of, is_image_shape, sniffed, sound_of
+
+__all__ = ["Cell", "cell_of", "detail_of", "hex_dump", "media_of", "number_text", "text_of"]
+
+Cell = dict[str, Any]
+
+# How much of a value a cell shows, and how much the pane.
+_LETTERS, _MORE_LETTERS = 240, 100_000
+_BYTES, _MORE_BYTES = 24, 4096
+_POINTS, _MORE_POINTS = 64, 640
+_ITEMS, _MORE_ITEMS = 4, 500
+_NUMBERS, _MORE_NUMBERS = 6, 4096
+# Sparklines look at this many values.
+_LOOKED_AT = 1 << 16
+_SOUNDS = re.compile(r"(^|[/_.\-])(audio|speech|sound|wav|waveform)([/_.\-]|$)", re.IGNORECASE)
+# Assumed if no column tells.
+_RATE = 16_000
+
+
+def cell_of(name: str, value: Any, labels: Mapping[str, Sequence[str]] | None = None) -> Cell:
+    """Return what a cell of the grid shows.
+
+    ``kind`` is number, text, bytes, image, audio, numbers or list.
+
+    >>> cell_of("x", np.float32(0.5)), cell_of("s", b"ab")
+    ({'kind': 'number', 'text': '0.5'}, {'kind': 'text', 'text': 'ab', 'size': 2})
+    """
+    if isinstance(value, bytes | str):
+        return _string(value, _LETTERS, _BYTES)
+    if isinstance(value, Ragged):
+        items = [cell_of("", item) for item in value[:_ITEMS]]
+        return {"kind": "list", "items": items, "size": len(value)}
+    array = np.asarray(value)
+    if array.ndim == 0:
+        return _number(name, array, labels or {})
+    if is_image_shape(array.dtype, array.shape):
+        return {"kind": "image", "type": "array", "shape": list(array.shape)}
+    if _is_sound(name, array):
+        return {"kind": "audio", "type": "samples", **_numbers(array, _NUMBERS, _POINTS)}
+    return {"kind": "numbers", **_numbers(array, _NUMBERS, _POINTS)}
+
+
+def detail_of(name: str, value: Any, labels: Mapping[str, Sequence[str]] | None = None) -> Cell:
+    """Return what the pane shows of a value: as a cell, but much more of it."""
+    if isinstance(value, bytes | str):
+        found = _string(value, _MORE_LETTERS, _BYTES)
+        if isinstance(value, bytes):
+            found["hex"] = hex_dump(value[:_MORE_BYTES])
+        return found
+    if isinstance(value, Ragged):
+        items = [cell_of("", item) for item in value[:_MORE_ITEMS]]
+        return {"kind": "list", "items": items, "size": len(value)}
+    array = np.asarray(value)
+    if array.ndim == 0:
+        return {**_number(name, array, labels or {}), "exact": _exact(array[()])}
+    found = cell_of(name, value)
+    return {**found, **_numbers(array, _MORE_NUMBERS, _MORE_POINTS), "dtype": str(array.dtype)}
+
+
+def media_of(name: str, value: Any, rate: int = _RATE) -> Media | None:
+    """Return the image or sound that a value is shown as, or None."""
+    if isinstance(value, bytes):
+        return sniffed(value)
+    if isinstance(value, str):
+        return sniffed(value[:512].encode()) and sniffed(value.encode())
+    if isinstance(value, Ragged):
+        return next((media_of(name, item, rate) for item in value[:1]), None)
+    array = np.asarray(value)
+    if is_image_shape(array.dtype, array.shape):
+        return image_of(array)
+    return sound_of(array, rate) if _is_sound(name, array) else None
+
+
+def _string(value: bytes | str, letters: int, some: int) -> Cell:
+    found = sniffed(value if isinstance(value, bytes) else value[:512].encode())
+    if found is not None:
+        kind = "image" if found.is_image else "audio"
+        return {"kind": kind, "type": found.name, "size": len(value)}
+    text = text_of(value, letters)
+    if text is None:
+        assert isinstance(value, bytes)
+        return {"kind": "bytes", "text": value[:some].hex(" "), "size": len(value)}
+    return {"kind": "text", "text": text, "size": len(value)}
+
+
+def text_of(value: bytes | str, letters: int) -> str | None:
+    """Return the beginning of a string as text, or None if the bytes are not text.
+
+    >>> text_of("größe".encode(), 3), text_of(b"\\x00\\x01", 9)
+    ('grö', None)
+    """
+    if isinstance(value, str):
+        return value[:letters]
+    some = value[: 4 * letters]
+    try:
+        text = some.decode()
+    except UnicodeDecodeError as e:
+        # The slice may have split a character.
+        if e.start < len(some) - 3 or len(value) <= len(some):
+            return None
+        text = some[: e.start].decode()
+    if any(c < " " and c not in "\n\r\t" for c in text):
+        return None
+    return text[:letters]
+
+
+def _number(name: str, array: npt.NDArray[Any], labels: Mapping[str, Sequence[str]]) -> Cell:
+    value = array[()]
+    found: Cell = {"kind": "number", "text": number_text(value)}
+    names = labels.get(name, ())
+    if array.dtype.kind in "iu" and 0 <= int(value) < len(names):
+        found["label"] = names[int(value)][:_LETTERS]
+    return found
+
+
+def number_text(value: Any) -> str:
+    """Return a number as short text.
+
+    Integers are exact: JavaScript would round large ones.
+    """
+    array = np.asarray(value)
+    match array.dtype.kind:
+        case "b":
+            return "true" if array else "false"
+        case "i" | "u" | "m" | "M":
+            return str(array[()])
+        case "c":
+            number = complex(array[()])
+            return f"{number.real:.6g}{number.imag:+.6g}j"
+        case _:
+            return f"{float(array[()]):.6g}"  # bfloat16 and others have a kind of their own
+
+
+def _exact(value: Any) -> str:
+    kind = np.asarray(value).dtype.kind
+    return str(value) if kind in "biumMfc" else repr(float(value))
+
+
+def _numbers(array: npt.NDArray[Any], shown: int, points: int) -> Cell:
+    head = array.flat[:_LOOKED_AT]
+    found: Cell = {
+        "shape": list(array.shape),
+        "size": int(array.size),
+        "text": " ".join(map(number_text, head[:shown])) + (" ..." if array.size > shown else ""),
+    }
+    if head.dtype.kind not in "cmM" and head.size > 1:
+        floats = head.astype(np.float64)
+        found["points"] = _points(floats, points)
+        finite = floats[np.isfinite(floats)]
+        if finite.size:
+            found["min"], found["max"] = number_text(finite.min()), number_text(finite.max())
+        if array.size > head.size:
+            found["drawn"] = int(head.size)
+    return found
+
+
+def _points(values: npt.NDArray[np.float64], count: int) -> list[float | None]:
+    """Return the points of a line: all values, or the least and greatest of each stretch."""
+    if len(values) > count:
+        stretches = np.array_split(values, count // 2)
+        with np.errstate(invalid="ignore"):
+            values = np.array(
+                [f(part) for part in stretches for f in (np.fmin.reduce, np.fmax.reduce)]
+            )
+    return [float(value) if math.isfinite(value) else None for value in values]
+
+
+def _is_sound(name: str, array: npt.NDArray[Any]) -> bool:
+    """Return whether a vector is plainly audio: samples of a column that is called so."""
+    if array.ndim != 1 or array.size < 256 or not _SOUNDS.search(name):
+        return False
+    return array.dtype.kind == "f" or array.dtype in (np.int16, np.int32, np.int64)
+
+
+def hex_dump(data: bytes, start: int = 0) -> list[list[str]]:
+    """Return lines of offset, bytes in hexadecimal, and printable characters.
+
+    >>> hex_dump(b"ab\\x00")
+    [['00000000', '61 62 00', 'ab.']]
+    """
+    return [
+        [
+            f"{start + i:08x}",
+            data[i : i + 16].hex(" "),
+            "".join(chr(b) if 32 <= b < 127 else "." for b in data[i : i + 16]),
+        ]
+        for i in range(0, len(data), 16)
+    ]

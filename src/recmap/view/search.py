@@ -1,0 +1,152 @@
+"""Search rows by value, some at a time: the page asks again until all are read, or stops."""
+
+from __future__ import annotations
+
+import operator
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from recmap.errors import OptionError
+from recmap.model.field import Field
+from recmap.model.ragged import Column, Ragged
+from recmap.model.row_sizes import measure
+from recmap.view.table import Table
+
+__all__ = ["OPERATORS", "Found", "Search"]
+
+_COMPARE: dict[str, Callable[[Any, Any], Any]] = {
+    "=": operator.eq,
+    "≠": operator.eq,  # no value is equal
+    "<": operator.lt,
+    "≤": operator.le,
+    ">": operator.gt,
+    "≥": operator.ge,
+}
+OPERATORS = (*_COMPARE, "contains", "missing")
+_ROWS = 1 << 20
+
+
+@dataclass
+class Found:
+    """Row numbers that were found, the row to go on with, and the damaged rows passed."""
+
+    next: int
+    rows: list[int] = field(default_factory=list)
+    done: bool = False
+    damaged: int = 0
+
+
+@dataclass(frozen=True)
+class Search:
+    """Rows with a value in ``column`` for which ``operator`` holds.
+
+    In a row of several values, one is enough; for ``≠``, none may be equal.
+    """
+
+    column: str
+    operator: str
+    text: str
+
+    def run(self, table: Table, start: int, seconds: float) -> Found:
+        """Search from row ``start``, for some time."""
+        matches = self._matcher(table.schema[self.column], table.labels.get(self.column, ()))
+        found = Found(start)
+        until = time.monotonic() + seconds
+        while not found.done and time.monotonic() < until:
+            batch, damage = table.read([self.column], found.next, found.next + _ROWS)
+            if damage is not None:
+                found.damaged += 1
+                found.next += 1
+                count = table.count()
+                found.done = count.exact and found.next >= count.rows
+                continue
+            rows = measure(batch)[0]
+            if rows:
+                with table.locked():  # the column may be a view of what is read next
+                    mask = matches(batch[self.column])
+                found.rows += (found.next + np.flatnonzero(mask)).tolist()
+            found.next += rows
+            found.done = not rows
+        return found
+
+    def _matcher(
+        self, kind: Field, labels: Sequence[str]
+    ) -> Callable[[Column], npt.NDArray[np.bool_]]:
+        if self.operator not in OPERATORS:
+            raise OptionError(f"{self.operator!r} is not one of {', '.join(OPERATORS)}")
+        if self.operator == "missing":
+            return _missing
+        if kind.is_bytes:
+            return self._strings
+        if self.operator == "contains":
+            raise OptionError(f"{self.column} holds numbers: compare them with = or <")
+        value = _parsed(self.text, kind.dtype, labels)
+        compare, none = _COMPARE[self.operator], self.operator == "≠"
+
+        def matches(column: Column) -> npt.NDArray[np.bool_]:
+            with np.errstate(invalid="ignore"):
+                mask = _any(column, lambda values: compare(values, value))
+            return ~mask if none else mask
+
+        return matches
+
+    def _strings(self, column: Column) -> npt.NDArray[np.bool_]:
+        wanted = self.text.encode()
+        compare, none = _COMPARE.get(self.operator), self.operator == "≠"
+
+        def one(value: Any) -> bool:
+            if isinstance(value, Ragged):
+                return any(map(one, value))
+            data = value.encode() if isinstance(value, str) else value
+            return wanted in data if compare is None else bool(compare(data, wanted))
+
+        mask = np.fromiter(map(one, column), np.bool_, len(column))
+        return ~mask if none else mask
+
+
+def _any(column: Column, test: Callable[[Any], Any]) -> npt.NDArray[np.bool_]:
+    """Return for each row whether a test holds for any of its values."""
+    if isinstance(column, Ragged):
+        inside = _any(column.flat, test)
+        sums = np.concatenate([[0], np.cumsum(inside)])
+        offsets = column.offsets - column.offsets[0]
+        return np.asarray(np.diff(sums[offsets]) > 0)
+    mask = np.asarray(test(column))
+    return mask.reshape(len(column), -1).any(axis=1) if column.ndim > 1 else mask
+
+
+def _missing(column: Column) -> npt.NDArray[np.bool_]:
+    """Return which rows are empty or hold NaN."""
+    if isinstance(column, Ragged):
+        empty = np.asarray(column.lengths == 0)
+        return empty if column.is_bytes else empty | _any(column, _is_nan)
+    return _any(column, _is_nan)
+
+
+def _is_nan(values: npt.NDArray[Any]) -> Any:
+    return values != values  # noqa: PLR0124  # also for dates, and for types of other packages
+
+
+def _parsed(text: str, dtype: np.dtype[Any], labels: Sequence[str]) -> Any:
+    """Return the value that a text means in a column of this type."""
+    text = text.strip()
+    if text in labels:
+        return labels.index(text)
+    if dtype.kind == "b" and text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    try:
+        if dtype.kind in "mM":
+            return np.array(text, dtype)[()]
+        if dtype.kind == "c":
+            return complex(text)
+        try:
+            return int(text)
+        except ValueError:
+            return float(text)
+    except ValueError:
+        raise OptionError(f"{text!r} is not a value of {dtype}") from None

@@ -1,0 +1,105 @@
+"""Summaries of columns, from the first rows: the page says how many were read."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+
+from recmap.dataset.stats import FieldCollector, Numbers
+from recmap.model.ragged import Column, Ragged
+from recmap.model.row_sizes import measure
+from recmap.view.cells import number_text, text_of
+from recmap.view.media import sniffed
+from recmap.view.table import Table
+
+__all__ = ["summary"]
+
+# A summary covers this many rows, or as many as these bytes hold.
+_ROWS = 10_000
+_SIZE = 32 << 20
+_TOP = 5
+_LETTERS = 60
+
+
+def summary(table: Table, name: str) -> dict[str, Any]:
+    """Summarise a column: rows read, histogram, missing and distinct values, the most frequent."""
+    field = table.schema[name]
+    collector = FieldCollector(field)
+    counts: Counter[Any] | None = Counter() if field.shape == () else None
+    rows = size = empty = damaged = 0
+    whole = False
+    while rows < _ROWS and size < _SIZE:
+        batch, damage = table.read([name], rows, _ROWS, _SIZE - size)
+        if damage is not None:
+            damaged += 1
+            rows += 1
+            continue
+        found, taken = measure(batch)
+        if not found:
+            whole = True
+            break
+        with table.locked():  # a column may be a view of what is read next
+            collector.add(batch[name])
+            if isinstance(batch[name], Ragged):
+                empty += int((batch[name].lengths == 0).sum())
+            if counts is not None:
+                _add(counts, batch[name])
+        rows, size = rows + found, size + max(taken, 1)
+    stats = collector.result()
+    count = table.count()
+    answer: dict[str, Any] = {
+        "rows": rows,
+        "whole": whole or (count.exact and rows >= count.rows),
+        "empty": empty,
+        "damaged": damaged,
+    }
+    if stats.values is not None:
+        answer["values"] = _numbers(stats.values)
+    lengths = stats.sizes if stats.sizes is not None else next(iter(stats.lengths), None)
+    if lengths is not None:
+        answer["lengths"] = _numbers(lengths)
+    if counts is not None:
+        answer["distinct"] = len(counts)
+        answer["top"] = _top(table, name, counts)
+    return answer
+
+
+def _add(counts: Counter[Any], column: Column) -> None:
+    if isinstance(column, Ragged):
+        counts.update(column)
+        return
+    values, times = np.unique(column, return_counts=True)  # NaNs are one value
+    for value, n in zip(values, times, strict=True):
+        # NaNs of two reads would be two keys.
+        counts["NaN" if value != value else value.item()] += int(n)  # noqa: PLR0124
+
+
+def _top(table: Table, name: str, counts: Counter[Any]) -> list[dict[str, Any]]:
+    """Return the most frequent values, unless all occur once."""
+    labels = table.labels.get(name, ())
+    return [
+        {"text": _text(value, labels), "count": n}
+        for value, n in counts.most_common(_TOP)
+        if n > 1 or len(counts) <= _TOP
+    ]
+
+
+def _text(value: Any, labels: Any) -> str:
+    if isinstance(value, bytes | str):
+        media = sniffed(value) if isinstance(value, bytes) else None
+        text = None if media else text_of(value, _LETTERS)
+        return media.name if media else f"0x{value[:12].hex()}" if text is None else text  # type: ignore[union-attr]
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < len(labels):
+        return f"{value} {labels[value]}"[:_LETTERS]
+    return number_text(value)
+
+
+def _numbers(found: Numbers) -> dict[str, Any]:
+    shown = {
+        name: None if value is None else value if isinstance(value, str) else number_text(value)
+        for name, value in (("min", found.min), ("max", found.max), ("mean", found.mean))
+    }
+    bars = [] if found.histogram is None else found.histogram.counts
+    return {**shown, "count": found.count, "nan": found.nan, "bars": bars}

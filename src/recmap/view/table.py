@@ -1,0 +1,246 @@
+"""Table: the rows of a dataset, read a few at a time, with damaged ones among them."""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from threading import RLock
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from recmap.dataset.dataset import Dataset, opened_rows
+from recmap.errors import DataError, MemoryLimitError, RecmapError
+from recmap.files.open_file import file_size, open_file
+from recmap.model.ragged import Ragged
+from recmap.model.row_sizes import measure
+from recmap.model.schema import Batch, Schema
+
+__all__ = ["Count", "Damage", "Row", "Table", "read_some"]
+
+# The limits of one read, of the rows of one answer, and of the rows kept for the next.
+_READ_SIZE = 16 << 20
+_ANSWER_SIZE = 64 << 20
+_KEPT_SIZE = 64 << 20
+# How far records are searched at a time. A reader waits for that long at most.
+_FIND_SIZE = 64 << 20
+_SHOWN_DAMAGE = 512
+
+
+@dataclass(frozen=True)
+class Damage:
+    """Why a row cannot be read, where it lies, and the bytes that are there."""
+
+    reason: str
+    file: str | None = None
+    byte: int | None = None
+    data: bytes = b""
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row by number: its values by column, or the damage."""
+
+    number: int
+    values: Mapping[str, Any]
+    damage: Damage | None = None
+
+    @property
+    def size(self) -> int:
+        return 128 + sum(_size(value) for value in self.values.values())
+
+
+class Count(NamedTuple):
+    """How many rows there are. Unless it is ``exact``, ``rows`` is an estimate."""
+
+    rows: int
+    exact: bool
+    found: int
+
+
+class Table:
+    """The rows of a dataset by number. Threads may share it: one reads at a time."""
+
+    def __init__(self, dataset: Dataset, name: str) -> None:
+        self.dataset, self.name = dataset, name
+        self._source = opened_rows(dataset).source
+        self._lock = RLock()
+        self._kept: OrderedDict[int, Row] = OrderedDict()
+        self._kept_size = 0
+        self._found = 0
+        self._end: int | None = None  # after a damaged record that hides all later ones
+
+    @property
+    def schema(self) -> Schema:
+        return self.dataset.schema
+
+    @property
+    def labels(self) -> Mapping[str, Sequence[str]]:
+        return self.dataset.labels
+
+    @property
+    def format(self) -> str:
+        return self._source.format
+
+    @property
+    def size(self) -> int | None:
+        """The size of the files in bytes; None if it cannot be told, as for a folder."""
+        with suppress(OSError, RecmapError):
+            return sum(file_size(file) for file in self.dataset.files)
+        return None
+
+    def storage(self, name: str) -> str:
+        """Return how a column is stored, in a word or two."""
+        # Looking for an array in a file of records would read all of them.
+        known = self._source.known_rows() is not None
+        if known and self._source.column(name) is not None:
+            return "mapped in place"
+        compressed = set(self._source.compressed_files.values())
+        return f"decoded, {', '.join(sorted(compressed))}" if compressed else "decoded"
+
+    def count(self) -> Count:
+        """Return the number of rows, as far as it is known without counting them."""
+        if self._end is not None:
+            return Count(self._end, exact=True, found=self._end)
+        known = self._source.known_rows()
+        if known is not None:
+            return Count(known, exact=True, found=known)
+        guess = (self.size or 0) // max(1, self._source.row_bytes())
+        return Count(max(guess, self._found + 1), exact=False, found=self._found)
+
+    def find(self, row: int, seconds: float) -> bool:
+        """Search for rows up to ``row``, for some time; return whether they were found.
+
+        Records without an index are found one after another. The search goes on where the last
+        one stopped.
+        """
+        until = time.monotonic() + seconds
+        step = max(1, _FIND_SIZE // max(1, self._source.row_bytes()))
+        while True:
+            count = self.count()
+            if count.exact or row < count.found:
+                return True
+            if time.monotonic() > until:
+                return False
+            with self._lock:
+                self._find(min(row + 1, self._found + step))
+
+    def _find(self, rows: int) -> None:
+        try:
+            found = measure(self._source.read(rows - 1, rows))[0]
+        except DataError:
+            before = self._source.rows_before_damage()
+            if before is not None and before < rows:
+                self._end = before + 1  # the damaged record is the last one to show
+                return
+            found = 1  # this row is damaged, but later ones can be read
+        if found:
+            self._found = max(self._found, rows)
+        elif self._source.known_rows() is None:
+            self._end = len(self._source)
+
+    def rows(self, numbers: Iterable[int]) -> list[Row]:
+        """Return rows by number. Large rows end the list early; ask for the others again."""
+        wanted = list(numbers)
+        found: dict[int, Row] = {}
+        taken = 0
+        with self._lock:
+            for number in wanted:
+                row = self._kept.get(number)
+                if row is not None:
+                    self._kept.move_to_end(number)
+                    found[number] = row
+            for start, stop in _spans([n for n in wanted if n not in found]):
+                for row in self._read(start, stop):
+                    found[row.number] = row
+                    taken += row.size
+                    self._keep(row)
+                    if taken > _ANSWER_SIZE:
+                        break
+                if taken > _ANSWER_SIZE:
+                    break
+        return [found[number] for number in wanted if number in found]
+
+    def row(self, number: int) -> Row | None:
+        """Return one row, or None if there is none."""
+        return next(iter(self.rows([number])), None)
+
+    def _read(self, start: int, stop: int) -> Iterator[Row]:
+        while start < stop:
+            batch, damage = read_some(self._source, start, stop)
+            if damage is not None:
+                yield Row(start, {}, damage)
+                start += 1
+                continue
+            rows = measure(batch)[0]
+            if not rows:
+                return
+            self._found = max(self._found, start + rows)
+            for i in range(rows):
+                yield Row(start + i, {name: column[i] for name, column in batch.items()})
+            start += rows
+
+    def _keep(self, row: Row) -> None:
+        self._kept[row.number] = row
+        self._kept_size += row.size
+        while self._kept_size > _KEPT_SIZE:
+            self._kept_size -= self._kept.popitem(last=False)[1].size
+
+    def read(
+        self, columns: Sequence[str], start: int, stop: int, limit: int = _READ_SIZE
+    ) -> tuple[Batch, Damage | None]:
+        """Return some of the rows from ``start``, of some columns, or the damage of the first."""
+        with self._lock:
+            return read_some(self._source.select(columns), start, stop, limit)
+
+    def locked(self) -> RLock:
+        """Return the lock that reading takes."""
+        return self._lock
+
+
+def read_some(
+    source: Any, start: int, stop: int, limit: int = _READ_SIZE
+) -> tuple[Batch, Damage | None]:
+    """Read rows from ``start``, as many as fit; return the damage if the first is damaged."""
+    while True:
+        try:
+            return source.read(start, stop, limit), None
+        except MemoryLimitError as e:
+            if all(source.column(name) is not None for name in source.schema):
+                return source.read(start, start + 1), None  # a view of the file takes no memory
+            return {}, Damage(f"too large to show: {e}")
+        except DataError as e:
+            if stop > start + 1:
+                stop = start + 1  # another of the rows may be the damaged one
+                continue
+            return {}, _damage(e)
+
+
+def _damage(error: DataError) -> Damage:
+    data = b""
+    if error.file is not None and error.byte is not None:
+        with suppress(OSError, RecmapError), open_file(error.file) as file:
+            data = file.pread(_SHOWN_DAMAGE, error.byte)
+    return Damage(str(error), error.file, error.byte, data)
+
+
+def _spans(numbers: list[int]) -> Iterator[tuple[int, int]]:
+    """Yield runs of consecutive numbers.
+
+    >>> list(_spans([3, 4, 5, 9, 2]))
+    [(3, 6), (9, 10), (2, 3)]
+    """
+    start = 0
+    for i in range(1, len(numbers) + 1):
+        if i == len(numbers) or numbers[i] != numbers[i - 1] + 1:
+            yield numbers[start], numbers[i - 1] + 1
+            start = i
+
+
+def _size(value: Any) -> int:
+    if isinstance(value, bytes | str):
+        return len(value)
+    return int(value.nbytes) if isinstance(value, np.ndarray | Ragged) else 8
