@@ -37,17 +37,15 @@ def make(path: str, rows: int = 2000) -> None:
                 {
                     "image/encoded": rm.Ragged.from_bytes([each["image"] for each in made]),
                     "image/caption": rm.Ragged.from_text([each["caption"] for each in made]),
+                    "object/label": rm.Ragged.from_bytes([each["label"].encode() for each in made]),
+                    "brightness": np.array([each["brightness"] for each in made], np.float32),
+                    "sensor": np.stack([each["sensor"] for each in made]),
                     **{
                         f"object/bbox/{name}": rm.Ragged.from_rows(
                             [each["boxes"][:, k] for each in made], "float32"
                         )
                         for k, name in enumerate(("xmin", "ymin", "xmax", "ymax"))
                     },
-                    "object/label": rm.Ragged.from_bytes(
-                        [each["label"].encode() for each in made]
-                    ),
-                    "brightness": np.array([each["brightness"] for each in made], np.float32),
-                    "sensor": np.stack([each["sensor"] for each in made]),
                 }
             )
 
@@ -100,11 +98,15 @@ def main() -> None:
                 if scheme == "dark":
                     browser.find_element(By.CSS_SELECTOR, "#c1-8, #c1-0").click()
                     wait.until(lambda b: b.find_element(By.ID, "pane").is_displayed())
-                    wait.until(lambda b: not b.execute_script(
-                        "return [...document.images].some((image) => !image.complete)"
-                    ))
+                    wait.until(
+                        lambda b: (
+                            not b.execute_script(
+                                "return [...document.images].some((image) => !image.complete)"
+                            )
+                        )
+                    )
                 shot = Image.open(io.BytesIO(browser.get_screenshot_as_png())).convert("RGB")
-                shot.quantize(128).save(IMAGES / f"view-{scheme}.png", optimize=True)
+                shot.quantize(256).save(IMAGES / f"view-{scheme}.png", optimize=True)
 
 
 if __name__ == "__main__":

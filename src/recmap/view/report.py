@@ -34,11 +34,12 @@ body { font: 14px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 90rem
 h1 { font-size: 1.3rem; overflow-wrap: anywhere; } h2 { font-size: 1.05rem; margin-top: 2rem; }
 p, small { color: var(--soft); } .scroll { overflow-x: auto; }
 table { border-collapse: collapse; } th { text-align: left; font-weight: 600; }
-th, td { border-bottom: 1px solid var(--line); padding: .35rem .75rem .35rem 0; vertical-align: top; }
+th, td { border-bottom: 1px solid var(--line); padding: .35rem .75rem .35rem 0; }
+th, td { vertical-align: top; }
 td { max-width: 22rem; overflow-wrap: anywhere; font-variant-numeric: tabular-nums; }
 code, pre { font: 12px/1.4 ui-monospace, monospace; } img { max-width: 128px; max-height: 128px; }
 svg { width: 128px; height: 28px; fill: var(--accent); stroke: none; }
-svg polyline { fill: none; stroke: var(--accent); stroke-width: 1; vector-effect: non-scaling-stroke; }
+svg polyline { fill: none; stroke: var(--accent); vector-effect: non-scaling-stroke; }
 """
 
 

@@ -16,7 +16,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.resources import files
 from threading import Thread
 from typing import Any, Self
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl
 
 from recmap.errors import RecmapError
 from recmap.view.api import Api
@@ -51,7 +51,7 @@ class Server:
     """Serves one page, in a thread, until it is closed."""
 
     def __init__(self, api: Api, *, port: int = 0, framed: bool = False) -> None:
-        """Listen on a port, by default any that is free. ``framed`` lets notebooks show the page."""
+        """Listen on a port, by default any free one. ``framed`` lets notebooks show the page."""
         self.token = secrets.token_urlsafe(24)
         handler = type(
             "Handler",
@@ -171,9 +171,8 @@ class _Handler(BaseHTTPRequestHandler):
         if self.headers.get("Host") not in hosts:
             return self._refuse(403, "this server answers to 127.0.0.1 only")
         origin = self.headers.get("Origin")
-        parts = urlsplit(self.path)
-        _, _, rest = parts.path.partition("/")
-        token, slash, name = rest.partition("/")
+        path, _, query = self.path.partition("?")
+        token, slash, name = path.removeprefix("/").partition("/")
         # Another site may lead to the page, as a notebook's frame does, but not ask for rows.
         foreign = self.headers.get("Sec-Fetch-Site", "none") not in ("none", "same-origin")
         if (origin is not None and origin not in [f"http://{host}" for host in hosts]) or (
@@ -182,7 +181,7 @@ class _Handler(BaseHTTPRequestHandler):
             return self._refuse(403, "requests of other sites are refused")
         if not slash or not hmac.compare_digest(token.encode(), self.token.encode()):
             return self._refuse(403, "open the address that recmap printed: it ends with a token")
-        return name, dict(parse_qsl(parts.query))
+        return name, dict(parse_qsl(query))
 
     def _refuse(self, status: int, message: str) -> None:
         self.close_connection = True  # the body was not read

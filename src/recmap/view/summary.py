@@ -70,10 +70,10 @@ def _add(counts: Counter[Any], column: Column) -> None:
     if isinstance(column, Ragged):
         counts.update(column)
         return
-    values, times = np.unique(column, return_counts=True)  # NaNs are one value
-    for value, n in zip(values, times, strict=True):
-        # NaNs of two reads would be two keys.
-        counts["NaN" if value != value else value.item()] += int(n)  # noqa: PLR0124
+    values, times = np.unique(column, return_counts=True)
+    for value, n in zip(values.tolist(), times.tolist(), strict=True):
+        if value == value:  # noqa: PLR0124  # NaN is missing, not a value
+            counts[value] += n
 
 
 def _top(table: Table, name: str, counts: Counter[Any]) -> list[dict[str, Any]]:
@@ -87,10 +87,12 @@ def _top(table: Table, name: str, counts: Counter[Any]) -> list[dict[str, Any]]:
 
 
 def _text(value: Any, labels: Any) -> str:
-    if isinstance(value, bytes | str):
-        media = sniffed(value) if isinstance(value, bytes) else None
-        text = None if media else text_of(value, _LETTERS)
-        return media.name if media else f"0x{value[:12].hex()}" if text is None else text  # type: ignore[union-attr]
+    if isinstance(value, bytes):
+        media = sniffed(value)
+        text = text_of(value, _LETTERS)
+        return media.name if media else f"0x{value[:12].hex()}" if text is None else text
+    if isinstance(value, str):
+        return value[:_LETTERS]
     if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < len(labels):
         return f"{value} {labels[value]}"[:_LETTERS]
     return number_text(value)

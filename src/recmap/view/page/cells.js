@@ -3,6 +3,9 @@
 import { mediaAddress } from "./ask.js";
 import { draw, make } from "./make.js";
 
+// Fewer numbers are easier to read than a line.
+const FEWEST_POINTS = 5;
+
 export const WIDTHS = {
   number: 112, text: 280, bytes: 230, image: 150, audio: 250, numbers: 190, list: 240,
 };
@@ -62,7 +65,8 @@ function list(cell) {
 
 function numbers(cell) {
   const caption = make("small", {}, `${shape(cell)} ${cell.text}`);
-  return make("span", { class: "numbers" }, cell.points ? sparkline(cell.points) : null, caption);
+  const drawn = cell.points?.length >= FEWEST_POINTS;
+  return make("span", { class: "numbers" }, drawn ? sparkline(cell.points) : null, caption);
 }
 
 export function sparkline(points, label = "") {

@@ -66,6 +66,8 @@ export class Grid {
     this.scaled = full > MOST_PIXELS;
     this.spacer.style.height = `${HEADER + Math.min(full, MOST_PIXELS)}px`;
     const width = this.columns.reduce((sum, column) => sum + column.width, 0);
+    const digits = this.total.toLocaleString("en").length;
+    this.element.style.setProperty("--number-width", `${Math.max(56, digits * 7.5 + 28)}px`);
     this.spacer.style.width = `calc(${width}px + var(--number-width))`;
     this.element.setAttribute("aria-rowcount", this.total + 1);
     this.element.setAttribute("aria-colcount", this.columns.length + 1);
