@@ -1,0 +1,222 @@
+"""The page of recmap view in a real browser."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import recmap as rm
+from recmap.view.api import Api
+from recmap.view.server import Server
+from recmap.view.table import Table
+from tests.pictures import encoded, picture
+from tests.view.browser import start_browser
+
+HOSTILE = "</script><img src=x onerror=\"document.title='owned'\">"
+ROWS = 3000
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with start_browser() as browser:
+        yield browser
+
+
+@pytest.fixture(scope="module")
+def mixed(tmp_path_factory: pytest.TempPathFactory) -> str:
+    path = str(tmp_path_factory.mktemp("view") / "mixed.tfrecord")
+    png = encoded(picture(24, 32), "PNG")
+    number = np.arange(ROWS)
+    with rm.TFRecordWriter(path) as writer:
+        writer.write(
+            {
+                "image/encoded": rm.Ragged.from_bytes([png] * ROWS),
+                **{
+                    f"image/object/bbox/{name}": np.full(ROWS, value, np.float32)
+                    for name, value in (("xmin", 0.25), ("ymin", 0.5), ("xmax", 0.75), ("ymax", 1))
+                },
+                "id": number,
+                "score": np.where(number % 7, number / 10, np.nan).astype(np.float32),
+                "wave": np.sin(number[:, None] + np.arange(40) / 5).astype(np.float32),
+                "raw": rm.Ragged.from_bytes([np.arange(12, dtype="float32").tobytes()] * ROWS),
+                f"text/{HOSTILE}": rm.Ragged.from_text([HOSTILE] * ROWS),
+            }
+        )
+    return path
+
+
+def until(browser: Any, test: Callable[[Any], Any]) -> Any:
+    from selenium.webdriver.support.ui import WebDriverWait
+
+    return WebDriverWait(browser, 60).until(test)
+
+
+def all_of(browser: Any, selector: str) -> list[Any]:
+    from selenium.webdriver.common.by import By
+
+    found: list[Any] = browser.find_elements(By.CSS_SELECTOR, selector)
+    return found
+
+
+def one(browser: Any, selector: str) -> Any:
+    return until(browser, lambda b: (all_of(b, selector) or [None])[0])
+
+
+def first_row(browser: Any) -> str:
+    """Return the number of the first row in sight."""
+    found: str = browser.execute_script(
+        "const rows = [...document.querySelectorAll('.layer .row')].sort((a, b) => "
+        "a.dataset.position - b.dataset.position); "
+        "return rows.length ? rows[0].firstChild.textContent : ''"
+    )
+    return found
+
+
+def keys(browser: Any, selector: str, *typed: str) -> None:
+    one(browser, selector).send_keys(*typed)
+
+
+def open_page(browser: Any, server: Server) -> None:
+    browser.get(server.url)
+    until(browser, lambda _: first_row(browser) == "0")
+
+
+def complaints(browser: Any) -> list[str]:
+    """Return what the browser logged, such as a violation of the policy, except refused shapes."""
+    logged = [entry["message"] for entry in browser.get_log("browser")]
+    return [message for message in logged if "/api/try" not in message]
+
+
+def test_rows_are_shown_scrolled_filtered_and_opened(browser: Any, mixed: str) -> None:
+    from selenium.webdriver.common.keys import Keys
+
+    with Server(Api(Table(rm.open(mixed), "mixed"))) as server:
+        open_page(browser, server)
+        # Images with their boxes, in fractions of the picture.
+        box = one(browser, "#c0-0 .boxes rect")
+        assert [box.get_attribute(n) for n in ("x", "y", "width", "height")] == [
+            "8",
+            "12",
+            "16",
+            "12",
+        ]
+        image = one(browser, "#c0-0 img")
+        assert browser.execute_script("return arguments[0].naturalWidth", image) == 32
+        assert one(browser, "#c0-7 .sparkline polyline")
+        # Values and names of columns stay text.
+        assert one(browser, "#c0-9").text == HOSTILE
+        assert browser.title == "mixed – recmap view"
+        assert all_of(browser, "img[src='x']") == []
+        # Summaries say what they cover.
+        until(browser, lambda b: len(all_of(b, ".of")) >= 5)
+        assert {each.text for each in all_of(browser, ".of")} == {"of all 3,000 rows"}
+
+        grid = one(browser, "#grid")
+        grid.send_keys(Keys.CONTROL, Keys.END)
+        until(browser, lambda b: one(b, "#c2999-5").text == "2999")
+        grid.send_keys(Keys.PAGE_UP, Keys.ARROW_UP, Keys.CONTROL, Keys.HOME)
+        until(browser, lambda _: first_row(browser) == "0")
+        keys(browser, "#number", "1,234", Keys.ENTER)
+        until(browser, lambda b: one(b, "#c1234-5").text == "1234")
+        assert browser.execute_script("return document.activeElement.id") == "grid"
+        active = one(browser, "#grid").get_attribute("aria-activedescendant")
+        assert active.startswith("c1234-")
+
+        # Raw bytes, read as a type.
+        one(browser, "#c1234-8").click()
+        one(browser, "#dtype option[value=float32]").click()
+        until(browser, lambda b: "0 1 2 3" in one(b, "#pane fieldset pre.values").text)
+        assert (
+            "rm.open('mixed', fields={'raw': 'float32[12]', ...: None})"
+            in one(browser, "#pane .code").text
+        )
+        keys(browser, "#shape", Keys.CONTROL, "a")
+        keys(browser, "#shape", "5,5", Keys.TAB)
+        until(browser, lambda b: "100 bytes" in one(b, "#pane fieldset").text)
+        one(browser, "#pane h2").click()
+        one(browser, "#grid").send_keys(Keys.ESCAPE)
+        until(browser, lambda b: not one(b, "#pane").is_displayed())
+
+        # A filter, by keyboard.
+        one(browser, "#column option[value='5']").click()
+        one(browser, "#operator option:nth-child(5)").click()
+        one(browser, "#grid").send_keys("/")
+        browser.switch_to.active_element.send_keys("2990", Keys.ENTER)
+        until(browser, lambda b: "9 rows found" in one(b, "#message").text)
+        until(browser, lambda _: first_row(browser) == "2,991")
+        one(browser, "#clear").click()
+        until(browser, lambda _: first_row(browser) == "0")
+        one(browser, "#order option[value=shuffle]").click()
+        until(browser, lambda _: first_row(browser) not in ("", "…", "0"))
+        assert complaints(browser) == []
+
+
+def test_a_file_of_a_terabyte_scrolls_to_its_end(browser: Any, tmp_path: Path) -> None:
+    from selenium.webdriver.common.keys import Keys
+
+    path = tmp_path / "huge.bin"
+    with path.open("wb") as file:
+        file.truncate(10**12)
+        file.seek(10**12 - 4)
+        file.write(np.float32(7).tobytes())
+    huge = rm.open(str(path), dtype="float32", shape=(-1, 25))
+    with Server(Api(Table(huge, "huge"))) as server:
+        open_page(browser, server)
+        assert "10,000,000,000 rows" in one(browser, "#facts").text
+        until(browser, lambda b: "of the first 10,000 rows" in [e.text for e in all_of(b, ".of")])
+        keys(browser, "#number", "5000000001", Keys.ENTER)
+        row = one(browser, "[data-position='5000000001'] .number")
+        until(browser, lambda _: row.is_displayed())
+        grid = one(browser, "#grid")
+        grid.send_keys(Keys.ARROW_DOWN)
+        until(
+            browser,
+            lambda b: one(b, "#grid").get_attribute("aria-activedescendant") == "c5000000002-0",
+        )
+        grid.send_keys(Keys.CONTROL, Keys.END)
+        last = one(browser, "#c9999999999-0")
+        last.click()
+        until(browser, lambda b: one(b, "#pane pre.values").text.endswith("0 7"))
+        # The wheel moves by rows, though a pixel of the scroll bar stands for thousands.
+        browser.execute_script(
+            "arguments[0].dispatchEvent(new WheelEvent('wheel', {deltaY: -440, cancelable: true}))",
+            grid,
+        )
+        until(browser, lambda b: all_of(b, "[data-position='9999999980']") or first_row(b) != "")
+        assert complaints(browser) == []
+
+
+def test_two_datasets_are_compared(browser: Any) -> None:
+    a = np.arange(500.0)
+    b = a.copy()
+    b[[3, 400]] += 1
+    tables = [Table(rm.from_arrays({"x": x, n: a}), n) for x, n in ((a, "old"), (b, "new"))]
+    with Server(Api(*tables)) as server:
+        open_page(browser, server)
+        assert one(browser, "#name").text == "old ↔ new"
+        until(browser, lambda _: one(browser, "#c3-0").text.split() == ["a", "3", "b", "4"])
+        assert "only in b" in one(browser, "#tree").text
+        one(browser, "#differences").click()
+        until(browser, lambda _: "2 rows found" in one(browser, "#message").text)
+        until(browser, lambda _: first_row(browser) == "3")
+        assert complaints(browser) == []
+
+
+def test_damage_is_shown_with_its_bytes(browser: Any, mixed: str, tmp_path: Path) -> None:
+    data = bytearray(Path(mixed).read_bytes())
+    offset = len(data) // 3000 * 2 + 60
+    data[offset] ^= 1
+    path = tmp_path / "damaged.tfrecord"
+    path.write_bytes(data)
+    with Server(Api(Table(rm.open(str(path)), "damaged"))) as server:
+        open_page(browser, server)
+        cell = one(browser, ".cell.damaged")
+        assert "record 2" in cell.text
+        cell.click()
+        until(browser, lambda _: "from byte" in one(browser, "#pane").text)
+        assert one(browser, "#pane .hex").text.count("\n") > 10
+        assert complaints(browser) == []
