@@ -9,7 +9,7 @@ AZURITE := 3.35.0
 # A broken link is an error, but not with --quiet. The variable silences an advertisement.
 MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
-.PHONY: help demo test test-native test-wheel check docs bench fuzz hostile stubs format wheel sdist clean azurite
+.PHONY: help demo test test-native test-wheel check docs bench fuzz hostile stubs format wheel sdist clean azurite browser
 
 help:
 	@echo "make demo    build recmap and see it work"
@@ -37,7 +37,7 @@ $(VENV)/%-group: $(VENV)/pip pyproject.toml
 demo: $(VENV)/recmap
 	$(BIN)/python examples/demo.py
 
-test: test-native $(VENV)/recmap $(VENV)/test-group azurite
+test: test-native $(VENV)/recmap $(VENV)/test-group azurite browser
 	@# Some tests wait for servers and clusters, so there are more processes than CPUs.
 	$(BIN)/python -m pytest --numprocesses 3 --dist worksteal
 
@@ -47,6 +47,18 @@ build/azurite/$(AZURITE):
 	@command -v npm >/dev/null || (echo "make test needs npm, which installs Azurite, a server for tests (on Debian: npm)"; false)
 	npm install --prefix build/azurite --no-save --no-audit --no-fund --loglevel=error azurite@$(AZURITE)
 	touch $@
+
+# Chromium or Chrome, for the tests of recmap view. Root on Debian gets it from apt.
+BROWSERS := chromium chromium-browser google-chrome google-chrome-stable chrome
+browser:
+	@for name in $(BROWSERS); do command -v $$name >/dev/null && exit 0; done; \
+	test -e "/Applications/Google Chrome.app" && exit 0; \
+	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	  apt-get install --yes --quiet chromium chromium-driver || \
+	  { apt-get update --quiet && apt-get install --yes --quiet chromium chromium-driver; }; \
+	else \
+	  echo "make test needs Chromium or Chrome, which shows the pages of recmap view (on Debian: chromium chromium-driver)"; false; \
+	fi
 
 # The core's own tests, with the address and undefined behaviour sanitizers.
 test-native:

@@ -86,7 +86,7 @@ class Api:
         if self._other is not None:
             there = self._other.schema
             found["other"] = str(there[name]) if name in there else None
-        if isinstance(self._table, Table):
+        if isinstance(self._table, Table) and name in schema:
             found["storage"] = self._table.storage(name)
         return found
 
