@@ -54,7 +54,8 @@ def until(browser: Any, test: Callable[[Any], Any]) -> Any:
     from selenium.webdriver.support.ui import WebDriverWait
 
     # Rows are drawn anew when their values arrive.
-    return WebDriverWait(browser, 60, ignored_exceptions=[StaleElementReferenceException]).until(test)
+    ignored = [StaleElementReferenceException]
+    return WebDriverWait(browser, 60, ignored_exceptions=ignored).until(test)
 
 
 def all_of(browser: Any, selector: str) -> list[Any]:
@@ -119,7 +120,7 @@ def test_rows_are_shown_scrolled_filtered_and_opened(browser: Any, mixed: str) -
         assert one(browser, "#c0-7 .sparkline polyline")
         # Values and names of columns stay text.
         assert one(browser, "#c0-9").text == HOSTILE
-        assert browser.title == "mixed – recmap view"
+        assert browser.title == "mixed - recmap view"
         assert all_of(browser, "img[src='x']") == []
         # Summaries say what they cover.
         until(browser, lambda b: len(all_of(b, ".of")) >= 5)

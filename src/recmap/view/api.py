@@ -37,7 +37,7 @@ class Api:
 
     def __init__(self, table: Table | BatchTable, other: Table | None = None) -> None:
         self._table: Any = table
-        self._other = other
+        self._other: Any = other
         self._names = list(table.schema)
         if other is not None:
             self._names += [name for name in other.schema if name not in table.schema]
@@ -128,8 +128,8 @@ class Api:
         """
         numbers = self._numbers(given)
         names = [self._name(column) for column in _list(given, "columns", _MOST_COLUMNS)]
-        found = all([each.find(max(numbers, default=0), _SECONDS) for each in self._tables()])
-        if not found:
+        furthest = max(numbers, default=0)
+        if not all(each.find(furthest, _SECONDS) for each in self._tables()):
             return {"rows": [], "count": self._count(), "pending": True}
         order = str(given.get("boxes") or ORDERS[0])
         rows = self._table.rows(numbers)
@@ -194,7 +194,7 @@ class Api:
     def _pair(
         self, number: int, a: Row | None, b: Row | None, names: Sequence[str], order: str
     ) -> dict[str, Any]:
-        found = {"row": number} if a is None else self._row(a, names, order)
+        found: dict[str, Any] = {"row": number} if a is None else self._row(a, names, order)
         if b is not None and b.damage is not None:
             found["other_damage"] = _damage(b.damage)
         elif b is not None:
@@ -211,8 +211,8 @@ class Api:
     def summary(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """Summarise a column, from its first rows."""
         name = self._name(given.get("column"))
-        table = self._table if name in self._table.schema else self._other
-        return summary(table, name)
+        only_there = self._other is not None and name not in self._table.schema
+        return summary(self._other if only_there else self._table, name)
 
     def search(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """Search from row ``start``, for a moment."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -98,6 +97,11 @@ def _floats(value: Any) -> npt.NDArray[np.float64] | None:
 
 def image_for(columns: BoxColumns, images: Sequence[str]) -> str | None:
     """Return the image that boxes are drawn on: the one whose name is most like theirs."""
-    return max(
-        images, key=lambda name: len(os.path.commonprefix([name, columns.names[0]])), default=None
-    )
+    box = columns.names[0]
+
+    def alike(name: str) -> int:
+        return next(
+            (i for i, pair in enumerate(zip(name, box, strict=False)) if len({*pair}) > 1), 0
+        )
+
+    return max(images, key=alike, default=None)

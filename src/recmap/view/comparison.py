@@ -32,9 +32,9 @@ def same(a: Any, b: Any) -> bool:
     left, right = np.asarray(a), np.asarray(b)
     if left.shape != right.shape:
         return False
-    if left.dtype.kind not in "biuf" or right.dtype.kind not in "biuf":
-        return left.dtype == right.dtype and bool(np.all(_equal(left, right)))
-    # float64 cannot tell large integers apart, so types are compared as they are.
+    if left.dtype != right.dtype:
+        # NumPy would turn integers into floats, which cannot tell large ones apart.
+        left, right = left.astype(object), right.astype(object)
     return bool(np.all(_equal(left, right)))
 
 
@@ -93,8 +93,8 @@ def _add_rest(a: Table, b: Table, found: Found) -> None:
 
 
 def _differ(a: Any, b: Any) -> Any:
-    if isinstance(a, np.ndarray) and isinstance(b, np.ndarray) and a.shape == b.shape:
-        if a.dtype.kind in "biuf" and b.dtype.kind in "biuf":
-            equal = _equal(a, b)
-            return ~(equal.reshape(len(a), -1).all(axis=1) if a.ndim > 1 else equal)
+    arrays = isinstance(a, np.ndarray) and isinstance(b, np.ndarray)
+    if arrays and a.shape == b.shape and a.dtype == b.dtype:
+        equal = _equal(a, b)
+        return ~(equal.reshape(len(a), -1).all(axis=1) if a.ndim > 1 else equal)
     return np.fromiter((not same(x, y) for x, y in zip(a, b, strict=True)), np.bool_, len(a))

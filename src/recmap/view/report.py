@@ -115,7 +115,7 @@ def _column(name: str, kind: str, found: Mapping[str, Any]) -> str:
         f"<code>{escape(kind)}</code>",
         of,
         _bars(numbers.get("bars", [])),
-        "" if low is None else f"{what}{escape(low)} to {escape(high)}",
+        "" if low is None else escape(f"{what}{low} to {high}"),
         ", ".join(missing) or "none",
         f"{found['distinct']:,}" if "distinct" in found else "",
         top,

@@ -116,8 +116,10 @@ def _any(column: Column, test: Callable[[Any], Any]) -> npt.NDArray[np.bool_]:
         sums = np.concatenate([[0], np.cumsum(inside)])
         offsets = column.offsets - column.offsets[0]
         return np.asarray(np.diff(sums[offsets]) > 0)
-    mask = np.asarray(test(column))
-    return mask.reshape(len(column), -1).any(axis=1) if column.ndim > 1 else mask
+    mask: npt.NDArray[np.bool_] = np.asarray(test(column))
+    if column.ndim > 1:
+        mask = np.asarray(mask.reshape(len(column), -1).any(axis=1))
+    return mask
 
 
 def _missing(column: Column) -> npt.NDArray[np.bool_]:

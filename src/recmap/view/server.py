@@ -53,13 +53,13 @@ class Server:
     def __init__(self, api: Api, *, port: int = 0, framed: bool = False) -> None:
         """Listen on a port, by default any free one. ``framed`` lets notebooks show the page."""
         self.token = secrets.token_urlsafe(24)
+        framed_by = _NOTEBOOKS if framed else "'none'"
         handler = type(
-            "Handler",
-            (_Handler,),
-            {"api": api, "token": self.token, "framed": _NOTEBOOKS if framed else "'none'"},
+            "Handler", (_Handler,), {"api": api, "token": self.token, "framed": framed_by}
         )
         self._server = ThreadingHTTPServer((_HOST, port), handler)
         self._server.daemon_threads = True
+        handler.port = self.port
         self._thread = Thread(target=self._server.serve_forever, name="recmap-view", daemon=True)
         self._thread.start()
 
@@ -101,6 +101,7 @@ class _Handler(BaseHTTPRequestHandler):
     api: Api
     token: str
     framed: str
+    port: int
     protocol_version = "HTTP/1.1"
     timeout = _IDLE_SECONDS
     server_version, sys_version = "recmap", ""
@@ -166,10 +167,10 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _admitted(self) -> tuple[str, dict[str, str]] | None:
         """Return the path below the token, and the query; or refuse the request."""
-        port = self.server.server_address[1]
-        hosts = [f"{host}:{port}" for host in (_HOST, "localhost")]
+        hosts = [f"{host}:{self.port}" for host in (_HOST, "localhost")]
         if self.headers.get("Host") not in hosts:
-            return self._refuse(403, "this server answers to 127.0.0.1 only")
+            self._refuse(403, "this server answers to 127.0.0.1 only")
+            return None
         origin = self.headers.get("Origin")
         path, _, query = self.path.partition("?")
         token, slash, name = path.removeprefix("/").partition("/")
@@ -178,9 +179,11 @@ class _Handler(BaseHTTPRequestHandler):
         if (origin is not None and origin not in [f"http://{host}" for host in hosts]) or (
             foreign and name
         ):
-            return self._refuse(403, "requests of other sites are refused")
+            self._refuse(403, "requests of other sites are refused")
+            return None
         if not slash or not hmac.compare_digest(token.encode(), self.token.encode()):
-            return self._refuse(403, "open the address that recmap printed: it ends with a token")
+            self._refuse(403, "open the address that recmap printed: it ends with a token")
+            return None
         return name, dict(parse_qsl(query))
 
     def _refuse(self, status: int, message: str) -> None:

@@ -41,11 +41,12 @@ def summary(table: Table, name: str) -> dict[str, Any]:
             whole = True
             break
         with table.locked():  # a column may be a view of what is read next
-            collector.add(batch[name])
-            if isinstance(batch[name], Ragged):
-                empty += int((batch[name].lengths == 0).sum())
+            column = batch[name]
+            collector.add(column)
+            if isinstance(column, Ragged):
+                empty += int((column.lengths == 0).sum())
             if counts is not None:
-                _add(counts, batch[name])
+                _add(counts, column)
         rows, size = rows + found, size + max(taken, 1)
     stats = collector.result()
     count = table.count()

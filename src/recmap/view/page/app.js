@@ -30,7 +30,7 @@ async function start() {
 }
 
 function showFacts() {
-  document.title = `${info.name} – recmap view`;
+  document.title = `${info.name} - recmap view`;
   byId("name").textContent = info.other ? `${info.name} ↔ ${info.other}` : info.name;
   const facts = [info.format, rowsText(info.count), counted(info.columns.length, "column"), info.size];
   if (info.batches) facts[1] += ` of batches ${info.batches[0]} to ${info.batches[1] - 1}`;

@@ -1,0 +1,189 @@
+"""Rows, searches, summaries and reports behind the page of recmap view."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import recmap as rm
+from recmap.view.api import Api
+from recmap.view.batches import BatchTable
+from recmap.view.report import write_report
+from recmap.view.table import Table
+
+
+def api_of(rows: Any, name: str = "rows") -> Api:
+    dataset = rm.open(rows) if isinstance(rows, str) else rm.from_arrays(rows)
+    return Api(Table(dataset, name))
+
+
+def ask(api: Api, name: str, **given: Any) -> Any:
+    answer = api.call(name, given)
+    return json.loads(json.dumps(answer, allow_nan=False))
+
+
+def cells(api: Api, row: int, *columns: int) -> list[Any]:
+    answer = ask(api, "rows", start=row, stop=row + 1, columns=list(columns))
+    found: list[Any] = answer["rows"][0]["cells"]
+    return found
+
+
+def found(api: Api, column: int, operator: str, text: str = "") -> list[int]:
+    answer = ask(api, "search", column=column, operator=operator, text=text, start=0)
+    assert answer["done"]
+    rows: list[int] = answer["rows"]
+    return rows
+
+
+def test_numbers_are_exact_and_long_values_shortened() -> None:
+    api = api_of(
+        {
+            "id": np.array([2**63 - 1]),
+            "x": np.array([np.nan]),
+            "inf": np.array([[np.inf, -np.inf, np.nan, 1, 2]]),
+            "text": rm.Ragged.from_text(["é" * 10**6]),
+            "blob": rm.Ragged.from_bytes([bytes(10**6)]),
+        }
+    )
+    number, nan, odd, text, blob = cells(api, 0, 0, 1, 2, 3, 4)
+    assert number["text"] == "9223372036854775807"
+    assert nan["text"] == "nan"
+    assert odd["points"] == [None, None, None, 1.0, 2.0]
+    assert (len(text["text"]), text["size"]) == (240, 10**6)
+    assert (blob["kind"], blob["size"]) == ("bytes", 10**6)
+    assert len(json.dumps(ask(api, "value", row=0, column=4))) < 100_000
+
+
+@pytest.mark.parametrize("shape", [(20, 30), (20, 30, 1), (20, 30, 3), (20, 30, 4), (3, 20, 30)])
+def test_arrays_of_pixels_become_images(shape: tuple[int, ...]) -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, (1, *shape), dtype=np.uint8)
+    media = api_of({"x": pixels}).media({"row": 0, "column": 0})
+    assert media is not None
+    shown = np.asarray(Image.open(io.BytesIO(media.data)))
+    expected = np.moveaxis(pixels[0], 0, 2) if shape[0] == 3 else pixels[0]
+    assert np.array_equal(shown.reshape(expected.shape), expected)
+
+
+def test_samples_of_a_column_called_audio_are_played() -> None:
+    wave = np.sin(np.arange(1000) / 5).astype(np.float32)[None]
+    api = api_of({"audio": wave, "other": wave})
+    assert [cell["kind"] for cell in cells(api, 0, 0, 1)] == ["audio", "numbers"]
+    media = api.media({"row": "0", "column": "0", "rate": "8000"})
+    assert media is not None
+    assert (media.data[:4], media.type, len(media.data)) == (b"RIFF", "audio/wav", 2044)
+    assert int.from_bytes(media.data[24:28], "little") == 8000
+
+
+def test_a_search_compares_values_as_their_type_does() -> None:
+    api = api_of(
+        {
+            "i": np.array([1, 2, 2**62 + 1]),
+            "f": np.array([0.1, np.nan, 2], np.float32),
+            "s": rm.Ragged.from_text(["a", "", "ab"]),
+            "r": rm.Ragged.from_rows([[1, 2], [], [3]]),
+        }
+    )
+    assert found(api, 0, "=", str(2**62 + 1)) == [2]
+    assert found(api, 0, "≠", "2") == [0, 2]
+    assert found(api, 0, ">", "1.5") == [1, 2]
+    assert found(api, 1, "=", "0.1") == [0]
+    assert found(api, 1, "missing") == found(api, 2, "missing") == found(api, 3, "missing") == [1]
+    assert found(api, 2, "contains", "a") == [0, 2]
+    assert found(api, 2, "=", "a") == [0]
+    assert found(api, 3, "≥", "2") == [0, 2]
+    with pytest.raises(rm.OptionError, match="'x' is not a value of int64"):
+        found(api, 0, "=", "x")
+
+
+def test_a_summary_says_what_was_read_and_what_is_missing() -> None:
+    x = np.arange(20_000.0) % 4
+    x[:10] = np.nan
+    api = api_of({"x": x, "s": rm.Ragged.from_bytes([b"", b"b"] * 10_000)})
+    numbers, strings = ask(api, "summary", column=0), ask(api, "summary", column=1)
+    assert (numbers["rows"], numbers["whole"], numbers["distinct"]) == (10_000, False, 4)
+    assert (numbers["values"]["nan"], numbers["values"]["max"]) == (10, "3")
+    assert (strings["empty"], strings["top"][0]["count"]) == (5000, 5000)
+
+
+def test_records_without_an_index_are_found_step_by_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = 20_000
+    with rm.TFRecordWriter("x.tfrecord") as writer:
+        writer.write({"x": rm.Ragged.from_rows([np.arange(i % 7) for i in range(rows)])})
+    monkeypatch.setattr("recmap.view.table._FIND_SIZE", 1 << 16)
+    monkeypatch.setattr("recmap.view.api._SECONDS", 0.0)
+    Path(".x.tfrecord.recmap").unlink()  # the index that the writer made
+    table = Table(rm.open("x.tfrecord"), "x")
+    assert not table.count().exact
+    api = Api(table)
+    answer = ask(api, "rows", start=rows - 1, stop=rows, columns=[0])
+    while answer["pending"]:
+        answer = ask(api, "rows", start=rows - 1, stop=rows, columns=[0])
+    assert answer["rows"][0]["row"] == rows - 1
+    while not (answer := ask(api, "count"))["done"]:
+        pass
+    assert (answer["count"]["rows"], answer["count"]["exact"]) == (rows, True)
+    shuffled = ask(api, "rows", start=0, stop=5, seed=3, columns=[0])["rows"]
+    assert len({row["row"] for row in shuffled}) == 5
+
+
+def test_damage_that_hides_later_records_is_the_last_row() -> None:
+    with rm.TFRecordWriter("x.tfrecord") as writer:
+        writer.write({"x": rm.Ragged.from_rows([np.arange(i) for i in range(1, 40)])})
+    data = bytearray(Path("x.tfrecord").read_bytes())
+    data[len(data) - 300] ^= 255
+    Path("y.tfrecord").write_bytes(data)
+    api = api_of("y.tfrecord")
+    while not ask(api, "count")["done"]:
+        pass
+    rows = ask(api, "rows", start=0, stop=100, columns=[0])["rows"]
+    assert [row["row"] for row in rows] == list(range(len(rows)))
+    assert len(rows) == ask(api, "info")["count"]["rows"]
+    damage = rows[-1]["damage"]
+    assert damage["reason"].startswith("y.tfrecord: record")
+    assert damage["hex"]
+    assert "damage" not in rows[0]
+
+
+def test_rows_of_two_datasets_are_compared_exactly() -> None:
+    a = {"x": np.array([2**53 + 1, 5, 6]), "s": rm.Ragged.from_bytes([b"a", b"b", b"c"])}
+    b = {"x": np.array([2.0**53, 5, 6]), "s": rm.Ragged.from_text(["a", "b", "d"])}
+    api = Api(*(Table(rm.from_arrays(rows), "x") for rows in (a, b)))
+    assert ask(api, "search", operator="differs", start=0)["rows"] == [0, 2]
+    rows = ask(api, "rows", start=0, stop=3, columns=[0, 1])["rows"]
+    assert [row["differs"] for row in rows] == [[0], [], [1]]
+
+
+def test_batches_of_a_pipeline_are_rows_with_the_number_of_their_batch() -> None:
+    rows = rm.from_arrays({"x": np.arange(100)})
+    api = Api(BatchTable(rows.map(lambda row: {"x": row["x"] * 2}).batch(3), "train"))
+    info = ask(api, "info")
+    assert (info["count"]["rows"], info["batches"]) == (48, [0, 16])
+    row = ask(api, "rows", start=4, stop=5, columns=[0])["rows"][0]
+    assert (row["title"], row["cells"][0]["text"]) == ("1:1", "8")
+    assert ask(api, "advance")["batches"] == [16, 32]
+    assert found(api, 0, "=", "96") == [0]
+    assert ask(api, "summary", column=0)["rows"] == 48
+
+
+def test_a_report_is_one_file_without_scripts() -> None:
+    hostile = "</style><script>alert(1)</script>"
+    pixels = np.zeros((30, 600, 800, 3), np.uint8)
+    rows = {"image": pixels, hostile: rm.Ragged.from_text([hostile] * 30), "x": np.arange(30.0)}
+    write_report(Table(rm.from_arrays(rows), f"a/{hostile}"), "report.html")
+    text = Path("report.html").read_text()
+    assert "<script" not in text
+    assert "default-src &#x27;none&#x27;" in text
+    assert "The first 20 rows" in text
+    assert "of the first" in text or "all 30 rows" in text
+    images = re.findall(r'src="([^"]{40})', text)
+    assert len(images) == 20
+    assert all(image.startswith("data:image/png;base64,") for image in images)
+    with pytest.raises(rm.OutputExistsError):
+        write_report(Table(rm.from_arrays(rows), "x"), "report.html")
