@@ -62,8 +62,6 @@ class Search:
             if damage is not None:
                 found.damaged += 1
                 found.next += 1
-                count = table.count()
-                found.done = count.exact and found.next >= count.rows
                 continue
             rows = measure(batch)[0]
             if rows:

@@ -101,7 +101,6 @@ class _Handler(BaseHTTPRequestHandler):
     api: Api
     token: str
     framed: str
-    port: int
     protocol_version = "HTTP/1.1"
     timeout = _IDLE_SECONDS
     server_version, sys_version = "recmap", ""
@@ -167,7 +166,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _admitted(self) -> tuple[str, dict[str, str]] | None:
         """Return the path below the token, and the query; or refuse the request."""
-        hosts = [f"{host}:{self.port}" for host in (_HOST, "localhost")]
+        address = self.connection.getsockname()
+        hosts = [f"{host}:{address[1]}" for host in (_HOST, "localhost")]
         if self.headers.get("Host") not in hosts:
             self._refuse(403, "this server answers to 127.0.0.1 only")
             return None

@@ -132,15 +132,18 @@ class Table:
         try:
             found = measure(self._source.read(rows - 1, rows))[0]
         except DataError:
-            before = self._source.rows_before_damage()
-            if before is not None and before < rows:
-                self._end = before + 1  # the damaged record is the last one to show
-                return
-            found = 1  # this row is damaged, but later ones can be read
+            self._note_damage(rows - 1)
+            found = 1
         if found:
             self._found = max(self._found, rows)
         elif self._source.known_rows() is None:
             self._end = len(self._source)
+
+    def _note_damage(self, row: int) -> None:
+        """Note whether records after a damaged one cannot be found: it is the last row then."""
+        before = self._source.rows_before_damage()
+        if before is not None and before <= row:
+            self._end = before + 1
 
     def rows(self, numbers: Iterable[int]) -> list[Row]:
         """Return rows by number. Large rows end the list early; ask for the others again."""
@@ -169,9 +172,10 @@ class Table:
         return next(iter(self.rows([number])), None)
 
     def _read(self, start: int, stop: int) -> Iterator[Row]:
-        while start < stop:
+        while start < min(stop, stop if self._end is None else self._end):
             batch, damage = read_some(self._source, start, stop)
             if damage is not None:
+                self._note_damage(start)
                 yield Row(start, {}, damage)
                 start += 1
                 continue
@@ -194,7 +198,13 @@ class Table:
     ) -> tuple[Batch, Damage | None]:
         """Return some of the rows from ``start``, of some columns, or the damage of the first."""
         with self._lock:
-            return read_some(self._source.select(columns), start, stop, limit)
+            source = self._source.select(columns)
+            if self._end is not None and start >= self._end:
+                return source.read(0, 0), None
+            batch, damage = read_some(source, start, stop, limit)
+            if damage is not None:
+                self._note_damage(start)
+            return batch, damage
 
     def locked(self) -> RLock:
         """Return the lock that reading takes."""
