@@ -88,7 +88,7 @@ sdist: $(VENV)/wheel-group
 	$(BIN)/python -m build --sdist --outdir dist
 
 # As a user gets it: .ci/test-wheel says how.
-test-wheel: azurite
+test-wheel: azurite browser
 	.ci/test-wheel $(PYTHON)
 
 check: $(VENV)/recmap $(VENV)/check-group $(VENV)/docs-group

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import webbrowser
+from contextlib import suppress
 from copy import copy
 from typing import Any
 
@@ -79,7 +80,8 @@ def run(args: argparse.Namespace) -> int:
         print(f"{server.url}\nCtrl-C stops it.", flush=True)
         if not args.no_browser:
             webbrowser.open(server.url)
-        server.wait()
+        with suppress(KeyboardInterrupt):  # the way to stop it
+            server.wait()
     return 0
 
 

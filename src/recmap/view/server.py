@@ -54,12 +54,9 @@ class Server:
         """Listen on a port, by default any free one. ``framed`` lets notebooks show the page."""
         self.token = secrets.token_urlsafe(24)
         framed_by = _NOTEBOOKS if framed else "'none'"
-        handler = type(
-            "Handler", (_Handler,), {"api": api, "token": self.token, "framed": framed_by}
-        )
-        self._server = ThreadingHTTPServer((_HOST, port), handler)
+        given = {"api": api, "token": self.token, "framed": framed_by}
+        self._server = ThreadingHTTPServer((_HOST, port), type("Handler", (_Handler,), given))
         self._server.daemon_threads = True
-        handler.port = self.port
         self._thread = Thread(target=self._server.serve_forever, name="recmap-view", daemon=True)
         self._thread.start()
 
