@@ -85,7 +85,7 @@ def _meaning(action: argparse.Action) -> str:
 def _names(action: argparse.Action) -> Iterator[str]:
     """Yield each way to write an argument, with the value it takes."""
     if not action.option_strings:
-        yield f"`{action.dest} ...`" if action.nargs == "+" else f"`{action.dest}`"
+        yield f"`{action.dest} ...`" if action.nargs in ("+", "*") else f"`{action.dest}`"
         return
     takes = action.metavar if isinstance(action.metavar, str) else action.dest.upper()
     if action.choices:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from recmap.errors import OptionError
 from recmap.model.ragged import Ragged
 from recmap.model.row_sizes import measure
 from recmap.view.search import Found
@@ -57,9 +58,11 @@ def differing(a: Row | None, b: Row | None, names: list[str]) -> list[str]:
 def find_differences(a: Table, b: Table, start: int, seconds: float) -> Found:
     """Find rows that differ in a column both datasets have, from ``start``, for some time."""
     names = [name for name in a.schema if name in b.schema]
+    if not names:
+        raise OptionError("the datasets have no column in common")
     found = Found(start)
     until = time.monotonic() + seconds
-    while not found.done and time.monotonic() < until:
+    while not found.done and not found.full and time.monotonic() < until:
         begin = found.next
         left, bad = a.read(names, begin, begin + _ROWS)
         stop = begin + (1 if bad else max(1, measure(left)[0]))
@@ -78,8 +81,7 @@ def find_differences(a: Table, b: Table, start: int, seconds: float) -> Found:
             mask = np.zeros(rows, np.bool_)
             for name in names:
                 mask |= _differ(left[name][:rows], right[name][:rows])
-        found.rows += (begin + np.flatnonzero(mask)).tolist()
-        found.next += rows
+        found.add(mask)
     return found
 
 

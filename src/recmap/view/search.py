@@ -29,6 +29,8 @@ _COMPARE: dict[str, Callable[[Any, Any], Any]] = {
 }
 OPERATORS = (*_COMPARE, "contains", "missing")
 _ROWS = 1 << 20
+# Rows in one answer.
+_MOST_FOUND = 20_000
 
 
 @dataclass
@@ -39,6 +41,18 @@ class Found:
     rows: list[int] = field(default_factory=list)
     done: bool = False
     damaged: int = 0
+
+    def add(self, mask: npt.NDArray[np.bool_]) -> None:
+        """Add the next rows: those for which the mask holds, as far as an answer has room."""
+        places = np.flatnonzero(mask)
+        room = _MOST_FOUND - len(self.rows)
+        passed = len(mask) if len(places) <= room else int(places[room])
+        self.rows += (self.next + places[:room]).tolist()
+        self.next += passed
+
+    @property
+    def full(self) -> bool:
+        return len(self.rows) >= _MOST_FOUND
 
 
 @dataclass(frozen=True)
@@ -57,7 +71,7 @@ class Search:
         matches = self._matcher(table.schema[self.column], table.labels.get(self.column, ()))
         found = Found(start)
         until = time.monotonic() + seconds
-        while not found.done and time.monotonic() < until:
+        while not found.done and not found.full and time.monotonic() < until:
             batch, damage = table.read([self.column], found.next, found.next + _ROWS)
             if damage is not None:
                 found.damaged += 1
@@ -66,9 +80,7 @@ class Search:
             rows = measure(batch)[0]
             if rows:
                 with table.locked():  # the column may be a view of what is read next
-                    mask = matches(batch[self.column])
-                found.rows += (found.next + np.flatnonzero(mask)).tolist()
-            found.next += rows
+                    found.add(matches(batch[self.column]))
             found.done = not rows
         return found
 

@@ -7,6 +7,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cached_property
 from threading import RLock
 from typing import Any, NamedTuple
 
@@ -85,18 +86,21 @@ class Table:
     def format(self) -> str:
         return self._source.format
 
-    @property
+    @cached_property
     def size(self) -> int | None:
         """The size of the files in bytes; None if it cannot be told, as for a folder."""
         with suppress(OSError, RecmapError):
             return sum(file_size(file) for file in self.dataset.files)
         return None
 
+    @cached_property
+    def _row_bytes(self) -> int:
+        return max(1, self._source.row_bytes())
+
     def storage(self, name: str) -> str:
         """Return how a column is stored, in a word or two."""
-        # Looking for an array in a file of records would read all of them.
-        known = self._source.known_rows() is not None
-        if known and self._source.column(name) is not None:
+        # To look for an array among records could mean to read all of them.
+        if not self._source.owns_rows and self._source.column(name) is not None:
             return "mapped in place"
         compressed = set(self._source.compressed_files.values())
         return f"decoded, {', '.join(sorted(compressed))}" if compressed else "decoded"
@@ -108,7 +112,7 @@ class Table:
         known = self._source.known_rows()
         if known is not None:
             return Count(known, exact=True, found=known)
-        guess = (self.size or 0) // max(1, self._source.row_bytes())
+        guess = (self.size or 0) // self._row_bytes
         return Count(max(guess, self._found + 1), exact=False, found=self._found)
 
     def find(self, row: int, seconds: float) -> bool:
@@ -118,7 +122,7 @@ class Table:
         one stopped.
         """
         until = time.monotonic() + seconds
-        step = max(1, _FIND_SIZE // max(1, self._source.row_bytes()))
+        step = max(1, _FIND_SIZE // self._row_bytes)
         while True:
             count = self.count()
             if count.exact or row < count.found:

@@ -152,7 +152,7 @@ async function search(given) {
       const found = await ask("search", { ...given, start });
       if (mine !== running) return;
       const first = order.numbers.length === 0 && found.rows.length > 0;
-      order.numbers.push(...found.rows);
+      order.numbers = order.numbers.concat(found.rows);
       start = found.next;
       damagedRows += found.damaged;
       info.count = found.count;
