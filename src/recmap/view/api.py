@@ -241,8 +241,10 @@ class Api:
         """Return raw bytes as another type, and the code that reads the column so."""
         name, array = self._typed(given)
         records = self._table.format == "TFRecord"
+        media = media_of("", array)
         return {
             **detail_of("", array),
+            "note": media.note if media else "",
             "code": code(self._table.name, name, _whole(given, "row"), array, records=records),
         }
 

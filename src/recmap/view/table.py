@@ -88,7 +88,9 @@ class Table:
 
     @cached_property
     def size(self) -> int | None:
-        """The size of the files in bytes; None if it cannot be told, as for a folder."""
+        """The size of the files in bytes; None if it cannot be told, as for rows in memory."""
+        if not self.dataset.files:
+            return None
         with suppress(OSError, RecmapError):
             return sum(file_size(file) for file in self.dataset.files)
         return None

@@ -129,7 +129,9 @@ function summaryOf(found, column) {
   const numbers = found.values ?? found.lengths;
   const length = found.values ? "" : "length ";
   const parts = [];
-  if (numbers?.bars?.length) {
+  if (numbers?.bars?.length && numbers.min === numbers.max) {
+    parts.push(make("small", {}, `always ${length}${numbers.min}`));
+  } else if (numbers?.bars?.length) {
     const label = `histogram, ${length}${numbers.min} to ${numbers.max}`;
     parts.push(make("div", { class: "histogram" }, bars(numbers.bars, label),
       make("small", { class: "range" }, make("span", {}, `${length}${numbers.min}`), make("span", {}, numbers.max))));
