@@ -30,8 +30,8 @@ def add(verbs: Any) -> None:
         help="look at rows, images and statistics in a browser",
         description=(
             "Serves a page on this machine and opens it: the columns with their statistics, and "
-            "all rows, whatever the size of the files. Two paths are compared row by row. Only "
-            "who knows the address, which has a random token, can open the page. Ctrl-C stops it."
+            "all rows, whatever the size of the files. Two paths are compared row by row. The "
+            "address has a random token, without which nobody can open the page. Ctrl-C stops it."
         ),
         examples=_EXAMPLES,
     )

@@ -133,10 +133,6 @@ class BatchTable:
             return {name: column[:0] for name, column in self._held[0].items()}, None
         return {name: batch[name][i : i + stop - start] for name in columns}, None
 
-    def locked(self) -> RLock:
-        """Return the lock that reading takes."""
-        return self._lock
-
     def _place(self, row: int) -> tuple[Batch | None, int, int]:
         for k, batch in enumerate(self._held):
             rows = measure(batch)[0]

@@ -77,10 +77,9 @@ def find_differences(a: Table, b: Table, start: int, seconds: float) -> Found:
             _add_rest(a, b, found)
             return found
         rows = min(counts)
-        with a.locked(), b.locked():
-            mask = np.zeros(rows, np.bool_)
-            for name in names:
-                mask |= _differ(left[name][:rows], right[name][:rows])
+        mask = np.zeros(rows, np.bool_)
+        for name in names:
+            mask |= _differ(left[name][:rows], right[name][:rows])
         found.add(mask)
     return found
 

@@ -40,13 +40,12 @@ def summary(table: Table, name: str) -> dict[str, Any]:
         if not found:
             whole = True
             break
-        with table.locked():  # a column may be a view of what is read next
-            column = batch[name]
-            collector.add(column)
-            if isinstance(column, Ragged):
-                empty += int((column.lengths == 0).sum())
-            if counts is not None:
-                _add(counts, column)
+        column = batch[name]
+        collector.add(column)
+        if isinstance(column, Ragged):
+            empty += int((column.lengths == 0).sum())
+        if counts is not None:
+            _add(counts, column)
         rows, size = rows + found, size + max(taken, 1)
     stats = collector.result()
     count = table.count()

@@ -178,7 +178,7 @@ class Table:
         return next(iter(self.rows([number])), None)
 
     def _read(self, start: int, stop: int) -> Iterator[Row]:
-        while start < min(stop, stop if self._end is None else self._end):
+        while start < stop and (self._end is None or start < self._end):
             batch, damage = read_some(self._source, start, stop)
             if damage is not None:
                 self._note_damage(start)
@@ -211,10 +211,6 @@ class Table:
             if damage is not None:
                 self._note_damage(start)
             return batch, damage
-
-    def locked(self) -> RLock:
-        """Return the lock that reading takes."""
-        return self._lock
 
 
 def read_some(
