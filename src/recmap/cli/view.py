@@ -9,8 +9,8 @@ from copy import copy
 from typing import Any
 
 from recmap.cli.arguments import add_source, add_verb, is_named, opened
-from recmap.cli.output import printable
 from recmap.errors import OptionError
+from recmap.model.preview import printable
 
 __all__ = ["add"]
 
