@@ -6,6 +6,7 @@ import datetime as dt
 import decimal
 import os
 import pickle
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -93,6 +94,17 @@ def test_reads_in_order_that_take_turns_get_their_own_rows() -> None:
         assert np.array_equal(batch["x"], values[first : first + len(batch["x"])])
     backwards = [ds[at : at + 5_000]["x"] for at in range(70_000, -1, -5_000)]
     assert np.array_equal(np.concatenate(backwards[::-1]), values)
+
+
+def test_threads_that_read_one_file_in_turns_get_their_own_rows() -> None:
+    values = np.arange(4000).reshape(2000, 2)
+    rm.from_arrays({"x": values}).save("x.parquet", options={"row_group_rows": 30})
+    source = rm.open("x.parquet")
+    spans = [(at, at + 20) for at in range(0, 2000, 20)] * 5
+    with ThreadPoolExecutor(8) as threads:
+        found = list(threads.map(lambda span: source[span[0] : span[1]]["x"], spans))
+    for (start, stop), rows in zip(spans, found, strict=True):
+        assert np.array_equal(rows, values[start:stop])
 
 
 def test_rows_before_a_damaged_row_group_are_read_in_order() -> None:

@@ -41,6 +41,8 @@ class _Piece:
 
     def __init__(self, place: _Place, bundles: list[Future[Batch]]) -> None:
         self.place, self._bundles = place, bundles
+        #: Whether a read waits for it, or has done so.
+        self.is_read = False
 
     @property
     def ready(self) -> bool:
@@ -49,12 +51,15 @@ class _Piece:
     def batch(self) -> Batch:
         return {name: column for made in self._bundles for name, column in made.result().items()}
 
-    def cancel(self) -> None:
-        for bundle in self._bundles:
-            bundle.cancel()
+    def give_up(self) -> None:
+        """Leave it undecoded, unless another thread is reading it."""
+        if not self.is_read:
+            for bundle in self._bundles:
+                bundle.cancel()
 
     def wait(self) -> None:
-        wait(bundle for bundle in self._bundles if not bundle.cancelled())
+        """Wait until no thread decodes it."""
+        wait([bundle for bundle in self._bundles if bundle.running()])
 
 
 class _Decoder:
@@ -148,6 +153,7 @@ class Scan:
             pieces = []
             for place in places:
                 pieces.append(self._want(place))
+                pieces[-1].is_read = True
                 if place.rows.stop >= stop:
                     break
             in_order = self._last.start < start <= self._last.stop
@@ -180,7 +186,7 @@ class Scan:
             self._pieces.clear()
             self._decoders.clear()
         for piece in pieces:
-            piece.cancel()
+            piece.give_up()
         for piece in pieces:
             piece.wait()
 
@@ -199,7 +205,7 @@ class Scan:
         """Drop what is before a read. Threads that read in turns may be ``behind`` rows late."""
         for key, piece in list(self._pieces.items()):
             if piece.place.rows.stop <= start - behind:
-                piece.cancel()
+                piece.give_up()
                 del self._pieces[key]
         for group, names in list(self._decoders):
             if int(self._starts[group + 1]) <= start - behind:
