@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -124,10 +124,6 @@ class Row(dict[str, Any]):
 
     __slots__ = ()
 
-    def __new__(cls, *args: Any, **named: Any) -> Self:
-        _tell_jax()
-        return super().__new__(cls, *args, **named)
-
     def __repr__(self) -> str:
         return f"{{{', '.join(f'{name!r}: {_brief(value)}' for name, value in self.items())}}}"
 
@@ -166,7 +162,8 @@ def _tell_jax() -> None:
 def get_row(source: Source, number: int) -> dict[str, Any]:
     """Return one row; a negative number counts from the end."""
     batch = source.gather(np.array([_row_number(source, number)], dtype=np.int64))
-    return Row((name, column[0]) for name, column in batch.items())
+    _tell_jax()
+    return Row({name: column[0] for name, column in batch.items()})
 
 
 def get_rows(source: Source, key: Any) -> Batch:
@@ -192,8 +189,9 @@ def get_rows(source: Source, key: Any) -> Batch:
 def iterate_rows(source: Source) -> Iterator[dict[str, Any]]:
     """Yield all rows in order, as dicts."""
     for batch in read_batches(source, 1024):
+        _tell_jax()
         for i in range(measure(batch)[0]):
-            yield Row((name, column[i]) for name, column in batch.items())
+            yield Row({name: column[i] for name, column in batch.items()})
 
 
 def read_batches(source: Source, size: int, drop_last: bool = False) -> Iterator[dict[str, Any]]:
