@@ -80,6 +80,13 @@ def test_blocks_of_different_sizes_are_aligned() -> None:
     assert (found.first.row, found.rows, found.compared) == (99_999, 1, 100_000)
 
 
+def test_integers_equal_floats_only_if_nothing_is_rounded() -> None:
+    floats = np.array([2.0**64, 2.0**63, 3.0, 3.5, np.nan, np.inf, -1.0])
+    whole = np.array([2**64 - 1, 2**63, 3, 3, 0, 0, 2**64 - 1], np.uint64)
+    found = rm.diff(rm.from_arrays({"x": floats}), rm.from_arrays({"x": whole}))
+    assert (found.rows, found.columns[0].row) == (5, 0)
+
+
 def test_errors_exit_with_2(capsys: pytest.CaptureFixture[str]) -> None:
     rm.from_arrays({"x": np.arange(3)}).save("a.npy")
     assert main(["diff", "a.npy", "nope.npy"]) == 2

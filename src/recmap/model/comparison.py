@@ -93,9 +93,12 @@ def _unlike_values(a: npt.NDArray[Any], b: npt.NDArray[Any]) -> npt.NDArray[np.b
         a, b = b, a
     with np.errstate(invalid="ignore"):
         if a.dtype.kind not in "biumM" and b.dtype.kind in "iu":
-            # NumPy would round integers to floats.
+            # NumPy would round integers to floats. A float beyond all integers becomes any of them.
+            least, beyond = float(np.iinfo(b.dtype).min), float(np.iinfo(b.dtype).max) + 1
+            real = a.real.astype(np.float64)
             whole = a.real.astype(b.dtype)
-            return np.asarray((whole != b) | (whole.astype(a.dtype) != a), np.bool_)
+            outside = ~((real >= least) & (real < beyond))
+            return np.asarray(outside | (whole != b) | (whole.astype(a.dtype) != a), np.bool_)
         try:
             unlike = a != b
             unlike &= ~((a != a) & (b != b))  # noqa: PLR0124  # NaN and NaT
