@@ -23,8 +23,8 @@ from recmap.errors import (
 from recmap.files.paths import size_on_disk
 from recmap.formats.detect import detect
 from recmap.model.arguments import size_text
+from recmap.model.info import Info
 from recmap.model.preview import preview, printable, quantity
-from recmap.model.source import Info
 from recmap.model.table import Column, Table
 from recmap.tfrecord.framing import records
 

@@ -33,11 +33,12 @@ from recmap.model.arguments import (
     check_flag,
 )
 from recmap.model.field import Field
+from recmap.model.info import Info
 from recmap.model.preview import quantity
 from recmap.model.progress import Counter, ProgressOption, check_progress
 from recmap.model.row_sizes import measure
 from recmap.model.schema import Schema
-from recmap.model.source import Info, Skipped
+from recmap.model.source import Skipped
 from recmap.pipeline.pipeline import Verbs
 
 if TYPE_CHECKING:

@@ -24,9 +24,10 @@ from recmap.formats.text_column import of_string_type
 from recmap.model.batch import RowNumbers
 from recmap.model.fetching import Fetching, fetching_all
 from recmap.model.field import Field
+from recmap.model.info import Info
 from recmap.model.row_sizes import RowSizes, added, fitting, largest
 from recmap.model.schema import Batch, Schema
-from recmap.model.source import Info, Source
+from recmap.model.source import Source
 
 __all__ = ["Checksum", "ColumnsSource", "choose_columns", "common_length", "refuse_changed"]
 

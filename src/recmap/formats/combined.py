@@ -21,9 +21,10 @@ from recmap.model.batch import (
     rows_by_owner,
 )
 from recmap.model.fetching import Fetching, fetching_all
+from recmap.model.info import Info
 from recmap.model.row_sizes import RowSizes, added, measure
 from recmap.model.schema import Batch, Schema
-from recmap.model.source import Info, SelectedSource, Skipped, Source
+from recmap.model.source import SelectedSource, Skipped, Source
 
 __all__ = ["ConcatenatedSource", "SideBySideSource"]
 

@@ -18,10 +18,11 @@ import numpy.typing as npt
 from recmap.formats.column_source import refuse_changed
 from recmap.model.batch import RowNumbers
 from recmap.model.fetching import Fetching
+from recmap.model.info import Info
 from recmap.model.ragged import owned
 from recmap.model.row_sizes import RowSizes
 from recmap.model.schema import Batch, Schema
-from recmap.model.source import Info, Source
+from recmap.model.source import Source
 
 __all__ = ["LazySource", "OpenFiles", "max_open_files"]
 

@@ -14,10 +14,11 @@ from recmap.formats.column_source import ColumnsSource
 from recmap.model.batch import join, pick
 from recmap.model.coerce import Given, as_columns, empty_column, fit, infer_schema
 from recmap.model.field import Field
+from recmap.model.info import Info
 from recmap.model.ragged import Column, Ragged, owned
 from recmap.model.row_sizes import RowSizes, batch_sizes, column_sizes, fitting, measure
 from recmap.model.schema import Batch, Schema
-from recmap.model.source import Info, Source
+from recmap.model.source import Source
 
 __all__ = ["MemorySource", "StreamSource"]
 

@@ -32,9 +32,10 @@ from recmap.formats.row_group_scan import Scan, Scans
 from recmap.model.batch import RowArray, RowNumbers, divide_rows, interleave, pick, rows_by_owner
 from recmap.model.coerce import empty_column
 from recmap.model.fetching import Fetching
+from recmap.model.info import Info
 from recmap.model.row_sizes import batch_sizes, fitting, measure
 from recmap.model.schema import Batch, Schema
-from recmap.model.source import Info, Source
+from recmap.model.source import Source
 
 __all__ = ["RowGroupSource"]
 

@@ -51,9 +51,10 @@ from recmap.model.batch import (
 from recmap.model.coerce import empty_column
 from recmap.model.fetching import Fetching, fetching_all
 from recmap.model.field import BYTES
+from recmap.model.info import Info
 from recmap.model.row_sizes import RowSizes, measure
 from recmap.model.schema import Batch, FieldsLike, Schema
-from recmap.model.source import Errors, Info, Partition, Skipped, Source
+from recmap.model.source import Errors, Partition, Skipped, Source
 from recmap.tfrecord.compressed_file import CompressedFile
 from recmap.tfrecord.decoder import (
     Decoder,

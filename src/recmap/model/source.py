@@ -14,12 +14,11 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol, Self, TypeAlias
 
 import numpy.typing as npt
 
-from recmap.model.arguments import size_text
 from recmap.model.batch import (
     Allocate,
     PaddedColumn,
@@ -30,14 +29,12 @@ from recmap.model.batch import (
     rename,
 )
 from recmap.model.fetching import Fetching
-from recmap.model.preview import printable, quantity
+from recmap.model.info import Info
 from recmap.model.row_sizes import RowSizes, measure
 from recmap.model.schema import Batch, Schema
-from recmap.model.table import Column, Table
 
 __all__ = [
     "Errors",
-    "Info",
     "Partition",
     "RowReader",
     "SelectedSource",
@@ -46,7 +43,6 @@ __all__ = [
     "WrappedSource",
 ]
 
-_THOUSAND = 1000
 # What to do with bad records.
 Errors: TypeAlias = Literal["raise", "skip"]
 
@@ -62,69 +58,6 @@ class Skipped:
 
     def __str__(self) -> str:
         return f"{self.file}: record {self.record:,} at byte {self.byte:,}: {self.reason}"
-
-
-@dataclass(frozen=True)
-class Info:
-    """Facts about the files of a dataset, made to be printed.
-
-    ``notes`` says what a field holds, how it is stored, or which type you could give it.
-    """
-
-    format: str
-    files: list[str]
-    size: int
-    rows: int
-    schema: Schema
-    origin: str
-    mapped: list[str]
-    compression: list[str] = field(default_factory=list)
-    record_size: int | None = None
-    notes: dict[str, str] = field(default_factory=dict)
-
-    def facts(self) -> list[tuple[str, str]]:
-        """Return what is known of the files as a whole, as pairs of a word and what it is."""
-        size, compression = size_text(self.size), "".join(f", {name}" for name in self.compression)
-        exact = f" ({self.size:,} bytes)" if self.size >= _THOUSAND else ""
-        fixed = f", all records of {quantity(self.record_size, 'byte')}" if self.record_size else ""
-        return [
-            ("format", f"{self.format}{compression}"),
-            ("size", f"{size}{exact}"),
-            ("rows", f"{self.rows:,}{fixed}"),
-            ("schema", self.origin),
-        ]
-
-    def title(self) -> str:
-        """Return the name of the file, or how many there are."""
-        one = self.files[0] if self.files else "in memory"
-        return one if len(self.files) <= 1 else f"{len(self.files):,} files from {one}"
-
-    def fields(self) -> Table:
-        """Return the table of fields."""
-        columns = [
-            Column("field", cut="middle", least=16),
-            Column("type", meaning="type"),
-            Column("notes", cut="end", least=16, meaning="aside"),
-        ]
-        rows = []
-        for name, kind in self.schema.items():
-            notes = ["mapped in place"] if name in self.mapped else []
-            notes += [self.notes[name]] if name in self.notes else []
-            rows.append([name, str(kind), "; ".join(notes)])
-        return Table(columns, rows)
-
-    def __str__(self) -> str:
-        facts = [f"  {word:9}{what}" for word, what in self.facts()]
-        width = max(map(len, self.schema), default=0)
-        fields = [
-            f"    {name:{width}}  {kind}{f'  ({note})' if note else ''}"
-            for name, kind, note in self.fields().rows
-        ]
-        return "\n".join([printable(self.title()), *map(printable, facts), *fields])
-
-    def _repr_html_(self) -> str:
-        facts = ", ".join(f"{word} {what}" for word, what in self.facts())
-        return self.fields().html(f"{self.title()}: {facts}")
 
 
 class RowReader(Protocol):

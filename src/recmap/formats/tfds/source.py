@@ -43,10 +43,11 @@ from recmap.formats.tfrecord_source import TFRecordSource
 from recmap.model.batch import Allocate, PaddedRows, PadSpec, RowArray, RowNumbers, pick
 from recmap.model.coerce import empty_column
 from recmap.model.field import BYTES, TEXT, as_field
+from recmap.model.info import Info
 from recmap.model.reordered import SlicedSource
 from recmap.model.row_sizes import RowSizes, added, fitting, measure
 from recmap.model.schema import Batch, FieldsLike, Schema
-from recmap.model.source import Errors, Info, Source, WrappedSource
+from recmap.model.source import Errors, Source, WrappedSource
 from recmap.tfrecord.decoder import ExampleDecoder, StepNumbers
 from recmap.tfrecord.record_file import RecordFile
 
