@@ -32,6 +32,27 @@ def test_datasets_that_are_no_columns_are_listed_with_shape_and_reason(
     assert left_out["group/c"] == {"what": "float64 (3, 5)", "why": "it has 3 rows, not 4"}
 
 
+def test_a_terminal_shows_groups_as_a_tree(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("recmap.cli.output.on_terminal", lambda: True)
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("NO_COLOR", "1")
+    with h5py.File("x.h5", "w") as file:
+        file["a"], file["deep/er/b"], file["deep/c"] = np.zeros((4, 2)), np.zeros(4), np.zeros(3)
+        file["last"] = np.zeros(4, "int16")
+    assert main(["info", "x.h5"]) == 0
+    lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    assert lines[lines.index("field type notes") + 1 :] == [
+        "├─ a float64[2] mapped in place",
+        "├─ deep/",
+        "│ ├─ er/",
+        "│ │ └─ b float64 mapped in place",
+        "│ └─ c float64 (3,) no column: it has 3 rows, not 4",
+        "└─ last int16 mapped in place",
+    ]
+
+
 def test_files_without_any_column_are_described(capsys: pytest.CaptureFixture[str]) -> None:
     with h5py.File("x.h5", "w") as file:
         file["one"] = 7.5
@@ -68,4 +89,5 @@ def test_what_is_left_of_a_truncated_file_is_shown(capsys: pytest.CaptureFixture
     assert "size     4 kB (4,000 bytes)" in shown.out
     assert "(100, 10) of float64" in shown.err
     assert main(["info", "x.npy", "--json"]) == 1
-    assert "need 8,128 bytes" in json.loads(capsys.readouterr().out)["problem"]
+    problem = json.loads(capsys.readouterr().out)["problem"]
+    assert problem.endswith("but the file has 4,000, with 48 whole rows")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 import warnings
-from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from recmap.cli.arguments import add_source, add_verb, opened
@@ -36,6 +36,9 @@ _EXAMPLES = """  recmap info train.tfrecord
   recmap info numbers.bin --dtype float32 --shape -1,10
   recmap info train.npy --json
 """
+
+# Formats that can have columns inside groups.
+_WITH_GROUPS = ("hdf5", "zarr")
 
 
 def add(verbs: Any) -> None:
@@ -83,8 +86,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         print(json_text({**vars(info), "skipped": dataset.skipped, "left_out": _plain(left_out)}))
         return 0 if damage is None else 1
-    _show(info)
-    _show_left_out(left_out)
+    _show(info, left_out)
     for one in dataset.skipped:
         say(printable(f"  skipped  {one}"), "warning")
     if damage is not None:
@@ -98,22 +100,70 @@ def _readable(args: argparse.Namespace) -> tuple[Dataset, Info]:
     return dataset, dataset.info()
 
 
-def _show(info: Info) -> None:
+def _show(info: Info, left_out: Mapping[str, LeftOut]) -> None:
     typed = replace(info, notes={name: worded(note) for name, note in info.notes.items()})
     if terminal_width() is None:
         say(str(typed))
+        _show_left_out(left_out)
         return
     _show_facts(typed.title(), typed.facts())
     table = typed.fields()
+    grouped = _in_groups(info.format, [*info.schema, *left_out])
+    if grouped:
+        table = _as_tree(table.rows, left_out)
     said = [column.title for column in table.columns if any(table.cells(column.title))]
     say("")
     show(table.pick(said))
+    if not grouped:
+        _show_left_out(left_out)
 
 
 def _show_facts(title: str, facts: Iterable[tuple[str, str]]) -> None:
     say(printable(title), "title")
     for word, what in facts:
         say(f"{painted(f'  {word:9}', 'aside')}{printable(what)}")
+
+
+@dataclass
+class _Place:
+    """A column or a group, and what is inside it."""
+
+    cells: tuple[str, str] = "", ""
+    inside: dict[str, _Place] = field(default_factory=dict)
+
+    def put(self, name: str, kind: str, notes: str) -> None:
+        """Put a column where its name says."""
+        place = self
+        for part in name.strip("/").split("/"):
+            place = place.inside.setdefault(part, _Place())
+        place.cells = kind, notes
+
+    def lines(self, before: str = "") -> Iterator[list[str]]:
+        """Yield what is inside, one below the other, as the cells of a table."""
+        last = len(self.inside) - 1
+        for number, (name, place) in enumerate(self.inside.items()):
+            here, below = ("└─ ", "   ") if number == last else ("├─ ", "│  ")
+            yield [f"{before}{here}{name}{'/' if place.inside else ''}", *place.cells]
+            yield from place.lines(before + below)
+
+
+def _in_groups(format: str, names: Iterable[str]) -> bool:
+    return format in _WITH_GROUPS and any("/" in name for name in names)
+
+
+def _as_tree(fields: Iterable[Sequence[str]], left_out: Mapping[str, LeftOut]) -> Table:
+    """Return a table of columns, and of what is none, below the groups that they are in."""
+    tree = _Place()
+    for name, kind, notes in fields:
+        tree.put(name, kind, notes)
+    for name, each in left_out.items():
+        tree.put(name, each.what, f"no column: {each.why}")
+    columns = [
+        Column("field", cut="middle", least=16),
+        Column("type", cut="end", least=16, meaning="type"),
+        Column("notes", cut="end", least=20, meaning="aside"),
+    ]
+    return Table(columns, list(tree.lines()))
 
 
 def _show_left_out(left_out: Mapping[str, LeftOut]) -> None:
@@ -152,7 +202,10 @@ def _describe(args: argparse.Namespace, error: DataError) -> int:
     _show_facts(error.file, facts)
     if not sound:
         raise error
-    if left_out:
+    if left_out and terminal_width() is not None and _in_groups(format, left_out):
+        say("")
+        show(_as_tree([], left_out))
+    elif left_out:
         _show_left_out(left_out)
     else:
         say(worded(error.wording, "info").removeprefix(f"{error.file}: "), "warning")

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap.errors import CorruptRecordError, DataError, PathNotFoundError
+from recmap.model.preview import quantity
 from recmap.native import _core
 
 __all__ = ["Guard", "MappedFile", "guarded", "reach"]
@@ -125,9 +126,13 @@ class MappedFile:
         dtype = np.dtype(dtype)
         needed = offset + math.prod(shape) * dtype.itemsize
         if needed > self.size:
+            row = math.prod(shape[1:]) * dtype.itemsize
+            whole = ""
+            if order == "C" and shape and row:
+                whole = f", with {quantity(max(0, self.size - offset) // row, 'whole row')}"
             raise DataError(
                 f"{self.path}: cut: {shape} of {dtype} from byte {offset:,} need {needed:,} bytes, "
-                f"but the file has {self.size:,}",
+                f"but the file has {self.size:,}{whole}",
                 file=self.path,
                 byte=self.size,
             )
