@@ -132,7 +132,7 @@ def test_damage_stops_the_conversion_unless_it_is_skipped(
     done = run("convert", "x.tfrecord", "y.npy", "--errors", "skip")
     assert done.returncode == 0
     assert "1 bad record was left out" in done.stdout
-    assert done.stderr.startswith("recmap: 1 bad records were left out, the first: x.tfrecord")
+    assert done.stderr.startswith("recmap: 1 bad record left out, the first: x.tfrecord")
     assert np.array_equal(np.load("y.npy"), X[1:])
 
 
@@ -202,6 +202,16 @@ def test_convert_to_a_bucket(bucket: S3Bucket, capsys: pytest.CaptureFixture[str
     assert np.load("back.npy").tobytes() == X.tobytes()
     assert main(["convert", "x.npy", f"{bucket.url}/d/y.npy", "--storage", "region"]) == 2
     assert "--storage region: write NAME=VALUE" in capsys.readouterr().err
+
+
+def test_every_verb_for_whole_files_takes_the_options_of_a_store(bucket: S3Bucket) -> None:
+    options = [f"--storage={name}={value}" for name, value in bucket.storage.items()]
+    rm.from_arrays({"x": X}).save(f"{bucket.url}/x.tfrecord", storage=bucket.storage)
+    url = f"{bucket.url}/x.tfrecord"
+    for command in (["verify", url], ["repair", url, "sound.tfrecord"], ["info", url]):
+        assert main([*command, *options]) == 0
+    assert len(rm.open("sound.tfrecord")) == len(X)
+    assert main(["index", "--text", url, *options]) == 0
 
 
 def test_help_advises_against_secrets_on_the_command_line(

@@ -43,7 +43,7 @@ def test_bytes_inserted_between_records_are_skipped() -> None:
 def test_records_that_are_not_examples_are_skipped() -> None:
     good = wire.example(a=wire.int64_list(1))
     wire.write("x.tfrecord", b"junk", good, b"\xff", good)
-    with pytest.warns(rm.SkippedRecordsWarning, match="2 bad records were left out"):
+    with pytest.warns(rm.SkippedRecordsWarning, match="2 bad records left out"):
         ds = rm.open("x.tfrecord", errors="skip")
     assert ds[:]["a"].tolist() == [1, 1]
     assert [(s.record, s.reason) for s in ds.skipped] == [

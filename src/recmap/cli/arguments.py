@@ -19,6 +19,7 @@ from recmap.model.arguments import as_dtype
 
 __all__ = [
     "add_source",
+    "add_storage",
     "add_verb",
     "call_text",
     "is_named",
@@ -126,7 +127,12 @@ def add_source(
         "NAME/is_null (mask)",
     )
     group.add_argument("--no-verify", action="store_true", help="do not check the CRCs of the data")
-    group.add_argument(
+    add_storage(group)
+
+
+def add_storage(parser: Any) -> None:
+    """Add ``--storage``."""
+    parser.add_argument(
         "--storage",
         action="append",
         default=[],

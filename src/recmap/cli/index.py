@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from recmap.cli.arguments import add_verb
+from recmap.cli.arguments import add_storage, add_verb, storage
 from recmap.cli.output import watching
 from recmap.errors import CorruptRecordError, Message, OptionError
 from recmap.files.paths import expand
@@ -33,7 +33,8 @@ def add(verbs: Any) -> None:
         ),
         examples=_EXAMPLES,
     )
-    parser.add_argument("path", nargs="+", help="files, folders or patterns")
+    parser.add_argument("path", nargs="+", help="files, folders, patterns or URLs")
+    add_storage(parser)
     parser.add_argument(
         "--text",
         action="store_true",
@@ -42,7 +43,7 @@ def add(verbs: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    files = expand(args.path)
+    files = expand(args.path, storage(args))
     for file in files:
         if (format := detect(file)) != "tfrecord":
             raise OptionError(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from recmap.cli.arguments import add_verb
+from recmap.cli.arguments import add_storage, add_verb, storage
 from recmap.cli.output import json_text, watching
 from recmap.files.atomic_write import writing
 from recmap.files.output_file import refuse_existing
@@ -32,10 +32,11 @@ def add(verbs: Any) -> None:
         ),
         examples=_EXAMPLES,
     )
-    parser.add_argument("src", help="the damaged file, plain, gzip or zlib")
+    parser.add_argument("src", help="the damaged file or URL, plain, gzip or zlib")
     parser.add_argument("dst", help="the new file; compressed if it ends with .gz or .zlib")
     parser.add_argument("--report", metavar="FILE", help="also write what was lost, as JSON lines")
     parser.add_argument("--overwrite", action="store_true", help="replace existing files")
+    add_storage(parser)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -43,7 +44,13 @@ def run(args: argparse.Namespace) -> int:
     if report is not None:
         refuse_existing(report, args.overwrite)
     with watching("repair") as watcher:
-        done = repair(args.src, args.dst, overwrite=args.overwrite, progress=watcher)
+        done = repair(
+            args.src,
+            args.dst,
+            overwrite=args.overwrite,
+            storage=storage(args),
+            progress=watcher,
+        )
     if report is not None:
         with writing(report), open(report, "w", encoding="utf-8") as file:
             file.writelines(f"{json_text(damage)}\n" for damage in done.damage)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from recmap.cli.arguments import add_verb, workers
+from recmap.cli.arguments import add_storage, add_verb, storage, workers
 from recmap.cli.output import json_text, watching
 from recmap.errors import OptionError
 from recmap.files.paths import expand
@@ -34,7 +34,8 @@ def add(verbs: Any) -> None:
         ),
         examples=_EXAMPLES,
     )
-    parser.add_argument("path", nargs="+", help="files, folders or patterns")
+    parser.add_argument("path", nargs="+", help="files, folders, patterns or URLs")
+    add_storage(parser)
     parser.add_argument(
         "--workers", metavar="N", help="files to check at a time: 4, threads:4 or processes:4"
     )
@@ -42,7 +43,7 @@ def add(verbs: Any) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    files = expand(args.path)
+    files = expand(args.path, storage(args))
     with watching("verify") as watcher:
         found = verify(files, workers=workers(args.workers), progress=watcher)
     if found.ok and all(detect(file) == "npy" for file in files):

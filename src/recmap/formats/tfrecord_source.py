@@ -52,6 +52,7 @@ from recmap.model.coerce import empty_column
 from recmap.model.fetching import Fetching, fetching_all
 from recmap.model.field import BYTES
 from recmap.model.info import Info
+from recmap.model.preview import quantity
 from recmap.model.row_sizes import RowSizes, measure
 from recmap.model.schema import Batch, FieldsLike, Schema
 from recmap.model.source import Errors, Partition, Skipped, Source
@@ -164,7 +165,8 @@ class TFRecordSource(Source):
             self._skipped += skipped
         if self._skipped:
             warnings.warn(
-                f"{len(self._skipped):,} bad records were left out, the first: {self._skipped[0]}",
+                f"{quantity(len(self._skipped), 'bad record')} left out, the first: "
+                f"{self._skipped[0]}",
                 SkippedRecordsWarning,
                 stacklevel=7,  # the caller of rm.open
             )
