@@ -72,15 +72,24 @@ class ValueCounter:
         if self.done:
             return
         assert self._counts is not None
-        if high - low < _RANGE:
-            counts = np.bincount((numbers - numbers.dtype.type(low)).astype(np.uint16))
-            places = np.flatnonzero(counts)
-            values, counts = places, counts[places]
-        else:
-            values, counts = np.unique(numbers, return_counts=True)
-            low = 0
-        for value, count in zip(values.tolist(), counts.tolist(), strict=True):
-            self._counts[value + low] += count
+        if high - low >= _RANGE:
+            self.add_numbers(numbers)
+            return
+        counts = np.bincount((numbers - numbers.dtype.type(low)).astype(np.uint16))
+        places = np.flatnonzero(counts)
+        for place, count in zip(places.tolist(), counts[places].tolist(), strict=True):
+            self._counts[place + low] += count
+        self._full = len(self._counts) > _MOST_DISTINCT
+
+    def add_numbers(self, numbers: npt.NDArray[Any]) -> None:
+        """Count numbers or dates. NaN and NaT are no values."""
+        if self.done:
+            return
+        assert self._counts is not None
+        values, counts = np.unique(numbers, return_counts=True)
+        known = values == values  # noqa: PLR0124
+        for value, count in zip(values[known].tolist(), counts[known].tolist(), strict=True):
+            self._counts[value] += count
         self._full = len(self._counts) > _MOST_DISTINCT
 
     def result(self) -> ValueCounts | None:

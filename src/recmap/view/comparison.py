@@ -8,40 +8,15 @@ from typing import Any
 import numpy as np
 
 from recmap.errors import OptionError
-from recmap.model.ragged import Ragged
+from recmap.model.comparison import unlike_rows
+from recmap.model.ragged import Column, Ragged
 from recmap.model.row_sizes import measure
 from recmap.view.search import Found
 from recmap.view.table import Row, Table
 
-__all__ = ["differing", "find_differences", "same"]
+__all__ = ["differing", "find_differences"]
 
 _ROWS = 1 << 16
-
-
-def same(a: Any, b: Any) -> bool:
-    """Return whether two values are equal. NaN equals NaN; text equals its UTF-8 bytes.
-
-    >>> same(np.array([1.0, np.nan]), np.array([1.0, np.nan])), same(b"a", "a"), same(1, 2)
-    (True, True, False)
-    """
-    if isinstance(a, bytes | str) or isinstance(b, bytes | str):
-        texts = [x.encode() if isinstance(x, str) else x for x in (a, b)]
-        return isinstance(texts[0], bytes) and isinstance(texts[1], bytes) and texts[0] == texts[1]
-    if isinstance(a, Ragged) or isinstance(b, Ragged):
-        both = isinstance(a, Ragged) and isinstance(b, Ragged) and len(a) == len(b)
-        return both and all(same(x, y) for x, y in zip(a, b, strict=True))
-    left, right = np.asarray(a), np.asarray(b)
-    if left.shape != right.shape:
-        return False
-    if left.dtype != right.dtype:
-        # NumPy would turn integers into floats, which cannot tell large ones apart.
-        left, right = left.astype(object), right.astype(object)
-    return bool(np.all(_equal(left, right)))
-
-
-def _equal(a: Any, b: Any) -> Any:
-    with np.errstate(invalid="ignore"):
-        return (a == b) | ((a != a) & (b != b))  # noqa: PLR0124
 
 
 def differing(a: Row | None, b: Row | None, names: list[str]) -> list[str]:
@@ -51,8 +26,21 @@ def differing(a: Row | None, b: Row | None, names: list[str]) -> list[str]:
     return [
         name
         for name in names
-        if name not in a.values or name not in b.values or not same(a.values[name], b.values[name])
+        if name not in a.values
+        or name not in b.values
+        or unlike_rows(_column(a.values[name]), _column(b.values[name])).any()
     ]
+
+
+def _column(value: Any) -> Column:
+    """Return a column of one row."""
+    if isinstance(value, bytes):
+        return Ragged.from_bytes([value])
+    if isinstance(value, str):
+        return Ragged.from_text([value])
+    if isinstance(value, Ragged):
+        return Ragged(value, [0, len(value)])
+    return np.asarray(value)[np.newaxis]
 
 
 def find_differences(a: Table, b: Table, start: int, seconds: float) -> Found:
@@ -79,7 +67,7 @@ def find_differences(a: Table, b: Table, start: int, seconds: float) -> Found:
         rows = min(counts)
         mask = np.zeros(rows, np.bool_)
         for name in names:
-            mask |= _differ(left[name][:rows], right[name][:rows])
+            mask |= unlike_rows(left[name][:rows], right[name][:rows])
         found.add(mask)
     return found
 
@@ -89,11 +77,3 @@ def _add_rest(a: Table, b: Table, found: Found) -> None:
     found.done = True
     if bool(a.row(found.next)) != bool(b.row(found.next)):
         found.rows.append(found.next)
-
-
-def _differ(a: Any, b: Any) -> Any:
-    arrays = isinstance(a, np.ndarray) and isinstance(b, np.ndarray)
-    if arrays and a.shape == b.shape and a.dtype == b.dtype:
-        equal = _equal(a, b)
-        return ~(equal.reshape(len(a), -1).all(axis=1) if a.ndim > 1 else equal)
-    return np.fromiter((not same(x, y) for x, y in zip(a, b, strict=True)), np.bool_, len(a))

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import Any
 
-import numpy as np
-
 from recmap.dataset.stats import FieldCollector, Numbers
-from recmap.model.ragged import Column, Ragged
+from recmap.dataset.value_counts import ValueCounter, ValueCounts
+from recmap.model.ragged import Ragged
 from recmap.model.row_sizes import measure
 from recmap.view.cells import number_text, text_of
 from recmap.view.media import sniffed
@@ -27,7 +25,8 @@ def summary(table: Table, name: str) -> dict[str, Any]:
     """Summarise a column: rows read, histogram, missing and distinct values, the most frequent."""
     field = table.schema[name]
     collector = FieldCollector(field)
-    counts: Counter[Any] | None = Counter() if field.shape == () else None
+    # Statistics of a whole file do not count floats, but those of some rows can.
+    floats = ValueCounter()
     rows = size = empty = damaged = 0
     whole = False
     while rows < _ROWS and size < _SIZE:
@@ -44,8 +43,8 @@ def summary(table: Table, name: str) -> dict[str, Any]:
         collector.add(column)
         if isinstance(column, Ragged):
             empty += int((column.lengths == 0).sum())
-        if counts is not None:
-            _add(counts, column)
+        elif field.shape == () and field.dtype.kind not in "biu":
+            floats.add_numbers(column)
         rows, size = rows + found, size + max(taken, 1)
     stats = collector.result()
     count = table.count()
@@ -60,29 +59,20 @@ def summary(table: Table, name: str) -> dict[str, Any]:
     lengths = stats.sizes if stats.sizes is not None else next(iter(stats.lengths), None)
     if lengths is not None:
         answer["lengths"] = _numbers(lengths)
-    if counts is not None:
-        answer["distinct"] = len(counts)
+    counts = stats.counts or floats.result()
+    if counts is not None and field.shape == ():
+        answer["distinct"] = counts.distinct
         answer["top"] = _top(table, name, counts)
     return answer
 
 
-def _add(counts: Counter[Any], column: Column) -> None:
-    if isinstance(column, Ragged):
-        counts.update(column)
-        return
-    values, times = np.unique(column, return_counts=True)
-    for value, n in zip(values.tolist(), times.tolist(), strict=True):
-        if value == value:  # noqa: PLR0124  # NaN is missing, not a value
-            counts[value] += n
-
-
-def _top(table: Table, name: str, counts: Counter[Any]) -> list[dict[str, Any]]:
+def _top(table: Table, name: str, counts: ValueCounts) -> list[dict[str, Any]]:
     """Return the most frequent values, unless all occur once."""
     labels = table.labels.get(name, ())
     return [
         {"text": _text(value, labels), "count": n}
-        for value, n in counts.most_common(_TOP)
-        if n > 1 or len(counts) <= _TOP
+        for value, n in counts.top[:_TOP]
+        if n > 1 or counts.distinct <= _TOP
     ]
 
 
