@@ -17,12 +17,12 @@ import pytest
 
 import recmap as rm
 
-ROWS, WIDTH, SHARDS = 100_000, 100, 7
+ROWS, WIDTH, SHARDS = 50_000, 100, 7
 
 
 @pytest.fixture(scope="module")
 def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """40 MB of numbers."""
+    """20 MB of numbers."""
     path = tmp_path_factory.mktemp("source") / "x.npy"
     np.save(path, np.random.default_rng(0).random((ROWS, WIDTH), dtype=np.float32))
     return path
@@ -75,7 +75,7 @@ def test_a_conversion_killed_at_any_moment_resumes_with_the_same_bytes(
     name: str, source: Path, undisturbed: Undisturbed
 ) -> None:
     rng = random.Random(name)
-    for _ in range(8):
+    for _ in range(6):
         process = subprocess.Popen(call(source, name), stdout=subprocess.DEVNULL)
         try:
             process.wait(timeout=rng.uniform(0.1, 1) * undisturbed.seconds[name])
@@ -97,8 +97,8 @@ def test_a_conversion_killed_at_any_moment_resumes_with_the_same_bytes(
 def test_a_full_disk_is_one_clear_error_and_the_same_call_resumes(
     source: Path, undisturbed: Undisturbed
 ) -> None:
-    # Limit files to 3 MB where 6 are needed. That is not a full disk, but the same error.
-    limit = "resource.setrlimit(resource.RLIMIT_FSIZE, (3_000_000, 3_000_000))"
+    # Limit files to 1.5 MB where 3 are needed. That is not a full disk, but the same error.
+    limit = "resource.setrlimit(resource.RLIMIT_FSIZE, (1_500_000, 1_500_000))"
     failed = subprocess.run(
         call(source, "out/", limit), capture_output=True, text=True, check=False
     )

@@ -96,7 +96,7 @@ def test_a_cast_is_exact_or_names_what_is_lost(old: str) -> None:
     values = edges(old)
     for dtype in map(dtype_of, DTYPES):
         kept = [holds(value, dtype) for value in values]
-        for value, is_kept in zip(values, kept, strict=True):
+        for value, is_kept in list(zip(values, kept, strict=True))[::4]:  # alone, and below all
             lost = first_lost(np.array([value], values.dtype), dtype)
             assert (lost is None) == is_kept, (value, dtype)
         lost = first_lost(values, dtype)
@@ -108,7 +108,7 @@ def test_a_cast_is_exact_or_names_what_is_lost(old: str) -> None:
 def test_rows_of_two_dtypes_are_joined_exactly_or_refused(old: str) -> None:
     for new in JOINED:
         ends = edges(new)
-        for first, second in itertools.product(edges(old)[::17], ends[:: max(1, len(ends) // 4)]):
+        for first, second in itertools.product(edges(old)[::37], ends[:: max(1, len(ends) // 4)]):
             rows = [np.array([first], old), np.array([second], new)]
             try:
                 joined = rm.Ragged.from_rows(rows)
@@ -452,7 +452,7 @@ NUMBERS = [*INTEGERS, "float16", "float32", "float64", "bool", "complex64"]
 @pytest.mark.parametrize("old", NUMBERS)
 def test_convert_casts_exactly_or_not_at_all(old: str) -> None:
     values = edges(old)
-    for new, value in itertools.product(NUMBERS, values[:: max(1, len(values) // 4)]):
+    for new, value in itertools.product(NUMBERS, values[:: max(1, len(values) // 2)]):
         array = np.array([value], old)
         try:
             rm.from_arrays({"x": array}).save(

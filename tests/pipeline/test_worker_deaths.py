@@ -47,8 +47,7 @@ def test_a_worker_killed_while_it_waits_is_an_error(kind: str) -> None:
         assert info.value.exitcode == -9
 
 
-@pytest.mark.parametrize("kind", PROCESSES)
-@pytest.mark.parametrize("number", [0, 1])
+@pytest.mark.parametrize(("kind", "number"), [("fork:2", 0), ("fork:2", 1), ("spawn:2", 1)])
 def test_a_worker_killed_while_the_consumer_waits_is_an_error(kind: str, number: int) -> None:
     with (
         pool_of(jobs.holding, kind) as pool,
@@ -145,8 +144,13 @@ def program(kind: str, then: str) -> Iterator[tuple[subprocess.Popen[str], list[
 FORK = "os.fork() or jobs.until(lambda: False, 600)\n    "
 
 
-@pytest.mark.parametrize("kind", PROCESSES)
-@pytest.mark.parametrize("then", [WORK_ON, "input()", FORK + WORK_ON])
+@pytest.mark.parametrize(
+    ("kind", "then"),
+    [
+        *(("fork:2", WORK_ON), ("fork:2", "input()"), ("fork:2", FORK + WORK_ON)),
+        ("spawn:2", FORK + WORK_ON),
+    ],
+)
 def test_workers_end_when_their_parent_is_killed(kind: str, then: str) -> None:
     with program(kind, then) as (parent, workers):
         assert len(workers) == 4
@@ -166,8 +170,14 @@ def test_ctrl_c_ends_the_consumer_and_the_workers(kind: str) -> None:
         assert not any(map(jobs.alive, workers))
 
 
-@pytest.mark.parametrize("kind", PROCESSES)
-@pytest.mark.parametrize("then", ["next(one.run(jobs.requests(), 9))", "raise SystemExit(0)"])
+@pytest.mark.parametrize(
+    ("kind", "then"),
+    [
+        ("fork:2", "next(one.run(jobs.requests(), 9))"),
+        ("fork:2", "raise SystemExit(0)"),
+        ("spawn:2", "next(one.run(jobs.requests(), 9))"),
+    ],
+)
 def test_a_program_that_ends_without_closing_ends_its_workers(kind: str, then: str) -> None:
     with program(kind, then) as (parent, workers):
         _, told = parent.communicate()

@@ -14,15 +14,22 @@ import pytest
 import recmap as rm
 from recmap.model.arguments import Workers, parse_workers
 from recmap.model.schema import Batch
-from recmap.pipeline.workers.pool import Request
+from recmap.pipeline.workers.pool import Request, SerialPool
 from tests import jobs
-from tests.jobs import pool_of
+from tests.jobs import BatchPool, pool_of
 from tests.processes import WITH_WORKERS
 
 pytestmark = WITH_WORKERS
 
 KINDS = ["serial", "threads:3", "fork:3", "spawn:2"]
 POOLS = KINDS[1:]
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def echo(request: pytest.FixtureRequest) -> Iterator[BatchPool]:
+    """Return a pool whose workers answer with what they are given."""
+    with pool_of(jobs.echo, request.param) as pool:
+        yield pool
 
 
 def test_workers_are_parsed() -> None:
@@ -44,10 +51,8 @@ def test_invalid_workers_are_refused(workers: object) -> None:
         parse_workers(workers)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_results_come_in_order_with_their_requests(kind: str) -> None:
-    with pool_of(jobs.echo, kind) as pool:
-        results = list(pool.run(jobs.requests(50), ahead=5))
+def test_results_come_in_order_with_their_requests(echo: BatchPool) -> None:
+    results = list(echo.run(jobs.requests(50), ahead=5))
     for number, (request, batch) in enumerate(results):
         assert request.number == number
         assert batch["number"].tolist() == [number] * 3
@@ -73,9 +78,8 @@ def test_every_worker_works(kind: str) -> None:
     assert (os.getpid() in {process for process, _ in seen}) == kind.startswith("threads")
 
 
-@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("ahead", [0, 1, 7])
-def test_no_more_requests_are_taken_than_asked_for(kind: str, ahead: int) -> None:
+def test_no_more_requests_are_taken_than_asked_for(echo: BatchPool, ahead: int) -> None:
     taken = 0
 
     def endless() -> Iterator[Request]:
@@ -85,20 +89,17 @@ def test_no_more_requests_are_taken_than_asked_for(kind: str, ahead: int) -> Non
             taken += 1
             yield request
 
-    with pool_of(jobs.echo, kind) as pool:
-        results = pool.run(endless(), ahead)
-        assert taken == 0
-        for given in range(1, 30):
-            next(results)
-            assert taken == given + (0 if kind == "serial" else ahead)
+    results = echo.run(endless(), ahead)
+    assert taken == 0
+    for given in range(1, 30):
+        next(results)
+        assert taken == given + (0 if isinstance(echo.pool, SerialPool) else ahead)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_without_requests_there_are_no_results(kind: str) -> None:
-    with pool_of(jobs.echo, kind) as pool:
-        assert list(pool.run([], ahead=4)) == []
-        empty = Request(0, 0, np.empty(0, np.int64))
-        assert [len(b["positions"]) for _, b in pool.run([empty], ahead=4)] == [0]
+def test_without_requests_there_are_no_results(echo: BatchPool) -> None:
+    assert list(echo.run([], ahead=4)) == []
+    empty = Request(0, 0, np.empty(0, np.int64))
+    assert [len(b["positions"]) for _, b in echo.run([empty], ahead=4)] == [0]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -145,20 +146,16 @@ COLUMNS: Batch = {
 }
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_every_kind_of_column_survives_in_both_directions(kind: str) -> None:
-    with pool_of(jobs.echo, kind) as pool:
-        for _, batch in pool.run(jobs.requests(3, COLUMNS), ahead=2):
-            assert list(batch) == list(COLUMNS)
-            for name, column in COLUMNS.items():
-                jobs.same(batch[name], column)
+def test_every_kind_of_column_survives_in_both_directions(echo: BatchPool) -> None:
+    for _, batch in echo.run(jobs.requests(3, COLUMNS), ahead=2):
+        assert list(batch) == list(COLUMNS)
+        for name, column in COLUMNS.items():
+            jobs.same(batch[name], column)
 
 
-@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("batch", [{}, {name: column[:0] for name, column in COLUMNS.items()}])
-def test_batches_without_rows_or_columns_arrive(kind: str, batch: Batch) -> None:
-    with pool_of(jobs.echo, kind) as pool:
-        ((_, result),) = pool.run(jobs.requests(1, batch), ahead=2)
+def test_batches_without_rows_or_columns_arrive(echo: BatchPool, batch: Batch) -> None:
+    ((_, result),) = echo.run(jobs.requests(1, batch), ahead=2)
     assert list(result) == list(batch)
     for name, column in batch.items():
         jobs.same(result[name], column)
@@ -182,16 +179,14 @@ def test_functions_that_cannot_be_pickled_work_with_fork_only() -> None:
         pool_of(lambda request: {"x": request.positions * factor}, "spawn:2")
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_pool_can_be_used_again_after_a_run_is_abandoned(kind: str) -> None:
-    with pool_of(jobs.echo, kind) as pool:
-        for _ in range(5):
-            for request, _ in pool.run(jobs.requests(), ahead=9):
-                if request.number == 4:
-                    break
-        one, two = (pool.run(jobs.requests(9), ahead=2) for _ in range(2))
-        for (a, _), (b, _) in zip(one, two, strict=True):
-            assert a.number == b.number
+def test_a_pool_can_be_used_again_after_a_run_is_abandoned(echo: BatchPool) -> None:
+    for _ in range(5):
+        for request, _ in echo.run(jobs.requests(), ahead=9):
+            if request.number == 4:
+                break
+    one, two = (echo.run(jobs.requests(9), ahead=2) for _ in range(2))
+    for (a, _), (b, _) in zip(one, two, strict=True):
+        assert a.number == b.number
 
 
 @pytest.mark.parametrize("kind", KINDS)
