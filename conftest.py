@@ -19,7 +19,9 @@ hypothesis.settings.register_profile("recmap", deadline=None)
 hypothesis.settings.load_profile("recmap")
 
 # Importing these takes longer than most tests that need them in another process.
-multiprocessing.set_forkserver_preload(["h5py", "recmap", "torch.utils.data", "zarr"])
+multiprocessing.set_forkserver_preload(
+    ["h5py", "pytest", "recmap", "recmap.ray", "torch.utils.data", "zarr"]
+)
 
 # Tests start many processes that import recmap: compile it once, whatever the environment says.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)

@@ -26,11 +26,11 @@ def ds() -> rm.Dataset:
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_workers_of_a_loader_give_the_batches_of_one_process(ds: rm.Dataset, method: str) -> None:
     chain = ds.shuffle(seed=1).batch(10)
-    epochs = 2 if method == "fork" else 1
+    epochs = 2 if method == "fork" else 1  # and as many workers
     plain = [list(chain) for _ in range(epochs)]
     chain.epoch = 0
     loader = DataLoader(
-        chain.to_torch(), batch_size=None, num_workers=2, multiprocessing_context=method
+        chain.to_torch(), batch_size=None, num_workers=epochs, multiprocessing_context=method
     )
     assert len(loader) == 11
     assert chain.state()["epoch"] == 0  # nothing was read yet

@@ -17,13 +17,13 @@ _LIBRARY = 24
 @pytest.fixture(scope="module")
 def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("source") / "in.npy"
-    rows = np.lib.format.open_memmap(path, "w+", np.float32, (150_000, 500))
+    rows = np.lib.format.open_memmap(path, "w+", np.float32, (100_000, 500))
     rows[:] = np.random.default_rng(0).normal(size=500)
     rows.flush()
     return path
 
 
-@pytest.mark.parametrize(("suffix", "memory"), [(".tfrecord", 64), (".tfrecord", 200), (".h5", 64)])
+@pytest.mark.parametrize(("suffix", "memory"), [(".tfrecord", 64), (".tfrecord", 120), (".h5", 64)])
 def test_sending_stays_within_the_budget(
     bucket: S3Bucket, source: Path, suffix: str, memory: int
 ) -> None:

@@ -4,22 +4,11 @@ from __future__ import annotations
 
 import fcntl
 import pickle
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-_MAKE = Path(__file__).with_name("make_datasets.py")
-
-
-def _run(*arguments: str) -> None:
-    done = subprocess.run(
-        [sys.executable, _MAKE, *arguments], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr[-4000:]
 
 
 @pytest.fixture(scope="session")
@@ -29,10 +18,12 @@ def tfds_folder(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Pat
     root = base if worker_id == "master" else base.parent
     folder = root / "tfds"
     with open(root / "tfds.lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # importing TensorFlow twice would take longer
+        fcntl.flock(lock, fcntl.LOCK_EX)
         if not (folder / "expected.pickle").exists():
+            from tests.formats.tfds import make_datasets
+
             folder.mkdir(exist_ok=True)
-            _run(str(folder))
+            make_datasets.write(str(folder))
     return folder
 
 
@@ -45,14 +36,11 @@ def expected(tfds_folder: Path) -> dict[str, list[dict[str, Any]]]:
 
 
 @pytest.fixture
-def read_with_tfds(tmp_path: Path) -> Callable[..., dict[str, list[dict[str, Any]]]]:
+def read_with_tfds() -> Callable[..., dict[str, list[dict[str, Any]]]]:
     """Return a function that reads folders, given as ``FOLDER:SPLIT``."""
+    from tests.formats.tfds import make_datasets
 
     def read(*specs: str) -> dict[str, list[dict[str, Any]]]:
-        out = tmp_path / "read.pickle"
-        _run("--read", str(out), *specs)
-        with open(out, "rb") as file:
-            found: dict[str, list[dict[str, Any]]] = pickle.load(file)
-        return found
+        return {each: make_datasets.read(*each.rsplit(":", 1)) for each in specs}
 
     return read

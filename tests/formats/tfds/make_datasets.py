@@ -1,7 +1,4 @@
-"""Write TFDS datasets with ``tensorflow_datasets`` itself, and what it reads from them.
-
-Usage: ``make_datasets.py FOLDER``, or ``make_datasets.py --read OUT FOLDER:SPLIT ...``
-"""
+"""Write TFDS datasets with ``tensorflow_datasets`` itself, and what it reads from them."""
 
 from __future__ import annotations
 
@@ -14,7 +11,7 @@ from typing import Any
 
 # Builders need this package, which tensorflow_datasets no longer depends on.
 sys.modules.setdefault("importlib_resources", importlib.resources)
-os.environ |= {"CUDA_VISIBLE_DEVICES": "", "TF_CPP_MIN_LOG_LEVEL": "3", "NO_GCE_CHECK": "true"}
+os.environ["NO_GCE_CHECK"] = "true"
 
 import numpy as np  # noqa: E402
 import tensorflow as tf  # noqa: E402
@@ -251,19 +248,3 @@ def as_plain(value: Any) -> Any:
     if isinstance(value, tf.data.Dataset):
         return [as_plain(each) for each in value]
     return value.numpy()
-
-
-def main() -> None:
-    if sys.argv[1] != "--read":
-        write(sys.argv[1])
-        return
-    found = {}
-    for each in sys.argv[3:]:
-        folder, _, spec = each.rpartition(":")
-        found[each] = read(folder, spec)
-    with open(sys.argv[2], "wb") as file:
-        pickle.dump(found, file)
-
-
-if __name__ == "__main__":
-    main()
