@@ -67,8 +67,7 @@ def _assert_same(bucket: Bucket, folder: str, local: Path) -> None:
     assert bucket.uploads() == []
 
 
-@pytest.mark.parametrize("verify", [True, "full"])
-@pytest.mark.parametrize("shards", [1, 3])
+@pytest.mark.parametrize(("shards", "verify"), [(1, "full"), (3, True)])
 @pytest.mark.parametrize("suffix", SUFFIXES)
 def test_every_format_has_the_bytes_of_the_local_engine(
     bucket: S3Bucket, tmp_path: Path, suffix: str, shards: int, verify: Any

@@ -96,7 +96,7 @@ def test_damage_is_reported_as_on_disk(gcs_bucket: Bucket, format: str) -> None:
     keys = uploaded(gcs_bucket, "local")
     rng = np.random.default_rng(5)
     found = set()
-    for _ in range(15):
+    for _ in range(8):
         key = keys[int(rng.integers(0, len(keys)))]
         with open(f"local/{key}", "rb") as file:
             sound = file.read()

@@ -64,7 +64,7 @@ def values(made: Iterable[Any]) -> Iterator[int]:
 @pytest.mark.parametrize("pack", PACK)
 @pytest.mark.parametrize("how", ["data", "length", "cut", "kind"])
 def test_all_rows_before_the_damage_come_before_the_error(how: str, pack: str, chain: str) -> None:
-    for at in (1, 5, 48, 50, 99):
+    for at in (1, 48, 99):
         Path("x.tfrecord").write_bytes(PACK[pack](damaged(how, at)))
         ds = rm.open("x.tfrecord", {"a": "int64"})
         seen: list[int] = []
