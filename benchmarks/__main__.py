@@ -13,8 +13,8 @@ from pathlib import Path
 from benchmarks import machine_report
 from benchmarks.bench import Bench
 from benchmarks.machine import IdleWait, describe
-from benchmarks.pages import fill, fill_front, fill_readme, page
-from benchmarks.plots import draw
+from benchmarks.pages import fill, fill_front, fill_readme, front_ratios, page
+from benchmarks.plots import draw, draw_ratios
 from benchmarks.report import Table, facts_table, markdown
 from benchmarks.tables import (
     adapters,
@@ -115,6 +115,7 @@ def _measure_tables(options: argparse.Namespace) -> None:
         if not options.only:
             fill_front(options.docs / "index.md", tables, facts)
             fill_readme(options.docs.parent / "README.md", tables, facts)
+            draw_ratios(front_ratios(tables), facts, options.docs / "images" / "ratios.svg")
     if options.json:
         raw = {"machine": facts, "tables": [asdict(t) for t in tables], "races": bench.races}
         options.json.write_text(json.dumps(raw, indent=1) + "\n")

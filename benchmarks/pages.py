@@ -8,7 +8,7 @@ from pathlib import Path
 
 from benchmarks.report import Row, Table, comparisons, facts_table, folded
 
-__all__ = ["fill", "fill_front", "fill_readme", "page"]
+__all__ = ["fill", "fill_front", "fill_readme", "front_ratios", "page"]
 
 # Cases to begin a section with.
 _MOST = 4
@@ -81,6 +81,17 @@ def fill_front(path: Path, tables: Sequence[Table], facts: dict[str, str]) -> No
 def fill_readme(path: Path, tables: Sequence[Table], facts: dict[str, str]) -> None:
     """Write the rows that README.md shows, and where they were measured."""
     _fill_rows(path, tables, facts, _SHOWN)
+
+
+def front_ratios(tables: Sequence[Table]) -> list[tuple[str, float]]:
+    """Return the rows of the front page, each as a line of text and the ratio."""
+    by_title = {table.title: table for table in tables}
+    return [
+        (f"{title}: {row.case}\nbeside {row.peer}", row.ratio)
+        for title, cases in _FRONT.items()
+        for row in _chosen(by_title[title], cases)
+        if row.ratio is not None
+    ]
 
 
 def _fill_rows(

@@ -9,13 +9,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-__all__ = ["draw", "draw_cores", "label_places"]
+__all__ = ["draw", "draw_cores", "draw_ratios", "label_places"]
 
 # Colours that show on white and on black.
 _OURS, _OTHERS, _TEXT = "#12a594", ("#8d8d8d", "#b58a5a", "#a06cd5", "#5a8fd5"), "#808080"
 _MORE = ("#c4677b", "#6f9a3c", "#c9a227", "#4fa3b5", "#9a6b4f")
 # The height of a label, as a fraction of the plot.
 _LABEL_HEIGHT = 0.075
+# Larger ratios are shown without decimals.
+_WHOLE = 100
 # Those that read TFRecord files, and the limit.
 _READERS = ("recmap", "memmap copy", "TensorFlow, tuned", "tfrecord package")
 _SIZES = ("40 B rows", "4 KB rows", "256 KB rows")
@@ -69,6 +71,30 @@ def draw_cores(measured: Sequence[dict[str, Any]], facts: dict[str, str], path: 
             color=color, fontsize=8, va="center", annotation_clip=False,
             arrowprops={"arrowstyle": "-", "color": color, "linewidth": 0.5, "relpos": (0, 0.5)},
         )  # fmt: skip
+    _save(figure, path)
+
+
+def draw_ratios(rows: Sequence[tuple[str, float]], facts: dict[str, str], path: Path) -> None:
+    """Draw a bar for each case, as long as recmap is faster than the peer, or slower."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure, axes = _figure(f"{facts['cores']} cores of {facts['CPU']}, {facts['date']}")
+    places = range(len(rows))
+    ratios = [ratio for _, ratio in rows]
+    colors = [_OURS if ratio >= 1 else _OTHERS[1] for ratio in ratios]
+    axes.barh(places, [ratio - 1 for ratio in ratios], 0.7, left=1, color=colors)
+    axes.set_xscale("log")
+    axes.axvline(1, color=_TEXT, linewidth=1)
+    for place, ratio in zip(places, ratios, strict=True):
+        text = f"{ratio:.3g}x" if ratio < _WHOLE else f"{ratio:,.0f}x"
+        axes.annotate(
+            text, (max(ratio, 1), place), (4, 0), textcoords="offset points",
+            color=_TEXT, fontsize=9, va="center",
+        )  # fmt: skip
+    axes.set_yticks(places, [name for name, _ in rows])
+    axes.invert_yaxis()
+    axes.set_xlim(min(0.5, *ratios) / 1.2, max(ratios) * 3)
+    axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}x")
+    axes.set_title("How many times as fast as others, log scale", color=_TEXT, fontsize=11)
     _save(figure, path)
 
 

@@ -181,6 +181,15 @@ def peak_memory(path: str, batch: int) -> Measure:
     return Measure(run.seconds, run.rows, peak=watch.peak, memory=watch.some)
 
 
+def shuffle_steps(path: str, batch: int) -> Measure:
+    """Read all steps of all episodes of a TFDS folder in random order, and measure the memory."""
+    importlib.import_module("recmap.dataset.open")  # so that its import does not count
+    with Clock() as clock, MemoryWatch() as watch:
+        steps = rm.open(path, split="train", unit="steps").shuffle(seed=1).batch(batch)
+        rows = sum(len(each["reward"]) for each in steps)
+    return Measure(clock.seconds, rows, peak=watch.peak, memory=watch.some)
+
+
 JOBS = {
     "column_gather": column_gather,
     "column_sum": column_sum,
@@ -190,6 +199,7 @@ JOBS = {
     "read": read,
     "read_again": read_again,
     "scan": scan,
+    "shuffle_steps": shuffle_steps,
     "verify": verify,
     "write": write,
     "write_gzip": write_gzip,
