@@ -30,6 +30,9 @@ sys.dont_write_bytecode = False
 # A shell makes programs that it starts in the background ignore Ctrl-C, and they pass that on.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# Threads of OpenMP that wait would keep a CPU busy, and there are more processes than CPUs.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
 # TensorFlow logs a lot when it is imported.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 

@@ -91,7 +91,7 @@ def test_a_killed_conversion_is_completed_by_the_next(
     rng = random.Random(suffix)
     (tmp_path / "d").mkdir()
     rm.convert(source, tmp_path / "d" / f"x{suffix}", shards=SHARDS)
-    for _ in range(4):
+    for _ in range(3):
         bucket.proxy.requests.clear()
         _kill_at(_start(source, bucket, suffix), bucket, rng.randrange(1, 60))
         shards = [key for key in bucket.keys() if key.endswith(suffix)]  # noqa: SIM118

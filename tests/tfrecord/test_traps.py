@@ -266,7 +266,7 @@ def test_a_flipped_bit_is_an_error_naming_file_record_and_byte(where: int, what:
     assert (error.file, error.record, error.byte) == (path, 2, 2 * FRAME)
     assert str(error).startswith(f"{path}: record 2 at byte {2 * FRAME}: {what} is 0x")
     assert 'errors="skip"' in str(error)
-    with pytest.warns(rm.SkippedRecordsWarning, match="1 bad records"):
+    with pytest.warns(rm.SkippedRecordsWarning, match="1 bad record"):
         ds = rm.open(path, errors="skip")
     assert len(ds) == 4
     assert ds[:]["a"].tolist() == [0, 1, 3, 4]

@@ -228,7 +228,7 @@ def test_a_kind_that_changes_in_later_records_is_an_error(kind: str, other: byte
             read()
         assert (e.value.record, e.value.field) == (KINDS[kind], "a")
         assert e.value.byte == sum(len(record) + 16 for record in numbers(KINDS[kind]))
-    with pytest.warns(rm.SkippedRecordsWarning, match="1 bad records"):
+    with pytest.warns(rm.SkippedRecordsWarning, match="1 bad record"):
         ds = rm.open(path, errors="skip")
     assert len(ds) == KINDS[kind] + 50
 
@@ -384,7 +384,7 @@ def test_a_later_record_that_is_not_an_example_is_an_error(record: bytes) -> Non
     for fields in (None, {"b": "int64[*]"}):
         with pytest.raises(rm.NotExampleError, match="record 4,000 at byte"):
             rm.open("x.tfrecord", fields)[:]
-    with pytest.warns(rm.SkippedRecordsWarning, match="1 bad records"):
+    with pytest.warns(rm.SkippedRecordsWarning, match="1 bad record"):
         assert len(rm.open("x.tfrecord", errors="skip")) == MANY + 50
 
 
