@@ -79,6 +79,10 @@ def test_samples_of_a_column_called_audio_are_played() -> None:
     assert media is not None
     assert (media.data[:4], media.type, len(media.data)) == (b"RIFF", "audio/wav", 2044)
     assert int.from_bytes(media.data[24:28], "little") == 8000
+    rates = np.array([8_000])
+    api = api_of({"audio": wave[:1], "audio/sample_rate": rates})
+    assert ask(api, "value", row=0, column=0)["note"].startswith("8,000 Hz")
+    assert ask(api, "value", row=0, column=0)["rate"] == 8_000
 
 
 def test_a_search_compares_values_as_their_type_does() -> None:

@@ -14,7 +14,7 @@ from recmap.model.arguments import size_text
 from recmap.model.permutation import Permutation
 from recmap.view.batches import BatchTable
 from recmap.view.boxes import ORDERS, box_columns, boxes_on, image_for
-from recmap.view.cells import Cell, cell_of, detail_of, hex_dump, media_of
+from recmap.view.cells import Cell, cell_of, detail_of, hex_dump, media_of, told_rate
 from recmap.view.comparison import differing, find_differences
 from recmap.view.media import Media
 from recmap.view.search import OPERATORS, Found, Search
@@ -230,11 +230,13 @@ class Api:
 
     def value(self, given: Mapping[str, Any]) -> dict[str, Any]:
         """Return most of one value, for the pane."""
-        name, value = self._value(given)
+        name, row = self._asked(given)
+        value = row.values[name]
         found = detail_of(name, value, self._table.labels)
         if isinstance(value, bytes):
             found["shapes"] = shapes(len(value))
-        media = media_of(name, value, self._rate(given))
+        found["rate"] = told_rate(row.values)
+        media = media_of(name, value, _rate(given, row))
         return {**found, "note": media.note} if media and media.note else found
 
     def try_type(self, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -254,16 +256,18 @@ class Api:
         if given.get("dtype"):
             _, array = self._typed(given)
             return media_of("", array)
-        name, value = self._value(given)
-        return media_of(name, value, self._rate(given))
+        name, row = self._asked(given)
+        return media_of(name, row.values[name], _rate(given, row))
 
     def _typed(self, given: Mapping[str, Any]) -> tuple[str, Any]:
-        name, value = self._value(given)
+        name, row = self._asked(given)
+        value = row.values[name]
         if not isinstance(value, bytes):
             raise OptionError(f"{name} has a type already: {self._table.schema[name]}")
         return name, as_array(value, str(given.get("dtype")), str(given.get("shape", "")))
 
-    def _value(self, given: Mapping[str, Any]) -> tuple[str, Any]:
+    def _asked(self, given: Mapping[str, Any]) -> tuple[str, Row]:
+        """Return the column that is asked for, and the row, which has it."""
         name, number = self._name(given.get("column")), _whole(given, "row")
         table = self._other if given.get("side") == "b" and self._other else self._table
         row = table.row(number)
@@ -273,11 +277,7 @@ class Api:
             raise OptionError(row.damage.reason)
         if name not in row.values:
             raise OptionError(f"{table.name} has no column {name}")
-        return name, row.values[name]
-
-    def _rate(self, given: Mapping[str, Any]) -> int:
-        rate = _whole({"rate": given.get("rate") or 16_000}, "rate")
-        return min(max(rate, 1000), 192_000)
+        return name, row
 
     def _name(self, column: Any) -> str:
         number = _whole({"column": column}, "column")
@@ -293,6 +293,12 @@ def _damage(damage: Damage) -> dict[str, Any]:
         "byte": damage.byte,
         "hex": hex_dump(damage.data, damage.byte or 0),
     }
+
+
+def _rate(given: Mapping[str, Any], row: Row) -> int:
+    """Return the sample rate of a sound: as asked for, as the row tells, or a usual one."""
+    rate = _whole({"rate": given.get("rate") or told_rate(row.values) or 16_000}, "rate")
+    return min(max(rate, 1000), 192_000)
 
 
 def _whole(given: Mapping[str, Any], name: str) -> int:

@@ -13,7 +13,16 @@ import numpy.typing as npt
 from recmap.model.ragged import Ragged
 from recmap.view.media import Media, image_of, is_image_shape, sniffed, sound_of
 
-__all__ = ["Cell", "cell_of", "detail_of", "hex_dump", "media_of", "number_text", "text_of"]
+__all__ = [
+    "Cell",
+    "cell_of",
+    "detail_of",
+    "hex_dump",
+    "media_of",
+    "number_text",
+    "text_of",
+    "told_rate",
+]
 
 Cell = dict[str, Any]
 
@@ -26,8 +35,10 @@ _NUMBERS, _MORE_NUMBERS = 6, 4096
 # Sparklines look at this many values.
 _LOOKED_AT = 1 << 16
 _SOUNDS = re.compile(r"(^|[/_.\-])(audio|speech|sound|wav|waveform)([/_.\-]|$)", re.IGNORECASE)
+_RATES = re.compile(r"(.*/)?(sample_?rate|sampling_?rate)(_hz)?", re.IGNORECASE)
 # Assumed if no column tells.
 _RATE = 16_000
+_LEAST_RATE, _MOST_RATE = 1_000, 192_000
 
 
 def cell_of(name: str, value: Any, labels: Mapping[str, Sequence[str]] | None = None) -> Cell:
@@ -82,6 +93,19 @@ def media_of(name: str, value: Any, rate: int = _RATE) -> Media | None:
     if is_image_shape(array.dtype, array.shape):
         return image_of(array)
     return sound_of(array, rate) if _is_sound(name, array) else None
+
+
+def told_rate(values: Mapping[str, Any]) -> int | None:
+    """Return the sample rate that a column of the row tells.
+
+    >>> told_rate({"audio": np.zeros(9), "audio/sample_rate": np.int64(8000)})
+    8000
+    """
+    for name, value in values.items():
+        if _RATES.fullmatch(name) and np.ndim(value) == 0 and np.asarray(value).dtype.kind in "iuf":
+            rate = float(value)
+            return int(rate) if _LEAST_RATE <= rate <= _MOST_RATE else None
+    return None
 
 
 def _string(value: bytes | str, letters: int, some: int) -> Cell:

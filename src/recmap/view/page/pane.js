@@ -74,7 +74,7 @@ export class Pane {
 
   player(found, place) {
     const box = make("div", { class: "large" }, sound({ ...found, points: null }, place));
-    if (found.type !== "samples") return box;
+    if (found.type !== "samples" || found.rate) return box;
     const choice = make("select", { "aria-label": "Sample rate" }, ...this.info.rates.map((rate) =>
       make("option", { value: rate, selected: rate === 16000 }, `${rate.toLocaleString("en")} Hz`)));
     choice.addEventListener("change", () =>
