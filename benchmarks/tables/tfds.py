@@ -21,8 +21,8 @@ _NOTE = (
 )
 _TARGET = 10.0
 # Bytes of all steps, of a step, and the most that memory may grow.
-_EPISODES, _QUICK_EPISODES = (32 * MB, 128 * MB), (4 * MB,)
-_WIDTH, _BATCH, _LIMIT = 1024, 256, 64 * MB
+_EPISODES, _QUICK_EPISODES = (64 * MB, 256 * MB), (4 * MB,)
+_WIDTH, _BATCH, _LIMIT = 1024, 256, 100 * MB
 
 
 def measure(bench: Bench) -> Table:

@@ -42,8 +42,8 @@ _PLACES = {
 }
 # Bytes of episodes that are decoded at a time, to take steps of different lengths out of them.
 _TOGETHER = 32 << 20
-# Episodes counted at a time.
-_COUNTED = 1 << 14
+# Episodes, and bytes of their lists, counted at a time.
+_COUNTED, _COUNTED_BYTES = 1 << 14, 8 << 20
 
 
 def open_steps(
@@ -164,19 +164,26 @@ class EpisodeIndex:
         if self._starts is None:
             len(self.unverified)  # the records must be counted
             counts = []
-            for at in range(self.episodes.start, self.episodes.stop, _COUNTED):
-                rows = np.arange(at, min(at + _COUNTED, self.episodes.stop), dtype=np.int64)
-                found = self._counts(rows, self._lists[:2])
+            at, some = self.episodes.start, 1
+            while at < self.episodes.stop:
+                rows = np.arange(at, min(at + some, self.episodes.stop), dtype=np.int64)
+                found, size = self._counts(rows, self._lists[:2])
                 # A list that records lack altogether looks empty.
                 empty = rows[found == 0]
                 if len(empty):
                     self._counts(empty, self._lists)
                 counts.append(found)
+                at += len(rows)
+                # Lists are decoded to be counted, and the next are probably as long.
+                fit = _COUNTED_BYTES * len(rows) // max(1, size)
+                some = max(1, min(_COUNTED, 4 * some, fit))
             self._starts = offsets_of(np.concatenate(counts) if counts else [])
         return self._starts
 
-    def _counts(self, rows: npt.NDArray[np.int64], lists: Sequence[str]) -> npt.NDArray[np.int64]:
-        """Return how many steps episodes have; raise if the lists do not agree."""
+    def _counts(
+        self, rows: npt.NDArray[np.int64], lists: Sequence[str]
+    ) -> tuple[npt.NDArray[np.int64], int]:
+        """Return how many steps episodes have, and the bytes of the lists, which must agree."""
         found = self.unverified.select(lists).gather(rows)
         counts = {name: _lengths(column) for name, column in found.items()}
         first, *others = counts
@@ -191,7 +198,7 @@ class EpisodeIndex:
                     file=self.records.files[0],
                     field=other,
                 )
-        return counts[first]
+        return counts[first], measure(found)[1]
 
     def check(self, episodes: npt.NDArray[np.int64]) -> None:
         """Check the CRCs of those episodes that were not checked yet."""
