@@ -20,7 +20,7 @@ _NOTE = (
     "tfds: flat_map over the steps, and shuffle with a buffer for all of them."
 )
 _TARGET = 10.0
-# Bytes of all steps, of a step, and the most that memory may grow.
+# Bytes of all steps; numbers in a step, steps in a batch, and the most that memory may grow.
 _EPISODES, _QUICK_EPISODES = (64 * MB, 256 * MB), (4 * MB,)
 _WIDTH, _BATCH, _LIMIT = 1024, 256, 100 * MB
 

@@ -39,6 +39,8 @@ _EXAMPLES = """  recmap info train.tfrecord
 
 # Formats that can have columns inside groups.
 _WITH_GROUPS = ("hdf5", "zarr")
+# Groups below that many are shown as one name.
+_DEEPEST = 20
 
 
 def add(verbs: Any) -> None:
@@ -134,7 +136,7 @@ class _Place:
     def put(self, name: str, kind: str, notes: str) -> None:
         """Put a column where its name says."""
         place = self
-        for part in name.strip("/").split("/"):
+        for part in name.strip("/").split("/", _DEEPEST):
             place = place.inside.setdefault(part, _Place())
         place.cells = kind, notes
 

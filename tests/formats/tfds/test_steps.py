@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import recmap as rm
+from recmap.formats.tfds import steps
 from tests.formats.tfds.compare import assert_rows, flat, plain
 
 Rows = dict[str, list[dict[str, Any]]]
@@ -111,6 +112,16 @@ def test_flags_are_computed_where_a_dataset_has_none(copied: Path) -> None:
     found = rm.open(copied, ["is_last", "is_first", "reward"], split="train", unit="steps")[:]
     for name in found:
         assert found[name].tolist() == wanted[name].tolist()
+
+
+def test_steps_may_be_counted_one_episode_at_a_time(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = rm.open(folder, split="train", unit="steps")[:]
+    monkeypatch.setattr(steps, "_COUNTED_BYTES", 1)
+    again = rm.open(folder, split="train", unit="steps")
+    for name in ("episode", "step", "is_last"):
+        assert again[name][:].tolist() == whole[name].tolist()
 
 
 def test_steps_are_not_counted_by_a_feature_that_records_lack(copied: Path) -> None:
