@@ -7,17 +7,14 @@ from __future__ import annotations
 
 import contextlib
 import html
-import os
-import pty
 import re
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
 import numpy as np
 
 import recmap as rm
+from tests.command import run_in_terminal
 
 SCREENS = [
     ["recmap info photos.h5"],
@@ -48,20 +45,11 @@ def make_photos(path: str) -> None:
 
 def run(command: str) -> list[str]:
     """Return a command, and the lines that it leaves in a terminal, with their colours."""
-    master, slave = pty.openpty()
-    env = {**os.environ, "TERM": "xterm-256color", "COLUMNS": str(COLUMNS)}
-    arguments = [sys.executable, "-m", *command.split()]
-    with subprocess.Popen(arguments, stdin=slave, stdout=slave, stderr=slave, env=env) as process:
-        os.close(slave)
-        written = b""
-        with contextlib.suppress(OSError):  # the end of the output
-            while data := os.read(master, 1 << 16):
-                written += data
-    os.close(master)
-    if process.returncode:
-        raise SystemExit(written.decode())
+    code, written = run_in_terminal(*command.split()[1:], columns=COLUMNS)
+    if code:
+        raise SystemExit(written)
     # A progress bar is cleared when it is done.
-    lines = written.decode().rpartition("\x1b[2K")[2].splitlines()
+    lines = written.rpartition("\x1b[2K")[2].splitlines()
     return [f"\x1b[32m$\x1b[0m \x1b[1m{command}", *lines, ""]
 
 
