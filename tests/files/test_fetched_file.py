@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import subprocess
 import sys
 import threading
@@ -9,11 +10,12 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 
 import recmap as rm
 from recmap.files import fetched_file, read_ahead
-from recmap.files.block_cache import default_cache
+from recmap.files.block_cache import CacheEntry, default_cache
 from recmap.files.fetched_file import FetchedFile
 from recmap.files.object_path import ObjectPath, object_path
 from recmap.files.spans import Places
@@ -158,6 +160,32 @@ def test_the_cache_serves_the_next_reader_and_the_next_process(
     assert (local is not None) == cached
     if local is not None:
         np.testing.assert_array_equal(local.bytes, DATA)
+
+
+@pytest.mark.parametrize("lookups", [1, 2, 3])
+def test_a_block_that_arrives_while_it_is_looked_up_is_not_fetched_again(
+    bucket: S3Bucket, monkeypatch: pytest.MonkeyPatch, lookups: int
+) -> None:
+    # So large that one block of it is not reason enough to fetch its neighbours.
+    bucket.put("x.bin", DATA.tobytes() + bytes(3 * SIZE))
+    path = object_path(f"{bucket.url}/x.bin", Storage(bucket.storage))
+    file, other = FetchedFile(path), FetchedFile(path)
+    other._reader = file._reader
+    present, numbers = CacheEntry.present, itertools.count(1)
+
+    def slow_present(entry: CacheEntry, first: int, stop: int) -> npt.NDArray[np.bool_]:
+        found = present(entry, first, stop)
+        if next(numbers) == lookups:
+            with other.hold(0, 10):
+                pass
+        return found
+
+    monkeypatch.setattr(CacheEntry, "present", slow_present)
+    bucket.proxy.reset()
+    with file.hold(0, 10):
+        assert_held(file, np.array([0]), np.array([10]))
+    assert next(numbers) > lookups
+    assert (bucket.proxy.count("GET"), bucket.proxy.body_bytes) == (1, 1 << 20)
 
 
 def test_blocks_come_with_their_neighbours_once_much_of_an_object_is_cached(

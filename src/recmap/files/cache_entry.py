@@ -63,6 +63,10 @@ class CacheEntry:
         """How many blocks this process knows to be there and sound."""
         return int(np.count_nonzero(self._sound))
 
+    def knows(self, block: int) -> bool:
+        """Return whether this process knows that a block is there and sound."""
+        return bool(self._sound[block])
+
     @property
     def complete(self) -> bool:
         """Whether this process knows that all blocks are there and sound."""

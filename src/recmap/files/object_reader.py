@@ -89,6 +89,8 @@ class ObjectReader:
         with self._lock:
             coming = [self._coming.get(block) for block in range(first, stop)]
             mine = [block for block in missing.tolist() if block not in self._coming]
+            # Another thread may have brought some since they were found to be missing.
+            mine = [block for block in mine if not entry.knows(block)]
             if mine and not entry.admit(len(mine)):
                 return False
             self._coming.update(dict.fromkeys(mine, done))
