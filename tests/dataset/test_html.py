@@ -31,14 +31,19 @@ def test_images_are_shown_and_other_values_are_escaped() -> None:
     encoded = buffer.getvalue()
     columns = {
         "array": pixels,
+        "floats": pixels / 255,
         "encoded": rm.Ragged.from_bytes([encoded, b"<svg onload=alert(1)>"]),
-        "huge": rm.Ragged.from_bytes([encoded + bytes(1 << 20), b'\xff\xd8\xff"><script>']),
+        "large": rm.Ragged.from_bytes([encoded + bytes(1 << 20), b'\xff\xd8\xff"><script>']),
+        "broken": rm.Ragged.from_bytes([encoded[:40] + bytes(1 << 20), b"BMW"]),
     }
     html = rm.from_arrays(columns)._repr_html_()
     shown = [part.partition('"')[0] for part in html.split('src="data:image/')[1:]]
-    assert [kind.partition(";")[0] for kind in shown] == ["png", "png", "png", "jpeg"]
-    data = base64.b64decode(shown[0].partition(",")[2])
-    assert np.array_equal(np.asarray(Image.open(io.BytesIO(data))), pixels[0])
+    assert [kind.partition(";")[0] for kind in shown] == [*["png"] * 6, "jpeg"]
+    for same in (0, 2, 4, 5):
+        data = base64.b64decode(shown[same].partition(",")[2])
+        assert np.array_equal(np.asarray(Image.open(io.BytesIO(data))), pixels[0])
+    assert "&#x27;BMW&#x27;" in html
+    assert len(html) < 20_000
     assert "<svg" not in html
     assert "<script" not in html
     assert "PNG, 1,048," in html

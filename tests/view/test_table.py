@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 from PIL import Image
 
@@ -33,6 +34,12 @@ def cells(api: Api, row: int, *columns: int) -> list[Any]:
     answer = ask(api, "rows", start=row, stop=row + 1, columns=list(columns))
     found: list[Any] = answer["rows"][0]["cells"]
     return found
+
+
+def png(pixels: npt.NDArray[np.uint8]) -> bytes:
+    file = io.BytesIO()
+    Image.fromarray(pixels).save(file, "PNG")
+    return file.getvalue()
 
 
 def found(api: Api, column: int, operator: str, text: str = "") -> list[int]:
@@ -69,6 +76,27 @@ def test_arrays_of_pixels_become_images(shape: tuple[int, ...]) -> None:
     shown = np.asarray(Image.open(io.BytesIO(media.data)))
     expected = np.moveaxis(pixels[0], 0, 2) if shape[0] == 3 else pixels[0]
     assert np.array_equal(shown.reshape(expected.shape), expected)
+
+
+def test_items_of_lists_and_stacks_of_pixels_are_images() -> None:
+    random = np.random.default_rng(0)
+    clips = random.integers(0, 256, (2, 6, 20, 30, 3), dtype=np.uint8)
+    encoded = [[png(frame) for frame in clip] for clip in clips]
+    rows = [{"clip": a, "list": b} for a, b in zip(clips, encoded, strict=True)]
+    api = Api(Table(rm.open(rows), "x"))
+    for cell in cells(api, 1, 0, 1):
+        assert (cell["kind"], cell["size"], len(cell["items"])) == ("list", 6, 4)
+        assert {item["kind"] for item in cell["items"]} == {"image"}
+    for column in (0, 1):
+        assert len(ask(api, "value", row=1, column=column)["items"]) == 6
+        media = api.media({"row": "1", "column": column, "item": "5"})
+        assert media is not None
+        assert np.array_equal(np.asarray(Image.open(io.BytesIO(media.data))), clips[1, 5])
+        for item in ("6", "5,0", ""):
+            assert api.media({"row": "1", "column": column, "item": item}) is None
+        for item in ("-1", "x", "5,x"):
+            with pytest.raises(rm.OptionError, match="item is a whole number"):
+                api.media({"row": "1", "column": column, "item": item})
 
 
 def test_samples_of_a_column_called_audio_are_played() -> None:
@@ -197,3 +225,36 @@ def test_a_report_is_one_file_without_scripts() -> None:
     assert all(image.startswith("data:image/png;base64,") for image in images)
     with pytest.raises(rm.OutputExistsError):
         write_report(Table(rm.from_arrays(rows), "x"), "report.html")
+
+
+def test_a_report_shows_large_images_and_lists_of_images_small() -> None:
+    noise = np.random.default_rng(0).integers(0, 256, (5, 400, 500, 3), dtype=np.uint8)
+    rows = [{"large": png(each), "list": [png(each[:20, :20])] * 5} for each in noise]
+    write_report(Table(rm.open(rows), "x"), "report.html")
+    text = Path("report.html").read_text()
+    assert "left out" not in text
+    assert text.count('<img alt="PNG"') == 5 + 5 * 4
+    assert text.count("5 images") == 5
+    assert len(text) < 5 * 80_000
+
+
+def test_a_report_on_two_datasets_shows_the_rows_that_differ() -> None:
+    words = rm.Ragged.from_text(["<b>"] * 1000)
+    a = rm.from_arrays({"x": np.arange(1000), "s": words, "a": np.zeros(1000)})
+
+    def report(x: npt.NDArray[np.int64]) -> str:
+        b = rm.from_arrays({"x": x, "s": words[: len(x)]})
+        write_report(Table(a, "<b>"), "both.html", other=Table(b, "b"), overwrite=True)
+        text = Path("both.html").read_text()
+        assert "<b>" not in text
+        return re.sub("<[^>]*>", " ", text)
+
+    x = np.arange(1000)
+    assert "No difference in 1,000 rows" in report(x)
+    x[700] = -7
+    text = report(x)
+    assert "1 row of 1,000 differs" in text
+    assert re.search(r"700 +x +700 +-7", text)
+    x[10:990:10] = -7
+    assert "20 rows of the first 201 compared differ" in report(x)
+    assert re.search(r"998 +all +a row +no such row", report(np.arange(998)))

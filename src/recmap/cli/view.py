@@ -9,6 +9,7 @@ from copy import copy
 from typing import Any
 
 from recmap.cli.arguments import add_source, add_verb, is_named, opened
+from recmap.cli.output import watching
 from recmap.errors import OptionError
 from recmap.model.preview import printable
 
@@ -19,6 +20,7 @@ _EXAMPLES = """  recmap view train.tfrecord
   recmap view before.npy after.npy
   recmap view --pipeline train:pipeline
   recmap view train.tfrecord --html report.html
+  recmap view before.npy after.npy --html differences.html
 """
 
 
@@ -71,9 +73,11 @@ def run(args: argparse.Namespace) -> int:
     else:
         tables = [Table(opened(each), " ".join(each.path)) for each in _datasets(args)]
     if args.html:
-        if len(tables) > 1:
-            raise OptionError("--html reports on one dataset")
-        write_report(tables[0], args.html, overwrite=args.overwrite)
+        other = tables[1] if len(tables) > 1 else None
+        with watching("view") as watcher:
+            write_report(
+                tables[0], args.html, other=other, overwrite=args.overwrite, progress=watcher
+            )
         print(printable(f"wrote {args.html}"))
         return 0
     with Server(Api(*tables), port=args.port) as server:

@@ -1,75 +1,62 @@
-"""Small pictures of values for notebooks."""
+"""Small pictures of values for notebooks and reports."""
 
 from __future__ import annotations
 
 import base64
-import struct
-import zlib
+from html import escape
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from recmap.model.preview import image_kind, preview
+from recmap.model.media import media_kind
+from recmap.model.picture import png_of
+from recmap.model.preview import preview
 from recmap.model.table import Markup
 
-__all__ = ["thumbnail"]
+__all__ = ["LARGE_IMAGE", "shrunk", "thumbnail"]
 
-# Pixels of a side. Larger arrays are thinned out, larger encoded images are scaled by the browser.
+# Pixels of a side.
 _SIDE = 64
-# Encoded images above this many bytes are not sent to the browser.
-_MOST_BYTES = 128 << 10
-# The least height and width of an array that is taken for an image.
-_LEAST_SIDE = 8
+#: Encoded images of up to this many bytes are sent as they are, and scaled by the browser.
+LARGE_IMAGE = 128 << 10
 # What browsers show. SVG is not among them: it can hold scripts.
 _SHOWN = {"JPEG", "PNG", "GIF", "BMP", "WebP"}
-# The colour types of PNG, by the number of channels.
-_COLOURS = {1: 0, 3: 2, 4: 6}
 
 
 def thumbnail(value: Any) -> Markup | None:
-    """Return a value as an HTML image if it is one: an encoded image, or an array of uint8."""
+    """Return a value as an HTML image if it is one: an encoded image, or an array of pixels.
+
+    Large encoded images are made smaller by Pillow. Without it they are not shown.
+    """
     if isinstance(value, bytes):
-        kind = image_kind(value)
-        if kind not in _SHOWN or len(value) > _MOST_BYTES:
+        kind = media_kind(value)
+        if kind is None or kind.name not in _SHOWN:
             return None
-        return _tag(kind.lower(), value, preview(value))
-    if isinstance(value, np.ndarray) and value.dtype == np.uint8:
-        pixels = _pixels(value)
-        if pixels is not None:
+        if len(value) <= LARGE_IMAGE:
+            return _tag(kind.type, value, preview(value))
+        small = shrunk(value, _SIDE)
+        return None if small is None else _tag("image/png", small, preview(value))
+    if isinstance(value, np.ndarray):
+        picture = png_of(value, _SIDE)
+        if picture is not None:
             shape = " × ".join(map(str, value.shape))  # noqa: RUF001  # a sign, not a letter
-            return _tag("png", _png(pixels), f"uint8 array of {shape}")
+            return _tag("image/png", picture.png, f"{value.dtype} array of {shape}")
     return None
 
 
-def _tag(kind: str, data: bytes, title: str) -> Markup:
-    from html import escape
+def shrunk(data: bytes, side: int) -> bytes | None:
+    """Return an encoded image as a small PNG, or None if it cannot be decoded."""
+    from recmap.pipeline.transforms.image_reader import ImageReader
 
-    source = f"data:image/{kind};base64,{base64.b64encode(data).decode()}"
+    try:
+        pixels = ImageReader(3, (side, side), exif=True, fast=True).read(data)
+    except Exception:  # Pillow is not installed, or the image is broken in one of many ways
+        return None
+    picture = png_of(pixels, side)
+    return None if picture is None else picture.png
+
+
+def _tag(kind: str, data: bytes, title: str) -> Markup:
+    source = f"data:{kind};base64,{base64.b64encode(data).decode()}"
     size = f"max-width:{_SIDE}px;max-height:{_SIDE}px"
     return Markup(f'<img src="{source}" style="{size}" title="{escape(title)}">')
-
-
-def _pixels(array: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint8] | None:
-    """Return height, width and channels of an array that looks like an image, thinned out."""
-    if array.ndim == 2:
-        array = array[:, :, np.newaxis]
-    elif array.ndim == 3 and array.shape[2] not in _COLOURS and array.shape[0] in _COLOURS:
-        array = array.transpose(1, 2, 0)  # channels first
-    if array.ndim != 3 or array.shape[2] not in _COLOURS or min(array.shape[:2]) < _LEAST_SIDE:
-        return None
-    step = -(-max(array.shape[:2]) // _SIDE)
-    return np.ascontiguousarray(array[::step, ::step])
-
-
-def _png(pixels: npt.NDArray[np.uint8]) -> bytes:
-    height, width, channels = pixels.shape
-    header = struct.pack(">IIBBBBB", width, height, 8, _COLOURS[channels], 0, 0, 0)
-    # Each line begins with its filter: none.
-    lines = np.zeros((height, 1 + width * channels), np.uint8)
-    lines[:, 1:] = pixels.reshape(height, -1)
-    parts = [(b"IHDR", header), (b"IDAT", zlib.compress(lines.tobytes())), (b"IEND", b"")]
-    return b"\x89PNG\r\n\x1a\n" + b"".join(
-        struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-        for kind, data in parts
-    )

@@ -6,23 +6,15 @@ from typing import Any
 
 import numpy as np
 
+from recmap.model.media import media_kind
 from recmap.model.ragged import Ragged
 
-__all__ = ["image_kind", "number", "preview", "printable", "quantity"]
+__all__ = ["number", "preview", "printable", "quantity"]
 
 # How much of a value is shown.
 _VALUES = 4
 _LETTERS = 32
 _BYTES = 4
-
-_IMAGES = (
-    (b"\xff\xd8\xff", "JPEG"),
-    (b"\x89PNG\r\n\x1a\n", "PNG"),
-    (b"GIF8", "GIF"),
-    (b"BM", "BMP"),
-    (b"II*\0", "TIFF"),
-    (b"MM\0*", "TIFF"),
-)
 
 
 def quantity(count: int, noun: str) -> str:
@@ -81,20 +73,6 @@ def number(value: Any, digits: int = 6) -> str:
     return str(value)
 
 
-def image_kind(value: bytes) -> str | None:
-    """Return the kind of an encoded image, by its first bytes; None if it is not one.
-
-    >>> image_kind(b"GIF89a...")
-    'GIF'
-    """
-    if value[:4] == b"RIFF" and value[8:12] == b"WEBP":
-        return "WebP"
-    return next(
-        (name for magic, name in _IMAGES if value.startswith(magic) and len(value) > len(magic)),
-        None,
-    )
-
-
 def _listed(shape: str, shown: list[str], count: int, between: str) -> str:
     more = ["..."] if count > len(shown) else []
     return f"{shape} {between.join(shown + more)}".rstrip()
@@ -102,9 +80,9 @@ def _listed(shape: str, shown: list[str], count: int, between: str) -> str:
 
 def _bytes_preview(value: bytes) -> str:
     size = quantity(len(value), "byte")
-    image = image_kind(value)
-    if image is not None:
-        return f"{image}, {size}"
+    media = media_kind(value)
+    if media is not None:
+        return f"{media.name}, {size}"
     try:
         text = value[: 4 * _LETTERS].decode()
     except UnicodeDecodeError as e:

@@ -257,7 +257,7 @@ class Api:
             _, array = self._typed(given)
             return media_of("", array)
         name, row = self._asked(given)
-        return media_of(name, row.values[name], _rate(given, row))
+        return media_of(name, row.values[name], _rate(given, row), _item(given))
 
     def _typed(self, given: Mapping[str, Any]) -> tuple[str, Any]:
         name, row = self._asked(given)
@@ -299,6 +299,12 @@ def _rate(given: Mapping[str, Any], row: Row) -> int:
     """Return the sample rate of a sound: as asked for, as the row tells, or a usual one."""
     rate = _whole({"rate": given.get("rate") or told_rate(row.values) or 16_000}, "rate")
     return min(max(rate, 1000), 192_000)
+
+
+def _item(given: Mapping[str, Any]) -> list[int]:
+    """Return which item of a list is asked for, or of a list in a list: ``3`` or ``3,0``."""
+    numbers = str(given.get("item") or "").split(",")
+    return [_whole({"item": number}, "item") for number in numbers if number]
 
 
 def _whole(given: Mapping[str, Any], name: str) -> int:

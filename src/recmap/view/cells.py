@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from recmap.model.picture import is_picture
 from recmap.model.ragged import Ragged
-from recmap.view.media import Media, image_of, is_image_shape, sniffed, sound_of
+from recmap.view.media import Media, image_of, sniffed, sound_of
 
 __all__ = [
     "Cell",
@@ -51,13 +52,13 @@ def cell_of(name: str, value: Any, labels: Mapping[str, Sequence[str]] | None = 
     """
     if isinstance(value, bytes | str):
         return _string(value, _LETTERS, _BYTES)
-    if isinstance(value, Ragged):
-        items = [cell_of("", item) for item in value[:_ITEMS]]
-        return {"kind": "list", "items": items, "size": len(value)}
+    items = _items(value)
+    if items is not None:
+        return _list(items, _ITEMS)
     array = np.asarray(value)
     if array.ndim == 0:
         return _number(name, array, labels or {})
-    if is_image_shape(array.dtype, array.shape):
+    if is_picture(array.dtype, array.shape):
         return {"kind": "image", "type": "array", "shape": list(array.shape)}
     if _is_sound(name, array):
         return {"kind": "audio", "type": "samples", **_numbers(array, _NUMBERS, _POINTS)}
@@ -71,26 +72,32 @@ def detail_of(name: str, value: Any, labels: Mapping[str, Sequence[str]] | None 
         if isinstance(value, bytes):
             found["hex"] = hex_dump(value[:_MORE_BYTES])
         return found
-    if isinstance(value, Ragged):
-        items = [cell_of("", item) for item in value[:_MORE_ITEMS]]
-        return {"kind": "list", "items": items, "size": len(value)}
+    items = _items(value)
+    if isinstance(items, Ragged):
+        return _list(items, _MORE_ITEMS)
     array = np.asarray(value)
     if array.ndim == 0:
         return {**_number(name, array, labels or {}), "exact": _exact(array[()])}
-    found = cell_of(name, value)
-    return {**found, **_numbers(array, _MORE_NUMBERS, _MORE_POINTS), "dtype": str(array.dtype)}
+    numbers = _numbers(array, _MORE_NUMBERS, _MORE_POINTS)
+    found = {**cell_of(name, value), **numbers, "dtype": str(array.dtype)}
+    return found if items is None else {**found, **_list(items, _MORE_ITEMS)}
 
 
-def media_of(name: str, value: Any, rate: int = _RATE) -> Media | None:
-    """Return the image or sound that a value is shown as, or None."""
+def media_of(name: str, value: Any, rate: int = _RATE, item: Sequence[int] = ()) -> Media | None:
+    """Return the image or sound that a value, or an item of it, is shown as, or None."""
+    for number in item:
+        items = _items(value)
+        if items is None or not 0 <= number < len(items):
+            return None
+        value = items[number]
     if isinstance(value, bytes):
         return sniffed(value)
     if isinstance(value, str):
         return sniffed(value[:512].encode()) and sniffed(value.encode())
     if isinstance(value, Ragged):
-        return next((media_of(name, item, rate) for item in value[:1]), None)
+        return None
     array = np.asarray(value)
-    if is_image_shape(array.dtype, array.shape):
+    if is_picture(array.dtype, array.shape):
         return image_of(array)
     return sound_of(array, rate) if _is_sound(name, array) else None
 
@@ -106,6 +113,20 @@ def told_rate(values: Mapping[str, Any]) -> int | None:
             rate = float(value)
             return int(rate) if _LEAST_RATE <= rate <= _MOST_RATE else None
     return None
+
+
+def _items(value: Any) -> Ragged | npt.NDArray[Any] | None:
+    """Return what is shown item by item: lists of strings or arrays, and stacks of pictures."""
+    if isinstance(value, Ragged):
+        return value
+    if isinstance(value, np.ndarray) and value.ndim == 4:
+        return value if is_picture(value.dtype, value.shape[1:]) else None
+    return None
+
+
+def _list(items: Ragged | npt.NDArray[Any], most: int) -> Cell:
+    shown = [cell_of("", item) for item in items[:most]]
+    return {"kind": "list", "items": shown, "size": len(items)}
 
 
 def _string(value: bytes | str, letters: int, some: int) -> Cell:

@@ -1,4 +1,4 @@
-"""Write a report: one HTML file with the columns, their statistics, and the first rows.
+"""Write a report: one HTML file about a dataset, or about how two datasets differ.
 
 It has no script, loads nothing, and every value is escaped.
 """
@@ -11,19 +11,24 @@ from collections.abc import Iterator, Mapping
 from html import escape
 from typing import Any
 
+from recmap.dataset.thumbnail import LARGE_IMAGE, shrunk
 from recmap.files.atomic_write import write_whole
 from recmap.files.output_file import refuse_existing
 from recmap.model.arguments import size_text
+from recmap.model.preview import quantity
+from recmap.model.progress import Counter, ProgressOption
 from recmap.view.cells import Cell, cell_of, hex_dump, media_of
+from recmap.view.comparison import differing, find_differences
 from recmap.view.media import Media, image_of
+from recmap.view.search import Found
 from recmap.view.summary import summary
-from recmap.view.table import Damage, Row
+from recmap.view.table import Damage, Row, Table
 
 __all__ = ["write_report"]
 
 _ROWS = 20
 _COLUMNS = 60
-# Arrays are shown as thumbnails. Encoded images stand as they are, as far as there is room.
+# Arrays and large images are shown as thumbnails, as far as there is room.
 _THUMBNAIL = 128
 _MOST_MEDIA = 8 << 20
 _POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
@@ -37,31 +42,29 @@ table { border-collapse: collapse; } th { text-align: left; font-weight: 600; }
 th, td { border-bottom: 1px solid var(--line); padding: .35rem .75rem .35rem 0; }
 th, td { vertical-align: top; }
 td { max-width: 22rem; overflow-wrap: anywhere; font-variant-numeric: tabular-nums; }
-code, pre { font: 12px/1.4 ui-monospace, monospace; } img { max-width: 128px; max-height: 128px; }
+code, pre { font: 12px/1.4 ui-monospace, monospace; }
+img { max-width: 128px; max-height: 128px; margin-right: 4px; }
 svg { width: 128px; height: 28px; fill: var(--accent); stroke: none; }
 svg polyline { fill: none; stroke: var(--accent); vector-effect: non-scaling-stroke; }
 """
 
 
-def write_report(table: Any, path: str, *, overwrite: bool = False) -> None:
-    """Write the report of a table."""
+def write_report(
+    table: Any,
+    path: str,
+    *,
+    other: Table | None = None,
+    overwrite: bool = False,
+    progress: ProgressOption = None,
+) -> None:
+    """Write the report of a table, or of the rows in which it differs from another."""
     refuse_existing(path, overwrite)
-    write_whole(path, "".join(_parts(table)))
+    parts = _about(table) if other is None else _about_both(table, other, progress)
+    write_whole(path, "".join(parts))
 
 
-def _parts(table: Any) -> Iterator[str]:
-    name = escape(os.path.basename(table.name) or table.name)
-    count = table.count()
-    rows = f"{count.rows:,} rows" if count.exact else f"about {count.rows:,} rows (not counted)"
-    size = "" if table.size is None else f", {size_text(table.size)}"
-    yield (
-        '<!doctype html><html lang="en"><meta charset="utf-8">'
-        f'<meta http-equiv="Content-Security-Policy" content="{escape(_POLICY)}">'
-        '<meta name="viewport" content="width=device-width">'
-        f"<title>{name}</title><style>{_STYLE}</style>"
-        f"<h1>{name}</h1><p>{escape(table.format)}, {rows}, {_counted(len(table.schema), 'column')}"
-        f"{size}</p>"
-    )
+def _about(table: Any) -> Iterator[str]:
+    yield _head(_name(table)) + _facts(table)
     yield (
         '<h2>Columns</h2><div class="scroll"><table><tr><th>name<th>type<th>of<th>values<th>range'
         "<th>missing<th>distinct<th>most frequent</tr>"
@@ -73,13 +76,99 @@ def _parts(table: Any) -> Iterator[str]:
     if len(names) > _COLUMNS:
         yield f"<p>{len(names) - _COLUMNS:,} more columns are not shown.</p>"
     shown = table.rows(range(_ROWS))
+    count = table.count()
     yield f"<h2>{'All' if count.exact and len(shown) == count.rows else 'The first'} "
-    yield f'{_counted(len(shown), "row")}</h2><div class="scroll"><table><tr><th>row'
+    yield f'{quantity(len(shown), "row")}</h2><div class="scroll"><table><tr><th>row'
     yield "".join(f"<th>{escape(each)}" for each in names[:_COLUMNS]) + "</tr>"
     room = _Room(_MOST_MEDIA)
     for row in shown:
         yield _row(row, names[:_COLUMNS], table.labels, room)
     yield "</table></div></html>\n"
+
+
+def _about_both(a: Table, b: Table, progress: ProgressOption) -> Iterator[str]:
+    yield _head(f"{_name(a)} and {_name(b)}")
+    for side, table in (("a", a), ("b", b)):
+        yield f"<h2>{side}: {escape(table.name)}</h2>{_facts(table)}"
+    names = [*a.schema, *(name for name in b.schema if name not in a.schema)]
+    yield '<h2>Columns</h2><div class="scroll"><table><tr><th>name<th>type in a<th>type in b</tr>'
+    for name in names[:_COLUMNS]:
+        kinds = [
+            f"<code>{escape(str(t.schema[name]))}</code>" if name in t.schema else "none"
+            for t in (a, b)
+        ]
+        yield f"<tr><td>{escape(name)}<td>{kinds[0]}<td>{kinds[1]}</tr>"
+    yield "</table></div>"
+    shared = [name for name in a.schema if name in b.schema]
+    rows, compared = _differences(a, b, progress)
+    if not rows:
+        yield f"<h2>No difference in {quantity(compared, 'row')}</h2></html>\n"
+        return
+    of = f"of the first {compared:,} compared" if len(rows) == _ROWS else f"of {compared:,}"
+    yield f"<h2>{quantity(len(rows), 'row')} {of} {'differs' if len(rows) == 1 else 'differ'}</h2>"
+    yield '<div class="scroll"><table><tr><th>row<th>column<th>a<th>b</tr>'
+    room = _Room(_MOST_MEDIA)
+    for number in rows:
+        yield from _pair(number, a, b, shared, room)
+    yield "</table></div></html>\n"
+
+
+def _differences(a: Table, b: Table, progress: ProgressOption) -> tuple[list[int], int]:
+    """Return the first rows that differ, and how many were compared to find them."""
+    rows: list[int] = []
+    known = a.count()
+    with Counter(known.rows if known.exact else None, progress) as counter:
+        found = Found(0)
+        while not found.done and len(rows) < _ROWS:
+            start = found.next
+            found = find_differences(a, b, start, seconds=0.25)
+            counter.add(found.next - start)
+            rows += found.rows
+        counter.finish()
+    return rows[:_ROWS], found.next if len(rows) < _ROWS else rows[_ROWS - 1] + 1
+
+
+def _pair(number: int, a: Table, b: Table, names: list[str], room: _Room) -> Iterator[str]:
+    """Yield a line for each column in which two rows differ."""
+    one, other = a.row(number), b.row(number)
+    if one is None or other is None or one.damage is not None or other.damage is not None:
+        cells = [_absent_or_damaged(row) for row in (one, other)]
+        yield f"<tr><td>{number:,}<td>all<td>{cells[0]}<td>{cells[1]}</tr>"
+        return
+    for name in differing(one, other, names)[:_COLUMNS]:
+        cells = [
+            _value(name, row.values[name], table.labels, room)
+            for row, table in ((one, a), (other, b))
+        ]
+        yield f"<tr><td>{number:,}<td>{escape(name)}<td>{cells[0]}<td>{cells[1]}</tr>"
+
+
+def _absent_or_damaged(row: Row | None) -> str:
+    if row is None:
+        return "no such row"
+    return "a row" if row.damage is None else _damage(row.damage)
+
+
+def _head(title: str) -> str:
+    return (
+        '<!doctype html><html lang="en"><meta charset="utf-8">'
+        f'<meta http-equiv="Content-Security-Policy" content="{escape(_POLICY)}">'
+        '<meta name="viewport" content="width=device-width">'
+        f"<title>{escape(title)}</title><style>{_STYLE}</style><h1>{escape(title)}</h1>"
+    )
+
+
+def _name(table: Any) -> str:
+    return os.path.basename(table.name) or str(table.name)
+
+
+def _facts(table: Any) -> str:
+    count = table.count()
+    rows = quantity(count.rows, "row")
+    if not count.exact:
+        rows = f"about {rows} (not counted)"
+    size = "" if table.size is None else f", {size_text(table.size)}"
+    return f"<p>{escape(table.format)}, {rows}, {quantity(len(table.schema), 'column')}{size}</p>"
 
 
 class _Room:
@@ -138,14 +227,20 @@ def _damage(damage: Damage) -> str:
 def _value(name: str, value: Any, labels: Any, room: _Room) -> str:
     cell = cell_of(name, value, labels)
     if cell["kind"] == "image":
-        media = media_of(name, value) if cell["type"] != "array" else image_of(value, _THUMBNAIL)
-        return _image(media, cell, room)
+        return _image(value, cell, room)
+    if cell["kind"] == "list" and any(item["kind"] == "image" for item in cell["items"]):
+        shown = "".join(_value("", item, labels, room) for item in value[: len(cell["items"])])
+        return f"{shown}<br><small>{quantity(cell['size'], 'image')}</small>"
     if "points" in cell:
         return _line(cell["points"]) + f"<br><small>{escape(_text(cell))}</small>"
     return escape(_text(cell))
 
 
-def _image(media: Media | None, cell: Cell, room: _Room) -> str:
+def _image(value: Any, cell: Cell, room: _Room) -> str:
+    media = media_of("", value) if cell["type"] != "array" else image_of(value, _THUMBNAIL)
+    if media is not None and len(media.data) > LARGE_IMAGE:
+        small = shrunk(media.data, _THUMBNAIL)
+        media = media if small is None else Media("image/png", media.name, small)
     size = 0 if media is None else len(media.data)
     if media is None or not room.take(size):
         return f"{escape(cell['type'])}, {size_text(size)}, left out of the report"
@@ -197,7 +292,3 @@ def _line(points: list[float | None]) -> str:
         f'<svg viewBox="0 -.1 {max(len(points) - 1, 1)} 1.2" preserveAspectRatio="none">'
         f'<polyline points="{placed}"/></svg>'
     )
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"

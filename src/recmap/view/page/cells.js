@@ -1,13 +1,13 @@
 // Draw values: text, numbers, sparklines, images with boxes, sound.
 
 import { mediaAddress } from "./ask.js";
-import { draw, make } from "./make.js";
+import { counted, draw, make } from "./make.js";
 
 // Fewer numbers are easier to read than a line.
 const FEWEST_POINTS = 5;
 
 export const WIDTHS = {
-  number: 112, text: 280, bytes: 230, image: 150, audio: 250, numbers: 190, list: 240,
+  number: 112, text: 280, bytes: 230, image: 150, audio: 250, numbers: 190, list: 240, strip: 380,
 };
 
 export function drawCell(cell, place) {
@@ -19,7 +19,7 @@ export function drawCell(cell, place) {
     case "image": return place ? picture(cell, place) : make("span", {}, sized(cell));
     case "audio": return place ? sound(cell, place) : make("span", {}, sized(cell));
     case "numbers": return numbers(cell);
-    default: return list(cell);
+    default: return list(cell, place);
   }
 }
 
@@ -29,7 +29,7 @@ export function describe(cell) {
   switch (cell.kind) {
     case "number": return cell.label ? `${cell.text}, ${cell.label}` : cell.text;
     case "text": return cell.text || "empty text";
-    case "list": return `list of ${cell.size}`;
+    case "list": return isStrip(cell) ? counted(cell.size, "image") : `list of ${cell.size}`;
     case "numbers": return `${shape(cell)} ${cell.text}`;
     default: return sized(cell);
   }
@@ -57,10 +57,18 @@ function bytes(cell) {
   return make("span", { class: "bytes" }, make("code", {}, cell.text), size);
 }
 
-function list(cell) {
-  const items = cell.items.map((item) => make("li", {}, drawCell(item, null)));
+// Whether a list is drawn as a strip of images.
+export const isStrip = (cell) => cell.kind === "list" && cell.items.some((item) => item.kind === "image");
+
+export function drawItems(cell, place) {
+  return cell.items.map((item, i) => make("li", {},
+    drawCell(item, place && { ...place, boxes: null, item: [...place.item ?? [], i] })));
+}
+
+function list(cell, place) {
+  const items = drawItems(cell, place);
   if (cell.size > items.length) items.push(make("li", {}, make("small", {}, `of ${cell.size.toLocaleString("en")}`)));
-  return make("ul", { class: "list" }, ...items);
+  return make("ul", { class: isStrip(cell) ? "list strip" : "list" }, ...items);
 }
 
 function numbers(cell) {
@@ -101,9 +109,9 @@ export function bars(counts, label) {
 }
 
 export function picture(cell, place) {
-  const { row, column, side, boxes, more } = place;
+  const { row, column, side, item, boxes, more } = place;
   const frame = make("span", { class: "picture" });
-  const image = make("img", { alt: `${sized(cell)}, row ${row}`, decoding: "async", draggable: "false" });
+  const image = make("img", { alt: `${sized(cell)}, row ${row}`, decoding: "async", loading: "lazy", draggable: "false" });
   image.addEventListener("error", () => {
     frame.replaceChildren(make("span", { class: "odd" }, `${cell.type} that cannot be decoded`));
   });
@@ -111,7 +119,7 @@ export function picture(cell, place) {
     if (image.naturalWidth < 80) image.classList.add("pixels");
     for (const each of boxes ?? []) frame.append(boxesOn(image, each));
   });
-  image.src = mediaAddress(row, column, { side, ...more });
+  image.src = mediaAddress(row, column, { side, item: item?.join(), ...more });
   frame.append(image);
   return frame;
 }
@@ -127,9 +135,9 @@ function boxesOn(image, { boxes, fractions }) {
   }, ...rects);
 }
 
-export function sound(cell, { row, column, side, more }) {
+export function sound(cell, { row, column, side, item, more }) {
   const player = make("audio", {
-    controls: true, preload: "none", src: mediaAddress(row, column, { side, ...more }),
+    controls: true, preload: "none", src: mediaAddress(row, column, { side, item: item?.join(), ...more }),
     "aria-label": `sound, row ${row}`,
   });
   return make("span", { class: "sound" }, cell.points ? sparkline(cell.points) : null, player);

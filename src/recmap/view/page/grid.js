@@ -3,7 +3,7 @@
 // Browsers limit the height of an element, so above MOST_PIXELS the scroll bar stands for the whole
 // and the wheel moves by rows. `top` is the place of the first row in sight, with a fraction.
 
-import { WIDTHS, describe, drawCell } from "./cells.js";
+import { WIDTHS, describe, drawCell, isStrip } from "./cells.js";
 import { counted, make } from "./make.js";
 
 const MOST_PIXELS = 8_000_000;
@@ -299,13 +299,14 @@ function damagedCell(damage, id) {
 export function layOut(columns, rows, size, compared) {
   let tall = false;
   const laid = columns.map((column, i) => {
-    const kinds = rows.flatMap((row) => [row.cells?.[i], row.other?.[i]]).filter(Boolean).map((cell) => cell.kind);
-    const kind = ["image", "audio", "list", "text", "numbers", "bytes", "number"].find((each) => kinds.includes(each)) ?? "number";
-    if (kind === "image" || kind === "audio") tall = true;
+    const cells = rows.flatMap((row) => [row.cells?.[i], row.other?.[i]]).filter(Boolean);
+    const kinds = cells.map((cell) => isStrip(cell) ? "strip" : cell.kind);
+    const kind = ["image", "strip", "audio", "list", "text", "numbers", "bytes", "number"].find((each) => kinds.includes(each)) ?? "number";
+    if (["image", "strip", "audio"].includes(kind)) tall = true;
     const name = Math.min(column.name.length * 8 + 24, 260);
     const long = kind === "text" ? Math.max(0, ...rows.map((row) => row.cells?.[i]?.text?.length ?? 0)) : 0;
     const wide = kind === "text" ? Math.min(Math.max(long * 7.5 + 28, 110), WIDTHS.text) : WIDTHS[kind];
-    return { ...column, kind, width: Math.round(Math.max(kind === "image" ? wide * size : wide, name)) };
+    return { ...column, kind, width: Math.round(Math.max(["image", "strip"].includes(kind) ? wide * size : wide, name)) };
   });
   const lines = compared ? 2 : 1;
   const height = tall ? 116 * size * (compared ? 1.5 : 1) : Math.max(44, 44 * size) * lines;

@@ -1,7 +1,7 @@
 // The pane beside the grid: one value at full length, and types to try on raw bytes.
 
 import { ask } from "./ask.js";
-import { drawCell, picture, shape, sized, sound, sparkline } from "./cells.js";
+import { drawItems, isStrip, picture, shape, sized, sound, sparkline } from "./cells.js";
 import { make } from "./make.js";
 
 export class Pane {
@@ -57,7 +57,7 @@ export class Pane {
     if (found.kind === "audio") parts.push(this.player(found, place));
     if (found.kind === "number") parts.push(make("p", { class: "exact" }, found.exact, found.label ? ` ${found.label}` : ""));
     if (found.kind === "text") parts.push(make("pre", { class: "text", tabindex: "0" }, found.text));
-    if (found.kind === "list") parts.push(make("ol", { class: "values", start: "0" }, ...found.items.map((item) => make("li", {}, drawCell(item, null)))));
+    if (found.kind === "list") parts.push(make("ol", { class: isStrip(found) ? "values strip" : "values", start: "0" }, ...drawItems(found, place)));
     const facts = [];
     if (found.shape) facts.push(`${found.dtype} ${shape(found)}`, found.min === undefined ? null : `${found.min} to ${found.max}`);
     else if (found.size !== undefined) facts.push(found.kind === "list" ? `${found.size} items` : sized({ size: found.size, type: found.type }));
@@ -65,7 +65,7 @@ export class Pane {
     if (found.note) facts.push(found.note);
     if (found.kind === "text" && found.text.length < found.size && found.text.length >= 100000) facts.push("only the beginning is shown");
     parts.push(make("p", { class: "facts" }, facts.filter(Boolean).join(" · ")));
-    if (found.points && found.kind !== "image") parts.push(make("div", { class: "line" }, sparkline(found.points)));
+    if (found.points && !["image", "list"].includes(found.kind)) parts.push(make("div", { class: "line" }, sparkline(found.points)));
     if (found.shape) parts.push(make("pre", { class: "values", tabindex: "0" }, found.text));
     if (found.kind === "bytes") parts.push(this.types(found, place));
     if (found.hex) parts.push(make("details", { open: found.kind === "bytes" }, make("summary", {}, "Bytes"), hexTable(found.hex)));
