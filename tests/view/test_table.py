@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
 import re
+import zlib
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -168,7 +172,10 @@ def test_records_without_an_index_are_found_step_by_step(monkeypatch: pytest.Mon
     assert len({row["row"] for row in shuffled}) == 5
 
 
-def test_damage_that_hides_later_records_is_the_last_row() -> None:
+@pytest.mark.parametrize("compress", [bytes, partial(gzip.compress, mtime=0), zlib.compress])
+def test_damage_that_hides_later_records_is_the_last_row(
+    compress: Callable[[bytearray], bytes],
+) -> None:
     with rm.TFRecordWriter("x.tfrecord") as writer:
         writer.write({"x": rm.Ragged.from_rows([np.arange(i) for i in range(1, 40)])})
     data = bytearray(Path("x.tfrecord").read_bytes())
@@ -176,14 +183,15 @@ def test_damage_that_hides_later_records_is_the_last_row() -> None:
     for _ in range(30):
         at += 16 + int.from_bytes(data[at : at + 8], "little")
     data[at] ^= 255  # the length of record 30
-    Path("y.tfrecord").write_bytes(data)
+    Path("y.tfrecord").write_bytes(compress(data))
     api = api_of("y.tfrecord")
     rows = ask(api, "rows", start=0, stop=39, columns=[0])["rows"]
     assert [row["row"] for row in rows] == list(range(len(rows)))
     assert len(rows) == ask(api, "info")["count"]["rows"] == 31
     damage = rows[-1]["damage"]
     assert damage["reason"].startswith("y.tfrecord: record 30")
-    assert damage["hex"]
+    assert damage["byte"] == at
+    assert bytes.fromhex("".join(line[1] for line in damage["hex"])) == data[at:][:512]
     assert "damage" not in rows[0]
     assert found(api, 0, "=", "0") == list(range(30))
     assert ask(api, "summary", column=0)["damaged"] == 1

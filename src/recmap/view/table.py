@@ -9,12 +9,13 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from threading import RLock
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from recmap.dataset.dataset import Dataset, opened_rows
-from recmap.errors import DataError, MemoryLimitError, RecmapError
+from recmap.errors import CompressionError, DataError, MemoryLimitError, RecmapError
+from recmap.files.inflate import inflate
 from recmap.files.open_file import file_size, open_file
 from recmap.model.ragged import Ragged
 from recmap.model.row_sizes import measure
@@ -228,15 +229,32 @@ def read_some(
             if stop > start + 1:
                 stop = start + 1  # another of the rows may be the damaged one
                 continue
-            return {}, _damage(e)
+            return {}, _damage(e, source.compressed_files)
 
 
-def _damage(error: DataError) -> Damage:
+def _damage(error: DataError, compressed: Mapping[str, Any]) -> Damage:
     data = b""
     if error.file is not None and error.byte is not None:
-        with suppress(OSError, RecmapError), open_file(error.file) as file:
-            data = file.pread(_SHOWN_DAMAGE, error.byte)
+        # Where a compressed stream itself is damaged, the error tells the place in the file.
+        how = None if isinstance(error, CompressionError) else compressed.get(error.file)
+        with suppress(OSError, RecmapError):
+            data = _bytes_at(error.file, error.byte, how)
     return Damage(str(error), error.file, error.byte, data)
+
+
+def _bytes_at(path: str, begin: int, compression: Literal["gzip", "zlib"] | None) -> bytes:
+    """Return the bytes at a place in a file, or in the inflated data of a compressed one."""
+    if compression is None:
+        with open_file(path) as file:
+            return file.pread(_SHOWN_DAMAGE, begin)
+    held, base = b"", 0
+    for part in inflate(path, compression):
+        held += part.plain
+        if base + len(held) >= begin + _SHOWN_DAMAGE:
+            break
+        if base + len(held) <= begin:
+            base, held = base + len(held), b""
+    return held[begin - base :][:_SHOWN_DAMAGE]
 
 
 def _spans(numbers: list[int]) -> Iterator[tuple[int, int]]:
