@@ -9,15 +9,11 @@
 namespace recmap {
 
 inline void copy_cache_line(uint8_t* to, const uint8_t* from) {
-  // Not memcpy, for which compilers use so many registers that they spill to the stack.
-  using Vector = uint64_t __attribute__((vector_size(16), aligned(1), may_alias));
-  const auto* source = reinterpret_cast<const Vector*>(from);
-  const Vector a = source[0], b = source[1], c = source[2], d = source[3];
-  auto* target = reinterpret_cast<Vector*>(to);
-  target[0] = a;
-  target[1] = b;
-  target[2] = c;
-  target[3] = d;
+  // Not one memcpy, for which compilers use so many registers that they spill to the stack.
+  using Vector = uint64_t __attribute__((vector_size(16)));
+  Vector parts[4];
+  for (size_t i = 0; i < 4; ++i) std::memcpy(&parts[i], from + i * sizeof(Vector), sizeof(Vector));
+  for (size_t i = 0; i < 4; ++i) std::memcpy(to + i * sizeof(Vector), &parts[i], sizeof(Vector));
 }
 
 // Copies n bytes. The ranges must not overlap.
