@@ -6,6 +6,7 @@ import base64
 import io
 import os
 import pickle
+import re
 from pathlib import Path
 
 import numpy as np
@@ -47,6 +48,21 @@ def test_images_are_shown_and_other_values_are_escaped() -> None:
     assert "<svg" not in html
     assert "<script" not in html
     assert "PNG, 1,048," in html
+
+
+def test_the_first_images_of_lists_and_stacks_are_shown() -> None:
+    pixels = np.arange(5 * 9 * 10 * 3, dtype=np.uint8).reshape(5, 9, 10, 3)
+    file = io.BytesIO()
+    Image.fromarray(pixels[0]).save(file, "PNG")
+    image = file.getvalue()
+    rows = [{"stack": pixels, "list": [image] * 2, "other": [image, b"<b>"], "none": []}]
+    html = rm.open(rows)._repr_html_()
+    assert html.count("<img ") == 3 + 2
+    assert re.search(r"<td>\[5\] <img [^>]*> <img [^>]*> <img [^>]*> \.\.\.</td>", html)
+    assert re.search(r"<td>\[2\] <img [^>]*> <img [^>]*></td>", html)
+    assert "<b>'" not in html
+    row = repr(rm.open(rows)[0])
+    assert f"<PNG, {len(image)} bytes>, <PNG, {len(image)} bytes>" in row
 
 
 def test_a_repr_never_fails_and_never_uses_up_rows() -> None:

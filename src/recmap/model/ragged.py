@@ -11,6 +11,7 @@ import numpy.typing as npt
 from recmap.errors import ColumnError, OptionError, OptionTypeError, RowNotFoundError
 from recmap.model.arguments import as_dtype, as_list, as_row, as_slice, as_whole, check_choice
 from recmap.model.casting import exact_array, first_lost, joint_dtype, refuse_masked
+from recmap.model.media import media_kind
 from recmap.native import _core
 
 __all__ = ["BYTE", "TEXT_BYTE", "Column", "Ragged", "concatenate", "offsets_of", "owned"]
@@ -291,6 +292,9 @@ class Ragged:
 
 def _brief(row: Any) -> str:
     """Return the first values of a row as text."""
+    media = media_kind(row) if isinstance(row, bytes) else None
+    if media is not None:
+        return f"<{media.name}, {len(row):,} bytes>"
     if isinstance(row, bytes | str):
         return repr(row[:_LETTERS]) + "..." * (len(row) > _LETTERS)
     if isinstance(row, np.ndarray) and row.ndim > 1:

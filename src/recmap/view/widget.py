@@ -46,5 +46,6 @@ class Widget:
     def _repr_html_(self) -> str:
         return (
             f'<iframe src="{escape(self.url)}" title="recmap view" width="100%" '
-            f'height="{self._height}" style="border: 1px solid #8884; border-radius: 6px"></iframe>'
+            f'height="{self._height}" style="border: 1px solid #8884; border-radius: 6px; '
+            'box-sizing: border-box"></iframe>'
         )
