@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import numpy as np
 import pytest
 
@@ -65,6 +67,41 @@ def test_tables_fit_the_terminal_and_lose_nothing_in_a_pipe(
         assert max(map(len, shown.splitlines())) <= columns
         assert "labels" in shown
         assert "\x1b" not in shown
+
+
+_COLUMNS = {
+    "float": np.linspace(0, 1, 50),
+    "vector": np.linspace(0, 1, 150, dtype=np.float32).reshape(50, 3),
+    "integer": np.arange(50) % 7,
+    "large": np.arange(50) * (1 << 56),
+    "flag": np.arange(50) % 2 == 0,
+    "nan": np.full(50, np.nan),
+    "text": rm.Ragged.from_text(["é" * (i % 5) for i in range(50)]),
+    "bytes": rm.Ragged.from_bytes([bytes([255] * i) for i in range(50)]),
+    "ragged": rm.Ragged.from_rows([np.arange(i % 4) for i in range(50)]),
+    "moment": np.arange(50).astype("M8[s]"),
+    "complex": np.arange(50) * 1j,
+    "empty": np.zeros((50, 0)),
+    "a" * 90: np.arange(50.0),
+}
+
+
+@pytest.mark.parametrize("rows", [0, 1, 50])
+def test_any_columns_are_shown_at_any_width(
+    rows: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    chance = random.Random(rows)
+    choices = [[name] for name in _COLUMNS]
+    choices += [chance.sample(list(_COLUMNS), chance.randint(2, 8)) for _ in range(10)]
+    for names in choices:
+        rm.from_arrays({name: _COLUMNS[name][:rows] for name in names}).save(
+            "any.npz", overwrite=True
+        )
+        for verb in ("info", "head", "stats"):
+            columns = chance.choice([40, 60, 80, 100, 200])
+            with monkeypatch.context() as patched:
+                shown = in_terminal(patched, capsys, columns, verb, "any.npz")
+            assert max(map(len, shown.splitlines()), default=0) <= columns, (verb, columns, names)
 
 
 def test_rows_too_wide_for_the_terminal_are_shown_one_value_per_line(

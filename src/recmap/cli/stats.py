@@ -69,7 +69,7 @@ def _fit(found: Stats, width: int) -> None:
     """Show one table, or two below each other if it would be too wide."""
     for bars in _BARS[:2]:
         table = _calm(stats_table(found, bars=bars))
-        common = table.widths["most common"]
+        common = table.widths.get("most common", 0)
         if table.width - common + min(common, _COMMON) <= width:
             show(table)
             return
