@@ -161,6 +161,8 @@ def test_bad_rows_of_compressed_files_are_skipped() -> None:
     assert ds[:]["a"].tolist() == [0, 1, 2, 3, 5, 6, 8, 9]
     assert ds[4]["a"] == 5
     assert [skipped.record for skipped in ds.skipped] == [4, 7]
+    begin = sum(len(wire.frame(record)) for record in records[:4])
+    assert f"record 4 at byte {begin} of the inflated data" in str(ds.skipped[0])
     assert len(ds) == 8
 
 

@@ -49,15 +49,18 @@ Errors: TypeAlias = Literal["raise", "skip"]
 
 @dataclass(frozen=True)
 class Skipped:
-    """A record that was left out."""
+    """A record that was left out. In compressed files, ``byte`` counts ``inflated`` bytes."""
 
     file: str
     record: int
     byte: int
     reason: str
+    inflated: bool = False
 
     def __str__(self) -> str:
-        return f"{self.file}: record {self.record:,} at byte {self.byte:,}: {self.reason}"
+        inflated = " of the inflated data" if self.inflated else ""
+        place = f"record {self.record:,} at byte {self.byte:,}{inflated}"
+        return f"{self.file}: {place}: {self.reason}"
 
 
 class RowReader(Protocol):

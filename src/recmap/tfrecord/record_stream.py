@@ -191,7 +191,8 @@ class RecordStream:
                 if stream.failures:
                     damage = self._broken(stream, record)
             elif fault is not None:
-                lost.append(Skipped(self.path, record, base + fault.offset, fault_text(fault)))
+                reason = fault_text(fault)
+                lost.append(Skipped(self.path, record, base + fault.offset, reason, inflated=True))
                 record += 1
                 crc_only = fault.code == _core.FaultCode.data_crc
                 after = stream.end_of_record(used) if crc_only else None
@@ -236,7 +237,9 @@ class RecordStream:
         """Remove and return the stream's failures up to a place, or all of them."""
         passed = [f for f in stream.failures if upto is None or f[0] <= upto]
         del stream.failures[: len(passed)]
-        return [Skipped(self.path, record, at, str(failure)) for at, failure in passed]
+        return [
+            Skipped(self.path, record, at, str(failure), inflated=True) for at, failure in passed
+        ]
 
 
 def _may_continue(fault: _core.Fault) -> bool:

@@ -127,7 +127,8 @@ def survey(
             if not skip:
                 raise file.error(fault, record, window.base, decoder)
             reason = fault_text(fault, decoder.schema)
-            skipped.append(Skipped(file.path, record, window.base + fault.offset, reason))
+            byte, inflated = window.base + fault.offset, not isinstance(file, PlainFile)
+            skipped.append(Skipped(file.path, record, byte, reason, inflated))
             good[row] = False
         skipped += window.skipped
         bad_rows += (np.flatnonzero(~good) + seen).tolist()
