@@ -232,3 +232,30 @@ def test_damage_is_shown_with_its_bytes(browser: Any, mixed: str, tmp_path: Path
         until(browser, lambda _: "from byte" in one(browser, "#pane").text)
         assert one(browser, "#pane .hex").text.count("\n") > 10
         assert complaints(browser) == []
+
+
+def test_lists_of_images_are_strips_and_everything_has_a_name(browser: Any) -> None:
+    frames = np.zeros((3, 7, 16, 24, 3), np.uint8)
+    images = [[encoded(picture(24, 32), "PNG")] * i for i in range(3)]
+    rows = [{"list": a, "clip": b} for a, b in zip(images, frames, strict=True)]
+
+    def await_widths(selector: str, expected: list[int]) -> None:
+        read = "return arguments[0].map((image) => image.naturalWidth)"
+        until(browser, lambda b: b.execute_script(read, all_of(b, selector)) == expected)
+
+    with Server(Api(Table(rm.open(rows), "lists"))) as server:
+        open_page(browser, server)
+        await_widths("#c0-0 .strip img", [])
+        await_widths("#c2-0 .strip img", [32] * 2)
+        await_widths("#c2-1 .strip img", [24] * 4)
+        click(browser, "#c2-1")
+        await_widths("#pane .strip img", [24] * 7)
+        assert "uint8 [7, 16, 24, 3]" in one(browser, "#pane").text
+        tree = browser.execute_cdp_cmd("Accessibility.getFullAXTree", {})["nodes"]
+        read = [node for node in tree if not node["ignored"]]
+        roles = {"button", "checkbox", "combobox", "grid", "gridcell", "image", "textbox"}
+        named = [(n["role"]["value"], n["name"]["value"]) for n in read if "name" in n]
+        assert {role for role, _ in named} >= roles
+        assert [role for role, name in named if role in roles and not name] == []
+        assert ("gridcell", "2 images") in named
+        assert complaints(browser) == []
