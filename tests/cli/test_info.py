@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import zarr
 
+import recmap as rm
 from recmap.cli import main
 from tests import wire
 
@@ -63,6 +64,19 @@ def test_files_without_any_column_are_described(capsys: pytest.CaptureFixture[st
         out = capsys.readouterr().out
         assert out.startswith(f"{name}\n  format   ")
         assert told in out
+
+
+def test_arrays_without_rows_are_described(capsys: pytest.CaptureFixture[str]) -> None:
+    np.save("one.npy", np.int32(7))
+    np.save("objects.npy", np.array([{}, 1, "a"], object), allow_pickle=True)
+    for name, line in (
+        ("one.npy", "data int32 () holds a single value"),
+        ("objects.npy", "data object (3,) holds Python objects"),
+    ):
+        assert main(["info", name]) == 0
+        assert line in " ".join(capsys.readouterr().out.split())
+        with pytest.raises(rm.DataError, match="holds"):
+            rm.open(name)
 
 
 def test_records_that_are_no_examples_are_counted(capsys: pytest.CaptureFixture[str]) -> None:

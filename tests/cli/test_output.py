@@ -80,6 +80,7 @@ _COLUMNS = {
     "bytes": rm.Ragged.from_bytes([bytes([255] * i) for i in range(50)]),
     "ragged": rm.Ragged.from_rows([np.arange(i % 4) for i in range(50)]),
     "moment": np.arange(50).astype("M8[s]"),
+    "fine moment": np.array(["2020-01-01T00:00:00.123456789"] * 50, "M8[ns]"),
     "complex": np.arange(50) * 1j,
     "empty": np.zeros((50, 0)),
     "a" * 90: np.arange(50.0),
@@ -102,6 +103,9 @@ def test_any_columns_are_shown_at_any_width(
             with monkeypatch.context() as patched:
                 shown = in_terminal(patched, capsys, columns, verb, "any.npz")
             assert max(map(len, shown.splitlines()), default=0) <= columns, (verb, columns, names)
+        assert main(["view", "any.npz", "--html", "report.html", "--overwrite"]) == 0
+        assert main(["diff", "any.npz", "any.npz"]) == 0
+        capsys.readouterr()
 
 
 def test_rows_too_wide_for_the_terminal_are_shown_one_value_per_line(

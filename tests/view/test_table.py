@@ -151,6 +151,14 @@ def test_a_summary_says_what_was_read_and_what_is_missing() -> None:
     assert (strings["empty"], strings["top"][0]["count"]) == (5000, 5000)
 
 
+def test_the_most_frequent_dates_are_dates_in_any_unit() -> None:
+    for unit in ("D", "s", "ns"):
+        days = np.array(["2020-01-02", "NaT", "2020-01-02", "2020-01-01"], f"M8[{unit}]")
+        (first, second) = ask(api_of({"x": days}), "summary", column=0)["top"]
+        assert (first["count"], second["count"]) == (2, 1)
+        assert first["text"] == str(np.datetime64("2020-01-02", unit))
+
+
 def test_records_without_an_index_are_found_step_by_step(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = 20_000
     with rm.TFRecordWriter("x.tfrecord") as writer:

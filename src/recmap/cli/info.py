@@ -22,9 +22,8 @@ from recmap.errors import (
 )
 from recmap.files.paths import size_on_disk
 from recmap.formats.detect import detect
-from recmap.model.arguments import size_text
-from recmap.model.info import Info
-from recmap.model.preview import preview, printable, quantity
+from recmap.model.info import Info, size_fact
+from recmap.model.preview import preview, printable
 from recmap.model.table import Column, Table
 from recmap.tfrecord.framing import records
 
@@ -192,7 +191,7 @@ def _describe(args: argparse.Namespace, error: DataError) -> int:
         format, size = detect(error.file), size_on_disk(error.file)
     except (RecmapError, OSError):
         raise error from None
-    facts = [("format", format), ("size", f"{size_text(size)} ({quantity(size, 'byte')})")]
+    facts = [("format", format), ("size", size_fact(size))]
     left_out = error.left_out or {}
     sound = error.left_out is not None or isinstance(error, NotExampleError)
     if isinstance(error, NotExampleError):

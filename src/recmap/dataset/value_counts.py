@@ -88,7 +88,10 @@ class ValueCounter:
         assert self._counts is not None
         values, counts = np.unique(numbers, return_counts=True)
         known = values == values  # noqa: PLR0124
-        for value, count in zip(values[known].tolist(), counts[known].tolist(), strict=True):
+        values, counts = values[known], counts[known]
+        # As Python objects, dates would have other types for other units.
+        keys = list(values) if values.dtype.kind in "mM" else values.tolist()
+        for value, count in zip(keys, counts.tolist(), strict=True):
             self._counts[value] += count
         self._full = len(self._counts) > _MOST_DISTINCT
 
@@ -101,5 +104,10 @@ class ValueCounter:
 
 def most_common(counts: Counter[Any], *, complete: bool = True) -> ValueCounts:
     """Return the values that occur most often; of equally frequent ones, the least first."""
-    top = sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))[:_TOP]
+
+    def order(pair: tuple[Any, int]) -> tuple[int, Any]:
+        value, count = pair
+        return -count, (value.real, value.imag) if isinstance(value, complex) else value
+
+    top = sorted(counts.items(), key=order)[:_TOP]
     return ValueCounts(len(counts), complete, sum(counts.values()), top)

@@ -17,7 +17,7 @@ from typing import IO, Any
 import numpy as np
 import numpy.typing as npt
 
-from recmap.errors import ColumnError, DataError, StaleIndexWarning
+from recmap.errors import ColumnError, DataError, LeftOut, StaleIndexWarning
 from recmap.files.array_sidecar import load_description, remove_description, save_description
 from recmap.files.mapped import MappedFile
 from recmap.files.mapped_files import map_file
@@ -84,7 +84,8 @@ def open_npy(path: str) -> ColumnsSource:
     with open_file(path) as opened:
         header = parse_header(read_head(lambda count: opened.pread(count, 0)), path)
     if header.refusal:
-        raise DataError(f"{path}: {header.refusal}", file=path)
+        what = LeftOut(header.refusal, f"{header.dtype} {header.shape}")
+        raise DataError(f"{path}: {header.refusal}", file=path, left_out={DEFAULT_NAME: what})
     if header.fortran and len(header.shape) > 1 and not file.whole:
         raise DataError(f"{path}: {SCATTERED}", file=path)
     array = file.array(header.size, header.shape, header.dtype, "F" if header.fortran else "C")

@@ -9,7 +9,7 @@ from recmap.model.preview import printable, quantity
 from recmap.model.schema import Schema
 from recmap.model.table import Column, Table
 
-__all__ = ["Info"]
+__all__ = ["Info", "size_fact"]
 
 _THOUSAND = 1000
 
@@ -34,12 +34,11 @@ class Info:
 
     def facts(self) -> list[tuple[str, str]]:
         """Return what is known of the files as a whole, as pairs of a word and what it is."""
-        size, compression = size_text(self.size), "".join(f", {name}" for name in self.compression)
-        exact = f" ({self.size:,} bytes)" if self.size >= _THOUSAND else ""
+        compression = "".join(f", {name}" for name in self.compression)
         fixed = f", all records of {quantity(self.record_size, 'byte')}" if self.record_size else ""
         return [
             ("format", f"{self.format}{compression}"),
-            ("size", f"{size}{exact}"),
+            ("size", size_fact(self.size)),
             ("rows", f"{self.rows:,}{fixed}"),
             ("schema", self.origin),
         ]
@@ -75,3 +74,12 @@ class Info:
     def _repr_html_(self) -> str:
         facts = ", ".join(f"{word} {what}" for word, what in self.facts())
         return self.fields().html(f"{self.title()}: {facts}")
+
+
+def size_fact(size: int) -> str:
+    """Return a size for people, and exactly.
+
+    >>> size_fact(132), size_fact(1234567)
+    ('132 B', '1.23 MB (1,234,567 bytes)')
+    """
+    return f"{size_text(size)} ({size:,} bytes)" if size >= _THOUSAND else size_text(size)
