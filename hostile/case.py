@@ -28,6 +28,7 @@ AREAS = (
     "arrow",
     "parquet",
     "arrow_file",
+    "shown",
 )
 
 #: The last line of a log while the reference library reads. If it crashes on a damaged file, recmap
