@@ -107,7 +107,8 @@ def parser() -> argparse.ArgumentParser:
     """Return the parser, with every verb and its options."""
     command = argparse.ArgumentParser(
         prog="recmap",
-        description="Inspect, check and convert TFRecord, .npy, .npz, HDF5, Zarr and raw files.",
+        description="Look at, check and convert TFRecord, .npy, .npz, HDF5, Zarr, Parquet, Arrow "
+        "and raw files.",
         epilog="recmap VERB --help shows the options of a verb, with examples. "
         "Exit codes: 0 success, 1 bad data, 2 usage error, 130 interrupted.",
     )
