@@ -166,22 +166,38 @@ class VarintReader {
     return sound;
   }
 
+  // Reads varints of any length that end at these bits.
   FaultCode read_any(uint64_t ends) {
     const uint8_t* const begin = at_;
-    for (; ends != 0; ends &= ends - 1) {
+    while ((ends = read_words(begin, ends)) != 0) {
       const uint8_t* const next = begin + std::countr_zero(ends) + 1;
-      FaultCode code;
-      if (next - at_ <= 8) {
-        const uint64_t bytes = load_le<uint64_t>(at_) & UINT64_MAX >> (64 - 8 * (next - at_));
-        at_ = next;
-        code = put(static_cast<int64_t>(join_word(bytes)));
-      } else {
-        code = read_one();
-        if (code == FaultCode::kNone && at_ != next) code = FaultCode::kChanged;
-      }
+      const FaultCode code = read_one();
       if (code != FaultCode::kNone) return code;
+      if (at_ != next) return FaultCode::kChanged;
+      ends &= ends - 1;
     }
     return FaultCode::kNone;
+  }
+
+  // Reads varints up to one that is longer than eight bytes or out of range, for which there is
+  // room. Returns the bits of that one and of those behind it.
+  uint64_t read_words(const uint8_t* begin, uint64_t ends) {
+    // Not the members, which a compiler may load and store for each value.
+    const uint8_t* at = at_;
+    uint8_t* out = out_;
+    for (; ends != 0; ends &= ends - 1) {
+      const uint8_t* const next = begin + std::countr_zero(ends) + 1;
+      if (next - at > 8) break;
+      const uint64_t bytes = load_le<uint64_t>(at) & UINT64_MAX >> (64 - 8 * (next - at));
+      const auto value = static_cast<int64_t>(join_word(bytes));
+      if (!holds<T>(value)) break;
+      store_le(out, static_cast<T>(value));
+      out += sizeof(T);
+      at = next;
+    }
+    at_ = at;
+    out_ = out;
+    return ends;
   }
 
   FaultCode read_one() {
