@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import io
 import json
 import os
@@ -37,6 +38,9 @@ _BEGINNINGS = [
     b"ID3",
     b"",
 ]
+_PNG = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAgAAAAICAAAAADhZOFXAAAADElEQVR42mNgoA4AAABIAAEQRe/SAAAAAElFTkSuQmCC"
+)
 _COMPARE: dict[str, Callable[[Any, Any], Any]] = {
     "=": np.equal,
     "<": np.less,
@@ -58,9 +62,13 @@ def case(case: Case) -> None:
 
 
 def _column(case: Case, rows: int) -> Any:
-    kind = case.pick(["array", "array", "bytes", "text", "ragged", "lists"])
+    kind = case.pick(["array", "array", "frames", "bytes", "text", "ragged", "lists", "nested"])
     if kind == "array":
-        return arrays.values(case, arrays.shape(case, rows), arrays.dtype(case, strings=False))
+        dtype = np.dtype("m8") if case.chance(0.05) else arrays.dtype(case, strings=False)
+        return arrays.values(case, arrays.shape(case, rows), dtype)
+    if kind == "frames":
+        dtype = np.dtype(case.pick(["u1", "f4"]))
+        return arrays.values(case, (rows, case.between(0, 6), 8, case.pick([0, 8, 9]), 3), dtype)
     if kind == "bytes":
         return rm.Ragged.from_bytes([_bytes(case) for _ in range(rows)])
     if kind == "text":
@@ -70,11 +78,19 @@ def _column(case: Case, rows: int) -> Any:
     if kind == "ragged":
         dtype = np.dtype(case.pick(arrays.NUMBERS))
         return rm.Ragged.from_rows([arrays.values(case, (n,), dtype) for n in lengths], dtype=dtype)
-    flat = rm.Ragged.from_bytes([_bytes(case) for _ in range(sum(lengths))])
-    return rm.Ragged(flat, np.cumsum([0, *lengths]))
+    items = sum(lengths)
+    inside: Any = rm.Ragged.from_bytes([_bytes(case) for _ in range(items)])
+    if kind == "nested":
+        flat = inside if case.chance(0.5) else np.zeros((items, 8, 8, 3), np.uint8)
+        ends = np.sort(case.rng.integers(0, items + 1, items))
+        ends[-1:] = items
+        inside = rm.Ragged(flat, [0, *ends])
+    return rm.Ragged(inside, np.cumsum([0, *lengths]))
 
 
 def _bytes(case: Case) -> bytes:
+    if case.chance(0.1):
+        return _PNG
     begin = case.pick([*_BEGINNINGS, b"", _HOSTILE.encode()])
     return begin + case.rng.bytes(case.pick([0, 1, 30, 2000]))
 
@@ -95,7 +111,8 @@ def _stored(case: Case, columns: dict[str, Any]) -> rm.Dataset:
 
 def _show_in_python(case: Case, dataset: rm.Dataset) -> None:
     case.note("text and HTML")
-    for shown in (repr(dataset), *(repr(row) for row in dataset[:3])):
+    rows = [dataset[i] for i in range(min(3, len(dataset)))]
+    for shown in (repr(dataset), *map(repr, rows)):
         assert len(shown) < 20_000, "much too long"
     _check_html(dataset._repr_html_())
     stats = dataset.stats()
@@ -170,15 +187,21 @@ def _find_a_difference(case: Case, columns: dict[str, Any], rows: int) -> None:
     changed = case.between(0, rows - 1)
     case.note(f"row {changed} differs")
     numbers = np.arange(rows)
-    one = rm.from_arrays({**columns, "changed": numbers})
-    two = rm.from_arrays({**columns, "changed": np.where(numbers == changed, -1, numbers)})
+    one = rm.from_arrays({**columns, "changed": numbers, "only here": numbers})
+    others = {**columns, "changed": np.where(numbers == changed, -1, numbers)}
+    shorter = changed < rows - 1 and case.chance(0.3)
+    two = rm.from_arrays({n: c[:-1] for n, c in others.items()} if shorter else others)
     found = rm.diff(one, two)
     assert (found.rows, found.columns[0].row) == (1, changed)
     api = Api(Table(one, "a"), Table(two, "b"))
-    assert _asked(api, "search", operator="differs", start=0)["rows"] == [changed]
+    rest = [rows - 1] if shorter else []
+    assert _asked(api, "search", operator="differs", start=0)["rows"] == [changed, *rest]
     path = case.path("both.html")
     write_report(Table(one, "a"), path, other=Table(two, "b"))
-    _check_html(Path(path).read_text("utf-8"))
+    text = Path(path).read_text("utf-8")
+    _check_html(text)
+    assert f"1 row of {rows - len(rest):,} differs" in text
+    assert ("Only a has rows" in text) == shorter
 
 
 def _asked(api: Api, name: str, **given: Any) -> Any:

@@ -77,6 +77,10 @@ def test_arrays_without_rows_are_described(capsys: pytest.CaptureFixture[str]) -
         assert line in " ".join(capsys.readouterr().out.split())
         with pytest.raises(rm.DataError, match="holds"):
             rm.open(name)
+    np.save("o-1.npy", np.arange(3))
+    np.save("o-2.npy", np.int32(7))
+    assert main(["info", "o-*.npy"]) == 1
+    assert "o-2.npy: holds a single value" in capsys.readouterr().err
 
 
 def test_records_that_are_no_examples_are_counted(capsys: pytest.CaptureFixture[str]) -> None:

@@ -42,7 +42,7 @@ def test_images_are_shown_and_other_values_are_escaped() -> None:
     assert [kind.partition(";")[0] for kind in shown] == [*["png"] * 6, "jpeg"]
     for same in (0, 2, 4, 5):
         data = base64.b64decode(shown[same].partition(",")[2])
-        assert np.array_equal(np.asarray(Image.open(io.BytesIO(data))), pixels[0])
+        assert np.array_equal(np.asarray(Image.open(io.BytesIO(data)).convert("RGB")), pixels[0])
     assert "&#x27;BMW&#x27;" in html
     assert len(html) < 20_000
     assert "<svg" not in html
@@ -63,6 +63,23 @@ def test_the_first_images_of_lists_and_stacks_are_shown() -> None:
     assert "<b>'" not in html
     row = repr(rm.open(rows)[0])
     assert f"<PNG, {len(image)} bytes>, <PNG, {len(image)} bytes>" in row
+
+
+def test_large_images_become_small_ones() -> None:
+    noise = np.random.default_rng(0).integers(0, 256, (400, 300, 4), dtype=np.uint8)
+    noise[:200, :, 3] = 0  # transparent
+    huge = Image.new("L", (5000, 5000))
+    for image, shown in ((Image.fromarray(noise), True), (huge, False)):
+        file = io.BytesIO()
+        image.save(file, "PNG", compress_level=0)
+        html = rm.open([{"x": file.getvalue()}])._repr_html_()
+        assert ("<img" in html) == shown
+        if shown:
+            data = base64.b64decode(html.split("base64,")[1].partition('"')[0])
+            small = np.asarray(Image.open(io.BytesIO(data)))
+            assert small.shape == (64, 48, 4)
+            assert not small[:30, :, 3].any()
+            assert small[40:, :, 3].any()
 
 
 def test_a_repr_never_fails_and_never_uses_up_rows() -> None:

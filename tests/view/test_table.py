@@ -152,6 +152,7 @@ def test_a_summary_says_what_was_read_and_what_is_missing() -> None:
 
 
 def test_the_most_frequent_dates_are_dates_in_any_unit() -> None:
+    assert ask(api_of({"x": np.array([1, 1, 2], "m8")}), "summary", column=0)["distinct"] == 2
     for unit in ("D", "s", "ns"):
         days = np.array(["2020-01-02", "NaT", "2020-01-02", "2020-01-01"], f"M8[{unit}]")
         (first, second) = ask(api_of({"x": days}), "summary", column=0)["top"]
@@ -272,5 +273,50 @@ def test_a_report_on_two_datasets_shows_the_rows_that_differ() -> None:
     assert "1 row of 1,000 differs" in text
     assert re.search(r"700 +x +700 +-7", text)
     x[10:990:10] = -7
-    assert "20 rows of the first 201 compared differ" in report(x)
-    assert re.search(r"998 +all +a row +no such row", report(np.arange(998)))
+    assert "The first 20 rows that differ, of 201 compared" in report(x)
+    text = report(np.arange(998))
+    assert "No difference in 998 rows" in text
+    assert "Only a has rows from 998 on." in text
+
+
+def test_large_rows_are_compared_and_rows_that_cannot_be_are_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    x = np.random.default_rng(0).random((4, 5 << 20), np.float32)
+    for name, column in (("a", {"x": x}), ("b", {"other": x})):
+        numbers = np.arange(4) if name == "a" else np.array([0, 1, 9, 3])
+        rm.from_arrays({**column, "y": numbers}).save(f"{name}.h5")
+
+    def report(one: str, other: str) -> str:
+        tables = [Table(rm.open(name), name) for name in (one, other)]
+        write_report(tables[0], "both.html", other=tables[1], overwrite=True)
+        return re.sub("<[^>]*>", " ", Path("both.html").read_text())
+
+    assert "No difference in 4 rows" in report("a.h5", "a.h5")
+    text = report("a.h5", "b.h5")
+    assert "1 row of 4 differs" in text
+    assert re.search(r" 2 +y +2 +9 ", text)
+    monkeypatch.setattr("recmap.view.table._LARGEST_ROW", 1 << 20)
+    text = report("a.h5", "a.h5")
+    assert "4 rows of 4 differ or cannot be compared" in text
+    assert "too large to show" in text
+
+
+def test_lists_of_lists_of_images_are_in_reports() -> None:
+    pixels = np.zeros((6, 20, 20, 3), np.uint8)
+    nested = rm.Ragged(rm.Ragged(pixels, [0, 2, 4, 6]), [0, 1, 3])
+    mixed = rm.Ragged(rm.Ragged.from_bytes([png(pixels[0]), b"text", b"more"]), [0, 2, 3])
+    write_report(Table(rm.from_arrays({"x": nested, "y": mixed}), "x"), "report.html")
+    text = Path("report.html").read_text()
+    assert text.count("<img ") == 6 + 1
+    assert "2 items" in text
+
+
+def test_a_stack_of_images_is_tried_on_raw_bytes() -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, (3, 20, 20, 3), dtype=np.uint8)
+    api = api_of({"raw": rm.Ragged.from_bytes([pixels.tobytes()])})
+    given = {"row": 0, "column": 0, "dtype": "uint8", "shape": "3,20,20,3"}
+    assert ask(api, "try", **given)["kind"] == "list"
+    media = api.media({**given, "item": "2"})
+    assert media is not None
+    assert np.array_equal(np.asarray(Image.open(io.BytesIO(media.data))), pixels[2])

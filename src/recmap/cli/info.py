@@ -193,7 +193,9 @@ def _describe(args: argparse.Namespace, error: DataError) -> int:
         raise error from None
     facts = [("format", format), ("size", size_fact(size))]
     left_out = error.left_out or {}
-    sound = error.left_out is not None or isinstance(error, NotExampleError)
+    # Of several files, one without columns is an error.
+    alone = args.path == [error.file]
+    sound = alone and (error.left_out is not None or isinstance(error, NotExampleError))
     if isinstance(error, NotExampleError):
         facts += _record_facts(error.file)
     if args.json:

@@ -45,7 +45,9 @@ def add(verbs: Any) -> None:
         "returns it",
     )
     parser.add_argument(
-        "--html", metavar="FILE", help="write a report to share instead: one file, first rows only"
+        "--html",
+        metavar="FILE",
+        help="write a report to share instead: one file with the first rows, or those that differ",
     )
     parser.add_argument("--overwrite", action="store_true", help="replace an existing report")
     parser.add_argument(

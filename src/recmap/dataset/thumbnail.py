@@ -14,8 +14,9 @@ from recmap.model.picture import png_of
 from recmap.model.preview import preview
 from recmap.model.ragged import Ragged
 from recmap.model.table import Markup
+from recmap.pipeline.transforms.image_reader import small_png
 
-__all__ = ["LARGE_IMAGE", "shrunk", "thumbnail"]
+__all__ = ["LARGE_IMAGE", "thumbnail"]
 
 # Images shown of a list of them.
 _MOST_IMAGES = 3
@@ -41,7 +42,7 @@ def thumbnail(value: Any) -> Markup | None:
             return None
         if len(value) <= LARGE_IMAGE:
             return _tag(kind.type, value, preview(value))
-        small = shrunk(value, _SIDE)
+        small = small_png(value, _SIDE)
         return None if small is None else _tag("image/png", small, preview(value))
     if isinstance(value, np.ndarray):
         picture = png_of(value, _SIDE)
@@ -57,18 +58,6 @@ def _first_ones(items: Ragged | npt.NDArray[Any]) -> Markup | None:
     if not shown or len(shown) < len(images):
         return None
     return Markup(" ".join([f"[{len(items):,}]", *shown, *["..."] * (len(items) > len(shown))]))
-
-
-def shrunk(data: bytes, side: int) -> bytes | None:
-    """Return an encoded image as a small PNG, or None if it cannot be decoded."""
-    from recmap.pipeline.transforms.image_reader import ImageReader
-
-    try:
-        pixels = ImageReader(3, (side, side), exif=True, fast=True).read(data)
-    except Exception:  # Pillow is not installed, or the image is broken in one of many ways
-        return None
-    picture = png_of(pixels, side)
-    return None if picture is None else picture.png
 
 
 def _tag(kind: str, data: bytes, title: str) -> Markup:

@@ -89,8 +89,14 @@ class ValueCounter:
         values, counts = np.unique(numbers, return_counts=True)
         known = values == values  # noqa: PLR0124
         values, counts = values[known], counts[known]
-        # As Python objects, dates would have other types for other units.
-        keys = list(values) if values.dtype.kind in "mM" else values.tolist()
+        # As Python objects, dates would have other types for other units. Without a unit they have
+        # no hash, and are numbers.
+        if values.dtype.kind not in "mM":
+            keys = values.tolist()
+        elif np.datetime_data(values.dtype)[0] == "generic":
+            keys = values.view(np.int64).tolist()
+        else:
+            keys = list(values)
         for value, count in zip(keys, counts.tolist(), strict=True):
             self._counts[value] += count
         self._full = len(self._counts) > _MOST_DISTINCT

@@ -49,7 +49,7 @@ Errors: TypeAlias = Literal["raise", "skip"]
 
 @dataclass(frozen=True)
 class Skipped:
-    """A record that was left out. In compressed files, ``byte`` counts ``inflated`` bytes."""
+    """A record that was left out. If ``inflated``, ``byte`` is a place in the inflated data."""
 
     file: str
     record: int

@@ -255,7 +255,7 @@ class Api:
         """Return an image or a sound by row and column, or None if the value is none."""
         if given.get("dtype"):
             _, array = self._typed(given)
-            return media_of("", array)
+            return media_of("", array, item=_item(given))
         name, row = self._asked(given)
         return media_of(name, row.values[name], _rate(given, row), _item(given))
 

@@ -8,15 +8,17 @@ from __future__ import annotations
 import base64
 import os
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from html import escape
 from typing import Any
 
-from recmap.dataset.thumbnail import LARGE_IMAGE, shrunk
+from recmap.dataset.thumbnail import LARGE_IMAGE
 from recmap.files.atomic_write import write_whole
 from recmap.files.output_file import refuse_existing
 from recmap.model.arguments import size_text
-from recmap.model.preview import quantity
+from recmap.model.preview import printable, quantity
 from recmap.model.progress import Counter, ProgressOption
+from recmap.pipeline.transforms.image_reader import small_png
 from recmap.view.cells import Cell, cell_of, hex_dump, media_of
 from recmap.view.comparison import differing, find_differences
 from recmap.view.media import Media, image_of
@@ -72,9 +74,7 @@ def _about(table: Any) -> Iterator[str]:
     names = list(table.schema)
     for each in names[:_COLUMNS]:
         yield _column(each, str(table.schema[each]), summary(table, each))
-    yield "</table></div>"
-    if len(names) > _COLUMNS:
-        yield f"<p>{len(names) - _COLUMNS:,} more columns are not shown.</p>"
+    yield f"</table></div>{_more_columns(names)}"
     shown = table.rows(range(_ROWS))
     count = table.count()
     yield f"<h2>{'All' if count.exact and len(shown) == count.rows else 'The first'} "
@@ -87,9 +87,10 @@ def _about(table: Any) -> Iterator[str]:
 
 
 def _about_both(a: Table, b: Table, progress: ProgressOption) -> Iterator[str]:
+    found = _differences(a, b, progress)
     yield _head(f"{_name(a)} and {_name(b)}")
     for side, table in (("a", a), ("b", b)):
-        yield f"<h2>{side}: {escape(table.name)}</h2>{_facts(table)}"
+        yield f"<h2>{side}: {escape(printable(table.name))}</h2>{_facts(table)}"
     names = [*a.schema, *(name for name in b.schema if name not in a.schema)]
     yield '<h2>Columns</h2><div class="scroll"><table><tr><th>name<th>type in a<th>type in b</tr>'
     for name in names[:_COLUMNS]:
@@ -98,25 +99,45 @@ def _about_both(a: Table, b: Table, progress: ProgressOption) -> Iterator[str]:
             for t in (a, b)
         ]
         yield f"<tr><td>{escape(name)}<td>{kinds[0]}<td>{kinds[1]}</tr>"
-    yield "</table></div>"
-    shared = [name for name in a.schema if name in b.schema]
-    rows, compared = _differences(a, b, progress)
-    if not rows:
-        yield f"<h2>No difference in {quantity(compared, 'row')}</h2></html>\n"
-        return
-    of = f"of the first {compared:,} compared" if len(rows) == _ROWS else f"of {compared:,}"
-    yield f"<h2>{quantity(len(rows), 'row')} {of} {'differs' if len(rows) == 1 else 'differ'}</h2>"
-    yield '<div class="scroll"><table><tr><th>row<th>column<th>a<th>b</tr>'
-    room = _Room(_MOST_MEDIA)
-    for number in rows:
-        yield from _pair(number, a, b, shared, room)
-    yield "</table></div></html>\n"
+    yield f"</table></div>{_more_columns(names)}<h2>{found.headline()}</h2>"
+    if found.longer:
+        yield f"<p>Only {found.longer} has rows from {found.compared:,} on.</p>"
+    if found.rows:
+        yield '<div class="scroll"><table><tr><th>row<th>column<th>a<th>b</tr>'
+        room = _Room(_MOST_MEDIA)
+        shared = [name for name in a.schema if name in b.schema]
+        for number in found.rows:
+            yield from _pair(number, a, b, shared, room)
+        yield "</table></div>"
+    yield "</html>\n"
 
 
-def _differences(a: Table, b: Table, progress: ProgressOption) -> tuple[list[int], int]:
-    """Return the first rows that differ, and how many were compared to find them."""
+@dataclass(frozen=True)
+class _Differences:
+    """The first rows that differ, and how many were compared to find them.
+
+    ``damaged`` of them could not be compared. ``longer`` is the dataset that has more rows.
+    """
+
+    rows: list[int]
+    compared: int
+    damaged: int
+    longer: str
+
+    def headline(self) -> str:
+        if not self.rows:
+            return f"No difference in {quantity(self.compared, 'row')}"
+        differ = "differs" if len(self.rows) == 1 else "differ"
+        if self.damaged:
+            differ += " or cannot be compared"
+        if len(self.rows) < _ROWS:
+            return f"{quantity(len(self.rows), 'row')} of {self.compared:,} {differ}"
+        return f"The first {_ROWS} rows that {differ}, of {self.compared:,} compared"
+
+
+def _differences(a: Table, b: Table, progress: ProgressOption) -> _Differences:
     rows: list[int] = []
-    known = a.count()
+    damaged, known = 0, a.count()
     with Counter(known.rows if known.exact else None, progress) as counter:
         found = Found(0)
         while not found.done and len(rows) < _ROWS:
@@ -124,23 +145,33 @@ def _differences(a: Table, b: Table, progress: ProgressOption) -> tuple[list[int
             found = find_differences(a, b, start, seconds=0.25)
             counter.add(found.next - start)
             rows += found.rows
+            damaged += found.damaged
         counter.finish()
-    return rows[:_ROWS], found.next if len(rows) < _ROWS else rows[_ROWS - 1] + 1
+    # The last one may be the first row that only one of them has.
+    longer = ""
+    if found.done and rows and rows[-1] == found.next:
+        longer = "a" if a.part(rows.pop(), list(a.schema)[:1]) else "b"
+    compared = found.next if len(rows) < _ROWS else rows[_ROWS - 1] + 1
+    return _Differences(rows[:_ROWS], compared, damaged, longer)
 
 
 def _pair(number: int, a: Table, b: Table, names: list[str], room: _Room) -> Iterator[str]:
     """Yield a line for each column in which two rows differ."""
-    one, other = a.row(number), b.row(number)
+    one, other = a.part(number, names), b.part(number, names)
     if one is None or other is None or one.damage is not None or other.damage is not None:
         cells = [_absent_or_damaged(row) for row in (one, other)]
         yield f"<tr><td>{number:,}<td>all<td>{cells[0]}<td>{cells[1]}</tr>"
         return
-    for name in differing(one, other, names)[:_COLUMNS]:
+    different = differing(one, other, names)
+    for name in different[:_COLUMNS]:
         cells = [
             _value(name, row.values[name], table.labels, room)
             for row, table in ((one, a), (other, b))
         ]
         yield f"<tr><td>{number:,}<td>{escape(name)}<td>{cells[0]}<td>{cells[1]}</tr>"
+    if len(different) > _COLUMNS:
+        rest = quantity(len(different) - _COLUMNS, "more column")
+        yield f"<tr><td>{number:,}<td colspan=3>{rest}</tr>"
 
 
 def _absent_or_damaged(row: Row | None) -> str:
@@ -158,8 +189,13 @@ def _head(title: str) -> str:
     )
 
 
+def _more_columns(names: list[str]) -> str:
+    more = len(names) - _COLUMNS
+    return f"<p>Not shown: {quantity(more, 'more column')}.</p>" if more > 0 else ""
+
+
 def _name(table: Any) -> str:
-    return os.path.basename(table.name) or str(table.name)
+    return printable(os.path.basename(table.name) or str(table.name))
 
 
 def _facts(table: Any) -> str:
@@ -221,25 +257,32 @@ def _row(row: Row, names: list[str], labels: Any, room: _Room) -> str:
 
 def _damage(damage: Damage) -> str:
     lines = "\n".join("  ".join(line) for line in hex_dump(damage.data[:64], damage.byte or 0))
-    return f"{escape(damage.reason)}<pre>{escape(lines)}</pre>"
+    return f"{escape(printable(damage.reason))}<pre>{escape(lines)}</pre>"
 
 
 def _value(name: str, value: Any, labels: Any, room: _Room) -> str:
     cell = cell_of(name, value, labels)
     if cell["kind"] == "image":
         return _image(value, cell, room)
-    if cell["kind"] == "list" and any(item["kind"] == "image" for item in cell["items"]):
-        shown = "".join(_value("", item, labels, room) for item in value[: len(cell["items"])])
-        return f"{shown}<br><small>{quantity(cell['size'], 'image')}</small>"
+    if _has_images(cell):
+        shown = " ".join(_value("", item, labels, room) for item in value[: len(cell["items"])])
+        noun = "image" if all(item["kind"] == "image" for item in cell["items"]) else "item"
+        return f"{shown}<br><small>{quantity(cell['size'], noun)}</small>"
     if "points" in cell:
         return _line(cell["points"]) + f"<br><small>{escape(_text(cell))}</small>"
     return escape(_text(cell))
 
 
+def _has_images(cell: Cell) -> bool:
+    """Return whether a list holds images, or lists of them."""
+    items = cell["items"] if cell["kind"] == "list" else ()
+    return any(item["kind"] == "image" or _has_images(item) for item in items)
+
+
 def _image(value: Any, cell: Cell, room: _Room) -> str:
     media = media_of("", value) if cell["type"] != "array" else image_of(value, _THUMBNAIL)
     if media is not None and len(media.data) > LARGE_IMAGE:
-        small = shrunk(media.data, _THUMBNAIL)
+        small = small_png(media.data, _THUMBNAIL)
         media = media if small is None else Media("image/png", media.name, small)
     size = 0 if media is None else len(media.data)
     if media is None or not room.take(size):

@@ -127,7 +127,7 @@ def _any(column: Column, test: Callable[[Any], Any]) -> npt.NDArray[np.bool_]:
         return np.asarray(np.diff(sums[offsets]) > 0)
     mask: npt.NDArray[np.bool_] = np.asarray(test(column))
     if column.ndim > 1:
-        mask = np.asarray(mask.reshape(len(column), -1).any(axis=1))
+        mask = np.asarray(mask.any(axis=tuple(range(1, mask.ndim))))
     return mask
 
 

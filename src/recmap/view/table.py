@@ -23,8 +23,9 @@ from recmap.model.schema import Batch, Schema
 
 __all__ = ["Count", "Damage", "Row", "Table", "read_some"]
 
-# The limits of one read, of the rows of one answer, and of the rows kept for the next.
+# The limits of one read, of a large row, of the rows of one answer, and of those kept for the next.
 _READ_SIZE = 16 << 20
+_LARGEST_ROW = 256 << 20
 _ANSWER_SIZE = 64 << 20
 _KEPT_SIZE = 64 << 20
 # How far records are searched at a time. A reader waits for that long at most.
@@ -178,6 +179,14 @@ class Table:
         """Return one row, or None if there is none."""
         return next(iter(self.rows([number])), None)
 
+    def part(self, number: int, columns: Sequence[str]) -> Row | None:
+        """Return some columns of a row, or None if there is no such row."""
+        batch, damage = self.read(columns, number, number + 1)
+        if damage is not None:
+            return Row(number, {}, damage)
+        values = {name: column[0] for name, column in batch.items() if len(column)}
+        return Row(number, values) if values else None
+
     def _read(self, start: int, stop: int) -> Iterator[Row]:
         while start < stop and (self._end is None or start < self._end):
             batch, damage = read_some(self._source, start, stop)
@@ -224,6 +233,9 @@ def read_some(
         except MemoryLimitError as e:
             if all(source.column(name) is not None for name in source.schema):
                 return source.read(start, start + 1), None  # a view of the file takes no memory
+            if limit < _LARGEST_ROW:
+                stop, limit = start + 1, _LARGEST_ROW
+                continue
             return {}, Damage(f"too large to show: {e}")
         except DataError as e:
             if stop > start + 1:
@@ -235,7 +247,7 @@ def read_some(
 def _damage(error: DataError, compressed: Mapping[str, Any]) -> Damage:
     data = b""
     if error.file is not None and error.byte is not None:
-        # Where a compressed stream itself is damaged, the error tells the place in the file.
+        # Where a compressed stream itself is damaged, the error gives the place in the file.
         how = None if isinstance(error, CompressionError) else compressed.get(error.file)
         with suppress(OSError, RecmapError):
             data = _bytes_at(error.file, error.byte, how)

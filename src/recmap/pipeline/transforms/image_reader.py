@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import io
 import struct
+import warnings
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -19,7 +20,7 @@ import numpy.typing as npt
 
 from recmap.errors import MissingPackageError
 
-__all__ = ["ImageReader", "reason_of", "sample_jpeg"]
+__all__ = ["ImageReader", "reason_of", "sample_jpeg", "small_png"]
 
 _FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP")
 _MODES = {1: "L", 3: "RGB", 4: "RGBA"}
@@ -31,6 +32,8 @@ _COMMON_COLOURS = ("Gray", "YCbCr")
 # A block of 64 pixels takes a bit or more, so no whole JPEG claims more pixels than this.
 _MOST_PIXELS_PER_BYTE = 512
 _BLOCK_SIDE = 8
+# Larger images are not decoded to make a small one.
+_MOST_SHRUNK = 16_000_000
 _ORIENTATION = 0x0112  # the EXIF tag
 _SIDEWAYS = (5, 6, 7, 8)
 # Pillow's numbers for flip, rotate, transpose and transverse, by orientation.
@@ -110,6 +113,29 @@ class ImageReader:
             return None
         height, width = self.size
         return (height, width) if turn in _SIDEWAYS else (width, height)  # Pillow's order
+
+
+def small_png(data: bytes, side: int) -> bytes | None:
+    """Return an image as a PNG of at most ``side`` pixels a side.
+
+    Return None if it cannot be decoded, would take too much memory, or there is no Pillow.
+    """
+    file = io.BytesIO()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of bombs, which are refused here
+            with _pillow().open(io.BytesIO(data), formats=_FORMATS) as image:
+                turn = image.getexif().get(_ORIENTATION)
+                # JPEGs are decoded at a part of their size.
+                image.draft("RGB", (side, side))
+                if image.size[0] * image.size[1] > _MOST_SHRUNK:
+                    return None
+                made = _turned(image.convert("RGBA"), turn)
+                made.thumbnail((side, side))
+                made.save(file, "PNG")
+    except Exception:  # broken images raise errors of a dozen kinds
+        return None
+    return file.getvalue()
 
 
 def sample_jpeg() -> bytes:

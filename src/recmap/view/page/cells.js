@@ -29,7 +29,8 @@ export function describe(cell) {
   switch (cell.kind) {
     case "number": return cell.label ? `${cell.text}, ${cell.label}` : cell.text;
     case "text": return cell.text || "empty text";
-    case "list": return isStrip(cell) ? counted(cell.size, "image") : `list of ${cell.size}`;
+    case "list": return isStrip(cell) && cell.items.every((item) => item.kind === "image")
+      ? counted(cell.size, "image") : `list of ${cell.size}`;
     case "numbers": return `${shape(cell)} ${cell.text}`;
     default: return sized(cell);
   }

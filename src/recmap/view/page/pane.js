@@ -2,7 +2,7 @@
 
 import { ask } from "./ask.js";
 import { drawItems, isStrip, picture, shape, sized, sound, sparkline } from "./cells.js";
-import { make } from "./make.js";
+import { counted, make } from "./make.js";
 
 export class Pane {
   constructor(element, { info, onClose }) {
@@ -60,7 +60,8 @@ export class Pane {
     if (found.kind === "list") parts.push(make("ol", { class: isStrip(found) ? "values strip" : "values", start: "0" }, ...drawItems(found, place)));
     const facts = [];
     if (found.shape) facts.push(`${found.dtype} ${shape(found)}`, found.min === undefined ? null : `${found.min} to ${found.max}`);
-    else if (found.size !== undefined) facts.push(found.kind === "list" ? `${found.size} items` : sized({ size: found.size, type: found.type }));
+    else if (found.size !== undefined) facts.push(found.kind === "list" ? items(found) : sized({ size: found.size, type: found.type }));
+    if (found.shape && found.items?.length < found.size) facts.push(items(found));
     if (found.drawn) facts.push(`drawn and measured: the first ${found.drawn.toLocaleString("en")} values`);
     if (found.note) facts.push(found.note);
     if (found.kind === "text" && found.text.length < found.size && found.text.length >= 100000) facts.push("only the beginning is shown");
@@ -112,6 +113,9 @@ export class Pane {
       make("label", {}, "Type ", dtype), make("label", {}, "Shape ", axes), options, result);
   }
 }
+
+const items = (found) => found.items.length < found.size
+  ? `the first ${found.items.length} of ${counted(found.size, "item")}` : counted(found.size, "item");
 
 function copyAs(code) {
   return Object.entries(code).map(([name, text]) => {
