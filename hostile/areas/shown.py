@@ -123,7 +123,7 @@ def _show_in_python(case: Case, dataset: rm.Dataset) -> None:
 def _show_in_terminal(case: Case, dataset: rm.Dataset) -> None:
     if not dataset.files:
         return
-    width = case.pick([40, 80, 120, 200])
+    width = case.pick([60, 80, 120, 200])
     settings = {"COLUMNS": str(width), "NO_COLOR": "1"}
     for verb in ("info", "head", "stats"):
         case.note(f"recmap {verb}, {width} wide")
