@@ -6,6 +6,7 @@ import base64
 import io
 import json
 import os
+import warnings
 from collections.abc import Callable
 from contextlib import redirect_stdout
 from html.parser import HTMLParser
@@ -55,10 +56,12 @@ def case(case: Case) -> None:
     columns = {name: _column(case, rows) for name in names}
     dataset = _stored(case, columns)
     case.note(f"{dataset.schema}, {rows} rows")
-    _show_in_python(case, dataset)
-    _show_in_terminal(case, dataset)
-    _ask_the_page(case, dataset, rows)
-    _find_a_difference(case, columns, rows)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", RuntimeWarning)  # NumPy's, which say nothing to a user
+        _show_in_python(case, dataset)
+        _show_in_terminal(case, dataset)
+        _ask_the_page(case, dataset, rows)
+        _find_a_difference(case, columns, rows)
 
 
 def _column(case: Case, rows: int) -> Any:

@@ -141,6 +141,14 @@ def test_a_search_compares_values_as_their_type_does() -> None:
         found(api, 0, "=", "x")
 
 
+def test_a_value_beyond_the_type_is_not_infinity() -> None:
+    api = api_of({"x": np.array([1, np.inf, 65504], np.float16)})
+    assert found(api, 0, "=", "1e9") == []
+    assert found(api, 0, "=", "inf") == [1]
+    assert found(api, 0, "<", "1e9") == [0, 2]
+    assert found(api, 0, "≥", "-1e9") == [0, 1, 2]
+
+
 def test_a_summary_says_what_was_read_and_what_is_missing() -> None:
     x = np.arange(20_000.0) % 4
     x[:10] = np.nan

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap.dataset.value_counts import ValueCounter, ValueCounts, most_common
+from recmap.model.casting import as_floats
 from recmap.model.field import Field
 from recmap.model.ragged import Column, Ragged
 
@@ -226,7 +227,7 @@ class _Moments:
             return some
         if kind not in "cmM":
             # Floats of every width, including types that NumPy does not define, such as bfloat16.
-            some = some.astype(np.float64)
+            some = as_floats(some)
         numbers: npt.NDArray[Any] = some[~(np.isnat if kind in "mM" else np.isnan)(some)]
         return numbers.astype(np.int64) if kind in "mM" else numbers
 

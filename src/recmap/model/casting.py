@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from recmap.errors import ColumnError
 
-__all__ = ["exact_array", "first_lost", "joint_dtype", "refuse_masked"]
+__all__ = ["as_floats", "exact_array", "first_lost", "joint_dtype", "refuse_masked"]
 
 # Above this, float64 cannot hold every integer.
 _EXACT = 2.0**53
@@ -258,3 +258,9 @@ def refuse_masked(value: Any) -> None:
         if any(issubclass(kind, ma.MaskedArray | list | tuple) for kind in kinds):
             for item in value:
                 refuse_masked(item)
+
+
+def as_floats(array: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+    """Return numbers as float64, to look at: NumPy would warn of signaling NaN and of overflow."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        return array.astype(np.float64)

@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from recmap.model.casting import as_floats
+
 __all__ = ["Picture", "is_picture", "png_of"]
 
 # Smaller arrays are matrices rather than pictures.
@@ -72,7 +74,7 @@ def _as_bytes(array: npt.NDArray[Any]) -> tuple[npt.NDArray[np.uint8], str]:
     >>> _as_bytes(np.array([0.0, 1.0]))
     (array([  0, 255], dtype=uint8), '0 to 1')
     """
-    floats = array.astype(np.float64)
+    floats = as_floats(array)
     finite = floats[np.isfinite(floats)]
     low, high = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 1.0)
     if low >= 0 and high <= 1:

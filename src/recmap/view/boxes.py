@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from recmap.model.casting import as_floats
 from recmap.model.ragged import Ragged
 from recmap.model.schema import Schema
 
@@ -92,7 +93,7 @@ def _ordered(boxes: npt.NDArray[np.float64], order: str) -> npt.NDArray[np.float
 def _floats(value: Any) -> npt.NDArray[np.float64] | None:
     if value is None or isinstance(value, bytes | str | Ragged):
         return None
-    return np.asarray(value).astype(np.float64)
+    return as_floats(np.asarray(value))
 
 
 def image_for(columns: BoxColumns, images: Sequence[str]) -> str | None:

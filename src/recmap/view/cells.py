@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from recmap.model.casting import as_floats
 from recmap.model.picture import is_picture
 from recmap.model.ragged import Ragged
 from recmap.view.media import Media, image_of, sniffed, sound_of
@@ -202,7 +203,7 @@ def _numbers(array: npt.NDArray[Any], shown: int, points: int) -> Cell:
         "text": " ".join(map(number_text, head[:shown])) + (" ..." if array.size > shown else ""),
     }
     if head.dtype.kind not in "cmM" and head.size > 1:
-        floats = head.astype(np.float64)
+        floats = as_floats(head)
         found["points"] = _points(floats, points)
         finite = floats[np.isfinite(floats)]
         if finite.size:

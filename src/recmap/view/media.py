@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from recmap.model.casting import as_floats
 from recmap.model.media import media_kind
 from recmap.model.picture import png_of
 
@@ -62,9 +63,9 @@ def sound_of(array: npt.NDArray[Any], rate: int) -> Media | None:
     samples = array[:_MOST_SAMPLES]
     note = f"{rate:,} Hz" if len(samples) == len(array) else f"{rate:,} Hz, the beginning"
     if array.dtype.kind == "f":
-        loudest = float(np.nan_to_num(np.abs(samples.astype(np.float64))).max())
+        loudest = float(np.nan_to_num(np.abs(as_floats(samples))).max())
         scale = 32767 if loudest <= 1 else 32767 / loudest
-        samples = np.nan_to_num(samples.astype(np.float64) * scale)
+        samples = np.nan_to_num(as_floats(samples) * scale)
     elif int(samples.min()) < -32768 or int(samples.max()) > 32767:
         return None
     data = samples.clip(-32768, 32767).astype("<i2").tobytes()

@@ -155,9 +155,21 @@ def _parsed(text: str, dtype: np.dtype[Any], labels: Sequence[str]) -> Any:
             return np.array(text, dtype)[()]
         if dtype.kind == "c":
             return complex(text)
+        if dtype.kind == "f":
+            return _float(float(text), dtype)
         try:
             return int(text)
         except ValueError:
             return float(text)
     except ValueError:
         raise OptionError(f"{text!r} is not a value of {dtype}") from None
+
+
+def _float(value: float, dtype: np.dtype[Any]) -> Any:
+    """Return a number to compare floats of this type with, as this type has it.
+
+    Where it would become infinity, it stays as it is.
+    """
+    with np.errstate(over="ignore"):
+        same = np.isinf(dtype.type(value)) == np.isinf(value)
+    return value if same else np.float64(value)
