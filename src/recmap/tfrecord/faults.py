@@ -17,6 +17,7 @@ from recmap.errors import (
     Option,
 )
 from recmap.model.field import Field
+from recmap.model.media import media_kind
 from recmap.model.schema import Schema
 from recmap.native import _core
 
@@ -57,16 +58,11 @@ _NOT_EXAMPLE = {FaultCode.malformed, FaultCode.no_features, FaultCode.too_large}
 _LARGEST = 16 << 20
 _FIELDS_NAMED = 8
 _MAGIC = {
-    b"\xff\xd8\xff": "a JPEG image",
-    b"\x89PNG\r\n\x1a\n": "a PNG image",
-    b"GIF8": "a GIF image",
-    b"RIFF": "RIFF data (WAV or WebP)",
     b"\x93NUMPY": "a .npy file",
     b"PK\x03\x04": "a zip file",
     b"\x1f\x8b\x08": "gzip data",
     b"\x80\x04\x95": "a pickle",
     b"\x80\x05\x95": "a pickle",
-    b"fLaC": "FLAC audio",
 }
 _WIRE_TYPES = {0: "varint", 1: "64-bit", 2: "bytes", 5: "32-bit"}
 
@@ -241,8 +237,14 @@ def describe_record(record: npt.NDArray[np.uint8]) -> str:
 
     >>> describe_record(np.frombuffer(b'{"a": 1}', np.uint8))
     'it looks like JSON'
+    >>> describe_record(np.frombuffer(b"GIF89a...", np.uint8))
+    'it looks like a GIF image'
     """
     data = record[:_LARGEST].tobytes()
+    media = media_kind(data)
+    if media is not None:
+        what = f"a {media.name} image" if media.is_image else f"{media.name} audio"
+        return f"it looks like {what}"
     for magic, name in _MAGIC.items():
         if data.startswith(magic):
             return f"it looks like {name}"
