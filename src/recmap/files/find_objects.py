@@ -9,22 +9,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
 from recmap.errors import AccessDeniedError, PathNotFoundError
+from recmap.files.found_path import STORE_FILES, ZARR_FILES
 from recmap.files.object_store import Folder, ObjectInfo, ObjectStore
 from recmap.files.storage import ObjectUrl
 from recmap.files.threads import Threads
 
-__all__ = ["STORE_FILES", "TFDS_FILE", "ZARR_FILES", "Found", "find_objects"]
+__all__ = ["Found", "find_objects"]
 
 _Listing: TypeAlias = Callable[[str], Folder]
 
 # Names of objects beside the data that are not data.
 _DESCRIPTION, _TEXT_INDEX = ".recmap.json", ".idx"
-# A folder with one of these files is a Zarr store, of version 3 or 2.
-ZARR_FILES = ("zarr.json", ".zgroup", ".zarray", ".zmetadata")
-# A folder with this file is a version of a TFDS dataset.
-TFDS_FILE = "features.json"
-# A folder with one of these files is opened as a whole.
-STORE_FILES = (*ZARR_FILES, TFDS_FILE)
 # Folders listed at a time.
 _AT_ONCE = 32
 

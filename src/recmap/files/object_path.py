@@ -11,7 +11,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Self
 
 from recmap.errors import AccessDeniedError, PathNotFoundError
-from recmap.files.find_objects import STORE_FILES, find_objects
+from recmap.files.find_objects import find_objects
+from recmap.files.found_path import STORE_FILES
 from recmap.files.object_store import ObjectInfo, ObjectStore
 from recmap.files.storage import ObjectUrl, Storage, parse_url
 

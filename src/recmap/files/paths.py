@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from recmap.errors import OptionError, OptionTypeError, PathNotFoundError
-from recmap.files.find_objects import STORE_FILES, ZARR_FILES
+from recmap.files.found_path import STORE_FILES, ZARR_FILES, FoundPath, found_path
 from recmap.files.object_path import ObjectPath, object_path
 from recmap.files.object_store import ObjectStore
 from recmap.files.open_file import is_folder
@@ -117,7 +117,7 @@ def _is_data_in_memory(x: Any) -> bool:
 
 
 def given_paths(paths: Any, storage: Storage | None = None) -> str | list[str]:
-    """Return what ``as_paths`` does. Objects are looked up again, even if they were found before.
+    """Return what ``as_paths`` does. What was found before is looked up again.
 
     This is for what a user gives, such as the files of another dataset.
     """
@@ -126,14 +126,14 @@ def given_paths(paths: Any, storage: Storage | None = None) -> str | list[str]:
 
 
 def _anew(path: str) -> str:
-    return path.anew() if isinstance(path, ObjectPath) else path
+    return path.anew() if isinstance(path, ObjectPath) else str(path)
 
 
 def expand(paths: PathsLike, storage: Mapping[str, Any] | None = None) -> list[str]:
     """Return the files. Those of a pattern or folder are sorted by name, without hidden ones.
 
-    A path that exists is used literally, even if it looks like a pattern. Objects that were found
-    before stay as they were then. ``storage`` has the options for URLs.
+    A path that exists is used literally, even if it looks like a pattern. What was found before
+    stays as it was then. ``storage`` has the options for URLs.
     """
     given = as_paths(paths, None if storage is None else Storage(storage))
     if isinstance(given, str):
@@ -152,6 +152,8 @@ def absolute(paths: PathsLike) -> PathsLike:
 
 def absolute_path(path: str) -> str:
     """Make a path absolute, for a process in another folder. URLs are already."""
+    if isinstance(path, FoundPath):
+        return path.absolute()
     return path if isinstance(path, ObjectPath) else os.path.abspath(path)
 
 
@@ -160,23 +162,26 @@ def lone_path(path: str) -> str:
 
     The path of an object leaves behind what is known about the others in its folder.
     """
-    return path.alone() if isinstance(path, ObjectPath) else os.path.abspath(path)
+    return path.alone() if isinstance(path, ObjectPath) else absolute_path(path)
 
 
 def _expand_one(path: str) -> list[str]:
     if isinstance(path, ObjectPath):
         return [*path.objects()]
-    if _is_data(path):
+    if isinstance(path, FoundPath):
         return [path]
+    if (data := _data(path)) is not None:
+        return [data]
     if os.path.isdir(path):
         found = [os.path.join(path, name) for name in os.listdir(path) if name[0] not in "._"]
         # Folders of TFDS are not taken together: they are versions of the same data.
-        files = sorted(file for file in found if _is_data(file, ZARR_FILES))
+        files = sorted(data for file in found if (data := _data(file, ZARR_FILES)) is not None)
         if not files:
             raise PathNotFoundError(f"{path}: {_no_files(path)}")
         return files
     # A set, because "**/**" finds a file several times.
-    matches = sorted(file for file in set(glob.glob(path, recursive=True)) if _is_data(file))
+    every = set(glob.glob(path, recursive=True))
+    matches = sorted(data for file in every if (data := _data(file)) is not None)
     if not matches:
         what = "no file matches" if glob.has_magic(path) else "no such file or folder"
         raise PathNotFoundError(f"{path}: {what} (looked in {os.getcwd()})")
@@ -221,13 +226,15 @@ def is_store(path: str, names: Sequence[str] = STORE_FILES) -> bool:
     return any(os.path.exists(os.path.join(path, name)) for name in names)
 
 
-def _is_data(path: str, names: Sequence[str] = STORE_FILES) -> bool:
+def _data(path: str, names: Sequence[str] = STORE_FILES) -> str | None:
+    """Return the path of a data file, which remembers the file; None if it is something else."""
     try:
-        mode = os.stat(path).st_mode  # only once: there may be many files on a slow disk
+        status = os.stat(path)  # only once: there may be many files on a slow disk
     except (OSError, ValueError):
-        return False
-    if stat.S_ISDIR(mode):
-        return is_store(path, names)
+        return None
+    if stat.S_ISDIR(status.st_mode):
+        return found_path(path, status) if is_store(path, names) else None
     indexed = path.removesuffix(_TEXT_INDEX)
     beside = path.endswith(_DESCRIPTION) or (indexed != path and os.path.exists(indexed))
-    return stat.S_ISREG(mode) and not beside
+    data = stat.S_ISREG(status.st_mode) and not beside
+    return found_path(path, status) if data else None

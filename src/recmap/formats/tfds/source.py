@@ -22,6 +22,7 @@ from recmap.errors import (
     OptionError,
     PathNotFoundError,
 )
+from recmap.files.found_path import check_unchanged, found_path
 from recmap.files.open_file import for_each_file, inside, is_file, is_folder
 from recmap.files.paths import size_on_disk
 from recmap.formats.combined import ConcatenatedSource
@@ -81,6 +82,7 @@ def open_tfds(
     columns = {feature.name: StoredColumn(feature) for feature in features}
     pieces = choose_shards(info, split, path)
     records = [_open_records(path, info, piece, columns, errors, verify) for piece in pieces]
+    check_unchanged(path)
     spans = [range(piece.start, piece.stop) for piece in pieces]
     if unit == "steps":
         steps = open_steps(list(zip(records, spans, strict=True)), columns, verify)
@@ -114,6 +116,7 @@ def _open_records(
             f"{missing[0]}: no such file, but {INFO} lists {len(files):,} shards, of which "
             f"{len(missing):,} {'is' if len(missing) == 1 else 'are'} missing"
         )
+    files = list(map(found_path, files))
     decoder = record_decoder(columns)
     if info.file_format == "array_record":
         from recmap.formats.tfds.array_record import ArrayRecordSource
