@@ -181,6 +181,7 @@ def convert_source(
             _write_shards(plan, manifest, unfinished, runner, seed)
             if manifest.lock.lost:
                 raise manifest.lock.taken_over(output.dst)
+            manifest.inputs.check()
             sizes = manifest.place.sizes([shard.path for shard in plan.shards])
             rows = len(source) if plan.rows is None else plan.rows
             counts = [rows if s.stop is None else s.stop - s.start for s in plan.shards]
@@ -267,6 +268,7 @@ def _write_shards(
             options=dict(output.options),
             finished=manifest.finished,
             lock=manifest.lock,
+            inputs=manifest.inputs,
         )
         runner.run(writer, unfinished, counter)
         counter.finish()

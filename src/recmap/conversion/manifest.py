@@ -18,6 +18,7 @@ from typing import Any
 from uuid import uuid4
 
 from recmap.conversion.cleanup import PreviousOutput, place_of
+from recmap.conversion.inputs import Inputs
 from recmap.conversion.place import State
 from recmap.conversion.plan import Shard, is_output_folder, stem_of
 from recmap.errors import (
@@ -29,7 +30,6 @@ from recmap.errors import (
     StoreError,
 )
 from recmap.files.object_path import ObjectPath
-from recmap.files.object_tree import tree_of
 from recmap.files.open_file import beside
 from recmap.files.temporary import remove, short_name
 from recmap.formats.registry import FORMATS
@@ -167,6 +167,7 @@ class Manifest:
         self.finished = FinishedShards(path)
         self.place = place_of(path)
         self.lock = self.place.run_lock(path)
+        self.inputs = Inputs.of(source, len(shards))
         self._source = {_real_path(file) for file in source}
         plan = {
             "recmap": 1,
@@ -180,7 +181,7 @@ class Manifest:
                 }
                 for shard in shards
             ],
-            "source": [_fingerprint(file) for file in source],
+            "source": list(self.inputs.states),
             "options": dict(options),
         }
         # Convert to JSON and back, so that it compares equal to a plan that was loaded.
@@ -391,21 +392,3 @@ def _valid_entries(entries: Iterable[Any]) -> list[list[int | str]]:
         and isinstance(entry[2], int | str)
         and entry[0] >= 0
     ]
-
-
-def _fingerprint(path: str) -> list[Any]:
-    if isinstance(path, ObjectPath):
-        return [str(path), *_object_state(path)]
-    # The modification time of a folder does not change when a file deep inside it does.
-    inside = [os.path.join(folder, name) for folder, _, names in os.walk(path) for name in names]
-    states = [os.stat(file) for file in inside or [path]]
-    size, time = sum(s.st_size for s in states), max(s.st_mtime_ns for s in states)
-    return [os.path.abspath(path), size, time]
-
-
-def _object_state(path: ObjectPath) -> State:
-    try:
-        return [path.info.size, path.info.etag or path.info.modified.isoformat()]
-    except PathNotFoundError:
-        tree = tree_of(path)  # a Zarr store
-        return [tree.size, tree.digest]

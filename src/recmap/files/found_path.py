@@ -42,7 +42,7 @@ class FileState(NamedTuple):
 
     ``content`` is the name, size and time of the file, or of the files that describe a folder,
     to which others may be added. The time is None where changes are allowed. On another
-    ``machine``, the same file may have another device and inode.
+    ``machine``, the same file may have another device and inode, and a time in whole seconds.
     """
 
     machine: str
@@ -64,14 +64,21 @@ class FileState(NamedTuple):
         """Return the state of a file that may be written to, such as a memory map."""
         return self._replace(content=tuple((name, size, None) for name, size, _ in self.content))
 
+    def in_seconds(self) -> FileState:
+        """Return the state as a file system without fractions of a second has it."""
+        content = tuple((name, size, time and time // 10**9) for name, size, time in self.content)
+        return self._replace(content=content)
+
     def difference(self, now: FileState) -> str:
         """Say in words how a file that has the state ``now`` differs; "" if it does not."""
         here = self.machine == now.machine
         if here and (self.device, self.inode) != (now.device, now.inode):
             return "was replaced by another file"
         timeless = any(time is None for _, _, time in self.content)
-        seen = now.without_time().content if timeless else now.content
-        if set(self.content) <= set(seen):
+        before, after = self, now.without_time() if timeless else now
+        if not here:
+            before, after = before.in_seconds(), after.in_seconds()
+        if set(before.content) <= set(after.content):
             return ""
         if not here:
             return "is another file on this machine, or was changed"

@@ -31,6 +31,7 @@ __all__ = [
     "given_paths",
     "is_store",
     "lone_path",
+    "plain_path",
     "shard_names",
     "size_on_disk",
 ]
@@ -126,7 +127,12 @@ def given_paths(paths: Any, storage: Storage | None = None) -> str | list[str]:
 
 
 def _anew(path: str) -> str:
-    return path.anew() if isinstance(path, ObjectPath) else str(path)
+    return path.anew() if isinstance(path, ObjectPath) else plain_path(path)
+
+
+def plain_path(path: str) -> str:
+    """Return a path for a user, which does not remember which file was there."""
+    return path if isinstance(path, ObjectPath) else str(path)
 
 
 def expand(paths: PathsLike, storage: Mapping[str, Any] | None = None) -> list[str]:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from recmap.errors import FieldMismatchError, OptionError, StaleIndexWarning
+from recmap.files.found_path import check_unchanged
 from recmap.files.mapped import guarded
 from recmap.files.object_writer import refuse_http
 from recmap.files.open_file import beside, inside, is_folder
@@ -87,6 +88,7 @@ def _index(path: str, scan: ScanProgress) -> str:
     else:
         start = np.zeros(min(file.count(), 1), np.uint64)
         found = Index.of_anchors(file.count(), None, start, start, 0)
+    check_unchanged(path)
     written = is_written(path)
     return save_sidecar(path, Sidecar(found, decoder.schema, encoding, True, mapped, None, written))
 
@@ -147,12 +149,13 @@ def _index_text(path: str, scan: ScanProgress) -> str:
     if not isinstance(file, PlainFile):
         raise OptionError(f"{path}: a compressed file cannot be indexed by offsets")
     target = beside(path, f"{os.path.basename(path)}.idx")
-    write_text_index(target, _lines(scan.of(file, skip=False)))
+    write_text_index(target, _lines(scan.of(file, skip=False), path))
     return target
 
 
-def _lines(windows: Iterator[Window]) -> Iterator[tuple[int, int]]:
+def _lines(windows: Iterator[Window], path: str) -> Iterator[tuple[int, int]]:
     for window in windows:
         starts = window.offsets.tolist()
         ends = [*starts[1:], window.scan.end] if starts else []
         yield from ((start, end - start) for start, end in zip(starts, ends, strict=True))
+    check_unchanged(path)

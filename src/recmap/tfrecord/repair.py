@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap.errors import CorruptRecordError, DataError, OptionError
+from recmap.files.found_path import check_all_unchanged
 from recmap.files.mapped import Guard
 from recmap.files.object_path import ObjectPath
 from recmap.files.output_file import OutputFile, Spooler, choose_compression, refuse_existing
@@ -98,6 +99,7 @@ def repair(
                 f"{done.damage[0]}",
                 file=files[0],
             )
+        check_all_unchanged(files)
         output.flush()
         spooler.close()
         output.finish(durable)
