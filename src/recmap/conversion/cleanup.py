@@ -6,6 +6,7 @@ the file.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -55,6 +56,12 @@ class PreviousOutput:
     def entries(self) -> list[dict[str, Any]]:
         """The files, in the form a manifest lists them."""
         return [{"file": name, "state": state} for name, state in self._states.items()]
+
+    def including(self, paths: Sequence[str]) -> PreviousOutput:
+        """Return these files and others that recmap wrote, as they are now."""
+        now = dict(zip(map(os.path.basename, paths), self._place.states(paths), strict=True))
+        there = {name: state for name, state in now.items() if state is not None}
+        return PreviousOutput(self._place, self._manifest, {**self._states, **there})
 
     def owns(self, path: str) -> bool:
         """Return whether the file at a path is still the one that recmap wrote."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
 
 from recmap.conversion.place import Place, State
@@ -26,6 +27,9 @@ from recmap.formats.zarr.attributes import not_ours, refuse_foreign
 from recmap.tfrecord.sidecar import is_written, remove_sidecar
 
 __all__ = ["LocalPlace"]
+
+# What describes a TFDS folder.
+_METADATA = re.compile(r"dataset_info\.json|features\.json|.+\.labels\.txt")
 
 
 class LocalPlace(Place):
@@ -107,6 +111,7 @@ class LocalPlace(Place):
         for folder, wanted in names.items():
             if os.path.isdir(folder or "."):
                 _clear_folder(folder, wanted, owner)
+                _clear_older(folder, set(map(_alike, wanted)))
 
 
 def _clear_folder(folder: str, wanted: set[str], owner: Process) -> None:
@@ -124,6 +129,25 @@ def _clear_folder(folder: str, wanted: set[str], owner: Process) -> None:
         if running is not False:
             raise _in_use(path, process.number, certain=running is True)
         remove(path)
+
+
+def _clear_older(folder: str, alike: set[str]) -> None:
+    """Remove what killed runs left of outputs with another number of shards, and of metadata.
+
+    Others may write such files at the same time, so only those of dead processes are removed.
+    """
+    for entry in os.listdir(folder or "."):
+        process = process_of(entry)
+        if process is None or process.machine != this_process().machine:
+            continue
+        left = any(_alike(name) in alike or _METADATA.fullmatch(name) for name in names_of(entry))
+        if left and runs(process) is False:
+            remove(os.path.join(folder, entry))
+
+
+def _alike(name: str) -> str:
+    """Return what the names of all shards of an output have in common."""
+    return re.sub(r"-\d{5,}-of-\d{5,}", "", name, count=1)
 
 
 def _state(path: str) -> State:

@@ -32,6 +32,7 @@ from recmap.errors import (
 from recmap.files.object_path import ObjectPath
 from recmap.files.open_file import beside
 from recmap.files.temporary import remove, short_name
+from recmap.files.whole_output import FOLDER_MANIFEST
 from recmap.formats.registry import FORMATS
 from recmap.model.schema import Schema
 
@@ -60,7 +61,7 @@ def manifest_path(dst: str) -> str:
     ('out/_manifest.json', 'out/.x.npy.manifest.json')
     """
     if is_output_folder(dst):
-        name = "_manifest.json"
+        name = FOLDER_MANIFEST
         return dst.inside(name) if isinstance(dst, ObjectPath) else os.path.join(dst, name)
     return beside(dst, f".{short_name(os.path.basename(dst))}.manifest.json")
 
@@ -222,6 +223,8 @@ class Manifest:
         """
         content = self._own_content()
         known = _parse(content)
+        if content is None:
+            self.finished.clear()  # left by a run that was killed while it cleaned up
         same = {key: known.get(key) for key in self._plan} == self._plan
         if same and resume and not (known.get("complete") and overwrite):
             left = self._unfinished(known)
@@ -263,6 +266,7 @@ class Manifest:
         for path in planned:
             self._refuse_foreign_output(path)
         self._previous.refuse_foreign(older)
+        self._previous = self._previous.including(older)
         self.finished.clear()
         self._begun = True
         self._save(complete=False)
@@ -309,7 +313,7 @@ class Manifest:
         A folder of objects does: nothing else shows that recmap wrote it. So does a single shard
         that could belong to another number of shards.
         """
-        single = len(self.shards) == 1 and os.path.basename(self.path) != "_manifest.json"
+        single = len(self.shards) == 1 and os.path.basename(self.path) != FOLDER_MANIFEST
         folder = self._plan["format"] == "zarr" and isinstance(self.path, ObjectPath)
         return not single or folder or FORMATS[self._plan["format"]].numbered
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import fcntl
 import os
 import shutil
 import stat
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
@@ -23,6 +25,7 @@ from recmap.files.open_file import open_file
 from recmap.files.temporary import remove, temporary_path
 
 __all__ = [
+    "exchange",
     "make_folder",
     "put_in_place",
     "read_whole",
@@ -32,6 +35,8 @@ __all__ = [
     "writing",
 ]
 
+# For renameat2: paths are not relative to an open folder, and names are exchanged.
+_HERE, _EXCHANGE = -100, 2
 # How often an object is changed again because another was faster.
 _ATTEMPTS = 20
 
@@ -95,6 +100,15 @@ def put_in_place(temporary: str, path: str) -> None:
         finally:
             remove(near)
         os.unlink(temporary)
+
+
+def exchange(one: str, other: str) -> bool:
+    """Swap the names of two files or folders at once; return False where that is not possible."""
+    rename = getattr(ctypes.CDLL(None), "renameat2", None) if sys.platform == "linux" else None
+    if rename is None:
+        return False
+    names = os.fsencode(os.path.abspath(one)), os.fsencode(os.path.abspath(other))
+    return bool(rename(_HERE, names[0], _HERE, names[1], _EXCHANGE) == 0)
 
 
 def read_whole(path: str, most: int) -> str:

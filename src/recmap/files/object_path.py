@@ -98,6 +98,20 @@ class ObjectPath(str):
             raise PathNotFoundError(f"{self}: no such object")
         return self._beside[self.key]
 
+    @property
+    def is_found(self) -> bool:
+        """Whether this is an object that was found, not the name of several."""
+        return self._info is not None
+
+    @property
+    def neighbours(self) -> list[str] | None:
+        """The names of all objects in the same folder; None if it was not listed."""
+        if self._beside is None:
+            return None
+        folder = self.key.rpartition("/")[0]
+        parts = [key.rpartition("/") for key in self._beside]
+        return [name for inside, _, name in parts if inside == folder]
+
     def beside(self, name: str) -> ObjectPath:
         """Return the path of another object in the same folder."""
         folder, slash, _ = self.key.rpartition("/")

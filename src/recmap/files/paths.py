@@ -6,16 +6,18 @@ import glob
 import os
 import reprlib
 import stat
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any, TypeAlias, TypeVar
 
 from recmap.errors import OptionError, OptionTypeError, PathNotFoundError
 from recmap.files.found_path import STORE_FILES, ZARR_FILES, FoundPath, found_path
 from recmap.files.object_path import ObjectPath, object_path
 from recmap.files.object_store import ObjectStore
-from recmap.files.open_file import is_folder
+from recmap.files.open_file import beside, is_folder, open_file
 from recmap.files.storage import Storage
 from recmap.files.urls import SCHEMES, is_url, local_path, refuse_flattened_url
+from recmap.files.whole_output import refuse_unfinished, warn_of_missing, warn_of_unfinished
 from recmap.model.arguments import is_iterable
 
 __all__ = [
@@ -31,7 +33,9 @@ __all__ = [
     "given_paths",
     "is_store",
     "lone_path",
+    "names_inside",
     "plain_path",
+    "read_beside",
     "shard_names",
     "size_on_disk",
 ]
@@ -173,17 +177,20 @@ def lone_path(path: str) -> str:
 
 def _expand_one(path: str) -> list[str]:
     if isinstance(path, ObjectPath):
-        return [*path.objects()]
+        return _expand_objects(path)
     if isinstance(path, FoundPath):
         return [path]
     if (data := _data(path)) is not None:
         return [data]
     if os.path.isdir(path):
-        found = [os.path.join(path, name) for name in os.listdir(path) if name[0] not in "._"]
+        names = os.listdir(path)
+        refuse_unfinished(path, names, partial(read_beside, os.path.join(path, "")))
+        found = [os.path.join(path, name) for name in names if name[0] not in "._"]
         # Folders of TFDS are not taken together: they are versions of the same data.
         files = sorted(data for file in found if (data := _data(file, ZARR_FILES)) is not None)
         if not files:
             raise PathNotFoundError(f"{path}: {_no_files(path)}")
+        warn_of_missing(path, names, list(map(os.path.basename, files)))
         return files
     # A set, because "**/**" finds a file several times.
     every = set(glob.glob(path, recursive=True))
@@ -191,7 +198,57 @@ def _expand_one(path: str) -> list[str]:
     if not matches:
         what = "no file matches" if glob.has_magic(path) else "no such file or folder"
         raise PathNotFoundError(f"{path}: {what} (looked in {os.getcwd()})")
+    _warn_of_missing(matches, lambda file: os.listdir(os.path.dirname(file) or "."))
     return matches
+
+
+def _expand_objects(path: ObjectPath) -> list[str]:
+    objects = path.objects()
+    if path.is_found or not objects or objects[0].neighbours is None:
+        return [*objects]
+    if not glob.has_magic(path.key):
+        names = objects[0].neighbours
+        refuse_unfinished(path, names, partial(read_beside, objects[0]))
+        warn_of_missing(path, names, [each.name for each in objects])
+    else:
+        _warn_of_missing(objects, lambda file: file.neighbours or ())
+    return [*objects]
+
+
+_Path = TypeVar("_Path", bound=str)
+
+
+def _warn_of_missing(files: Sequence[_Path], names: Callable[[_Path], Iterable[str]]) -> None:
+    """Warn if a pattern finds some files of an output while others do not exist.
+
+    ``names`` returns those of all files beside one.
+    """
+    folders: dict[str, list[_Path]] = {}
+    for file in files:
+        folders.setdefault(os.path.dirname(file), []).append(file)
+    for folder, those in folders.items():
+        chosen, there = list(map(os.path.basename, those)), list(names(those[0]))
+        if not warn_of_unfinished(folder, there, partial(read_beside, those[0]), chosen):
+            warn_of_missing(folder, there, chosen)
+
+
+def names_inside(folder: str) -> list[str]:
+    """Return the names of all files in a folder; none if it is in a store that lists nothing."""
+    if not isinstance(folder, ObjectPath):
+        return os.listdir(folder)
+    if not folder.store.listed:
+        return []
+    return [each.key.rpartition("/")[2] for each in folder.store.folder(folder.key).objects]
+
+
+def read_beside(file: str, name: str) -> bytes | None:
+    """Return the content of another file in the folder of a file; None if there is none."""
+    other = beside(file, name)
+    try:
+        with open_file(other.anew() if isinstance(other, ObjectPath) else other) as opened:
+            return opened.pread(opened.size, 0)
+    except FileNotFoundError:
+        return None
 
 
 def _no_files(path: str) -> str:

@@ -19,7 +19,7 @@ import zarr
 from zarr.codecs import BloscCodec, GzipCodec, ZstdCodec
 
 from recmap.errors import OptionError
-from recmap.files.atomic_write import make_folder, sync
+from recmap.files.atomic_write import exchange, make_folder, sync
 from recmap.files.temporary import remove, temporary_path
 from recmap.formats.ragged_layout import ArraysSink, Part
 from recmap.formats.zarr.attributes import StoredColumn, column_attributes, refuse_foreign
@@ -133,14 +133,16 @@ class ZarrSink(ArraysSink):
         # Replace the target of a link, not the link.
         target = os.path.realpath(self.path) if os.path.islink(self.path) else self.path
         finished = _on_same_file_system(target, self._temporary)
-        previous = temporary_path(target) if os.path.lexists(target) else None
-        if previous is not None:
+        previous = temporary_path(target)
+        if not os.path.lexists(target):
+            os.rename(finished, target)
+        else:
             refuse_foreign(target)
-            os.rename(target, previous)
-        os.rename(finished, target)
-        for old in (previous, self._temporary):
-            if old is not None:
-                remove(old)
+            if not exchange(finished, target):
+                os.rename(target, previous)
+                os.rename(finished, target)
+        for old in (finished, previous, self._temporary):
+            remove(old)
         if self._durable:
             sync(os.path.dirname(target))
 
