@@ -7,7 +7,7 @@ the file.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from recmap.conversion.local_place import LocalPlace
@@ -35,33 +35,34 @@ def place_of(path: str) -> Place:
 class PreviousOutput:
     """The files that an earlier conversion wrote to the same place.
 
-    ``states`` maps their names to the state each file had when it was finished. They are in the
-    folder of ``manifest``.
+    ``files`` are their names, each with the state the file had when it was finished. A name comes
+    twice if a file was about to be replaced by another. They are in the folder of ``manifest``.
     """
 
-    def __init__(self, place: Place, manifest: str, states: Mapping[str, State]) -> None:
-        self._place, self._manifest, self._states = place, manifest, dict(states)
+    def __init__(self, place: Place, manifest: str, files: Iterable[tuple[str, State]]) -> None:
+        self._place, self._manifest, self._files = place, manifest, list(files)
 
     @property
     def paths(self) -> list[str]:
         """The paths of the files, which may no longer exist."""
-        return [beside(self._manifest, name) for name in self._states]
+        return [beside(self._manifest, name) for name in dict.fromkeys(n for n, _ in self._files)]
 
     @property
     def states(self) -> list[State]:
         """The states of the files when they were finished."""
-        return list(self._states.values())
+        return [state for _, state in self._files]
 
     @property
     def entries(self) -> list[dict[str, Any]]:
         """The files, in the form a manifest lists them."""
-        return [{"file": name, "state": state} for name, state in self._states.items()]
+        return [{"file": name, "state": state} for name, state in self._files]
 
     def including(self, paths: Sequence[str]) -> PreviousOutput:
         """Return these files and others that recmap wrote, as they are now."""
-        now = dict(zip(map(os.path.basename, paths), self._place.states(paths), strict=True))
-        there = {name: state for name, state in now.items() if state is not None}
-        return PreviousOutput(self._place, self._manifest, {**self._states, **there})
+        now = zip(map(os.path.basename, paths), self._place.states(paths), strict=True)
+        more = [(name, state) for name, state in now if state is not None]
+        more = [each for each in more if each not in self._files]
+        return PreviousOutput(self._place, self._manifest, [*self._files, *more])
 
     def owns(self, path: str) -> bool:
         """Return whether the file at a path is still the one that recmap wrote."""

@@ -187,7 +187,7 @@ class Manifest:
         }
         # Convert to JSON and back, so that it compares equal to a plan that was loaded.
         self._plan = json.loads(json.dumps(plan, default=repr))
-        self._previous = PreviousOutput(self.place, path, {})
+        self._previous = PreviousOutput(self.place, path, [])
         self._begun = False
 
     @contextmanager
@@ -267,22 +267,29 @@ class Manifest:
             self._refuse_foreign_output(path)
         self._previous.refuse_foreign(older)
         self._previous = self._previous.including(older)
-        self.finished.clear()
+        self._forget_finished(known)
         self._begun = True
         self._save(complete=False)
+
+    def _forget_finished(self, known: Mapping[str, Any]) -> None:
+        """Remove the lists of an older plan, after what they tell was noted elsewhere."""
+        if known and self.finished.entries():
+            noted = {**known, "complete": False, "replaces": self._previous.entries}
+            self.place.save(self.path, json.dumps(noted, indent=1))
+        self.finished.clear()
 
     def previous_output(self) -> PreviousOutput:
         """Return the files that recmap wrote here before."""
         return self._previous_output(load_manifest(self.path))
 
     def _previous_output(self, known: Mapping[str, Any]) -> PreviousOutput:
-        states = _replaced_states(known)
+        found = _replaced_states(known)
         files = known.get("files")
         for entry in self._finished_entries(known):
             number, state = int(entry[0]), entry[1:]
             if state != _BEGUN and isinstance(files, list) and number < len(files):
-                states |= dict.fromkeys(file_names([files[number]]), state)
-        return PreviousOutput(self.place, self.path, states)
+                found += [(name, state) for name in file_names([files[number]])]
+        return PreviousOutput(self.place, self.path, found)
 
     def _refuse_foreign_output(self, path: str) -> None:
         self.place.refuse_foreign_output(path, self._plan["format"], self._previous.states)
@@ -368,14 +375,14 @@ def _real_path(file: str) -> str:
     return str(file) if isinstance(file, ObjectPath) else os.path.realpath(file)
 
 
-def _replaced_states(known: Mapping[str, Any]) -> dict[str, State]:
+def _replaced_states(known: Mapping[str, Any]) -> list[tuple[str, State]]:
     """Return the names and states of the files that an unfinished conversion replaces."""
     entries = known.get("replaces")
-    found: dict[str, State] = {}
+    found: list[tuple[str, State]] = []
     for entry in entries if isinstance(entries, list) else []:
         state = entry.get("state") if isinstance(entry, dict) else None
         if isinstance(state, list):
-            found |= dict.fromkeys(file_names([entry]), state)
+            found += [(name, state) for name in file_names([entry])]
     return found
 
 
