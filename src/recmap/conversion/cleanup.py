@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from recmap.conversion.local_place import LocalPlace
-from recmap.conversion.place import Place, State
+from recmap.conversion.place import BEGUN, Place, State
 from recmap.conversion.store_place import StorePlace
 from recmap.errors import OutputExistsError
 from recmap.files.object_path import ObjectPath
@@ -65,8 +65,17 @@ class PreviousOutput:
         return PreviousOutput(self._place, self._manifest, [*self._files, *more])
 
     def owns(self, path: str) -> bool:
-        """Return whether the file at a path is still the one that recmap wrote."""
-        return self._place.owns(path, self.states)
+        """Return whether the file at a path is still the one that recmap wrote, or part of it."""
+        return self._begun(path) or self._place.owns(path, self.states)
+
+    def refuse_foreign_output(self, path: str, format: str) -> None:
+        """Raise if there is something at an output path that recmap must not overwrite."""
+        if not self._begun(path):
+            self._place.refuse_foreign_output(path, format, self.states)
+
+    def _begun(self, path: str) -> bool:
+        """Return whether a killed conversion was about to write an object."""
+        return (os.path.basename(path.rstrip("/")), BEGUN) in self._files
 
     def refuse_foreign(self, paths: Sequence[str]) -> None:
         """Raise unless recmap wrote all of these files, which would have to be deleted."""

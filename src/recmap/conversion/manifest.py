@@ -19,7 +19,7 @@ from uuid import uuid4
 
 from recmap.conversion.cleanup import PreviousOutput, place_of
 from recmap.conversion.inputs import Inputs
-from recmap.conversion.place import State
+from recmap.conversion.place import BEGUN, State
 from recmap.conversion.plan import Shard, is_output_folder, stem_of
 from recmap.errors import (
     Message,
@@ -48,8 +48,6 @@ __all__ = [
 _MAX_SIZE = 256 << 20
 # Lines of a list. In a store, a list is written again with each new line.
 _MOST_LINES = 500
-# The state of a shard that is about to appear in a store, where its ETag is not known before.
-_BEGUN: State = [0, ""]
 _RUNNING: set[str] = set()
 _RUNNING_LOCK = threading.Lock()
 
@@ -124,7 +122,7 @@ class FinishedShards:
 
     def begin(self, number: int) -> None:
         """Record that an object is about to appear."""
-        self._append([number, *_BEGUN])
+        self._append([number, *BEGUN])
 
     def _append(self, entry: list[int | str]) -> None:
         with self._lock:
@@ -229,7 +227,7 @@ class Manifest:
         if same and resume and not (known.get("complete") and overwrite):
             left = self._unfinished(known)
             # Those that this conversion was about to write may exist.
-            begun = {number for number, *state in self._finished_entries(known) if state == _BEGUN}
+            begun = {number for number, *state in self._finished_entries(known) if state == BEGUN}
             others = [shard for shard in left if shard.number not in begun]
             states = self.place.states([shard.path for shard in others])
             if overwrite or not any(states):
@@ -287,12 +285,12 @@ class Manifest:
         files = known.get("files")
         for entry in self._finished_entries(known):
             number, state = int(entry[0]), entry[1:]
-            if state != _BEGUN and isinstance(files, list) and number < len(files):
+            if isinstance(files, list) and number < len(files):
                 found += [(name, state) for name in file_names([files[number]])]
         return PreviousOutput(self.place, self.path, found)
 
     def _refuse_foreign_output(self, path: str) -> None:
-        self.place.refuse_foreign_output(path, self._plan["format"], self._previous.states)
+        self._previous.refuse_foreign_output(path, self._plan["format"])
 
     def finish(self, results: Mapping[str, Any], keep: bool) -> None:
         """Mark the conversion complete, and remove old files that it did not replace."""

@@ -76,6 +76,12 @@ def find_objects(store: ObjectStore, url: ObjectUrl) -> Found:
         listed = listing(key)
         if _is_store(listed):
             return Found([], None, [key.rstrip("/")])
+        if key.rstrip("/").endswith(".zarr") and (listed.objects or listed.folders):
+            # The arrays of half a store are not stores to be read one after the other.
+            raise PathNotFoundError(
+                f"{url.at(key)}: not a Zarr store: there is none of {', '.join(ZARR_FILES)} in "
+                "this folder; if a conversion writes it, wait, or run it again"
+            )
         matches = [each for each in listed.objects if _name(each.key)[0] not in "._"]
         folders = [each for each in listed.folders if _name(each)[0] not in "._"]
         # Folders of TFDS are not taken together: they are versions of the same data.

@@ -98,25 +98,15 @@ class ObjectPath(str):
             raise PathNotFoundError(f"{self}: no such object")
         return self._beside[self.key]
 
-    @property
-    def is_found(self) -> bool:
-        """Whether this is an object that was found, not the name of several."""
-        return self._info is not None
-
-    @property
-    def neighbours(self) -> list[str] | None:
-        """The names of all objects in the same folder; None if it was not listed."""
-        if self._beside is None:
-            return None
-        folder = self.key.rpartition("/")[0]
-        parts = [key.rpartition("/") for key in self._beside]
-        return [name for inside, _, name in parts if inside == folder]
-
     def beside(self, name: str) -> ObjectPath:
         """Return the path of another object in the same folder."""
         folder, slash, _ = self.key.rpartition("/")
         url = self._url._replace(key=f"{folder}{slash}{name}")
         return ObjectPath(url, self._store, beside=self._beside)
+
+    def at(self, key: str) -> ObjectPath:
+        """Return the path of another object in the same store."""
+        return ObjectPath(self._url._replace(key=key), self._store)
 
     def inside(self, name: str) -> ObjectPath:
         """Return the path of an object below this one, which is a folder."""
@@ -130,8 +120,15 @@ class ObjectPath(str):
         One that was found already stays what it was then, also in another process. The path of a
         Zarr store, which is a folder, ends with a slash.
         """
+        return self.find()[0]
+
+    def find(self) -> tuple[list[ObjectPath], Mapping[str, ObjectInfo] | None]:
+        """Return what ``objects`` does, and all objects in the folders that were listed, by key.
+
+        The latter is None if this is a single object.
+        """
         if self._info is not None:
-            return [self]
+            return [self], None
         found = find_objects(self._store, self._url)
         objects = [
             ObjectPath(self._url._replace(key=each.key), self._store, each, found.beside)
@@ -139,7 +136,7 @@ class ObjectPath(str):
         ]
         folders = [f"{key}/" if key else "" for key in found.stores]
         stores = [ObjectPath(self._url._replace(key=key), self._store) for key in folders]
-        return sorted([*objects, *stores], key=lambda path: path.key)
+        return sorted([*objects, *stores], key=lambda path: path.key), found.beside
 
     def alone(self) -> ObjectPath:
         """Return the same object without what is known about the others in its folder."""

@@ -183,6 +183,9 @@ def _expand_one(path: str) -> list[str]:
     if (data := _data(path)) is not None:
         return [data]
     if os.path.isdir(path):
+        if path.rstrip(os.sep).endswith(".zarr"):
+            # The arrays of half a store are not stores to be read one after the other.
+            raise PathNotFoundError(f"{path}: {_no_files(path)}")
         names = os.listdir(path)
         refuse_unfinished(path, names, partial(read_beside, os.path.join(path, "")))
         found = [os.path.join(path, name) for name in names if name[0] not in "._"]
@@ -203,15 +206,19 @@ def _expand_one(path: str) -> list[str]:
 
 
 def _expand_objects(path: ObjectPath) -> list[str]:
-    objects = path.objects()
-    if path.is_found or not objects or objects[0].neighbours is None:
-        return [*objects]
-    if not glob.has_magic(path.key):
-        names = objects[0].neighbours
-        refuse_unfinished(path, names, partial(read_beside, objects[0]))
+    objects, listed = path.find()
+    folders: dict[str, list[str]] = {}
+    for key in listed or ():
+        folders.setdefault(os.path.dirname(key), []).append(os.path.basename(key))
+    if listed is not None and glob.has_magic(path.key):
+        _warn_of_missing(
+            [path.at(each.key.rstrip("/")) for each in objects],
+            lambda file: folders.get(os.path.dirname(file.key), ()),
+        )
+    elif listed is not None:
+        names = folders.get(path.key.strip("/"), [])
+        refuse_unfinished(path, names, partial(read_beside, path.inside("x")))
         warn_of_missing(path, names, [each.name for each in objects])
-    else:
-        _warn_of_missing(objects, lambda file: file.neighbours or ())
     return [*objects]
 
 
@@ -256,7 +263,10 @@ def _no_files(path: str) -> str:
     inside = sorted(name for name in os.listdir(path) if name[0] not in "._")
     folders = [name for name in inside if os.path.isdir(os.path.join(path, name))]
     if path.rstrip("/").endswith(".zarr"):
-        return f"not a Zarr store: there is none of {', '.join(ZARR_FILES)} in this folder"
+        return (
+            f"not a Zarr store: there is none of {', '.join(ZARR_FILES)} in this folder; if a "
+            "program writes it, wait, or run it again"
+        )
     if folders:
         named = ", ".join(folders[:5]) + (", ..." if len(folders) > 5 else "")
         return f"only folders in this folder: {named}; open one of them, or a pattern such as " + (
