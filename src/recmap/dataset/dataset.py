@@ -96,7 +96,8 @@ class Dataset(Verbs):
     @property
     def files(self) -> list[str]:
         """The files, in the order of their rows."""
-        return list(self._source.files)
+        # Who opens one of these paths again means the file that is there by then.
+        return list(map(plain_path, self._source.files))
 
     @property
     def labels(self) -> dict[str, list[str]]:
@@ -109,8 +110,7 @@ class Dataset(Verbs):
     def info(self) -> Info:
         """Return facts about the files: format, rows, fields, hints for raw bytes."""
         found = self._source.info()
-        # Who opens one of these paths again means the file that is there by then.
-        return replace(found, files=[*map(plain_path, found.files)])
+        return replace(found, files=list(map(plain_path, found.files)))
 
     def __len__(self) -> int:
         return len(self._source)
