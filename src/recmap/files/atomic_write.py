@@ -18,7 +18,7 @@ from recmap.files.object_writer import (
     create_object,
     put_object,
     read_object,
-    refuse_http,
+    refuse_unwritable,
     replace_object,
 )
 from recmap.files.open_file import open_file
@@ -60,7 +60,7 @@ def writing(path: str) -> Iterator[None]:
 def make_folder(path: str) -> None:
     """Create the folder of an output, and refuse a name that no file can have."""
     if isinstance(path, ObjectPath):
-        refuse_http(path)
+        refuse_unwritable(path)
         return  # stores have no folders
     with writing(path):
         os.makedirs(os.path.dirname(path) or ".", exist_ok=True)

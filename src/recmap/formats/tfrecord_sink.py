@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from recmap.errors import ColumnError, OptionError, OutputExistsError
 from recmap.files.object_path import ObjectPath
-from recmap.files.object_writer import refuse_http
+from recmap.files.object_writer import refuse_unwritable
 from recmap.files.open_file import beside, is_folder
 from recmap.files.output_file import (
     Compression,
@@ -99,7 +99,7 @@ class TFRecordWriter(Sink):
         for name, flag in flags.items():
             check_flag(name, flag)
         location = as_location(path, storage=Storage(storage))
-        refuse_http(location)
+        refuse_unwritable(location)
         self._paths = shard_paths(location, shards)
         compression = choose_compression(self._paths[0], compression)
         if align and compression:

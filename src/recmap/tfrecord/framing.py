@@ -17,7 +17,7 @@ from recmap.errors import (
 )
 from recmap.files.inflate import CompressionOption, begins_stream
 from recmap.files.object_path import ObjectPath
-from recmap.files.object_writer import refuse_http
+from recmap.files.object_writer import refuse_unwritable
 from recmap.files.open_file import file_size, open_file
 from recmap.files.output_file import (
     Compression,
@@ -186,7 +186,7 @@ def write_records(
     options in ``storage``.
     """
     target = as_location(path, storage=Storage(storage))
-    refuse_http(target)
+    refuse_unwritable(target)
     refuse_existing(target, check_flag("overwrite", overwrite))
     check_iterable("records", records, '[b"a", b"bc"]')
     spooler = Spooler()

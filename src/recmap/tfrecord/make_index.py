@@ -13,7 +13,7 @@ import numpy as np
 from recmap.errors import FieldMismatchError, OptionError, StaleIndexWarning
 from recmap.files.found_path import check_unchanged
 from recmap.files.mapped import guarded
-from recmap.files.object_writer import refuse_http
+from recmap.files.object_writer import refuse_unwritable
 from recmap.files.open_file import beside, inside, is_folder
 from recmap.files.paths import PathsLike, expand
 from recmap.model.arguments import check_flag
@@ -67,7 +67,7 @@ def index(
     check_progress(progress)
     files = expand(path, storage)
     for file in files:
-        refuse_http(file)
+        refuse_unwritable(file)
         if is_folder(file):
             raise OptionError(
                 f"{file} is opened as a whole: rm.index takes TFRecord files, such as "
