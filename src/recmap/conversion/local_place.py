@@ -18,6 +18,7 @@ from recmap.files.temporary import (
     names_of,
     process_of,
     remove,
+    remove_leftovers,
     runs,
     short_name,
     temporary_path,
@@ -111,7 +112,12 @@ class LocalPlace(Place):
         for folder, wanted in names.items():
             if os.path.isdir(folder or "."):
                 _clear_folder(folder, wanted, owner)
-                _clear_older(folder, set(map(_alike, wanted)))
+                # Others may write such files at the same time: shards of another number, metadata.
+                alike = set(map(_alike, wanted))
+                remove_leftovers(
+                    folder,
+                    lambda name: _alike(name) in alike or _METADATA.fullmatch(name),  # noqa: B023
+                )
 
 
 def _clear_folder(folder: str, wanted: set[str], owner: Process) -> None:
@@ -129,20 +135,6 @@ def _clear_folder(folder: str, wanted: set[str], owner: Process) -> None:
         if running is not False:
             raise _in_use(path, process.number, certain=running is True)
         remove(path)
-
-
-def _clear_older(folder: str, alike: set[str]) -> None:
-    """Remove what killed runs left of outputs with another number of shards, and of metadata.
-
-    Others may write such files at the same time, so only those of dead processes are removed.
-    """
-    for entry in os.listdir(folder or "."):
-        process = process_of(entry)
-        if process is None or process.machine != this_process().machine:
-            continue
-        left = any(_alike(name) in alike or _METADATA.fullmatch(name) for name in names_of(entry))
-        if left and runs(process) is False:
-            remove(os.path.join(folder, entry))
 
 
 def _alike(name: str) -> str:

@@ -13,7 +13,7 @@ import re
 import shutil
 import socket
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -29,6 +29,7 @@ __all__ = [
     "names_of",
     "process_of",
     "remove",
+    "remove_leftovers",
     "runs",
     "short_name",
     "temporary_path",
@@ -188,6 +189,20 @@ def names_of(path: str) -> set[str]:
     """
     name = os.path.basename(path).removesuffix(_SUFFIX).rpartition(".")[0][1:]
     return {name, _PURPOSE.sub("", name)}
+
+
+def remove_leftovers(folder: str, wanted: Callable[[str], object]) -> None:
+    """Remove temporary files that killed processes of this machine left in a folder.
+
+    ``wanted`` tells which by the name of the file that was being written. Those of processes that
+    run stay.
+    """
+    for entry in os.listdir(folder or ".") if os.path.isdir(folder or ".") else ():
+        process = process_of(entry)
+        if process is None or process.machine != this_process().machine:
+            continue
+        if any(map(wanted, names_of(entry))) and runs(process) is False:
+            remove(os.path.join(folder, entry))
 
 
 def remove(path: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, Self, overload
 
@@ -29,6 +30,7 @@ from recmap.files.output_file import (
 from recmap.files.paths import PathLike, PathsLike, as_location, expand
 from recmap.files.sniff import holds_records, is_record, named_tfrecord, sniff, unknown_format
 from recmap.files.storage import Storage
+from recmap.files.temporary import remove_leftovers
 from recmap.model.arguments import check_choice, check_flag, check_iterable
 from recmap.model.progress import Counter, ProgressOption
 from recmap.native import _core
@@ -189,6 +191,8 @@ def write_records(
     refuse_unwritable(target)
     refuse_existing(target, check_flag("overwrite", overwrite))
     check_iterable("records", records, '[b"a", b"bc"]')
+    if not isinstance(target, ObjectPath):
+        remove_leftovers(os.path.dirname(target), os.path.basename(target).__eq__)
     spooler = Spooler()
     file = OutputFile(target, choose_compression(target, compression), spooler)
     count = 0

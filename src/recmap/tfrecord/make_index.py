@@ -13,9 +13,11 @@ import numpy as np
 from recmap.errors import FieldMismatchError, OptionError, StaleIndexWarning
 from recmap.files.found_path import check_unchanged
 from recmap.files.mapped import guarded
+from recmap.files.object_path import ObjectPath
 from recmap.files.object_writer import refuse_unwritable
 from recmap.files.open_file import beside, inside, is_folder
 from recmap.files.paths import PathsLike, expand
+from recmap.files.temporary import remove_leftovers
 from recmap.model.arguments import check_flag
 from recmap.model.progress import ProgressOption, check_progress
 from recmap.model.schema import Schema
@@ -73,6 +75,13 @@ def index(
                 f"{file} is opened as a whole: rm.index takes TFRecord files, such as "
                 f"{inside(file, '*.tfrecord*')!r}"
             )
+    names: dict[str, set[str]] = {}
+    for file in files:
+        if not isinstance(file, ObjectPath):
+            name = os.path.basename(file)
+            names.setdefault(os.path.dirname(file), set()).update((name, f"{name}.idx"))
+    for folder, wanted in names.items():
+        remove_leftovers(folder, wanted.__contains__)
     with ScanProgress(files, progress) as scan:
         return [_index_text(file, scan) if text else _index(file, scan) for file in files]
 
