@@ -120,9 +120,9 @@ class ObjectPath(str):
         One that was found already stays what it was then, also in another process. The path of a
         Zarr store, which is a folder, ends with a slash.
         """
-        return self.find()[0]
+        return self.found_objects()[0]
 
-    def find(self) -> tuple[list[ObjectPath], Mapping[str, ObjectInfo] | None]:
+    def found_objects(self) -> tuple[list[ObjectPath], Mapping[str, ObjectInfo] | None]:
         """Return what ``objects`` does, and all objects in the folders that were listed, by key.
 
         The latter is None if this is a single object.

@@ -10,7 +10,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeAlias, TypeVar
 
-from recmap.errors import OptionError, OptionTypeError, PathNotFoundError
+from recmap.errors import (
+    AccessDeniedError,
+    OptionError,
+    OptionTypeError,
+    PathNotFoundError,
+    StoreError,
+)
 from recmap.files.found_path import STORE_FILES, ZARR_FILES, FoundPath, found_path
 from recmap.files.object_path import ObjectPath, object_path
 from recmap.files.object_store import ObjectStore
@@ -206,7 +212,7 @@ def _expand_one(path: str) -> list[str]:
 
 
 def _expand_objects(path: ObjectPath) -> list[str]:
-    objects, listed = path.find()
+    objects, listed = path.found_objects()
     folders: dict[str, list[str]] = {}
     for key in listed or ():
         folders.setdefault(os.path.dirname(key), []).append(os.path.basename(key))
@@ -234,7 +240,7 @@ def _warn_of_missing(files: Sequence[_Path], names: Callable[[_Path], Iterable[s
     for file in files:
         folders.setdefault(os.path.dirname(file), []).append(file)
     for folder, those in folders.items():
-        chosen, there = list(map(os.path.basename, those)), list(names(those[0]))
+        chosen, there = [os.path.basename(file) for file in those], list(names(those[0]))
         if not warn_of_unfinished(folder, there, partial(read_beside, those[0]), chosen):
             warn_of_missing(folder, there, chosen)
 
@@ -249,12 +255,14 @@ def names_inside(folder: str) -> list[str]:
 
 
 def read_beside(file: str, name: str) -> bytes | None:
-    """Return the content of another file in the folder of a file; None if there is none."""
+    """Return the content of another file in the folder of a file; None if it cannot be read."""
     other = beside(file, name)
     try:
         with open_file(other.anew() if isinstance(other, ObjectPath) else other) as opened:
             return opened.pread(opened.size, 0)
-    except FileNotFoundError:
+    except OSError as e:
+        if isinstance(e, StoreError) and not isinstance(e, AccessDeniedError):
+            raise
         return None
 
 
