@@ -212,3 +212,17 @@ def test_files_of_another_dataset_are_looked_up_again() -> None:
     put("y.npy", NEW)
     os.replace("y.npy", "x.npy")
     assert rm.open(ds.info().files)[0]["data"] == 1_000_000
+
+
+def test_a_file_that_was_removed_is_missing_in_another_process() -> None:
+    for suffix in SUFFIXES:
+        put(f"x{suffix}", OLD[:10])
+        sent = pickle.dumps(opened(f"x{suffix}"))
+        os.rename(f"x{suffix}", f"gone{suffix}")
+        with pytest.raises(rm.PathNotFoundError, match=f"x{suffix}: no such file"):
+            pickle.loads(sent)
+    rm.tfrecord.write_records("y.tfrecord.gz", [b"a" * 1000] * 1000)
+    records = rm.tfrecord.records("y.tfrecord.gz")
+    os.unlink("y.tfrecord.gz")
+    with pytest.raises(rm.PathNotFoundError, match=r"y\.tfrecord\.gz"):
+        next(records)

@@ -119,7 +119,7 @@ def found_path(path: str, status: os.stat_result | None = None) -> str:
 
 
 def check_unchanged(path: str, status: os.stat_result | None = None) -> None:
-    """Raise if a file that was found before has been replaced or changed since.
+    """Raise if a file that was found before has been replaced, changed or removed since.
 
     Call it after the file was opened: what is then at the path is what was opened, unless it
     changes to and fro. ``status`` is that of the open file. Objects are checked by their store.
@@ -129,7 +129,7 @@ def check_unchanged(path: str, status: os.stat_result | None = None) -> None:
     try:
         why = path.state.difference(FileState.of(path, status))
     except FileNotFoundError:
-        why = "was removed"
+        raise PathNotFoundError(f"{path}: no such file any more; it was removed") from None
     if why:
         raise FileChangedError(
             f"{path}: {why} after it was opened, so that rows of two versions would be mixed; "

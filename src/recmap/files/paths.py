@@ -17,7 +17,13 @@ from recmap.errors import (
     PathNotFoundError,
     StoreError,
 )
-from recmap.files.found_path import STORE_FILES, ZARR_FILES, FoundPath, found_path
+from recmap.files.found_path import (
+    STORE_FILES,
+    ZARR_FILES,
+    FoundPath,
+    check_unchanged,
+    found_path,
+)
 from recmap.files.object_path import ObjectPath, object_path
 from recmap.files.object_store import ObjectStore
 from recmap.files.open_file import beside, is_folder, open_file
@@ -185,6 +191,7 @@ def _expand_one(path: str) -> list[str]:
     if isinstance(path, ObjectPath):
         return _expand_objects(path)
     if isinstance(path, FoundPath):
+        check_unchanged(path)
         return [path]
     if (data := _data(path)) is not None:
         return [data]
