@@ -177,6 +177,19 @@ def test_a_damaged_record_is_the_same_error_as_without_a_cluster() -> None:
 
 
 @pytest.mark.usefixtures("cluster")
+def test_an_input_that_changes_meanwhile_is_an_error_as_without_a_cluster() -> None:
+    np.save("x.npy", np.zeros((ROWS, WIDTH), np.float32))
+    np.save("y.npy", np.ones((ROWS, WIDTH), np.float32))
+
+    def rewrite(_: Progress) -> None:
+        with open("x.npy", "r+b") as file:  # which never shrinks
+            file.write(Path("y.npy").read_bytes())
+
+    with pytest.raises(rm.FileChangedError, match=r"x\.npy"):
+        rm.convert("x.npy", "out/x.h5", shards=SHARDS, engine="ray", progress=rewrite, **SLOW)
+
+
+@pytest.mark.usefixtures("cluster")
 def test_after_an_error_the_other_tasks_are_stopped(source: Path) -> None:
     rm.from_arrays({"x": np.arange(ROWS)}).save("y.tfrecord", options={"index": False})
     data = bytearray(Path("y.tfrecord").read_bytes())

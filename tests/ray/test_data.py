@@ -234,6 +234,16 @@ def test_columns_that_are_not_selected_are_not_decoded() -> None:
     assert [row["x"] for row in ds.take_all()] == [0, 1, 2]
 
 
+def test_tasks_read_the_file_that_was_found() -> None:
+    for suffix in (".npy", ".tfrecord"):
+        for name, value in (("old", 1), ("new", 2)):
+            rm.from_arrays({"x": np.full(ROWS, value)}).save(f"{name}{suffix}")
+        read = rm.ray.read(f"old{suffix}")
+        os.replace(f"new{suffix}", f"old{suffix}")
+        with pytest.raises(rm.FileChangedError, match=rf"old\{suffix}: was replaced"):
+            read.sum("x")
+
+
 def test_an_empty_file_has_a_schema() -> None:
     rm.from_arrays({"x": np.empty((0, 3), "float32")}).save("x.npy")
     ds = rm.ray.read("x.npy")
