@@ -330,3 +330,34 @@ def test_a_link_to_a_store_stays_a_link(there: bool) -> None:
     assert rm.open("elsewhere/real.zarr")["x"][:].tolist() == list(range(10))
     assert sorted(os.listdir()) == ["elsewhere", "x.zarr"]
     assert os.listdir("elsewhere") == ["real.zarr"]
+
+
+@pytest.mark.parametrize("format", ["npy", "tfrecord", "zarr"])
+def test_an_overwrite_that_fails_at_once_leaves_the_old_output_known(format: str) -> None:
+    class StopError(Exception): ...
+
+    def stop(_: object) -> None:
+        raise StopError
+
+    np.save("x.npy", np.arange(4000))
+    rm.convert("x.npy", "out/", format=format, shards=4)
+    before = sorted(os.listdir("out"))
+    with pytest.raises(StopError):
+        rm.convert(
+            "x.npy", "out/", format=format, shards=3, overwrite=True, workers=1, progress=stop
+        )
+    assert sorted(os.listdir("out")) == before
+    assert len(rm.open("out/")) == 4000
+    rm.convert("x.npy", "out/", format=format, shards=3, overwrite=True)
+    assert len(rm.open("out/")) == 4000
+
+
+def test_shards_of_another_number_without_a_manifest_are_refused() -> None:
+    np.save("x.npy", np.arange(4000))
+    rm.convert("x.npy", "out/", format="npy", shards=4)
+    os.unlink("out/_manifest.json")
+    for overwrite in (False, True):
+        with pytest.raises(rm.OutputExistsError, match="data-0000.-of-00004.npy"):
+            rm.convert("x.npy", "out/", format="npy", shards=3, overwrite=overwrite)
+    rm.convert("x.npy", "out/data.npy")  # a single file is read alone
+    assert len(os.listdir("out")) == 5

@@ -311,7 +311,7 @@ def _explained(error: BaseException, manifest: Manifest, dst: str) -> BaseExcept
         return manifest.lock.taken_over(dst) if isinstance(error, Exception) else error
     done = manifest.done if manifest.begun else 0
     if manifest.begun and done == 0:
-        manifest.discard()
+        manifest.withdraw()
     left = "no files were left behind; the same call starts again"
     if done:
         total = len(manifest.shards)

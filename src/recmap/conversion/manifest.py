@@ -48,6 +48,7 @@ __all__ = [
 _MAX_SIZE = 256 << 20
 # Lines of a list. In a store, a list is written again with each new line.
 _MOST_LINES = 500
+_NUMBER = re.compile(r"-\d{5,}-of-\d{5,}")
 _RUNNING: set[str] = set()
 _RUNNING_LOCK = threading.Lock()
 
@@ -187,6 +188,8 @@ class Manifest:
         self._plan = json.loads(json.dumps(plan, default=repr))
         self._previous = PreviousOutput(self.place, path, [])
         self._begun = False
+        # The manifest of the output that is replaced, as text.
+        self._before = ""
 
     @contextmanager
     def running(self) -> Iterator[None]:
@@ -244,6 +247,7 @@ class Manifest:
         planned = [shard.path for shard in self.shards]
         stems = {stem_of(path) for path in planned}
         named = existing_files(self.path, known.get("files"), known.get("replaces"))
+        named += self._numbered_otherwise()
         # A manifest can name any file, so consider only those that look like our shards.
         older = [p for p in dict.fromkeys(named) if p not in planned and stem_of(p) in stems]
         for path in planned + older:
@@ -266,8 +270,19 @@ class Manifest:
         self._previous.refuse_foreign(older)
         self._previous = self._previous.including(older)
         self._forget_finished(known)
+        self._before = json.dumps(known, indent=1) if known.get("complete") is True else ""
         self._begun = True
         self._save(complete=False)
+
+    def _numbered_otherwise(self) -> list[str]:
+        """Return the files that would be read together with the shards: those of another number."""
+        if len(self.shards) == 1 and os.path.basename(self.path) != FOLDER_MANIFEST:
+            return []
+        planned = {os.path.basename(shard.path.rstrip("/")) for shard in self.shards}
+        names = [name for name in self.place.names(self.path) if name not in planned]
+        alike = {_NUMBER.sub("", name) for name in planned}
+        found = [name for name in names if _NUMBER.search(name) and _NUMBER.sub("", name) in alike]
+        return [beside(self.path, name) for name in found]
 
     def _forget_finished(self, known: Mapping[str, Any]) -> None:
         """Remove the lists of an older plan, after what they tell was noted elsewhere."""
@@ -310,6 +325,14 @@ class Manifest:
         """Remove the manifest and the lists of finished shards."""
         remove(self.path)
         self.finished.clear()
+
+    def withdraw(self) -> None:
+        """Leave things as they were before, after a conversion that has replaced nothing."""
+        if self._before:
+            self.place.save(self.path, self._before)
+            self.finished.clear()
+        else:
+            self.discard()
 
     @property
     def worth_keeping(self) -> bool:

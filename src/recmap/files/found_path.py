@@ -71,6 +71,8 @@ class FileState(NamedTuple):
 
     def difference(self, now: FileState) -> str:
         """Say in words how a file that has the state ``now`` differs; "" if it does not."""
+        if now == self:
+            return ""
         here = self.machine == now.machine
         if here and (self.device, self.inode) != (now.device, now.inode):
             return "was replaced by another file"
