@@ -74,7 +74,7 @@ def test_a_forged_manifest_removes_nothing_outside_its_folder(name: str) -> None
     Path("a/b/_manifest.json").write_text(json.dumps(content))
     hundred().save("a/b/", shards=3, overwrite=True)
     assert Path("a/victim").exists()
-    # The indexes beside the old shards, which the manifest no longer names, show that they are ours.
+    # The manifest no longer names the old shards, but the indexes beside them show who wrote them.
     assert len(data_files("a/b")) == 3
 
 

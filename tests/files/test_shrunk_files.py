@@ -159,7 +159,9 @@ def test_a_file_truncated_during_a_read_is_an_error(kind: str) -> None:
     shrank = f"{path}: the file shrank from {before:,} to 0 bytes while it was open"
     said = run(path, 0, ways, AFTER_THE_CHECK)
     for number, (way, line) in enumerate(zip(ways, said, strict=True)):
-        assert line.startswith(f"{number}-{shrank}"), (way, line)
+        # A conversion looks at its input before it reads it.
+        changed = f"{path}: was changed after it was opened" if "convert" in way else shrank
+        assert line.startswith((f"{number}-{shrank}", f"{number}-{changed}")), (way, line)
     assert not Path("out.npz").exists()
 
 
@@ -185,7 +187,7 @@ def test_a_file_that_lost_its_last_bytes_is_an_error(kind: str) -> None:
 @pytest.mark.parametrize("size", [0, 3200])
 def test_workers_report_missing_rows(size: int) -> None:
     (said,) = run(write("raw"), size, [WAYS["processes"]])
-    assert "d.bin: the data changed while it was read: it had 4,000 rows" in said
+    assert "d.bin: was changed after it was opened" in said
 
 
 def test_one_truncated_file_of_several_is_named() -> None:

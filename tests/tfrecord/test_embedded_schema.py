@@ -315,6 +315,7 @@ def test_batches_of_any_size_make_the_same_file() -> None:
     assert len(contents) == 1
 
 
+@pytest.mark.filterwarnings("ignore::recmap.MissingShardsWarning")
 def test_convert_describes_each_file_unless_told_not_to() -> None:
     np.save("x.npy", DESCRIBED["uint8[4,5]"])
     rm.convert("x.npy", "out/", shards=3, verify="full")
