@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from recmap.errors import FieldMismatchError, OptionError, StaleIndexWarning
+from recmap.files.last_change import settled_change
 from recmap.files.mapped import guarded
 from recmap.files.object_writer import refuse_http
 from recmap.files.open_file import beside, inside, is_folder
@@ -29,6 +30,7 @@ from recmap.tfrecord.sidecar import (
     indexed_schema,
     is_written,
     load_sidecar,
+    mark_checked,
     save_sidecar,
     write_text_index,
 )
@@ -77,6 +79,7 @@ def index(
 
 
 def _index(path: str, scan: ScanProgress) -> str:
+    changed = settled_change(path)
     file = open_record_file(path, verify=True)
     decoder, encoding = _survey(file, scan)
     mapped: tuple[str, ...] = ()
@@ -88,7 +91,10 @@ def _index(path: str, scan: ScanProgress) -> str:
         start = np.zeros(min(file.count(), 1), np.uint64)
         found = Index.of_anchors(file.count(), None, start, start, 0)
     written = is_written(path)
-    return save_sidecar(path, Sidecar(found, decoder.schema, encoding, True, mapped, None, written))
+    sidecar = Sidecar(found, decoder.schema, encoding, True, mapped, None, written)
+    saved = save_sidecar(path, sidecar)
+    mark_checked(path, changed)
+    return saved
 
 
 @guarded

@@ -16,6 +16,7 @@ import struct
 import tempfile
 import warnings
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -25,6 +26,7 @@ import numpy.typing as npt
 
 from recmap.errors import IndexFileError, PathNotFoundError, StaleIndexWarning, StoreError
 from recmap.files.atomic_write import writing
+from recmap.files.last_change import last_change
 from recmap.files.mapped import MappedFile
 from recmap.files.object_path import ObjectPath
 from recmap.files.object_reader import keep_beside, kept_beside
@@ -41,10 +43,12 @@ __all__ = [
     "Fingerprint",
     "Sidecar",
     "indexed_schema",
+    "is_checked",
     "is_written",
     "keep_index",
     "kept_index",
     "load_sidecar",
+    "mark_checked",
     "misplaced",
     "read_text_index",
     "remove_sidecar",
@@ -263,6 +267,26 @@ def _is_of_version(info: Mapping[str, Any], index: str, data: str) -> bool:
 @lru_cache(maxsize=16)
 def _schema(fields: tuple[tuple[str, str], ...]) -> Schema:
     return parse_schema(dict(fields)) if fields else Schema({})
+
+
+def mark_checked(path: str, changed: int | None) -> None:
+    """Note that all of a file was checked, or written, after its last change at a time.
+
+    The note is the time of the index itself, so that equal files have equal indexes: 1 ns before
+    the change, which no copy of both files has by chance.
+    """
+    if changed is not None and changed == last_change(path):
+        with suppress(OSError):
+            os.utime(sidecar_path(path), ns=(changed - 1, changed - 1))
+
+
+def is_checked(path: str) -> bool:
+    """Return whether the index of a local file was made after the last change of the file."""
+    changed = last_change(path)
+    try:
+        return changed is not None and os.stat(sidecar_path(path)).st_mtime_ns == changed - 1
+    except OSError:
+        return False
 
 
 def is_written(path: str) -> bool:
