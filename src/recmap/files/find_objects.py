@@ -5,7 +5,7 @@ from __future__ import annotations
 import fnmatch
 import glob
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
 from recmap.errors import AccessDeniedError, PathNotFoundError
@@ -13,7 +13,15 @@ from recmap.files.object_store import Folder, ObjectInfo, ObjectStore
 from recmap.files.storage import ObjectUrl
 from recmap.files.threads import Threads
 
-__all__ = ["STORE_FILES", "TFDS_FILE", "ZARR_FILES", "Found", "find_objects"]
+__all__ = [
+    "STORE_FILES",
+    "TFDS_FILE",
+    "TFDS_INFO",
+    "ZARR_FILES",
+    "Found",
+    "find_objects",
+    "is_store_of",
+]
 
 _Listing: TypeAlias = Callable[[str], Folder]
 
@@ -23,6 +31,8 @@ _DESCRIPTION, _TEXT_INDEX = ".recmap.json", ".idx"
 ZARR_FILES = ("zarr.json", ".zgroup", ".zarray", ".zmetadata")
 # A folder with this file is a version of a TFDS dataset.
 TFDS_FILE = "features.json"
+# Versions before 4.0 of TFDS wrote only this one, which other libraries write, too.
+TFDS_INFO = "dataset_info.json"
 # A folder with one of these files is opened as a whole.
 STORE_FILES = (*ZARR_FILES, TFDS_FILE)
 # Folders listed at a time.
@@ -97,9 +107,19 @@ def find_objects(store: ObjectStore, url: ObjectUrl) -> Found:
     return Found(sorted(matches, key=lambda each: each.key), beside, stores)
 
 
+def is_store_of(present: Collection[str], names: Sequence[str] = STORE_FILES) -> bool:
+    """Return whether a folder with the files ``present`` is opened as a whole.
+
+    It is if it has a file of one of these ``names``, or was written by an old version of TFDS.
+    """
+    if any(name in present for name in names):
+        return True
+    old = TFDS_FILE in names and TFDS_INFO in present
+    return old and any(".tfrecord-" in name for name in present)
+
+
 def _is_store(folder: Folder, names: Sequence[str] = STORE_FILES) -> bool:
-    """Return whether a folder is opened as a whole, because it has one of these files."""
-    return any(_name(each.key) in names for each in folder.objects)
+    return is_store_of({_name(each.key) for each in folder.objects}, names)
 
 
 def _stores_among(store: ObjectStore, folders: Sequence[str], names: Sequence[str]) -> list[str]:
