@@ -10,7 +10,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 from recmap.errors import OptionError, OptionTypeError, PathNotFoundError
-from recmap.files.find_objects import STORE_FILES, ZARR_FILES
+from recmap.files.find_objects import (
+    STORE_FILES,
+    TFDS_FILE,
+    TFDS_INFO,
+    ZARR_FILES,
+    is_store_of,
+)
 from recmap.files.object_path import ObjectPath, object_path
 from recmap.files.object_store import ObjectStore
 from recmap.files.open_file import is_folder
@@ -33,6 +39,7 @@ __all__ = [
     "lone_path",
     "shard_names",
     "size_on_disk",
+    "working_folder",
 ]
 
 PathLike: TypeAlias = "str | bytes | os.PathLike[str] | os.PathLike[bytes]"
@@ -91,7 +98,22 @@ def as_path(path: Any, name: str = "path") -> str:
     if isinstance(path, os.PathLike):
         refuse_flattened_url(text, name)
     # A file may really be called "~".
-    return os.path.expanduser(text) if text[:1] == "~" and not os.path.lexists(text) else text
+    if text[:1] == "~" and not os.path.lexists(text):
+        text = os.path.expanduser(text)
+    if not os.path.isabs(text) and working_folder() is None:
+        raise PathNotFoundError(
+            f"{name}={text!r}: the working directory was removed, so that no relative path leads "
+            "anywhere; change to another, or give an absolute path"
+        )
+    return text
+
+
+def working_folder() -> str | None:
+    """Return the working directory; None if it was removed."""
+    try:
+        return os.getcwd()
+    except OSError:
+        return None
 
 
 def as_paths(paths: Any, storage: Storage | None = None) -> str | list[str]:
@@ -179,7 +201,9 @@ def _expand_one(path: str) -> list[str]:
     matches = sorted(file for file in set(glob.glob(path, recursive=True)) if _is_data(file))
     if not matches:
         what = "no file matches" if glob.has_magic(path) else "no such file or folder"
-        raise PathNotFoundError(f"{path}: {what} (looked in {os.getcwd()})")
+        raise PathNotFoundError(
+            f"{path}: {what} (looked in {working_folder() or 'a folder that was removed'})"
+        )
     return matches
 
 
@@ -217,8 +241,12 @@ def size_on_disk(path: str) -> int:
 
 
 def is_store(path: str, names: Sequence[str] = STORE_FILES) -> bool:
-    """Return whether a folder is opened as a whole, because it has a file of one of these names."""
-    return any(os.path.exists(os.path.join(path, name)) for name in names)
+    """Return whether a folder is opened as a whole, as ``is_store_of`` tells."""
+    if any(os.path.exists(os.path.join(path, name)) for name in names):
+        return True
+    # Listing a folder may take long, so look for the file that old versions of TFDS wrote first.
+    old = TFDS_FILE in names and os.path.exists(os.path.join(path, TFDS_INFO))
+    return old and is_store_of(os.listdir(path), names)
 
 
 def _is_data(path: str, names: Sequence[str] = STORE_FILES) -> bool:
