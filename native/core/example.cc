@@ -67,8 +67,8 @@ Sign sign_of_feature(Bytes feature) {
   return kind != Kind::kNone ? Sign::kValue : empty ? Sign::kNone : Sign::kForeign;
 }
 
-// The sign of a message, from those of its fields. visit(tag, bytes) tells that of a field of
-// bytes; no message of an Example has other fields.
+// The sign of a message, from those of its fields. visit(tag, bytes) tells that of one; the bytes
+// are empty if it is a number.
 template <typename Visit>
 Sign sign_of_fields(Bytes message, Visit&& visit) {
   Sign sign = Sign::kNone;
@@ -76,13 +76,9 @@ Sign sign_of_fields(Bytes message, Visit&& visit) {
     uint32_t tag;
     Bytes bytes;
     if (!fields.tag(tag)) return Sign::kForeign;
-    Sign found = Sign::kForeign;
-    if (static_cast<WireType>(tag & 7) == WireType::kBytes) {
-      if (!fields.bytes(bytes)) return Sign::kForeign;
-      found = visit(tag, bytes);
-    } else if (!fields.skip(tag)) {
-      return Sign::kForeign;
-    }
+    const bool is_bytes = static_cast<WireType>(tag & 7) == WireType::kBytes;
+    if (!(is_bytes ? fields.bytes(bytes) : fields.skip(tag))) return Sign::kForeign;
+    const Sign found = visit(tag, bytes);
     if (found == Sign::kValue) return found;
     if (found == Sign::kForeign) sign = found;
   }
@@ -113,14 +109,17 @@ Sign sign_of_entry(Bytes entry, bool in_lists) {
 
 bool has_no_features(Bytes record, bool lists) {
   if (!description_of(record).empty()) return false;
+  bool maps = false;
+  // Every reader skips unknown fields of an Example, and TensorFlow refuses those of its maps.
   const Sign sign = sign_of_fields(record, [&](uint32_t tag, Bytes map) {
     const bool in_lists = lists && tag == kTagFeatureLists;
-    if (tag != kTagFeatures && !in_lists) return Sign::kForeign;
+    if (tag != kTagFeatures && !in_lists) return Sign::kNone;
+    maps = true;
     return sign_of_fields(map, [&](uint32_t inner, Bytes entry) {
       return inner == kTagEntry ? sign_of_entry(entry, in_lists) : Sign::kForeign;
     });
   });
-  return sign == Sign::kForeign;
+  return sign == Sign::kForeign || (!maps && !record.empty());
 }
 
 Bytes description_of(Bytes record) {

@@ -36,10 +36,10 @@ template <typename Visit>
 bool visit_entries(Bytes record, bool lists, Scratch& scratch, Visit&& visit);
 
 // Whether a record is another message than an Example or SequenceExample: nothing in it is a value,
-// and something is a field that these messages do not define, a key that is not text, or an Example
-// in the place of a key. An empty record, and one that only names features, is an Example without
-// values. Without `lists`, field 2 is such an undefined field. Only for records that
-// visit_entries() has found to be sound.
+// and it has no map of features, or one with something that such a map does not hold: an undefined
+// field, a key that is not text, or an Example in the place of a key. An empty record, and one that
+// only names features, is an Example without values. Without `lists`, field 2 is not a map. Only
+// for records that visit_entries() has found to be sound.
 bool has_no_features(Bytes record, bool lists);
 
 // The content of the description that a record begins with; empty if it begins otherwise.

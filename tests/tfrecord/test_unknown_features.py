@@ -386,15 +386,10 @@ FOREIGN = {
         repeated(f1=repeated(f1=repeated(f1=b"Ada")) + b"\x10\x07"),
         OTHER,
     ),
-    "a number beside names": (
-        repeated(f1=repeated(f1=repeated(f1=b"Ada"))) + b"\x18\x07",
-        OTHER,
-    ),
     "lists of another kind": (
         repeated(f1=b"", f2=repeated(f1=repeated(f1=b"k", f2=repeated(f1=repeated(f4=b"v"))))),
         OTHER,
     ),
-    "numbers as lists": (repeated(f1=b"", f2=b"\x01\x02\x03"), OTHER),
     "a group": (repeated(f1=b"\x2b\x08\x01\x2c"), OTHER),
     "json": (b'{"a": [1, 2]}', "JSON"),
     "text": (b"some words", "text, beginning with 'some words'"),
@@ -448,6 +443,9 @@ WITHOUT_FEATURES = {
     + wire.field(2, wire.field(1, repeated(f1=b"s", f2=b""))),
     "a step of no kind": wire.sequence({}, {"s": wire.feature_list(b"")}),
     "two messages in one": wire.example(a=b"") + wire.example(b=b""),
+    "unknown fields": b"\x38\x07" + wire.example() + wire.field(9, b"abc"),
+    "unknown fields beside a name": wire.example(a=b"") + b"\x38\x07",
+    "another field 2": wire.example() + wire.field(2, b"\x01\x02\x03"),
     "a value without a name": wire.field(1, wire.field(1, wire.field(2, b""))),
 }
 
@@ -518,10 +516,15 @@ def found_in(data: bytes, level: str = "record") -> set[str]:
     if level == "key" and not data.startswith(b"\n"):
         return set() if is_text(data) else {"foreign"}
     found: set[str] = set()
+    known = 0
     for number, kind, content in _fields(data):
         below = GRAMMAR.get(level, {}).get(number) if kind == wire.LEN else None
-        found |= {"foreign"} if below is None else found_in(content, below)
-    return found
+        known += below is not None
+        if below is not None:
+            found |= found_in(content, below)
+        elif level != "record":
+            found.add("foreign")
+    return found if known or level != "record" or not data else {"foreign"}
 
 
 def is_text(data: bytes) -> bool:

@@ -84,6 +84,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     The code is 0 for success, 1 for bad data, 2 for a usage error, and 130 if interrupted.
     """
     _prepare_streams()
+    code: int | SystemExit
     try:
         code = _called(sys.argv[1:] if argv is None else argv)
     except SystemExit as e:
