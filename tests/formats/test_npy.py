@@ -390,7 +390,9 @@ def test_no_header_is_read_that_numpy_refuses() -> None:
         found = np.lib.format.read_magic(file := io.BytesIO(content))
         assert found == tuple(version)
         assert found in ((1, 0), (2, 0), (3, 0))
-        np.lib._format_impl._read_array_header(file, found)
+        reader = {1: np.lib.format.read_array_header_1_0, 2: np.lib.format.read_array_header_2_0}
+        if found[0] in reader:  # there is no public one for version 3
+            reader[found[0]](file)
         read += 1
     assert read > 20
 
