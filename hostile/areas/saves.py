@@ -26,7 +26,14 @@ _FORMATS = {
 _DTYPES = ["i1", "u2", "i4", "i8", "u8", "f2", "f4", "f8", "c8", "c16", "?", "S3", "U3", "M8[s]",
            "M8[D]", "m8[ms]", ">i4", ">f8", "V3", "i4,f4"]  # fmt: skip
 _STRINGS = {"S": [b"ab", b"", b"a\0b", b"\xff"], "U": ["ab", "", "\xe9", "a\0b"]}
-_ITEMS = [[1.5, -0.0], [7, -1], [b"x", b"", b"a\0"], ["x", "", "\xe9"], [True, False], [None, 1]]
+_ITEMS: list[list[Any]] = [
+    [1.5, -0.0],
+    [7, -1],
+    [b"x", b"", b"a\0"],
+    ["x", "", "\xe9"],
+    [True, False],
+    [None, 1],
+]
 
 
 def case(case: Case) -> None:
