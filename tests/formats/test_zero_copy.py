@@ -160,6 +160,18 @@ def test_damage_behind_an_index_is_noticed_in_a_mapped_column(written: bool) -> 
     rm.open("x.tfrecord", verify=False)["x"]
 
 
+def test_an_index_made_after_a_dataset_was_opened_does_not_vouch_for_it() -> None:
+    path = wire.write("x.tfrecord", *pairs(np.random.default_rng(0), 6_000))
+    rm.index(path)
+    ds = rm.open(path)
+    content = wire.frame(
+        wire.example(bb=wire.float_list(1, 2, 3, 4), aa=wire.float_list(5, 6, 7, 8))
+    )
+    rewrite(path, 3_001, len(content), content)
+    rm.index(path)
+    assert ds["aa"][3_001].tolist() == [5, 6, 7, 8]
+
+
 def outcome(path: str, read: Callable[[rm.Dataset], Any]) -> Any:
     """Return what is read, or the number of the damaged record."""
     try:

@@ -70,13 +70,7 @@ from recmap.tfrecord.index import Index
 from recmap.tfrecord.plain_file import PlainFile
 from recmap.tfrecord.record_file import RecordFile
 from recmap.tfrecord.schema_inference import Summary
-from recmap.tfrecord.sidecar import (
-    Sidecar,
-    is_checked,
-    kept_index,
-    load_sidecar,
-    read_text_index,
-)
+from recmap.tfrecord.sidecar import Sidecar, kept_index, load_sidecar, read_text_index
 from recmap.tfrecord.survey import sample, survey
 
 __all__ = ["TFRecordSource"]
@@ -447,11 +441,12 @@ class TFRecordSource(Source):
         return other
 
     def column(self, name: str) -> npt.NDArray[Any] | None:
-        file = self._one_file()
+        file, sidecar = self._one_file(), self._sidecars[0]
         if file is None:
             return None
         if self._views is None:
-            mapped = self._indexed_columns() if is_checked(file.path) else None
+            current = sidecar is not None and sidecar.vouches_for(file.path)
+            mapped = self._indexed_columns() if current else None
             self._views = dict(file.columns(self._decoder, mapped))
         return self._views.get(name)
 
@@ -463,8 +458,7 @@ class TFRecordSource(Source):
 
     def _one_file(self) -> PlainFile | None:
         """Return the file, if its columns may be arrays."""
-        file = self._files[0]
-        alone = len(self._files) == 1 and not self._skipped
+        file, alone = self._files[0], len(self._files) == 1 and not self._skipped
         return file if alone and isinstance(file, PlainFile) else None
 
     def _indexed_columns(self) -> frozenset[str] | None:

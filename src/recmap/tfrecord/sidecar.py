@@ -118,6 +118,12 @@ class Sidecar:
     fingerprint: Fingerprint | None = None
     # Whether recmap wrote the file itself, not only its index.
     written: bool = False
+    # The last change of the file when the index was loaded, if it was made after that.
+    checked: int | None = None
+
+    def vouches_for(self, path: str) -> bool:
+        """Return whether all of the file was checked, or written, after its last change."""
+        return self.verified and self.checked is not None and self.checked == last_change(path)
 
 
 def sidecar_path(path: str) -> str:
@@ -216,6 +222,7 @@ def load_sidecar(path: str, *, check: bool = True) -> Sidecar | None:
     Without ``check``, only the size of the file is compared. Check the fingerprint later.
     """
     target = sidecar_path(path)
+    checked = last_change(path) if is_checked(path) else None
     try:
         content = _content(target)
     except StoreError:
@@ -243,6 +250,7 @@ def load_sidecar(path: str, *, check: bool = True) -> Sidecar | None:
             tuple(info["mapped"]),
             known,
             info.get("written") is True,
+            checked,
         )
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as e:
         _distrust(target, f"it is damaged: {e}")
