@@ -30,6 +30,7 @@ AREAS = (
     "arrow_file",
     "shown",
     "changes",
+    "saves",
 )
 
 #: The last line of a log while the reference library reads. If it crashes on a damaged file, recmap

@@ -1,5 +1,7 @@
 #include "example.h"
 
+#include "utf8.h"
+
 namespace recmap {
 namespace {
 
@@ -54,62 +56,70 @@ bool is_entry(Bytes bytes) {
   return true;
 }
 
-// Whether a map has entries, all of them without values, whose keys are map entries themselves:
-// this is what a list of Examples looks like when it is read as one. (A name without a value is
-// just a missing feature.) Also false if the map is malformed; then `sound` is false too.
-bool has_keys_only(Bytes map, bool& sound) {
-  size_t entries = 0;
-  Cursor cursor(map);
-  uint32_t tag;
-  while (!cursor.done()) {
-    Bytes entry;
-    if (!cursor.tag(tag)) return sound = false;
-    if (tag != kTagEntry) {
-      if (!cursor.skip(tag)) return sound = false;
-      continue;
-    }
-    if (!cursor.bytes(entry)) return sound = false;
-    ++entries;
-    bool nested = false;
-    for (Cursor fields(entry); !fields.done();) {
-      Bytes key;
-      if (!fields.tag(tag)) return sound = false;
-      if (tag == kTagValue) return false;
-      if (tag == kTagKey) {
-        if (!fields.bytes(key)) return sound = false;
-        nested = is_entry(key);
-      } else if (!fields.skip(tag)) {
-        return sound = false;
-      }
-    }
-    if (!nested) return false;
+// What a part of a record tells about the whole: one value makes it an Example, whatever else it
+// holds. Without a value, something that no Example has makes it another message.
+enum class Sign : uint8_t { kNone, kValue, kForeign };
+
+Sign sign_of_feature(Bytes feature) {
+  const bool empty = feature.empty();
+  Kind kind;
+  if (!find_kind(feature, kind)) return Sign::kForeign;
+  return kind != Kind::kNone ? Sign::kValue : empty ? Sign::kNone : Sign::kForeign;
+}
+
+// The sign of a message, from those of its fields. visit(tag, bytes) tells that of one; the bytes
+// are empty if it is a number.
+template <typename Visit>
+Sign sign_of_fields(Bytes message, Visit&& visit) {
+  Sign sign = Sign::kNone;
+  for (Cursor fields(message); !fields.done();) {
+    uint32_t tag;
+    Bytes bytes;
+    if (!fields.tag(tag)) return Sign::kForeign;
+    const bool is_bytes = static_cast<WireType>(tag & 7) == WireType::kBytes;
+    if (!(is_bytes ? fields.bytes(bytes) : fields.skip(tag))) return Sign::kForeign;
+    const Sign found = visit(tag, bytes);
+    if (found == Sign::kValue) return found;
+    if (found == Sign::kForeign) sign = found;
   }
-  return entries != 0;
+  return sign;
+}
+
+Sign sign_of_steps(Bytes list) {
+  return sign_of_fields(list, [](uint32_t tag, Bytes feature) {
+    return tag == kTagStep ? sign_of_feature(feature) : Sign::kForeign;
+  });
+}
+
+// A key that is a map entry itself is what a list of Examples looks like when it is read as one.
+// (A name without a value is just a missing feature.)
+Sign sign_of_key(Bytes key) {
+  return is_utf8(key) && !is_entry(key) ? Sign::kNone : Sign::kForeign;
+}
+
+Sign sign_of_entry(Bytes entry, bool in_lists) {
+  return sign_of_fields(entry, [&](uint32_t tag, Bytes bytes) {
+    if (tag == kTagKey) return sign_of_key(bytes);
+    if (tag != kTagValue) return Sign::kForeign;
+    return in_lists ? sign_of_steps(bytes) : sign_of_feature(bytes);
+  });
 }
 
 }  // namespace
 
-bool has_no_features(Bytes record) {
+bool has_no_features(Bytes record, bool lists) {
+  if (!description_of(record).empty()) return false;
   bool maps = false;
-  bool keys_only = true;
-  Cursor top(record);
-  while (!top.done()) {
-    uint32_t tag;
-    Bytes map;
-    if (!top.tag(tag)) return false;
-    if (tag != kTagFeatures && tag != kTagFeatureLists) {
-      if (!top.skip(tag)) return false;
-      continue;
-    }
-    if (!top.bytes(map)) return false;
-    bool sound = true;
-    const bool odd = has_keys_only(map, sound);
-    // Field 2 is unknown in a plain Example and may hold anything.
-    if (!sound && tag == kTagFeatureLists) continue;
+  // Every reader skips unknown fields of an Example, and TensorFlow refuses those of its maps.
+  const Sign sign = sign_of_fields(record, [&](uint32_t tag, Bytes map) {
+    const bool in_lists = lists && tag == kTagFeatureLists;
+    if (tag != kTagFeatures && !in_lists) return Sign::kNone;
     maps = true;
-    keys_only = keys_only && odd;
-  }
-  return !maps || keys_only;
+    return sign_of_fields(map, [&](uint32_t inner, Bytes entry) {
+      return inner == kTagEntry ? sign_of_entry(entry, in_lists) : Sign::kForeign;
+    });
+  });
+  return sign == Sign::kForeign || (!maps && !record.empty());
 }
 
 Bytes description_of(Bytes record) {

@@ -35,10 +35,12 @@ using Scratch = std::deque<std::vector<uint8_t>>;
 template <typename Visit>
 bool visit_entries(Bytes record, bool lists, Scratch& scratch, Visit&& visit);
 
-// Whether a record that is not empty holds no feature of an Example or SequenceExample: only other
-// fields, or only map entries without values, as some other message may look. Only for records in
-// which no entry has a value.
-bool has_no_features(Bytes record);
+// Whether a record is another message than an Example or SequenceExample: nothing in it is a value,
+// and it has no map of features, or one with something that such a map does not hold: an undefined
+// field, a key that is not text, or an Example in the place of a key. An empty record, and one that
+// only names features, is an Example without values. Without `lists`, field 2 is not a map. Only
+// for records that visit_entries() has found to be sound.
+bool has_no_features(Bytes record, bool lists);
 
 // The content of the description that a record begins with; empty if it begins otherwise.
 Bytes description_of(Bytes record);

@@ -72,32 +72,24 @@ bool lists_are_sound(const RecordCells& cells) {
   });
 }
 
-bool add_record(Bytes record, uint64_t row, Facts& facts) {
+FaultCode add_record(Bytes record, uint64_t row, Facts& facts) {
   Scratch scratch;
   RecordCells cells;
-  if (!collect(record, true, scratch, cells) || !lists_are_sound(cells)) {
+  const bool lists = collect(record, true, scratch, cells) && lists_are_sound(cells);
+  if (!lists) {
     // Field 2 is unknown in a plain Example and may hold anything.
     cells.clear();
-    if (!collect(record, false, scratch, cells)) return false;
+    if (!collect(record, false, scratch, cells)) return FaultCode::kMalformed;
   }
   // Checked first, because nothing of a bad record counts.
   const bool sound = std::all_of(cells.begin(), cells.end(), [](const auto& entry) {
     FeatureFacts ignored;
     return add_cell(entry.second, 0, ignored);
   });
-  if (!sound) return false;
+  if (!sound) return FaultCode::kMalformed;
+  if (has_no_features(record, lists)) return FaultCode::kNoFeatures;
   for (const auto& [key, cell] : cells) add_cell(cell, row, facts.features[key]);
-  return true;
-}
-
-bool has_values(Bytes record) {
-  Scratch scratch;
-  bool found = false;
-  const auto look = [&](bool, Bytes, const Cell& cell) {
-    found |= cell.form != Cell::Form::kMissing;
-  };
-  visit_entries(record, true, scratch, look);
-  return found;
+  return FaultCode::kNone;
 }
 
 }  // namespace
@@ -112,10 +104,10 @@ Facts inspect(Bytes file, std::span<const uint64_t> offsets, bool verify) {
       facts.not_example = fault;
       return facts;
     }
-    const bool empty = !data.empty() && !has_values(data) && has_no_features(data);
-    if (empty || data.size() > kMaxMessageSize || !add_record(data, row, facts)) {
+    fault.code =
+        data.size() > kMaxMessageSize ? FaultCode::kMalformed : add_record(data, row, facts);
+    if (fault) {
       fault.offset = offsets[row];
-      fault.code = empty ? FaultCode::kNoFeatures : FaultCode::kMalformed;
       facts.not_example = fault;
       return facts;
     }

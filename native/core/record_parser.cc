@@ -51,12 +51,11 @@ bool RecordParser::parse(Bytes record) {
   }
   // A column of either map looks into field 2, which is unknown in a plain Example and may hold
   // anything.
-  if (!parse_anew(record, wants_lists_)) {
-    if (needs_lists_ || !wants_lists_ || !parse_anew(record, false)) return false;
-  }
+  const bool lists = parse_anew(record, wants_lists_);
+  if (!lists && (needs_lists_ || !wants_lists_ || !parse_anew(record, false))) return false;
   if (!unknown_.empty() && !check_unknown()) return false;
   description_ = description_of(record);
-  lacks_features_ = !has_values_ && !record.empty() && has_no_features(record);
+  lacks_features_ = !has_values_ && has_no_features(record, lists);
   if (record.size() == last_length_ && plain_ && skeletons_left_ > 0) learn(record);
   last_length_ = record.size();
   return true;
@@ -78,7 +77,7 @@ bool RecordParser::parse_anew(Bytes record, bool lists) {
     } else if (cell.form == Cell::Form::kPacked) {
       payloads_.push_back(cell.bytes);
     }
-    has_values_ |= cell.form != Cell::Form::kMissing;
+    has_values_ |= cell.kind != Kind::kNone;
     place(in_lists, key, cell);
   });
 }

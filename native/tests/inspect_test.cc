@@ -52,6 +52,25 @@ TEST(NoRecordsAndEmptyRecordsHaveNoFeatures) {
   CHECK(!facts.not_example);
 }
 
+TEST(OtherMessagesAreNotExamples) {
+  const Buffer unknown = field(7, Buffer{'a'});
+  const std::vector<Buffer> others = {
+      unknown,                                              // no map
+      field(1, unknown),                                    // another field in the map
+      field(1, field(1, Buffer{'h', 'i'})),                 // in the entry
+      with_x(field(7, Buffer{})),                           // in the feature
+      field(1, field(1, field(1, field(1, Buffer{'a'})))),  // an entry in the place of a key
+      field(2, field(1, join(field(1, Buffer{'s'}), field(2, unknown)))),
+  };
+  for (const Buffer& record : others) {
+    const Facts facts = inspect_records({record});
+    CHECK(facts.not_example && facts.not_example->code == FaultCode::kNoFeatures);
+  }
+  const std::vector<Buffer> examples = {join(unknown, example()), with_x({}),
+                                        join(with_x(ints({1})), unknown)};
+  for (const Buffer& record : examples) CHECK(!inspect_records({record}).not_example);
+}
+
 TEST(FactsCountRowsAndValues) {
   const FeatureFacts facts =
       facts_of({with_x(ints({1, 300, -1})), with_x(ints({})), Buffer{}, with_x({}),

@@ -375,3 +375,64 @@ def test_importing_the_command_line_does_not_import_rich() -> None:
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
     assert done.stdout == "False\n"
+
+
+# What the shell does to the standard streams, and the exit code.
+STREAMS = {
+    "| true": 0,
+    ">&-": 0,
+    ">&- 2>&-": 0,
+    "2>&-": 0,
+    ">/dev/full": 1,
+}
+
+
+@pytest.mark.parametrize(("streams", "code"), STREAMS.items(), ids=STREAMS)
+def test_closed_and_full_streams_end_without_a_traceback(streams: str, code: int) -> None:
+    rm.from_arrays({"x": np.arange(1000)}).save("x.npz")
+    script = (
+        "import sys\nfrom recmap.cli import main\n"
+        "codes = [main(words) for words in (['head', 'x.npz'], ['convert', 'x.npz', 'y.npy'])]\n"
+        "sys.exit(max(codes))"
+    )
+    Path("run.py").write_text(script)
+    command = f"set -o pipefail; {sys.executable} run.py {streams}"
+    ended = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+    assert "Traceback" not in ended.stderr
+    assert "Exception ignored" not in ended.stderr
+    assert ended.returncode == code, ended.stderr
+    assert rm.diff("x.npz", {"x": rm.open("y.npy")["x"]}).same  # the work was done
+
+
+def test_a_removed_working_directory_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rm.from_arrays({"x": np.arange(5)}).save(tmp_path / "x.npz")
+    (gone := tmp_path / "gone").mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    assert rm.open(tmp_path / "x.npz")[:]["x"].tolist() == [0, 1, 2, 3, 4]
+    rm.convert(tmp_path / "x.npz", tmp_path / "y.tfrecord")
+    refused = (
+        lambda: rm.open("x.npz"),
+        lambda: rm.open("*.npz"),
+        lambda: rm.open({"a": "x.npy"}),
+        lambda: rm.open(tmp_path / "x.npz").save("z.npz"),
+        lambda: rm.convert(tmp_path / "x.npz", "z.npz"),
+        lambda: rm.index("x.tfrecord"),
+        lambda: rm.TFRecordWriter("x.tfrecord"),
+        lambda: list(rm.tfrecord.records("x.tfrecord")),
+    )
+    for call in refused:
+        with pytest.raises(rm.PathNotFoundError, match="working directory was removed"):
+            call()
+    with pytest.raises(rm.PathNotFoundError, match="no such file"):
+        rm.open(tmp_path / "missing.npz")
+
+
+@pytest.mark.parametrize("shards", ["1.5", "2.0", "1,5", "1e3", "1.5 rows", "-1", "9" * 5000])
+def test_a_number_of_shards_is_whole(shards: str, capsys: pytest.CaptureFixture[str]) -> None:
+    np.save("x.npy", np.arange(6))
+    assert main(["convert", "x.npy", "out/", "--format", "npz", f"--shards={shards}"]) == 2
+    assert "shards" in capsys.readouterr().err
+    assert not Path("out").exists()

@@ -92,3 +92,14 @@ def test_errors_exit_with_2(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["diff", "a.npy", "nope.npy"]) == 2
     assert main(["diff", "a.npy"]) == 2
     assert "give two datasets" in capsys.readouterr().err
+
+
+def test_anything_that_can_be_opened_is_compared() -> None:
+    rm.from_arrays(COLUMNS).save("x.npz")
+    assert rm.diff("x.npz", "x.npz").same
+    assert rm.diff("x.npz", COLUMNS).same
+    with pytest.raises(rm.PathNotFoundError, match="missing"):
+        rm.diff("x.npz", "missing.npz")
+    for wrong in (3, None, rm.open("x.npz").batch(2)):
+        with pytest.raises(rm.OptionTypeError):
+            rm.diff(rm.open("x.npz"), wrong)

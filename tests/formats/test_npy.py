@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import pickle
 from concurrent.futures import ThreadPoolExecutor
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 
 import recmap as rm
+from recmap.formats.npy import parse_header
 
 
 def save(array: np.ndarray[Any, Any], version: tuple[int, int] | None = None) -> None:
@@ -348,3 +350,62 @@ def test_strings_that_a_npy_file_cannot_keep_are_refused() -> None:
     with pytest.raises(rm.ColumnError, match=r"10,001 of them would take 1 GB in x\.npy"):
         rm.from_arrays({"s": uneven}).save("x.npy")
     assert os.listdir() == []
+
+
+@pytest.mark.parametrize("order", ["1", "0", "1.0", "None", "'False'", "[]"])
+def test_an_order_that_is_not_a_bool_is_refused_as_by_numpy(order: str) -> None:
+    save_header(header(order=order), bytes(16))
+    with pytest.raises(ValueError, match="fortran_order"):
+        np.load("x.npy")
+    with pytest.raises(rm.DataError, match="fortran_order"):
+        rm.open("x.npy")
+
+
+PARTS = {
+    "descr": ["'<f4'", "'|u1'", "[('a', '<f4'), ('b', '<i2', (2,))]", "'|O'", "b'<f4'", "'<f3'"],
+    "shape": ["(3,)", "()", "[3]", "3", "(3.0,)", "(3L,)", "(0x3,)", "(3, None)", "('3',)"],
+    "order": ["False", "True", "0", "1", "None"],
+}
+AROUND = ["", "", "", " ", "\n", "\x0b", "\xa0", "\x85", "#c\n", "\0", "\\\n"]
+
+
+@pytest.mark.filterwarnings("ignore:Reading `.npy`:UserWarning")
+def test_no_header_is_read_that_numpy_refuses() -> None:
+    rng = np.random.default_rng(29)
+    read = 0
+    for _ in range(1500):
+        chosen = {name: str(rng.choice(choices)) for name, choices in PARTS.items()}
+        text = str(rng.choice(AROUND)) + header(**chosen) + str(rng.choice(AROUND))
+        if rng.random() < 0.3:
+            at = int(rng.integers(len(text)))
+            text = text[:at] + chr(int(rng.integers(256))) + text[at + 1 :]
+        body = text.encode("latin1")
+        version = [int(rng.integers(1, 5)), int(rng.random() < 0.1)]
+        length = len(body).to_bytes(2 if version[0] == 1 else 4, "little")
+        content = b"\x93NUMPY" + bytes(version) + length + body
+        try:
+            parse_header(content, "x.npy")
+        except rm.DataError:
+            continue
+        found = np.lib.format.read_magic(file := io.BytesIO(content))
+        assert found == tuple(version)
+        assert found in ((1, 0), (2, 0), (3, 0))
+        reader = {1: np.lib.format.read_array_header_1_0, 2: np.lib.format.read_array_header_2_0}
+        if found[0] in reader:  # there is no public one for version 3
+            reader[found[0]](file)
+        read += 1
+    assert read > 20
+
+
+@pytest.mark.parametrize("shape", [(5, 2, 3), (2, 0), (2, 2, 0, 1), (0, 2, 3), (4, 1, 1)])
+def test_strings_of_any_shape_are_written_or_refused(shape: tuple[int, ...]) -> None:
+    for given in (np.full(shape, b"ab"), np.full(shape, "\xe9")):
+        np.save("in.npy", given)
+        for ds in (rm.open(given), rm.open("in.npy")):
+            for name in ("x.npy", "x.npz", "x.h5", "x.zarr", "x.parquet", "x.arrow", "x.tfrecord"):
+                if 0 in shape[1:] and name == "x.tfrecord":
+                    with pytest.raises(rm.ColumnError, match=r"length 0.*write \.npz"):
+                        ds.save(name, overwrite=True)
+                    continue
+                ds.save(name, overwrite=True)
+                assert rm.diff(name, ds).same, name

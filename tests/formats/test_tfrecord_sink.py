@@ -377,3 +377,19 @@ def test_a_file_without_rows_keeps_its_schema() -> None:
     with rm.TFRecordWriter("x.tfrecord", {"x": "float32[3]"}):
         pass
     assert rm.open("x.tfrecord")[:]["x"].shape == (0, 3)
+
+
+def test_three_ragged_levels_are_refused_with_a_way_out() -> None:
+    rows = rm.Ragged.from_rows([[1, 2], [], [3]])
+    for _ in range(2):
+        rows = rm.Ragged(rows, np.array([0, 2, len(rows)]))
+    ds = rm.from_arrays({"x": rows})
+    assert ds.schema["x"].ragged == 3
+    for name in ("x.tfrecord", "x.tfrecord.gz"):
+        with pytest.raises(rm.ColumnError, match=r"3 ragged axes.*write \.npz"):
+            ds.save(name)
+    with pytest.raises(rm.ColumnError, match="3 ragged axes"):
+        rm.TFRecordWriter("y.tfrecord", {"x": "int64[*,*,*]"})
+    for name in ("x.npz", "x.h5", "x.zarr", "x.parquet", "x.arrow"):
+        ds.save(name)
+        assert rm.diff(name, ds).same

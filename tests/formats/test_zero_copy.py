@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +12,7 @@ import numpy as np
 import pytest
 
 import recmap as rm
+from recmap.tfrecord.sidecar import is_checked
 from tests import wire
 
 
@@ -104,3 +108,108 @@ def test_batches_and_rows_are_copies() -> None:
     batch = ds[10:20]["x"]
     assert batch.flags.writeable
     assert not np.shares_memory(batch, ds["x"])
+
+
+def pairs(rng: np.random.Generator, count: int) -> list[bytes]:
+    return [
+        wire.example(aa=wire.float_list(*a), bb=wire.float_list(*b))
+        for a, b in rng.standard_normal((count, 2, 4), np.float32).tolist()
+    ]
+
+
+def rewrite(path: str, record: int, size: int, content: bytes) -> None:
+    """Replace a record in place by another of its size, and set the time back."""
+    before = Path(path).stat()
+    with open(path, "r+b") as file:
+        file.seek(record * size)
+        assert file.write(content) == size
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
+@pytest.mark.parametrize("verify", [True, False])
+def test_a_record_rewritten_behind_an_index_is_not_read_from_its_old_place(verify: bool) -> None:
+    # More than the blocks that tell whether an index fits.
+    path = wire.write("x.tfrecord", *pairs(np.random.default_rng(0), 6_000))
+    rm.index(path)
+    other = {"bb": wire.float_list(1, 2, 3, 4), "aa": wire.float_list(5, 6, 7, 8)}
+    content = wire.frame(wire.example(**other))
+    rewrite(path, 3_001, len(content), content)
+    ds = rm.open(path, verify=verify)
+    assert ds["aa"][3_001].tolist() == [5, 6, 7, 8]
+    assert ds["bb"][3_001].tolist() == [1, 2, 3, 4]
+    assert ds["aa"][3_000].tolist() == ds[3_000]["aa"].tolist()
+
+
+@pytest.mark.parametrize("written", [True, False])
+def test_damage_behind_an_index_is_noticed_in_a_mapped_column(written: bool) -> None:
+    many = np.repeat(X, 30, axis=0)
+    rm.from_arrays({"x": many}).save("x.tfrecord")
+    if not written:
+        rm.index("x.tfrecord")
+    content = bytearray(Path("x.tfrecord").read_bytes())
+    size = len(content) // len(many)
+    damaged = content[7_000 * size : 7_001 * size]
+    damaged[size // 2] ^= 1
+    with open("x.tfrecord", "r+b") as file:
+        file.seek(7_000 * size)
+        file.write(damaged)
+    ds = rm.open("x.tfrecord")
+    assert ds.info().mapped == ["x"]  # only the values need a check
+    with pytest.raises(rm.CorruptRecordError, match="record 7,000"):
+        ds["x"]
+    rm.open("x.tfrecord", verify=False)["x"]
+
+
+def test_an_index_made_after_a_dataset_was_opened_does_not_vouch_for_it() -> None:
+    path = wire.write("x.tfrecord", *pairs(np.random.default_rng(0), 6_000))
+    rm.index(path)
+    ds = rm.open(path)
+    content = wire.frame(
+        wire.example(bb=wire.float_list(1, 2, 3, 4), aa=wire.float_list(5, 6, 7, 8))
+    )
+    rewrite(path, 3_001, len(content), content)
+    rm.index(path)
+    assert ds["aa"][3_001].tolist() == [5, 6, 7, 8]
+
+
+def outcome(path: str, read: Callable[[rm.Dataset], Any]) -> Any:
+    """Return what is read, or the number of the damaged record."""
+    try:
+        return read(rm.open(path))
+    except rm.CorruptRecordError as e:
+        return e.record
+
+
+# Some rewrites are noticed when the index is loaded.
+@pytest.mark.filterwarnings("ignore::recmap.StaleIndexWarning")
+def test_mapped_columns_have_the_values_of_rows_after_any_rewrite() -> None:
+    rng = np.random.default_rng(3)
+    for round_ in range(12):
+        path = wire.write("x.tfrecord", *pairs(rng, 5_000))
+        rm.index(path)
+        for _ in range(int(rng.integers(0, 3))):
+            a, b = rng.standard_normal((2, 4)).tolist()
+            some = {"aa": wire.float_list(*a), "bb": wire.float_list(*b)}
+            record = wire.example(**dict(sorted(some.items(), reverse=rng.random() < 0.5)))
+            content = bytearray(wire.frame(record))
+            if rng.random() < 0.3:
+                content[int(rng.integers(12, len(content)))] ^= 4
+            rewrite(path, int(rng.integers(5_000)), len(content), bytes(content))
+        rows, column = outcome(path, lambda ds: ds[:]["aa"]), outcome(path, lambda ds: ds["aa"])
+        assert np.array_equal(rows, column), round_
+
+
+def test_an_index_vouches_for_the_file_that_it_was_made_from_only(tmp_path: Path) -> None:
+    rm.from_arrays({"x": X}).save("x.tfrecord")
+    assert is_checked("x.tfrecord")
+    index = Path(".x.tfrecord.recmap").read_bytes()
+    shutil.copytree(".", tmp_path / "copy", dirs_exist_ok=True)
+    assert not is_checked(str(tmp_path / "copy" / "x.tfrecord"))
+    os.utime("x.tfrecord")
+    assert not is_checked("x.tfrecord")
+    rm.index("x.tfrecord")
+    assert is_checked("x.tfrecord")
+    assert Path(".x.tfrecord.recmap").read_bytes() == index
+    os.replace(shutil.copy("x.tfrecord", "y"), "x.tfrecord")
+    assert not is_checked("x.tfrecord")
+    assert np.array_equal(rm.open("x.tfrecord")["x"], X)

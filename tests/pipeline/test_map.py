@@ -213,3 +213,16 @@ def test_the_first_branch_of_a_zip_draws_the_same_numbers_as_alone() -> None:
     alone = simple().map(draw).shuffle(seed=1)
     beside = rm.zip(simple().map(draw).shuffle(seed=1), simple())
     assert [row["a"] for row in beside] == [row["a"] for row in alone]
+
+
+@pytest.mark.parametrize(
+    "value", [3.5, True, 1 + 2j, b"ab", "text", np.datetime64("2026-01-01"), np.float16(2)]
+)
+def test_a_function_may_return_arrays_without_axes(value: Any) -> None:
+    ds = rm.from_arrays({"x": np.arange(3)})
+    found = next(iter(ds.map(lambda _: {"y": np.array(value)}).batch(3)))["y"]
+    assert list(found) == list(next(iter(ds.map(lambda _: {"y": value}).batch(3)))["y"])
+    with pytest.raises(rm.RecmapError):
+        list(ds.map(lambda _: {"y": np.array(None)}).batch(3))
+    with pytest.raises(rm.RecmapError, match="a value for every row"):
+        list(ds.batch(3).map(lambda _: {"y": np.array(value)}))

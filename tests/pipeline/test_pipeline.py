@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -83,3 +87,23 @@ def test_mix_takes_datasets_one_by_one() -> None:
         rm.mix([numbers(), numbers()])  # type: ignore[arg-type]
     with pytest.raises(rm.OptionTypeError, match=r"rm\.zip\(a, b\)"):
         rm.zip([numbers(), numbers()])  # type: ignore[arg-type]
+
+
+def test_an_iterator_used_by_two_threads_at_once_says_so() -> None:
+    begun, go_on = threading.Event(), threading.Event()
+
+    def wait(row: dict[str, Any]) -> dict[str, Any]:
+        if row["x"] >= 4:  # after the rows that are looked at first
+            begun.set()
+            assert go_on.wait(60)
+        return row
+
+    batches = iter(rm.from_arrays({"x": np.arange(8)}).map(wait).batch(8))
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(next, batches)
+        assert begun.wait(60)
+        with pytest.raises(rm.OptionError, match="another thread is using this iterator"):
+            next(batches)
+        go_on.set()
+        assert first.result()["x"].tolist() == list(range(8))
+    assert next(batches, None) is None

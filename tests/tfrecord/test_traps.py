@@ -390,3 +390,42 @@ def test_sound_files_cause_no_warning() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         read(*RECORDS)
+
+
+@pytest.mark.parametrize("indexed", [False, True])
+def test_a_missing_feature_list_has_no_steps(indexed: bool) -> None:
+    """As in TensorFlow: only a step without values is an empty step."""
+    steps = wire.feature_list(wire.int64_list(1), wire.int64_list(2, 3))
+    records = [
+        wire.sequence({"a": wire.int64_list(1)}, {}),
+        wire.sequence({}, {"s": b""}),
+        wire.sequence({}, {"s": wire.feature_list(b"")}),
+        wire.sequence({}, {"s": steps}),
+        wire.example(a=wire.int64_list(1)),
+    ]
+    wire.write("x.tfrecord", *records)
+    if indexed:
+        rm.index("x.tfrecord")
+    ds = rm.open("x.tfrecord")
+    expected = [[], [], [[]], [[1], [2, 3]], []]
+    assert ds[:]["s"].tolist() == expected
+    assert [ds[i]["s"].tolist() for i in range(5)] == expected
+    assert ds[[4, 0]]["s"].tolist() == [[], []]
+    for name in ("y.tfrecord", "y.npz", "y.parquet"):
+        ds.save(name)
+        assert rm.open(name)[:]["s"].tolist() == expected
+
+
+def test_no_record_is_counted_twice_in_the_sample() -> None:
+    record = wire.example(a=wire.int64_list(1))
+    for count in (1, 2, 3, 20, 40):
+        for i in range(count):
+            wire.write(f"x{count}-{i:02}.tfrecord", *[record] * 3)
+        origin = rm.open(f"x{count}-*.tfrecord").info().origin
+        looked_at = 3 * min(count, 20 if count == 20 else 21)
+        assert origin == f"inferred from {looked_at} records", count
+    # The places of a sample overlap if the records after the first ones are large.
+    large = [wire.example(a=wire.bytes_list(bytes(10_000)))] * 100
+    wire.write("y.tfrecord", *[wire.example(a=wire.bytes_list(b""))] * 1000, *large)
+    found = rm.open("y.tfrecord").info().origin
+    assert int(found.split()[2].replace(",", "")) <= 1100

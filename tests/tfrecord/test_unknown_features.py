@@ -15,6 +15,7 @@ import pytest
 
 import recmap as rm
 from recmap.native import _core
+from recmap.tfrecord.faults import _fields
 from tests import wire
 
 # More than the first records that a sample includes.
@@ -348,8 +349,14 @@ def elwc(*examples: bytes, context: bytes = b"") -> bytes:
     )
 
 
+def repeated(**fields: bytes) -> bytes:
+    """Make a message with the fields ``f1``, ``f2``, ... in the order given."""
+    return b"".join(wire.field(int(name[1:]), content) for name, content in fields.items())
+
+
 small = wire.example(label=wire.int64_list(3))
 large = wire.example(query=wire.bytes_list(b"\xff" * 300), score=wire.float_list(0.5))
+OTHER = "not a tf.train.Example: it looks like another protobuf message"
 FOREIGN = {
     "examples": (elwc(small, small), "ExampleListWithContext"),
     "examples and a context": (elwc(large, small, context=large), "ExampleListWithContext"),
@@ -358,6 +365,32 @@ FOREIGN = {
         wire.field(3, b"abc") + b"\x20\x05",
         r"protobuf message.*3 \(bytes\), 4 \(varint\)",
     ),
+    # A variant call: field 1 is a message without a field 1.
+    "a call": (
+        repeated(f1=repeated(f14=b"chr20", f6=b"A") + b"\x80\x01\x07", f2=repeated(f1=b"\x00")),
+        r"protobuf message.*1 \(bytes\), 2 \(bytes\)",
+    ),
+    "statistics": (
+        repeated(f1=b"\x18\x05" + repeated(f2=b"\x08\x01" + repeated(f6=b"age"))),
+        OTHER,
+    ),
+    # A frame: the name in its context is a message by accident, with other fields.
+    "a frame": (
+        repeated(f1=repeated(f1=b"100239476", f4=b"")) + b"\x10\x07",
+        OTHER,
+    ),
+    "text that is a message": (repeated(f1=b"hi"), OTHER),
+    "text below that is a message": (repeated(f1=repeated(f1=b"hi")), OTHER),
+    "people": (repeated(f1=repeated(f1=repeated(f1=b"Ada", f2=b"hi"))), OTHER),
+    "people by number": (
+        repeated(f1=repeated(f1=repeated(f1=b"Ada")) + b"\x10\x07"),
+        OTHER,
+    ),
+    "lists of another kind": (
+        repeated(f1=b"", f2=repeated(f1=repeated(f1=b"k", f2=repeated(f1=repeated(f4=b"v"))))),
+        OTHER,
+    ),
+    "a group": (repeated(f1=b"\x2b\x08\x01\x2c"), OTHER),
     "json": (b'{"a": [1, 2]}', "JSON"),
     "text": (b"some words", "text, beginning with 'some words'"),
     "an image": (b"\x89PNG\r\n\x1a\n" + bytes(100), "PNG"),
@@ -406,6 +439,14 @@ WITHOUT_FEATURES = {
     "no bytes": b"",
     "no kind": wire.example(a=b""),
     "an empty sequence": wire.example() + wire.field(2, b""),
+    "an empty feature list": wire.example()
+    + wire.field(2, wire.field(1, repeated(f1=b"s", f2=b""))),
+    "a step of no kind": wire.sequence({}, {"s": wire.feature_list(b"")}),
+    "two messages in one": wire.example(a=b"") + wire.example(b=b""),
+    "unknown fields": b"\x38\x07" + wire.example() + wire.field(9, b"abc"),
+    "unknown fields beside a name": wire.example(a=b"") + b"\x38\x07",
+    "another field 2": wire.example() + wire.field(2, b"\x01\x02\x03"),
+    "a value without a name": wire.field(1, wire.field(1, wire.field(2, b""))),
 }
 
 
@@ -443,3 +484,84 @@ def test_a_file_of_other_messages_is_refused_among_examples(indexed: bool) -> No
         rm.open(["a.tfrecord", "b.tfrecord"])
     with pytest.raises(rm.NotExampleError, match=r"b\.tfrecord"):
         rm.index("b.tfrecord")
+
+
+def test_unknown_fields_beside_values_are_skipped() -> None:
+    strange = wire.field(7, b"abc") + b"\x80\x01\x07"
+    value = wire.field(1, repeated(f1=b"a", f2=wire.int64_list(5) + strange) + strange)
+    lists = wire.field(1, repeated(f1=b"s", f2=wire.field(1, wire.int64_list(6) + strange)))
+    records = [strange + wire.field(1, strange + value) + strange, wire.field(2, strange + lists)]
+    wire.write("x.tfrecord", *records)
+    ds = rm.open("x.tfrecord")
+    assert ds[:]["a"].tolist() == [[5], []]
+    assert [row.tolist() for row in ds[:]["s"]] == [[], [6]]
+
+
+# The messages of an Example and a SequenceExample, and what their fields hold.
+GRAMMAR = {
+    "record": {1: "features", 2: "lists"},
+    "features": {1: "entry"},
+    "lists": {1: "list entry"},
+    "entry": {1: "key", 2: "feature"},
+    "list entry": {1: "key", 2: "steps"},
+    "steps": {1: "feature"},
+    "feature": {1: "value", 2: "value", 3: "value"},
+}
+
+
+def found_in(data: bytes, level: str = "record") -> set[str]:
+    """Return whether a message has values, and whether it has fields that no Example has."""
+    if level == "value":
+        return {"value"}
+    if level == "key" and not data.startswith(b"\n"):
+        return set() if is_text(data) else {"foreign"}
+    found: set[str] = set()
+    known = 0
+    for number, kind, content in _fields(data):
+        below = GRAMMAR.get(level, {}).get(number) if kind == wire.LEN else None
+        known += below is not None
+        if below is not None:
+            found |= found_in(content, below)
+        elif level != "record":
+            found.add("foreign")
+    return found if known or level != "record" or not data else {"foreign"}
+
+
+def is_text(data: bytes) -> bool:
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def random_message(rng: np.random.Generator, depth: int) -> bytes:
+    """Make a message whose fields are mostly those of an Example."""
+    parts = [b""]
+    for _ in range(int(rng.integers(0, 3))):
+        number = int(rng.choice([1, 1, 1, 1, 2, 3, 5]))
+        if rng.random() < 0.1:
+            parts.append(wire.tag(number, wire.VARINT) + wire.varint(int(rng.integers(300))))
+        else:
+            text = bytes(rng.choice([b"", b"hi", b"Ada", b"j\x00"]))
+            below = random_message(rng, depth - 1) if depth and rng.random() < 0.9 else text
+            parts.append(wire.field(number, below))
+    return b"".join(parts)
+
+
+def test_what_is_an_example_is_decided_as_by_a_plain_reader() -> None:
+    rng = np.random.default_rng(29)
+    seen = {True: 0, False: 0}
+    for _ in range(4000):
+        record = random_message(rng, int(rng.integers(1, 6)))
+        try:
+            found = found_in(record)
+        except ValueError:
+            continue  # malformed
+        framed = np.frombuffer(wire.frame(record), np.uint8)
+        fault = _core.inspect(framed, np.zeros(1, np.uint64), True).not_example
+        if fault is None or fault.code == _core.FaultCode.no_features:
+            foreign = "foreign" in found and "value" not in found
+            assert (fault is not None) == foreign, record
+            seen[foreign] += 1
+    assert min(seen.values()) > 500

@@ -129,6 +129,7 @@ def test_bad_requests_are_answered_with_the_reason(server: Server) -> None:
     assert error("value", {"row": 5, "column": 0}) == (400, "there is no row 5")
     assert error("search", {"column": 0, "operator": "=", "text": "a", "start": 0})[0] == 400
     assert error("info", b"{")[0] == error("info", [])[0] == 400
+    assert error("info", b"[" * 60_000)[0] == error("info", b'{"a":' * 12_000)[0] == 400
     assert error("info", {}, Content_Type="text/plain")[0] == 400
     assert error("info", b"{}", Content_Length="70000")[0] == 413
     assert error("info", b"{}", Content_Length="²")[0] == 413

@@ -9,7 +9,9 @@ import re
 import sys
 import warnings
 from collections.abc import Sequence
+from contextlib import suppress
 from difflib import get_close_matches
+from typing import Any
 
 from recmap import __version__
 from recmap.cli import (
@@ -81,11 +83,55 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     The code is 0 for success, 1 for bad data, 2 for a usage error, and 130 if interrupted.
     """
+    _prepare_streams()
+    code: int | SystemExit
+    try:
+        code = _called(sys.argv[1:] if argv is None else argv)
+    except SystemExit as e:
+        code = e
+    except BrokenPipeError:
+        code = 0  # the reader of the output has seen enough
+    return _finished(code)
+
+
+def _prepare_streams() -> None:
+    if sys.stdout is None:  # closed by whoever started this
+        sys.stdout = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
         # Names may contain characters that the terminal cannot show.
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
-    words = _joined(sys.argv[1:] if argv is None else argv)
+
+
+def _finished(code: int | SystemExit) -> int:
+    """Write out what was printed, so that nothing fails when Python ends."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except BrokenPipeError:
+            _discard(stream)
+        except OSError as e:
+            _discard(stream)
+            if stream is sys.stdout:
+                print(f"recmap: the output cannot be written: {e.strerror}", file=sys.stderr)
+                code = code or 1
+    if isinstance(code, SystemExit):
+        raise code
+    return code
+
+
+def _discard(stream: Any) -> None:
+    """Write what is left in a stream nowhere, now and when Python ends."""
+    with suppress(OSError, ValueError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, stream.fileno())
+        os.close(nowhere)
+
+
+def _called(argv: Sequence[str]) -> int:
+    words = _joined(argv)
     command = parser()
     if not words:
         command.print_help()
@@ -143,13 +189,9 @@ def _nearest(word: str, words: Sequence[str]) -> str:
 
 def _run(args: argparse.Namespace) -> int:
     try:
-        code = int(args.run(args))
-        sys.stdout.flush()
-        return code
+        return int(args.run(args))
     except BrokenPipeError:
-        # The reader closed the pipe. Otherwise Python would complain when it closes stdout.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+        raise
     except KeyboardInterrupt as e:
         if args.debug:
             raise

@@ -18,6 +18,7 @@ from recmap.dataset.rows import get_row, get_rows, iterate_rows, read_blocks
 from recmap.errors import OptionError, OptionTypeError, RowNotFoundError
 from recmap.files.mapped import Guard
 from recmap.model.arguments import as_dtype, as_row
+from recmap.model.iteration import Iteration
 from recmap.model.ragged import Column, Ragged
 from recmap.model.source import Source
 
@@ -153,7 +154,7 @@ class ColumnView(NDArrayOperatorsMixin):
         )
 
     def __iter__(self) -> Iterator[Any]:
-        return (row[self.name] for row in iterate_rows(self._source))
+        return Iteration(row[self.name] for row in iterate_rows(self._source))
 
     def __contains__(self, value: object) -> bool:
         if self.field.is_bytes:

@@ -35,6 +35,7 @@ from recmap.model.arguments import (
 )
 from recmap.model.field import Field
 from recmap.model.info import Info
+from recmap.model.iteration import Iteration
 from recmap.model.preview import quantity
 from recmap.model.progress import Counter, ProgressOption, check_progress
 from recmap.model.row_sizes import measure
@@ -208,7 +209,7 @@ class Dataset(Verbs):
         [[0, 1], [2, 3], [4]]
         """
         size, drop_last = as_whole("size", size, least=1), check_flag("drop_last", drop_last)
-        return read_batches(self._source, size, drop_last)
+        return Iteration(read_batches(self._source, size, drop_last))
 
     @guarded
     def stats(self, *, progress: ProgressOption = None) -> Stats:
@@ -289,7 +290,7 @@ class Dataset(Verbs):
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         """Iterate over the rows in order; each row is a dict."""
-        return iterate_rows(self._source)
+        return Iteration(iterate_rows(self._source))
 
     def __repr__(self) -> str:
         return f"Dataset({self._summary()})\n{glimpse_text(self._source)}"

@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from recmap.dataset.dataset import Dataset, opened_rows
+from recmap.dataset.dataset import opened_rows
+from recmap.dataset.open import open as open_dataset
 from recmap.dataset.rows import read_blocks
 from recmap.files.mapped import guarded
 from recmap.model.comparison import unlike_rows
@@ -90,11 +91,12 @@ class Difference:
 
 
 @guarded
-def diff(a: Dataset, b: Dataset, *, progress: ProgressOption = None) -> Difference:
+def diff(a: Any, b: Any, *, progress: ProgressOption = None) -> Difference:
     """Compare the columns, types, row counts and rows of two datasets, of any formats.
 
-    Rows are compared by number. NaN equals NaN, and values of different types are equal if they
-    are the same number or string.
+    Each is a dataset, or anything else that ``rm.open`` opens, such as a path. Rows are compared
+    by number. NaN equals NaN, and values of different types are equal if they are the same number
+    or string.
 
     >>> import recmap as rm
     >>> a, b = np.arange(5), np.arange(5)
@@ -104,7 +106,7 @@ def diff(a: Dataset, b: Dataset, *, progress: ProgressOption = None) -> Differen
     2 of 5 compared rows differ
     """
     check_progress(progress)
-    one, other = opened_rows(a).source, opened_rows(b).source
+    one, other = (opened_rows(open_dataset(each)).source for each in (a, b))
     shared = [name for name in one.schema if name in other.schema]
     kinds = {name: (one.schema[name], other.schema[name]) for name in shared}
     types = {n: k for n, k in kinds.items() if (k[0].dtype, k[0].shape) != (k[1].dtype, k[1].shape)}

@@ -223,19 +223,21 @@ def parse_shards(shards: int | str | None) -> Sharding:
         return Sharding()
     if not isinstance(shards, str):
         return Sharding(files=as_whole("shards", shards, 1, MOST_SHARDS))
-    match = re.fullmatch(r"\s*(\d[\d_,]*)\s*(rows?)?\s*", shards)
+    whole = r"\d{1,3}(?:,\d{3}){1,9}|\d[\d_]{0,30}"
+    match = re.fullmatch(rf"\s*({whole})\s*(rows?)?\s*", shards)
     if match is not None and match[2]:
         return Sharding(rows=as_whole("shards", _digits(match[1]), 1))
     if match is not None:
         return Sharding(files=as_whole("shards", _digits(match[1]), 1, MOST_SHARDS))
     try:
-        size = parse_size(shards)
+        # A number without a unit is one of files, which is whole.
+        size = parse_size(shards) if shards.strip()[-1:].isalpha() else 0
     except OptionError:
         size = 0
     if size < 1:
         raise OptionError(
-            f"shards={shards!r}: give a number of files, the size of each, '256MB', or the rows of "
-            "each, '10_000 rows'"
+            f"shards={shards!r}: give a whole number of files, the size of each with its unit, "
+            "'256MB', or the rows of each, '10_000 rows'"
         )
     return Sharding(size=size)
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 import fnmatch
 import glob
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
 from recmap.errors import AccessDeniedError, PathNotFoundError
-from recmap.files.found_path import STORE_FILES, ZARR_FILES
+from recmap.files.found_path import STORE_FILES, TFDS_FILE, TFDS_INFO, ZARR_FILES
 from recmap.files.object_store import Folder, ObjectInfo, ObjectStore
 from recmap.files.storage import ObjectUrl
 from recmap.files.threads import Threads
 
-__all__ = ["Found", "find_objects"]
+__all__ = ["Found", "find_objects", "is_store_of"]
 
 _Listing: TypeAlias = Callable[[str], Folder]
 
@@ -98,9 +98,19 @@ def find_objects(store: ObjectStore, url: ObjectUrl) -> Found:
     return Found(sorted(matches, key=lambda each: each.key), beside, stores)
 
 
+def is_store_of(present: Collection[str], names: Sequence[str] = STORE_FILES) -> bool:
+    """Return whether a folder with the files ``present`` is opened as a whole.
+
+    It is if it has a file of one of these ``names``, or was written by an old version of TFDS.
+    """
+    if any(name in present for name in names):
+        return True
+    old = TFDS_FILE in names and TFDS_INFO in present
+    return old and any(".tfrecord-" in name for name in present)
+
+
 def _is_store(folder: Folder, names: Sequence[str] = STORE_FILES) -> bool:
-    """Return whether a folder is opened as a whole, because it has one of these files."""
-    return any(_name(each.key) in names for each in folder.objects)
+    return is_store_of({_name(each.key) for each in folder.objects}, names)
 
 
 def _stores_among(store: ObjectStore, folders: Sequence[str], names: Sequence[str]) -> list[str]:

@@ -20,6 +20,7 @@ from recmap.errors import FileChangedError, PathNotFoundError
 __all__ = [
     "STORE_FILES",
     "TFDS_FILE",
+    "TFDS_INFO",
     "ZARR_FILES",
     "FileState",
     "FoundPath",
@@ -32,6 +33,8 @@ __all__ = [
 ZARR_FILES = ("zarr.json", ".zgroup", ".zarray", ".zmetadata")
 # A folder with this file is a version of a TFDS dataset.
 TFDS_FILE = "features.json"
+# Versions before 4.0 of TFDS wrote only this one, which other libraries write, too.
+TFDS_INFO = "dataset_info.json"
 # A folder with one of these files is opened as a whole.
 STORE_FILES = (*ZARR_FILES, TFDS_FILE)
 _BOOT = "/proc/sys/kernel/random/boot_id"
@@ -152,7 +155,7 @@ def _contents(folder: str) -> Iterator[tuple[str, int, int]]:
     Of a TFDS folder those are its shards: what describes them is written again when a split is
     added. Of a Zarr store it is the metadata: there are too many chunks.
     """
-    if not os.path.exists(os.path.join(folder, TFDS_FILE)):
+    if not any(os.path.exists(os.path.join(folder, name)) for name in (TFDS_FILE, TFDS_INFO)):
         yield from _metadata(folder, "")
         return
     for name in sorted(os.listdir(folder)):

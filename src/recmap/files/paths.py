@@ -17,8 +17,11 @@ from recmap.errors import (
     PathNotFoundError,
     StoreError,
 )
+from recmap.files.find_objects import is_store_of
 from recmap.files.found_path import (
     STORE_FILES,
+    TFDS_FILE,
+    TFDS_INFO,
     ZARR_FILES,
     FoundPath,
     check_unchanged,
@@ -50,6 +53,7 @@ __all__ = [
     "read_beside",
     "shard_names",
     "size_on_disk",
+    "working_folder",
 ]
 
 PathLike: TypeAlias = "str | bytes | os.PathLike[str] | os.PathLike[bytes]"
@@ -108,7 +112,22 @@ def as_path(path: Any, name: str = "path") -> str:
     if isinstance(path, os.PathLike):
         refuse_flattened_url(text, name)
     # A file may really be called "~".
-    return os.path.expanduser(text) if text[:1] == "~" and not os.path.lexists(text) else text
+    if text[:1] == "~" and not os.path.lexists(text):
+        text = os.path.expanduser(text)
+    if not os.path.isabs(text) and working_folder() is None:
+        raise PathNotFoundError(
+            f"{name}={text!r}: the working directory was removed, so that no relative path leads "
+            "anywhere; change to another, or give an absolute path"
+        )
+    return text
+
+
+def working_folder() -> str | None:
+    """Return the working directory; None if it was removed."""
+    try:
+        return os.getcwd()
+    except OSError:
+        return None
 
 
 def as_paths(paths: Any, storage: Storage | None = None) -> str | list[str]:
@@ -213,7 +232,9 @@ def _expand_one(path: str) -> list[str]:
     matches = sorted(data for file in every if (data := _data(file)) is not None)
     if not matches:
         what = "no file matches" if glob.has_magic(path) else "no such file or folder"
-        raise PathNotFoundError(f"{path}: {what} (looked in {os.getcwd()})")
+        raise PathNotFoundError(
+            f"{path}: {what} (looked in {working_folder() or 'a folder that was removed'})"
+        )
     _warn_of_missing(matches, lambda file: os.listdir(os.path.dirname(file) or "."))
     return matches
 
@@ -310,8 +331,12 @@ def size_on_disk(path: str) -> int:
 
 
 def is_store(path: str, names: Sequence[str] = STORE_FILES) -> bool:
-    """Return whether a folder is opened as a whole, because it has a file of one of these names."""
-    return any(os.path.exists(os.path.join(path, name)) for name in names)
+    """Return whether a folder is opened as a whole, as ``is_store_of`` tells."""
+    if any(os.path.exists(os.path.join(path, name)) for name in names):
+        return True
+    # Listing a folder may take long, so look for the file that old versions of TFDS wrote first.
+    old = TFDS_FILE in names and os.path.exists(os.path.join(path, TFDS_INFO))
+    return old and is_store_of(os.listdir(path), names)
 
 
 def _data(path: str, names: Sequence[str] = STORE_FILES) -> str | None:

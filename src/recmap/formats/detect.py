@@ -17,7 +17,7 @@ from recmap.errors import (
     UnknownFormatError,
 )
 from recmap.files.array_sidecar import description_path, load_description
-from recmap.files.found_path import TFDS_FILE
+from recmap.files.found_path import TFDS_FILE, TFDS_INFO
 from recmap.files.object_path import ObjectPath
 from recmap.files.open_file import file_size, inside, is_file, is_folder, open_file
 from recmap.files.sniff import FileKind, holds_records, named_tfrecord, sniff, unknown_format
@@ -36,7 +36,8 @@ _TEXT = (".csv", ".tsv", ".json", ".jsonl", ".ndjson")
 def detect(path: str) -> str:
     """Return the format of a file."""
     if is_folder(path):
-        return "tfds" if is_file(inside(path, TFDS_FILE)) else _FOLDER
+        of_tfds = any(is_file(inside(path, name)) for name in (TFDS_FILE, TFDS_INFO))
+        return "tfds" if of_tfds else _FOLDER
     magic = _by_magic(path)
     if magic is not None:
         return magic

@@ -184,7 +184,7 @@ def parse_header(data: bytes, name: str) -> NpyHeader:
     if len(data) < 10 or not data.startswith(_MAGIC):
         raise fail("it does not begin with \\x93NUMPY")
     version = data[6]
-    if version not in (1, 2, 3):
+    if version not in (1, 2, 3) or data[7] != 0:
         raise fail(f"version {version}.{data[7]} is not known")
     start = 10 if version == 1 else 12
     if len(data) < start:
@@ -196,7 +196,8 @@ def parse_header(data: bytes, name: str) -> NpyHeader:
     if len(text) < length:
         raise fail("it is cut")
     try:
-        return _parse(text.decode("utf-8" if version == 3 else "latin1"), start + length)
+        content = _literal(text.decode("utf-8" if version == 3 else "latin1"), version)
+        return _header(content, start + length)
     # NumPy raises many kinds of errors for an invalid descr.
     except (ArithmeticError, LookupError, MemoryError, RecursionError, SyntaxError) as e:
         raise fail(str(e)) from e
@@ -204,14 +205,13 @@ def parse_header(data: bytes, name: str) -> NpyHeader:
         raise fail(str(e)) from e
 
 
-def _parse(text: str, size: int) -> NpyHeader:
-    content = _literal(text.strip())
+def _header(content: Any, size: int) -> NpyHeader:
     if not isinstance(content, dict) or set(content) != {"descr", "fortran_order", "shape"}:
         raise ValueError("it needs descr, fortran_order and shape")
     shape, fortran = content["shape"], content["fortran_order"]
     if not isinstance(shape, tuple) or not all(type(n) is int and n >= 0 for n in shape):
         raise ValueError(f"the shape is {shape!r}")
-    if fortran not in (True, False):
+    if fortran is not True and fortran is not False:
         raise ValueError(f"fortran_order is {fortran!r}")
     dtype = np.lib.format.descr_to_dtype(content["descr"])
     dtype, shape = dtype.base, (*shape, *dtype.shape)
@@ -222,10 +222,12 @@ def _parse(text: str, size: int) -> NpyHeader:
     return NpyHeader(dtype, shape, bool(fortran), size)
 
 
-def _literal(text: str) -> Any:
+def _literal(text: str, version: int) -> Any:
     try:
         return _evaluated(text)
     except SyntaxError:
+        if version == 3:
+            raise
         # Python 2 wrote the numbers of a shape like 10L.
         return _evaluated(re.sub(r"(?<=\d)L(?=[,)])", "", text))
 
@@ -337,9 +339,9 @@ class StringsSink(Sink):
             return
         column = columns[self._name]
         assert isinstance(column, Ragged)
-        strings = column.values if isinstance(column.values, Ragged) else column
-        values = strings.values[strings.offsets[0] : strings.offsets[-1]]
-        assert isinstance(values, np.ndarray)
+        strings, values = column, column.flat
+        while isinstance(values, Ragged):
+            strings, values = values, values.flat
         content, lengths = np.ascontiguousarray(values).view(np.uint8), strings.lengths
         self._check_ends(content, lengths)
         self._files[1].write(content)

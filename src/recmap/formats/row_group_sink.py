@@ -132,8 +132,14 @@ class RowGroupSink(Sink):
         self._encoding = self._encoder.submit(self._write_group, batch)
 
     def _write_group(self, batch: Batch) -> None:
-        with self._explained():
-            self.write_group(self._arrow(batch))
+        rows = self._arrow(batch)
+        try:
+            with self._explained():
+                self.write_group(rows)
+        except Exception:
+            if isinstance(rows.error, RecmapError):
+                raise rows.error from None  # pyarrow raises one of its own, with the same text
+            raise
 
     def _wait(self) -> None:
         encoding, self._encoding = self._encoding, None

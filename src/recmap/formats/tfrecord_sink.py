@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap.errors import ColumnError, OptionError, OutputExistsError
+from recmap.files.last_change import settled_change
 from recmap.files.object_path import ObjectPath
 from recmap.files.object_writer import refuse_unwritable
 from recmap.files.open_file import beside, is_folder
@@ -34,7 +35,14 @@ from recmap.model.schema import Batch, Schema
 from recmap.model.sink import Sink
 from recmap.tfrecord.encoder import Encoder, little_endian
 from recmap.tfrecord.index import Index
-from recmap.tfrecord.sidecar import Sidecar, is_written, remove_sidecar, save_sidecar, sidecar_path
+from recmap.tfrecord.sidecar import (
+    Sidecar,
+    is_written,
+    mark_checked,
+    remove_sidecar,
+    save_sidecar,
+    sidecar_path,
+)
 
 __all__ = ["TFRecordWriter", "create_tfrecord"]
 
@@ -232,12 +240,19 @@ class TFRecordWriter(Sink):
             self._open = False
             for file in self._files:
                 file.commit(self._durable)
+            self._mark_checked()
         if self._staging is not None:
             self._send_staged(self._staging)
         for old in set(self._old) - set(self._paths):
             if is_written(old):  # it has not been replaced in the meantime
                 remove(old)
                 remove_sidecar(old)
+
+    def _mark_checked(self) -> None:
+        """Let columns of these files be mapped without a check, as long as they do not change."""
+        if self._write_index and self._encoder is not None and self._encoder.fixed_fields():
+            for file in self._files:
+                mark_checked(file.path, settled_change(file.path))
 
     def _commit_sent(self) -> None:
         """Let an object appear, and then its index, which must not be older."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import warnings
 from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from threading import RLock
 from typing import Any, TypeVar
@@ -65,7 +65,7 @@ from recmap.tfrecord.decoder import (
     StepNumbers,
 )
 from recmap.tfrecord.file_group import FileGroups
-from recmap.tfrecord.framing import check_compression
+from recmap.tfrecord.framing import check_compressions
 from recmap.tfrecord.index import Index
 from recmap.tfrecord.plain_file import PlainFile
 from recmap.tfrecord.record_file import RecordFile
@@ -113,7 +113,7 @@ class TFRecordSource(Source):
             lambda file: load_sidecar(file, check=file in checked), files
         )
         self._mapped = MappedFiles()
-        compressions = _compressions(files, compression, examined)
+        compressions = check_compressions(files, compression, examined)
         self._files = [
             self._open(path, sidecar, each)
             for path, sidecar, each in zip(files, self._sidecars, compressions, strict=True)
@@ -428,7 +428,9 @@ class TFRecordSource(Source):
                 file.gather(StepDecoder(decoder, steps.pick(mine)), rows[mine] - starts[i])
             )
             places.append(mine)
-        return interleave(parts, places) if parts else _no_rows(decoder)
+        if not parts:
+            return {name: empty_column(field) for name, field in decoder.schema.items()}
+        return interleave(parts, places)
 
     def unverified(self) -> TFRecordSource:
         """Return the same rows, read without checking the CRCs of the data."""
@@ -439,15 +441,29 @@ class TFRecordSource(Source):
         return other
 
     def column(self, name: str) -> npt.NDArray[Any] | None:
-        file = self._files[0]
-        if len(self._files) != 1 or not isinstance(file, PlainFile) or self._skipped:
+        file, sidecar = self._one_file(), self._sidecars[0]
+        if file is None:
             return None
         if self._views is None:
-            sidecar = self._sidecars[0]
-            trusted = sidecar is not None and (sidecar.verified or not self._verify)
-            mapped = frozenset(sidecar.mapped) if sidecar and trusted else None
+            current = sidecar is not None and sidecar.vouches_for(file.path)
+            mapped = self._indexed_columns() if current else None
             self._views = dict(file.columns(self._decoder, mapped))
         return self._views.get(name)
+
+    def mapped_columns(self) -> list[str]:
+        file, mapped = self._one_file(), self._indexed_columns()
+        if file is None or mapped is None or self._views is not None:
+            return super().mapped_columns()
+        return list(file.columns(self._decoder, mapped))  # the check can wait
+
+    def _one_file(self) -> PlainFile | None:
+        """Return the file, if its columns may be arrays."""
+        file, alone = self._files[0], len(self._files) == 1 and not self._skipped
+        return file if alone and isinstance(file, PlainFile) else None
+
+    def _indexed_columns(self) -> frozenset[str] | None:
+        sidecar = self._sidecars[0]
+        return frozenset(sidecar.mapped) if sidecar and sidecar.verified else None
 
     @guarded
     def row_sizes(self, rows: npt.NDArray[np.int64]) -> RowSizes | None:
@@ -477,22 +493,3 @@ class TFRecordSource(Source):
 
     def partitions(self, *, skip: bool) -> list[Partition]:
         return record_partitions(self._files, self._decoder, self._verify, skip)
-
-
-def _no_rows(decoder: ExampleDecoder) -> Batch:
-    return {name: empty_column(field) for name, field in decoder.schema.items()}
-
-
-def _compressions(
-    files: Sequence[str], option: CompressionOption, examined: Collection[int]
-) -> list[Compression]:
-    """Return how each file is compressed.
-
-    Of many objects, only some are looked at. If these agree, the others are taken to be like
-    them; reading one that is not fails.
-    """
-    if len(examined) < len(files) and isinstance(files[0], ObjectPath):
-        found = {check_compression(files[i], option) for i in sorted(examined)}
-        if len(found) == 1:
-            return [*found] * len(files)
-    return [check_compression(file, option) for file in files]

@@ -14,7 +14,7 @@ from typing import Any
 from recmap.errors import DataError, LeftOutWarning, MemoryLimitError, WorkerDiedError
 from recmap.files.array_sidecar import description_path
 from recmap.files.cpus import thread_count
-from recmap.files.found_path import TFDS_FILE
+from recmap.files.found_path import TFDS_INFO
 from recmap.files.object_path import in_store
 from recmap.files.open_file import inside, is_file, is_folder
 from recmap.files.paths import PathsLike, expand, size_on_disk
@@ -86,7 +86,7 @@ def verify(
 
 def _shards(file: str) -> list[str]:
     """Return the TFRecord shards of a TFDS folder; anything else stays what it is."""
-    if not is_folder(file) or not is_file(inside(file, TFDS_FILE)):
+    if not is_folder(file) or not is_file(inside(file, TFDS_INFO)):
         return [file]
     return shard_files(file)
 

@@ -133,9 +133,9 @@ def _column(name: str, value: Any) -> Column:
 
 def _is_text(value: Any) -> bool:
     """Return whether the first string of a column is ``str``."""
-    if isinstance(value, np.ndarray) and value.dtype.kind != "O":
-        return bool(value.dtype.kind == "U")
     while isinstance(value, list | tuple | np.ndarray):
+        if isinstance(value, np.ndarray) and (value.dtype.kind != "O" or not value.ndim):
+            return bool(value.dtype.kind == "U")
         value = next((item for item in value if not _is_empty(item)), None)
     return isinstance(value, str)
 

@@ -199,7 +199,7 @@ class Source(ABC):
             rows=len(self),
             schema=self.schema,
             origin=self.origin,
-            mapped=[name for name in self.schema if self.column(name) is not None],
+            mapped=self.mapped_columns(),
             compression=sorted(set(self.compressed_files.values())),
         )
 
@@ -209,6 +209,10 @@ class Source(ABC):
         """Return a whole column as a view of the file, or None if it is not stored as an array."""
         del name
         return None
+
+    def mapped_columns(self) -> list[str]:
+        """Return the columns that are stored as arrays."""
+        return [name for name in self.schema if self.column(name) is not None]
 
     def read_padded(
         self, rows: RowNumbers, pads: Mapping[str, PadSpec], size: int, allocate: Allocate

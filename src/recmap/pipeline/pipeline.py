@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from recmap.errors import OptionError, OptionTypeError
 from recmap.model.field import FieldLike
+from recmap.model.iteration import Iteration
 from recmap.model.preview import quantity
 from recmap.model.schema import Batch, Schema
 from recmap.pipeline.frameworks import Frameworks
@@ -501,7 +502,7 @@ class Pipeline(Verbs):
         from recmap.adapters.feed import check_on_host
 
         check_on_host(self._own_feed, "iterating over a pipeline")
-        return iter(self._own_feed)
+        return Iteration(iter(self._own_feed))
 
     def run(self, epochs: int = 1, *, progress: ProgressOption = None) -> Iterator[dict[str, Any]]:
         """Iterate over several epochs, one after another.
@@ -520,7 +521,7 @@ class Pipeline(Verbs):
 
         check_on_host(self._own_feed, "run()")
         check_progress(progress)
-        return self._own_feed.run(as_whole("epochs", epochs), progress)
+        return Iteration(self._own_feed.run(as_whole("epochs", epochs), progress))
 
     def state(self, batches: int | None = None) -> dict[str, Any]:
         """Return the place after the last batch that was given out.

@@ -27,6 +27,7 @@ from recmap.errors import (
 )
 from recmap.files.cpus import using_threads
 from recmap.files.object_path import ObjectPath
+from recmap.files.paths import working_folder
 from recmap.files.temporary import Process, acting_for, remove, temporary_path, this_process
 from recmap.files.urls import is_url
 
@@ -173,7 +174,7 @@ class Driver:
 
     @classmethod
     def here(cls) -> Driver:
-        return cls(os.getcwd(), this_process())
+        return cls(working_folder() or os.sep, this_process())
 
     @contextmanager
     def impersonated(self) -> Iterator[None]:

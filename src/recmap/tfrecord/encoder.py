@@ -119,6 +119,16 @@ def _check(name: str, field: Field, encoding: Encoding, asked: str | None) -> No
             f"field {name!r}: a {encoding.list} cannot hold {field} without losing bits "
             f"(cast it first, or leave the encoding out: {_default(field)})"
         )
+    if field.ragged > 2:
+        raise ColumnError(
+            f"field {name!r}: {field} has {field.ragged} ragged axes, and a record holds at most "
+            "two (a feature list); write .npz, .h5, .zarr, .parquet or .arrow"
+        )
+    if field.is_bytes and 0 in field.inner:
+        raise ColumnError(
+            f"field {name!r}: {field} has an axis of length 0, so that a record has no strings to "
+            "tell it by; write .npz, .h5, .zarr, .parquet or .arrow"
+        )
     if field.ragged == 2 and not encoding.in_lists:
         raise ColumnError(f"field {name!r}: {field} needs encoding={_STEPS!r}")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, Self, overload
 
 import numpy as np
@@ -38,7 +38,13 @@ from recmap.tfrecord.compressed_file import CompressedFile
 from recmap.tfrecord.plain_file import PlainFile
 from recmap.tfrecord.record_file import RecordFile, Window
 
-__all__ = ["ScanProgress", "check_compression", "open_record_file", "records", "write_records"]
+__all__ = [
+    "ScanProgress",
+    "check_compressions",
+    "open_record_file",
+    "records",
+    "write_records",
+]
 
 # Bytes of records framed at once.
 _FRAME_AT_ONCE = 1 << 20
@@ -91,6 +97,21 @@ def check_compression(path: str, asked: CompressionOption) -> Compression:
         ),
         file=path,
     )
+
+
+def check_compressions(
+    files: Sequence[str], option: CompressionOption, examined: Collection[int]
+) -> list[Compression]:
+    """Return how each file is compressed.
+
+    Of many objects, only some are looked at. If these agree, the others are taken to be like
+    them; reading one that is not fails.
+    """
+    if len(examined) < len(files) and isinstance(files[0], ObjectPath):
+        found = {check_compression(files[i], option) for i in sorted(examined)}
+        if len(found) == 1:
+            return [*found] * len(files)
+    return [check_compression(file, option) for file in files]
 
 
 def _detect_compression(head: bytes) -> Compression:

@@ -12,6 +12,7 @@ import numpy as np
 
 from recmap.errors import FieldMismatchError, OptionError, StaleIndexWarning
 from recmap.files.found_path import check_unchanged
+from recmap.files.last_change import settled_change
 from recmap.files.mapped import guarded
 from recmap.files.object_path import ObjectPath
 from recmap.files.object_writer import refuse_unwritable
@@ -32,6 +33,7 @@ from recmap.tfrecord.sidecar import (
     indexed_schema,
     is_written,
     load_sidecar,
+    mark_checked,
     save_sidecar,
     write_text_index,
 )
@@ -87,6 +89,7 @@ def index(
 
 
 def _index(path: str, scan: ScanProgress) -> str:
+    changed = settled_change(path)
     file = open_record_file(path, verify=True)
     decoder, encoding = _survey(file, scan)
     mapped: tuple[str, ...] = ()
@@ -99,7 +102,10 @@ def _index(path: str, scan: ScanProgress) -> str:
         found = Index.of_anchors(file.count(), None, start, start, 0)
     check_unchanged(path)
     written = is_written(path)
-    return save_sidecar(path, Sidecar(found, decoder.schema, encoding, True, mapped, None, written))
+    sidecar = Sidecar(found, decoder.schema, encoding, True, mapped, None, written)
+    saved = save_sidecar(path, sidecar)
+    mark_checked(path, changed)
+    return saved
 
 
 @guarded

@@ -117,11 +117,13 @@ class RecordScanner:
         places = [size * i // spots for i in range(1, spots)]
         if head.fault is not None and skip:
             places.append(head.fault.offset + 1)
-        for begin in places:
-            if begin < head.end:
-                continue
+        end = head.end
+        for begin in sorted(places):
+            if begin < end:
+                continue  # no record counts twice
             at = find_record(file, begin, min(begin + _SEEK_BYTES, size))
-            yield from self._sample_at(file, at, _SPOT_BYTES, _SPOT_ROWS)
+            found = yield from self._sample_at(file, at, _SPOT_BYTES, _SPOT_ROWS)
+            end = max(at, found.end)
 
     def _sample_at(
         self, file: MappedFile, begin: int, most: int, rows: int

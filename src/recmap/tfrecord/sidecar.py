@@ -16,6 +16,7 @@ import struct
 import tempfile
 import warnings
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -31,6 +32,7 @@ from recmap.errors import (
     StoreError,
 )
 from recmap.files.atomic_write import writing
+from recmap.files.last_change import last_change
 from recmap.files.mapped import MappedFile
 from recmap.files.object_path import ObjectPath
 from recmap.files.object_reader import keep_beside, kept_beside
@@ -47,10 +49,12 @@ __all__ = [
     "Fingerprint",
     "Sidecar",
     "indexed_schema",
+    "is_checked",
     "is_written",
     "keep_index",
     "kept_index",
     "load_sidecar",
+    "mark_checked",
     "misplaced",
     "read_text_index",
     "remove_sidecar",
@@ -120,6 +124,12 @@ class Sidecar:
     fingerprint: Fingerprint | None = None
     # Whether recmap wrote the file itself, not only its index.
     written: bool = False
+    # The last change of the file when the index was loaded, if it was made after that.
+    checked: int | None = None
+
+    def vouches_for(self, path: str) -> bool:
+        """Return whether all of the file was checked, or written, after its last change."""
+        return self.verified and self.checked is not None and self.checked == last_change(path)
 
 
 def sidecar_path(path: str) -> str:
@@ -218,6 +228,7 @@ def load_sidecar(path: str, *, check: bool = True) -> Sidecar | None:
     Without ``check``, only the size of the file is compared. Check the fingerprint later.
     """
     target = sidecar_path(path)
+    checked = last_change(path) if is_checked(path) else None
     try:
         content = _content(target)
     except StoreError:
@@ -245,6 +256,7 @@ def load_sidecar(path: str, *, check: bool = True) -> Sidecar | None:
             tuple(info["mapped"]),
             known,
             info.get("written") is True,
+            checked,
         )
     except FileChangedError:
         raise
@@ -271,6 +283,26 @@ def _is_of_version(info: Mapping[str, Any], index: str, data: str) -> bool:
 @lru_cache(maxsize=16)
 def _schema(fields: tuple[tuple[str, str], ...]) -> Schema:
     return parse_schema(dict(fields)) if fields else Schema({})
+
+
+def mark_checked(path: str, changed: int | None) -> None:
+    """Note that all of a file was checked, or written, after its last change at a time.
+
+    The note is the time of the index itself, so that equal files have equal indexes: 1 ns before
+    the change, which no copy of both files has by chance.
+    """
+    if changed is not None and changed == last_change(path):
+        with suppress(OSError):
+            os.utime(sidecar_path(path), ns=(changed - 1, changed - 1))
+
+
+def is_checked(path: str) -> bool:
+    """Return whether the index of a local file was made after the last change of the file."""
+    changed = last_change(path)
+    try:
+        return changed is not None and os.stat(sidecar_path(path)).st_mtime_ns == changed - 1
+    except OSError:
+        return False
 
 
 def is_written(path: str) -> bool:

@@ -46,7 +46,7 @@ def sample(files: Sequence[RecordFile], skip: bool) -> Summary:
     """Summarize records from the beginning of the files and from places spread over them."""
     summary = Summary()
     step = max(1, len(files) // _SPOTS)
-    chosen = [*files[::step], files[-1]] if len(files) > 1 else files
+    chosen = [files[i] for i in sorted({*range(0, len(files), step), len(files) - 1})]
     spots = max(1, _SPOTS // len(chosen))
     for file in chosen:
         try:

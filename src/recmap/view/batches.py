@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
@@ -30,8 +29,8 @@ def load_pipeline(name: str) -> Pipeline:
     module, colon, attribute = name.partition(":")
     if not colon or not module or not attribute:
         raise OptionError(f"--pipeline {name}: write module:name, such as train:pipeline")
-    if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())  # as `python -m` does
+    if "" not in sys.path:
+        sys.path.insert(0, "")  # the working directory, as `python -c` does
     try:
         found = importlib.import_module(module)
         for part in attribute.split("."):

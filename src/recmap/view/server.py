@@ -127,7 +127,7 @@ class _Handler(BaseHTTPRequestHandler):
         kind, body = self.headers.get_content_type(), self.rfile.read(int(length))
         try:
             given = json.loads(body)
-        except ValueError:
+        except (ValueError, RecursionError):
             given = None
         if kind != "application/json" or not isinstance(given, dict):
             self._refuse(400, "the request is not a JSON object")

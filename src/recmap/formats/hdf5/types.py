@@ -73,6 +73,8 @@ class Leaf:
         cells = rows.ravel().tolist()
         if not self.field.is_bytes:
             return self._lists(cells, self.field.dtype, self.field.inner)
+        if not cells:  # an axis has no length
+            return string_column(np.empty(rows.shape, "S1"))
         if isinstance(cells[0], bytes | str):
             return string_column(rows)
         column = self._lists(cells, BYTE, ())

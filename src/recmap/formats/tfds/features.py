@@ -157,7 +157,7 @@ def _kind_and_content(entry: Any, name: str) -> tuple[str, dict[str, Any]]:
     """Return the class of a feature and its settings, with the names that JSON gives them."""
     if not isinstance(entry, dict):
         raise _DescriptionError(f"{name!r} is not described by an object")
-    if "type" in entry:
+    if isinstance(entry.get("type"), str):
         python, content = entry["type"], entry.get("content")
         if isinstance(content, str):
             content = _json(content, name)
@@ -196,8 +196,9 @@ def _children(kind: str, content: Mapping[str, Any], name: str) -> dict[str, Any
         text = {"type": f"{_PACKAGE}text_feature.Text"}
         return dict.fromkeys(sorted(map(str, languages)), text)
     inside = content.get("features")
-    # In the older spelling, the children are the content. One of them may be called "features".
-    older = not isinstance(inside, dict) or "type" in inside
+    # In the older spelling, the children are the content. One of them may be called "features",
+    # and in either spelling, one may be called "type": only that of a feature is text.
+    older = not isinstance(inside, dict) or isinstance(inside.get("type"), str)
     found = content if older else inside
     assert isinstance(found, Mapping)
     return {str(key): value for key, value in found.items()}

@@ -17,10 +17,11 @@ from typing import Any
 
 from recmap.errors import DataError, PathNotFoundError
 from recmap.files.atomic_write import read_whole, update_whole
-from recmap.files.found_path import TFDS_FILE
+from recmap.files.found_path import TFDS_FILE, TFDS_INFO
 from recmap.files.object_path import ObjectPath
-from recmap.files.open_file import inside, is_file
+from recmap.files.open_file import for_each_file, inside, is_file
 from recmap.files.paths import MOST_SHARDS
+from recmap.model.preview import quantity
 
 __all__ = [
     "FEATURES",
@@ -28,6 +29,7 @@ __all__ = [
     "DatasetInfo",
     "Split",
     "add_split",
+    "check_present",
     "describe_versions",
     "is_version",
     "keep_features",
@@ -38,7 +40,7 @@ __all__ = [
     "shard_files",
 ]
 
-INFO, FEATURES = "dataset_info.json", TFDS_FILE
+INFO, FEATURES = TFDS_INFO, TFDS_FILE
 # The most bytes of a metadata file. Those of the largest datasets take a few hundred kilobytes.
 _MAX_SIZE = 64 << 20
 _TEMPLATE = "{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}"
@@ -50,16 +52,24 @@ _MOST_NAMED = 20
 
 @dataclass(frozen=True)
 class Split:
-    """The shards of one split: the number of rows in each, and how they are named."""
+    """The shards of one split: the number of rows in each, and how they are named.
+
+    Old versions of TFDS tell only how many shards there are, ``uncounted``.
+    """
 
     name: str
     shard_rows: tuple[int, ...]
     size: int = 0
     template: str = _TEMPLATE
+    uncounted: int = 0
 
     @property
     def rows(self) -> int:
         return sum(self.shard_rows)
+
+    def __str__(self) -> str:
+        many = quantity(self.uncounted, "shard") if self.uncounted else quantity(self.rows, "row")
+        return f"{self.name!r} ({many})"
 
 
 @dataclass(frozen=True)
@@ -75,7 +85,7 @@ class DatasetInfo:
 
     def shard_names(self, split: Split) -> list[str]:
         """Return the names of the shards of a split, in order."""
-        count = len(split.shard_rows)
+        count = len(split.shard_rows) or split.uncounted
         digits = max(5, len(str(count)))
         names = [_shard_name(self, split, f"{i:0{digits}}", f"{count:0{digits}}")
                  for i in range(count)]  # fmt: skip
@@ -85,8 +95,7 @@ class DatasetInfo:
 
     def describe_splits(self) -> str:
         """Return the splits and their rows in words."""
-        each = [f"{name!r} ({split.rows:,} rows)" for name, split in self.splits.items()]
-        return ", ".join(each) or "none"
+        return ", ".join(map(str, self.splits.values())) or "none"
 
 
 def _shard_name(info: DatasetInfo, split: Split, number: str, count: str) -> str:
@@ -170,6 +179,17 @@ def shard_files(folder: str) -> list[str]:
     return [inside(folder, name) for name in names]
 
 
+def check_present(shards: Sequence[str]) -> None:
+    """Raise if one of the shards that the metadata lists is missing."""
+    there = for_each_file(is_file, shards)
+    missing = [shard for shard, found in zip(shards, there, strict=True) if not found]
+    if missing:
+        raise PathNotFoundError(
+            f"{missing[0]}: no such file, but {INFO} lists {len(shards):,} shards, of which "
+            f"{len(missing):,} {'is' if len(missing) == 1 else 'are'} missing"
+        )
+
+
 def load_features(folder: str) -> dict[str, Any]:
     """Read ``features.json``."""
     path = inside(folder, FEATURES)
@@ -217,7 +237,8 @@ def describe_versions(folder: str) -> str:
         below = [] if is_version(name) else _folders(inside(folder, name))
         for each in [name, *(f"{name}/{version}" for version in below)]:
             version = inside(folder, each)
-            if is_version(each.rpartition("/")[2]) and is_file(inside(version, FEATURES)):
+            told = any(is_file(inside(version, file)) for file in (FEATURES, INFO))
+            if is_version(each.rpartition("/")[2]) and told:
                 found.append(f"{version}: {load_info(version).describe_splits()}")
     if not found:
         return ""
@@ -251,7 +272,10 @@ def _split(path: str, entry: Any) -> Split:
     rows = tuple(_whole(path, f"split {name!r}: 'shardLengths'", each) for each in lengths)
     size = _whole(path, f"split {name!r}: 'numBytes'", _get(entry, "numBytes") or 0)
     template = _text(path, entry, "filepathTemplate") or _TEMPLATE
-    return Split(name, rows, size, template)
+    shards = _whole(path, f"split {name!r}: 'numShards'", _get(entry, "numShards") or 0)
+    if shards > MOST_SHARDS:
+        raise _bad(path, f"split {name!r}: 'numShards' is more than {MOST_SHARDS:,}")
+    return Split(name, rows, size, template, 0 if rows else shards)
 
 
 def _whole(path: str, what: str, value: Any) -> int:

@@ -21,10 +21,9 @@ from recmap.errors import (
     Message,
     Option,
     OptionError,
-    PathNotFoundError,
 )
 from recmap.files.found_path import check_unchanged, found_path
-from recmap.files.open_file import for_each_file, inside, is_file, is_folder
+from recmap.files.open_file import inside, is_folder
 from recmap.files.paths import names_inside, read_beside, size_on_disk
 from recmap.files.whole_output import refuse_unfinished
 from recmap.formats.combined import ConcatenatedSource
@@ -34,10 +33,12 @@ from recmap.formats.tfds.metadata import (
     FEATURES,
     INFO,
     DatasetInfo,
+    check_present,
     load_features,
     load_info,
     load_labels,
 )
+from recmap.formats.tfds.old_folders import WRITTEN_BY_OLD, is_old, open_old
 from recmap.formats.tfds.sink import described, shard_features
 from recmap.formats.tfds.splits import ShardRows, choose_shards
 from recmap.formats.tfds.steps import EpisodeRecords, open_steps
@@ -78,6 +79,8 @@ def open_tfds(
             f"{path}: its shards are {info.file_format}; recmap reads tfrecord and array_record",
             file=inside(path, INFO),
         )
+    if is_old(path):
+        return _open_old(path, info, split, unit, fields=fields, errors=errors, verify=verify)
     features = parse_features(load_features(path), inside(path, FEATURES))
     features = _chosen(path, features, fields, unit)
     labels = _labels(path, features)
@@ -108,6 +111,20 @@ def _refuse_unfinished(folder: str, shards: Sequence[str]) -> None:
     refuse_unfinished(folder, names, partial(read_beside, inside(folder, INFO)), shards)
 
 
+def _open_old(
+    path: str, info: DatasetInfo, split: str | None, unit: Unit | None, **options: Any
+) -> Source:
+    """Open a split of a folder without ``features.json``."""
+    if unit is not None:
+        raise OptionError(
+            Message(f"{path}: ", Option("unit", unit), f" needs {FEATURES}: {WRITTEN_BY_OLD}")
+        )
+    rows = open_old(path, info, split, **options)
+    labels = {name: load_labels(path, name.split("/")) for name in rows.schema}
+    labels = {name: names for name, names in labels.items() if names}
+    return TfdsSource(rows, path, None, labels, [], f"{rows.origin}; {WRITTEN_BY_OLD}")
+
+
 def _open_records(
     folder: str,
     info: DatasetInfo,
@@ -118,13 +135,7 @@ def _open_records(
 ) -> EpisodeRecords:
     """Open the shards of a piece."""
     files = [inside(folder, name) for name in piece.shards]
-    there = for_each_file(is_file, files)
-    missing = [file for file, found in zip(files, there, strict=True) if not found]
-    if missing:
-        raise PathNotFoundError(
-            f"{missing[0]}: no such file, but {INFO} lists {len(files):,} shards, of which "
-            f"{len(missing):,} {'is' if len(missing) == 1 else 'are'} missing"
-        )
+    check_present(files)
     files = list(map(found_path, files))
     decoder = record_decoder(columns)
     if info.file_format == "array_record":
@@ -286,8 +297,10 @@ class TfdsSource(WrappedSource):
         columns: Mapping[str, StoredColumn] | None,
         labels: Mapping[str, Sequence[str]],
         features: Sequence[Feature],
+        origin: str = f"from {FEATURES}",
     ) -> None:
         super().__init__(source)
+        self._origin = origin
         self._folder, self._columns, self._features = folder, columns, features
         self._labels = labels
         self._simple = columns is None or all(column.simple for column in columns.values())
@@ -311,7 +324,7 @@ class TfdsSource(WrappedSource):
 
     @property
     def origin(self) -> str:
-        return f"from {FEATURES}"
+        return self._origin
 
     @property
     def labels(self) -> Mapping[str, Sequence[str]]:
@@ -396,7 +409,9 @@ class TfdsSource(WrappedSource):
         chosen = list(self._schema.select(names))
         if self._columns is None:
             source = self._source.select(chosen)
-            return TfdsSource(source, self._folder, None, self._labels, self._features)
+            return TfdsSource(
+                source, self._folder, None, self._labels, self._features, self._origin
+            )
         columns = {name: self._columns[name] for name in chosen}
         stored = [name for column in columns.values() for name in column.fields]
         return TfdsSource(

@@ -1,0 +1,107 @@
+"""TFDS folders without ``features.json``, which versions before 4.0 did not write.
+
+Only the records tell the types of the columns then.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+from recmap.errors import Message, OptionError
+from recmap.files.found_path import found_path
+from recmap.files.mapped import guarded
+from recmap.files.open_file import inside, is_file
+from recmap.formats.combined import ConcatenatedSource
+from recmap.formats.memory import MemorySource
+from recmap.formats.tfds.metadata import (
+    FEATURES,
+    INFO,
+    DatasetInfo,
+    Split,
+    check_present,
+)
+from recmap.formats.tfds.splits import ShardRows, choose_shards
+from recmap.formats.tfrecord_source import TFRecordSource
+from recmap.model.reordered import SlicedSource
+from recmap.model.schema import FieldsLike, Schema
+from recmap.model.source import Errors, Source
+from recmap.tfrecord.framing import open_record_file
+
+__all__ = ["WRITTEN_BY_OLD", "is_old", "open_old"]
+
+WRITTEN_BY_OLD = f"an old version of TFDS wrote this folder, without {FEATURES}"
+
+
+def is_old(folder: str) -> bool:
+    """Return whether an old version of TFDS wrote a folder."""
+    return not is_file(inside(folder, FEATURES)) and is_file(inside(folder, INFO))
+
+
+def open_old(
+    folder: str,
+    info: DatasetInfo,
+    split: str | None,
+    *,
+    fields: FieldsLike | None,
+    errors: Errors,
+    verify: bool,
+) -> Source:
+    """Open the records of a split, with the types that they show."""
+    info = _counted(folder, info, split)
+    try:
+        pieces = choose_shards(info, split, folder)
+    except OptionError as e:
+        raise OptionError(Message(e.wording, f"; {WRITTEN_BY_OLD}")) from None
+    shards = [_shards(folder, piece) for piece in pieces]
+    every = [shard for those in shards for shard in those]
+    if not every:
+        return MemorySource({}, Schema({}))
+    records = TFRecordSource(every, fields, errors=errors, verify=verify, compression=None)
+    if len(pieces) == 1:
+        return _part(records, pieces[0])
+    return ConcatenatedSource(
+        [
+            _part(
+                TFRecordSource(
+                    those,
+                    errors=errors,
+                    verify=verify,
+                    compression=None,
+                    decoder=records.decoder,
+                ),
+                piece,
+            )
+            for piece, those in zip(pieces, shards, strict=True)
+        ]
+    )
+
+
+def _shards(folder: str, piece: ShardRows) -> list[str]:
+    files = [inside(folder, name) for name in piece.shards]
+    check_present(files)
+    return list(map(found_path, files))
+
+
+def _part(records: Source, piece: ShardRows) -> Source:
+    return records if piece.whole else SlicedSource(records, slice(piece.start, piece.stop))
+
+
+def _counted(folder: str, info: DatasetInfo, spec: str | None) -> DatasetInfo:
+    """Count the rows of the splits that are asked for, if the metadata does not tell them."""
+    asked = set(re.findall(r"[\w-]+", spec or ""))
+    if spec is None and len(info.splits) == 1:
+        asked = {*info.splits}
+    splits = {
+        name: _count(folder, info, split) if split.uncounted and asked & {name, "all"} else split
+        for name, split in info.splits.items()
+    }
+    return replace(info, splits=splits)
+
+
+@guarded
+def _count(folder: str, info: DatasetInfo, split: Split) -> Split:
+    shards = [inside(folder, name) for name in info.shard_names(split)]
+    check_present(shards)
+    counts = [open_record_file(shard, verify=False, compression=None).count() for shard in shards]
+    return replace(split, shard_rows=tuple(counts), uncounted=0)
