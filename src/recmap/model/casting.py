@@ -159,7 +159,7 @@ def exact_array(value: Any) -> npt.NDArray[Any]:
     if kind == "f" and _all_whole(value):
         return _whole_array(value)
     if kind in "fc":
-        with np.errstate(invalid="ignore"):
+        with np.errstate(invalid="ignore", over="ignore"):
             large = bool((np.abs(array) >= _EXACT).any())
         if large:
             _refuse_rounded(value, array.dtype)

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -57,10 +57,14 @@ def as_columns(batch: Mapping[str, Any]) -> dict[str, Given]:
         )
     for name in batch:
         check_column_name(name)
-    return {
-        name: Given(_column(name, value), isinstance(value, np.ndarray | Ragged), _is_text(value))
-        for name, value in batch.items()
-    }
+    return {name: _given(name, value) for name, value in batch.items()}
+
+
+def _given(name: str, value: Any) -> Given:
+    if isinstance(value, Iterator):
+        value = list(value)
+    exact = isinstance(value, np.ndarray | Ragged)
+    return Given(_column(name, value), exact, _is_text(value))
 
 
 def infer_schema(columns: Mapping[str, Given]) -> Schema:
@@ -133,6 +137,8 @@ def _column(name: str, value: Any) -> Column:
 
 def _is_text(value: Any) -> bool:
     """Return whether the first string of a column is ``str``."""
+    if not isinstance(value, np.ndarray) and hasattr(value, "__array__"):
+        value = np.asarray(value)
     if isinstance(value, np.ndarray) and value.dtype.kind != "O":
         return bool(value.dtype.kind == "U")
     while isinstance(value, list | tuple | np.ndarray):
