@@ -249,6 +249,10 @@ def _fit(name: str, given: Given, field: Field) -> Column:
     column = given.column
     if len(column) == 0 and not given.exact:
         return empty_column(field)
+    if field.ragged and not given.exact and not _items(column):
+        # Empty lists do not show what they would hold.
+        item = empty_column(Field(field.dtype, field.shape[1:]))
+        return Ragged(item, np.zeros(len(column) + 1, np.int64))
     found = _infer_field(name, column)
     if field.ragged > found.ragged and not found.is_bytes:
         column = _as_ragged(column, field.ragged)
@@ -260,6 +264,13 @@ def _fit(name: str, given: Given, field: Field) -> Column:
     if not field.is_bytes:
         return _cast(name, column, field, given.exact)
     return _strings_of(name, column, field, found)
+
+
+def _items(column: Column) -> int:
+    """Count the items of all rows; a number counts as one."""
+    if isinstance(column, Ragged):
+        return int(column.offsets[-1] - column.offsets[0])
+    return math.prod(column.shape[:2])
 
 
 def text_column(name: str, column: Column) -> Column:

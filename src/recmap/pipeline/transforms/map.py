@@ -8,7 +8,9 @@ from __future__ import annotations
 import inspect
 import zlib
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
+from threading import Lock
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -51,6 +53,19 @@ class Function:
         self.fn, self.seed, self.stage = fn, seed, stage
         self.name = getattr(fn, "__qualname__", type(fn).__name__)
         self._random = _takes_rng(fn)
+        #: Whether it keeps arrays that it returns, and may write into them again.
+        self.keeps_arrays = False
+        self._turn = Lock()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "_turn"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state, _turn=Lock())
+
+    def turn(self) -> AbstractContextManager[object]:
+        """Return what keeps other threads from calling it until its arrays have been copied."""
+        return self._turn if self.keeps_arrays else nullcontext()
 
     def calls(self, epoch: int) -> Callable[[Any, int], Any]:
         """Return a function of rows and their position, for one batch in one thread."""
@@ -228,17 +243,24 @@ class MapBatch(FunctionTransform):
         if not len(block.positions) and types is not None:
             empty = {name: empty_column(field) for name, field in types.items()}
             return replace(block, batch=empty)
-        try:
-            columns = self._columns(block)
-        except ColumnError as e:
-            raise MapError(f"{batch_text(block)}: {self.name}: {e}") from e
+        with self.function.turn():
+            columns = self._owned(block)
         counts = {len(column) for column in columns.values()}
         if self.rows_stay and columns and counts != {len(block.positions)}:
             raise MapError(
                 f"{batch_text(block)}: {self.name} made columns of {_listed(counts)} rows of "
                 f"{len(block.positions):,}; use filter to leave rows out"
             )
-        return replace(block, batch=own_columns(columns, block.batch))
+        return replace(block, batch=columns)
+
+    def _owned(self, block: Block) -> Batch:
+        try:
+            columns, kept_arrays = own_columns(self._columns(block), block.batch)
+        except ColumnError as e:
+            raise MapError(f"{batch_text(block)}: {self.name}: {e}") from e
+        if kept_arrays:  # seen in the trial at the latest, before several threads call it
+            self.function.keeps_arrays = True
+        return columns
 
     def _columns(self, block: Block) -> Batch:
         made, found = self._made(block), self.found or self.fields or Schema({})

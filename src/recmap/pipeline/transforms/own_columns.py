@@ -19,27 +19,28 @@ from recmap.model.schema import Batch
 __all__ = ["own_columns"]
 
 
-def own_columns(columns: Batch, inputs: Batch) -> Batch:
+def own_columns(columns: Batch, inputs: Batch) -> tuple[Batch, bool]:
     """Return the columns, with copies of those that something else refers to.
 
-    Columns of ``inputs`` and views of them are not copied. The caller must hold no other
-    references to the columns than these.
+    Also return whether there is such an array. Columns of ``inputs`` and views of them are not
+    copied. The caller must hold no other references to the columns than these.
     """
     known = set(map(id, inputs.values()))
     new = [column for column in columns.values() if id(column) not in known]
     if max(map(_plain_references, new), default=0) <= _PLAIN:
-        return columns
+        return columns, False
     del new
     links = _links(columns.values(), known)
     shared = {key for key, link in links.items() if _others(*link) > _ALONE}
     if not shared:
-        return columns
+        return columns, False
     # A view of an input refers to what that input is a view of.
     shared -= set(_links(inputs.values(), set()))
-    return {
+    owned = {
         name: _copied(column) if _touches(column, shared) else column
         for name, column in columns.items()
     }
+    return owned, any(_is_buffer(links[key][0]) for key in shared)
 
 
 def _plain_references(column: Column) -> int:
@@ -79,6 +80,11 @@ def _others(each: Any, count: int) -> int:
     )
     # Of memory that NumPy did not allocate, nothing is known.
     return sys.getrefcount(each) - count if owner else sys.maxsize
+
+
+def _is_buffer(each: Any) -> bool:
+    """Return whether it is memory to write into, and not a tensor made for this batch."""
+    return isinstance(each, np.ndarray) or not hasattr(each, "__dlpack__")
 
 
 def _touches(column: Any, shared: set[int]) -> bool:
