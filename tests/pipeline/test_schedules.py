@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import recmap as rm
+from recmap.files import threads
 from recmap.pipeline.workers.pool import OrderedPool
 from tests.buckets import HttpFolder
 from tests.schedule import Schedule
@@ -149,3 +150,35 @@ def test_a_planted_race_is_found_and_played_again(monkeypatch: pytest.MonkeyPatc
     found = [seed for seed in range(60) if run(seed)[0] != expected]
     assert 0 < len(found) < 60
     assert run(found[0]) == run(found[0])
+
+
+def test_threads_do_not_overwrite_what_a_function_keeps() -> None:
+    scheduled: Any = threads
+    row_scratch, batch_scratch = np.zeros(2), np.zeros(ROWS)
+
+    def chains() -> list[rm.Pipeline]:
+        lock = scheduled.threading.Lock()
+
+        def of_row(row: dict[str, Any]) -> dict[str, Any]:
+            row_scratch[:] = row["x"]
+            with lock:  # another thread may go on here
+                return {"y": row_scratch}
+
+        def of_batch(batch: dict[str, Any]) -> dict[str, Any]:
+            made = batch_scratch[: len(batch["x"])]
+            made[:] = batch["x"]
+            with lock:
+                return {"y": made}
+
+        ds = rm.open("x.npz")
+        return [
+            ds.map(of_row, workers="threads:3").batch(2),
+            ds.batch(2).map(of_batch, workers="threads:3"),
+            ds.map(of_batch, batched=True, workers="threads:3").batch(2),
+        ]
+
+    for seed in range(5):
+        with Schedule(seed):
+            for pipeline in chains():
+                rows = [row for batch in list(pipeline) for row in batch["y"].reshape(2, -1)[:, 0]]
+                assert rows == list(range(ROWS)), f"seed {seed}"

@@ -21,7 +21,7 @@ from recmap.model.field import Field
 from recmap.model.ragged import Column, Ragged
 from recmap.model.schema import Batch, Schema
 from recmap.pipeline.transforms.base import Block, Transform
-from recmap.pipeline.transforms.own_columns import own_columns
+from recmap.pipeline.transforms.own_columns import keeps_arrays, own_columns
 from recmap.pipeline.transforms.returned_values import (
     as_texts,
     is_text,
@@ -168,11 +168,18 @@ class MapRows(FunctionTransform):
         if not len(sample.positions):
             found = self.fields or schema
         else:
-            rows = [kept(dict(row)) for row in self._made(sample)]
+            rows = []
+            for row in self._made(sample):
+                self.function.keeps_arrays |= keeps_arrays(row, sample.batch)
+                rows.append(kept(dict(row)))
             found = sample_schema(rows, schema, self.fields or Schema({}))
         return replace(self, found=found), found
 
     def apply(self, block: Block) -> Block:
+        with self.function.turn():
+            return self._apply(block)
+
+    def _apply(self, block: Block) -> Block:
         assert self.found is not None
         count, given = len(block.positions), self.fields or Schema({})
         columns = {
@@ -202,9 +209,11 @@ class MapRows(FunctionTransform):
         call = self.function.calls(block.epoch)
         names, columns = list(block.batch), list(block.batch.values())
         for i, position in enumerate(block.positions.tolist()):
-            row = dict(zip(names, [column[i] for column in columns], strict=True))
             try:
-                result = call(row, position)
+                # No variable for the row: its values are the function's to keep or to return.
+                result = call(
+                    dict(zip(names, [column[i] for column in columns], strict=True)), position
+                )
             except RecmapError:
                 raise
             except Exception as e:

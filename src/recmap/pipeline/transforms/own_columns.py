@@ -8,7 +8,7 @@ made for this batch has no references but those of the batch, and is handed on a
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ import numpy as np
 from recmap.model.ragged import Column, Ragged
 from recmap.model.schema import Batch
 
-__all__ = ["own_columns"]
+__all__ = ["keeps_arrays", "own_columns"]
 
 
 def own_columns(columns: Batch, inputs: Batch) -> tuple[Batch, bool]:
@@ -30,17 +30,27 @@ def own_columns(columns: Batch, inputs: Batch) -> tuple[Batch, bool]:
     if max(map(_plain_references, new), default=0) <= _PLAIN:
         return columns, False
     del new
-    links = _links(columns.values(), known)
-    shared = {key for key, link in links.items() if _others(*link) > _ALONE}
-    if not shared:
-        return columns, False
-    # A view of an input refers to what that input is a view of.
-    shared -= set(_links(inputs.values(), set()))
+    shared = _shared(columns.values(), known, inputs)
     owned = {
-        name: _copied(column) if _touches(column, shared) else column
+        name: _copied(column) if _touches(column, shared.keys()) else column
         for name, column in columns.items()
     }
-    return owned, any(_is_buffer(links[key][0]) for key in shared)
+    return owned, any(map(_is_buffer, shared.values()))
+
+
+def keeps_arrays(row: Mapping[str, Any], inputs: Batch) -> bool:
+    """Return whether something else refers to an array of a row; see ``own_columns``."""
+    arrays = (value for value in row.values() if isinstance(value, np.ndarray | Ragged))
+    return any(map(_is_buffer, _shared(arrays, set(), inputs).values()))
+
+
+def _shared(columns: Iterable[Any], known: set[int], inputs: Batch) -> dict[int, Any]:
+    """Return, by id, what the columns consist of and something else refers to."""
+    links = _links(columns, known)
+    shared = {key for key, link in links.items() if _others(*link) > _ALONE}
+    # A view of an input refers to what that input is a view of.
+    ours = set(_links(inputs.values(), set())) if shared else set()
+    return {key: links[key][0] for key in shared - ours}
 
 
 def _plain_references(column: Column) -> int:
@@ -87,7 +97,7 @@ def _is_buffer(each: Any) -> bool:
     return isinstance(each, np.ndarray) or not hasattr(each, "__dlpack__")
 
 
-def _touches(column: Any, shared: set[int]) -> bool:
+def _touches(column: Any, shared: Collection[int]) -> bool:
     return id(column) in shared or any(_touches(each, shared) for each in _inside(column))
 
 
