@@ -31,6 +31,7 @@ AREAS = (
     "shown",
     "changes",
     "saves",
+    "schedules",
 )
 
 #: The last line of a log while the reference library reads. If it crashes on a damaged file, recmap

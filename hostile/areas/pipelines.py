@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -12,7 +14,7 @@ import numpy as np
 import recmap as rm
 from hostile.case import Case
 
-__all__ = ["case"]
+__all__ = ["Chain", "case", "numbers_of", "store"]
 
 Row = dict[str, Any]
 
@@ -23,6 +25,31 @@ def keep(row: Row) -> bool:
 
 def double(row: Row) -> Row:
     return {**row, "twice": row["row"] * 2}
+
+
+def named(row: Row) -> Row:
+    return {**row, "name": f"row {row['row']}", "names": ["é"] * int(row["row"] % 3)}
+
+
+def halved(row: Row) -> Row:
+    """Return float32 for some rows and float64 for others, of which float32 holds every value."""
+    half = float(row["row"]) / 2
+    return {**row, "half": np.float32(half) if row["row"] % 2 else half}
+
+
+def again(batch: Row) -> Row:
+    """Write every batch into the same array."""
+    column = batch["tokens"][:, 0] if "row" not in batch else batch["row"]
+    _SAME[: len(column)] = column
+    return {**batch, "again": _SAME[: len(column)]}
+
+
+def of_packed(row: Row) -> Row:
+    return {**row, "size": np.count_nonzero(row["segments"])}
+
+
+_SAME = np.zeros(100, np.int64)
+_MAPS = {"map": double, "text": named, "floats": halved}
 
 
 @dataclass(frozen=True)
@@ -36,6 +63,7 @@ class Chain:
     size: int | None = None
     drop_last: bool = False
     pad: Any = None
+    pack: int | None = None
     after: list[tuple[str, Any]] = field(default_factory=list)
     repeat_after: int = 1
     workers: Any = None
@@ -46,7 +74,9 @@ class Chain:
     def draw(case: Case, stored: str, rows: int) -> Chain:
         before: list[tuple[str, Any]] = []
         for _ in range(case.between(0, 4)):
-            verb = case.pick(["skip", "take", "rows", "shuffle", "map", "filter"])
+            verb = case.pick(
+                ["skip", "take", "rows", "shuffle", "filter", "map", "text", "floats", "again"]
+            )
             if verb == "shuffle" and any(v in ("shuffle", "filter") for v, _ in before):
                 continue
             if verb == "rows" and any(v == "filter" for v, _ in before):
@@ -54,8 +84,10 @@ class Chain:
             before.append((verb, _argument(case, verb, rows)))
         size = case.pick([None, 1, 2, 3, 7, rows + 1])
         after = [
-            (case.pick(["skip", "take"]), case.between(0, 5)) for _ in range(case.between(0, 3))
+            (case.pick(["skip", "take", "again"]), case.between(0, 5))
+            for _ in range(case.between(0, 3))
         ]
+        pack = case.pick([None, None, 4, 9]) if size is not None else None
         return Chain(
             rows,
             stored,
@@ -63,7 +95,8 @@ class Chain:
             case.pick([1, 1, 1, 2, 3]),
             size,
             case.chance(0.3) and size is not None,
-            case.pick([None, "longest", 3]) if size is not None else None,
+            case.pick([None, "longest", 3]) if size is not None and pack is None else None,
+            pack,
             after if size is not None else [],
             case.pick([1, 1, 1, 2]),
             case.pick([None, None, None, None, "threads:2", 2 if case.chance(0.1) else None]),
@@ -76,6 +109,8 @@ class Chain:
             pipeline = _apply(pipeline, verb, argument, self.workers)
         if self.repeat != 1:
             pipeline = pipeline.repeat(self.repeat)
+        if self.pack is not None:
+            pipeline = pipeline.pack(self.pack, ["tokens"]).map(of_packed, workers=self.workers)
         if self.size is not None:
             pipeline = pipeline.batch(self.size, drop_last=self.drop_last, pad=self.pad)
         for verb, argument in self.after:
@@ -88,16 +123,19 @@ class Chain:
         made: rm.Pipeline = pipeline.shard(rank, world) if world > 1 else pipeline
         return made
 
-    def model(self, iteration: int) -> list[list[int]]:
-        """Return the row numbers of each batch (or of each row) of an iteration."""
+    def model(self, iteration: int) -> list[list[Any]]:
+        """Return the row numbers of each batch (or of each row) of an iteration.
+
+        For packed rows, return their tokens.
+        """
         times = self.repeat * self.repeat_after
-        batches: list[list[int]] = []
+        batches: list[list[Any]] = []
         for turn in range(self.repeat_after):
             first = iteration * times + turn * self.repeat
             batches += self._repetition(first)
         return batches
 
-    def _repetition(self, first: int) -> list[list[int]]:
+    def _repetition(self, first: int) -> list[list[Any]]:
         epochs = [self._epoch(first + i) for i in range(self.repeat)]
         filtered = any(verb == "filter" for verb, _ in self.before)
         if self.size is None:
@@ -107,11 +145,13 @@ class Chain:
         else:
             batches = self._batches([row for epoch in epochs for row in epoch])
         for verb, count in self.after:
-            batches = batches[count:] if verb == "skip" else batches[:count]
+            if verb != "again":
+                batches = batches[count:] if verb == "skip" else batches[:count]
         return batches
 
-    def _batches(self, rows: list[int]) -> list[list[int]]:
+    def _batches(self, numbers: list[int]) -> list[list[Any]]:
         assert self.size is not None
+        rows = numbers if self.pack is None else _packed(numbers, self.pack)
         cut = [rows[i : i + self.size] for i in range(0, len(rows), self.size)]
         return [batch for batch in cut if len(batch) == self.size or not self.drop_last]
 
@@ -143,6 +183,27 @@ class Chain:
 _PLAIN = Chain(0, "")
 
 
+def _packed(numbers: list[int], length: int) -> list[list[int]]:
+    """Join the tokens of rows: each into the fullest row with room, of up to 16 at a time."""
+    done, open_rows = list[list[int]](), list[list[int]]()
+    for number in numbers:
+        tokens = [number] * (number % 5)
+        fitting = [row for row in open_rows if len(row) + len(tokens) <= length]
+        if not fitting and len(tokens) < length and len(open_rows) == 16:
+            done.append(open_rows.pop(open_rows.index(max(open_rows, key=len))))
+        if not fitting:
+            fitting = [[]]
+            open_rows += fitting
+        row = max(fitting, key=len)
+        row += tokens
+        if not row:
+            open_rows.remove(row)
+        elif len(row) == length:
+            open_rows = [each for each in open_rows if each is not row]
+            done.append(row)
+    return [row + [0] * (length - len(row)) for row in done + open_rows]
+
+
 def _argument(case: Case, verb: str, rows: int) -> Any:
     if verb in ("skip", "take"):
         return case.between(0, rows + 1)
@@ -160,14 +221,16 @@ def _apply(pipeline: Any, verb: str, argument: Any, workers: Any) -> Any:
         return pipeline.select(argument)
     if verb == "filter":
         return pipeline.filter(keep)
-    if verb == "map":
-        return pipeline.map(double, workers=workers)
+    if verb == "again":
+        return pipeline.map(again, batched=True)
+    if verb in _MAPS:
+        return pipeline.map(_MAPS[verb], workers=workers)
     return pipeline.shuffle(seed=argument)
 
 
 def case(case: Case) -> None:
     rows = case.pick([1, 2, 5, 13, 30])
-    stored = _store(case, rows)
+    stored = store(case, rows)
     chain = Chain.draw(case, stored, rows)
     case.note(str(chain))
     try:
@@ -178,23 +241,33 @@ def case(case: Case) -> None:
         return
     wanted = [chain.model(0), chain.model(1)]
     for iteration in range(2):
-        _compare([_numbers(batch) for batch in pipeline], wanted[iteration], f"epoch {iteration}")
+        held = list(pipeline)  # no batch may change after it was given out
+        _compare([numbers_of(batch) for batch in held], wanted[iteration], f"epoch {iteration}")
     _resumed(case, chain, wanted)
     if case.chance(0.4):
         _divided_among_ranks(case, chain)
 
 
-def _store(case: Case, rows: int) -> str:
-    path = case.path("x" + case.pick([".tfrecord", ".tfrecord.gz", ".npz", ".h5", ".zarr"]))
+def store(case: Case, rows: int, zarr: bool = True) -> str:
+    endings = [".tfrecord", ".tfrecord.gz", ".npz", ".h5"] + [".zarr"] * zarr
+    path = case.path("x" + case.pick(endings))
     tokens = rm.Ragged.from_rows([np.full(i % 5, i) for i in range(rows)], np.int64)
     rm.from_arrays({"row": np.arange(rows), "tokens": tokens}).save(path)
     return path
 
 
-def _numbers(batch: Row) -> list[int]:
+def numbers_of(batch: Row) -> list[Any]:
+    if "segments" in batch:
+        return _tokens(batch)
     rows = np.atleast_1d(batch["row"]).tolist()
-    if "twice" in batch and np.atleast_1d(batch["twice"]).tolist() != [2 * row for row in rows]:
-        raise AssertionError(f"map: {batch}")
+    made = {
+        "twice": [2 * row for row in rows],
+        "again": rows,
+        "half": [row / 2 for row in rows],
+        "name": [f"row {row}" for row in rows],
+        "names": [["é"] * (row % 3) for row in rows],
+    }
+    _check_columns(batch, made, one=not np.ndim(batch["row"]))
     tokens = batch["tokens"] if np.ndim(batch["row"]) else [batch["tokens"]]
     for row, values in zip(rows, tokens, strict=True):
         real = [value for value in np.asarray(values).tolist() if value]
@@ -203,12 +276,32 @@ def _numbers(batch: Row) -> list[int]:
     return [int(row) for row in rows]
 
 
-def _compare(found: list[list[int]], wanted: list[list[int]], where: str) -> None:
+def _tokens(batch: Row) -> list[Any]:
+    """Return the tokens of packed rows."""
+    rows: list[list[int]] = batch["tokens"].tolist()
+    sizes = [sum(map(bool, row)) for row in rows]
+    _check_columns(batch, {"size": sizes, "again": [row[0] for row in rows]}, one=False)
+    for row, segments in zip(rows, batch["segments"].tolist(), strict=True):
+        ends = [a != b for a, b in pairwise(segments)]  # the same row may follow itself
+        if any(a != b and not end for (a, b), end in zip(pairwise(row), ends, strict=True)):
+            raise AssertionError(f"tokens {row} have segments {segments}")
+    return rows
+
+
+def _check_columns(batch: Row, made: Mapping[str, list[Any]], one: bool) -> None:
+    for name in made.keys() & batch.keys():
+        column = batch[name]
+        found = column.tolist() if hasattr(column, "tolist") else column
+        if ([found] if one else found) != made[name]:
+            raise AssertionError(f"{name} is {found}, not {made[name]}")
+
+
+def _compare(found: list[list[Any]], wanted: list[list[Any]], where: str) -> None:
     if found != wanted:
         raise AssertionError(f"{where}: {found}, but lists give {wanted}")
 
 
-def _resumed(case: Case, chain: Chain, wanted: list[list[list[int]]]) -> None:
+def _resumed(case: Case, chain: Chain, wanted: list[list[list[Any]]]) -> None:
     """Stop anywhere: the resumed run gives the remaining rows, and then the next epoch."""
     cut = case.between(0, len(wanted[0]))
     stopped = chain.build()
@@ -219,8 +312,8 @@ def _resumed(case: Case, chain: Chain, wanted: list[list[list[int]]]) -> None:
     batches.close()  # type: ignore[attr-defined]
     case.note(f"resumed after {cut} of {len(wanted[0])}")
     again = chain.build().restore(state)
-    rest = [_numbers(batch) for batch in again]
-    after = [_numbers(batch) for batch in again]
+    rest = [numbers_of(batch) for batch in again]
+    after = [numbers_of(batch) for batch in again]
     if cut == len(wanted[0]) and cut:
         # The epoch was complete: the next one begins.
         _compare(rest, wanted[1], "after the last batch")
@@ -231,7 +324,7 @@ def _resumed(case: Case, chain: Chain, wanted: list[list[list[int]]]) -> None:
 
 def _divided_among_ranks(case: Case, chain: Chain) -> None:
     """Check that every row goes to exactly one rank."""
-    if chain.drop_last or chain.after or chain.repeat != 1 or chain.repeat_after != 1:
+    if chain.drop_last or chain.after or chain.pack or chain.repeat != 1 or chain.repeat_after != 1:
         return
     world = case.between(2, 4)
     case.note(f"{world} ranks")
@@ -243,7 +336,7 @@ def _divided_among_ranks(case: Case, chain: Chain) -> None:
             case.note(f"refused: {e}")
             return
         for batch in mine:
-            received.update(_numbers(batch))
+            received.update(numbers_of(batch))
     wanted = Counter(row for batch in chain.model(0) for row in batch)
     if received != wanted:
         raise AssertionError(f"{world} ranks got {received}, not {wanted}")

@@ -297,3 +297,71 @@ def test_finished_rows_are_rebuilt_from_their_segments() -> None:
     fresh = Packer(6, ["tokens"])
     again = fresh.rows(kept, {"tokens": column[[p[0] for row in kept for p in row]]})
     assert_same(dict(packer.batch(rows)), dict(fresh.batch(again)))
+
+
+def words() -> rm.Dataset:
+    return rm.from_arrays({"tokens": tokens(*(1 + i % 4 for i in range(30)))})
+
+
+def test_what_pack_makes_are_rows_until_batch() -> None:
+    plain = [row for batch in words().pack(6).batch(4) for row in batch["tokens"].tolist()]
+
+    def of_row(row: dict[str, Any]) -> dict[str, Any]:
+        assert row["tokens"].shape == row["segments"].shape == (6,)
+        return {"tokens": row["tokens"] * 2, "count": row["segments"].max()}
+
+    def of_rows(batch: dict[str, Any]) -> dict[str, Any]:
+        assert batch["tokens"].shape == (len(batch["tokens"]), 6)
+        return {"tokens": batch["tokens"] * 2}
+
+    for workers in (None, "threads:2"):
+        for made in (
+            words().pack(6).map(of_row, workers=workers).batch(4),
+            words().pack(6).select("tokens", "segments").map(of_row, workers=workers).batch(4),
+            words().pack(6).map(of_rows, batched=True, workers=workers).batch(4),
+            words().pack(6).batch(4).map(of_rows, workers=workers),
+            words().pack(6).map(of_row).select("tokens").batch(4),
+        ):
+            batches = [batch["tokens"].tolist() for batch in made]
+            assert list(map(len, batches)) == [4, 4, 4, 1]
+            assert [row for batch in batches for row in batch] == [
+                [2 * token for token in row] for row in plain
+            ]
+
+
+def test_a_function_of_packed_rows_goes_on_from_a_state() -> None:
+    def draw(row: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:
+        return {**row, "drawn": rng.random()}
+
+    def made() -> rm.Pipeline:
+        return words().shuffle(seed=1).pack(6).map(draw).batch(3)
+
+    whole = [batch["drawn"].tolist() for batch in made()]
+    stopped = made()
+    batches = iter(stopped)
+    next(batches)
+    again = made().restore(json.loads(json.dumps(stopped.state())))
+    assert [batch["drawn"].tolist() for batch in again] == whole[1:]
+    with pytest.raises(rm.OptionError, match="pack"):
+        words().shuffle(seed=1).pack(6).batch(3).map(draw).restore(stopped.state())
+
+
+@pytest.mark.parametrize("verb", ["filter", "bucket", "take", "shuffle", "pack", "select of rows"])
+def test_verbs_that_would_rearrange_packed_rows_are_refused(verb: str) -> None:
+    packed, made = words().pack(6), words().pack(6).batch(2)
+    for pipeline in (packed,) if verb == "take" else (packed, made):
+        with pytest.raises(rm.OptionError, match=verb):
+            {
+                "filter": lambda p: p.filter(lambda _: True),
+                "bucket": lambda p: p.bucket("tokens", [2]),
+                "take": lambda p: p.take(2),
+                "shuffle": lambda p: p.shuffle(seed=1),
+                "pack": lambda p: p.pack(12),
+                "select of rows": lambda p: p.select([0]),
+            }[verb](pipeline)
+
+
+def test_an_epoch_of_packed_rows_ends_with_a_batch() -> None:
+    once = [len(batch["tokens"]) for batch in words().pack(6).batch(4)]
+    assert [len(b["tokens"]) for b in words().pack(6).repeat(2).batch(4)] == once * 2
+    assert [len(b["tokens"]) for b in words().pack(6).batch(4).repeat(2)] == once * 2

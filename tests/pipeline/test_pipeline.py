@@ -107,3 +107,35 @@ def test_an_iterator_used_by_two_threads_at_once_says_so() -> None:
         go_on.set()
         assert first.result()["x"].tolist() == list(range(8))
     assert next(batches, None) is None
+
+
+def double(row: dict[str, Any]) -> dict[str, Any]:
+    return {"x": row["x"] * 2}
+
+
+def test_the_repr_names_every_step() -> None:
+    chain = numbers().map(double).shuffle(seed=1).select([0, 1, 2]).skip(1).filter(double)
+    chain = chain.take(1).bucket("x", [2]).batch(2).select("x").map(double).take(5).repeat(2)
+    steps = [
+        *(
+            "map(double)",
+            "shuffle(seed=1)",
+            "select(3 rows",
+            "skip(1)",
+            "filter(double)",
+            "take(1)",
+        ),
+        *("bucket('x', [2])", "batch(2)", "select('x')", "map(double)", "take(5)", "repeat(2)"),
+        *("shard(0, 2)", "prefetch(3)"),
+    ]
+    shard = numbers().batch(2).shard(0, 2).prefetch(3)
+    text, html = repr(chain) + repr(shard), chain._repr_html_() + shard._repr_html_()
+    at = -1
+    for step in steps:
+        at = text.index(step, at + 1)
+        assert step.replace("'", "&#x27;") in html
+    packed = rm.from_arrays({"t": rm.Ragged.from_rows([[1], [2]])}).pack(8).map(double).batch(4)
+    assert repr(packed) == "Pipeline(2 rows: pack(8, None, 0, 'error') > map(double) > batch(4))"
+    both = rm.zip(numbers().map(double), numbers().select("x").map(lambda row: {"y": row["x"]}))
+    assert "map(double)" in repr(both)
+    assert repr(numbers().pipeline()) == "Pipeline(10 rows)"

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -57,10 +57,14 @@ def as_columns(batch: Mapping[str, Any]) -> dict[str, Given]:
         )
     for name in batch:
         check_column_name(name)
-    return {
-        name: Given(_column(name, value), isinstance(value, np.ndarray | Ragged), _is_text(value))
-        for name, value in batch.items()
-    }
+    return {name: _given(name, value) for name, value in batch.items()}
+
+
+def _given(name: str, value: Any) -> Given:
+    if isinstance(value, Iterator):
+        value = list(value)
+    exact = isinstance(value, np.ndarray | Ragged)
+    return Given(_column(name, value), exact, _is_text(value))
 
 
 def infer_schema(columns: Mapping[str, Given]) -> Schema:
@@ -133,6 +137,8 @@ def _column(name: str, value: Any) -> Column:
 
 def _is_text(value: Any) -> bool:
     """Return whether the first string of a column is ``str``."""
+    if not isinstance(value, np.ndarray) and hasattr(value, "__array__"):
+        value = np.asarray(value)
     while isinstance(value, list | tuple | np.ndarray):
         if isinstance(value, np.ndarray) and (value.dtype.kind != "O" or not value.ndim):
             return bool(value.dtype.kind == "U")
@@ -243,6 +249,10 @@ def _fit(name: str, given: Given, field: Field) -> Column:
     column = given.column
     if len(column) == 0 and not given.exact:
         return empty_column(field)
+    if field.ragged and not given.exact and not _items(column):
+        # Empty lists do not show what they would hold.
+        item = empty_column(Field(field.dtype, field.shape[1:]))
+        return Ragged(item, np.zeros(len(column) + 1, np.int64))
     found = _infer_field(name, column)
     if field.ragged > found.ragged and not found.is_bytes:
         column = _as_ragged(column, field.ragged)
@@ -254,6 +264,13 @@ def _fit(name: str, given: Given, field: Field) -> Column:
     if not field.is_bytes:
         return _cast(name, column, field, given.exact)
     return _strings_of(name, column, field, found)
+
+
+def _items(column: Column) -> int:
+    """Count the items of all rows; a number counts as one."""
+    if isinstance(column, Ragged):
+        return int(column.offsets[-1] - column.offsets[0])
+    return math.prod(column.shape[:2])
 
 
 def text_column(name: str, column: Column) -> Column:

@@ -173,7 +173,8 @@ class Verbs(Frameworks):
     ) -> Pipeline:
         """Call ``fn`` with every row: it takes a dict of values and returns one.
 
-        After ``batch``, or with ``batched``, it takes and returns a dict of columns.
+        After ``batch``, or with ``batched``, it takes and returns a dict of columns. It may write
+        every batch into the same arrays: they are copied if it keeps them.
 
         ``workers=4`` calls it in four processes that share memory with this one,
         ``"threads:4"`` in threads, ``"fork:4"`` and ``"spawn:4"`` in processes started that
@@ -181,7 +182,8 @@ class Verbs(Frameworks):
         random generator that depends only on ``seed``, the epoch and the row.
 
         The output types are those of the first rows, unless ``fields`` gives them:
-        ``fields={"crop": "float32[*]"}``.
+        ``fields={"crop": "float32[*]"}``. A ``str`` is text. A later value that its type would
+        change, such as 0.1 after float32, is refused.
 
         >>> import numpy as np, recmap as rm
         >>> ds = rm.from_arrays({"x": np.arange(3.0)})
@@ -194,7 +196,8 @@ class Verbs(Frameworks):
 
         check_flag("batched", batched)
         schema = None if fields is None else Schema(fields)
-        grouped = self._plan.grouping is not None
+        # What pack makes are rows, until batch.
+        grouped = self._plan.grouping is not None and not self._plan.grouping.is_open
         function = Function(fn, as_whole("seed", seed), self._plan.functions)
         transform = (
             MapBatch(function, schema, rows_stay=not grouped)
@@ -344,7 +347,7 @@ class Verbs(Frameworks):
         """Join short sequences into rows of one length.
 
         This adds the columns ``segments`` (1, 2, ...; 0 is filler) and ``positions``.
-        ``batch`` comes next.
+        ``batch`` comes next; a ``map`` or ``select`` in between gets these rows.
 
         A sequence longer than a row is an error; ``long="cut"`` cuts it, and ``"split"``
         splits it over several rows.
@@ -373,6 +376,7 @@ class Verbs(Frameworks):
         """Repeat everything ``times`` times, or without end.
 
         Before ``batch``, a batch may hold the end of one epoch and the beginning of the next.
+        After ``filter``, ``bucket`` or ``pack``, an epoch always ends with a batch.
 
         >>> import numpy as np, recmap as rm
         >>> train = rm.from_arrays({"x": np.arange(3)}).batch(2).repeat().take(3)
@@ -582,7 +586,8 @@ class Pipeline(Verbs):
         return self._own_feed.timings()
 
     def __repr__(self) -> str:
-        return f"Pipeline({self._rows_text()}: {' > '.join(self._plan.describe())})"
+        verbs = " > ".join(self._plan.describe())
+        return f"Pipeline({self._rows_text()}{': ' if verbs else ''}{verbs})"
 
     def _repr_html_(self) -> str:
         from recmap.model.table import html_table

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from recmap.errors import OptionError
 from recmap.model.arguments import Workers, parse_size
@@ -391,14 +390,13 @@ class Plan:
         return start._replace(at=at, given=start.given + passed)
 
     def describe(self) -> list[str]:
-        """Describe the pipeline in a few words, verb by verb."""
-        names = [_text(self.rows.describe()), *(each.name for each in self.transforms)]
-        if self.grouping is not None:
-            names.append(" ".join(str(word) for word in self.grouping.describe()[:2]))
-        names += [each.name for each in self.batch_transforms]
+        """Describe the pipeline, verb by verb; those that no state records come last."""
+        names = [record.text() for record in self.records]
         if self.rank is not None:
-            names.append(f"shard {self.rank.rank} of {self.rank.world}")
-        names += [f"decode_image on {images.device}" for images in self.images_on_device]
+            even = "" if self.rank.even == "uneven" else f", even={self.rank.even!r}"
+            names.append(f"shard({self.rank.rank}, {self.rank.world}{even})")
+        if self.prefetch is not None:
+            names.append(f"prefetch({self.prefetch})")
         return names
 
     def digest_of_0_1(self) -> str:
@@ -451,12 +449,3 @@ def _largest_pool(plans: Sequence[Plan]) -> Workers | None:
     remote = any(plan.remote for plan in plans)
     pools = [plan.workers.reading(remote=remote) for plan in plans if plan.workers is not None]
     return max(pools, key=lambda pool: pool.count, default=None)
-
-
-def _text(described: list[Any]) -> str:
-    """Write ``["shuffled", ["rows", 10], 1]`` as ``rows, shuffled (seed 1)``."""
-    kind, *rest = described
-    if rest and isinstance(rest[0], list) and rest[0] and isinstance(rest[0][0], str):
-        seed = f" (seed {rest[1]})" if kind in ("shuffled", "windowed") else ""
-        return f"{_text(rest[0])}, {kind}{seed}"
-    return str(kind)

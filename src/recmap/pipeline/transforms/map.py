@@ -7,20 +7,32 @@ from __future__ import annotations
 
 import inspect
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Protocol, Self
+from threading import Lock
+from typing import Any, ClassVar, Self
 
 import numpy as np
-import numpy.typing as npt
 
-from recmap.errors import MapError, OptionError, RecmapError
-from recmap.model.casting import exact_array, first_lost
-from recmap.model.coerce import Given, as_columns, empty_column, fit, infer_schema, text_column
-from recmap.model.field import TEXT, Field
+from recmap.errors import ColumnError, MapError, OptionError, RecmapError
+from recmap.model.coerce import Given, empty_column, fit, infer_schema
+from recmap.model.field import Field
 from recmap.model.ragged import Column, Ragged
 from recmap.model.schema import Batch, Schema
 from recmap.pipeline.transforms.base import Block, Transform
+from recmap.pipeline.transforms.own_columns import keeps_arrays, own_columns
+from recmap.pipeline.transforms.returned_values import (
+    as_texts,
+    is_text,
+    kept,
+    lost_in_column,
+    misfit,
+    new_column,
+    sample_schema,
+    strings_misfit,
+    widened,
+)
 
 __all__ = [
     "Function",
@@ -41,6 +53,19 @@ class Function:
         self.fn, self.seed, self.stage = fn, seed, stage
         self.name = getattr(fn, "__qualname__", type(fn).__name__)
         self._random = _takes_rng(fn)
+        #: Whether it keeps arrays that it returns, and may write into them again.
+        self.keeps_arrays = False
+        self._turn = Lock()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "_turn"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state, _turn=Lock())
+
+    def turn(self) -> AbstractContextManager[object]:
+        """Return what keeps other threads from calling it until its arrays have been copied."""
+        return self._turn if self.keeps_arrays else nullcontext()
 
     def calls(self, epoch: int) -> Callable[[Any, int], Any]:
         """Return a function of rows and their position, for one batch in one thread."""
@@ -131,22 +156,36 @@ def batch_text(block: Block) -> str:
 
 @dataclass(frozen=True)
 class MapRows(FunctionTransform):
-    """Calls the function with every row: a dict of values in, a dict of values out."""
+    """Calls the function with every row: a dict of values in, a dict of values out.
+
+    ``fields`` are the types that the user gave, ``found`` those of all columns.
+    """
 
     fields: Schema | None = None
+    found: Schema | None = None
 
     def prepared(self, schema: Schema, sample: Block) -> tuple[Transform, Schema]:
         if not len(sample.positions):
             found = self.fields or schema
         else:
-            rows = [_copied(row) for row in self._made(sample)]
-            found = _sample_schema(rows, schema, self.fields or Schema({}))
-        return replace(self, fields=found), found
+            rows = []
+            for row in self._made(sample):
+                self.function.keeps_arrays |= keeps_arrays(row, sample.batch)
+                rows.append(kept(dict(row)))
+            found = sample_schema(rows, schema, self.fields or Schema({}))
+        return replace(self, found=found), found
 
     def apply(self, block: Block) -> Block:
-        assert self.fields is not None
-        count = len(block.positions)
-        columns = {name: _new_column(name, field, count) for name, field in self.fields.items()}
+        with self.function.turn():
+            return self._apply(block)
+
+    def _apply(self, block: Block) -> Block:
+        assert self.found is not None
+        count, given = len(block.positions), self.fields or Schema({})
+        columns = {
+            name: new_column(name, field, count, given=name in given)
+            for name, field in self.found.items()
+        }
         for i, row in enumerate(self._made(block)):
             for name, column in columns.items():
                 # Copy at once: the function may use the same array for the next row.
@@ -170,9 +209,11 @@ class MapRows(FunctionTransform):
         call = self.function.calls(block.epoch)
         names, columns = list(block.batch), list(block.batch.values())
         for i, position in enumerate(block.positions.tolist()):
-            row = dict(zip(names, [column[i] for column in columns], strict=True))
             try:
-                result = call(row, position)
+                # No variable for the row: its values are the function's to keep or to return.
+                result = call(
+                    dict(zip(names, [column[i] for column in columns], strict=True)), position
+                )
             except RecmapError:
                 raise
             except Exception as e:
@@ -189,42 +230,30 @@ class MapRows(FunctionTransform):
 class MapBatch(FunctionTransform):
     """Calls the function with a batch: a dict of columns in, a dict of columns out.
 
-    With ``rows_stay``, the function must not change the number of rows.
+    ``fields`` are the types that the user gave, ``found`` those of all columns. With
+    ``rows_stay``, the function must not change the number of rows. Without, other batches may
+    have other columns and shapes, and only the dtypes in ``found`` are enforced.
     """
 
     fields: Schema | None = None
     rows_stay: bool = True
-    # The columns of text, if ``fields`` does not give them. Their shapes are not enforced.
-    texts: Schema | None = None
+    found: Schema | None = None
 
     def prepared(self, schema: Schema, sample: Block) -> tuple[Transform, Schema]:
         if not len(sample.positions):
             return self, self.fields or schema
-        made = self._made(sample)
-        given = self.fields or Schema({})
-        found = Schema({**infer_schema(made), **given})
-        texts = {
-            n: Field(TEXT, field.shape)
-            for n, field in found.items()
-            if n not in given and _stays_text(made[n], schema.get(n))
-        }
-        found = Schema({**found, **texts})
-        if not self.rows_stay:
-            # Other batches may have other shapes, so these are not enforced.
-            return replace(self, texts=Schema(texts)), found
-        kept = {name: _widened(field, schema.get(name)) for name, field in found.items()}
-        return replace(self, fields=Schema(kept)), Schema(kept)
+        found = Schema({**infer_schema(self._made(sample)), **(self.fields or {})})
+        if self.rows_stay:
+            found = Schema({name: widened(f, schema.get(name)) for name, f in found.items()})
+        return replace(self, found=found), found
 
     def apply(self, block: Block) -> Block:
-        if not len(block.positions) and self.fields is not None:
-            empty = {name: empty_column(field) for name, field in self.fields.items()}
+        types = self.found or self.fields
+        if not len(block.positions) and types is not None:
+            empty = {name: empty_column(field) for name, field in types.items()}
             return replace(block, batch=empty)
-        given = self._made(block)
-        if self.fields is None:
-            columns: Batch = {name: each.column for name, each in given.items()}
-            columns |= {name: text_column(name, columns[name]) for name in self.texts or ()}
-        else:
-            columns, _ = fit(given, self.fields)
+        with self.function.turn():
+            columns = self._owned(block)
         counts = {len(column) for column in columns.values()}
         if self.rows_stay and columns and counts != {len(block.positions)}:
             raise MapError(
@@ -233,10 +262,51 @@ class MapBatch(FunctionTransform):
             )
         return replace(block, batch=columns)
 
+    def _owned(self, block: Block) -> Batch:
+        try:
+            columns, kept_arrays = own_columns(self._columns(block), block.batch)
+        except ColumnError as e:
+            raise MapError(f"{batch_text(block)}: {self.name}: {e}") from e
+        if kept_arrays:  # seen in the trial at the latest, before several threads call it
+            self.function.keeps_arrays = True
+        return columns
+
+    def _columns(self, block: Block) -> Batch:
+        made, found = self._made(block), self.found or self.fields or Schema({})
+        for name in made.keys() & found.keys() - (self.fields or {}).keys():
+            self._refuse_changed(block, name, made[name].column, found[name])
+            made[name] = replace(made[name], exact=False)
+        if self.rows_stay and self.found is not None:
+            return fit(made, found)[0]
+        return {name: self._fitted(name, each, found.get(name)) for name, each in made.items()}
+
+    def _fitted(self, name: str, made: Given, field: Field | None) -> Column:
+        """Return a column of the type that the user gave, or the dtype of the first batch."""
+        if field is None:
+            return made.column
+        if name not in (self.fields or {}):
+            field = Field(field.dtype, infer_schema({name: made})[name].shape)
+        return fit({name: made}, Schema({name: field}))[0][name]
+
+    def _refuse_changed(self, block: Block, name: str, column: Column, field: Field) -> None:
+        """Refuse a column of another type than the first batch had, unless it holds the same."""
+        row, wrong = 0, None
+        if not field.is_bytes:
+            lost = lost_in_column(column, field.dtype)
+            if lost is not None:
+                row, wrong = lost[0], misfit(name, column.dtype, field, lost[1])
+        elif isinstance(column, Ragged):
+            wrong = strings_misfit(name, {is_text(column)}, field)
+        if wrong is not None:
+            where = block.origin(row) if row < len(block.positions) else batch_text(block)
+            raise MapError(f"{where}: {wrong}")
+
     def _made(self, block: Block) -> dict[str, Given]:
         call = self.function.calls(block.epoch)
         try:
-            result = call(block.batch, int(block.positions[0]) if len(block.positions) else 0)
+            # The function may change the dict that it gets.
+            batch = dict(block.batch)
+            result = call(batch, int(block.positions[0]) if len(block.positions) else 0)
         except RecmapError:
             raise
         except Exception as e:
@@ -246,7 +316,7 @@ class MapBatch(FunctionTransform):
                 f"{batch_text(block)}: {self.name} returned {type(result).__name__}; return a dict "
                 "of columns"
             )
-        return as_columns(result)
+        return as_texts(result)
 
 
 _REMEDY = "all rows must have the same columns"
@@ -254,132 +324,3 @@ _REMEDY = "all rows must have the same columns"
 
 def _listed(counts: set[int]) -> str:
     return " and ".join(f"{count:,}" for count in sorted(counts))
-
-
-def _copied(row: Mapping[str, Any]) -> dict[str, Any]:
-    return {n: np.array(v) if isinstance(v, np.ndarray) else v for n, v in row.items()}
-
-
-def _sample_schema(rows: Sequence[Mapping[str, Any]], before: Schema, given: Schema) -> Schema:
-    """Return the types of the first rows, except where the user gave types.
-
-    A column that was ragged before stays ragged, even if the first rows have equal lengths, and
-    one that was text stays text if its values are ``str``.
-    """
-    unknown = sorted(set(given) - set(rows[0]))
-    if unknown:
-        raise MapError(f"fields names {unknown[0]!r}, but what came out has {', '.join(rows[0])}")
-    seen = {name: [row[name] for row in rows if name in row] for name in rows[0]}
-    made = as_columns({name: seen[name] for name in seen if name not in given})
-    found = dict(infer_schema(made))
-    for name, each in made.items():
-        if _stays_text(each, before.get(name)):
-            found[name] = Field(TEXT, found[name].shape)
-    return Schema({n: given[n] if n in given else _widened(found[n], before.get(n)) for n in seen})
-
-
-def _stays_text(made: Given, before: Field | None) -> bool:
-    """Return whether a function made ``str`` of a column of text. Other ``str`` become bytes."""
-    return made.text and before is not None and before.is_text
-
-
-def _widened(field: Field, before: Field | None) -> Field:
-    if before is None or not before.ragged or field.ragged >= before.ragged:
-        return field
-    if field.dtype != before.dtype or len(field.shape) != len(before.shape):
-        return field
-    return Field(field.dtype, before.shape)
-
-
-class ColumnBuilder(Protocol):
-    """A column that is built value by value."""
-
-    def put(self, row: int, value: Any) -> None:
-        """Copy the value of the next row."""
-        ...
-
-    def finish(self) -> Column:
-        """Return the column after all rows have been put."""
-        ...
-
-
-def _new_column(name: str, field: Field, rows: int) -> ColumnBuilder:
-    """Return a builder for a column of ``rows`` rows."""
-    if field.ragged or field.is_bytes:
-        return _ListBuilder(name, field)
-    return _DenseBuilder(name, field, rows)
-
-
-class _DenseBuilder:
-    """Values of one shape."""
-
-    def __init__(self, name: str, field: Field, rows: int) -> None:
-        self._name, self._field, self._inner = name, field, field.inner
-        self._out: npt.NDArray[Any] = np.empty((rows, *field.inner), field.dtype)
-
-    def put(self, row: int, value: Any) -> None:
-        array = _exact(self._name, value)
-        if array.shape != self._inner:
-            field = self._field
-            ragged = Field(field.dtype, (None, *field.inner[1:]))
-            raise MapError(
-                f"{self._name!r} has shape {list(array.shape)}, not {list(field.inner)}; if its "
-                f'length differs from row to row, say so: fields={{"{self._name}": "{ragged}"}}'
-            )
-        _check(self._name, array, self._out.dtype)
-        self._out[row] = array
-
-    def finish(self) -> Column:
-        return self._out
-
-
-class _ListBuilder:
-    """Values of different lengths, or strings."""
-
-    def __init__(self, name: str, field: Field) -> None:
-        self._name, self._field = name, field
-        self._values: list[Any] = []
-        # The common case, which does not need to inspect nested lists.
-        self._simple = field.ragged == 1 and len(field.shape) == 1 and not field.is_bytes
-
-    def put(self, row: int, value: Any) -> None:
-        del row  # rows come in order
-        if self._simple:
-            array = _exact(self._name, value)
-            if array.size:
-                _check(self._name, array, self._field.dtype)
-            value = array.astype(self._field.dtype)
-        elif isinstance(value, np.ndarray):
-            value = np.array(value)
-        self._values.append(value)
-
-    def finish(self) -> Column:
-        if not self._values:
-            return empty_column(self._field)
-        if self._simple:
-            given = Given(Ragged.from_rows(self._values), exact=False)
-        else:
-            given = as_columns({self._name: self._values})[self._name]
-        column, _ = fit({self._name: given}, Schema({self._name: self._field}))
-        return column[self._name]
-
-
-def _check(name: str, array: npt.NDArray[Any], dtype: np.dtype[Any]) -> None:
-    """Refuse values that a column cannot hold; floats may lose digits."""
-    if array.dtype == dtype:
-        return
-    lost = first_lost(array, dtype, rounds=True)
-    if lost is None and array.dtype.kind == "c" and dtype.kind != "c":
-        lost = 0, array.reshape(-1)[0]
-    if lost is not None:
-        raise MapError(
-            f"{name!r} is {array.dtype}, which does not fit {dtype}: {lost[1]!r}; cast it in the "
-            "function, or say what it is: fields={...}"
-        )
-
-
-def _exact(name: str, value: Any) -> npt.NDArray[Any]:
-    try:
-        return exact_array(value)
-    except (TypeError, ValueError) as e:
-        raise MapError(f"{name!r}: {e}") from None

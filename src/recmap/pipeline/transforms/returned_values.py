@@ -1,0 +1,278 @@
+"""What a user's function returned: copy it, turn it into columns, and check that it fits.
+
+The first rows show the types of the columns. A later value that such a type would change is
+refused; a type that the user gave may round floats.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from recmap.errors import ColumnError, MapError
+from recmap.model.casting import exact_array, first_lost
+from recmap.model.coerce import Given, as_columns, empty_column, fit, infer_schema
+from recmap.model.field import TEXT, Field
+from recmap.model.ragged import Column, Ragged
+from recmap.model.schema import Schema
+from recmap.model.text import as_strings_of
+
+__all__ = [
+    "ColumnBuilder",
+    "as_texts",
+    "is_text",
+    "kept",
+    "lost_in_column",
+    "misfit",
+    "new_column",
+    "sample_schema",
+    "strings_misfit",
+    "widened",
+]
+
+_TEXT = Field(TEXT)
+_STRINGS = (str, bytes, bytearray, memoryview)
+
+
+def kept(value: Any) -> Any:
+    """Copy what a function made for a row: it may use the same arrays and lists for the next."""
+    if isinstance(value, dict):
+        return {name: kept(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return list(map(kept, value))
+    if isinstance(value, Ragged):
+        return Ragged(kept(value.values), np.array(value.offsets))
+    if isinstance(value, bytearray | memoryview):
+        return bytes(value)
+    return np.array(value) if isinstance(value, np.ndarray) else value
+
+
+def sample_schema(rows: Sequence[Mapping[str, Any]], before: Schema, given: Schema) -> Schema:
+    """Return the types of the first rows, except where the user gave types.
+
+    A column that was ragged before stays ragged, even if the first rows have equal lengths.
+    """
+    unknown = sorted(set(given) - set(rows[0]))
+    if unknown:
+        raise MapError(f"fields names {unknown[0]!r}, but what came out has {', '.join(rows[0])}")
+    seen = {name: [row[name] for row in rows if name in row] for name in rows[0]}
+    found = infer_schema(as_texts({name: seen[name] for name in seen if name not in given}))
+    return Schema({n: given[n] if n in given else widened(found[n], before.get(n)) for n in seen})
+
+
+def as_texts(result: Mapping[str, Any]) -> dict[str, Given]:
+    """Turn what a function returned into columns; ``str`` become text."""
+    for name, value in result.items():
+        if len(_kinds_of_strings(value)) > 1:
+            raise ColumnError(f"field {name!r}: str and bytes are mixed; encode or decode some")
+    return {
+        name: replace(given, column=as_strings_of(_TEXT, given.column))
+        if given.text and isinstance(given.column, Ragged)
+        else given
+        for name, given in as_columns(result).items()
+    }
+
+
+def _kinds_of_strings(value: Any) -> set[bool]:
+    """Return whether the strings in a value are text; both, if it has both kinds."""
+    if isinstance(value, Ragged):
+        return {is_text(value)} if _innermost(value).is_bytes else set()
+    if isinstance(value, np.ndarray) and value.dtype.kind != "O":
+        return {value.dtype.kind in "UT"} if value.dtype.kind in "SUT" else set()
+    if isinstance(value, np.ndarray):
+        value = value.tolist()  # of objects
+    if isinstance(value, list | tuple):
+        kinds = set(map(type, value))
+        if kinds.isdisjoint((Ragged, list, tuple, np.ndarray)):
+            return {issubclass(kind, str) for kind in kinds if issubclass(kind, _STRINGS)}
+        return set().union(*map(_kinds_of_strings, value))
+    return {isinstance(value, str)} if isinstance(value, _STRINGS) else set()
+
+
+def _innermost(column: Ragged) -> Ragged:
+    while isinstance(column.values, Ragged):
+        column = column.values
+    return column
+
+
+def is_text(column: Ragged) -> bool:
+    """Return whether a column holds text, at any depth."""
+    return _innermost(column).is_text
+
+
+def widened(field: Field, before: Field | None) -> Field:
+    """Return a field with the ragged axes that the column had before the function."""
+    if before is None or not before.ragged or field.ragged >= before.ragged:
+        return field
+    if field.dtype != before.dtype or len(field.shape) != len(before.shape):
+        return field
+    return Field(field.dtype, before.shape)
+
+
+class ColumnBuilder(Protocol):
+    """A column that is built value by value."""
+
+    def put(self, row: int, value: Any) -> None:
+        """Copy the value of the next row."""
+        ...
+
+    def finish(self) -> Column:
+        """Return the column after all rows have been put."""
+        ...
+
+
+def new_column(name: str, field: Field, rows: int, *, given: bool) -> ColumnBuilder:
+    """Return a builder for a column of ``rows`` rows.
+
+    If the user has ``given`` the field, floats are rounded to it; otherwise the first rows
+    have shown it, and others must fit exactly.
+    """
+    if field.ragged or field.is_bytes:
+        return _ListBuilder(name, field, given)
+    return _DenseBuilder(name, field, rows, given)
+
+
+class _DenseBuilder:
+    """Values of one shape."""
+
+    def __init__(self, name: str, field: Field, rows: int, given: bool) -> None:
+        self._name, self._field, self._inner, self._given = name, field, field.inner, given
+        self._out: npt.NDArray[Any] = np.empty((rows, *field.inner), field.dtype)
+
+    def put(self, row: int, value: Any) -> None:
+        array = _exact(self._name, value)
+        if array.shape != self._inner:
+            field = self._field
+            ragged = Field(field.dtype, (None, *field.inner[1:]))
+            raise MapError(
+                f"{self._name!r} has shape {list(array.shape)}, not {list(field.inner)}; if its "
+                f'length differs from row to row, say so: fields={{"{self._name}": "{ragged}"}}'
+            )
+        _check(self._name, array, self._field, self._given)
+        self._out[row] = array
+
+    def finish(self) -> Column:
+        return self._out
+
+
+class _ListBuilder:
+    """Values of different lengths, or strings."""
+
+    def __init__(self, name: str, field: Field, given: bool) -> None:
+        self._name, self._field, self._given = name, field, given
+        self._values: list[Any] = []
+        # The common case, which does not need to inspect nested lists.
+        self._simple = field.ragged == 1 and len(field.shape) == 1 and not field.is_bytes
+
+    def put(self, row: int, value: Any) -> None:
+        del row  # rows come in order
+        if self._simple:
+            array = _exact(self._name, value)
+            if array.size:
+                _check(self._name, array, self._field, self._given)
+            value = array.astype(self._field.dtype)
+        elif not self._given and self._field.is_bytes:
+            self._check_strings(value)
+        elif not self._given:
+            self._check_inside(value)
+        self._values.append(value if self._simple else kept(value))
+
+    def _check_strings(self, value: Any) -> None:
+        kinds = _kinds_of_strings(value)
+        if not kinds and not self._field.shape:
+            raise MapError(f"{self._name!r}: {type(value).__name__} among strings: {value!r}")
+        wrong = strings_misfit(self._name, kinds, self._field)
+        if wrong is not None:
+            raise MapError(wrong)
+
+    def _check_inside(self, value: Any) -> None:
+        """Refuse numbers that do not fit, in arrays or nested lists of different lengths."""
+        try:
+            array = exact_array(_innermost(value).values if isinstance(value, Ragged) else value)
+        except ValueError:
+            array = np.array(None)
+        if array.dtype.kind != "O":
+            _check(self._name, array, self._field, self._given)
+        elif isinstance(value, list | tuple | np.ndarray):
+            for each in value:
+                self._check_inside(each)
+
+    def finish(self) -> Column:
+        if not self._values:
+            return empty_column(self._field)
+        if self._simple:
+            given = Given(Ragged.from_rows(self._values), exact=False)
+        else:
+            given = as_columns({self._name: self._values})[self._name]
+        column, _ = fit({self._name: given}, Schema({self._name: self._field}))
+        return column[self._name]
+
+
+def _check(name: str, array: npt.NDArray[Any], field: Field, given: bool) -> None:
+    """Refuse values that a column cannot hold; in a type that was given, floats may lose digits."""
+    if array.dtype == field.dtype:
+        return
+    lost = _lost(array, field.dtype, given)
+    if lost is not None:
+        raise MapError(misfit(name, array.dtype, field, lost[1]))
+
+
+def _lost(
+    array: npt.NDArray[Any], dtype: np.dtype[Any], given: bool = False
+) -> tuple[int, Any] | None:
+    """Return the row and value of the first value that a column cannot hold, or None."""
+    kinds = array.dtype.kind, dtype.kind
+    other = kinds[0] == "c" != kinds[1]
+    if not given:  # a number is not a date, unless the user says so
+        other |= kinds[0] != kinds[1] and not set(kinds).isdisjoint("mM")
+    if other and array.size:
+        return 0, array.reshape(-1)[0]
+    return first_lost(array, dtype, rounds=given)
+
+
+def lost_in_column(column: Column, dtype: np.dtype[Any]) -> tuple[int, Any] | None:
+    """Return the row and value of the first value that a cast would change, or None."""
+    if not isinstance(column, Ragged):
+        return None if column.dtype == dtype else _lost(column, dtype)
+    lost = lost_in_column(column.flat, dtype)
+    if lost is None:
+        return None
+    ends = column.offsets[1:] - column.offsets[0]
+    return int(np.searchsorted(ends, lost[0], side="right")), lost[1]
+
+
+def misfit(name: str, dtype: np.dtype[Any], field: Field, value: Any) -> str:
+    """Say that a value does not fit, and what to do."""
+    wrong = (
+        f"{name!r} is {dtype}, which does not fit {field.dtype}: {value}; cast it in the function"
+    )
+    try:
+        wider = np.promote_types(dtype, field.dtype)
+    except TypeError:
+        return wrong
+    whole = dtype.kind in "iu" and field.dtype.kind in "iu"
+    if wider.kind in "SUO" or wider == field.dtype or (whole and wider.kind == "f"):
+        return wrong
+    return f'{wrong}, or say what it is: fields={{"{name}": "{Field(wider, field.shape)}"}}'
+
+
+def strings_misfit(name: str, kinds: set[bool], field: Field) -> str | None:
+    """Return what is wrong with text among byte strings, or the reverse; None if all is well."""
+    if not kinds - {field.is_text}:
+        return None
+    was, now = ("text", "bytes") if field.is_text else ("bytes", "text")
+    return (
+        f"{name!r} is {now}, but the first rows have {was}; encode or decode it in the function, "
+        f'or say what it is: fields={{"{name}": "{field}"}}'
+    )
+
+
+def _exact(name: str, value: Any) -> npt.NDArray[Any]:
+    try:
+        return exact_array(value)
+    except (TypeError, ValueError) as e:
+        raise MapError(f"{name!r}: {e}") from None

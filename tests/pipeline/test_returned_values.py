@@ -1,0 +1,278 @@
+"""What functions return: types that change along the way, and arrays that are used again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+
+import recmap as rm
+from tests.processes import WITH_WORKERS
+
+pytestmark = WITH_WORKERS
+
+ROWS, CHANGE = 12, 6
+DAY = np.datetime64("2020-01-01")
+#: The first rows, a later one that their type cannot hold, and a later one that it can.
+CHANGES: dict[str, tuple[Any, Any, Any]] = {
+    "float64 after float32": (np.float32(1), 0.1, 0.5),
+    "float32 after float16": (np.float16(1), np.float32(0.1), np.float32(0.25)),
+    "int64 after int32": (np.int32(1), 2**40, np.int64(7)),
+    "int after uint8": (np.uint8(1), -1, 255),
+    "uint64 after int64": (1, np.uint64(2**63), np.uint64(5)),
+    "float after int": (1, 1.5, 2.0),
+    "NaN after int": (1, float("nan"), 3),
+    "None after int": (1, None, 3),
+    "large int after float32": (np.float32(1), 2**24 + 1, 2**24),
+    "large int after float64": (1.0, 2**53 + 1, 2**53),
+    "infinity after float32": (np.float32(1), 1e300, float("inf")),
+    "int after bool": (True, 2, 1),
+    "complex after float": (1.0, 1j, 2.0),
+    "number after date": (DAY, 5, np.datetime64("2021-01-01")),
+    "second after day": (DAY, np.datetime64("2020-01-01T00:00:01"), np.datetime64("2021-01-01T00")),
+    "vector": (np.ones(2, "f4"), np.full(2, 0.1), np.full(2, 0.5)),
+    "bytes after text": ("a", b"longer", "a much longer text"),
+    "text after bytes": (b"a", "b", b"longer"),
+    "number after text": ("a", 1, ""),
+}
+
+
+def dataset() -> rm.Dataset:
+    return rm.from_arrays({"x": np.arange(ROWS), "f": np.arange(float(ROWS))})
+
+
+def changing(first: Any, later: Any) -> Callable[[Any], Any]:
+    def of_row(row: dict[str, Any]) -> dict[str, Any]:
+        return {"y": first if row["x"] < CHANGE else later}
+
+    return of_row
+
+
+def changing_batches(first: Any, later: Any) -> Callable[[Any], Any]:
+    def of_batch(batch: dict[str, Any]) -> dict[str, Any]:
+        value = first if batch["x"][0] < CHANGE else later
+        return {"y": [value] * len(batch["x"])}
+
+    return of_batch
+
+
+def pipelines(first: Any, later: Any, workers: Any = None) -> list[rm.Pipeline]:
+    rows, batches = changing(first, later), changing_batches(first, later)
+    return [
+        dataset().map(rows, workers=workers).batch(4),
+        dataset().filter(lambda row: row["x"] >= 0).map(rows, workers=workers).batch(5),
+        dataset().map(batches, batched=True, workers=workers).batch(3),
+        dataset().batch(3).map(batches, workers=workers),
+    ]
+
+
+@pytest.mark.parametrize("kind", CHANGES)
+def test_a_later_value_is_kept_exactly_or_refused(kind: str) -> None:
+    first, unfit, fit = CHANGES[kind]
+    for pipeline in pipelines(first, unfit):
+        with pytest.raises(rm.MapError, match=r"row \d+.*'y'"):
+            list(pipeline)
+    for pipeline in pipelines(first, fit):
+        values = [value for batch in pipeline for value in batch["y"]]
+        assert np.array_equal(np.asarray(values[CHANGE:]), np.asarray([fit] * 6))
+
+
+@pytest.mark.parametrize("workers", ["threads:2", "fork:2"])
+def test_workers_refuse_what_would_be_rounded(workers: str) -> None:
+    said = r"row \d+: 'y' is float64, which does not fit float32: 0.1; .*\"y\": \"float64\""
+    for pipeline in pipelines(np.float32(1), 0.1, workers):
+        with pytest.raises(rm.MapError, match=said):
+            list(pipeline)
+
+
+def test_ragged_rows_are_not_rounded_either() -> None:
+    def of_row(value: Any) -> Callable[[Any], Any]:
+        return lambda row: {
+            "y": np.ones(int(row["x"]) + 1, "f4")
+            if row["x"] < CHANGE
+            else np.full(3, value, np.float64),
+            "nested": rm.Ragged(
+                np.ones(3, "f4") if row["x"] < CHANGE else np.full(3, value), [0, 1, 3]
+            ),
+        }
+
+    for name in ("y", "nested"):
+        of_one = dataset().map(of_row(0.1)).map(lambda row, name=name: {name: row[name]})
+        with pytest.raises(rm.MapError, match=f"row {CHANGE}: '(y|nested)' is float64"):
+            list(of_one.batch(4))
+    rows = list(dataset().map(of_row(0.5)))
+    assert rows[-1]["y"].tolist() == [0.5, 0.5, 0.5]
+    assert rows[-1]["nested"].tolist() == [[0.5], [0.5, 0.5]]
+
+
+def test_a_given_type_rounds() -> None:
+    fields = {"y": "float32"}
+    rows = dataset().map(changing(1, 0.1), fields=fields)
+    batches = dataset().batch(3).map(changing_batches(1, 0.1), fields=fields)
+    assert [row["y"] for row in rows][-1] == np.float32(0.1)
+    assert list(batches)[-1]["y"].tolist() == [np.float32(0.1)] * 3
+
+
+def test_fields_after_batch_may_name_only_some_columns() -> None:
+    made = dataset().batch(4).map(lambda b: {"x": b["x"], "y": [1] * 4}, fields={"y": "int8"})
+    batch = next(iter(made))
+    assert (batch["x"].dtype, batch["y"].dtype) == (np.int64, np.int8)
+
+
+@pytest.mark.parametrize("workers", [None, "threads:2", "fork:2"])
+def test_text_under_a_new_name_is_text(workers: Any) -> None:
+    def named(row: dict[str, Any]) -> dict[str, Any]:
+        return {"name": f"row {row['x']}", "words": ["é"] * int(row["x"] % 3)}
+
+    def all_named(batch: dict[str, Any]) -> dict[str, Any]:
+        return {"name": np.array([f"row {x}" for x in batch["x"]]), "words": [["é"]] * 4}
+
+    for pipeline in (
+        dataset().map(named, workers=workers).batch(4),
+        dataset().batch(4).map(all_named, workers=workers),
+    ):
+        assert pipeline.schema == {"name": "text", "words": "text[*]"}
+        names = [name for batch in pipeline for name in batch["name"].tolist()]
+        assert names == [f"row {x}" for x in range(ROWS)]
+    saved = rm.open(dataset().map(named).to_arrow())
+    assert saved["name"][3] == "row 3"
+
+
+def test_text_of_a_data_frame_or_an_iterator_is_text() -> None:
+    pandas = pytest.importorskip("pandas")
+    for made in (
+        lambda b: {"y": pandas.Series([str(x) for x in b["x"]])},
+        lambda b: {"y": map(str, b["x"])},
+    ):
+        assert [text for b in dataset().batch(4).map(made) for text in b["y"]] == [
+            str(x) for x in range(ROWS)
+        ]
+
+
+BUFFER, TURN = np.zeros(ROWS), [np.zeros(ROWS), np.zeros(ROWS)]
+BYTES = bytearray(8 * ROWS)
+
+
+def whole(batch: dict[str, Any]) -> dict[str, Any]:
+    BUFFER[: len(batch["f"])] = batch["f"]
+    return {"y": BUFFER[: len(batch["f"])]}
+
+
+def into_the_input(batch: dict[str, Any]) -> dict[str, Any]:
+    batch["y"] = whole(batch)["y"].reshape(-1, 1)
+    return batch
+
+
+def in_turn(batch: dict[str, Any]) -> dict[str, Any]:
+    TURN.reverse()
+    TURN[0][: len(batch["f"])] = batch["f"]
+    return {"y": TURN[0][: len(batch["f"])]}
+
+
+def over_bytes(batch: dict[str, Any]) -> dict[str, Any]:
+    array = np.frombuffer(BYTES)[: len(batch["f"])]
+    array[:] = batch["f"]
+    return {"y": array}
+
+
+def ragged(batch: dict[str, Any]) -> dict[str, Any]:
+    return {"y": rm.Ragged(whole(batch)["y"], np.arange(len(batch["f"]) + 1))}
+
+
+@cache
+def scratch(size: int) -> Any:
+    return np.zeros(size)
+
+
+def remembered(batch: dict[str, Any]) -> dict[str, Any]:
+    array = scratch(len(batch["f"]))
+    array[:] = batch["f"]
+    return {"y": array, "again": array}
+
+
+class Kept:
+    def __init__(self) -> None:
+        self.arrays: list[Any] = []
+
+    def __call__(self, batch: dict[str, Any]) -> dict[str, Any]:
+        for array in self.arrays:
+            array[:] = -1
+        self.arrays.append(batch["f"] * 1)
+        return {"y": self.arrays[-1]}
+
+
+REUSING: list[Callable[..., Any]] = [
+    whole,
+    into_the_input,
+    in_turn,
+    over_bytes,
+    ragged,
+    remembered,
+    Kept(),
+]
+
+
+@pytest.mark.parametrize("workers", [None, "threads:1", "threads:3", "fork:1"])
+def test_batches_stay_as_they_are_when_a_function_uses_its_arrays_again(workers: Any) -> None:
+    for fn in REUSING if workers != "fork:1" else REUSING[:1]:
+        for pipeline in (
+            dataset().map(fn, batched=True, workers=workers).batch(4),
+            dataset().batch(4).map(fn, workers=workers),
+            dataset().filter(lambda row: row["x"] >= 0).batch(5).map(fn, workers=workers),
+            dataset().batch(4).map(fn).prefetch(3),
+        ):
+            held = [np.hstack(list(batch["y"])) for batch in list(pipeline)]
+            assert np.hstack(held).tolist() == list(range(ROWS)), fn
+
+
+def test_rows_stay_as_they_are_when_a_function_uses_its_lists_again() -> None:
+    words: list[bytes] = []
+    values = np.zeros(2)
+
+    def fn(row: dict[str, Any]) -> dict[str, Any]:
+        words[:] = [b"w"] * int(row["x"] % 3)
+        values[:] = row["x"]
+        return {"words": words, "ragged": rm.Ragged(values, [0, 1, 2])}
+
+    batch = next(iter(dataset().map(fn).batch(ROWS)))
+    assert batch["words"].lengths.tolist() == [x % 3 for x in range(ROWS)]
+    assert batch["ragged"].tolist() == [[[x], [x]] for x in range(ROWS)]
+
+
+def address(array: Any) -> int:
+    return int(array.__array_interface__["data"][0])
+
+
+def test_arrays_that_a_function_makes_anew_are_not_copied() -> None:
+    addresses: list[list[int]] = []
+
+    def fn(batch: dict[str, Any]) -> dict[str, Any]:
+        half = (batch["f"] / 2).reshape(-1, 1)
+        made = {"new": batch["f"] * 2, "view": half, "same": batch["x"], "part": batch["x"][::-1]}
+        addresses.append([address(array) for array in made.values()])
+        return made
+
+    for pipeline in (
+        dataset().batch(4).map(fn),
+        dataset().batch(4).map(fn, workers="threads:2"),
+        dataset().map(fn, batched=True).batch(4),
+    ):
+        assert list(pipeline.schema)
+        addresses.clear()
+        held = list(pipeline)
+        given = [[address(array) for array in batch.values()] for batch in held]
+        assert sorted(given) == sorted(addresses)
+
+
+def test_rows_of_empty_lists_have_the_type_of_the_others() -> None:
+    def fn(row: dict[str, Any]) -> dict[str, Any]:
+        return {"words": ["é"] if row["x"] < CHANGE else []}
+
+    for size in (1, 3, 5):
+        batches = list(dataset().map(fn).batch(size))
+        assert all(batch["words"].values.is_text for batch in batches)
+        lengths = [len(row) for batch in batches for row in batch["words"]]
+        assert lengths == [1] * CHANGE + [0] * (ROWS - CHANGE)
