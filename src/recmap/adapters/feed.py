@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -13,7 +13,15 @@ from recmap.model.field import Field
 from recmap.model.ragged import Ragged
 from recmap.model.schema import Batch, Schema
 
-__all__ = ["ExternalReader", "Feed", "ImagesOnDevice", "NumberedRows", "State", "check_on_host"]
+__all__ = [
+    "ExternalReader",
+    "Feed",
+    "ImagesOnDevice",
+    "LoaderWorkers",
+    "NumberedRows",
+    "State",
+    "check_on_host",
+]
 
 #: A state as ``state()`` returns it, or a list with the states of all ranks.
 State: TypeAlias = Mapping[str, Any] | Sequence[Mapping[str, Any]]
@@ -23,6 +31,7 @@ class Feed(Protocol):
     """The batches of a pipeline, or its rows if it has no ``batch``.
 
     Each iteration runs one epoch (or several, with ``repeat``); the next one continues after it.
+    An iteration begins when its first batch is asked for.
     """
 
     # The output.
@@ -69,6 +78,23 @@ class Feed(Protocol):
 
     def part(self, index: int, count: int) -> Feed:
         """Return every ``count``-th batch, from ``index`` on, for processes that take turns."""
+        ...
+
+    def share_with_workers(self) -> None:
+        """Let the workers that this process starts know which epoch is next."""
+        ...
+
+    def part_of_worker(
+        self,
+        index: int,
+        workers: LoaderWorkers,
+        state: Mapping[str, Any] | None = None,
+        epoch: int | None = None,
+    ) -> Feed:
+        """Begin an iteration in one of several workers, and return its part.
+
+        With ``state``, a state of such a part, resume an iteration that began with ``epoch``.
+        """
         ...
 
     # Reading by number.
@@ -124,9 +150,12 @@ class Feed(Protocol):
         """Return the number of batches, or rows, in the next iteration."""
         ...
 
-    @property
-    def placed(self) -> int:
-        """How often ``restore()`` was called or ``epoch`` was set."""
+    def choose_epoch(self, epoch: int) -> None:
+        """Make the next iteration begin with an epoch, or resume in it if it already would."""
+        ...
+
+    def choose_rest_of(self, epoch: int) -> None:
+        """Make the next iteration the rest of one that began with ``epoch``: no batch."""
         ...
 
     def state(self, batches: int | None = None) -> dict[str, Any]:
@@ -140,6 +169,29 @@ class Feed(Protocol):
     def read_by(self, reader: ExternalReader) -> None:
         """Register a reader outside this pipeline, so that ``state()`` can take it into account."""
         ...
+
+
+class LoaderWorkers(NamedTuple):
+    """The worker processes of a loader, in one of its iterations."""
+
+    #: The process that started them.
+    parent: int
+    count: int
+    #: The seed that they have in common. Two loaders have the same one if the user chose it.
+    seed: int
+    #: The number of the first worker among the processes that ``parent`` has started.
+    first: int
+    #: How many iterations these processes have begun before.
+    before: int
+
+    def are_those(self, others: LoaderWorkers) -> bool:
+        """Return whether both are the same workers in the same iteration.
+
+        A worker finds ``first`` from its own number. That may be too large if the parent starts
+        another process at the same time, but by less than another loader's.
+        """
+        near = abs(self.first - others.first) < self.count
+        return near and self._replace(first=0) == others._replace(first=0)
 
 
 class NumberedRows(Protocol):
