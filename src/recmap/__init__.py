@@ -40,6 +40,7 @@ from recmap.errors import (
     UnknownFeatureWarning,
     UnknownFormatError,
     UnknownSchemeError,
+    UnshardedWarning,
     VerificationError,
     WorkerDiedError,
 )
@@ -156,6 +157,7 @@ __all__ = [
     "UnknownFeatureWarning",
     "UnknownFormatError",
     "UnknownSchemeError",
+    "UnshardedWarning",
     "VerificationError",
     "WorkerDiedError",
     "convert",

@@ -34,7 +34,8 @@ Each error also inherits from the builtin exception you would expect, so
 `except FileNotFoundError` works.
 
 The warnings are LeftOutWarning, NoCacheWarning, OldStateWarning, SkippedRecordsWarning,
-SlowOrderWarning, StaleIndexWarning, StalledWorkersWarning and UnknownFeatureWarning.
+SlowOrderWarning, StaleIndexWarning, StalledWorkersWarning, UnknownFeatureWarning and
+UnshardedWarning.
 """
 
 from __future__ import annotations
@@ -79,6 +80,7 @@ __all__ = [
     "UnknownFeatureWarning",
     "UnknownFormatError",
     "UnknownSchemeError",
+    "UnshardedWarning",
     "VerificationError",
     "WorkerDiedError",
 ]
@@ -402,6 +404,10 @@ class StalledWorkersWarning(UserWarning):
 
 class UnknownFeatureWarning(UserWarning):
     """Records have features that are not in the schema; they were not read."""
+
+
+class UnshardedWarning(UserWarning):
+    """Every rank reads every row, because ``shard`` was not called."""
 
 
 def level_outside() -> int:

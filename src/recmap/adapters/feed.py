@@ -72,7 +72,21 @@ class Feed(Protocol):
         """Return the number of batches, or rows, in an iteration. TypeError if it is unknown."""
         ...
 
+    @property
+    def mask(self) -> str | None:
+        """The column that tells real rows from those that ``even="pad"`` repeats."""
+        ...
+
     # Reading in order.
+
+    @property
+    def world(self) -> int | None:
+        """The number of ranks that rows are dealt to; None without ``shard``."""
+        ...
+
+    def warn_if_unsharded(self) -> None:
+        """Warn once if this rank, one of several, reads the rows of all."""
+        ...
 
     def __iter__(self) -> Iterator[dict[str, Any]]: ...
 

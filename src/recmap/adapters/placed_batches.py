@@ -69,6 +69,7 @@ class PlacedBatches(ABC):
     def _prefetched(self, batches: Iterator[dict[str, Any]]) -> Iterator[Any]:
         # An iteration begins when its first batch is asked for.
         self._given = 0
+        self._feed.warn_if_unsharded()
         ahead: deque[Any] = deque()
         placed = map(self._place, batches)
         try:

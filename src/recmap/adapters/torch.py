@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import re
+import sys
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
@@ -62,7 +63,7 @@ def to_torch(
     With ``device``, return batches on it.
     """
     check_choice("ragged", ragged, ("nested", "list", "parts"))
-    chosen = FeaturesAndLabels.choose(feed.sample(), features, label)
+    chosen = FeaturesAndLabels.choose(feed.sample(), features, label, mask=feed.mask)
     if device is not None:
         check_prefetch(feed, prefetch, "to_torch(device=...)")
         return TorchBatches(feed, chosen, ragged, _as_device(device), prefetch)
@@ -158,6 +159,8 @@ class TorchStream(torch.utils.data.IterableDataset):  # type: ignore[misc]  # un
 
         An iteration that was going to resume in this epoch still does.
         """
+        if (self._feed.world or 1) > 1:
+            _refuse_second_division(sys._getframe(1).f_globals)  # noqa: SLF001
         if epoch == self._over:
             self._feed.choose_rest_of(epoch)
         else:
@@ -177,17 +180,23 @@ class TorchStream(torch.utils.data.IterableDataset):  # type: ignore[misc]  # un
         if self._loaded is not None:
             _check_workers(self._loaded, 0 if info is None else info.num_workers)
         if info is None:
-            return _Tensors(self, chain(self._begun(), self._feed, self._ended()))
+            return self._iteration(chain(self._begun(), self._feed, self._ended()))
         if self._pin_memory:
             raise OptionError(
                 "to_torch(pin_memory=True) in a worker of a DataLoader, which may not use the GPU; "
                 "leave it out, and use DataLoader(..., pin_memory=True)"
             )
         # A loader asks its workers for batches as soon as it has started them.
-        return _Tensors(self, self._begun_in_worker(info))
+        return self._iteration(self._begun_in_worker(info))
+
+    def _iteration(self, batches: Iterable[dict[str, Any]]) -> _Tensors:
+        made = _Tensors(self._tensors, batches)
+        made.stream = self
+        return made
 
     def _begun(self) -> Iterator[Never]:
         """Note that an iteration begins, when its first batch is asked for."""
+        self._feed.warn_if_unsharded()
         self._running, self._over = _Running(self._feed, self._feed.first_epoch), None
         return
         yield
@@ -202,13 +211,12 @@ class TorchStream(torch.utils.data.IterableDataset):  # type: ignore[misc]  # un
         loaded, self._loaded = self._loaded or {}, None
         workers = _workers(info, self._iterations)
         self._iterations += 1
-        feed = self._feed.part_of_worker(
-            info.id, workers, loaded.get("state"), loaded.get("epoch")
-        )
+        feed = self._feed.part_of_worker(info.id, workers, loaded.get("state"), loaded.get("epoch"))
         epoch = loaded.get("epoch", feed.first_epoch)
         self._running = _Running(feed, epoch)
         if info.id == 0:
             self._reads.begin(None if loaded else epoch)
+            self._feed.warn_if_unsharded()
         # This worker may have finished its part before the others. Its own state is then
         # already in the next iteration, and nothing is left for it in this one.
         return feed if epoch == feed.first_epoch else ()
@@ -270,19 +278,14 @@ class _Tensors(map):  # type: ignore[type-arg]  # of anything
     next epoch.
     """
 
-    def __new__(cls, stream: TorchStream, batches: Iterable[dict[str, Any]]) -> _Tensors:
-        made = super().__new__(cls, stream._tensors, batches)
-        made._stream = stream
-        return made
-
-    _stream: TorchStream
+    stream: TorchStream
 
     def state_dict(self) -> dict[str, Any]:
         return {}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         del state_dict  # the stream has its own
-        self._stream.continue_iteration()
+        self.stream.continue_iteration()
 
 
 class TorchBatches(PlacedBatches):
@@ -364,6 +367,20 @@ def _check_workers(state: Mapping[str, Any], workers: int) -> None:
         raise OptionError(
             f"load_state_dict: saved with num_workers={saved}, and here are {workers}; each "
             "worker's own state tells what it has read, so continue with the same number"
+        )
+
+
+def _refuse_second_division(caller: Mapping[str, Any]) -> None:
+    """Raise if the caller is Accelerate, which divides the rows of a rank among all ranks again.
+
+    It passes on the epoch to all that it has prepared. Nothing else about it can be seen here.
+    """
+    if caller.get("__name__") != "accelerate.data_loader":
+        return
+    if caller["PartialState"]().num_processes > 1:
+        raise OptionError(
+            "shard() and accelerator.prepare() both divide the rows among the ranks, so that most "
+            "would never be read; leave out one of them: shard(), or preparing this loader"
         )
 
 

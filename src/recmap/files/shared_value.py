@@ -56,7 +56,7 @@ class SharedValue(Generic[T]):
             fcntl.lockf(self._file, fcntl.LOCK_UN)
 
     def _read(self) -> T:
-        value: T = pickle.loads(os.pread(self._file, os.fstat(self._file).st_size, 0))
+        value: T = pickle.loads(os.pread(self._file, os.fstat(self._file).st_size, 0))  # noqa: S301
         return value
 
     def _write(self, value: T) -> None:

@@ -7,6 +7,7 @@ counts epochs, gives rows and batches by number, and can be divided among worker
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
@@ -16,7 +17,13 @@ from typing import Any
 import numpy as np
 
 from recmap.adapters.feed import ExternalReader, ImagesOnDevice, LoaderWorkers, check_on_host
-from recmap.errors import OptionError, OptionTypeError, RowNotFoundError
+from recmap.errors import (
+    OptionError,
+    OptionTypeError,
+    RowNotFoundError,
+    UnshardedWarning,
+    level_outside,
+)
 from recmap.model.arguments import Workers, as_whole
 from recmap.model.field import Field
 from recmap.model.preview import quantity
@@ -26,6 +33,7 @@ from recmap.pipeline.executor import batch_at, plain_batches
 from recmap.pipeline.grouped_batches import grouped_batches
 from recmap.pipeline.meter import Meter, Timings
 from recmap.pipeline.next_cursor import NextCursor
+from recmap.pipeline.own_rank import divided_by_others, reads_for_itself
 from recmap.pipeline.plan import Plan
 from recmap.pipeline.ready_plan import ReadyPlan, ready
 from recmap.pipeline.row_source import Rows
@@ -53,6 +61,7 @@ class PipelineFeed:
         # this feed was last up to date about what comes next.
         self._elsewhere: list[tuple[ExternalReader, int]] = []
         self._out_of_turn = False
+        self._warned = False
 
     @property
     def ready(self) -> ReadyPlan:
@@ -88,6 +97,29 @@ class PipelineFeed:
         return self._plan.grouping is not None
 
     @property
+    def mask(self) -> str | None:
+        """The column that tells real rows from those that ``even="pad"`` repeats."""
+        return self._plan.mask
+
+    @property
+    def world(self) -> int | None:
+        """The number of ranks that rows are dealt to; None without ``shard``."""
+        return None if self._plan.rank is None else self._plan.rank.world
+
+    def warn_if_unsharded(self) -> None:
+        """Warn once if this rank, one of several, reads the rows of all."""
+        if self._warned or self.world is not None:
+            return
+        self._warned = True
+        if (found := reads_for_itself()) is not None:
+            warnings.warn(
+                f"rank {found[0]} of {found[1]} reads every row, as does each of the others; "
+                "shard() divides them, and shard(0, 1) says that all ranks are to read all",
+                UnshardedWarning,
+                stacklevel=level_outside(),
+            )
+
+    @property
     def numbered(self) -> bool:
         """Whether rows have numbers: none are dropped, batched or dealt to ranks."""
         plan = self._plan
@@ -106,7 +138,7 @@ class PipelineFeed:
 
     @epoch.setter
     def epoch(self, number: int) -> None:
-        self._place(Cursor(epoch=as_whole("epoch", number)))
+        self.begin_at(Cursor(epoch=as_whole("epoch", number)))
 
     def choose_epoch(self, epoch: int) -> None:
         """Make the next iteration begin with an epoch, or resume in it if it already would."""
@@ -117,7 +149,7 @@ class PipelineFeed:
         """Make the next iteration the rest of one that began with ``epoch``: no batch."""
         last = self.turns - 1
         total = self._plan.remaining.total
-        self._place(Cursor(epoch + last, last, left=Remaining(total, total)))
+        self.begin_at(Cursor(epoch + last, last, left=Remaining(total, total)))
 
     @property
     def first_epoch(self) -> int:
@@ -268,7 +300,7 @@ class PipelineFeed:
         """
         feed = self._part(index, count)
         if self.resumed:
-            feed._place(self._divisible(self._next.get()))
+            feed.begin_at(self._divisible(self._next.get()))
         return feed
 
     def _part(self, index: int, count: int) -> PipelineFeed:
@@ -311,7 +343,7 @@ class PipelineFeed:
         if state is None:
             # What cannot be divided is refused before it is taken.
             cursor = self._next.take_with(workers, lambda at: self._following(self._divisible(at)))
-            feed._place(self._divisible(cursor))
+            feed.begin_at(self._divisible(cursor))
             return feed
         feed.restore(state)
         first = feed.first_epoch if epoch is None else epoch
@@ -373,10 +405,10 @@ class PipelineFeed:
             cursor = cursor.following(plan.repeat)
         for seed, value in seeds:
             seed.value = value
-        self._place(cursor)
+        self.begin_at(cursor)
         return self
 
-    def _place(self, cursor: Cursor) -> None:
+    def begin_at(self, cursor: Cursor) -> None:
         """Begin the next iteration at a cursor."""
         self._next.set(cursor)
         self._log = CursorLog(cursor)
@@ -410,7 +442,8 @@ class PipelineFeed:
 
     def __getstate__(self) -> dict[str, Any]:
         # The meter holds a lock, and a copy in another process has its own readers.
-        return {**self.__dict__, "_meter": None, "_elsewhere": []}
+        known = self._warned or divided_by_others()
+        return {**self.__dict__, "_meter": None, "_elsewhere": [], "_warned": known}
 
 
 def _first_epoch(cursor: Cursor) -> int:
