@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
-import re
 import sys
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -14,7 +12,13 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap.adapters.columns import FeaturesAndLabels, Names, unknown_dtype
-from recmap.adapters.feed import Feed, LoaderWorkers, check_on_host
+from recmap.adapters.feed import Feed, check_on_host
+from recmap.adapters.loader_workers import (
+    check_workers,
+    checked_state,
+    own_workers,
+    refuse_second_division,
+)
 from recmap.adapters.placed_batches import PlacedBatches, check_prefetch
 from recmap.errors import MissingPackageError, OptionError, RowNotFoundError
 from recmap.model.arguments import check_choice
@@ -160,7 +164,7 @@ class TorchStream(torch.utils.data.IterableDataset):  # type: ignore[misc]  # un
         An iteration that was going to resume in this epoch still does.
         """
         if (self._feed.world or 1) > 1:
-            _refuse_second_division(sys._getframe(1).f_globals)  # noqa: SLF001
+            refuse_second_division(sys._getframe(1).f_globals)  # noqa: SLF001
         if epoch == self._over:
             self._feed.choose_rest_of(epoch)
         else:
@@ -178,7 +182,7 @@ class TorchStream(torch.utils.data.IterableDataset):  # type: ignore[misc]  # un
     def __iter__(self) -> Iterator[Any]:
         info = torch.utils.data.get_worker_info()
         if self._loaded is not None:
-            _check_workers(self._loaded, 0 if info is None else info.num_workers)
+            check_workers(self._loaded, 0 if info is None else info.num_workers)
         if info is None:
             return self._iteration(chain(self._begun(), self._feed, self._ended()))
         if self._pin_memory:
@@ -209,7 +213,7 @@ class TorchStream(torch.utils.data.IterableDataset):  # type: ignore[misc]  # un
 
     def _begun_in_worker(self, info: Any) -> Iterable[dict[str, Any]]:
         loaded, self._loaded = self._loaded or {}, None
-        workers = _workers(info, self._iterations)
+        workers = own_workers(info, self._iterations)
         self._iterations += 1
         feed = self._feed.part_of_worker(info.id, workers, loaded.get("state"), loaded.get("epoch"))
         epoch = loaded.get("epoch", feed.first_epoch)
@@ -246,7 +250,7 @@ class TorchStream(torch.utils.data.IterableDataset):  # type: ignore[misc]  # un
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Make the next iteration continue from a state."""
-        loaded = _checked(state_dict)
+        loaded = checked_state(state_dict)
         if loaded["workers"] or torch.utils.data.get_worker_info() is not None:
             self._loaded = loaded
             return
@@ -349,53 +353,6 @@ def _as_device(device: Device) -> Any:
     if found.type == "cuda" and found.index is None:
         found = torch.device("cuda", torch.cuda.current_device())
     return found
-
-
-def _checked(state: Any) -> dict[str, Any]:
-    """Refuse what is not a state of a stream."""
-    if not isinstance(state, Mapping) or not isinstance(state.get("state"), Mapping):
-        raise OptionError("load_state_dict: give what state_dict() of such a stream has returned")
-    for name in ("workers", "epoch"):
-        if type(state.get(name, 0)) is not int or state.get(name, 0) < 0:
-            raise OptionError(f"load_state_dict: a damaged state: {name!r} is {state[name]!r}")
-    return {"workers": 0, **state}
-
-
-def _check_workers(state: Mapping[str, Any], workers: int) -> None:
-    saved = state["workers"]
-    if saved != workers:
-        raise OptionError(
-            f"load_state_dict: saved with num_workers={saved}, and here are {workers}; each "
-            "worker's own state tells what it has read, so continue with the same number"
-        )
-
-
-def _refuse_second_division(caller: Mapping[str, Any]) -> None:
-    """Raise if the caller is Accelerate, which divides the rows of a rank among all ranks again.
-
-    It passes on the epoch to all that it has prepared. Nothing else about it can be seen here.
-    """
-    if caller.get("__name__") != "accelerate.data_loader":
-        return
-    if caller["PartialState"]().num_processes > 1:
-        raise OptionError(
-            "shard() and accelerator.prepare() both divide the rows among the ranks, so that most "
-            "would never be read; leave out one of them: shard(), or preparing this loader"
-        )
-
-
-def _workers(info: Any, iterations: int) -> LoaderWorkers:
-    """Return the workers that this process is one of, after it has begun some iterations."""
-    parent = multiprocessing.parent_process()
-    # Processes are numbered in the order in which they are started: Process-1, Process-2:5.
-    number = re.search(r"\d+$", multiprocessing.current_process().name)
-    return LoaderWorkers(
-        parent=0 if parent is None or parent.pid is None else parent.pid,
-        count=info.num_workers,
-        seed=info.seed - info.id,
-        first=int(number[0] if number else 0) - info.id,
-        before=iterations,
-    )
 
 
 class _SharedReads:

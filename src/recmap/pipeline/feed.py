@@ -16,7 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from recmap.adapters.feed import ExternalReader, ImagesOnDevice, LoaderWorkers, check_on_host
+from recmap.adapters.feed import ExternalReader, ImagesOnDevice, check_on_host
+from recmap.adapters.loader_workers import LoaderWorkers
 from recmap.errors import (
     OptionError,
     OptionTypeError,
@@ -39,7 +40,8 @@ from recmap.pipeline.ready_plan import ReadyPlan, ready
 from recmap.pipeline.row_source import Rows
 from recmap.pipeline.sharding import Remaining
 from recmap.pipeline.signature import Seed, compare, signed
-from recmap.pipeline.state import Cursor, CursorLog, checked, load, redealt, save
+from recmap.pipeline.state import Cursor, CursorLog, load, redealt, save
+from recmap.pipeline.state_check import checked
 from recmap.pipeline.transforms.batch import Batches
 
 __all__ = ["PipelineFeed", "table_feed"]
@@ -400,7 +402,13 @@ class PipelineFeed:
         plan = self._plan
         states = checked(state, plan.digest_of_0_1, plan.remaining.tail, len(plan.row_slices))
         seeds = self._compared(states) if check else []
-        cursor = load(states, plan.share, plan.groups, plan.rows_per_step, plan.repeat, check=check)
+        step, repeat = plan.rows_per_step, plan.repeat
+        cursor = load(states, plan.share, plan.groups, step, repeat, plan.steps_of, check=check)
+        if cursor.ahead and plan.batch_slice:
+            raise OptionError(
+                "restore: ranks were in different epochs, so batches that take and skip count "
+                "cannot be dealt again; continue on the same ranks"
+            )
         if cursor.left is not None and cursor.at == 0 and self._nothing_left(cursor):
             cursor = cursor.following(plan.repeat)
         for seed, value in seeds:
