@@ -23,7 +23,7 @@ class LoaderWorkers(NamedTuple):
 
     #: The process that started them.
     parent: int
-    count: int
+    size: int
     #: The seed that they have in common. Two loaders have the same one if the user chose it.
     seed: int
     #: The number of the first worker among the processes that ``parent`` has started.
@@ -37,7 +37,7 @@ class LoaderWorkers(NamedTuple):
         A worker finds ``first`` from its own number. That may be too large if the parent starts
         another process at the same time, but by less than another loader's.
         """
-        near = abs(self.first - others.first) < self.count
+        near = abs(self.first - others.first) < self.size
         return near and self._replace(first=0) == others._replace(first=0)
 
 
@@ -81,7 +81,7 @@ def own_workers(info: Any, iterations: int) -> LoaderWorkers:
     number = re.search(r"\d+$", multiprocessing.current_process().name)
     return LoaderWorkers(
         parent=0 if parent is None or parent.pid is None else parent.pid,
-        count=info.num_workers,
+        size=info.num_workers,
         seed=info.seed - info.id,
         first=int(number[0] if number else 0) - info.id,
         before=iterations,

@@ -202,14 +202,12 @@ class TorchStream(torch.utils.data.IterableDataset):  # type: ignore[misc]  # un
         """Note that an iteration begins, when its first batch is asked for."""
         self._feed.warn_if_unsharded()
         self._running, self._over = _Running(self._feed, self._feed.first_epoch), None
-        return
-        yield
+        yield from ()
 
     def _ended(self) -> Iterator[Never]:
         """Note that an iteration has ended, after its last batch."""
         self._running = None
-        return
-        yield
+        yield from ()
 
     def _begun_in_worker(self, info: Any) -> Iterable[dict[str, Any]]:
         loaded, self._loaded = self._loaded or {}, None

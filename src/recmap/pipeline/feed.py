@@ -341,7 +341,7 @@ class PipelineFeed:
 
         With ``state``, a state of such a part, resume an iteration that began with ``epoch``.
         """
-        feed = self._part(index, workers.count)
+        feed = self._part(index, workers.size)
         if state is None:
             # What cannot be divided is refused before it is taken.
             cursor = self._next.take_with(workers, lambda at: self._following(self._divisible(at)))
@@ -350,7 +350,7 @@ class PipelineFeed:
         feed.restore(state)
         first = feed.first_epoch if epoch is None else epoch
         if feed.first_epoch == first:
-            _check_world(state, self._plan.share.world, workers.count)
+            _check_world(state, self._plan.share.world, workers.size)
         self._next.take_with(workers, self._following, Cursor(epoch=first))
         return feed
 
