@@ -224,6 +224,7 @@ def test_a_stateful_loader_continues_on_other_ranks_after_an_epoch() -> None:
 def test_what_is_no_state_is_refused() -> None:
     stream = chain().to_torch()
     good = saved(stream)
-    for wrong in ({}, {"state": 1}, {**good, "workers": "2"}, {**good, "epoch": -1}, []):
+    bad: list[Any] = [{}, {"state": 1}, {**good, "workers": "2"}, {**good, "epoch": -1}, []]
+    for wrong in bad:
         with pytest.raises(rm.OptionError, match="load_state_dict"):
             stream.load_state_dict(wrong)

@@ -261,19 +261,19 @@ def _all_in_step(
         return states
     taken = state["turn"] * each[state["rank"]] + -(-state["at"] // step)
     return [
-        _after_steps(state, rank, *divmod(taken, each[rank]), step, repeat) for rank in range(world)
+        _after_steps(state, rank, divmod(taken, each[rank]), step, repeat) for rank in range(world)
     ]
 
 
 def _after_steps(
-    state: Mapping[str, Any], rank: int, turn: int, given: int, step: int, repeat: int | None
+    state: Mapping[str, Any], rank: int, at: tuple[int, int], step: int, repeat: int | None
 ) -> Mapping[str, Any]:
-    """Return the state of another rank, in a turn after ``given`` of its steps."""
-    first = state["epoch"] - state["turn"]
+    """Return the state of another rank, at a turn and after some of its steps in it."""
+    (turn, given), first = at, state["epoch"] - state["turn"]
     if repeat is not None and turn >= repeat:
         turn, given, first = 0, 0, first + repeat
-    at = {"epoch": first + turn, "turn": turn, "at": given * step, "given": given}
-    return {**state, **at, "rank": rank, "held": []}
+    place = {"epoch": first + turn, "turn": turn, "at": given * step, "given": given}
+    return {**state, **place, "rank": rank, "held": []}
 
 
 def _in_one_iteration(
