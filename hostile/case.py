@@ -32,6 +32,7 @@ AREAS = (
     "changes",
     "saves",
     "schedules",
+    "loaders",
 )
 
 #: The last line of a log while the reference library reads. If it crashes on a damaged file, recmap

@@ -43,6 +43,7 @@ from recmap.errors import (
     UnknownFeatureWarning,
     UnknownFormatError,
     UnknownSchemeError,
+    UnshardedWarning,
     VerificationError,
     WorkerDiedError,
 )
@@ -162,6 +163,7 @@ __all__ = [
     "UnknownFeatureWarning",
     "UnknownFormatError",
     "UnknownSchemeError",
+    "UnshardedWarning",
     "VerificationError",
     "WorkerDiedError",
     "convert",

@@ -36,8 +36,8 @@ Each error also inherits from the builtin exception you would expect, so
 `except FileNotFoundError` works.
 
 The warnings are LeftOutWarning, MissingShardsWarning, NoCacheWarning, OldStateWarning,
-SkippedRecordsWarning, SlowOrderWarning, StaleIndexWarning, StalledWorkersWarning and
-UnknownFeatureWarning.
+SkippedRecordsWarning, SlowOrderWarning, StaleIndexWarning, StalledWorkersWarning,
+UnknownFeatureWarning and UnshardedWarning.
 """
 
 from __future__ import annotations
@@ -85,6 +85,7 @@ __all__ = [
     "UnknownFeatureWarning",
     "UnknownFormatError",
     "UnknownSchemeError",
+    "UnshardedWarning",
     "VerificationError",
     "WorkerDiedError",
 ]
@@ -420,6 +421,10 @@ class StalledWorkersWarning(UserWarning):
 
 class UnknownFeatureWarning(UserWarning):
     """Records have features that are not in the schema; they were not read."""
+
+
+class UnshardedWarning(UserWarning):
+    """Every rank reads every row, because ``shard`` was not called."""
 
 
 def level_outside() -> int:

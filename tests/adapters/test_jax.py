@@ -236,3 +236,15 @@ except rm.MissingPackageError as e:
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
     assert run.stdout.startswith('to_jax() needs JAX: pip install "jax>=0.5"')
+
+
+def test_an_iterator_that_is_not_used_costs_no_epoch(ds: rm.Dataset) -> None:
+    batches, alone = (
+        ds.select("id").shuffle(seed=1).batch(10).to_jax(),
+        ds.shuffle(seed=1).batch(10),
+    )
+    for _ in range(2):
+        iter(batches)
+        saved = batches.state()
+        assert ids(batches) == ids(alone)
+        assert batches.state()["epoch"] == saved["epoch"] + 1

@@ -174,3 +174,30 @@ except rm.MissingPackageError as e:
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
     assert 'pip install "keras>=3.5"' in run.stdout
+
+
+def test_the_preview_of_a_single_batch_is_no_epoch() -> None:
+    """As Keras asks: a preview reads the first batch, and ends before training begins."""
+    rows = rm.from_arrays({"id": np.arange(7)})
+    dataset = rows.shuffle(seed=1).batch(8).to_keras()
+    alone = rows.shuffle(seed=1).batch(8)
+    seen = []
+    for _ in range(3):
+        dataset.on_epoch_begin()
+        seen += ids([dataset[0]])
+        dataset.on_epoch_end()
+    first, second = ids(alone), ids(alone)
+    assert seen == first + first + second
+
+
+def test_a_shuffled_order_that_continues_a_preview_stays_in_its_epoch() -> None:
+    rows = rm.from_arrays({"id": np.arange(12)})
+    dataset = rows.shuffle(seed=1).batch(4).to_keras()
+    alone = rows.shuffle(seed=1).batch(4)
+    ids([dataset[0], dataset[1]])
+    dataset.on_epoch_end()
+    for order in ((2, 0, 1), (1, 2, 0)):
+        wanted = ids(alone)
+        dataset.on_epoch_begin()
+        assert by_number(dataset, order) == [wanted[i] for i in order]
+        dataset.on_epoch_end()

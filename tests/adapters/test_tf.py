@@ -420,3 +420,20 @@ def test_a_tensor_is_opened_and_a_tf_dataset_says_what_to_do() -> None:
     assert rm.open(tf.constant([[1, 2], [3, 4]]))[1]["data"].tolist() == [3, 4]
     with pytest.raises(rm.OptionError, match="as_numpy_iterator"):
         rm.open(tf.data.Dataset.range(3))
+
+
+def test_an_iterator_that_is_not_used_costs_no_epoch() -> None:
+    pipeline = rm.from_arrays({"id": np.arange(20)}).shuffle(seed=1).batch(4)
+    dataset = pipeline.to_tf()
+    iter(dataset)
+    assert pipeline.epoch == 0
+    alone = rm.from_arrays({"id": np.arange(20)}).shuffle(seed=1).batch(4)
+    assert [b["id"].numpy().tolist() for b in dataset] == [b["id"].tolist() for b in alone]
+
+
+def test_a_sharded_dataset_is_not_divided_again() -> None:
+    policy = tf.data.experimental.AutoShardPolicy
+    batches = rm.from_arrays({"id": np.arange(20)}).batch(4)
+    for pipeline, expected in ((batches, policy.AUTO), (batches.shard(0, 2), policy.OFF)):
+        options = pipeline.to_tf().options()
+        assert options.experimental_distribute.auto_shard_policy == expected

@@ -207,6 +207,7 @@ def test_a_restored_pipeline_continues_in_the_workers_of_a_loader(ds: rm.Dataset
         )
         assert [ids(loader) for _ in range(3)] == [whole[0][3:], *whole[1:]]
     stream = ds.select("id").shuffle(seed=1).batch(10).restore(chain.state()).to_torch()
+    stream.set_epoch(1)
     stream.set_epoch(0)
     assert ids(DataLoader(stream, batch_size=None, num_workers=2)) == whole[0]
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -225,3 +227,51 @@ def test_other_ranks_need_all_states_after_a_filter() -> None:
     next(iter(train))
     with pytest.raises(rm.OptionError, match="states of all"):
         dataset(30).filter(keeps).batch(2).shard(0, 3).restore(train.state())
+
+
+@pytest.mark.parametrize("world", [1, 2, 3])
+@pytest.mark.parametrize("filtered", [False, True])
+def test_ranks_in_different_epochs_of_repeat_resume_on_any_ranks(
+    world: int, filtered: bool
+) -> None:
+    def ranks(count: int) -> list[rm.Pipeline]:
+        rows = rm.from_arrays({"x": np.arange(41)}).shuffle(seed=1)
+        if filtered:
+            rows = rows.filter(lambda row: row["x"] % 5 > 0)
+        return [rows.batch(3).shard(rank, count).repeat(4) for rank in range(count)]
+
+    wanted = {n: 4 for n in range(41) if n % 5 or not filtered}
+    for steps in ((9, 13), (2, 20), (7, 7), (0, 26)):
+        before, seen = ranks(2), Counter[int]()
+        for rank, taken in zip(before, steps, strict=True):
+            seen.update(int(n) for batch in islice(rank, taken) for n in batch["x"])
+        states = json.loads(json.dumps([rank.state() for rank in before]))
+        # Once more, from the middle of what was dealt again.
+        between = [rank.restore(states) for rank in ranks(3)]
+        for rank in between:
+            seen.update(int(n) for batch in islice(rank, 2) for n in batch["x"])
+        states = json.loads(json.dumps([rank.state() for rank in between]))
+        for rank in ranks(world):
+            restored = rank.restore(states)
+            counted = None if filtered else restored._feed().left()
+            rest = list(restored)
+            assert counted in (None, len(rest))
+            seen.update(int(n) for batch in rest for n in batch["x"])
+        assert seen == wanted
+
+
+def test_one_state_is_enough_for_ranks_in_step_that_differ_in_steps_per_epoch() -> None:
+    def ranks(count: int) -> list[rm.Pipeline]:
+        rows = rm.from_arrays({"x": np.arange(38)}).shuffle(seed=1)
+        return [rows.batch(3).shard(rank, count).repeat(4) for rank in range(count)]
+
+    assert len({len(rank) for rank in ranks(4)}) > 1
+    for steps in (3, 5, 9, 11):
+        for old in range(4):
+            before, seen = ranks(4), Counter[int]()
+            for rank in before:
+                seen.update(int(n) for batch in islice(rank, steps) for n in batch["x"])
+            for rank in ranks(3):
+                rest = rank.restore(before[old].state())
+                seen.update(int(n) for batch in rest for n in batch["x"])
+            assert seen == dict.fromkeys(range(38), 4)

@@ -35,21 +35,34 @@ class FeaturesAndLabels:
         features: Names,
         label: Names,
         sample_weight: str | None = None,
+        *,
+        mask: str | None = None,
     ) -> FeaturesAndLabels:
         """Check the columns named by ``features=``, ``label=`` and ``sample_weight=``.
 
-        Without ``features``, all columns that are neither label nor weight are features.
+        Without ``features``, all columns that are neither label nor weight are features. The
+        column ``mask``, which tells real rows from repeated ones, must not get lost.
         """
         if sample_weight is not None:
             _check_weight(columns, sample_weight, label)
         labels = None if label is None else _check_names(columns, label, "label")
         if features is not None:
-            return cls(_check_names(columns, features, "features"), labels, sample_weight)
+            chosen = cls(_check_names(columns, features, "features"), labels, sample_weight)
+            chosen._check_mask(mask)
+            return chosen
         taken = {*_as_tuple(labels), *_as_tuple(sample_weight)}
         rest = tuple(name for name in columns if name not in taken)
         if not rest:
             raise OptionError(f"label={label!r}: no column is left for the features")
         return cls(rest, labels, sample_weight)
+
+    def _check_mask(self, mask: str | None) -> None:
+        if mask is not None and mask not in self.names:
+            given = [*_as_tuple(self.features), mask]
+            raise OptionError(
+                f'shard(even="pad") repeats rows, and only the column {mask!r} tells which; '
+                f'take it along: features={given!r}, or use even="drop"'
+            )
 
     @cached_property
     def names(self) -> list[str]:

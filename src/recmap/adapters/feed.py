@@ -8,12 +8,20 @@ from typing import Any, Protocol, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from recmap.adapters.loader_workers import LoaderWorkers
 from recmap.errors import OptionError
 from recmap.model.field import Field
 from recmap.model.ragged import Ragged
 from recmap.model.schema import Batch, Schema
 
-__all__ = ["ExternalReader", "Feed", "ImagesOnDevice", "NumberedRows", "State", "check_on_host"]
+__all__ = [
+    "ExternalReader",
+    "Feed",
+    "ImagesOnDevice",
+    "NumberedRows",
+    "State",
+    "check_on_host",
+]
 
 #: A state as ``state()`` returns it, or a list with the states of all ranks.
 State: TypeAlias = Mapping[str, Any] | Sequence[Mapping[str, Any]]
@@ -23,6 +31,7 @@ class Feed(Protocol):
     """The batches of a pipeline, or its rows if it has no ``batch``.
 
     Each iteration runs one epoch (or several, with ``repeat``); the next one continues after it.
+    An iteration begins when its first batch is asked for.
     """
 
     # The output.
@@ -63,12 +72,43 @@ class Feed(Protocol):
         """Return the number of batches, or rows, in an iteration. TypeError if it is unknown."""
         ...
 
+    @property
+    def mask(self) -> str | None:
+        """The column that tells real rows from those that ``even="pad"`` repeats."""
+        ...
+
     # Reading in order.
+
+    @property
+    def world(self) -> int | None:
+        """The number of ranks that rows are dealt to; None without ``shard``."""
+        ...
+
+    def warn_if_unsharded(self) -> None:
+        """Warn once if this rank, one of several, reads the rows of all."""
+        ...
 
     def __iter__(self) -> Iterator[dict[str, Any]]: ...
 
     def part(self, index: int, count: int) -> Feed:
         """Return every ``count``-th batch, from ``index`` on, for processes that take turns."""
+        ...
+
+    def share_with_workers(self) -> None:
+        """Let the workers that this process starts know which epoch is next."""
+        ...
+
+    def part_of_worker(
+        self,
+        index: int,
+        workers: LoaderWorkers,
+        state: Mapping[str, Any] | None = None,
+        epoch: int | None = None,
+    ) -> Feed:
+        """Begin an iteration in one of several workers, and return its part.
+
+        With ``state``, a state of such a part, resume an iteration that began with ``epoch``.
+        """
         ...
 
     # Reading by number.
@@ -124,9 +164,12 @@ class Feed(Protocol):
         """Return the number of batches, or rows, in the next iteration."""
         ...
 
-    @property
-    def placed(self) -> int:
-        """How often ``restore()`` was called or ``epoch`` was set."""
+    def choose_epoch(self, epoch: int) -> None:
+        """Make the next iteration begin with an epoch, or resume in it if it already would."""
+        ...
+
+    def choose_rest_of(self, epoch: int) -> None:
+        """Make the next iteration the rest of one that began with ``epoch``: no batch."""
         ...
 
     def state(self, batches: int | None = None) -> dict[str, Any]:

@@ -38,7 +38,7 @@ def to_jax(
     if device is not None:
         sharding = _one_device(device)
     sample = feed.sample()
-    chosen = FeaturesAndLabels.choose(sample, features, label)
+    chosen = FeaturesAndLabels.choose(sample, features, label, mask=feed.mask)
     for name in chosen.names:
         refuse_ragged(name, sample[name], "JAX has no byte strings")
     if isinstance(sharding, Mapping):

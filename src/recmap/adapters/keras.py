@@ -61,7 +61,7 @@ def to_keras(
             "which fit takes too, with steps_per_epoch= if they repeat without end"
         ) from e
     sample = feed.sample()
-    chosen = FeaturesAndLabels.choose(sample, features, label, sample_weight)
+    chosen = FeaturesAndLabels.choose(sample, features, label, sample_weight, mask=feed.mask)
     for name in chosen.names:
         refuse_ragged(name, sample[name], "models of Keras take numbers, not byte strings")
     how = {"max_queue_size": max_queue_size, **_keras_workers(workers, remote=feed.remote)}
@@ -106,6 +106,7 @@ class KerasBatches(keras.utils.PyDataset):  # type: ignore[misc]  # untyped
         self._feed, self._chosen, self._count = feed, chosen, count
         self._epoch = _Epoch(feed, feed.epoch, count)
         self._in_keras_epoch = False  # Keras has reported a beginning, but no end yet
+        self._used = False  # Keras has reported an end
         self._followed = False
         self._warned = False
         self._lock = Lock()
@@ -156,6 +157,7 @@ class KerasBatches(keras.utils.PyDataset):  # type: ignore[misc]  # untyped
         """
         with self._lock:
             only_looked, self._in_keras_epoch = self._only_looked(), False
+            self._used = True
             if only_looked:
                 self._epoch.rewind()
             elif self._parallel or self._epoch.is_over(self._followed):
@@ -170,7 +172,10 @@ class KerasBatches(keras.utils.PyDataset):  # type: ignore[misc]  # untyped
         if self._parallel:
             return not self._in_keras_epoch  # its workers read more than the preview needs
         if self._in_keras_epoch:
-            return self._epoch.requested < min(_LOOK, self._count)
+            # Keras reports an end before it trains, even without a preview.
+            return self._epoch.requested < min(_LOOK, self._count) or (
+                self._count == 1 and not self._used
+            )
         return self._epoch.requested <= _LOOK
 
     @property
@@ -292,13 +297,13 @@ class _Epoch:
             self._feed.epoch = self.number
         else:
             self._feed.restore(self._state)
+        self._feed.warn_if_unsharded()
         self._batches, self._next = iter(self._feed), 0
         self.requested = 0
 
     def rewind(self) -> None:
-        """Forget that batches were requested out of order."""
-        if not self.in_order:
-            self._next = 0
+        """Forget that batches were requested."""
+        self._batches, self._next, self.requested = None, 0, 0
 
     def pause(self) -> None:
         """Note that Keras has reported an end before the last batch."""

@@ -46,12 +46,14 @@ class PlacedBatches(ABC):
         return len(self._feed)
 
     def __iter__(self) -> Iterator[Any]:
-        self._given = 0
         return self._prefetched(iter(self._feed))
 
     def set_epoch(self, epoch: int) -> None:
-        """Set the epoch of the next iteration. By default, each iteration is the next epoch."""
-        self._feed.epoch = epoch
+        """Set the epoch of the next iteration. By default, each iteration is the next epoch.
+
+        An iteration that was going to resume in this epoch still does.
+        """
+        self._feed.choose_epoch(epoch)
         self._given = None
 
     def state(self) -> dict[str, Any]:
@@ -65,6 +67,9 @@ class PlacedBatches(ABC):
         return self
 
     def _prefetched(self, batches: Iterator[dict[str, Any]]) -> Iterator[Any]:
+        # An iteration begins when its first batch is asked for.
+        self._given = 0
+        self._feed.warn_if_unsharded()
         ahead: deque[Any] = deque()
         placed = map(self._place, batches)
         try:

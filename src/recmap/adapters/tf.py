@@ -32,6 +32,11 @@ except ImportError as e:
 
 __all__ = ["aligned", "feature_spec", "tf", "to_tf"]
 
+# After shard(), tf.distribute must not divide the rows among its workers a second time.
+_NOT_DIVIDED_AGAIN = tf.data.Options()
+_NOT_DIVIDED_AGAIN.experimental_distribute.auto_shard_policy = (
+    tf.data.experimental.AutoShardPolicy.OFF
+)
 # Batches that TensorFlow prefetches.
 _AHEAD = 2
 # Alignment in bytes that lets TensorFlow share memory.
@@ -55,7 +60,7 @@ def to_tf(feed: Feed, features: Names, label: Names, ragged: bool) -> Any:
     element of a generator.
     """
     sample = feed.sample()
-    chosen = FeaturesAndLabels.choose(sample, features, label)
+    chosen = FeaturesAndLabels.choose(sample, features, label, mask=feed.mask)
     in_blocks, rows = feed.end_to_end, feed.fixed_batch_size
     columns = [
         _column(feed, name, sample[name], None if in_blocks else rows, ragged)
@@ -74,6 +79,8 @@ def to_tf(feed: Feed, features: Names, label: Names, ragged: bool) -> Any:
     count = None if feed.resumed else _length(feed)
     if count is not None:
         dataset = dataset.apply(tf.data.experimental.assert_cardinality(count))
+    if feed.world is not None:
+        dataset = dataset.with_options(_NOT_DIVIDED_AGAIN)
     return dataset.prefetch(_AHEAD)
 
 
@@ -92,6 +99,7 @@ def _array_generator(feed: Feed, columns: list[_TensorColumn], in_blocks: bool) 
         return tuple(aligned(array) for array in each)
 
     def generate() -> Iterator[tuple[npt.NDArray[Any], ...]]:
+        feed.warn_if_unsharded()
         batches = iter(feed)
         # A loop variable would keep each batch alive until the next one is requested.
         yield from map(arrays, join_neighbours(batches) if in_blocks else batches)

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import sys
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Never, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from recmap.adapters.columns import FeaturesAndLabels, Names, unknown_dtype
 from recmap.adapters.feed import Feed, check_on_host
+from recmap.adapters.loader_workers import (
+    check_workers,
+    checked_state,
+    own_workers,
+    refuse_second_division,
+)
 from recmap.adapters.placed_batches import PlacedBatches, check_prefetch
 from recmap.errors import MissingPackageError, OptionError, RowNotFoundError
 from recmap.model.arguments import check_choice
@@ -33,8 +41,6 @@ _RaggedAs: TypeAlias = Literal["nested", "list", "parts"]
 _Offsets: TypeAlias = npt.NDArray[np.int64]
 _Place: TypeAlias = Callable[[Any], Any]
 
-# The most workers of a loader that can share their next epochs.
-_MOST_WORKERS = 1024
 # What to use instead of pipeline.state() if the pipeline was not read in this process.
 _USE_LOADER_STATE = (
     "the workers of a DataLoader read copies of this pipeline, which alone know where they are; "
@@ -61,7 +67,7 @@ def to_torch(
     With ``device``, return batches on it.
     """
     check_choice("ragged", ragged, ("nested", "list", "parts"))
-    chosen = FeaturesAndLabels.choose(feed.sample(), features, label)
+    chosen = FeaturesAndLabels.choose(feed.sample(), features, label, mask=feed.mask)
     if device is not None:
         check_prefetch(feed, prefetch, "to_torch(device=...)")
         return TorchBatches(feed, chosen, ragged, _as_device(device), prefetch)
@@ -139,60 +145,83 @@ class TorchStream(torch.utils.data.IterableDataset):  # type: ignore[misc]  # un
     ) -> None:
         self._feed, self._chosen, self._ragged = feed, chosen, ragged
         self._pin_memory = pin_memory and torch.cuda.is_available()
-        self._next_epochs = _NextEpochs()
-        self._running: Feed | None = None
-        self._running_epoch = feed.first_epoch
-        self._loaded: Mapping[str, Any] | None = None  # the state to continue from
+        self._running: _Running | None = None
+        self._iterations = 0  # begun by this process, if it is a worker
+        self._loaded: Mapping[str, Any] | None = None  # the state that a worker resumes from
+        self._over: int | None = None  # the first epoch of the iteration whose end was loaded
         self._reads = _SharedReads(_USE_LOADER_STATE)
+        feed.share_with_workers()
         feed.read_by(self._reads)
 
+    @property
+    def epoch(self) -> int:
+        """The epoch that the next iteration begins with, or continues."""
+        return self._feed.epoch
+
     def set_epoch(self, epoch: int) -> None:
-        """Set the epoch of the next iteration. By default, each iteration is the next epoch."""
-        self._feed.epoch = epoch
-        self._next_epochs.set_all(epoch, self._feed.placed)
-        self._running = self._loaded = None
+        """Set the epoch of the next iteration. By default, each iteration is the next epoch.
+
+        An iteration that was going to resume in this epoch still does.
+        """
+        if (self._feed.world or 1) > 1:
+            refuse_second_division(sys._getframe(1).f_globals)  # noqa: SLF001
+        if epoch == self._over:
+            self._feed.choose_rest_of(epoch)
+        else:
+            self._feed.choose_epoch(epoch)
+        self._running = self._loaded = self._over = None
+
+    @property
+    def sampler(self) -> TorchStream:
+        """The stream: Lightning tells the sampler of what it iterates over which epoch begins."""
+        return self
 
     def __len__(self) -> int:
         return len(self._feed)
 
     def __iter__(self) -> Iterator[Any]:
-        # Not a generator: loaders call state_dict() before they request the first batch.
         info = torch.utils.data.get_worker_info()
-        if info is not None and self._pin_memory:
+        if self._loaded is not None:
+            check_workers(self._loaded, 0 if info is None else info.num_workers)
+        if info is None:
+            return self._iteration(chain(self._begun(), self._feed, self._ended()))
+        if self._pin_memory:
             raise OptionError(
                 "to_torch(pin_memory=True) in a worker of a DataLoader, which may not use the GPU; "
                 "leave it out, and use DataLoader(..., pin_memory=True)"
             )
-        feed = self._own_feed(info)
-        loaded, self._loaded = self._loaded, None
-        if loaded is not None:
-            _check_workers(loaded, 0 if info is None else info.num_workers)
-            feed.restore(loaded["state"])
-        epoch = feed.first_epoch
-        # This worker may have finished its part before the others. Its own state is then
-        # already in the next epoch, and nothing is left for it in this one.
-        finished = loaded is not None and loaded.get("epoch", epoch) != epoch
-        if finished:
-            assert loaded is not None
-            epoch = loaded["epoch"]
-        self._running, self._running_epoch = feed, epoch
-        if info is not None:
-            if info.id == 0:
-                self._reads.begin(feed.first_epoch if loaded is None else None)
-            self._next_epochs.set(info.id, epoch + feed.turns, self._feed.placed)
-        return iter(()) if finished else map(self._tensors, iter(feed))
+        # A loader asks its workers for batches as soon as it has started them.
+        return self._iteration(self._begun_in_worker(info))
 
-    def _own_feed(self, info: Any) -> Feed:
-        """Return the part of the feed that this process reads, placed at its next epoch."""
-        if info is None:
-            return self._feed
-        feed = self._feed.part(info.id, info.num_workers)
-        epoch = self._next_epochs.get(info.id, self._feed.placed)
-        if epoch is not None:
-            feed.epoch = epoch
-        elif not self._feed.resumed:
-            feed.epoch = self._feed.epoch
-        return feed
+    def _iteration(self, batches: Iterable[dict[str, Any]]) -> _Tensors:
+        made = _Tensors(self._tensors, batches)
+        made.stream = self
+        return made
+
+    def _begun(self) -> Iterator[Never]:
+        """Note that an iteration begins, when its first batch is asked for."""
+        self._feed.warn_if_unsharded()
+        self._running, self._over = _Running(self._feed, self._feed.first_epoch), None
+        yield from ()
+
+    def _ended(self) -> Iterator[Never]:
+        """Note that an iteration has ended, after its last batch."""
+        self._running = None
+        yield from ()
+
+    def _begun_in_worker(self, info: Any) -> Iterable[dict[str, Any]]:
+        loaded, self._loaded = self._loaded or {}, None
+        workers = own_workers(info, self._iterations)
+        self._iterations += 1
+        feed = self._feed.part_of_worker(info.id, workers, loaded.get("state"), loaded.get("epoch"))
+        epoch = loaded.get("epoch", feed.first_epoch)
+        self._running = _Running(feed, epoch)
+        if info.id == 0:
+            self._reads.begin(None if loaded else epoch)
+            self._feed.warn_if_unsharded()
+        # This worker may have finished its part before the others. Its own state is then
+        # already in the next iteration, and nothing is left for it in this one.
+        return feed if epoch == feed.first_epoch else ()
 
     def _tensors(self, columns: dict[str, Any]) -> Any:
         wanted = {name: columns[name] for name in self._chosen.names}
@@ -203,22 +232,62 @@ class TorchStream(torch.utils.data.IterableDataset):  # type: ignore[misc]  # un
     def state_dict(self) -> dict[str, Any]:
         """Return the state after the last batch requested from this process.
 
+        The state after the last batch of an epoch is the beginning of the next one.
         ``StatefulDataLoader`` collects the states of its workers.
         """
         if self._loaded is not None:
             return dict(self._loaded)
         info = torch.utils.data.get_worker_info()
-        running = self._own_feed(info) if self._running is None else self._running
-        epoch = running.first_epoch if self._running is None else self._running_epoch
-        workers = 0 if info is None else info.num_workers
-        return {"workers": workers, "epoch": epoch, "state": running.state()}
+        state = (self._feed if self._running is None else self._running.feed).state()
+        epoch = state["epoch"] - state["turn"]
+        if self._running is not None:
+            epoch = self._running.epoch
+        elif self._over is not None:
+            epoch = self._over
+        return {"workers": 0 if info is None else info.num_workers, "epoch": epoch, "state": state}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Make the next iteration continue from a state."""
-        self._loaded = dict(state_dict)
+        loaded = checked_state(state_dict)
+        if loaded["workers"] or torch.utils.data.get_worker_info() is not None:
+            self._loaded = loaded
+            return
+        self._feed.restore(loaded["state"])
+        self._running = self._loaded = None
+        first = self._feed.first_epoch
+        self._over = loaded["epoch"] if loaded.get("epoch", first) != first else None
+
+    def continue_iteration(self) -> None:
+        """Make the next iteration the rest of the one that was loaded, even if nothing is left."""
+        if self._over is not None:
+            self.set_epoch(self._over)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_running": None}
+
+
+class _Running(NamedTuple):
+    """The feed that an iteration reads, and the epoch it began with."""
+
+    feed: Feed
+    epoch: int
+
+
+class _Tensors(map):  # type: ignore[type-arg]  # of anything
+    """An iteration of a stream. ``StatefulDataLoader`` saves and resumes iterations.
+
+    If it has saved one after its last batch, it wants the rest, which is nothing, and not the
+    next epoch.
+    """
+
+    stream: TorchStream
+
+    def state_dict(self) -> dict[str, Any]:
+        return {}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        del state_dict  # the stream has its own
+        self.stream.continue_iteration()
 
 
 class TorchBatches(PlacedBatches):
@@ -282,39 +351,6 @@ def _as_device(device: Device) -> Any:
     if found.type == "cuda" and found.index is None:
         found = torch.device("cuda", torch.cuda.current_device())
     return found
-
-
-def _check_workers(state: Mapping[str, Any], workers: int) -> None:
-    saved = state.get("workers")
-    if saved != workers:
-        raise OptionError(
-            f"load_state_dict: saved with num_workers={saved}, and here are {workers}; each "
-            "worker's own state tells what it has read, so continue with the same number"
-        )
-
-
-class _NextEpochs:
-    """The next epoch of each worker of a loader, in shared memory.
-
-    A worker process ends with its epoch, so only shared memory can pass the next epoch on to its
-    successor. An entry is valid until ``restore()`` is called or ``epoch`` is set on the
-    pipeline, which increases ``placed``. After that, the pipeline's own epoch counts.
-    """
-
-    def __init__(self) -> None:
-        self._epochs = torch.zeros(_MOST_WORKERS, dtype=torch.int64).share_memory_()
-        self._placed = torch.full([_MOST_WORKERS], -1).share_memory_()
-
-    def get(self, worker: int, placed: int) -> int | None:
-        return int(self._epochs[worker]) if int(self._placed[worker]) >= placed else None
-
-    def set(self, worker: int, epoch: int, placed: int) -> None:
-        self._epochs[worker] = epoch
-        self._placed[worker] = max(int(self._placed[worker]), placed)
-
-    def set_all(self, epoch: int, placed: int) -> None:
-        self._epochs.fill_(epoch)
-        self._placed.fill_(placed)
 
 
 class _SharedReads:

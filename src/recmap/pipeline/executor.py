@@ -155,7 +155,15 @@ class BlockSpan:
         start = self.cursor
         # _replace() takes twice as long, and this runs for every batch.
         return Cursor(
-            start.epoch, start.turn, at, start.held, given, start.kept, start.left, start.done
+            start.epoch,
+            start.turn,
+            at,
+            start.held,
+            given,
+            start.kept,
+            start.left,
+            start.done,
+            start.ahead,
         )
 
     def after(self, given: int) -> Cursor:
@@ -198,7 +206,9 @@ class Blocks:
                 start = stop
                 if stop >= end:
                     break
-            cursor = Cursor(cursor.epoch + 1, cursor.turn + 1, done=following.done)
+            if not following.turn:
+                return
+            cursor = following
 
     def _epoch_span(self, cursor: Cursor, share: Share) -> tuple[int, int, int]:
         """Return where to start and stop reading an epoch, and the batches before that."""

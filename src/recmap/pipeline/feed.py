@@ -7,6 +7,7 @@ counts epochs, gives rows and batches by number, and can be divided among worker
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
@@ -16,19 +17,31 @@ from typing import Any
 import numpy as np
 
 from recmap.adapters.feed import ExternalReader, ImagesOnDevice, check_on_host
-from recmap.errors import OptionError, OptionTypeError, RowNotFoundError
+from recmap.adapters.loader_workers import LoaderWorkers
+from recmap.errors import (
+    OptionError,
+    OptionTypeError,
+    RowNotFoundError,
+    UnshardedWarning,
+    level_outside,
+)
 from recmap.model.arguments import Workers, as_whole
 from recmap.model.field import Field
+from recmap.model.preview import quantity
 from recmap.model.progress import Counter, ProgressOption
 from recmap.model.schema import Batch, Schema
 from recmap.pipeline.executor import batch_at, plain_batches
 from recmap.pipeline.grouped_batches import grouped_batches
 from recmap.pipeline.meter import Meter, Timings
+from recmap.pipeline.next_cursor import NextCursor
+from recmap.pipeline.own_rank import divided_by_others, reads_for_itself
 from recmap.pipeline.plan import Plan
 from recmap.pipeline.ready_plan import ReadyPlan, ready
 from recmap.pipeline.row_source import Rows
+from recmap.pipeline.sharding import Remaining
 from recmap.pipeline.signature import Seed, compare, signed
-from recmap.pipeline.state import Cursor, CursorLog, checked, load, redealt, save
+from recmap.pipeline.state import Cursor, CursorLog, load, redealt, save
+from recmap.pipeline.state_check import checked
 from recmap.pipeline.transforms.batch import Batches
 
 __all__ = ["PipelineFeed", "table_feed"]
@@ -43,15 +56,14 @@ class PipelineFeed:
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
         self._ready: ReadyPlan | None = None
-        self._next = Cursor()  # where the next iteration begins
+        self._next = NextCursor(Cursor())
         self._log = CursorLog(Cursor())  # where this iteration has been
         self._meter: Meter | None = None
-        #: How often the place to begin was set, by ``restore()`` or by ``epoch``.
-        self.placed = 0
         # External readers of batches, each with the number of iterations it had begun when
         # this feed was last up to date about what comes next.
         self._elsewhere: list[tuple[ExternalReader, int]] = []
         self._out_of_turn = False
+        self._warned = False
 
     @property
     def ready(self) -> ReadyPlan:
@@ -87,6 +99,29 @@ class PipelineFeed:
         return self._plan.grouping is not None
 
     @property
+    def mask(self) -> str | None:
+        """The column that tells real rows from those that ``even="pad"`` repeats."""
+        return self._plan.mask
+
+    @property
+    def world(self) -> int | None:
+        """The number of ranks that rows are dealt to; None without ``shard``."""
+        return None if self._plan.rank is None else self._plan.rank.world
+
+    def warn_if_unsharded(self) -> None:
+        """Warn once if this rank, one of several, reads the rows of all."""
+        if self._warned or self.world is not None:
+            return
+        self._warned = True
+        if (found := reads_for_itself()) is not None:
+            warnings.warn(
+                f"rank {found[0]} of {found[1]} reads every row, as does each of the others; "
+                "shard() divides them, and shard(0, 1) says that all ranks are to read all",
+                UnshardedWarning,
+                stacklevel=level_outside(),
+            )
+
+    @property
     def numbered(self) -> bool:
         """Whether rows have numbers: none are dropped, batched or dealt to ranks."""
         plan = self._plan
@@ -101,21 +136,32 @@ class PipelineFeed:
     @property
     def epoch(self) -> int:
         """The epoch that the next iteration begins with, or resumes."""
-        return self._next.epoch
+        return self._next.get().epoch
 
     @epoch.setter
     def epoch(self, number: int) -> None:
-        self._place(Cursor(epoch=as_whole("epoch", number)))
+        self.begin_at(Cursor(epoch=as_whole("epoch", number)))
+
+    def choose_epoch(self, epoch: int) -> None:
+        """Make the next iteration begin with an epoch, or resume in it if it already would."""
+        if as_whole("epoch", epoch) not in (self.epoch, self.first_epoch):
+            self.epoch = epoch
+
+    def choose_rest_of(self, epoch: int) -> None:
+        """Make the next iteration the rest of one that began with ``epoch``: no batch."""
+        last = self.turns - 1
+        total = self._plan.remaining.total
+        self.begin_at(Cursor(epoch + last, last, left=Remaining(total, total)))
 
     @property
     def first_epoch(self) -> int:
         """The first epoch of the next iteration, even if that resumes in a later one."""
-        return self._next.epoch - self._next.turn
+        return _first_epoch(self._next.get())
 
     @property
     def resumed(self) -> bool:
         """Whether the next iteration begins in the middle of an epoch."""
-        return self._next != Cursor(epoch=self._next.epoch)
+        return _is_middle(self._next.get())
 
     @property
     def remote(self) -> bool:
@@ -162,16 +208,29 @@ class PipelineFeed:
 
     def left(self) -> int:
         """Count the batches, or rows, of the next iteration, which may be a resumed one."""
-        count = self._plan.count(self._next)
+        count = self._plan.count(self._next.get())
         return len(self) if count is None else count
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        cursor, meter = self._next, self._new_meter()
-        # Iterating again without restore() begins the next epoch.
-        self._next = Cursor(epoch=cursor.epoch - cursor.turn + self.turns)
-        self._log, self._meter = CursorLog(cursor), meter
+        self._ready = self.ready  # raises now if a function fails on the first rows
+        return self._iteration()
+
+    def _iteration(self) -> Iterator[dict[str, Any]]:
+        """Run an iteration, which begins when the first batch is asked for."""
+        cursor, meter = self._next.take(self._following), self._new_meter()
+        log = self._log = CursorLog(cursor)
+        self._meter = meter
         self._known_here()
-        return self._run(self._batches(cursor, meter), self._log, meter, self._next)
+        with closing(self._batches(cursor, meter)) as batches:
+            # The list holds one batch and is emptied here: a variable would keep the batch
+            # alive until the next one is asked for.
+            while made := self._next_batch(batches, log, meter):
+                yield made.pop()
+            log.end(self._following(cursor))
+
+    def _following(self, cursor: Cursor) -> Cursor:
+        """Return where the iteration after that of a cursor begins."""
+        return Cursor(epoch=_first_epoch(cursor) + self.turns)
 
     def _batches(self, cursor: Cursor, meter: Meter) -> Generator[tuple[Batch, Cursor], None, None]:
         """Yield the batches from a cursor on that ``take`` and ``skip`` after ``repeat`` keep."""
@@ -186,23 +245,9 @@ class PipelineFeed:
         while done < wanted.stop and (made := list(islice(batches, 1))):
             done += 1
             if done == wanted.stop:
-                yield made.pop()[0], Cursor(epoch=cursor.epoch - cursor.turn + self.turns)
+                yield made.pop()[0], self._following(cursor)
             elif done > wanted.skip:
                 yield _counted(made.pop(), done)
-
-    def _run(
-        self,
-        batches: Generator[tuple[Batch, Cursor], None, None],
-        log: CursorLog,
-        meter: Meter,
-        end: Cursor,
-    ) -> Iterator[dict[str, Any]]:
-        with closing(batches):
-            # The list holds one batch and is emptied here: a variable would keep the batch
-            # alive until the next one is asked for.
-            while made := self._next_batch(batches, log, meter):
-                yield made.pop()
-            log.end(end)
 
     def _next_batch(
         self, batches: Iterator[tuple[Batch, Cursor]], log: CursorLog, meter: Meter
@@ -220,7 +265,7 @@ class PipelineFeed:
     def run(self, epochs: int, progress: ProgressOption) -> Iterator[dict[str, Any]]:
         """Yield the batches of several epochs, and report the progress of each."""
         for _ in range(epochs):
-            with Counter(self._plan.count_rows_from(self._next), progress) as counter:
+            with Counter(self._plan.count_rows_from(self._next.get()), progress) as counter:
                 batches = iter(self)
                 while batch := list(islice(batches, 1)):
                     timings = self.timings()
@@ -255,6 +300,12 @@ class PipelineFeed:
 
         Each process does its own work: most such processes may not start others.
         """
+        feed = self._part(index, count)
+        if self.resumed:
+            feed.begin_at(self._divisible(self._next.get()))
+        return feed
+
+    def _part(self, index: int, count: int) -> PipelineFeed:
         count = as_whole("count", count, 1)
         index = as_whole("index", index, 0, count - 1)
         plan = self._plan
@@ -267,9 +318,40 @@ class PipelineFeed:
         workers = Workers("serial", 1) if processes else plan.workers
         feed = PipelineFeed(replace(plan, part=(index, count), workers=workers))
         feed._ready = None if self._ready is None else replace(self._ready, plan=feed._plan)
-        if self.resumed:
-            feed._next = redealt(self._next, plan.share, plan.groups, plan.rows_per_step)
-            feed._log = CursorLog(feed._next)
+        return feed
+
+    def _divisible(self, cursor: Cursor) -> Cursor:
+        """Return a cursor at which several processes of this rank can begin."""
+        if not _is_middle(cursor):
+            return cursor
+        return redealt(cursor, self._plan.share, self._plan.groups, self._plan.rows_per_step)
+
+    def share_with_workers(self) -> None:
+        """Let the workers that this process starts know which epoch is next."""
+        self._next.share()
+
+    def part_of_worker(
+        self,
+        index: int,
+        workers: LoaderWorkers,
+        state: Mapping[str, Any] | None = None,
+        epoch: int | None = None,
+    ) -> PipelineFeed:
+        """Begin an iteration in one of several workers, and return its part.
+
+        With ``state``, a state of such a part, resume an iteration that began with ``epoch``.
+        """
+        feed = self._part(index, workers.size)
+        if state is None:
+            # What cannot be divided is refused before it is taken.
+            cursor = self._next.take_with(workers, lambda at: self._following(self._divisible(at)))
+            feed.begin_at(self._divisible(cursor))
+            return feed
+        feed.restore(state)
+        first = feed.first_epoch if epoch is None else epoch
+        if feed.first_epoch == first:
+            _check_world(state, self._plan.share.world, workers.size)
+        self._next.take_with(workers, self._following, Cursor(epoch=first))
         return feed
 
     def state(self, batches: int | None = None) -> dict[str, Any]:
@@ -309,7 +391,7 @@ class PipelineFeed:
             if batches is None or not in_turn:
                 how = "state(batches=n) with the number that the loop has received, "
                 raise OptionError(f"state(): {each.instead().format(how if in_turn else '')}")
-            begun = self._next if epoch == self.first_epoch else Cursor(epoch=epoch or 0)
+            begun = self._next.last_of_workers or Cursor(epoch=epoch or 0)
             return self._plan.advanced(begun, batches)
         return None
 
@@ -320,18 +402,24 @@ class PipelineFeed:
         plan = self._plan
         states = checked(state, plan.digest_of_0_1, plan.remaining.tail, len(plan.row_slices))
         seeds = self._compared(states) if check else []
-        cursor = load(states, plan.share, plan.groups, plan.rows_per_step, plan.repeat, check=check)
+        step, repeat = plan.rows_per_step, plan.repeat
+        cursor = load(states, plan.share, plan.groups, step, repeat, plan.steps_of, check=check)
+        if cursor.ahead and plan.batch_slice:
+            raise OptionError(
+                "restore: ranks were in different epochs, so batches that take and skip count "
+                "cannot be dealt again; continue on the same ranks"
+            )
         if cursor.left is not None and cursor.at == 0 and self._nothing_left(cursor):
             cursor = cursor.following(plan.repeat)
         for seed, value in seeds:
             seed.value = value
-        self._place(cursor)
+        self.begin_at(cursor)
         return self
 
-    def _place(self, cursor: Cursor) -> None:
+    def begin_at(self, cursor: Cursor) -> None:
         """Begin the next iteration at a cursor."""
-        self._next, self._log = cursor, CursorLog(cursor)
-        self.placed += 1
+        self._next.set(cursor)
+        self._log = CursorLog(cursor)
         self._known_here()
 
     def _compared(self, states: Sequence[Mapping[str, Any]]) -> list[tuple[Seed, int]]:
@@ -362,7 +450,32 @@ class PipelineFeed:
 
     def __getstate__(self) -> dict[str, Any]:
         # The meter holds a lock, and a copy in another process has its own readers.
-        return {**self.__dict__, "_meter": None, "_elsewhere": []}
+        known = self._warned or divided_by_others()
+        return {**self.__dict__, "_meter": None, "_elsewhere": [], "_warned": known}
+
+
+def _first_epoch(cursor: Cursor) -> int:
+    return cursor.epoch - cursor.turn
+
+
+def _is_middle(cursor: Cursor) -> bool:
+    """Return whether a cursor is in the middle of an iteration."""
+    return cursor != Cursor(epoch=cursor.epoch)
+
+
+def _check_world(state: Mapping[str, Any], world: int, workers: int) -> None:
+    """Refuse the state of one of several workers on another number of ranks.
+
+    What is left depends on what all workers have read, which none of them knows.
+    """
+    if workers > 1 and state["world"] != world:
+        raise OptionError(
+            f"load_state_dict: saved with {quantity(state['world'], 'rank')}, and here "
+            f"{'is' if world == 1 else 'are'} {world}; in the middle of an epoch, the states of "
+            f"{workers} workers continue on the same number of ranks. Continue there to the end "
+            "of the epoch, or save pipeline.state(batches=n), or use at most one worker: these "
+            "continue on any number of ranks"
+        )
 
 
 def _counted(made: tuple[Batch, Cursor], done: int) -> tuple[Batch, Cursor]:

@@ -254,7 +254,15 @@ class _Groups:
         begun = span.cursor
         # _replace() takes twice as long, and this runs for every batch.
         return Cursor(
-            begun.epoch, begun.turn, at, group.held, self._given, kept, begun.left, begun.done
+            begun.epoch,
+            begun.turn,
+            at,
+            group.held,
+            self._given,
+            kept,
+            begun.left,
+            begun.done,
+            begun.ahead,
         )
 
     def _fetcher(self, span: BlockSpan) -> Callable[[Sequence[int]], Batch]:

@@ -414,9 +414,18 @@ class Verbs(Frameworks):
         return self._then(plan, record("skip", count))
 
     def shard(
-        self, index: int, count: int, *, even: Even = "uneven", mask: str = "mask"
+        self,
+        index: int | None = None,
+        count: int | None = None,
+        *,
+        even: Even = "uneven",
+        mask: str = "mask",
     ) -> Pipeline:
         """Read the rows of one rank of several. Every row goes to exactly one rank.
+
+        Without ``index`` and ``count``, the rank and the number of ranks are those of
+        ``torch.distributed`` or ``jax.distributed``, if it is initialized, or those that
+        torchrun, Slurm or MPI has set in the environment. A process alone is rank 0 of 1.
 
         Build the same pipeline, with the same seeds, on all ranks. With ``even="uneven"``,
         ranks may differ by a row, and at the very end by a step. ``"drop"`` leaves out the
@@ -424,9 +433,14 @@ class Verbs(Frameworks):
         either, all ranks take the same number of steps.
         """
         from recmap.model.arguments import as_whole, check_choice
+        from recmap.pipeline.own_rank import own_rank
         from recmap.pipeline.plan import Rank
 
         check_choice("even", even, ("uneven", "pad", "drop"))
+        if (index is None) != (count is None):
+            raise OptionTypeError("shard: give both numbers, shard(rank, world), or neither")
+        if index is None or count is None:
+            index, count = own_rank()
         rank, world = as_whole("index", index), as_whole("count", count, 1, most=_MOST)
         if not isinstance(mask, str):
             raise OptionTypeError(f"mask={mask!r}: give the name of the column to add")

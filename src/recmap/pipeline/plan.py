@@ -346,6 +346,8 @@ class Plan:
         if self.count_rows is None or not self.counted:
             return None
         rest, whole = self.rest(start), self.rest(_START)
+        # Of the epochs that ranks have reached before others, some batches are missing.
+        rest += sum(self.rest(Cursor(left=left)) - whole for left in start.ahead)
         if self.repeat is not None:
             total = rest + (self.repeat - start.turn - 1) * whole
         elif self.total_slice.take is not None:
@@ -366,6 +368,7 @@ class Plan:
         if self.repeat is None:
             return total
         left = len(self.share_at(start)) - start.at
+        left += sum(len(replace(self.share, left=each)) - len(self.share) for each in start.ahead)
         return min(total, left + (self.repeat - start.turn - 1) * len(self.share))
 
     def rest(self, start: Cursor) -> int:
@@ -374,6 +377,11 @@ class Plan:
         size = self.groups.rows_per_group or 1
         batches = rows // size if self.groups.drops_last else -(-rows // size)
         return self.batch_slice.wanted(start.given, batches)
+
+    def steps_of(self, rank: int, world: int) -> int:
+        """Count the batches that a rank of ``world`` has in a whole epoch."""
+        mine = self.rank or Rank(0, 1, "uneven", "")
+        return replace(self, rank=replace(mine, rank=rank, world=world)).rest(_START)
 
     def advanced(self, start: Cursor, batches: int) -> Cursor:
         """Return the cursor ``batches`` batches further on, in a plain plan."""

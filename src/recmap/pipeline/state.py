@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import warnings
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -12,17 +11,15 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from recmap.errors import OldStateWarning, OptionError
+from recmap.errors import OptionError
 from recmap.pipeline.sharding import ENDLESS, Remaining, Share
+from recmap.pipeline.state_check import STATE_VERSION, check_held, check_numbers
 from recmap.pipeline.transforms.batch import Grouping
 
-__all__ = ["Cursor", "CursorLog", "checked", "digest", "load", "redealt", "save"]
+__all__ = ["Cursor", "CursorLog", "digest", "load", "redealt", "save"]
 
-_VERSION = 2
 # How many batches a framework may take before it uses them.
 _LOGGED = 256
-# More than any cluster has. Without a limit, a damaged state would make recmap loop over ranks.
-_MOST_RANKS = 1 << 17
 
 
 class Cursor(NamedTuple):
@@ -32,7 +29,8 @@ class Cursor(NamedTuple):
     ``at`` have been given out, except those in ``held``. They made up ``given`` batches (or
     rows) of this epoch, and ``done`` of all epochs of the iteration. ``kept`` rows have
     reached each ``take`` or ``skip`` after a filter. ``left`` is what the epoch had left when
-    the ranks last changed; None means all of it.
+    the ranks last changed; None means all of it. ``ahead`` is what the following epochs had
+    left then, if some ranks were already in them.
     """
 
     epoch: int = 0
@@ -43,12 +41,16 @@ class Cursor(NamedTuple):
     kept: tuple[int, ...] = ()
     left: Remaining | None = None
     done: int = 0
+    ahead: tuple[Remaining, ...] = ()
 
     def following(self, repeat: int | None) -> Cursor:
         """Return the start of the next epoch, in this iteration or the next."""
         if repeat is not None and self.turn + 1 >= repeat:
             return Cursor(self.epoch + 1)
-        return Cursor(self.epoch + 1, self.turn + 1, done=self.done)
+        left = self.ahead[0] if self.ahead else None
+        return Cursor(
+            self.epoch + 1, self.turn + 1, left=left, done=self.done, ahead=self.ahead[1:]
+        )
 
 
 class CursorLog:
@@ -90,9 +92,9 @@ def digest(described: Sequence[Any]) -> str:
 
 def save(cursor: Cursor, share: Share, signature: Mapping[str, Any]) -> dict[str, Any]:
     """Return the state of a rank, ready for JSON."""
-    left = cursor.left
+    ahead = {"ahead": [_saved(left) for left in cursor.ahead]} if cursor.ahead else {}
     return {
-        "version": _VERSION,
+        "version": STATE_VERSION,
         **signature,
         "epoch": cursor.epoch,
         "turn": cursor.turn,
@@ -101,165 +103,16 @@ def save(cursor: Cursor, share: Share, signature: Mapping[str, Any]) -> dict[str
         "given": cursor.given,
         "kept": list(cursor.kept),
         "done": cursor.done,
-        "left": None if left is None else {"tail": left.tail, "runs": [list(r) for r in left.runs]},
+        "left": None if cursor.left is None else _saved(cursor.left),
+        **ahead,
         "rank": share.rank,
         "world": share.world,
         "block": share.block,
     }
 
 
-def checked(
-    given: Any, digest_of_0_1: Callable[[], str], first: int, slices: int
-) -> list[dict[str, Any]]:
-    """Return the states that ``restore`` was given, each with all its fields.
-
-    States of recmap 0.1 are upgraded: ``first`` is the first position of an epoch, and
-    ``slices`` the number of ``take`` and ``skip`` stages that count rows after filters.
-    """
-    states = [given] if isinstance(given, Mapping) else given
-    if not isinstance(states, list | tuple) or not states:
-        raise OptionError("restore takes the dict that state() gave, or a list of such")
-    if not all(isinstance(state, Mapping) for state in states):
-        raise OptionError("restore takes the dict that state() gave, or a list of such")
-    result = []
-    for state in states:
-        complete = _checked(state, slices)
-        if complete["version"] == 1:
-            complete = _upgraded(complete, digest_of_0_1(), first, slices)
-        result.append(complete)
-    return result
-
-
-def _checked(state: Mapping[str, Any], slices: int) -> dict[str, Any]:
-    version = state.get("version")
-    if type(version) is not int or version not in (1, _VERSION):
-        newer = type(version) is int and version > _VERSION
-        raise OptionError(
-            f"restore: a state of version {version}, and this recmap knows {_VERSION}; update it"
-            if newer
-            else "restore: not a state of a pipeline: it has no version that recmap knows"
-        )
-    state = {"done": 0, **state}
-    for name, fits in _FIELDS.items():
-        if name not in state or not fits(state[name]):
-            raise OptionError(
-                f"restore: a damaged state: {name!r} is "
-                f"{_shown(state[name]) if name in state else 'missing'}"
-            )
-    if not state["rank"] < state["world"] <= _MOST_RANKS or state["block"] < 1:
-        raise OptionError("restore: a damaged state: its rank, world and block do not fit")
-    if version == 1:
-        return state
-    texts = isinstance(state.get("verbs"), list) and all(
-        isinstance(verb, str) for verb in state["verbs"]
-    )
-    kept = _are_whole(state["kept"]) and len(state["kept"]) in (0, slices)
-    if not texts or not _is_data(state.get("data")) or not kept:
-        raise OptionError("restore: a damaged state: what it was saved from cannot be read")
-    return state
-
-
-def _upgraded(state: dict[str, Any], digest: str, first: int, slices: int) -> dict[str, Any]:
-    if state.get("chain") != digest:
-        raise OptionError(
-            "restore: the state of another pipeline; rows, seeds, functions, batches and the order "
-            "of verbs must be those it was saved from (shard and prefetch may differ)"
-        )
-    warnings.warn(
-        "a state of recmap 0.1 does not tell which files and functions it was saved from: be sure "
-        "that they are these, and save another one",
-        OldStateWarning,
-        stacklevel=5,
-    )
-    left = state["left"]
-    if left is not None:  # 0.1 counted positions from the first batch that is taken
-        runs = [[a + first, b + first] for a, b in left["runs"]]
-        left = {"tail": left["tail"] + first, "runs": runs}
-    return {**state, "kept": [state["kept"]] * slices, "left": left}
-
-
-def _is_whole(value: Any) -> bool:
-    return type(value) is int and 0 <= value <= ENDLESS
-
-
-def _are_whole(value: Any) -> bool:
-    return isinstance(value, list | tuple) and all(_is_whole(each) for each in value)
-
-
-def _is_left(value: Any) -> bool:
-    if value is None:
-        return True
-    if not isinstance(value, Mapping) or not _is_whole(value.get("tail")):
-        return False
-    runs = value.get("runs")
-    if not isinstance(runs, list | tuple):
-        return False
-    if not all(_are_whole(run) and len(run) == 2 for run in runs):
-        return False
-    # Spans are in order and do not touch, and all come before the tail.
-    edges = [edge for run in runs for edge in run]
-    return edges == sorted(set(edges)) and max(edges, default=0) <= value["tail"]
-
-
-def _check_held(state: Mapping[str, Any], grouping: Grouping) -> None:
-    """Refuse held rows that this grouping would not hold, or that come later."""
-    held = state["held"]
-    try:
-        numbers = grouping.held_numbers(held)
-        fits = _are_whole(numbers) and max(numbers, default=-1) < state["at"]
-    except (TypeError, ValueError, KeyError, IndexError, AttributeError):
-        fits = False
-    if not fits:
-        raise OptionError(f"restore: a damaged state: 'held' is {_shown(held)}")
-
-
-def _check_numbers(state: Mapping[str, Any], share: Share, repeat: int | None, all_: bool) -> None:
-    """Refuse numbers that a run of this pipeline never reaches.
-
-    Without ``all_``, refuse only those that would read rows that do not exist.
-    """
-    # A rank that is filled up has one row more than others.
-    most = len(replace(share, rank=state["rank"])) + share.block
-    wrong = {
-        "at": state["version"] != 1 and state["at"] > most,
-        "turn": state["turn"] > state["epoch"] or (repeat or ENDLESS) <= state["turn"] > 0,
-        "kept": max(state["kept"], default=0) > state["at"],
-        "left": state["left"] is not None and state["left"]["tail"] > share.left.total,
-    }
-    for name, is_wrong in wrong.items():
-        if is_wrong and (all_ or name == "left"):
-            raise OptionError(
-                f"restore: a damaged state: {name!r} is {_shown(state[name])}, which is nowhere in "
-                "this pipeline"
-            )
-
-
-def _shown(value: Any) -> str:
-    try:
-        return ascii(value)[:60]
-    except RecursionError:
-        return "nested without end"
-
-
-def _is_data(value: Any) -> bool:
-    texts, numbers = ("schema", "names", "set", "content"), ("count", "rows")
-    return isinstance(value, list | tuple) and all(
-        isinstance(each, Mapping)
-        and isinstance(files := each.get("files"), list)
-        and all(isinstance(name, str) for name in files)
-        and all(isinstance(each.get(name), str) for name in texts)
-        and all(_is_whole(each.get(name)) for name in numbers)
-        and min(1, each["count"]) <= len(files) <= each["count"]
-        for each in value
-    )
-
-
-_FIELDS: dict[str, Callable[[Any], bool]] = {
-    **dict.fromkeys(("epoch", "turn", "at", "given", "done", "rank", "world", "block"), _is_whole),
-    "held": lambda value: isinstance(value, list | tuple | Mapping),  # _check_held looks closer
-    "kept": lambda value: _is_whole(value) or _are_whole(value),
-    "left": _is_left,
-}
+def _saved(left: Remaining) -> dict[str, Any]:
+    return {"tail": left.tail, "runs": [list(run) for run in left.runs]}
 
 
 def load(
@@ -268,19 +121,26 @@ def load(
     grouping: Grouping,
     step: int | None,
     repeat: int | None,
+    steps: Callable[[int, int], int],
     *,
     check: bool = True,
 ) -> Cursor:
     """Return the cursor at which a rank resumes.
 
     ``step`` is how many rows every rank takes in a step, so that the state of one rank gives
-    those of all; None if they are not in step. Without ``check``, the states may come from
-    another pipeline. All ranks resume in one epoch: that of the state, or of the slowest
-    rank. A rank at the end of that epoch has nothing left of it.
+    those of all; None if they are not in step. ``steps`` tells how many a rank of a world
+    takes in an epoch. Without ``check``, the states may come from another pipeline. All ranks
+    resume in one epoch: that of the state, or of the slowest rank. A rank at the end of that
+    epoch has nothing left of it. Within the epochs of ``repeat``, ranks may be in different
+    ones.
     """
     for state in states:
-        _check_held(state, grouping)
-        _check_numbers(state, _share_of(state, share), repeat, check)
+        check_held(state, grouping)
+        check_numbers(state, _share_of(state, share), repeat, check)
+    states = _all_in_step(_by_rank(states), share, step, repeat, steps)
+    within = _in_one_iteration(states, repeat)
+    if len({state["epoch"] for state in within}) > 1:
+        return _drifted(within, share, grouping)
     states = _in_one_epoch(states)
     first = states[0]
     old, left = _share_of(first, share), first["left"]
@@ -305,6 +165,7 @@ def load(
         given=max(state["given"] for state in states),
         left=old.remaining(taken, held),
         done=max(state["done"] for state in states),
+        ahead=_ahead(first, old),
     )
 
 
@@ -348,40 +209,153 @@ def _cursor(state: Mapping[str, Any], share: Share) -> Cursor:
         kept=tuple(state["kept"]),
         done=state["done"],
         left=None if state["left"] is None else share.left,
+        ahead=_ahead(state, share),
     )
+
+
+def _ahead(state: Mapping[str, Any], share: Share) -> tuple[Remaining, ...]:
+    return tuple(_remaining(left, share.left.total) for left in state["ahead"])
+
+
+def _remaining(left: Mapping[str, Any], total: int) -> Remaining:
+    return Remaining(total, left["tail"], tuple((a, b) for a, b in left["runs"]))
 
 
 def _share_of(state: Mapping[str, Any], share: Share) -> Share:
     """Return the share of the rank that a state was saved on."""
     left = share.left
     if state["left"] is not None:
-        runs = tuple((a, b) for a, b in state["left"]["runs"])
-        left = Remaining(left.total, state["left"]["tail"], runs)
+        left = _remaining(state["left"], left.total)
     rank, world, block = state["rank"], state["world"], state["block"]
     old = replace(share, left=left, rank=rank, world=world, block=block)
     return old.behind(state["done"])
 
 
-def _in_one_epoch(states: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Return the states of the ranks of one run, in the order of the ranks.
-
-    A rank at the very start of an epoch, while others are still in the previous one, has
-    taken all of the previous one.
-    """
+def _by_rank(states: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Return the states in the order of their ranks."""
     ranks = sorted(states, key=lambda state: int(state["rank"]))
     numbers = [state["rank"] for state in ranks]
     if len(set(numbers)) < len(numbers):
         raise OptionError(f"restore: the states are of ranks {numbers}; give one of each")
+    return ranks
+
+
+def _all_in_step(
+    states: list[Mapping[str, Any]],
+    share: Share,
+    step: int | None,
+    repeat: int | None,
+    steps: Callable[[int, int], int],
+) -> list[Mapping[str, Any]]:
+    """Return the states of all ranks, if one is given and ranks differ in the steps of an epoch.
+
+    After the same number of steps, such ranks are in different epochs of ``repeat``.
+    """
+    state, world = states[0], states[0]["world"]
+    own = (state["rank"], world, state["block"]) == (share.rank, share.world, share.block)
+    known = state["left"] is None and not state["ahead"]
+    if len(states) > 1 or own or repeat == 1 or step is None or not known:
+        return states
+    each = [steps(rank, world) for rank in range(world)]
+    if len(set(each)) == 1 or not min(each):
+        return states
+    taken = state["turn"] * each[state["rank"]] + -(-state["at"] // step)
+    return [
+        _after_steps(state, rank, divmod(taken, each[rank]), step, repeat) for rank in range(world)
+    ]
+
+
+def _after_steps(
+    state: Mapping[str, Any], rank: int, at: tuple[int, int], step: int, repeat: int | None
+) -> Mapping[str, Any]:
+    """Return the state of another rank, at a turn and after some of its steps in it."""
+    (turn, given), first = at, state["epoch"] - state["turn"]
+    if repeat is not None and turn >= repeat:
+        turn, given, first = 0, 0, first + repeat
+    place = {"epoch": first + turn, "turn": turn, "at": given * step, "given": given}
+    return {**state, **place, "rank": rank, "held": []}
+
+
+def _in_one_iteration(
+    states: list[Mapping[str, Any]], repeat: int | None
+) -> list[Mapping[str, Any]]:
+    """Return states within one iteration of several epochs; only one if that is impossible.
+
+    A rank at the very start of the next iteration has taken all of this one.
+    """
+    first = min(state["epoch"] - state["turn"] for state in states)
+    end = ENDLESS if repeat is None else first + repeat
+    taken = {"epoch": end - 1, "turn": end - 1 - first, "at": ENDLESS, "held": [], "left": None}
+    within = [
+        {**state, **taken} if state["epoch"] == end and _is_start(state) else state
+        for state in states
+    ]
+    keys = {(state["epoch"] - state["turn"], state["world"], state["block"]) for state in within}
+    return within if len(keys) == 1 else states[:1]
+
+
+def _is_start(state: Mapping[str, Any]) -> bool:
+    return not (state["at"] or state["turn"] or state["left"])
+
+
+def _drifted(states: list[Mapping[str, Any]], share: Share, grouping: Grouping) -> Cursor:
+    """Return the cursor at which a rank resumes if the ranks were in different epochs."""
+    slowest = min(states, key=lambda state: int(state["epoch"]))
+    old = _share_of(slowest, share)
+    own = [state for state in states if state["rank"] == share.rank]
+    if own and (old.world, old.block) == (share.world, share.block):
+        return _cursor(own[0], _share_of(own[0], share))
+    # What earlier changes of the ranks have left of each epoch.
+    lefts: dict[int, Any] = {}
+    for state in states:
+        lefts |= {state["epoch"] + i: left for i, left in enumerate(state["ahead"], 1)}
+        lefts |= {state["epoch"]: state["left"]} if state["left"] else {}
+    last = max(state["epoch"] for state in states)
+    remaining = [
+        _left_of(epoch, states, _share_of({**slowest, "left": lefts.get(epoch)}, share), grouping)
+        for epoch in range(slowest["epoch"], last + 1)
+    ]
+    later = [epoch for epoch in sorted(lefts) if epoch > last]
+    remaining += [_remaining(lefts[epoch], share.left.total) for epoch in later]
+    return Cursor(
+        epoch=slowest["epoch"],
+        turn=slowest["turn"],
+        given=max(s["given"] for s in states if s["epoch"] == slowest["epoch"]),
+        left=remaining[0],
+        done=max(state["done"] for state in states),
+        ahead=tuple(remaining[1:]),
+    )
+
+
+def _left_of(
+    epoch: int, states: list[Mapping[str, Any]], old: Share, grouping: Grouping
+) -> Remaining:
+    """Return what is left of an epoch that some ranks have not reached, or have left."""
+    here = [
+        state
+        if state["epoch"] == epoch
+        else {**state, "at": ENDLESS if state["epoch"] > epoch else 0, "held": []}
+        for state in states
+    ]
+    return old.remaining(*_taken(here, old, grouping, None))
+
+
+def _in_one_epoch(ranks: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Return the states of the ranks of one run.
+
+    A rank at the very start of an epoch, while others are still in the previous one, has
+    taken all of the previous one.
+    """
     epoch = min(int(state["epoch"]) for state in ranks)
     here = next(state for state in ranks if state["epoch"] == epoch)
     everything = {"at": ENDLESS, "held": [], "given": 0}
     aligned = [
-        {**state, **{key: here[key] for key in ("epoch", "turn", "left")}, **everything}
+        {**state, **{key: here[key] for key in ("epoch", "turn", "left", "ahead")}, **everything}
         if state["epoch"] == epoch + 1 and state["at"] == 0 and not state["left"]
         else state
         for state in ranks
     ]
-    for key in ("epoch", "turn", "left", "world", "block"):
+    for key in ("epoch", "turn", "left", "ahead", "world", "block"):
         if any(state[key] != here[key] for state in aligned):
             raise OptionError(
                 f"restore: the states are not of one moment of one run: they differ in {key!r}"
