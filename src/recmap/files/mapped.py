@@ -95,9 +95,14 @@ class MappedFile:
         if self.size > _window_size():
             self._mapping.release_pages(begin, end)
 
-    def local(self) -> MappedFile | None:
-        """Return a file whose bytes can be read at any time, if there is one."""
+    def current(self) -> MappedFile:
+        """Return the file to read from now on, which may be a copy of this one on disk."""
         return self
+
+    @property
+    def lends(self) -> bool:
+        """Whether views of it may be given away, because only its owner would change it."""
+        return True
 
     @property
     def whole(self) -> bool:
