@@ -28,6 +28,7 @@ from recmap.files.cache_budget import CacheBudget
 from recmap.files.cache_entry import BLOCK, NUMBER, NUMBER_SIZE, CacheEntry, table_size
 from recmap.files.cache_folder import CacheFolder, is_file, lock
 from recmap.files.temporary import remove, temporary_path
+from recmap.files.urls import shown_url
 from recmap.model.arguments import parse_size
 
 __all__ = ["BLOCK", "BlockCache", "CacheEntry", "cache_budget", "cache_folder", "default_cache"]
@@ -122,7 +123,7 @@ class BlockCache:
         the ETag. Return None if the entry cannot be kept: there is no room, or the disk refuses.
         """
         key = hashlib.sha256(json.dumps([name, version, size]).encode()).hexdigest()
-        about = {"url": without_secrets(name), "version": version, "size": size}
+        about = {"url": shown_url(without_secrets(name)), "version": version, "size": size}
         content = json.dumps(about).encode()
         if size > _LARGEST:
             return None
