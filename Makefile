@@ -9,7 +9,7 @@ AZURITE := 3.35.0
 # A broken link is an error, but not with --quiet. The variable silences an advertisement.
 MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
-.PHONY: help demo test test-native test-wheel check docs bench fuzz hostile stubs format wheel sdist clean azurite browser
+.PHONY: help demo test test-native test-musl test-wheel check docs bench fuzz hostile stubs format wheel sdist clean azurite browser
 
 help:
 	@echo "make demo    build recmap and see it work"
@@ -60,11 +60,15 @@ browser:
 	  echo "make test needs Chromium or Chrome, which shows the pages of recmap view (on Debian: chromium chromium-driver)"; false; \
 	fi
 
-# The core's own tests, with the address and undefined behaviour sanitizers.
+# The core's own tests, with the address and undefined behaviour sanitizers. For data races:
+# make test-native SANITIZER=thread
+SANITIZER ?= address,undefined
+TESTS := $(BUILD)/tests$(if $(filter thread,$(SANITIZER)),-thread)
 test-native:
-	cmake -S . -B $(BUILD)/tests -DRECMAP_TESTS=ON
-	cmake --build $(BUILD)/tests --parallel 2
-	$(BUILD)/tests/native/tests/recmap_tests
+	cmake -S . -B $(TESTS) -DRECMAP_TESTS=ON -DRECMAP_SANITIZER=$(SANITIZER)
+	cmake --build $(TESTS) --parallel 2
+	@# Some tests fork a process with threads, and start others there.
+	TSAN_OPTIONS=die_after_fork=0 $(TESTS)/native/tests/recmap_tests
 
 # A wheel for Linux with glibc 2.28 or newer, whatever this machine has: zig brings older C libraries
 # and links its C++ library into the extension. Python 3.12 makes a wheel for every later version,
@@ -83,6 +87,13 @@ wheel: $(VENV)/wheel-group
 	    --config-settings=build-dir=build/zig/{wheel_tag} . || exit 1; \
 	done
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/auditwheel repair --plat manylinux_2_28_$(MACHINE) --wheel-dir dist build/wheel/*.whl
+
+# The loader of musl refuses a library whose thread-local variables need static room. Only the
+# signal handler asks for that, and with glibc only.
+test-musl: $(VENV)/wheel-group
+	mkdir -p build/musl
+	$(ZIG) c++ -target $(MACHINE)-linux-musl -std=c++20 -fPIC -shared -Inative/core -o build/musl/guard.so native/core/truncation_guard.cc
+	@if readelf -d build/musl/guard.so | grep STATIC_TLS; then echo "musl cannot load this"; false; fi
 
 sdist: $(VENV)/wheel-group
 	$(BIN)/python -m build --sdist --outdir dist

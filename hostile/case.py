@@ -33,6 +33,7 @@ AREAS = (
     "saves",
     "schedules",
     "loaders",
+    "cached",
 )
 
 #: The last line of a log while the reference library reads. If it crashes on a damaged file, recmap

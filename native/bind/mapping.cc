@@ -38,14 +38,18 @@ std::optional<size_t> first_shrunk(const std::vector<const Mapping*>& mappings, 
   return std::nullopt;
 }
 
-std::optional<std::tuple<nb::bytes, size_t, size_t>> truncated_file(uint64_t since) {
-  std::optional<TruncatedFile> file;
+std::vector<std::tuple<nb::bytes, size_t, size_t, uint64_t>> truncated_files(uint64_t since) {
+  std::vector<TruncatedFile> files;
   {
     const nb::gil_scoped_release release;
-    file = recmap::truncated_file(since);
+    files = recmap::truncated_files(since);
   }
-  if (!file) return std::nullopt;
-  return std::tuple(nb::bytes(file->name.data(), file->name.size()), file->size, file->end);
+  std::vector<std::tuple<nb::bytes, size_t, size_t, uint64_t>> told;
+  for (const TruncatedFile& file : files) {
+    told.emplace_back(nb::bytes(file.name.data(), file.name.size()), file.size, file.end,
+                      file.number);
+  }
+  return told;
 }
 
 }  // namespace
@@ -79,9 +83,12 @@ void bind_mapping(nb::module_& m) {
       "leave_guard", [] { return TruncationGuard::leave(), truncations_seen(); },
       "End what enter_guard() began, on the same thread. Return how many truncations were seen "
       "so far.");
-  m.def("truncated_file", &truncated_file, nb::arg("since"),
-        "Return name, size and end of the mapped file whose truncation was seen last, if that "
-        "was after the first `since`.");
+  m.def("last_found", &TruncationGuard::last_found,
+        "Return the number of the last truncation that this thread, or one that helped it, ran "
+        "into.");
+  m.def("truncated_files", &truncated_files, nb::arg("since"),
+        "Return name, size, end and number of the mapped files whose truncation was seen after "
+        "the first `since`, and of those that are truncated but were not seen, with the number 0.");
 }
 
 }  // namespace recmap::bind

@@ -20,7 +20,7 @@ Encoder::Encoder(std::span<const EncodeColumn> columns, uint64_t rows, uint64_t 
     : columns_(columns),
       rows_(rows),
       align_(align),
-      threads_(threads),
+      threads_(std::max<size_t>(threads, 1)),
       lead_(lead),
       fixed_columns_(std::all_of(columns.begin(), columns.end(),
                                  [](const EncodeColumn& c) { return c.fixed_size(); })),

@@ -35,6 +35,8 @@ void each_block(size_t n, size_t block, size_t threads, Work&& work) {
   std::exception_ptr failure;
   std::mutex failure_mutex;
   const bool guarded = TruncationGuard::active();
+  const uint64_t truncations = truncations_seen();
+  std::atomic<uint64_t> found{0};
   auto run = [&] {
     std::optional<TruncationGuard> guard;
     if (guarded) guard.emplace();
@@ -47,9 +49,15 @@ void each_block(size_t n, size_t block, size_t threads, Work&& work) {
       if (!failure) failure = std::current_exception();
       next.store(blocks, std::memory_order_relaxed);
     }
+    if (truncations_seen() != truncations) {
+      // Any of them will do: all were found during this call.
+      const uint64_t last = TruncationGuard::last_found();
+      if (last > truncations) found.store(last);
+    }
   };
   run_with_helpers(
       threads - 1, [](void* argument) { (*static_cast<decltype(run)*>(argument))(); }, &run);
+  TruncationGuard::take_over(found.load());
   if (failure) std::rethrow_exception(failure);
 }
 

@@ -17,8 +17,10 @@ inline uint32_t mix(uint32_t x) {
   return x ^ (x >> 16);
 }
 
-// Compiled for newer CPUs too, which multiply eight numbers at once; the loader chooses.
-#if defined(__x86_64__) && defined(__gnu_linux__) && !defined(__clang__)
+// Compiled for newer CPUs too, which multiply eight numbers at once; the loader chooses. It does so
+// before ThreadSanitizer is ready.
+#if defined(__x86_64__) && defined(__gnu_linux__) && !defined(__clang__) && \
+    !defined(__SANITIZE_THREAD__)
 #define RECMAP_WIDE_VECTORS __attribute__((target_clones("avx512f", "avx2", "default")))
 #else
 #define RECMAP_WIDE_VECTORS

@@ -266,7 +266,7 @@ TEST(BytesAreTheSameForAnyNumberOfThreads) {
   const EncodeColumn column = encode_dense("x", Kind::kInt64, Dtype::kInt64, values);
   const Encoded one = encode({&column, 1}, values.size(), 0, 1);
   check_frames(one);
-  for (const size_t threads : {2u, 5u, 16u}) {
+  for (const size_t threads : {0u, 2u, 5u, 16u}) {
     CHECK(encode({&column, 1}, values.size(), 0, threads).file == one.file);
   }
 }

@@ -37,11 +37,12 @@ Each error also inherits from the builtin exception you would expect, so
 
 The warnings are LeftOutWarning, MissingShardsWarning, NoCacheWarning, OldStateWarning,
 SkippedRecordsWarning, SlowOrderWarning, StaleIndexWarning, StalledWorkersWarning,
-UnknownFeatureWarning and UnshardedWarning.
+StoreWaitWarning, UnknownFeatureWarning and UnshardedWarning.
 """
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Self
@@ -81,6 +82,7 @@ __all__ = [
     "StalledWorkersWarning",
     "StoreError",
     "StoreTimeoutError",
+    "StoreWaitWarning",
     "UnfinishedOutputError",
     "UnknownFeatureWarning",
     "UnknownFormatError",
@@ -150,8 +152,53 @@ class Message(str):
         return Message, self.parts
 
 
+# What a URL has before its host, and a query with the signature or the token that makes it work.
+_SCHEME = r"(?<![A-Za-z0-9+.-])([A-Za-z][A-Za-z0-9+.-]*:/{1,2})"
+_USER = re.compile(rf"{_SCHEME}[^/\s?#]+@")
+# A password may have a slash in it. A port has only digits.
+_PASSWORD = re.compile(rf"{_SCHEME}[^/\s?#:@\[]+:(?!\d*([/?#\s'\",;:)]|$))\S*")
+_QUERY = re.compile(r"\?[^\s?\"'<>]*[^\s?\"'<>.,;:)]")
+_SECRET_NAME = re.compile(
+    r"[?&](x-amz-|x-goog-|[^=&]*(sig|signature|token|secret|passw|credential|api_?key|accesskey))"
+    r"[^=&]*=",
+    re.IGNORECASE,
+)
+
+
+def without_secrets(text: str) -> str:
+    """Return text without what is secret in the URLs and paths that it mentions.
+
+    That is user and password, and all values of a query that has a signature, key or token.
+
+    >>> without_secrets("no https://me:pass@host/x.npy?X-Amz-Signature=123&X-Amz-Date=1, sorry")
+    'no https://host/x.npy?X-Amz-Signature=***&X-Amz-Date=***, sorry'
+    """
+    if "@" in text:
+        text = _PASSWORD.sub(r"\1...", _USER.sub(r"\1", text))
+    return _QUERY.sub(_without_values, text) if "?" in text else text
+
+
+def _without_values(query: re.Match[str]) -> str:
+    if _SECRET_NAME.search(query[0]) is None:
+        return query[0]
+    return re.sub(r"=[^&]*", "=***", query[0])
+
+
+def _shown(argument: Any) -> Any:
+    """Return an argument of an error without secrets; the options of a message stay."""
+    if not isinstance(argument, str):
+        return argument
+    if isinstance(argument, Message):
+        clean = [without_secrets(x) if isinstance(x, str) else x for x in argument.parts]
+        return argument if clean == [*argument.parts] else Message(*clean)
+    return without_secrets(argument)
+
+
 class RecmapError(Exception):
-    """The root of all errors recmap raises."""
+    """The root of all errors recmap raises. No message has a secret of a URL in it."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*(_shown(each) for each in args))
 
     def __str__(self) -> str:
         # KeyError would print the repr of the message, and OSError would look for an
@@ -215,12 +262,23 @@ class OutputError(RecmapError, OSError):
 
 
 class StoreError(RecmapError, OSError):
-    """A request to an object store failed; ``status`` is the HTTP status of the answer, if any."""
+    """A request to an object store failed; ``status`` is the HTTP status of the answer, if any.
 
-    def __init__(self, message: str, *, url: str | None = None, status: int | None = None) -> None:
+    ``transient`` is true if the same request may succeed later.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        url: str | None = None,
+        status: int | None = None,
+        transient: bool = False,
+    ) -> None:
         super().__init__(message)
         self.url = url
         self.status = status
+        self.transient = transient
 
 
 class AccessDeniedError(StoreError, PermissionError):
@@ -393,6 +451,10 @@ class LeftOutWarning(UserWarning):
 
 class MissingShardsWarning(UserWarning):
     """A folder or pattern has only some of the shards that the names of the others count."""
+
+
+class StoreWaitWarning(UserWarning):
+    """A store does not answer, or fails, and its requests are repeated until it does."""
 
 
 class NoCacheWarning(UserWarning):

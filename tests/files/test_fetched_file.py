@@ -156,9 +156,9 @@ def test_the_cache_serves_the_next_reader_and_the_next_process(
     assert bucket.proxy.count("GET") == (0 if cached else 1)
     with file.hold(0, SIZE):
         pass
-    local = file.local()
-    assert (local is not None) == cached
-    if local is not None:
+    local = file.current()
+    assert local.whole == cached
+    if local.whole:
         np.testing.assert_array_equal(local.bytes, DATA)
 
 
@@ -171,16 +171,16 @@ def test_a_block_that_arrives_while_it_is_looked_up_is_not_fetched_again(
     path = object_path(f"{bucket.url}/x.bin", Storage(bucket.storage))
     file, other = FetchedFile(path), FetchedFile(path)
     other._reader = file._reader
-    present, numbers = CacheEntry.present, itertools.count(1)
+    seen, numbers = CacheEntry.seen, itertools.count(1)
 
-    def slow_present(entry: CacheEntry, first: int, stop: int) -> npt.NDArray[np.bool_]:
-        found = present(entry, first, stop)
+    def slowly_seen(entry: CacheEntry, first: int, stop: int) -> npt.NDArray[np.bool_]:
+        found = seen(entry, first, stop)
         if next(numbers) == lookups:
             with other.hold(0, 10):
                 pass
         return found
 
-    monkeypatch.setattr(CacheEntry, "present", slow_present)
+    monkeypatch.setattr(CacheEntry, "seen", slowly_seen)
     bucket.proxy.reset()
     with file.hold(0, 10):
         assert_held(file, np.array([0]), np.array([10]))
@@ -221,7 +221,7 @@ def test_what_the_cache_refuses_is_read_exactly(
         begins, ends = spans(random, 8)
         with file.hold(begins, ends):
             assert_held(file, begins, ends)
-    assert file.local() is None
+    assert file.current() is file
 
 
 def test_a_changed_object_is_an_error(path: ObjectPath, bucket: S3Bucket) -> None:
@@ -302,11 +302,11 @@ def test_an_entry_that_was_evicted_and_made_again_is_not_trusted(
     other = FetchedFile(path)
     with other.hold(0, 10):
         pass
-    assert file.local() is None
+    assert file.current() is file
     with file.hold(0, SIZE):
         assert_held(file, np.array([0]), np.array([SIZE]))
-    local = file.local()
-    assert local is not None
+    local = file.current()
+    assert local.whole
     np.testing.assert_array_equal(local.bytes, DATA)
 
 

@@ -250,3 +250,77 @@ def test_a_file_that_was_renamed_and_truncated_is_an_error() -> None:
     os.truncate("e.npy", 3 * 4096 + 1)
     with pytest.raises(rm.DataError, match=r"d.npy: the file shrank from 128,128 to \d+,\d+ bytes"):
         ds[0]
+
+
+ALONGSIDE = """
+import os, sys, threading
+import numpy as np
+import recmap as rm
+
+def cut_another(batch):
+    # In the middle of the read of a good file, others run into a bad one, and handle that.
+    for _ in range(2):
+        bad = rm.open(np_file())
+        held = rm.open({"x": bad["data"]})
+        os.truncate(bad.files[0], 4096)
+        def read():
+            try:
+                held[[0, 9_999]]
+            except rm.DataError as e:
+                told.append(str(e))
+        if in_thread:
+            thread = threading.Thread(target=read)
+            thread.start()
+            thread.join()
+        else:
+            read()
+    return batch
+
+def np_file():
+    numbers.append(0)
+    name = f"bad-{len(numbers)}.npy"
+    np.save(name, np.zeros((10_000, 8)))
+    return name
+
+numbers = []
+for in_thread in (False, True):
+    for workers in (None, "threads:2"):
+        told = []
+        ds = rm.open(sys.argv[1]).map(cut_another, batched=True, workers=workers)
+        rows = sum(len(next(iter(batch.values()))) for batch in ds.batch(1000))
+        print(rows, len(told) > 0, all("bad-" in text for text in told))
+"""
+
+
+@pytest.mark.parametrize("kind", ["npy", "tfrecord"])
+def test_a_good_file_is_not_blamed_for_a_bad_one(kind: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", ALONGSIDE, write(kind)],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert done.returncode == 0, (done.returncode, done.stderr)
+    assert done.stdout.splitlines() == [f"{ROWS} True True"] * 4
+
+
+@pytest.mark.parametrize("previous", ["nothing", "faulthandler before", "faulthandler after"])
+def test_a_bus_error_sent_from_outside_ends_the_process(previous: str) -> None:
+    enable = "import faulthandler; faulthandler.enable()"
+    lines = [
+        "import os, signal, sys, recmap as rm",
+        enable if previous == "faulthandler before" else "",
+        "ds = rm.open(sys.argv[1]); ds[0]",
+        enable if previous == "faulthandler after" else "",
+        "other = rm.open(sys.argv[1]); other[0]",
+        "os.kill(os.getpid(), signal.SIGBUS)",
+        "print('swallowed')",
+    ]
+    done = subprocess.run(
+        [sys.executable, "-c", "\n".join(lines), write("npy")],
+        capture_output=True,
+        check=False,
+        timeout=120,
+    )
+    assert (done.returncode, done.stdout) == (-signal.SIGBUS, b"")

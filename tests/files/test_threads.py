@@ -146,3 +146,20 @@ def test_a_pool_goes_on_if_its_next_thread_cannot_start(monkeypatch: pytest.Monk
         futures: list[Any] = [pool.submit(abs, -i) for i in range(100)]
         assert [future.result() for future in futures] == list(range(100))
     assert count > 1
+
+
+def test_work_that_waits_can_be_cancelled() -> None:
+    begun, go_on = threading.Event(), threading.Event()
+
+    def wait() -> None:
+        begun.set()
+        go_on.wait()
+
+    pool = Threads(1)
+    first, second, third = (pool.submit(each) for each in (wait, int, int))
+    begun.wait()
+    assert third.cancel()
+    pool.shutdown(wait=False, cancel_futures=True)
+    assert second.cancelled()
+    go_on.set()
+    assert first.result() is None

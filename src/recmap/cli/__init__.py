@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Sequence
 from contextlib import suppress
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, NoReturn
 
 from recmap import __version__
 from recmap.cli import (
@@ -39,6 +39,7 @@ from recmap.errors import (
     PathNotFoundError,
     RecmapError,
     UnknownFormatError,
+    without_secrets,
 )
 
 __all__ = ["main", "parser"]
@@ -143,6 +144,9 @@ def _called(argv: Sequence[str]) -> int:
     _check_verb(command, words)
     args, unknown = command.parse_known_args(words)
     if unknown:
+        if any("=" not in text for text in getattr(args, "storage", [])):
+            # What is left over is its value, which may be a secret.
+            args.verb_parser.error("--storage: write NAME=VALUE")
         args.verb_parser.error(_unknown(unknown[0], args.verb_parser))
     with warnings.catch_warnings():
         warnings.showwarning = _show_warning
@@ -151,7 +155,7 @@ def _called(argv: Sequence[str]) -> int:
 
 def parser() -> argparse.ArgumentParser:
     """Return the parser, with every verb and its options."""
-    command = argparse.ArgumentParser(
+    command = _Parser(
         prog="recmap",
         description="Look at, check and convert TFRecord, .npy, .npz, HDF5, Zarr, Parquet, Arrow "
         "and raw files.",
@@ -165,6 +169,13 @@ def parser() -> argparse.ArgumentParser:
         verb.add(verbs)
     command.set_defaults(parser=command)
     return command
+
+
+class _Parser(argparse.ArgumentParser):
+    """Shows no secrets, such as those after ``--storage=``."""
+
+    def error(self, message: str) -> NoReturn:
+        super().error(without_secrets(re.sub(r"(--[a-z-]+)=\S+", r"\1=...", message)))
 
 
 def _check_verb(command: argparse.ArgumentParser, words: Sequence[str]) -> None:
@@ -216,9 +227,10 @@ def _joined(argv: Sequence[str]) -> list[str]:
 
 
 def _complain(verb: str, message: str) -> None:
-    print(f"recmap {verb}: {worded(message, verb)}", file=sys.stderr)
+    print(f"recmap {verb}: {without_secrets(worded(message, verb))}", file=sys.stderr)
 
 
 def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
     text = message.args[0] if isinstance(message, Warning) and message.args else message
-    print(f"recmap: {worded(text if isinstance(text, str) else str(text))}", file=sys.stderr)
+    shown = without_secrets(worded(text if isinstance(text, str) else str(text)))
+    print(f"recmap: {shown}", file=sys.stderr)

@@ -31,7 +31,15 @@ __all__ = [
 ]
 
 # Options of a store that are numbers, or true or false.
-_PLAIN = {"anonymous", "connect_timeout", "read_timeout", "retries", "timeout"}
+_PLAIN = {
+    "anonymous",
+    "connect_timeout",
+    "read_timeout",
+    "retries",
+    "retry_timeout",
+    "timeout",
+    "unpinned",
+}
 
 
 def add_verb(
@@ -166,7 +174,9 @@ def pairs(texts: Sequence[str], option: str) -> dict[str, str]:
     for text in texts:
         name, equals, value = text.partition("=")
         if not name or not equals:
-            raise OptionError(f"{option} {text}: write NAME=VALUE")
+            # The value of --storage may be a secret.
+            told = f"{option} {text}: " if option != "--storage" else "--storage: "
+            raise OptionError(f"{told}write NAME=VALUE")
         found[name] = value
     return found
 
@@ -205,7 +215,8 @@ def _paths(given: list[str]) -> list[str] | dict[str, str]:
 def is_named(path: str) -> bool:
     """Return whether this is NAME=PATH. A path may hold an equals sign, too: year=2026/x.npy."""
     name, equals, _ = path.partition("=")
-    return bool(equals) and not is_url(name) and not os.path.exists(path)
+    signed = "?" in name  # a URL without its scheme
+    return bool(equals) and not signed and not is_url(name) and not os.path.exists(path)
 
 
 def _fields(args: argparse.Namespace) -> dict[str | EllipsisType, str | None] | None:

@@ -73,7 +73,7 @@ class ShardWriter:
             **self.options,
         )
         try:
-            with Guard():
+            with Guard(self.source):
                 check = RecordCheck.of(sink) if self.verify else None
                 rows = self._copy_rows(shard, sink, check, count, stopped)
                 temporary = sink.finish()

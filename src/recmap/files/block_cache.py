@@ -23,7 +23,7 @@ import time
 import warnings
 from functools import cache
 
-from recmap.errors import NoCacheWarning, OptionError
+from recmap.errors import NoCacheWarning, OptionError, without_secrets
 from recmap.files.cache_budget import CacheBudget
 from recmap.files.cache_entry import BLOCK, NUMBER, NUMBER_SIZE, CacheEntry, table_size
 from recmap.files.cache_folder import CacheFolder, is_file, lock
@@ -123,7 +123,7 @@ class BlockCache:
         the ETag. Return None if the entry cannot be kept: there is no room, or the disk refuses.
         """
         key = hashlib.sha256(json.dumps([name, version, size]).encode()).hexdigest()
-        about = {"url": shown_url(name), "version": version, "size": size}
+        about = {"url": shown_url(without_secrets(name)), "version": version, "size": size}
         content = json.dumps(about).encode()
         if size > _LARGEST:
             return None

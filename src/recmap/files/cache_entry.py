@@ -1,4 +1,10 @@
-"""An entry of the block cache: the blocks of one object."""
+"""An entry of the block cache: the blocks of one object.
+
+A block is compared with its checksum when it is first used, and again when it is used after the
+file has changed in any way: the system notes the time of the last change. So what another program
+does to the file while it is in use is noticed, and the block is fetched again. Only what changes
+without the system's knowledge, on the disk itself, is noticed no earlier than in the next process.
+"""
 
 from __future__ import annotations
 
@@ -50,8 +56,10 @@ class CacheEntry:
         self._seed = _crc(os.path.basename(path).encode())
         # The number of an inode may be used again, so each entry has a number of its own.
         self._number = _read_number(path)
-        # The blocks that this process has checked or written.
-        self._sound = np.zeros(self.blocks, np.bool_)
+        # When the file had last changed as this process found each block sound; 0 if it never did.
+        self._checked = np.zeros(self.blocks, np.int64)
+        # The checksums of those, because somebody may remove the table.
+        self._sums = np.zeros(self.blocks, np.uint32)
         self._reservations = Reservations(min(BLOCK, -(-size // _PAGE) * _PAGE))
         budget.register(fd, self._reservations)
         self._finalizer = weakref.finalize(self, _close, fd, budget)
@@ -60,31 +68,106 @@ class CacheEntry:
 
     @property
     def known_blocks(self) -> int:
-        """How many blocks this process knows to be there and sound."""
-        return int(np.count_nonzero(self._sound))
+        """How many blocks this process has found sound."""
+        return int(np.count_nonzero(self._checked))
 
     def knows(self, block: int) -> bool:
-        """Return whether this process knows that a block is there and sound."""
-        return bool(self._sound[block])
+        """Return whether this process has found a block sound."""
+        return bool(self._checked[block])
 
     @property
     def complete(self) -> bool:
-        """Whether this process knows that all blocks are there and sound."""
+        """Whether this process has found all blocks sound."""
         return self.known_blocks == self.blocks
 
+    def settled(self, most: int) -> int | None:
+        """Return the time of the last change, if all blocks were found sound since.
+
+        Before that, check some of the others, at most so many. Return None if there are more.
+        """
+        changed = self._changed()
+        for block in np.flatnonzero(self._checked != changed)[:most].tolist():
+            self.present(block, block + 1)
+        return changed if (self._checked == changed).all() else None
+
+    def seen(self, first: int, stop: int) -> npt.NDArray[np.bool_]:
+        """Return which of these blocks are there. Those not used before are checked.
+
+        The others may have been damaged since, so what is read of them is checked by ``read``.
+        """
+        found: npt.NDArray[np.bool_]
+        found = self._check(first, stop, self._checked[first:stop] == 0) != 0
+        return found
+
     def present(self, first: int, stop: int) -> npt.NDArray[np.bool_]:
-        """Return which of these blocks are there. Those not used before are checked."""
+        """Return which of these blocks are there and sound at this moment."""
         self._check_open()
-        sound = self._sound[first:stop]
-        if not sound.all():
-            stored = self._stored(first, stop)
-            for i in np.flatnonzero((stored != 0) & ~sound):
-                block = first + int(i)
-                if self._checksum(block) == stored[i]:
-                    self._sound[block] = True
-                else:
-                    self._note(block, 0)  # the data stays: another process may be writing it
-        return sound.copy()
+        changed = self._changed()
+        found: npt.NDArray[np.bool_]
+        found = self._check(first, stop, self._checked[first:stop] != changed) == changed
+        return found
+
+    def _check(self, first: int, stop: int, which: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
+        """Check some of these blocks, and return how the file was when each was found sound."""
+        self._check_open()
+        if which.any():
+            changed = self._changed()
+            expected = self._expected(first, stop)
+            for i in np.flatnonzero(which).tolist():
+                if expected[i] and self._checksum(first + i) == expected[i]:
+                    self._checked[first + i], self._sums[first + i] = changed, expected[i]
+                    continue
+                self._checked[first + i] = 0
+                if expected[i]:
+                    self._note(first + i, 0)  # the data stays: another process may be writing it
+        return self._checked[first:stop].copy()
+
+    def read(self, begin: int, target: npt.NDArray[np.uint8]) -> bool:
+        """Copy what the file has at ``begin``. Return whether it is what was stored there.
+
+        It is checked after it was copied, because the file may change at any moment.
+        """
+        before = self._changed()
+        if not self._copy(begin, target):
+            return False
+        unchanged = self._changed() == before
+        first, stop = begin // BLOCK, -(-(begin + len(target)) // BLOCK)
+        blocks = range(first, stop)
+        stale = [b for b in blocks if not unchanged or self._checked[b] != before]
+        return all(self._is_copied(block, begin, target, before) for block in stale)
+
+    def _is_copied(
+        self, block: int, begin: int, target: npt.NDArray[np.uint8], before: int
+    ) -> bool:
+        """Return whether what was copied of a block is sound. The file was as it is ``before``."""
+        at, end = block * BLOCK - begin, min((block + 1) * BLOCK, self.size) - begin
+        if at < 0 or end > len(target):
+            return bool(self.present(block, block + 1)[0])
+        sound = self._masked(block, target[at:end]) == self._expected(block, block + 1)[0]
+        self._checked[block] = before if sound else 0
+        return bool(sound)
+
+    def _copy(self, begin: int, target: npt.NDArray[np.uint8]) -> bool:
+        """Copy what the file has at ``begin``; return whether there was so much."""
+        done = 0
+        try:
+            while done < len(target):
+                count = os.preadv(self.fd, [target[done:].data], begin + done)
+                if count == 0:
+                    return False  # somebody cut the file
+                done += count
+        except OSError:
+            return False
+        return True
+
+    def _changed(self) -> int:
+        """Return when the file was last changed, and give it its size again if somebody cut it."""
+        facts = os.fstat(self.fd)
+        if facts.st_size != self.size:
+            with suppress(OSError):
+                os.ftruncate(self.fd, self.size)
+            facts = os.fstat(self.fd)
+        return facts.st_ctime_ns
 
     @property
     def file_of_data(self) -> str:
@@ -94,7 +177,8 @@ class CacheEntry:
     def resume(self, closed: CacheEntry) -> None:
         """Take over what another entry has found out about the same file."""
         if self._number is not None and closed._number == self._number:
-            self._sound |= closed._sound
+            np.maximum(self._checked, closed._checked, out=self._checked)
+            np.maximum(self._sums, closed._sums, out=self._sums)
 
     def admit(self, count: int) -> bool:
         """Reserve room for blocks before they are fetched. Return False if there is none."""
@@ -117,7 +201,7 @@ class CacheEntry:
         begin, end = block * BLOCK, min((block + 1) * BLOCK, self.size)
         if not 0 <= begin < end or content.nbytes != end - begin:
             raise ValueError(f"block {block} of {self.size:,} bytes has not {content.nbytes:,}")
-        if self._sound[block]:
+        if self._checked[block]:
             self.give_back(1)  # another thread was first
             return True
         if not self._reservations.take():
@@ -135,8 +219,9 @@ class CacheEntry:
         if self._stored(block, block + 1)[0]:
             self._budget.give_up(self._reservations.cost)  # another process was first
         self._reservations.finish()
-        self._note(block, self._masked(block, np.frombuffer(content, np.uint8)))
-        self._sound[block] = True
+        self._sums[block] = self._masked(block, np.frombuffer(content, np.uint8))
+        self._note(block, int(self._sums[block]))
+        self._checked[block] = self._changed()
         return True
 
     def file(self, name: str) -> str:
@@ -161,6 +246,11 @@ class CacheEntry:
     def _check_open(self) -> None:
         if self.fd < 0:
             raise ValueError("the entry is closed")
+
+    def _expected(self, first: int, stop: int) -> npt.NDArray[np.uint32]:
+        """Return the checksums that blocks must have, 0 for those that are not there."""
+        own = self._sums[first:stop]
+        return own if own.all() else np.where(own, own, self._stored(first, stop))
 
     def _stored(self, first: int, stop: int) -> npt.NDArray[np.uint32]:
         """Return the checksums of blocks, 0 for those that are not there."""
@@ -193,16 +283,7 @@ class CacheEntry:
         """Return the checksum of a block in the file, 0 if it cannot be read."""
         begin = block * BLOCK
         buffer = empty_bytes(min(BLOCK, self.size - begin))
-        done = 0
-        try:
-            while done < len(buffer):
-                count = os.preadv(self.fd, [buffer[done:].data], begin + done)
-                if count == 0:
-                    return 0  # somebody cut the file
-                done += count
-        except OSError:
-            return 0
-        return self._masked(block, buffer)
+        return self._masked(block, buffer) if self._copy(begin, buffer) else 0
 
     def _masked(self, block: int, data: npt.NDArray[np.uint8]) -> int:
         """Return the checksum of a block: of the object's key, the block's number and its bytes.

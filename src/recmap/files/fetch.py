@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, wait
 from contextlib import AbstractContextManager, contextmanager
@@ -12,7 +11,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from recmap.errors import StoreError
 from recmap.files.fetch_memory import bytes_in_flight
 from recmap.files.fetch_threads import submit
 
@@ -84,17 +82,10 @@ class Fetch:
             if target is not None:
                 target[:] = np.frombuffer(data, np.uint8)
 
-    def fill(self, fd: int) -> None:
-        """Read the bytes from the same place in a file."""
+    def fill(self, read: Callable[[int, _Bytes], bool]) -> bool:
+        """Let a function write the bytes. Return whether it could, or nobody wants them."""
         with self._ready_target() as target:
-            if target is None:
-                return
-            rest = target.data
-            while rest:
-                count = os.preadv(fd, [rest], self.end - rest.nbytes)
-                if count == 0:
-                    raise StoreError("a file of the cache was cut while it was read", url="")
-                rest = rest[count:]
+            return target is None or read(self.begin, target)
 
 
 def wait_for(parts: Sequence[Fetch]) -> None:

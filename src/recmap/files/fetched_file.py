@@ -62,9 +62,13 @@ class FetchedFile(MappedFile):
     def whole(self) -> bool:
         return False
 
-    def local(self) -> MappedFile | None:
+    @property
+    def lends(self) -> bool:
+        return False
+
+    def current(self) -> MappedFile:
         """Return the object as a mapped file, if the cache has all of it."""
-        return self._reader.mapped()
+        return self._reader.mapped(self) or self
 
     def check_size(self, expected: int | None = None) -> None:
         """Do nothing: if the object changes, fetching it fails."""

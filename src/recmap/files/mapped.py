@@ -6,7 +6,8 @@ import contextlib
 import errno
 import math
 import os
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import cache, wraps
 from typing import Any, Literal, ParamSpec, TypeVar
@@ -19,7 +20,7 @@ from recmap.files.found_path import check_unchanged
 from recmap.model.preview import quantity
 from recmap.native import _core
 
-__all__ = ["Guard", "MappedFile", "guarded", "reach"]
+__all__ = ["NO_FILES", "Guard", "MappedFile", "guarded", "guarded_here", "reach"]
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -97,9 +98,14 @@ class MappedFile:
         if self.size > _window_size():
             self._mapping.release_pages(begin, end)
 
-    def local(self) -> MappedFile | None:
-        """Return a file whose bytes can be read at any time, if there is one."""
+    def current(self) -> MappedFile:
+        """Return the file to read from now on, which may be a copy of this one on disk."""
         return self
+
+    @property
+    def lends(self) -> bool:
+        """Whether views of it may be given away, because only its owner would change it."""
+        return True
 
     @property
     def whole(self) -> bool:
@@ -150,6 +156,12 @@ class MappedFile:
         return begin + low, begin + high
 
 
+#: For a guard around calls that have their own: only what the thread itself runs into counts.
+NO_FILES: tuple[str, ...] = ()
+
+_here = threading.local()
+
+
 class Guard:
     """A context that turns the truncation of a file during a read into an error.
 
@@ -157,31 +169,88 @@ class Guard:
     afterwards. Inside a guard, this thread then reads zeros instead of being killed, and
     leaving the guard raises the error. Discard what was read inside. Outside a guard, such as
     in an array that the user holds, touching the missing part still kills the process.
+
+    ``reader`` says which files are read: it is a path, has ``files`` or a ``path``, or is a
+    tuple of paths. Those of others are none of its business, even if they are truncated at the
+    same moment. Without one, the files are those of the guard around this one; if there is none
+    either, every truncation counts, because another thread may have run into it first.
     """
 
-    __slots__ = ("_cuts",)
+    __slots__ = ("_around", "_cuts", "_reader")
+
+    def __init__(self, reader: object = None) -> None:
+        self._reader = reader
 
     def __enter__(self) -> None:
+        self._around = reader = getattr(_here, "reader", None)
+        if self._reader is None:
+            self._reader = reader
+        _here.reader = self._reader
         self._cuts = _core.enter_guard()
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        _here.reader = self._around
         if _core.leave_guard() == self._cuts and not _is_bad_address(error):
             return
-        cut = _core.truncated_file(self._cuts)
+        cut = self._cut(any_file=_is_bad_address(error))
         if cut is not None:
-            name, size, end = cut
-            path = os.fsdecode(name)
+            path, size, end = cut
             with contextlib.suppress(OSError):
                 end = min(end, os.path.getsize(path))
             raise _shrank(path, size, end) from error
 
+    def _cut(self, *, any_file: bool) -> tuple[str, int, int] | None:
+        """Return path, size and end of a truncated file that was read inside, if there is one."""
+        found, files = _core.last_found(), _files_of(self._reader)
+        cuts = sorted(_core.truncated_files(self._cuts), key=lambda cut: cut[3], reverse=True)
+        known = [(os.fsdecode(name), size, end, number) for name, size, end, number in cuts]
+        # What a guard inside of this one has told is no longer new.
+        told, _here.told = getattr(_here, "told", 0), found
+        own = [cut for cut in known if cut[3] > told and cut[3] == found]
+        mine = [cut for cut in known if files is None or _is_among(cut[0], files)]
+        for path, size, end, _ in [*own, *mine, *(known if any_file else ())]:
+            return path, size, end
+        return None
+
+
+def _files_of(reader: object) -> Sequence[str] | None:
+    """Return the files that something reads, None if that is not known."""
+    if isinstance(reader, tuple):
+        return reader
+    if isinstance(reader, str):
+        return [reader]
+    files: Iterable[str] = getattr(reader, "files", ())
+    path = getattr(reader, "path", None)
+    return [*files] or ([path] if isinstance(path, str) else None)
+
+
+def _is_among(path: str, files: Sequence[str]) -> bool:
+    """Return whether a path is one of several, or inside of one that is a folder."""
+    for file in files:
+        for one, other in ((path, file), (os.path.abspath(path), os.path.abspath(file))):
+            if one == other or one.startswith(f"{other.rstrip('/')}/"):
+                return True
+    return False
+
 
 def guarded(function: Callable[_P, _R]) -> Callable[_P, _R]:
-    """Wrap a function so that it runs inside a guard."""
+    """Wrap a function so that it runs inside a guard. Its first argument says what it reads."""
 
     @wraps(function)
     def inside(*args: _P.args, **options: _P.kwargs) -> _R:
-        with Guard():
+        with Guard(args[0] if args else None):
+            return function(*args, **options)
+
+    return inside
+
+
+def guarded_here(function: Callable[_P, _R]) -> Callable[_P, _R]:
+    """Wrap a function to run in another thread, inside a guard for the same files as here."""
+    reader = getattr(_here, "reader", None)
+
+    @wraps(function)
+    def inside(*args: _P.args, **options: _P.kwargs) -> _R:
+        with Guard(reader):
             return function(*args, **options)
 
     return inside

@@ -62,8 +62,8 @@ class MappedFiles:
             file = self._files.get(path)
             if file is None:
                 file = self._files[path] = self._map(path)
-            elif not file.whole:
-                file = self._files[path] = file.local() or file
+            else:
+                file = self._files[path] = file.current()
             self._files.move_to_end(path)
             if len(self._files) > _OPEN_FILES:
                 self._files.popitem(last=False)

@@ -13,7 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from recmap.errors import PathNotFoundError
 from recmap.files.block_cache import BLOCK, CacheEntry, default_cache
+from recmap.files.cached_file import CachedFile
 from recmap.files.fetch import Fetch
 from recmap.files.mapped import MappedFile
 from recmap.files.object_path import ObjectPath
@@ -24,6 +26,8 @@ __all__ = ["ObjectReader", "keep_beside", "kept_beside"]
 # Once the cache has this part of an object, the rest will likely be needed, too. So a missing block
 # is then fetched with its neighbours, which takes hardly longer.
 _LIKELY_WHOLE, _NEIGHBOURS = 1 / 8, 4
+# Blocks to check before a read, once all are there, so that nobody waits long.
+_CHECKED_AT_ONCE = 64
 # One entry of the cache is kept open for this many descriptors that the process may have.
 _DESCRIPTORS = 4
 
@@ -52,39 +56,50 @@ class ObjectReader:
         """Begin to read parts of the object, in other threads."""
         self._store.submit(self._bring, parts)
 
-    def mapped(self) -> MappedFile | None:
-        """Map the whole object, if the cache has it and this process has checked it."""
+    def mapped(self, origin: MappedFile) -> CachedFile | None:
+        """Map the whole object, if the cache has it and this process has checked it.
+
+        ``origin`` is what to read instead, should the copy be damaged.
+        """
         if self._entry is None or not self._entry.complete:
             return None
         # While the entry is open, nobody can replace it. What is mapped stays.
         with self._open_entry() as entry:
-            if entry is None or not entry.complete:
+            changed = None if entry is None else entry.settled(_CHECKED_AT_ONCE)
+            if entry is None or changed is None:
                 return None
             try:
-                return MappedFile(self.path, entry.file_of_data)
-            except OSError:
+                file = CachedFile(self.path, entry.file_of_data, origin, changed)
+            except (OSError, PathNotFoundError):
                 return None  # removed by hand, or too many mappings
+            return file if file.intact else None
 
     def _bring(self, part: Fetch) -> None:
         if part.given_up:
             return
         with self._open_entry() as entry:
-            first, stop = part.begin // BLOCK, -(-part.end // BLOCK)
-            had = 0 if entry is None else int(entry.present(first, stop).sum()) * BLOCK
-            if entry is not None and self._have_blocks(entry, first, stop):
-                self._store.counter.hit(min(had, part.end - part.begin))
-                part.fill(entry.fd)
+            # If the cache is found to be damaged, the blocks are fetched, and it is tried again.
+            if entry is not None and any(self._fill(entry, part) for _ in range(2)):
                 return
         part.put(self._store.get(self.info, part.begin, part.end))
 
+    def _fill(self, entry: CacheEntry, part: Fetch) -> bool:
+        """Read a part from the cache, after what it lacks was fetched; return whether it worked."""
+        first, stop = part.begin // BLOCK, -(-part.end // BLOCK)
+        had = int(entry.seen(first, stop).sum()) * BLOCK
+        if not self._have_blocks(entry, first, stop) or not part.fill(entry.read):
+            return False
+        self._store.counter.hit(min(had, part.end - part.begin))
+        return True
+
     def _have_blocks(self, entry: CacheEntry, first: int, stop: int) -> bool:
         """Fetch the blocks that are not in the cache. Return whether all of them are there now."""
-        if entry.present(first, stop).all():
+        if entry.seen(first, stop).all():
             return True
         around = first, stop
         if entry.known_blocks > entry.blocks * _LIKELY_WHOLE:
             around = _with_neighbours(first, stop, entry.blocks)
-        missing = np.flatnonzero(~entry.present(*around)) + around[0]
+        missing = np.flatnonzero(~entry.seen(*around)) + around[0]
         done = Event()
         with self._lock:
             coming = [self._coming.get(block) for block in range(first, stop)]
@@ -113,7 +128,7 @@ class ObjectReader:
             if other is not None:
                 other.wait()
         # Another thread may have failed, or the disk may be full.
-        return bool(entry.present(first, stop).all())
+        return bool(entry.seen(first, stop).all())
 
     @contextmanager
     def _open_entry(self) -> Iterator[CacheEntry | None]:

@@ -1,20 +1,20 @@
 """Objects in S3, GCS, Azure and on HTTP servers: find them, and read spans of them.
 
-Requests are retried by obstore: with backoff and jitter after 429, 5xx, lost connections and
-time-outs, and a body that breaks off resumes where it stopped. Its messages and tracebacks are
-never shown, because they may contain signed URLs.
+Requests are repeated, with backoff and jitter, after 429, 5xx, lost connections and time-outs: a
+few times by obstore, where a body that breaks off also resumes where it stopped, and then here
+(patience.py). Messages and tracebacks of obstore are never shown, because they may contain signed
+URLs.
 """
 
 from __future__ import annotations
 
 import os
-import random
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -34,8 +34,8 @@ from recmap.files.aws_profile import profile_options
 from recmap.files.fetch import Fetch, room_for, wait_for
 from recmap.files.fetch_counts import FetchCounter
 from recmap.files.fetch_memory import request_size
+from recmap.files.patience import Attempts, Patience, tell
 from recmap.files.storage import ObjectUrl, Storage
-from recmap.model.arguments import as_whole
 
 __all__ = ["Folder", "ObjectInfo", "ObjectStore"]
 
@@ -44,7 +44,6 @@ _Bytes = npt.NDArray[np.uint8]
 
 # Options of our own, with their defaults; the others belong to the store.
 _SECONDS = {"timeout": 300.0, "read_timeout": 30.0, "connect_timeout": 5.0}
-_RETRIES = 8
 # Variables with the address of a server of one's own.
 _ENDPOINTS = {
     "s3": ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"),
@@ -88,14 +87,21 @@ class ObjectStore:
     def __init__(self, url: ObjectUrl, storage: Storage) -> None:
         self._url, self._storage = url, storage
         self._obstore = _load()
-        self._store = self._connected()
+        self._patience = Patience.of(storage)
+        self._store = self._connected(alone=False)
         self.counter = FetchCounter()
 
-    def _connected(self) -> Any:
+    @cached_property
+    def _alone(self) -> Any:
+        """The store for requests that only obstore can repeat."""
+        return self._connected(alone=True)
+
+    def _connected(self, *, alone: bool) -> Any:
         """Make the store of obstore. This sends no request."""
         failure: RecmapError | None = None
         try:
-            return _connect(self._url, self._storage)
+            retries = self._patience.of_obstore(alone=alone)
+            return _connect(self._url, self._storage, retries)
         except RecmapError:
             raise
         except self._obstore.exceptions.UnknownConfigurationKeyError as e:
@@ -129,6 +135,20 @@ class ObjectStore:
     def request(self, key: str, make: Callable[[Any, Any], _T]) -> _T:
         """Call ``make`` with obstore and its store, and translate its errors."""
         return self._ask(key, lambda: make(self._obstore, self._store))
+
+    def stream(self, key: str, send: Callable[[Any, Any], _T]) -> _T:
+        """Make a request that cannot be made twice, because its data is made while it is sent."""
+        return self._once(key, lambda: send(self._obstore, self._alone))
+
+    def tell_trouble(self, key: str) -> None:
+        """Ask the store for anything, and warn if it fails: then others wait for it, too."""
+        try:
+            self._once(key, lambda: self._obstore.head(self._store, key))
+        except StoreError as e:
+            if e.transient:
+                tell(self._url.root, e, self._patience.seconds)
+        except PathNotFoundError:
+            return
 
     @property
     def place(self) -> str:
@@ -250,7 +270,8 @@ class ObjectStore:
             answer = self._obstore.get(self._store, info.key, options=options)
             return _info(answer.meta), answer.bytes()
 
-        found, data = self._with_retries(info, get)
+        # Without an ETag, obstore does not resume a body that breaks off.
+        found, data = self._ask(info.key, get, alone=info.etag is None)
         same = found.size == info.size and (
             found.etag == info.etag if info.etag else found.modified == info.modified
         )
@@ -259,19 +280,23 @@ class ObjectStore:
         self.counter.fetch(len(data))
         return data
 
-    def _with_retries(self, info: ObjectInfo, get: Callable[[], _T]) -> _T:
-        """Repeat a read whose body broke off, where obstore does not: without an ETag."""
-        repeats = 0 if info.etag is not None else _retries(self._storage)
-        for attempt in range(repeats):
+    def _ask(self, key: str, request: Callable[[], _T], *, alone: bool = False) -> _T:
+        """Make a request, repeat it while the store is away, and translate its errors."""
+        attempts = self.attempts(alone=alone)
+        while True:
             try:
-                return self._ask(info.key, get)
+                return self._once(key, request)
             except StoreError as e:
-                if type(e) is not StoreError or e.status is not None:
+                pause = attempts.pause_after(e)
+                if pause is None:
                     raise
-            time.sleep(min(0.1 * 2**attempt, 10) * random.uniform(0.5, 1))  # noqa: S311
-        return self._ask(info.key, get)
+            time.sleep(pause)
 
-    def _ask(self, key: str, request: Callable[[], _T]) -> _T:
+    def attempts(self, *, alone: bool = False) -> Attempts:
+        """Count the attempts of a request; ``alone`` if obstore repeats none itself."""
+        return self._patience.attempts(self._url.root, alone=alone)
+
+    def _once(self, key: str, request: Callable[[], _T]) -> _T:
         """Make a request, and translate its errors."""
         self.refuse_fork(key)
         self.counter.request()
@@ -365,9 +390,13 @@ class ObjectStore:
                 status=status,
             )
         if re.search(r"kind: Timeout|TimedOut|timed out", text):
-            return StoreTimeoutError(f"{url}: no answer in time, after several attempts", url=url)
+            return StoreTimeoutError(
+                f"{url}: no answer in time, after several attempts", url=url, transient=True
+            )
         if re.search(r"kind: (Connect|Request|Interrupted|Body)", text) and status is None:
-            return StoreError(f"{url}: cannot reach the server, or it hangs up", url=url)
+            return StoreError(
+                f"{url}: cannot reach the server, or it hangs up", url=url, transient=True
+            )
         if status is not None and status < 500 and status not in (408, 429):
             return StoreError(
                 f"{url}: the store refuses the request ({told}); check the endpoint, the region "
@@ -379,6 +408,7 @@ class ObjectStore:
             f"{url}: the store failed{f' ({told})' if told else ''}, after several attempts",
             url=url,
             status=status,
+            transient=True,
         )
 
 
@@ -405,16 +435,13 @@ def _load() -> Any:
     return obstore
 
 
-def _connect(url: ObjectUrl, storage: Storage) -> Any:
+def _connect(url: ObjectUrl, storage: Storage, retries: dict[str, Any]) -> Any:
     stores = _load().store
     options = dict(storage)
     seconds = {name: timedelta(seconds=_number(options, name)) for name in _SECONDS}
-    for ours in ("retries", "unpinned"):
+    for ours in ("retries", "max_retries", "retry_timeout", "unpinned"):
         options.pop(ours, None)
-    common: dict[str, Any] = {
-        "client_options": seconds,
-        "retry_config": {"max_retries": _retries(storage), "retry_timeout": timedelta(minutes=3)},
-    }
+    common: dict[str, Any] = {"client_options": seconds, "retry_config": retries}
     if options.pop("anonymous", False):
         options["skip_signature"] = True
     if url.scheme in ("http", "https"):
@@ -442,10 +469,6 @@ def _endpoint_variable(scheme: str) -> str:
     """Return the address of a server of one's own that the environment gives; "" if none."""
     given = [os.environ[name] for name in _ENDPOINTS.get(scheme, ()) if name in os.environ]
     return given[0] if given else ""
-
-
-def _retries(storage: Storage) -> int:
-    return as_whole("storage: retries", storage.get("retries", _RETRIES))
 
 
 def _number(options: dict[str, Any], name: str) -> float:

@@ -30,6 +30,7 @@ from recmap.errors import (
     RecmapError,
 )
 from recmap.files.object_path import ObjectPath
+from recmap.files.patience import SILENCE
 from recmap.files.threads import start_thread
 
 __all__ = [
@@ -276,7 +277,7 @@ class Upload:
         # What the thread has not taken yet.
         self._waiting: deque[_Bytes] = deque()
         self._held = 0
-        self._complete = self._given_up = False
+        self._complete = self._given_up = self._told = False
         self._thread: Thread | None = None
         self._result: Future[Version] = Future()
 
@@ -290,7 +291,8 @@ class Upload:
         with self._changed:
             while self._thread is not None and self._held >= self._parts.size:
                 self._raise()
-                self._changed.wait()
+                if not self._changed.wait(SILENCE):
+                    self._tell_trouble()
             self._raise()
             self._waiting.append(data)
             self._held += len(data)
@@ -308,7 +310,19 @@ class Upload:
             whole = np.concatenate([*self._waiting, np.empty(0, np.uint8)])
             self._waiting.clear()
             return put_object(self._path, whole)
-        return self._result.result()
+        while True:
+            try:
+                return self._result.result(SILENCE)
+            except TimeoutError:
+                if self._result.done():
+                    raise
+            self._tell_trouble()
+
+    def _tell_trouble(self) -> None:
+        """Say so, once, if the store is away. obstore repeats the parts without a word."""
+        if not self._told:
+            self._told = True
+            start_thread(self._path.store.tell_trouble, self._path.key, name="recmap-tell")
 
     def abort(self, seconds: float | None = None) -> None:
         """Give the upload up, unless it is complete.
@@ -350,7 +364,7 @@ class Upload:
             )
 
         try:
-            version = _version(self._path.store.request(self._path.key, put))
+            version = _version(self._path.store.stream(self._path.key, put))
         except BaseException as e:  # raised in the writer's thread
             self._result.set_exception(e)
         else:

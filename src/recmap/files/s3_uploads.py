@@ -11,10 +11,10 @@ import hashlib
 import hmac
 import http.client
 import os
-import random
 import re
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -23,12 +23,12 @@ from xml.etree import ElementTree as ET
 
 from recmap.errors import AccessDeniedError, RecmapError, StoreError
 from recmap.files.aws_profile import profile_options
+from recmap.files.patience import Patience
 from recmap.files.storage import ObjectUrl, Storage
 
 __all__ = ["S3Uploads", "UnfinishedUpload", "find_s3_uploads"]
 
 _SECONDS = 30.0
-_ATTEMPTS = 4
 # A page lists 1,000 uploads; a longer answer is not one.
 _MAX_ANSWER = 16 << 20
 _EMPTY_SHA256 = hashlib.sha256(b"").hexdigest()
@@ -63,6 +63,7 @@ class S3Uploads:
     access_key_id: str
     secret_access_key: str = field(repr=False)
     session_token: str = field(default="", repr=False)
+    patience: Patience = field(default_factory=Patience)
 
     def unfinished(self, prefix: str) -> list[UnfinishedUpload]:
         """List the uploads whose keys begin with ``prefix``."""
@@ -94,21 +95,26 @@ class S3Uploads:
         self._send("DELETE", upload.key, {"uploadId": upload.id}, upload.key)
 
     def _send(self, method: str, key: str, query: Mapping[str, str], place: str) -> bytes:
-        for attempt in range(_ATTEMPTS):
-            if attempt:
-                time.sleep(0.2 * 2**attempt * random.uniform(0.5, 1))  # noqa: S311
-            last = attempt == _ATTEMPTS - 1
+        attempts = self.patience.attempts(self.url.root, alone=True)
+        while True:
             try:
-                status, body = self._send_once(method, key, query)
-            except (OSError, http.client.HTTPException):
-                if last:
-                    break
-                continue
-            if status < 300 or (method == "DELETE" and status == 404):
-                return body
-            if last or (status not in (408, 429) and status < 500):
-                raise self._refused(place, status, body)
-        raise self._failed(place, "cannot reach the server, or it hangs up")
+                return self._answer(method, key, query, place)
+            except StoreError as e:
+                pause = attempts.pause_after(e)
+                if pause is None:
+                    raise
+            time.sleep(pause)
+
+    def _answer(self, method: str, key: str, query: Mapping[str, str], place: str) -> bytes:
+        answer: tuple[int, bytes] | None = None
+        with suppress(OSError, http.client.HTTPException):
+            answer = self._send_once(method, key, query)
+        if answer is None:
+            raise self._failed(place, "cannot reach the server, or it hangs up", transient=True)
+        status, body = answer
+        if status < 300 or (method == "DELETE" and status == 404):
+            return body
+        raise self._refused(place, status, body)
 
     def _send_once(self, method: str, key: str, query: Mapping[str, str]) -> tuple[int, bytes]:
         parts = urlsplit(self.endpoint)
@@ -168,10 +174,12 @@ class S3Uploads:
             f"{url}: the store failed ({told}) to list or abort unfinished uploads",
             url=url,
             status=status,
+            transient=status in (408, 429) or status >= 500,
         )
 
-    def _failed(self, key: str, why: str) -> StoreError:
-        return StoreError(f"{self.url.at(key)}: {why}", url=self.url.at(key))
+    def _failed(self, key: str, why: str, *, transient: bool = False) -> StoreError:
+        url = self.url.at(key)
+        return StoreError(f"{url}: {why}", url=url, transient=transient)
 
 
 def find_s3_uploads(url: ObjectUrl, storage: Storage) -> S3Uploads | None:
@@ -199,6 +207,7 @@ def find_s3_uploads(url: ObjectUrl, storage: Storage) -> S3Uploads | None:
         str(options["access_key_id"]),
         str(options["secret_access_key"]),
         str(options.get("session_token") or ""),
+        Patience.of(storage),
     )
 
 

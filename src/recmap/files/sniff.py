@@ -119,7 +119,7 @@ def holds_records(path: str) -> bool:
     """
     file = map_file(path)
     stop = min(file.size, _SEARCH)
-    with Guard(), file.hold(0, stop):
+    with Guard(path), file.hold(0, stop):
         return _core.find_record(file.bytes, 0, stop) < stop
 
 

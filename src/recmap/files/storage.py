@@ -7,10 +7,15 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 from urllib.parse import quote, unquote
 
-from recmap.errors import OptionError, OptionTypeError, UnknownSchemeError
+from recmap.errors import OptionError, OptionTypeError, UnknownSchemeError, without_secrets
 from recmap.files.urls import SCHEMES, shown_url
 
 __all__ = ["ObjectUrl", "Storage", "parse_url"]
+
+
+_OPTION_NAME = re.compile(
+    r"(?=.{1,50}$)([a-z]+\d?(_[a-z]*\d?[a-z]*)*|[A-Z]+\d?(_[A-Z]*\d?[A-Z]*)*)"
+)
 
 
 class ObjectUrl(NamedTuple):
@@ -57,6 +62,11 @@ def parse_url(url: str) -> ObjectUrl:
         )
     if key.startswith("/"):
         raise OptionError(f"{shown_url(url)}: a slash too many after the bucket or server")
+    if without_secrets(key) != key:
+        raise OptionError(
+            f"{shown_url(url)}: signed URLs are not supported; use the URL of the bucket with "
+            "storage={...}"
+        )
     if scheme in ("http", "https"):
         if re.search(r"[?#]", key):
             raise OptionError(
@@ -85,6 +95,11 @@ class Storage(Mapping[str, Any]):
         for name, value in (options or {}).items():
             if not isinstance(name, str):
                 raise OptionTypeError("storage=: the names of options are text")
+            if _OPTION_NAME.fullmatch(name) is None:  # it may be a secret, in the wrong place
+                raise OptionError(
+                    "storage: one of the names is no name of an option, and is not shown because "
+                    'it may be a secret; give them as in {"region": "eu-west-1"}'
+                )
             if not isinstance(value, str | bool | int | float):
                 raise OptionTypeError(
                     f"storage: {name}: give text, a number, True or False, not "

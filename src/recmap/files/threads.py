@@ -14,11 +14,12 @@ import time
 from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from functools import partial
 from queue import SimpleQueue
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, Generic, ParamSpec, TypeVar
 
 from recmap.files.cpus import ThreadLimit, own_limit, within
-from recmap.files.mapped import guarded
+from recmap.files.mapped import guarded_here
 from recmap.files.memory import locks_pages, page_locking
 
 __all__ = ["Threads", "read_ahead", "start_thread"]
@@ -39,25 +40,52 @@ _reading: dict[threading.Thread, tuple[threading.Event, SimpleQueue[None]]] = {}
 class Threads(ThreadPoolExecutor):
     """A pool that makes do with fewer threads if the system refuses more.
 
-    If there are none, the caller does the work. All work runs inside a guard, so truncating a
-    mapped file in the meantime raises an error.
+    The caller then does the work. All work runs inside a guard, so truncating a mapped file in the
+    meantime raises an error.
     """
 
     def submit(self, fn: Callable[_P, _T], /, *args: _P.args, **kwargs: _P.kwargs) -> Future[_T]:
-        future = super().submit(guarded(fn), *args, **kwargs)
-        if self._threads or not future.cancel():
-            return future
-        done: Future[_T] = Future()
-        done.set_running_or_notify_cancel()
-        try:
-            done.set_result(fn(*args, **kwargs))
-        except BaseException as e:  # raised when the caller gets the result
-            done.set_exception(e)
-        return done
-
-    def _adjust_thread_count(self) -> None:
+        future: Future[_T] = Future()
+        task = _Task(future, partial(guarded_here(fn), *args, **kwargs))
+        refused = True
         with _small_stack(), _none_if_refused():
-            super()._adjust_thread_count()
+            waiting = super().submit(task.run)
+            # shutdown(cancel_futures=True) cancels what waits in the pool.
+            waiting.add_done_callback(task.done)
+            refused = False
+        if refused:
+            task.run()
+        return future
+
+
+class _Task(Generic[_T]):
+    """Work that is done once, although a pool that was refused a thread keeps it in its queue."""
+
+    def __init__(self, future: Future[_T], work: Callable[[], _T]) -> None:
+        # Taking it is atomic. What was taken is not kept alive by the queue.
+        self._todo = [(future, work)]
+
+    def run(self) -> None:
+        while self._todo:
+            with suppress(IndexError):  # another thread took it
+                self._do(*self._todo.pop())
+
+    def done(self, waiting: Future[None]) -> None:
+        """Pass on that the pool has cancelled it."""
+        while waiting.cancelled() and self._todo:
+            with suppress(IndexError):
+                future, _ = self._todo.pop()
+                future.cancel()
+                future.set_running_or_notify_cancel()
+
+    @staticmethod
+    def _do(future: Future[_T], work: Callable[[], _T]) -> None:
+        if not future.set_running_or_notify_cancel():
+            return
+        try:
+            future.set_result(work())
+        except BaseException as e:  # raised when the caller gets the result
+            future.set_exception(e)
 
 
 def start_thread(target: Callable[..., None], *args: Any, name: str) -> threading.Thread | None:

@@ -148,19 +148,21 @@ class ArrayColumn(ColumnReader):
             with file.hold(begin, end):
                 return string_column(rows) if self._strings else rows.copy()
         file.will_read(begin, end)
-        return string_column(rows) if self._strings else rows
+        if self._strings:
+            return string_column(rows)
+        return rows if file.lends else rows.copy()
 
     def _settled(self) -> _Stored:
         """Return what to read: a mapped file from now on, if the cache has all of the object."""
         stored = self._stored
-        if stored.file is None or stored.file.whole or not stored.array.size:
+        if stored.file is None or not stored.array.size:
             return stored
-        local = stored.file.local()
-        if local is not None:
+        file = stored.file.current()
+        if file is not stored.file:
             begin, _ = stored.file.span(stored.array)
             old = stored.array
-            array = np.ndarray(old.shape, old.dtype, local.bytes, begin, old.strides)
-            self._stored = stored = _Stored.of(array, local)
+            array = np.ndarray(old.shape, old.dtype, file.bytes, begin, old.strides)
+            self._stored = stored = _Stored.of(array, file)
         return stored
 
     def gather(self, rows: npt.NDArray[np.int64]) -> Column:
@@ -207,7 +209,7 @@ class ArrayColumn(ColumnReader):
 
     def view(self) -> npt.NDArray[Any] | None:
         array, _, file = self._stored
-        readable = file is None or file.whole
+        readable = file is None or (file.whole and file.lends)
         return array if readable and not self._strings else None
 
     def row_bytes(self) -> int:

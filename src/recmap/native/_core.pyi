@@ -486,9 +486,14 @@ def leave_guard() -> int:
     End what enter_guard() began, on the same thread. Return how many truncations were seen so far.
     """
 
-def truncated_file(since: int) -> tuple[bytes, int, int] | None:
+def last_found() -> int:
     """
-    Return name, size and end of the mapped file whose truncation was seen last, if that was after the first `since`.
+    Return the number of the last truncation that this thread, or one that helped it, ran into.
+    """
+
+def truncated_files(since: int) -> list[tuple[bytes, int, int, int]]:
+    """
+    Return name, size, end and number of the mapped files whose truncation was seen after the first `since`, and of those that are truncated but were not seen, with the number 0.
     """
 
 def pad_rows(values: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], offsets: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], fill: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], fill_left: bool, keep_last: bool, out: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu')]) -> None:

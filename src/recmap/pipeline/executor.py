@@ -33,7 +33,7 @@ from typing import Any
 import numpy as np
 
 from recmap.errors import DataError, MapError, MemoryLimitError, OptionError
-from recmap.files.mapped import guarded
+from recmap.files.mapped import NO_FILES, Guard
 from recmap.files.threads import read_ahead
 from recmap.model.batch import Positions, cut
 from recmap.model.row_sizes import measure
@@ -378,14 +378,17 @@ class BlockTask:
 
     def __call__(self, request: Request) -> Result:
         if not self.may_fail:
-            return self._result(request)
+            return self._guarded(request)
         try:
-            return self._result(request)
+            return self._guarded(request)
         except Exception:
             # One of the batches is bad, or they are too large together.
             return Result([])
 
-    @guarded
+    def _guarded(self, request: Request) -> Result:
+        with Guard(NO_FILES):
+            return self._result(request)
+
     def _result(self, request: Request) -> Result:
         if request.batch is None and not self.transforms and has_ragged(self.rows.schema):
             return self._read_ragged(request)

@@ -17,6 +17,7 @@ import numpy as np
 
 from recmap.errors import DataError, OptionError, StoreError
 from recmap.files.fetch_counts import FetchCounter
+from recmap.files.mapped import Guard
 from recmap.files.object_path import ObjectPath
 from recmap.files.open_file import is_folder
 from recmap.model.batch import Allocate, PaddedRows, PadSpec, Positions
@@ -204,13 +205,14 @@ class SourceRows:
     def gather(self, positions: Positions, epoch: int) -> Batch:
         del epoch  # a file is the same in every epoch
         run = _run(positions)
-        if run is not None:
-            batch = self.source.read(run.start, run.stop)
-        else:
-            batch = self.source.gather(positions)
-        if self._owns_rows:
-            return batch
-        return {name: _owned(column) for name, column in batch.items()}
+        with Guard(self.source):  # what is read may be a view of a file
+            if run is not None:
+                batch = self.source.read(run.start, run.stop)
+            else:
+                batch = self.source.gather(positions)
+            if self._owns_rows:
+                return batch
+            return {name: _owned(column) for name, column in batch.items()}
 
     def fetch_ahead(self, positions: Positions, epoch: int) -> Fetching | None:
         del epoch

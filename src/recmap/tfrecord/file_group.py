@@ -54,6 +54,12 @@ class FileGroup:
                 self._native.add(mapping.bytes, index.stride or 0, *index.anchors, index.lead)
         self._unchecked = set(range(len(files)))
         self.whole = all(mapping.whole for mapping in mapped)
+        #: Whether some are objects, which the cache may have, or have no longer.
+        self.kept = not all(mapping.lends for mapping in mapped)
+
+    def has(self, mapped: Sequence[MappedFile]) -> bool:
+        """Return whether these are the mapped files that are read."""
+        return all(one is other for one, other in zip(self._mapped, mapped, strict=True))
 
     def gather(
         self, decoder: Decoder[_T], rows: _RowNumbers, verify: bool, *, ask: bool = True
@@ -172,16 +178,16 @@ class FileGroups:
                 held = self._mapped.hold([file.path for file in plain])
                 if held is not None:
                     self._all = FileGroup(plain, held)
-            elif not self._all.whole and time.monotonic() >= self._look_again:
+            elif self._all.kept and time.monotonic() >= self._look_again:
                 self._map_kept_objects(self._all)
             return self._all
 
     def _map_kept_objects(self, group: FileGroup) -> None:
-        """Read the objects as files from now on, if the cache has all of them."""
+        """Read the objects as files from now on, if the cache has all of them, and only then."""
         began = time.monotonic()
         held = self._mapped.hold([file.path for file in group.files])
-        if held is not None and all(file.whole for file in held):
-            self._all = FileGroup(group.files, held)
+        if held is not None and group.whole | all(file.whole for file in held):
+            self._all = group if group.has(held) else FileGroup(group.files, held)
         now = time.monotonic()
         self._look_again = now + max(_LOOK_EVERY, _LOOK_PART * (now - began))
 

@@ -408,7 +408,7 @@ class PlainFile(RecordFile):
         CRC.
         """
         file = self.file
-        if not file.whole:
+        if not (file.whole and file.lends):
             return {}
         slots, holds = self.slots(decoder, mapped)
         return {

@@ -123,7 +123,7 @@ def _is_same(file: str, target: str) -> bool:
 
 def _copy_files(files: list[str], scan: ScanProgress, output: OutputFile, done: Repaired) -> None:
     for file in files:
-        with Guard():
+        with Guard(file):
             for window in scan.windows(file):
                 if done.records == 0 and len(window.offsets):
                     _copy_first(window, files[0], output)

@@ -113,7 +113,7 @@ def check_members(path: str) -> Iterator[tuple[str, DataError | None]]:
     for info in _directory(path):
         wrong: DataError | None = None
         try:
-            with Guard():
+            with Guard(path):
                 file.check_size()
                 member = _Member(file, info)
                 if member.checksum is not None:

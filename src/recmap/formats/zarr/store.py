@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
-from collections.abc import AsyncGenerator, Awaitable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Any, TypeVar
 
 import zarr
 import zarr.storage
 
-from recmap.errors import RecmapError
+from recmap.errors import RecmapError, StoreError
 from recmap.files.object_path import ObjectPath
 
 __all__ = ["Place", "place_of"]
@@ -90,33 +91,49 @@ class _Requests(zarr.storage.ObjectStore[Any]):  # type: ignore[misc]  # zarr is
         return _Requests, (self._path,)
 
     async def get(self, key: str, prototype: Any, byte_range: Any = None) -> Any:
-        return await self._ask(key, super().get(key, prototype, byte_range))
+        get = super().get
+        return await self._ask(key, lambda: get(key, prototype, byte_range))
 
     async def get_partial_values(self, prototype: Any, key_ranges: Any) -> Any:
         ranges = list(key_ranges)
         key = ranges[0][0] if ranges else ""
-        return await self._ask(key, super().get_partial_values(prototype, ranges))
+        get = super().get_partial_values
+        return await self._ask(key, lambda: get(prototype, ranges))
 
     async def exists(self, key: str) -> bool:
-        return await self._ask(key, super().exists(key))
+        exists = super().exists
+        return await self._ask(key, lambda: exists(key))
 
     async def getsize(self, key: str) -> int:
-        return await self._ask(key, super().getsize(key))
+        getsize = super().getsize
+        return await self._ask(key, lambda: getsize(key))
 
     async def list_dir(self, prefix: str) -> AsyncGenerator[str, None]:
-        listed = super().list_dir(prefix)
+        list_dir = super().list_dir
 
         async def collect() -> list[str]:
-            return [name async for name in listed]
+            return [name async for name in list_dir(prefix)]
 
-        for name in await self._ask(prefix, collect()):
+        for name in await self._ask(prefix, collect):
             yield name
 
-    async def _ask(self, key: str, request: Awaitable[_T]) -> _T:
+    async def _ask(self, key: str, request: Callable[[], Awaitable[_T]]) -> _T:
+        """Make a request, and repeat it while the store is away."""
+        attempts = self._ours.attempts()
+        while True:
+            try:
+                return await self._once(key, request)
+            except StoreError as e:
+                pause = attempts.pause_after(e)
+                if pause is None:
+                    raise
+            await asyncio.sleep(pause)
+
+    async def _once(self, key: str, request: Callable[[], Awaitable[_T]]) -> _T:
         self._ours.connection()  # refuses a forked process
         failure: RecmapError | None = None
         try:
-            return await request
+            return await request()
         except BaseException as e:
             failure = self._ours.translated(key, e)
             if failure is None:
