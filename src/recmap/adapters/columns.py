@@ -10,8 +10,9 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from recmap.errors import FieldNotFoundError, OptionError
+from recmap.errors import FieldNotFoundError, Message, Option, OptionError
 from recmap.model.arguments import as_names
+from recmap.model.nulls import with_masks
 from recmap.model.ragged import Ragged
 
 __all__ = ["FeaturesAndLabels", "Names", "as_native", "refuse_ragged", "unknown_dtype"]
@@ -44,12 +45,26 @@ class FeaturesAndLabels:
             _check_weight(columns, sample_weight, label)
         labels = None if label is None else _check_names(columns, label, "label")
         if features is not None:
-            return cls(_check_names(columns, features, "features"), labels, sample_weight)
+            chosen = cls(_check_names(columns, features, "features"), labels, sample_weight)
+            chosen.refuse_lost_masks(columns)
+            return chosen
         taken = {*_as_tuple(labels), *_as_tuple(sample_weight)}
         rest = tuple(name for name in columns if name not in taken)
         if not rest:
             raise OptionError(f"label={label!r}: no column is left for the features")
         return cls(rest, labels, sample_weight)
+
+    def refuse_lost_masks(self, columns: Collection[str]) -> None:
+        """Refuse to leave out the mask of a column, which says where its values are none."""
+        for mask in with_masks(self.names, columns):
+            if mask not in self.names:
+                raise OptionError(
+                    Message(
+                        f"{mask!r}, which says where rows have no value, is left out: name it in "
+                        "features=, too, or open the table with ",
+                        Option("nulls", "fill"),
+                    )
+                )
 
     @cached_property
     def names(self) -> list[str]:
