@@ -29,6 +29,8 @@ AREAS = (
     "parquet",
     "arrow_file",
     "shown",
+    "tables",
+    "objects",
 )
 
 #: The last line of a log while the reference library reads. If it crashes on a damaged file, recmap
