@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from decimal import Decimal
 from functools import partial
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+import recmap as rm
 from hostile.case import Case
 from hostile.table import Table
 
-__all__ = ["expected", "random_table"]
+__all__ = ["expected", "item_fills", "random_table"]
 
 _NUMBERS = [
     *(pa.int8(), pa.int16(), pa.int32(), pa.int64()),
@@ -22,19 +24,26 @@ _NUMBERS = [
 _TIMES = [pa.timestamp("us"), pa.timestamp("ns", "Europe/Berlin"), pa.date32(), pa.duration("ms")]
 _STRINGS = [pa.string(), pa.large_string(), pa.binary(), pa.large_binary()]
 _VIEWS = [pa.string_view(), pa.binary_view()]
+_OTHERS = [
+    *(pa.binary(3), pa.decimal128(12, 0), pa.date64(), pa.time32("s"), pa.time32("ms")),
+    *(pa.time64("us"), pa.time64("ns"), pa.duration("ns"), pa.timestamp("ms"), pa.timestamp("s")),
+]
 _LETTERS = ["", "a", "b", "é", "漢", "\0", "a longer string that no view holds itself"]
 
 
-def random_table(case: Case, *, views: bool, nulls: bool) -> pa.Table:
+def random_table(case: Case, *, views: bool, nulls: bool, every: bool = False) -> pa.Table:
     """Draw a table, cut into chunks and perhaps a slice of a larger one.
 
-    ``views`` allows the layouts that only tables have, not files.
+    ``views`` allows the layouts that only tables have, not files. With ``every``, there are more
+    types, nulls on every level, and rows that are much larger than those before.
     """
     rows = case.pick([0, 1, 2, case.between(3, 60), 300])
     columns: dict[str, pa.ChunkedArray] = {}
     for name in ("x", "y z", "é", "t.u")[: case.between(1, 4)]:
-        kind = _type(case, views, case.pick([0, 0, 1, 2]))
-        drawn = [_value(case, kind, nulls) for _ in range(rows + 3)]
+        kind = _type(case, views, case.pick([0, 0, 1, 2]), every)
+        drawn = [_value(case, kind, nulls, every=every) for _ in range(rows + 3)]
+        if every and rows and case.chance(0.2):
+            drawn[rows + 1] = _enlarged(drawn[rows + 1], kind)
         array = pa.array(drawn, kind)
         if case.chance(0.2) and (pa.types.is_string(kind) or pa.types.is_int32(kind)):
             array = array.dictionary_encode()
@@ -47,11 +56,19 @@ def random_table(case: Case, *, views: bool, nulls: bool) -> pa.Table:
     return table
 
 
-def _type(case: Case, views: bool, depth: int) -> pa.DataType:
+def _enlarged(value: Any, kind: pa.DataType) -> Any:
+    """Return a row that takes up to a megabyte."""
+    if value is None or not (_is_string(kind) or _is_list(kind)):
+        return value
+    return value if pa.types.is_fixed_size_list(kind) else value * 20_000
+
+
+def _type(case: Case, views: bool, depth: int, every: bool) -> pa.DataType:
     if depth == 0:
         kinds = [_NUMBERS, _NUMBERS, _STRINGS, _TIMES, *([_VIEWS] if views else [])]
+        kinds += [_OTHERS, _OTHERS] if every else []
         return case.pick(case.pick(kinds))
-    inner = _type(case, views, depth - 1)
+    inner = _type(case, views, depth - 1, every)
     made = ["list", "large_list", "fixed", "struct"]
     if views and not _is_time(inner):  # pyarrow does not cast views of times to numbers
         made.append("list_view")
@@ -68,17 +85,19 @@ def _type(case: Case, views: bool, depth: int) -> pa.DataType:
     return lists[kind](inner)
 
 
-def _value(case: Case, kind: pa.DataType, nulls: bool, inside: bool = False) -> Any:
-    """Draw a value. Inside of lists, only what can be filled is null."""
-    fillable = pa.types.is_floating(kind) or _is_string(kind)
+def _value(
+    case: Case, kind: pa.DataType, nulls: bool, inside: bool = False, every: bool = False
+) -> Any:
+    """Draw a value. Inside of lists, only what can be filled is null, unless ``every`` is."""
+    fillable = pa.types.is_floating(kind) or _is_string(kind) or every
     if nulls and (fillable or not inside) and case.chance(0.2):
         return None
     if pa.types.is_struct(kind):
-        return {field.name: _value(case, field.type, nulls, inside) for field in kind}
+        return {field.name: _value(case, field.type, nulls, inside, every) for field in kind}
     if _is_list(kind):
         fixed = pa.types.is_fixed_size_list(kind)
         count = kind.list_size if fixed else case.pick([0, 1, 1, 2, 5])
-        return [_value(case, kind.value_type, nulls, True) for _ in range(count)]
+        return [_value(case, kind.value_type, nulls, True, every) for _ in range(count)]
     if _is_string(kind):
         text = "".join(case.pick(_LETTERS) for _ in range(case.between(0, 2)))
         return text if _is_text(kind) else text.encode() + b"\xff"[: case.between(0, 1)]
@@ -86,6 +105,15 @@ def _value(case: Case, kind: pa.DataType, nulls: bool, inside: bool = False) -> 
 
 
 def _number(case: Case, kind: pa.DataType) -> Any:
+    if pa.types.is_fixed_size_binary(kind):
+        return case.rng.bytes(kind.byte_width)
+    if pa.types.is_decimal(kind):
+        return Decimal(case.between(-(10**11), 10**11))
+    if pa.types.is_date64(kind):
+        return pa.scalar(case.between(-1000, 20000) * 86_400_000, pa.int64()).cast(kind)
+    if pa.types.is_time(kind):
+        number = case.between(0, 86_399)
+        return pa.scalar(number, pa.int32() if kind.bit_width == 32 else pa.int64()).cast(kind)
     if pa.types.is_boolean(kind):
         return case.chance(0.5)
     if pa.types.is_floating(kind):
@@ -115,11 +143,27 @@ def expected(table: pa.Table) -> Table:
     return made
 
 
+def item_fills(table: pa.Table, schema: rm.Schema) -> dict[Any, str | None]:
+    """Return the fields that fill null items of lists with 0, as ``expected`` does."""
+    fills: dict[Any, str | None] = {...: None}
+    for name in table.column_names:
+        kind = table.schema.field(name).type
+        kind = kind.value_type if pa.types.is_dictionary(kind) else kind
+        for path, leaf, _ in _leaves(name, kind):
+            if _is_list(leaf) and _dtype_kind(leaf) in "biuV":
+                fills[path] = f"{schema[path]} = 0"
+    return fills
+
+
+def _dtype_kind(kind: pa.DataType) -> str:
+    return "S" if _is_string(_innermost(kind)) else _dtype(_innermost(kind)).kind
+
+
 def _plain_values(column: pa.ChunkedArray, kind: pa.DataType) -> list[Any]:
     """Return values of Python; times as numbers, because Python has no nanoseconds."""
     if not _is_time(_innermost(kind)):
         return list(column.to_pylist())
-    stored = pa.int32() if _innermost(kind) == pa.date32() else pa.int64()
+    stored = pa.int32() if _innermost(kind).bit_width == 32 else pa.int64()
     return list(column.cast(_replaced(kind, stored)).to_pylist())
 
 
@@ -219,20 +263,33 @@ def _dense_shape(kind: pa.DataType) -> tuple[int, ...] | None:
 def _filled(row: Any, dtype: np.dtype[Any]) -> Any:
     if isinstance(row, list):
         return [_filled(item, dtype) for item in row]
+    if dtype.kind == "V":
+        return bytes(dtype.itemsize) if row is None else row
+    if dtype.kind in "mM":
+        return np.iinfo(np.int64).min if row is None else row
     return _fill(_stored(dtype)) if row is None else row
 
 
 def _fill(dtype: np.dtype[Any]) -> Any:
     if dtype.kind == "f":
         return np.nan
+    if dtype.kind == "V":
+        return np.zeros((), dtype)[()]
     return np.array("NaT", dtype) if dtype.kind in "mM" else 0
 
 
 def _dtype(kind: pa.DataType) -> np.dtype[Any]:
     if kind == pa.date32():
         return np.dtype("M8[D]")
+    if pa.types.is_fixed_size_binary(kind):
+        return np.dtype((np.void, kind.byte_width))
+    if pa.types.is_decimal(kind):
+        return np.dtype(np.int64)
+    if pa.types.is_date64(kind):
+        return np.dtype("M8[ms]")
     if _is_time(kind):
-        return np.dtype(f"{'m8' if pa.types.is_duration(kind) else 'M8'}[{kind.unit}]")
+        spans = pa.types.is_duration(kind) or pa.types.is_time(kind)
+        return np.dtype(f"{'m8' if spans else 'M8'}[{kind.unit}]")
     dtype: np.dtype[Any] = np.dtype(kind.to_pandas_dtype())
     return dtype
 

@@ -34,6 +34,8 @@ AREAS = (
     "schedules",
     "loaders",
     "cached",
+    "tables",
+    "objects",
 )
 
 #: The last line of a log while the reference library reads. If it crashes on a damaged file, recmap

@@ -474,7 +474,7 @@ class SlowOrderWarning(UserWarning):
 
 
 class StaleIndexWarning(UserWarning):
-    """An index file does not match the data next to it and was not used."""
+    """An index file, or a note of the columns, does not match the data and was not used."""
 
 
 class StalledWorkersWarning(UserWarning):

@@ -308,3 +308,87 @@ def test_a_dataset_that_went_through_another_library_comes_back() -> None:
     again = rm.open(pa.table(ds))
     assert again.schema == ds.schema
     assert np.array_equal(again[:]["x"], ds[:]["x"])
+
+
+class _Producer:
+    def __init__(self, **methods: Any) -> None:
+        self.__dict__.update(methods)
+
+    def __arrow_c_stream__(self, requested: object = None) -> Any:
+        return self.__dict__["stream"]()
+
+
+class _Raises(_Producer):
+    def __len__(self) -> int:
+        raise RuntimeError("no length")
+
+
+class _Negative(_Producer):
+    def __len__(self) -> int:
+        return -1  # noqa: PLE0303
+
+
+class _Array:
+    def __init__(self, given: Any) -> None:
+        self._given = given
+
+    def __arrow_c_array__(self, requested: object = None) -> Any:
+        return self._given
+
+
+class _BadArray:
+    def __array__(self, *args: Any, **options: Any) -> Any:
+        raise KeyError("x")
+
+
+class _BadProperty:
+    @property
+    def __arrow_c_stream__(self) -> Any:
+        raise RuntimeError("not now")
+
+
+class _BadMapping(dict[str, Any]):
+    def items(self) -> Any:
+        raise RuntimeError("not now")
+
+
+def _raise() -> Any:
+    raise KeyError("x")
+
+
+def _torn() -> Any:
+    def batches() -> Any:
+        yield pa.record_batch({"x": [1]})
+        raise RuntimeError("in the middle")
+
+    return pa.RecordBatchReader.from_batches(pa.schema([("x", pa.int64())]), batches())
+
+
+@pytest.mark.parametrize(
+    "thing",
+    [
+        _Raises(stream=lambda: pa.table({"x": [1]}).__arrow_c_stream__()),
+        _Negative(stream=lambda: pa.table({"x": [1]}).__arrow_c_stream__()),
+        _Producer(stream=lambda: None),
+        _Producer(stream=lambda: 5),
+        _Producer(stream=_raise),
+        _Array(None),
+        _Array((1, 2)),
+        _Array(pa.array([1]).__arrow_c_array__()[:1]),
+        _BadArray(),
+        _BadProperty(),
+        _BadMapping(x=[1]),
+    ],
+)
+def test_an_object_that_misbehaves_is_named_in_the_error(thing: Any) -> None:
+    with pytest.raises(rm.RecmapError, match=type(thing).__name__):
+        rm.open(thing)
+    if not isinstance(thing, _Raises | _Negative | _BadMapping):
+        with pytest.raises(rm.RecmapError, match=type(thing).__name__):
+            rm.open({"x": thing})
+
+
+def test_a_stream_that_breaks_off_is_an_error_of_recmap() -> None:
+    ds = rm.open(_Producer(stream=lambda: _torn().__arrow_c_stream__()))
+    with pytest.raises(rm.DataError, match="_Producer: .*in the middle"):
+        list(ds.batches(1))

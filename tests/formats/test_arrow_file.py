@@ -34,8 +34,6 @@ def test_rows_are_those_that_pyarrow_reads(kind: str, seed: int) -> None:
     rng = np.random.default_rng(seed)
     rows = int(rng.integers(1, 400))
     table = random_table(rows, seed)
-    if kind == "stream":
-        table = table.drop(["kind"])
     ds = rm.open(written(table, kind, int(rng.integers(1, 150))))
     assert len(ds) == rows
     assert as_lists(ds[:]) == wanted(table, np.arange(rows))
@@ -48,10 +46,29 @@ def test_rows_are_those_that_pyarrow_reads(kind: str, seed: int) -> None:
     assert as_lists(rm.open("x.arrow", names)[:]) == wanted(table.select(names), np.arange(rows))
 
 
-def test_a_stream_with_dictionaries_is_refused_with_a_remedy() -> None:
-    written(random_table(9, 0), "stream", 3)
-    with pytest.raises(rm.DataError, match="dictionaries.*write an Arrow file or Parquet"):
-        rm.open("x.arrow")
+@pytest.mark.parametrize("deltas", [False, True])
+def test_dictionaries_of_a_stream_may_grow_and_be_replaced(deltas: bool) -> None:
+    parts: list[list[str | None]] = [["a", "b", "a"], ["b", "c"], ["d"], ["e", None, "a"]]
+    if deltas:
+        parts = [["a", "b", "a"], ["b", "c"], ["d"]]
+    known: list[str] = []
+    batches = []
+    for part in parts:
+        fresh = [value for value in dict.fromkeys(part) if value is not None]
+        known = [*known, *(v for v in fresh if v not in known)] if deltas else fresh
+        indices = [None if value is None else known.index(value) for value in part]
+        coded = pa.DictionaryArray.from_arrays(pa.array(indices, pa.int8()), pa.array(known))
+        batches.append(pa.record_batch({"x": coded, "n": list(range(len(part)))}))
+    options = pa.ipc.IpcWriteOptions(emit_dictionary_deltas=deltas)
+    with pa.ipc.new_stream("x.arrows", batches[0].schema, options=options) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+    ds = rm.open("x.arrows", nulls="fill")
+    wanted = [(value or "").encode() for part in parts for value in part]
+    assert as_lists(ds[:])["x"] == wanted
+    order = np.random.default_rng(0).permutation(len(wanted))
+    assert as_lists(ds[order])["x"] == [wanted[i] for i in order]
+    assert rm.open("x.arrows", ["n"])[:]["n"].tolist() == [i for p in parts for i in range(len(p))]
 
 
 def test_rows_that_are_not_compressed_are_views_of_the_file() -> None:

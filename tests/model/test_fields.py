@@ -37,7 +37,7 @@ def test_equivalent_texts_parse_to_the_same_field(loose: str, strict: str) -> No
 @pytest.mark.parametrize(
     "text",
     ["", "float32[", "float32[1.5]", "nope", "float32[4,*]", "object", "U5", "float32[-1]",
-     "int64[*] = 0", "int64 = x", "float32[*,0]", "float32[2]] ", "int64 = "],
+     "int64[*] = x", "int64 = x", "V3 = 1", "float32[*,0]", "float32[2]] ", "int64 = "],
 )  # fmt: skip
 def test_invalid_text_is_refused(text: str) -> None:
     with pytest.raises(rm.FieldTextError):
@@ -49,6 +49,8 @@ def test_invalid_text_is_refused(text: str) -> None:
 def test_a_fill_value_must_fit() -> None:
     with pytest.raises(rm.FieldTextError, match="cannot fill"):
         rm.Field("float32", (3,), fill=[1, 2])
+    assert rm.Field.parse("V3 = abc").fill_row().tobytes() == b"abc"  # type: ignore[union-attr]
+    assert rm.Field.parse("V3[2] = 0").fill_row().tobytes() == bytes(6)  # type: ignore[union-attr]
     assert rm.Field("float32", (2,), fill=[1, 2]).fill_row().tolist() == [1, 2]  # type: ignore[union-attr]
     with pytest.raises(rm.FieldTextError, match="must be bytes"):
         rm.Field("bytes", fill=3)

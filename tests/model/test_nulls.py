@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
+import warnings
 from typing import Any
 
 import numpy as np
+import pandas as pd  # type: ignore[import-untyped]
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import recmap as rm
@@ -160,3 +164,141 @@ def test_times_are_nat_unless_a_value_is_given() -> None:
         assert np.isnat(read({"x": times}, nulls=nulls)[1]["x"][0])
     given = {"x": rm.Field("datetime64[s]", fill=np.datetime64(7, "s"))}
     assert read({"x": times}, nulls="fill", fields=given)[1]["x"][0] == np.datetime64(7, "s")
+
+
+def masked_table() -> pa.Table:
+    return pa.table({"x": pa.array([1, None, 3]), "y": [1.0, 2.0, 3.0], "t": ["a", None, "c"]})
+
+
+WANTED = {"x": [1, 0, 3], "x/is_null": [False, True, False]}
+
+
+def as_lists(batch: Any) -> dict[str, Any]:
+    return {name: column.tolist() for name, column in batch.items()}
+
+
+def test_the_mask_of_a_column_goes_wherever_the_column_goes() -> None:
+    pq.write_table(masked_table(), "x.parquet")
+    with pa.ipc.new_stream("x.arrows", masked_table().schema) as writer:
+        writer.write_table(masked_table())
+    frame = masked_table().to_pandas(types_mapper=pd.ArrowDtype)
+    for each in ["x.parquet", "x.arrows", ["x.parquet"], masked_table(), frame]:
+        for fields in (["x"], "x", {"x": None}, {"x": "int64 = 0"}):
+            assert as_lists(rm.open(each, fields, nulls="mask")[:]) == WANTED
+        assert as_lists(rm.open(each, {"x": "int64 = 7"}, nulls="mask")[:])["x"] == [1, 7, 3]
+        ds = rm.open(each, nulls="mask")
+        assert as_lists(rm.open(ds, ["x"])[:]) == WANTED
+        assert as_lists(next(iter(ds.select("x").batch(3)))) == WANTED
+        assert as_lists(next(iter(ds.batch(3).select("x")))) == WANTED
+        assert as_lists(next(iter(ds.map(dict).select("x").batch(3)))) == WANTED
+        assert as_lists(next(iter(ds.select("x/is_null").batch(3)))) == {
+            "x/is_null": WANTED["x/is_null"]
+        }
+        assert list(ds.select("x/is_null", "y", "x").schema) == ["x/is_null", "y", "y/is_null", "x"]
+        ds.save("y.npz", columns=["x"], overwrite=True)
+        assert as_lists(rm.open("y.npz")[:]) == WANTED
+    rm.convert("x.parquet", "z.arrow", nulls="mask", columns=["x"])
+    assert as_lists(rm.open("z.arrow")[:]) == WANTED
+    beside = rm.open({"x": "x.parquet", "z": np.arange(3)}, nulls="mask")
+    assert as_lists(beside[:]) == {**WANTED, "z": [0, 1, 2]}
+    other = rm.open({"n": masked_table().select(["x"])}, nulls="mask")
+    assert as_lists(other[:]) == {"n": [1, 0, 3], "n/is_null": [False, True, False]}
+
+
+def test_features_of_a_model_do_not_lose_their_mask() -> None:
+    torch = pytest.importorskip("torch")
+    ds = rm.open(masked_table().select(["x", "y"]), nulls="mask")
+    with pytest.raises(rm.OptionError, match="'x/is_null'.*features=.*nulls=\"fill\""):
+        ds.batch(3).to_torch(features="x")
+    batch = next(iter(ds.batch(3).to_torch(features=["x", "x/is_null"])))
+    assert torch.equal(batch["x/is_null"], torch.tensor([False, True, False]))
+    filled = rm.open(masked_table(), {"x": "int64 = 7"}, nulls="fill")
+    assert next(iter(filled.batch(3).to_torch(features="x"))).tolist() == [1, 7, 3]
+
+
+def test_a_mask_does_not_hide_a_column_of_its_name() -> None:
+    rm.open(masked_table(), ["x"], nulls="mask").save("x.parquet")
+    assert as_lists(rm.open("x.parquet")[:]) == WANTED
+    with pytest.raises(rm.OptionError, match="there is a column 'x/is_null' already"):
+        rm.open("x.parquet", nulls="mask")
+    assert as_lists(rm.open("x.parquet", nulls="fill")[:]) == WANTED
+
+
+ADVICE = re.compile(r'nulls="(\w+)"|fields=(\{.*?\.\.\.: None\})')
+
+
+def follow_advice(each: Any) -> dict[str, Any]:
+    """Open and read a table; do what each error and warning says until there is none."""
+    options: dict[str, Any] = {}
+    for _ in range(5):
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")
+                return as_lists(rm.open(each, **options)[:])
+        except (rm.DataError, rm.LeftOutWarning) as e:
+            before, said = str(options), str(e)
+            for nulls, fields in ADVICE.findall(said):
+                options |= {"nulls": nulls} if nulls else {}
+                if fields:
+                    options["fields"] = {**options.get("fields", {}), **eval(fields)}
+        assert str(options) != before, said
+    raise AssertionError(options)
+
+
+NULLS = {
+    "in lists": pa.array([[1, None], None, []]),
+    "in lists of lists": pa.array([[[1, None], None], [], None]),
+    "in fixed lists": pa.array([[1, None], None, [3, 4]], pa.list_(pa.int8(), 2)),
+    "in lists of booleans": pa.array([[True, None], None, []]),
+    "in structs": pa.array([{"a": None, "b": [1, None]}, None, {"a": 3, "b": []}]),
+    "in lists of structs": pa.array([[{"a": None}, None], None, [{"a": 3}]]),
+    "in maps": pa.array([[("k", None)], None, []], pa.map_(pa.string(), pa.int32())),
+    "fixed-size binary": pa.array([b"abc", None, b"def"], pa.binary(3)),
+    "in lists of binary": pa.array([[b"abc", None], None, []], pa.list_(pa.binary(3))),
+    "in fixed lists of binary": pa.array([[b"ab", None]] * 3, pa.list_(pa.binary(2), 2)),
+    "integers": pa.array([1, None, 3], pa.uint16()),
+    "booleans": pa.array([True, None, False]),
+    "dictionary": pa.array([5, None, 5], pa.int32()).dictionary_encode(),
+    "nothing": pa.nulls(3),
+    "lists of nothing": pa.array([[None], [], None], pa.list_(pa.null())),
+    "fixed lists of nothing": pa.array([[None] * 2] * 3, pa.list_(pa.null(), 2)),
+    "floats in lists": pa.array([[1.0, None], None, []], pa.list_(pa.float32())),
+    "text in lists": pa.array([["a", None], None, []]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NULLS)
+def test_the_advice_of_every_error_about_nulls_works(name: str) -> None:
+    table = pa.table({"x": NULLS[name], "other": [1, 2, 3]})
+    with pa.ipc.new_file("x.arrow", table.schema) as writer:
+        writer.write_table(table)
+    files: list[Any] = ["x.arrow", table]
+    if name != "fixed lists of nothing":
+        pq.write_table(table, "x.parquet")
+        files.append("x.parquet")
+    for each in files:
+        read = follow_advice(each)
+        assert read["other"] == [1, 2, 3]
+        assert any(column.startswith("x") for column in read)
+
+
+def test_null_items_are_filled_with_the_value_that_is_given() -> None:
+    table = pa.table({"l": NULLS["in lists"], "f": NULLS["in fixed lists"]})
+    fields = {"l": "int64[*] = -1", "f": "int8[2] = 9"}
+    read = rm.open(table, fields, nulls="fill")
+    assert as_lists(read[:]) == {"l": [[1, -1], [], []], "f": [[1, 9], [9, 9], [3, 4]]}
+    assert read.schema["l"] == rm.Field.parse("int64[*]")
+    read.save("x.tfrecord")
+    assert as_lists(rm.open("x.tfrecord")[:])["l"] == [[1, -1], [], []]
+    with pytest.raises(rm.FieldTextError, match="a missing ragged row is empty, not filled"):
+        rm.open("x.tfrecord", {"l": "int64[*] = -1"})
+
+
+def test_masks_are_written_to_hdf5_when_they_are_renamed_as_the_error_says() -> None:
+    table = pa.table({"x": [1, None], "s": pa.array([{"a": 1}, None])})
+    ds = rm.open(table, nulls="mask")
+    with pytest.raises(rm.ColumnError, match="rename=") as found:
+        ds.save("x.h5")
+    ds.save("x.h5", rename=eval(str(found.value).partition("rename=")[2]))
+    read = rm.open("x.h5")[:]
+    assert read["x_is_null"].tolist() == read["s_a_is_null"].tolist() == [False, True]

@@ -10,8 +10,9 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from recmap.errors import FieldNotFoundError, OptionError
+from recmap.errors import FieldNotFoundError, Message, Option, OptionError
 from recmap.model.arguments import as_names
+from recmap.model.nulls import with_masks
 from recmap.model.ragged import Ragged
 
 __all__ = ["FeaturesAndLabels", "Names", "as_native", "refuse_ragged", "unknown_dtype"]
@@ -49,6 +50,7 @@ class FeaturesAndLabels:
         if features is not None:
             chosen = cls(_check_names(columns, features, "features"), labels, sample_weight)
             chosen._check_mask(mask)
+            chosen.refuse_lost_masks(columns)
             return chosen
         taken = {*_as_tuple(labels), *_as_tuple(sample_weight)}
         rest = tuple(name for name in columns if name not in taken)
@@ -63,6 +65,18 @@ class FeaturesAndLabels:
                 f'shard(even="pad") repeats rows, and only the column {mask!r} tells which; '
                 f'take it along: features={given!r}, or use even="drop"'
             )
+
+    def refuse_lost_masks(self, columns: Collection[str]) -> None:
+        """Refuse to leave out the mask of a column, which says where its values are none."""
+        for mask in with_masks(self.names, columns):
+            if mask not in self.names:
+                raise OptionError(
+                    Message(
+                        f"{mask!r}, which says where rows have no value, is left out: name it in "
+                        "features=, too, or open the table with ",
+                        Option("nulls", "fill"),
+                    )
+                )
 
     @cached_property
     def names(self) -> list[str]:

@@ -21,6 +21,7 @@ from recmap.formats.string_types import is_string_type, with_string_types
 from recmap.model.batch import Allocate, PaddedColumn, PaddedRows, PadSpec, RowNumbers
 from recmap.model.casting import first_lost
 from recmap.model.field import Field
+from recmap.model.nulls import with_masks
 from recmap.model.ragged import Column, Ragged
 from recmap.model.reordered import SlicedSource
 from recmap.model.row_sizes import RowSizes
@@ -77,7 +78,7 @@ def _string_field(old: Field, dtype: npt.DTypeLike) -> Field | None:
 
 
 def _select(source: Source, columns: Sequence[str] | None, rename: Mapping[str, str]) -> Source:
-    kept = list(source.schema) if columns is None else list(columns)
+    kept = list(source.schema) if columns is None else with_masks(columns, source.schema)
     for name in [*kept, *rename]:
         if name not in source.schema:
             raise FieldNotFoundError(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import reprlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import chain
 from typing import Any
 
@@ -16,18 +17,17 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap.dataset.rows import OpenedRows
-from recmap.dataset.tables import Fields, is_table, open_hugging_face, open_table
-from recmap.errors import ColumnError, OptionTypeError
+from recmap.dataset.tables import Wanted, is_table, open_hugging_face, open_table
+from recmap.errors import ColumnError, DataError, OptionTypeError, RecmapError
 from recmap.formats.array_object import open_array
 from recmap.formats.column_readers import DEFAULT_NAME
 from recmap.formats.memory import MemorySource
 from recmap.formats.tensors import as_array, is_array
 from recmap.model.coerce import as_columns, fit, infer_schema
-from recmap.model.nulls import Nulls
 from recmap.model.ragged import Ragged
 from recmap.model.source import Source
 
-__all__ = ["held_columns", "open_object", "settled"]
+__all__ = ["blaming", "held_columns", "open_object", "settled"]
 
 _PATH = (str, bytes, os.PathLike)
 # What to do with objects that cannot be opened, by package and class.
@@ -50,6 +50,17 @@ _REMEDIES = {
 }
 
 
+@contextmanager
+def blaming(x: Any) -> Iterator[None]:
+    """Turn whatever an object raises while it is opened into an error that names it."""
+    try:
+        yield
+    except (RecmapError, MemoryError):
+        raise
+    except Exception as e:  # its methods are those of another library, or of the user
+        raise DataError(f"{type(x).__qualname__} cannot be opened: {type(e).__name__}: {e}") from e
+
+
 def settled(x: Any) -> Any:
     """Return paths from an iterator as a list, and anything else unchanged."""
     if not isinstance(x, Iterator) or hasattr(x, "read") or hasattr(x, "__arrow_c_stream__"):
@@ -65,13 +76,11 @@ def settled(x: Any) -> Any:
     )
 
 
-def open_object(
-    x: Any, nulls: Nulls, fields: Fields, column: str | None = None
-) -> OpenedRows | None:
+def open_object(x: Any, wanted: Wanted, column: str | None = None) -> OpenedRows | None:
     """Open an object; return None if it is a path or several, or a dict of columns.
 
-    ``nulls`` and ``fields`` tell what becomes of missing values in a table. ``column`` is the
-    name of the column that the object is meant for, in a dict of columns.
+    ``wanted`` tells what becomes of missing values in a table. ``column`` is the name of the
+    column that the object is meant for, in a dict of columns.
     """
     if isinstance(x, _PATH):
         return None
@@ -84,7 +93,7 @@ def open_object(
     if package == "zarr":
         return _open_zarr(x)
     if package == "datasets" and hasattr(x, "_indices"):
-        return open_hugging_face(x, nulls, fields)
+        return open_hugging_face(x, wanted)
     if isinstance(x, np.lib.npyio.NpzFile):
         raise OptionTypeError(f"{x!r} is open already: give the path of the file to rm.open")
     if isinstance(x, Mapping):
@@ -92,7 +101,7 @@ def open_object(
     if is_table(x):
         if column is None and _are_paths(x):
             return None
-        return open_table(x, nulls, fields, column)
+        return open_table(x, wanted, column)
     if isinstance(x, Ragged):
         return held_columns({column or DEFAULT_NAME: x})
     if is_array(x):

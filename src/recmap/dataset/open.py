@@ -12,8 +12,9 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap.dataset.dataset import Dataset, opened_rows
-from recmap.dataset.objects import held_columns, open_object, settled
+from recmap.dataset.objects import blaming, held_columns, open_object, settled
 from recmap.dataset.rows import OpenedRows, option_texts
+from recmap.dataset.tables import Wanted
 from recmap.errors import (
     ColumnError,
     FieldTextError,
@@ -39,8 +40,8 @@ from recmap.model.arguments import (
     check_iterable,
     unknown_option,
 )
-from recmap.model.field import Field, FieldLike, as_field
-from recmap.model.nulls import Nulls
+from recmap.model.field import FieldLike, as_field
+from recmap.model.nulls import NULL_SUFFIX, Nulls, with_masks
 from recmap.model.schema import FieldsLike, Schema
 from recmap.model.source import Errors, SelectedSource, Source
 from recmap.pipeline.pipeline import Verbs
@@ -88,7 +89,7 @@ def open(
     mapped, and worker processes map its file themselves. ``nulls`` tells what to do with missing
     values of tables: raise an ``"error"``; ``"fill"`` them with the value of
     ``fields={"x": "int64 = 0"}``, or else NaN or nothing; or do so and add a ``"mask"``, the column
-    ``x/is_null``.
+    ``x/is_null``, which comes with ``x`` if you select that.
 
     ``format`` is ``"tfrecord"``, ``"npy"``, ``"npz"``, ``"hdf5"``, ``"zarr"``, ``"parquet"``,
     ``"arrow"``, ``"raw"`` or ``"tfds"``. By default, recmap detects it from the file.
@@ -155,13 +156,15 @@ def open(
     store = None if storage is None else Storage(storage)
     if isinstance(path, Verbs):  # iterable, but over rows, not paths
         return _already_open(path, fields, options)
-    path = settled(path)
-    held = open_object(path, nulls, _fills(fields))
+    with blaming(path):
+        path = settled(path)
+        held = open_object(path, _wanted(nulls, fields))
     if held is not None:
         _refuse_file_options(path, options)
         return _selected(held, fields, type(path).__qualname__)
     if isinstance(path, Mapping):
-        return _open_columns(path, fields, options, store)
+        with blaming(path):
+            return _open_columns(path, fields, options, store)
     try:
         source = open_source(given_paths(path, store), fields, options)
     except PathNotFoundError as e:
@@ -201,10 +204,12 @@ def _refuse_file_options(x: Any, options: OpenOptions) -> None:
             )
 
 
-def _fills(fields: FieldsLike | None) -> dict[str, Field]:
-    """Return the fields that are given with a type, which may have fill values."""
+def _wanted(nulls: Nulls, fields: FieldsLike | None) -> Wanted:
+    """Return what is wanted of a table. Fields given with a type may have fill values."""
     given = fields if isinstance(fields, Mapping) else {}
-    return {str(n): as_field(field) for n, field in given.items() if field is not None}
+    types = {str(n): as_field(field) for n, field in given.items() if field is not None}
+    names = None if fields is None or ... in fields else [str(name) for name in fields]
+    return Wanted(nulls, types, names)
 
 
 def _open_columns(
@@ -304,14 +309,18 @@ def from_batches(
 
 def _open_column(name: str, part: Any, options: OpenOptions, storage: Storage | None) -> OpenedRows:
     """Open one column from a file, a dataset or an array, and call it ``name``."""
-    part = settled(part)
+    with blaming(part):
+        part = settled(part)
+        is_dataset = isinstance(part, Dataset)
+        held = None if is_dataset else open_object(part, Wanted(options.nulls, {}), name)
     if isinstance(part, Dataset):
         rows = opened_rows(part)
     else:
-        held = open_object(part, options.nulls, {}, name)
         rows = _open_named(part, options, storage) if held is None else held
     columns = list(rows.source.schema)
-    if name not in columns and len(columns) != 1:
+    masks = {each + NULL_SUFFIX for each in columns}
+    plain = [each for each in columns if each not in masks]
+    if name not in columns and len(plain) != 1:
         file = rows.source.files[0] if rows.source.files else name
         raise OptionError(
             f"{file}: which of its columns is {name!r}? There are: {', '.join(columns)}; open it "
@@ -319,8 +328,11 @@ def _open_column(name: str, part: Any, options: OpenOptions, storage: Storage | 
         )
     if columns == [name]:
         return rows
-    old = name if name in columns else columns[0]
-    change = partial(SelectedSource, names={name: old})
+    old = name if name in columns else plain[0]
+    names = {name + each.removeprefix(old): each for each in with_masks([old], columns)}
+    if columns == list(names):
+        return rows
+    change = partial(SelectedSource, names=names)
     reopen = None if rows.reopen is None else partial(_changed, rows.reopen, change)
     return OpenedRows(change(rows.source), {**rows.how, "column": old}, rows.lasting, reopen)
 

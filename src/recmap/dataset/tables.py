@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +15,9 @@ from recmap.dataset.rows import OpenedRows
 from recmap.errors import (
     ColumnError,
     LeftOutWarning,
+    Message,
     MissingPackageError,
+    Option,
     OptionError,
     level_outside,
 )
@@ -31,9 +33,7 @@ from recmap.model.nulls import NULL_SUFFIX, Nulls
 from recmap.model.reordered import ReorderedSource
 from recmap.model.source import Source
 
-__all__ = ["Fields", "is_table", "open_hugging_face", "open_table"]
-
-Fields: TypeAlias = Mapping[str, Field]
+__all__ = ["Wanted", "is_table", "open_hugging_face", "open_table"]
 
 # Objects whose rows are computed each time, perhaps in another order.
 _COMPUTED = ("duckdb", "_duckdb")
@@ -56,28 +56,46 @@ def _is_pandas(x: Any) -> bool:
     return pandas is not None and isinstance(x, pandas.DataFrame | pandas.Series)
 
 
-def open_table(x: Any, nulls: Nulls, fields: Fields, column: str | None = None) -> OpenedRows:
-    """Open a table.
+class Wanted(NamedTuple):
+    """What is wanted of a table.
 
-    ``fields`` may give the fill values of columns with nulls. ``column`` is the name for an
-    object that is a single column.
+    ``fields`` may give the fill values of columns with nulls. ``names`` are the columns to read;
+    None for all.
     """
+
+    nulls: Nulls
+    fields: Mapping[str, Field]
+    names: Collection[str] | None = None
+
+    def of(self, columns: Sequence[str], every: Sequence[str]) -> Wanted:
+        """Return what is wanted of some columns of all."""
+
+        def mine(name: str) -> bool:
+            return any(_belongs(name, column, every) for column in columns)
+
+        names = None if self.names is None else list(filter(mine, self.names))
+        fields = {name: field for name, field in self.fields.items() if mine(name)}
+        return Wanted(self.nulls, fields, names)
+
+
+def open_table(x: Any, wanted: Wanted, column: str | None = None) -> OpenedRows:
+    """Open a table. ``column`` is the name for an object that is a single column."""
     if _is_pandas(x):
-        return OpenedRows(_open_pandas(_frame(x, column), nulls, fields), lasting=False)
-    return OpenedRows(_open_arrow(_with_columns(x, column), nulls, fields), lasting=False)
+        return OpenedRows(_open_pandas(_frame(x, column), wanted), lasting=False)
+    return OpenedRows(_open_arrow(_with_columns(x, column), wanted), lasting=False)
 
 
-def open_hugging_face(dataset: Any, nulls: Nulls, fields: Fields) -> OpenedRows:
+def open_hugging_face(dataset: Any, wanted: Wanted) -> OpenedRows:
     """Open a dataset of Hugging Face through its Arrow table, which may be mapped from files."""
-    reopen = partial(_open_hugging_face, dataset, nulls, fields)
+    reopen = partial(_open_hugging_face, dataset, wanted)
     return OpenedRows(reopen(), lasting=False, reopen=reopen)
 
 
-def _open_arrow(x: Any, nulls: Nulls, fields: Fields) -> Source:
+def _open_arrow(x: Any, wanted: Wanted) -> Source:
     # Masks are made here, so they have no field to be read with.
-    fields = {name: field for name, field in fields.items() if not name.endswith(NULL_SUFFIX)}
+    fields = {n: field for n, field in wanted.fields.items() if not n.endswith(NULL_SUFFIX)}
     try:
-        reader = ArrowReader(x, nulls=nulls, fields=fields)
+        reader = ArrowReader(x, wanted.nulls, fields=fields, names=wanted.names)
     except ModuleNotFoundError as e:
         raise MissingPackageError(
             "text, categories and other columns that NumPy does not have need pyarrow",
@@ -114,9 +132,17 @@ def _frame(x: Any, name: str | None) -> Any:
     return x.to_frame(name or (DEFAULT_NAME if x.name is None else x.name))
 
 
-def _open_pandas(frame: Any, nulls: Nulls, fields: Fields) -> Source:
+def _open_pandas(frame: Any, wanted: Wanted) -> Source:
     """Return the columns of a DataFrame: those of NumPy as they are, the others through Arrow."""
     names = list(frame.columns)
+    if wanted.names is not None:
+        places = [
+            place
+            for place, name in enumerate(names)
+            if any(_belongs(own, name, names) for own in wanted.names)
+        ]
+        frame = frame.iloc[:, places]
+        names = list(frame.columns)
     if len(set(names)) != len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise ColumnError(f"the DataFrame has two columns {twice!r}; rename one of them")
@@ -134,17 +160,18 @@ def _open_pandas(frame: Any, nulls: Nulls, fields: Fields) -> Source:
         values = frame.iloc[:, place]
         if isinstance(values.dtype, np.dtype) and values.dtype.kind in "biufcmM":
             sources[name] = open_array(values.to_numpy(), name)[0]
-        elif values.dtype == object and isinstance(_first(values), _SEQUENCES):
+        elif (
+            values.dtype == object
+            and isinstance(_first(values), _SEQUENCES)
+            and (wanted.nulls == "error" or not values.isna().any())
+        ):
             sources[name] = _of_sequences(name, values)
         else:
             others.append(place)
     if others:
         chosen = frame.iloc[:, others].reset_index(drop=True)
         theirs = [names[place] for place in others]
-        given = {
-            n: f for n, f in fields.items() if any(_belongs(n, name, names) for name in theirs)
-        }
-        sources[""] = _open_arrow(chosen, nulls, given)
+        sources[""] = _open_arrow(chosen, wanted.of(theirs, names))
         for own in sources[""].schema:
             if own in sources:
                 raise ColumnError(f"the DataFrame has two columns {own!r}; rename one of them")
@@ -162,8 +189,10 @@ def _of_sequences(name: str, values: Any) -> Source:
     missing = np.flatnonzero(values.isna().to_numpy())
     if len(missing):
         raise ColumnError(
-            f"column {name!r} has no value in row {missing[0]:,} ({len(missing):,} in all); fill "
-            "them first, for example with empty lists"
+            Message(
+                f"column {name!r} has no value in row {missing[0]:,} ({len(missing):,} in all)",
+                hint=("use ", Option("nulls", "fill"), " for empty lists"),
+            )
         )
     given = as_columns({name: values.tolist()})
     if given[name].text:
@@ -188,9 +217,9 @@ def _warn_of_index(index: Any) -> None:
         )
 
 
-def _open_hugging_face(dataset: Any, nulls: Nulls, fields: Fields) -> Source:
+def _open_hugging_face(dataset: Any, wanted: Wanted) -> Source:
     table = _with_encoded_media(dataset)
-    source = _open_arrow(table, nulls, fields)
+    source = _open_arrow(table, wanted)
     if dataset._indices is None:  # noqa: SLF001  # there is no public way to get them
         return source
     rows = dataset._indices.column(0).to_numpy()  # noqa: SLF001

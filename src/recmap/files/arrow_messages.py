@@ -32,7 +32,8 @@ class Message:
     """The place of a message in the file, and what it holds.
 
     A record batch has a number of ``rows``. ``decoded`` is how many bytes its values take, and
-    ``compressed`` whether they have to be decompressed.
+    ``compressed`` whether they have to be decompressed. A schema says whether numbers in record
+    batches are ``big_endian``.
     """
 
     begin: int
@@ -41,6 +42,7 @@ class Message:
     rows: int = 0
     decoded: int = 0
     compressed: bool = False
+    big_endian: bool = False
 
 
 class Messages(NamedTuple):
@@ -50,6 +52,7 @@ class Messages(NamedTuple):
     is_file: bool
     dictionaries: list[Message]
     batches: list[Message]
+    big_endian: bool = False
 
 
 def read_messages(file: MappedFile) -> Messages:
@@ -83,7 +86,8 @@ def _of_file(file: MappedFile) -> Messages:
     for message in batches:
         if message is None or message.kind != _BATCH:
             raise _damaged(file, first, "the footer does not say where the record batches are")
-    return Messages((first, file.size), True, _there(dictionaries), _there(batches))
+    big_endian = _is_big_endian(footer.table(1))
+    return Messages((first, file.size), True, _there(dictionaries), _there(batches), big_endian)
 
 
 def _of_stream(file: MappedFile) -> Messages:
@@ -96,7 +100,11 @@ def _of_stream(file: MappedFile) -> Messages:
         raise _damaged(file, 0, "it does not begin with a schema")
     dictionaries = [message for message in found if message.kind == _DICTIONARY]
     batches = [message for message in found if message.kind == _BATCH]
-    return Messages((0, found[0].end), False, dictionaries, batches)
+    return Messages((0, found[0].end), False, dictionaries, batches, found[0].big_endian)
+
+
+def _is_big_endian(schema: _Table) -> bool:
+    return schema.number(0, "h") == 1
 
 
 def _there(messages: list[Message | None]) -> list[Message]:
@@ -123,6 +131,8 @@ def _read(file: MappedFile, at: int) -> Message | None:
     if not 0 <= length <= file.size - body:
         raise _damaged(file, at, f"a message of {length:,} bytes, which the file does not have")
     end = body + length
+    if kind == _SCHEMA:
+        return Message(at, end, kind, big_endian=_is_big_endian(table.table(2)))
     if kind != _BATCH:
         return Message(at, end, kind)
     batch = table.table(2)

@@ -160,9 +160,22 @@ _MAGIC: Sequence[tuple[bytes, FileKind]] = (
 )
 
 
+# How the header of a page of Parquet begins: its type, and two sizes.
+_PAGE = re.compile(rb"\x15[\0\2\4\6]\x15[\x80-\xff]{0,4}[\0-\x7f]\x15", re.DOTALL)
+_CUT_PARQUET = FileKind(
+    "a Parquet file that was cut or damaged",
+    "Check that it was written or downloaded completely",
+    certain=False,
+)
+
+
 def _parquet(head: bytes, tail: bytes, size: int) -> FileKind | None:
     magics = (b"PAR1", b"PARE")
-    if head[:4] not in magics or (size and (size < 12 or tail[-4:] not in magics)):
+    if head[:4] not in magics:
+        return None
+    if size == len(b"PAR1"):
+        return _CUT_PARQUET
+    if size and tail[-4:] not in magics and not _PAGE.match(head, 4):
         return None
     if head[:4] == b"PARE" or tail[-4:] == b"PARE":
         return FileKind("encrypted Parquet", "Decrypt it: write it again with pyarrow.parquet")
@@ -286,11 +299,14 @@ def _old_mat(head: bytes, tail: bytes, size: int) -> FileKind | None:
 def _arrow_stream(head: bytes, tail: bytes, size: int) -> FileKind | None:
     """Recognise an Arrow message: -1, its size, and a flatbuffer with a schema header."""
     del tail
-    if head[:4] != b"\xff\xff\xff\xff" or len(head) < 32:
+    # Before Arrow 0.15, there was no -1.
+    first = 8 if head[:4] == b"\xff\xff\xff\xff" else 4
+    if len(head) < 32:
         return None
-    length, root = struct.unpack_from("<iI", head, 4)
-    at = 8 + root
-    if length <= 0 or length % 8 or (size and 8 + length > size) or at + 4 > len(head):
+    length, root = struct.unpack_from("<iI", head, first - 4)
+    at = first + root
+    whole = (first + length) % 8 == 0
+    if length <= 0 or not whole or (size and first + length > size) or at + 4 > len(head):
         return None
     table = at - struct.unpack_from("<i", head, at)[0]
     if not 8 <= table <= len(head) - 8:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from recmap.errors import (
@@ -10,20 +12,32 @@ from recmap.errors import (
     FieldNotFoundError,
     LeftOut,
     Message,
+    Option,
     OptionError,
     RecmapError,
 )
-from recmap.formats.left_out import listed, warn_of_left_out
-from recmap.formats.stored_columns import restore, restored_schema
+from recmap.formats.left_out import listed, misfit, warn_of_left_out, warn_of_notes
+from recmap.formats.row_group_file import Cursor, RowGroupFile
+from recmap.formats.stored_columns import (
+    fits,
+    is_stored_as,
+    loses,
+    noted_fields,
+    restore,
+    stored_field,
+)
 from recmap.formats.string_types import is_string_type
 from recmap.model.arrow import ArrowReader
 from recmap.model.field import Field, as_field
-from recmap.model.nulls import Nulls
+from recmap.model.nulls import NULL_SUFFIX, Nulls, mask_taken, with_masks
+from recmap.model.ragged import Column
 from recmap.model.schema import Batch, FieldsLike, Schema
 
-__all__ = ["ArrowColumns"]
+__all__ = ["ArrowColumns", "check_values"]
 
-# Maximum number of columns named in a warning.
+_LOOSE = re.compile("date64|time32|time64|decimal|union")
+# Rows that are looked at when a file is opened, to see whether a note fits them.
+_CHECKED = 1 << 20
 
 
 class ArrowColumns:
@@ -41,51 +55,92 @@ class ArrowColumns:
         fields: FieldsLike | None,
     ) -> None:
         """``columns`` has the name of each column, and an empty Arrow stream of it alone."""
-        self._path, self._nulls, self._metadata = path, nulls, metadata
-        asked = {
+        self._path, self._nulls = path, nulls
+        self._noted = noted_fields(metadata)
+        self._asked = {
             name: as_field(field)
             for name, field in (fields.items() if isinstance(fields, Mapping) else ())
             if field is not None
         }
-        self._refused: dict[str, str] = {}
+        self._refused: dict[str, RecmapError] = {}
         # What the readers of Arrow have to know: fill values, and the types of null columns.
         self._told: dict[str, Field] = {}
-        found: dict[str, Field] = {}
+        # Notes that do not fit what is stored, and those that have to be compared with values.
+        self._ignored: dict[str, Field] = {}
+        self._doubted: dict[str, Field] = {}
+        self._found: dict[str, Field] = {}
         #: The number of the column of the file that each column is in.
         self.owners: dict[str, int] = {}
         for number, (name, stream) in enumerate(columns):
-            inside = {n: f for n, f in asked.items() if n == name or n.startswith(f"{name}/")}
-            try:
-                schema = self._schema_of(stream, inside)
-            except (DataError, OptionError) as e:
-                self._refused[name] = str(e)
-                continue
-            taken = [each for each in schema if each in found]
-            if taken:
-                self._refused[name] = f"another column is called {taken[0]!r}, too"
-                continue
-            found.update(schema)
-            self.owners.update(dict.fromkeys(schema, number))
-        self.schema = Schema(found)
+            self._add(number, name, stream)
+        for name in self._refused:
+            self._found.pop(name, None)
+            if nulls == "mask":
+                self._found.pop(name + NULL_SUFFIX, None)
+        self.schema = Schema(self._found)
 
-    def _schema_of(self, table: Any, asked: Mapping[str, Field]) -> Schema:
+    def _add(self, number: int, column: str, table: Any) -> None:
         try:
-            stored = ArrowReader(table, self._nulls).schema
-            schema = restored_schema(stored, self._metadata)
-        except RecmapError:
-            if not asked:
-                raise
-            schema = Schema({})
-        told = {
+            reader = ArrowReader(table, self._nulls, lenient=True)
+            told = self._telling(reader)
+            if told:
+                reader = ArrowReader(table, self._nulls, fields=told, lenient=True)
+                self._told.update(told)
+        except (DataError, OptionError) as e:
+            self._refused[column] = e
+            return
+        self._refused.update(reader.refused)
+        for name, field in reader.schema.items():
+            if name not in self._found and name not in self._refused:
+                self._found[name] = self._restored(name, field)
+                self.owners[name] = number
+            elif self._nulls != "mask" or not name.endswith(NULL_SUFFIX):
+                self._refused[name] = DataError(f"two columns with the name {name!r}; rename one")
+            elif name.removesuffix(NULL_SUFFIX) not in self._refused:
+                raise mask_taken(name)
+
+    def _telling(self, reader: ArrowReader) -> dict[str, Field]:
+        """Return the fields that were asked for and that its reader has to know."""
+        return {
             name: field
-            for name, field in asked.items()
-            if name not in schema or not _is_same(schema[name], field)
+            for name, field in self._asked.items()
+            if name in reader.refused
+            or (name in reader.schema and not self._is_as_asked(reader.schema[name], name))
         }
-        if not told:
-            return schema
-        stored = ArrowReader(table, self._nulls, fields=told).schema
-        self._told.update(told)
-        return restored_schema(stored, self._metadata)
+
+    def _is_as_asked(self, stored: Field, name: str) -> bool:
+        """Return whether a column needs at most to be restored, or read as bytes or text."""
+        asked, noted = self._asked[name], (self._noted or {}).get(name)
+        if stored == asked or (noted == asked and is_stored_as(asked, stored)):
+            return True
+        return is_string_type(stored, asked) and asked.fill is None
+
+    def _restored(self, name: str, stored: Field) -> Field:
+        """Return the field of a column, as the file notes it if that fits."""
+        noted = (self._noted or {}).get(name)
+        if noted is None or noted == stored or self._asked.get(name) == stored:
+            return stored
+        if not is_stored_as(noted, stored):
+            if name not in self._told:
+                self._ignored[name] = noted
+            return stored
+        if loses(noted):
+            self._doubted[name] = noted
+            return stored
+        return noted
+
+    def compare_notes(self, file: RowGroupFile) -> None:
+        """Compare notes with values that recmap may not have written, and ignore misfits."""
+        for name, noted in self._doubted.items():
+            if all(fits(column, noted) for column in _some(file, name)):
+                self._found[name] = noted
+            else:
+                self._ignored[name] = noted
+        self.schema = Schema(self._found)
+
+    def fields(self, names: Sequence[str]) -> dict[str, Field]:
+        """Return what to ask for to read the same columns again."""
+        return {name: self._told.get(name, self.schema[name]) for name in names}
 
     def choose(self, fields: FieldsLike | None) -> list[str]:
         """Return the names of the requested columns, or of all that can be read.
@@ -95,11 +150,13 @@ class ArrowColumns:
         names = None if fields is None else list(fields)
         if names is None or ... in names:
             self._warn()
-            return list(self.schema)
+            names = list(self.schema)
         for name in names:
             if name in self._refused:
                 raise DataError(
-                    f"{self._path}: {name!r} cannot be a column: {self._refused[name]}",
+                    Message(
+                        f"{self._path}: {name!r} cannot be a column: ", self._refused[name].wording
+                    ),
                     file=self._path,
                     field=name,
                 )
@@ -107,30 +164,40 @@ class ArrowColumns:
                 raise FieldNotFoundError(
                     f"{self._path}: no column {name!r}; there are: {', '.join(self.schema)}"
                 )
-        return names
+        self._warn_of_notes(names)
+        return with_masks(names, self.schema) if self._nulls == "mask" else names
+
+    def _warn_of_notes(self, names: Sequence[str]) -> None:
+        """Warn of notes that are ignored, unless the columns were asked for as they are."""
+        found = [
+            misfit(name, noted, self.schema[name])
+            for name, noted in self._ignored.items()
+            if name in names and name not in self._asked
+        ]
+        unread = ["something that cannot be read"] if self._noted is None else []
+        warn_of_notes(self._path, unread or found)
 
     def _warn(self) -> None:
+        left_out = {name: LeftOut(str(why)) for name, why in self._refused.items()}
+        left = [f"{name!r}: {why}" for name, (why, _) in left_out.items()]
         if not self.schema:
-            why = "; ".join(f"{name!r}: {why}" for name, why in self._refused.items())
             raise DataError(
-                f"{self._path}: no column can be read ({why or 'there are none'})",
+                f"{self._path}: no column can be read ({'; '.join(left) or 'there are none'})",
                 file=self._path,
-                left_out=self._left_out(),
+                left_out=left_out,
             )
-        if left := [f"{name!r}: {why}" for name, why in self._refused.items()]:
-            warn_of_left_out(f"{self._path}: left out: {listed(left)}", self._left_out())
-
-    def _left_out(self) -> dict[str, LeftOut]:
-        return {name: LeftOut(why) for name, why in self._refused.items()}
+        if left:
+            warn_of_left_out(f"{self._path}: left out: {listed(left)}", left_out)
 
     def batch(self, arrow: Any, names: Sequence[str], first_row: int) -> Batch:
         """Convert an Arrow record batch that has these columns, and perhaps others.
 
         Errors count rows from ``first_row``.
         """
-        told = {name: self._told[name] for name in names if name in self._told}
+        # A mask is made from the column that it belongs to.
+        told = {n: f for n, f in self._told.items() if n in names or n + NULL_SUFFIX in names}
         try:
-            reader = ArrowReader(arrow, self._nulls, fields=told)
+            reader = ArrowReader(arrow, self._nulls, fields=told, names=names)
             (found,) = reader.batches(first_row=first_row)
         except DataError as e:
             raise DataError(
@@ -139,9 +206,41 @@ class ArrowColumns:
                 field=e.field,
                 record=e.record,
             ) from e
-        return {name: restore(found[name], self.schema[name]) for name in names}
+        return {name: self._restore(name, found[name], first_row) for name in names}
+
+    def _restore(self, name: str, column: Column, first_row: int) -> Column:
+        field = self.schema[name]
+        if not fits(column, field):
+            stored = {name: str(stored_field(field)), ...: None}
+            raise DataError(
+                Message(
+                    f"{self._path}: column {name!r}: in row {first_row:,} or after, a value is not "
+                    f"{field}, as the note of its columns says: another program has changed the "
+                    "file",
+                    hint=("read what is stored, ", Option("fields", stored)),
+                ),
+                file=self._path,
+                field=name,
+            )
+        return restore(column, field)
 
 
-def _is_same(found: Field, asked: Field) -> bool:
-    """Return whether a column is as asked for, or needs only to be read as bytes or text."""
-    return found == asked or (is_string_type(found, asked) and asked.fill is None)
+def check_values(table: Any) -> None:
+    """Check the values of an Arrow record batch: offsets, and that text is UTF-8.
+
+    Times out of range and decimals with too many digits are read as they are.
+    """
+    for number in range(table.num_columns):
+        with suppress(KeyError):  # pyarrow has no such type, but could decode it
+            column = table.column(number)
+            column.validate(full=not _LOOSE.search(str(column.type)))
+
+
+def _some(file: RowGroupFile, name: str) -> Iterator[Column]:
+    """Yield the first rows of a column."""
+    left = _CHECKED
+    for group, rows in enumerate(file.group_rows.tolist()):
+        if left > 0 and rows:
+            with suppress(DataError):  # raised when these rows are asked for
+                yield Cursor(file, group, min(rows, left), (name,)).piece(0)[name]
+        left -= rows

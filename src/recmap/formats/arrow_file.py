@@ -15,18 +15,19 @@ import pyarrow as pa
 
 from recmap.errors import DataError, RecmapError
 from recmap.files.arrow_messages import read_messages
+from recmap.files.mapped import guarded
 from recmap.files.mapped_files import map_file
 from recmap.files.memory import also_give_back
 from recmap.files.spans import Places
-from recmap.formats.arrow_columns import ArrowColumns
-from recmap.formats.row_group_file import RowGroupFile
+from recmap.formats.arrow_columns import ArrowColumns, check_values
+from recmap.formats.row_group_file import RowGroupFile, check_groups
 from recmap.formats.row_group_sink import RowGroupSink
 from recmap.formats.row_groups import RowGroupSource
 from recmap.model.arguments import check_choice
 from recmap.model.nulls import Nulls
 from recmap.model.schema import Batch, FieldsLike, Schema
 
-__all__ = ["ArrowFileSink", "open_arrow"]
+__all__ = ["ArrowFileSink", "check_arrow", "open_arrow"]
 
 also_give_back(pa.default_memory_pool().release_unused)
 
@@ -41,33 +42,31 @@ def open_arrow(
     file = _ArrowFile(path, fields, nulls)
     names = file.columns.choose(fields)
     # Reopen by name, so that the warning about columns left out is not repeated.
-    kept = {name: file.schema[name] for name in names}
-    return RowGroupSource(file, names, partial(open_arrow, path, kept, nulls=nulls))
+    reopen = partial(open_arrow, path, file.columns.fields(names), nulls=nulls)
+    return RowGroupSource(file, names, reopen)
 
 
 class _ArrowFile(RowGroupFile):
     def __init__(self, path: str, fields: FieldsLike | None, nulls: Nulls) -> None:
         super().__init__(path, map_file(path))
         self._messages = read_messages(self.mapped)
-        if self._messages.dictionaries and not self._messages.is_file:
-            raise DataError(
-                f"{path}: a stream with dictionaries can only be read from its beginning; write "
-                "an Arrow file or Parquet",
-                file=path,
-            )
         try:
             with self.mapped.hold(*self._places([])):
                 self._arrow_schema: Any = self._open(None).schema
+            alone = [
+                (field.name, pa.RecordBatchReader.from_batches(pa.schema([field]), []))
+                for field in self._arrow_schema
+            ]
         except RecmapError:
             raise
         except _FAILURES as e:
             raise DataError(f"{path}: not a sound Arrow file: {e}", file=path) from e
-        alone = [
-            (field.name, pa.RecordBatchReader.from_batches(pa.schema([field]), []))
-            for field in self._arrow_schema
-        ]
         self.columns = ArrowColumns(path, alone, self._arrow_schema.metadata, nulls, fields)
         self._compressed = any(message.compressed for message in self._messages.batches)
+        # Whether pyarrow makes a copy of a whole batch.
+        streamed = bool(self._messages.dictionaries) and not self._messages.is_file
+        self._copied = self._compressed or self._messages.big_endian or streamed
+        self.columns.compare_notes(self)
 
     def _open(self, fields: list[int] | None) -> Any:
         """Open the file to read some columns, by number."""
@@ -102,11 +101,11 @@ class _ArrowFile(RowGroupFile):
 
     @property
     def in_place(self) -> bool:
-        return not self._compressed and self.mapped.whole
+        return not self._copied and self.mapped.whole
 
     @property
     def decodes_whole(self) -> bool:
-        return self._compressed
+        return self._copied
 
     def row_bytes(self, name: str) -> int:
         known = [field.row_bytes for field in self.schema.values()]
@@ -124,14 +123,8 @@ class _ArrowFile(RowGroupFile):
         return self._places([self._messages.batches[group]])
 
     def batches(self, group: int, names: Sequence[str], rows: int) -> Iterator[Batch]:
-        message = self._messages.batches[group]
         try:
-            if self._messages.is_file:
-                fields = sorted({self.columns.owners[name] for name in names})
-                read = self._open(fields).get_batch(group)
-            else:
-                data = pa.py_buffer(self.mapped.bytes[message.begin : message.end])
-                read = pa.ipc.read_record_batch(pa.ipc.read_message(data), self._arrow_schema)
+            read = self._batch(group, sorted({self.columns.owners[name] for name in names}))
             read.validate()
             first = self.first_row(group)
             for start in range(0, read.num_rows, rows):
@@ -140,6 +133,40 @@ class _ArrowFile(RowGroupFile):
             raise
         except _FAILURES as e:
             raise self.damaged(group, e) from e
+
+    def _batch(self, group: int, fields: list[int]) -> Any:
+        """Read some columns of a record batch, by number."""
+        messages = self._messages
+        if messages.is_file:
+            return self._open(fields).get_batch(group)
+        message = messages.batches[group]
+        if not messages.dictionaries and not messages.big_endian:
+            data = pa.py_buffer(self.mapped.bytes[message.begin : message.end])
+            read = pa.ipc.read_record_batch(pa.ipc.read_message(data), self._arrow_schema)
+            return read.select(fields)
+        # Only a reader of streams has dictionaries and swaps bytes: give it a stream of one batch.
+        before = [each for each in messages.dictionaries if each.begin < message.begin]
+        spans = [messages.head, *((each.begin, each.end) for each in (*before, message))]
+        stream = b"".join(self.mapped.bytes[begin:end].tobytes() for begin, end in spans)
+        options = pa.ipc.IpcReadOptions(use_threads=False, included_fields=fields)
+        return pa.ipc.open_stream(stream, options=options).read_next_batch()
+
+    @guarded
+    def check(self, group: int) -> None:
+        try:
+            with self.mapped.hold(*self.spans(group, ())):
+                check_values(self._batch(group, list(range(len(self._arrow_schema)))))
+        except RecmapError:
+            raise
+        except pa.ArrowNotImplementedError:
+            return  # pyarrow does not read one of the columns
+        except _FAILURES as e:
+            raise self.damaged(group, e) from e
+
+
+def check_arrow(path: str) -> Iterator[tuple[int, DataError | None]]:
+    """Decode all of a file, and yield the rows of each batch and what is wrong with it."""
+    return check_groups(_ArrowFile(path, None, "error"))
 
 
 class ArrowFileSink(RowGroupSink):

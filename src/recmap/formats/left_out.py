@@ -1,13 +1,21 @@
-"""The warning that columns of a file or a table are left out."""
+"""The warnings that columns of a file are left out, or that a note of them is ignored."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
 
-from recmap.errors import LeftOut, LeftOutWarning, Message, Option, level_outside
+from recmap.errors import (
+    LeftOut,
+    LeftOutWarning,
+    Message,
+    Option,
+    StaleIndexWarning,
+    level_outside,
+)
+from recmap.model.field import Field
 
-__all__ = ["listed", "warn_of_left_out"]
+__all__ = ["listed", "misfit", "warn_of_left_out", "warn_of_notes"]
 
 _NAMED = 10
 
@@ -22,3 +30,19 @@ def warn_of_left_out(told: str, left_out: Mapping[str, LeftOut] | None = None) -
     """Warn of columns that are left out because nobody chose any; ``left_out`` has the reasons."""
     text = Message(f"{told} (", Option("fields", [...]), " chooses columns)")
     warnings.warn(LeftOutWarning(text, left_out), stacklevel=level_outside())
+
+
+def misfit(name: str, noted: Field, found: object) -> str:
+    """Say that a column is not what the file notes of it."""
+    return f"{name!r} is {noted}, but it holds {found}"
+
+
+def warn_of_notes(path: str, misfits: Sequence[str]) -> None:
+    """Warn that what a file notes of its columns does not fit them, and is ignored."""
+    if misfits:
+        warnings.warn(
+            f"{path}: the note of its columns says {listed(misfits)}: another program has changed "
+            "the file, and the note is ignored",
+            StaleIndexWarning,
+            stacklevel=level_outside(),
+        )

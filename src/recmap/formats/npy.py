@@ -31,6 +31,7 @@ from recmap.formats.column_readers import (
     array_refusal,
 )
 from recmap.formats.column_source import ColumnsSource
+from recmap.formats.left_out import misfit, warn_of_notes
 from recmap.formats.raw import RawSink
 from recmap.formats.staged_sink import StagedSink
 from recmap.formats.text_column import of_string_type
@@ -137,6 +138,7 @@ def _columns(
         array = array.view(field.dtype)
     same = field.is_bytes if array.dtype.kind in "SU" else field.dtype == array.dtype
     if not same or field.shape != array.shape[1:]:
+        warn_of_notes(path, [misfit(name, field, f"{array.dtype} of shape {array.shape}")])
         return array_columns(DEFAULT_NAME, array, file)
     columns = array_columns(name, array, file)
     if field.is_bytes:

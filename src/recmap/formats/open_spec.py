@@ -28,7 +28,7 @@ from recmap.formats.lazy_files import LazySource, OpenFiles, max_open_files
 from recmap.formats.registry import FORMATS, Format, parameters
 from recmap.formats.string_types import is_string_type, with_string_types
 from recmap.model.field import Field, FieldLike, as_field
-from recmap.model.nulls import Nulls
+from recmap.model.nulls import Nulls, with_masks
 from recmap.model.schema import FieldsLike, Schema
 from recmap.model.source import Errors, Source
 
@@ -85,7 +85,9 @@ class Opening:
 
         Columns are given by name, so that the warning about columns left out is not repeated.
         """
-        return replace(self, paths=list(files), fields=list(columns))
+        types = self.fields if isinstance(self.fields, Mapping) else {}
+        chosen = {name: types.get(name) for name in columns}
+        return replace(self, paths=list(files), fields=chosen)
 
 
 @guarded
@@ -221,7 +223,9 @@ def select(source: Source, fields: FieldsLike, path: str) -> Source:
     given: dict[Any, Any] = dict(fields) if isinstance(fields, Mapping) else dict.fromkeys(fields)
     others = source.schema if ... in given else ()
     given.pop(..., None)
-    asked: dict[str, FieldLike | None] = {**dict.fromkeys(others), **given}
+    # The mask of a column comes with it.
+    masked = dict.fromkeys(with_masks(given, source.schema))
+    asked: dict[str, FieldLike | None] = {**dict.fromkeys(others), **masked, **given}
     strings: dict[str, Field] = {}
     for name, field in asked.items():
         if name not in source.schema:
@@ -229,6 +233,8 @@ def select(source: Source, fields: FieldsLike, path: str) -> Source:
                 f"{path}: no column {name!r}; there are: {', '.join(source.schema)}"
             )
         wanted = source.schema[name] if field is None else as_field(field)
+        if wanted.ragged:  # null items were filled by the source
+            wanted = Field(wanted.dtype, wanted.shape)
         if is_string_type(source.schema[name], wanted):
             strings[name] = wanted
         elif wanted != source.schema[name]:

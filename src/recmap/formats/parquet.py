@@ -16,19 +16,20 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from recmap.errors import DataError, OptionError, RecmapError
+from recmap.files.mapped import guarded
 from recmap.files.mapped_files import map_file
 from recmap.files.memory import also_give_back
 from recmap.files.seekable import SeekableMapping
-from recmap.formats.arrow_columns import ArrowColumns
+from recmap.formats.arrow_columns import ArrowColumns, check_values
 from recmap.formats.left_out import warn_of_left_out
-from recmap.formats.row_group_file import RowGroupFile
+from recmap.formats.row_group_file import RowGroupFile, check_groups
 from recmap.formats.row_group_sink import RowGroupSink
 from recmap.formats.row_groups import RowGroupSource
 from recmap.model.arguments import as_whole, check_choice
 from recmap.model.nulls import Nulls
 from recmap.model.schema import Batch, FieldsLike, Schema
 
-__all__ = ["ParquetSink", "open_parquet"]
+__all__ = ["ParquetSink", "check_parquet", "open_parquet"]
 
 also_give_back(pa.default_memory_pool().release_unused)
 
@@ -39,6 +40,8 @@ _END = 8
 _COMPRESSIONS = ("zstd", "snappy", "gzip", "lz4", "brotli", None)
 # Rows and bytes to read to estimate the size of a row.
 _SAMPLED, _SAMPLE_SIZE = 32, 1 << 20
+# Bytes to decode at once to check a file.
+_CHECKED = 32 << 20
 # Bytes that pyarrow takes for each value of a list while it is decoded: how deep it is.
 _LEVELS = 8
 _PARTITION = re.compile(r"([A-Za-z_][\w.-]*)=.*")
@@ -53,8 +56,7 @@ def open_parquet(
     if fields is None:
         _warn_of_partitions(path, file.schema)
     # Reopen by name, so that the warning about columns left out is not repeated.
-    kept = {name: file.schema[name] for name in names}
-    reopen = partial(open_parquet, path, kept, nulls=nulls, verify=verify)
+    reopen = partial(open_parquet, path, file.columns.fields(names), nulls=nulls, verify=verify)
     return RowGroupSource(file, names, reopen)
 
 
@@ -82,6 +84,11 @@ class _ParquetFile(RowGroupFile):
                 self._metadata: Any = None
                 file = self._open()
                 self._metadata = file.metadata
+            schema = file.schema_arrow
+            alone = [
+                (field.name, pa.RecordBatchReader.from_batches(pa.schema([field]), []))
+                for field in schema
+            ]
         except RecmapError:
             raise
         except _FAILURES as e:
@@ -91,25 +98,25 @@ class _ParquetFile(RowGroupFile):
             [self._metadata.row_group(i).num_rows for i in groups], np.int64
         )
         self._check_rows()
-        schema = file.schema_arrow
-        alone = [
-            (field.name, pa.RecordBatchReader.from_batches(pa.schema([field]), []))
-            for field in schema
-        ]
         self.columns = ArrowColumns(path, alone, schema.metadata, nulls, fields)
         self._leaves = _leaves(schema, self.columns.owners)
+        self.columns.compare_notes(self)
 
     def _footer(self) -> tuple[int, int]:
         """Return where the footer is, which tells where all else is."""
         size = self.mapped.size
         if size < _END + 4:
-            raise DataError(f"{self.path}: {size:,} bytes are no Parquet file", file=self.path)
+            raise DataError(
+                f"{self.path}: a damaged Parquet file: {size:,} bytes hold no footer",
+                file=self.path,
+                byte=size,
+            )
         with self.mapped.hold(size - _END, size):
             length = int.from_bytes(self.mapped.bytes[-_END:-4].tobytes(), "little")
         if length > size - _END - 4:
             raise DataError(
-                f"{self.path}: cut or damaged: its footer would have {length:,} bytes, and the "
-                f"file has {size:,}",
+                f"{self.path}: a Parquet file, cut or damaged: its footer would have {length:,} "
+                f"bytes, and the file has {size:,}",
                 file=self.path,
                 byte=size,
             )
@@ -128,12 +135,20 @@ class _ParquetFile(RowGroupFile):
 
     def _check_rows(self) -> None:
         rows, total = self._group_rows, self._metadata.num_rows
-        if bool((rows < 0).any()) or sum(rows.tolist()) != total or total >= 1 << 62:
+        counted = sum(rows.tolist())
+        # Some writers leave out the total, which is 0 then. What row groups hold is checked below.
+        if bool((rows < 0).any()) or total not in (0, counted) or counted >= 1 << 62:
             raise DataError(
-                f"{self.path}: damaged: {total:,} rows, but {sum(rows.tolist()):,} in its row "
-                "groups",
+                f"{self.path}: damaged: {total:,} rows, but {counted:,} in its row groups",
                 file=self.path,
             )
+        schema = self._metadata.schema
+        flat = [i for i in range(len(schema)) if not schema.column(i).max_repetition_level]
+        # One column is enough: the others are counted when they are read.
+        for group, count in enumerate(rows.tolist() if flat else ()):
+            values = self._metadata.row_group(group).column(flat[0]).num_values
+            if values != count:
+                raise self.damaged(group, f"{count:,} rows, but {values:,} values in a column")
 
     @property
     def format(self) -> str:
@@ -198,6 +213,39 @@ class _ParquetFile(RowGroupFile):
         except _FAILURES as e:
             raise self.damaged(group, e) from e
 
+    @guarded
+    def check(self, group: int) -> None:
+        try:
+            self._decode(group, None)
+        except pa.ArrowNotImplementedError:  # pyarrow does not read one of the columns
+            for leaf in range(self._metadata.num_columns):
+                with suppress(pa.ArrowNotImplementedError):
+                    self._decode(group, [leaf])
+
+    def _decode(self, group: int, leaves: list[int] | None) -> None:
+        """Decode stored columns of a row group, without keeping their values."""
+        expected = int(self._group_rows[group])
+        size = self._metadata.row_group(group).total_byte_size // max(1, expected)
+        rows = max(1, min(expected, _CHECKED // max(1, size)))
+        found = 0
+        try:
+            for batch in self._open().reader.iter_batches(
+                rows, row_groups=[group], column_indices=leaves, use_threads=False
+            ):
+                check_values(batch)
+                found += batch.num_rows
+        except pa.ArrowNotImplementedError:
+            raise
+        except _FAILURES as e:
+            raise self.damaged(group, e) from e
+        if found != expected:
+            raise self.damaged(group, f"{found:,} rows were found, not {expected:,}")
+
+
+def check_parquet(path: str) -> Iterator[tuple[int, DataError | None]]:
+    """Decode all of a file, and yield the rows of each row group and what is wrong with it."""
+    return check_groups(_ParquetFile(path, None, "error", verify=True))
+
 
 def _leaves(schema: Any, owners: Mapping[str, int]) -> dict[str, range]:
     """Return the numbers of the stored columns of each column. A struct or map has several."""
@@ -224,7 +272,7 @@ def _leaves_within(name: str, type: Any, first: int) -> tuple[dict[str, range], 
         called = f"{name}/{inner.name}" if pa.types.is_struct(type) else name
         more, end = _leaves_within(called, inner.type, end)
         found.update(more)
-    if not type.num_fields:
+    if not type.num_fields and not pa.types.is_struct(type):  # a struct may be empty
         end += 1
     return {**found, name: range(first, end)}, end
 

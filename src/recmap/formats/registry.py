@@ -74,6 +74,8 @@ class Format:
     checks: str = ""
     #: Whether ``rm.verify`` reads all values, so that the format's filters check them.
     verified_by_reading: bool = False
+    #: The function that decodes every row group of a file, also what recmap cannot read.
+    checks_groups: str = ""
     #: How many additional copies of lists the format's library holds while reading them.
     list_copies: int = 0
     #: The number of file descriptors that an open file takes.
@@ -109,6 +111,10 @@ class Format:
     def checker(self) -> Callable[..., Any] | None:
         """Return the function that checks the checksums of a file; None if reading does."""
         return self._load(self.checks) if self.checks else None
+
+    def group_checker(self) -> Callable[..., Any] | None:
+        """Return the function that decodes every row group; None if the format has none."""
+        return self._load(self.checks_groups) if self.checks_groups else None
 
     def check_start(
         self,
@@ -190,7 +196,7 @@ FORMATS = {
             (".parquet", ".pq"),
             "parquet:open_parquet",
             "parquet:ParquetSink",
-            verified_by_reading=True,
+            checks_groups="parquet:check_parquet",
             column_bytes=12_000,
             streams=True,
             collects=True,
@@ -201,7 +207,7 @@ FORMATS = {
             (".arrow", ".arrows", ".feather", ".ipc"),
             "arrow_file:open_arrow",
             "arrow_file:ArrowFileSink",
-            verified_by_reading=True,
+            checks_groups="arrow_file:check_arrow",
             column_bytes=8_000,
             streams=True,
             collects=True,

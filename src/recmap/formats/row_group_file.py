@@ -18,7 +18,7 @@ from recmap.model.ragged import owned
 from recmap.model.row_sizes import measure
 from recmap.model.schema import Batch, Schema
 
-__all__ = ["Cursor", "Names", "RowGroupFile"]
+__all__ = ["Cursor", "Names", "RowGroupFile", "check_groups"]
 
 Names: TypeAlias = tuple[str, ...]
 
@@ -80,6 +80,10 @@ class RowGroupFile(ABC):
     def batches(self, group: int, names: Sequence[str], rows: int) -> Iterator[Batch]:
         """Decode a row group, ``rows`` rows at a time; the last batch may have fewer."""
 
+    @abstractmethod
+    def check(self, group: int) -> None:
+        """Decode all of a row group, also what recmap cannot read; raise if it is damaged."""
+
     def first_row(self, group: int) -> int:
         """Return the number of the first row of a row group."""
         return int(self.group_rows[:group].sum())
@@ -89,6 +93,17 @@ class RowGroupFile(ABC):
         return DataError(
             f"{self.path}: row group {group:,} cannot be decoded: {why}", file=self.path
         )
+
+
+def check_groups(file: RowGroupFile) -> Iterator[tuple[int, DataError | None]]:
+    """Decode all row groups, and yield the rows of each and what is wrong with it."""
+    for group, rows in enumerate(file.group_rows.tolist()):
+        try:
+            file.check(group)
+        except DataError as e:
+            yield rows, e
+        else:
+            yield rows, None
 
 
 class Cursor:

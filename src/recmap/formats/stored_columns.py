@@ -2,7 +2,9 @@
 
 Arrow has no complex numbers, bfloat16 or big-endian numbers, and a row of no values has nothing
 to store. Such columns are stored as something else, and the file notes what they are: its
-metadata has ``recmap``, ``{"columns": [["x", "float32[10]"]]}``. Other programs ignore it.
+metadata has ``recmap``, ``{"columns": [["x", "float32[10]"]]}``. Other programs ignore it, and
+may keep it though they change the columns. So a note never changes a value: one that does not
+fit what is stored is ignored.
 """
 
 from __future__ import annotations
@@ -20,7 +22,17 @@ from recmap.model.field import Field
 from recmap.model.ragged import Column, Ragged
 from recmap.model.schema import Batch, Schema
 
-__all__ = ["KEY", "description", "restore", "restored_schema", "store", "stored_field"]
+__all__ = [
+    "KEY",
+    "description",
+    "fits",
+    "is_stored_as",
+    "loses",
+    "noted_fields",
+    "restore",
+    "store",
+    "stored_field",
+]
 
 #: The key in the metadata of a file.
 KEY = b"recmap"
@@ -46,25 +58,37 @@ def description(schema: Schema) -> bytes:
     return json.dumps({"columns": columns}, ensure_ascii=False).encode()
 
 
-def restored_schema(found: Schema, metadata: Mapping[bytes, bytes] | None) -> Schema:
-    """Return the schema of a file, given what its columns are stored as.
-
-    A note that does not match the column counts for nothing: another program changed the file.
-    """
-    noted = _noted(metadata or {})
-    restored = {
-        name: noted[name] if name in noted and stored_field(noted[name]) == field else field
-        for name, field in found.items()
-    }
-    return Schema(restored)
-
-
-def _noted(metadata: Mapping[bytes, bytes]) -> dict[str, Field]:
+def noted_fields(metadata: Mapping[bytes, bytes] | None) -> dict[str, Field] | None:
+    """Return the columns that a file has a note of; None if the note cannot be read."""
     try:
-        columns = json.loads(metadata.get(KEY, b"{}"))["columns"]
+        columns = json.loads((metadata or {}).get(KEY, b'{"columns": []}'))["columns"]
         return {str(name): Field.parse(str(text)) for name, text in columns}
     except (FieldTextError, KeyError, TypeError, ValueError, RecursionError):
-        return {}
+        return None
+
+
+def is_stored_as(field: Field, stored: Field) -> bool:
+    """Return whether a column of ``field`` may be stored as another."""
+    return stored in (stored_field(field), _formerly_stored(field))
+
+
+def loses(field: Field) -> bool:
+    """Return whether ``restore`` drops something of values that recmap did not store."""
+    return 0 in field.shape or field.dtype.newbyteorder("=") == _SECONDS
+
+
+def fits(column: Column, field: Field) -> bool:
+    """Return whether stored values can be of this field: restoring them loses nothing."""
+    values = column
+    while isinstance(values, Ragged) and not values.is_bytes:
+        values = values.flat
+    if not loses(field) or isinstance(values, Ragged):
+        return True
+    if 0 in field.shape:
+        return not values.any()
+    if values.dtype != _MILLISECONDS:
+        return True
+    return bool((np.isnat(values) | (values.view(np.int64) % 1000 == 0)).all())
 
 
 def stored_field(field: Field) -> Field:
@@ -77,8 +101,18 @@ def stored_field(field: Field) -> Field:
     return Field(dtype, (*field.shape, *more))
 
 
+def _formerly_stored(field: Field) -> Field | None:
+    """Return what bytes of a fixed size are in files of earlier versions: numbers."""
+    if field.dtype.type is not np.void or 0 in field.shape:
+        return None
+    dtype, more = _numbers_of(field.dtype)
+    return Field(dtype, (*field.shape, *more))
+
+
 def _stored_dtype(dtype: np.dtype[Any]) -> tuple[np.dtype[Any], tuple[int, ...]]:
     """Return the dtype that stores this one, and the additional axis, if any."""
+    if dtype.type is np.void and dtype.itemsize:
+        return dtype, ()
     if dtype.kind in "biu" or dtype.name in _FLOATS:
         return dtype.newbyteorder("="), ()
     if dtype.newbyteorder("=") == _SECONDS:
@@ -90,6 +124,10 @@ def _stored_dtype(dtype: np.dtype[Any]) -> tuple[np.dtype[Any], tuple[int, ...]]
         return (dtype.newbyteorder("=") if known else np.dtype(np.int64)), ()
     if dtype.name in _PARTS:
         return _PARTS[dtype.name], (2,)
+    return _numbers_of(dtype)
+
+
+def _numbers_of(dtype: np.dtype[Any]) -> tuple[np.dtype[Any], tuple[int, ...]]:
     if dtype.itemsize in _UINTS:
         return _UINTS[dtype.itemsize], ()
     return np.dtype(np.uint8), (dtype.itemsize,)
@@ -140,7 +178,7 @@ def restore(column: Column, field: Field) -> Column:
     """Return a column as it was before it was stored."""
     if 0 in field.shape:
         return _without_values(len(column), field)
-    if field.is_bytes or field == stored_field(field):
+    if field.is_bytes or (field == stored_field(field) and field.dtype.type is not np.void):
         return column
     if isinstance(column, Ragged):
         return Ragged(restore(column.flat, _item(field)), column.offsets - column.offsets[0])

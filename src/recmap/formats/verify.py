@@ -6,7 +6,7 @@ import multiprocessing
 import os
 import signal
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from typing import Any
@@ -48,8 +48,9 @@ def verify(
 
     This checks the length and data CRC of every TFRecord record, also in the shards of a TFDS
     folder, and the CRC of every member of a .npz file. HDF5, Zarr, Parquet and Arrow files are read
-    from start to end, which checks the checksums they have. For .npy and raw files, only the header
-    and the size are checked. Files without checksums are listed in ``unchecked``.
+    from start to end, which checks the checksums they have; a table with nulls is sound. For .npy
+    and raw files, only the header and the size are checked. Files without checksums are listed in
+    ``unchecked``.
 
     ``workers`` is how many files to check at a time: ``4`` or ``"threads:4"``, or
     ``"processes:4"``. The default is the number of CPUs. ``storage`` has the options for URLs, as
@@ -155,16 +156,32 @@ def _verify_one(file: str, format: str) -> Verified:
                     found.damage.append(_damage(file, number, wrong))
         else:
             found.unchecked.append(file)
+        check_groups = FORMATS[format].group_checker()
+        if check_groups is not None:
+            _check_groups(file, check_groups, found)
+            return found
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", LeftOutWarning)
             source = open_source([file], None, OpenOptions(format=format))
-        found.records = len(source)
         if FORMATS[format].verified_by_reading:
-            _read_all(source)
+            for rows in _read_all(source):
+                found.records += rows
+        else:
+            found.records = len(source)
     except DataError as e:
         if not found.damage:
             found.damage.append(_damage(file, 0, e))
     return found
+
+
+def _check_groups(file: str, check: Callable[..., Any], found: Verified) -> None:
+    row = 0
+    for rows, wrong in check(file):
+        if wrong is None:
+            found.records += rows
+        else:
+            found.damage.append(_damage(file, row, wrong))
+        row += rows
 
 
 def _damage(file: str, record: int, error: DataError) -> Skipped:
@@ -172,11 +189,14 @@ def _damage(file: str, record: int, error: DataError) -> Skipped:
     return Skipped(file, error.record or record, error.byte or 0, reason)
 
 
-def _read_all(source: Source) -> None:
+def _read_all(source: Source) -> Iterator[int]:
+    """Read all rows, and yield how many at a time."""
     row = 0
     while row < len(source):
         try:
             batch = source.read(row, len(source), _LIMIT)
         except MemoryLimitError:
             batch = source.read(row, row + 1)
-        row += max(1, measure(batch)[0])
+        rows = max(1, measure(batch)[0])
+        yield rows
+        row += rows

@@ -6,7 +6,8 @@ what polars, pyarrow, DuckDB and pandas read; ``ArrowReader`` reads what they ho
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import reprlib
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -16,7 +17,6 @@ from recmap.errors import (
     DataError,
     FieldMismatchError,
     FieldNotFoundError,
-    OptionError,
     OptionTypeError,
     RecmapError,
 )
@@ -25,7 +25,7 @@ from recmap.model.arrow_export import Tensors, arrow_batch, arrow_type
 from recmap.model.arrow_import import make_readers
 from recmap.model.arrow_readers import BadRowError, Reader
 from recmap.model.field import Field
-from recmap.model.nulls import NULL_SUFFIX, Nulls, fill_rows
+from recmap.model.nulls import NULL_SUFFIX, Nulls, fill_rows, mask_taken, null_item
 from recmap.model.schema import Batch, Schema
 from recmap.native import _core
 
@@ -79,22 +79,41 @@ class ArrowReader:
     ragged unless they have a fixed size. Timestamps are UTC; their time zone is dropped. Times
     of day are durations since midnight. ``nulls`` says what becomes of missing values, see
     ``recmap.model.nulls``. ``fields`` may give the fill value of a column, the type of one that
-    has only nulls, or bytes for strings that are not UTF-8.
+    has only nulls, bytes for strings that are not UTF-8, or int64 for times.
+
+    Only the columns in ``names`` are read, and nothing else of the object is looked at. Without
+    it, all are read, and one that cannot be raises, unless ``lenient`` leaves it out.
 
     Batches are views of the object's memory where their types allow it, and keep it alive.
     """
 
     def __init__(
-        self, source: Any, nulls: Nulls = "error", *, fields: Mapping[str, Field] | None = None
+        self,
+        source: Any,
+        nulls: Nulls = "error",
+        *,
+        fields: Mapping[str, Field] | None = None,
+        names: Collection[str] | None = None,
+        lenient: bool = False,
     ) -> None:
         check_choice("nulls", nulls, ("error", "fill", "mask"))
-        self._nulls = nulls
+        self._nulls, self._source = nulls, type(source).__qualname__
         kind, self._arrays = _open(source)
-        self._readers = _columns(kind, fields or {}, nulls)
-        self._fields = {
-            name: _given(name, reader.field, (fields or {}).get(name))
-            for name, reader in self._readers.items()
-        }
+        self._readers, self._fields, refused = _columns(kind, fields or {}, nulls)
+        #: Why columns cannot be read, if they were left out.
+        self.refused = refused if lenient else {}
+        if names is not None:
+            chosen = {*names}
+            _check_names(names, {**self._readers, **refused})
+            self._readers = {
+                name: reader
+                for name, reader in self._readers.items()
+                if name in chosen or name + NULL_SUFFIX in chosen
+            }
+            refused = {name: why for name, why in refused.items() if name in chosen}
+        if not lenient:
+            for why in refused.values():
+                raise why
         # Null dates are NaT, so they need no mask.
         self._masked = [
             name
@@ -105,12 +124,12 @@ class ArrowReader:
 
     def _make_schema(self) -> Schema:
         fields: dict[str, Field] = {}
-        for name, field in self._fields.items():
-            fields[name] = field
+        for name in self._readers:
+            fields[name] = self._fields[name]
             if name in self._masked:
                 mask = name + NULL_SUFFIX
                 if mask in self._fields:
-                    raise OptionError(f'nulls="mask": there is a column {mask!r} already')
+                    raise mask_taken(mask)
                 fields[mask] = Field(np.bool_)
         return Schema(fields)
 
@@ -121,7 +140,7 @@ class ArrowReader:
         that a conversion of their values takes. Errors count rows from ``first_row``.
         """
         while True:
-            with _refused():
+            with _refused(self._source):
                 array = next(self._arrays, None)
             if array is None:
                 return
@@ -136,10 +155,12 @@ class ArrowReader:
         for name, reader in self._readers.items():
             field = self._fields[name]
             try:
-                with _refused():
+                with _refused(self._source):
                     column, missing = reader.read(array, start, stop)
             except BadRowError as e:
                 row = first_row + e.row
+                if e.reason is None:
+                    raise null_item(name, reader.field, row, self._nulls) from None
                 message = f"column {name!r}, row {row:,}: {e.reason}"
                 raise DataError(message, field=name, record=row) from None
             if missing is not None:
@@ -152,67 +173,100 @@ class ArrowReader:
 
 
 @contextmanager
-def _refused() -> Iterator[None]:
+def _refused(source: str) -> Iterator[None]:
     """Turn what the native core says of foreign data into an error of the data."""
     try:
         yield
     except RecmapError:
         raise
-    except (RuntimeError, ValueError) as e:
-        raise DataError(f"reading Arrow data: {e}") from None
+    except (RuntimeError, ValueError, TypeError) as e:
+        raise DataError(f"reading Arrow data of {source}: {e}") from None
 
 
 def _open(source: Any) -> tuple[_core.ArrowType, Iterator[_core.ArrowArray]]:
     """Return the type of the batches, and the batches."""
     if hasattr(source, "__arrow_c_stream__"):
-        capsule = _asked(source, "__arrow_c_stream__")
-        with _refused():
+        (capsule,) = _asked(source, "__arrow_c_stream__", 1)
+        with _refused(type(source).__qualname__):
             stream = _core.ArrowStream(capsule)
             return stream.type(), iter(stream.next, None)
     if hasattr(source, "__arrow_c_array__"):
-        capsules = _asked(source, "__arrow_c_array__")
-        with _refused():
-            kind, array = _core.import_arrow_array(*capsules)
+        schema, items = _asked(source, "__arrow_c_array__", 2)
+        with _refused(type(source).__qualname__):
+            kind, array = _core.import_arrow_array(schema, items)
             return kind, iter([array])
     raise OptionTypeError(
         f"{type(source).__name__} has neither __arrow_c_stream__ nor __arrow_c_array__"
     )
 
 
-def _asked(source: Any, method: str) -> Any:
+def _asked(source: Any, method: str, count: int) -> tuple[Any, ...]:
     """Ask an object for its data, as Arrow capsules."""
+    kind = type(source).__qualname__
     try:
-        return getattr(source, method)()
+        given = getattr(source, method)()
     except (RecmapError, ModuleNotFoundError):
         raise
     except Exception as e:  # other libraries may raise anything
+        raise DataError(f"{kind} cannot give its columns to Arrow: {type(e).__name__}: {e}") from e
+    capsules = given if isinstance(given, tuple) else (given,)
+    if len(capsules) != count or any(type(each).__name__ != "PyCapsule" for each in capsules):
         raise DataError(
-            f"{type(source).__name__} cannot give its columns to Arrow: {type(e).__name__}: {e}"
-        ) from e
+            f"{kind} cannot give its columns to Arrow: {method} returned {reprlib.repr(given)}, "
+            "not what the Arrow PyCapsule interface says"
+        )
+    return capsules
 
 
-def _columns(kind: _core.ArrowType, fields: Mapping[str, Field], nulls: Nulls) -> dict[str, Reader]:
-    """Return the readers of all columns by name."""
+def _columns(
+    kind: _core.ArrowType, fields: Mapping[str, Field], nulls: Nulls
+) -> tuple[dict[str, Reader], dict[str, Field], dict[str, RecmapError]]:
+    """Return the readers and fields of all columns, and why some cannot be read."""
     # A single array, such as a polars Series, is a column.
     name = "" if kind.format == b"+s" else kind.name.decode(errors="replace") or "data"
     readers: dict[str, Reader] = {}
+    found: dict[str, Field] = {}
+    refused: dict[str, RecmapError] = {}
     for path, reader in make_readers(kind, name, fields, nulls):
-        check_column_name(path)
-        if path in readers:
-            raise DataError(f"two columns with the name {path!r}; rename one", field=path)
-        readers[path] = reader
+        if not path and isinstance(reader, RecmapError):
+            raise reader  # not of a column, but of the table
+        try:
+            checked = _checked(path, reader, path in readers or path in refused)
+            found[path] = _given(path, checked.field, fields.get(path))
+            readers[path] = checked
+        except RecmapError as e:
+            for made_before in (readers, found):
+                made_before.pop(path, None)
+            refused[path] = e
     for path in fields:
-        if path not in readers:
+        if path not in readers and path not in refused:
             raise FieldNotFoundError(f"no field {path!r}; there are: {', '.join(readers)}")
-    return readers
+    return readers, found, refused
+
+
+def _check_names(names: Collection[str], known: Collection[str]) -> None:
+    for name in names:
+        if name not in known and name.removesuffix(NULL_SUFFIX) not in known:
+            raise FieldNotFoundError(f"no column {name!r}; there are: {', '.join(known)}")
+
+
+def _checked(path: str, reader: Reader | RecmapError, taken: bool) -> Reader:
+    if isinstance(reader, RecmapError):
+        raise reader
+    check_column_name(path)
+    if taken:
+        raise DataError(f"two columns with the name {path!r}; rename one", field=path)
+    return reader
 
 
 def _given(name: str, found: Field, given: Field | None) -> Field:
     """Return the field of a column: the one found, with the fill value of the one given."""
+    found = Field(found.dtype, found.shape)
     if given is None:
-        return Field(found.dtype, found.shape)
+        return found
     if (given.dtype, given.shape) != (found.dtype, found.shape):
         raise FieldMismatchError(
             f"column {name!r} is {found}, not {given}; cast it with ds.cast(...)", field=name
         )
-    return given
+    # Null items were filled when they were read. Rows are not.
+    return Field(given.dtype, given.shape) if given.ragged else given

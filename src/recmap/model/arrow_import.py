@@ -8,12 +8,21 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from recmap.errors import DataError, FieldMismatchError, FieldTextError, Message, Option
+from recmap.errors import (
+    DataError,
+    FieldMismatchError,
+    FieldTextError,
+    Message,
+    Option,
+    OptionError,
+    RecmapError,
+)
 from recmap.model.arrow_export import EXTENSION_METADATA, EXTENSION_NAME, TENSOR
 from recmap.model.arrow_readers import (
     Booleans,
@@ -31,7 +40,7 @@ from recmap.model.arrow_readers import (
     TensorRows,
     damaged,
 )
-from recmap.model.field import BYTES, TEXT, Field
+from recmap.model.field import BYTES, TEXT, Field, Shape
 from recmap.model.nulls import Nulls
 from recmap.native import _core
 
@@ -87,35 +96,67 @@ _WORDS = {
 
 
 def make_readers(
-    kind: _core.ArrowType, name: str, fields: Mapping[str, Field], nulls: Nulls
-) -> Iterator[tuple[str, Reader]]:
+    kind: _core.ArrowType,
+    name: str,
+    fields: Mapping[str, Field],
+    nulls: Nulls,
+    above: Shape = (),
+) -> Iterator[tuple[str, Reader | RecmapError]]:
     """Yield the columns that a type becomes: several if it is a struct, or a list of structs.
 
-    ``fields`` has those that the user gave, by name.
+    One that cannot be read comes with the reason. ``fields`` has those that the user gave, by
+    name. ``above`` are the axes of the lists that the type is in.
     """
+    try:
+        yield from _readers(kind, name, fields, nulls, above)
+    except (DataError, OptionError) as e:
+        yield name, e
+
+
+def _readers(
+    kind: _core.ArrowType, name: str, fields: Mapping[str, Field], nulls: Nulls, above: Shape
+) -> Iterator[tuple[str, Reader | RecmapError]]:
     if kind.dictionary is not None:
         stored = _NUMBERS.get(kind.format, "")
         if not stored or stored[0] == "f":
             raise _refused(kind, name, "indices of a dictionary are integers")
-        for path, values in make_readers(kind.dictionary, name, fields, nulls):
-            yield path, _nullable(Dictionary(values.field, np.dtype(stored), values), kind)
+        for path, values in make_readers(kind.dictionary, name, fields, nulls, above):
+            yield path, _around(values, partial(_dictionary_reader, kind, np.dtype(stored)))
     elif kind.format == b"+s":
         if not kind.children and name:
             raise _refused(kind, name, "a struct without members has no values")
         for number, child in enumerate(kind.children):
             called = f"{name}/{_name(child)}" if name else _name(child)
-            for path, member in make_readers(child, called, fields, nulls):
-                made = Member(member.field, number, member)
-                # Rows of a table are not null, only those of structs inside.
-                made.nullable = member.nullable or (kind.nullable and bool(name))
-                yield path, made
+            # Rows of a table are not null, only those of structs inside.
+            nullable = kind.nullable and bool(name)
+            for path, member in make_readers(child, called, fields, nulls, above):
+                yield path, _around(member, partial(_member_reader, number, nullable))
     elif kind.format in _LISTS or kind.format.startswith(b"+w:"):
         if len(kind.children) != 1:
             raise damaged("a list has one child")
-        for path, item in make_readers(kind.children[0], name, fields, nulls):
-            yield path, _nullable(_list_reader(kind, path, item, nulls), kind)
+        axis = _number(kind.format[3:]) if kind.format.startswith(b"+w:") else None
+        for path, item in make_readers(kind.children[0], name, fields, nulls, (*above, axis)):
+            yield path, _around(item, partial(_list_reader, kind, path, nulls))
     else:
-        yield name, _nullable(_leaf_reader(kind, name, fields.get(name)), kind)
+        yield name, _nullable(_leaf_reader(kind, name, fields.get(name), above), kind)
+
+
+def _around(inner: Reader | RecmapError, make: Callable[[Reader], Reader]) -> Reader | RecmapError:
+    """Return the reader of what contains another, if that can be read."""
+    try:
+        return make(inner) if isinstance(inner, Reader) else inner
+    except (DataError, OptionError) as e:
+        return e
+
+
+def _dictionary_reader(kind: _core.ArrowType, stored: np.dtype[Any], values: Reader) -> Reader:
+    return _nullable(Dictionary(values.field, stored, values), kind)
+
+
+def _member_reader(number: int, nullable: bool, member: Reader) -> Reader:
+    made = Member(member.field, number, member)
+    made.nullable = member.nullable or nullable
+    return made
 
 
 def _nullable(reader: Reader, kind: _core.ArrowType) -> Reader:
@@ -123,28 +164,34 @@ def _nullable(reader: Reader, kind: _core.ArrowType) -> Reader:
     return reader
 
 
-def _list_reader(kind: _core.ArrowType, name: str, item: Reader, nulls: Nulls) -> Reader:
-    dtype, shape = item.field.dtype, item.field.shape
+def _list_reader(kind: _core.ArrowType, name: str, nulls: Nulls, item: Reader) -> Reader:
+    return _nullable(_rows_reader(kind, name, nulls, item), kind)
+
+
+def _rows_reader(kind: _core.ArrowType, name: str, nulls: Nulls, item: Reader) -> Reader:
+    dtype, shape, fill = item.field.dtype, item.field.shape, item.field.fill
     if not kind.format.startswith(b"+w:"):
         made, offset = _LISTS[kind.format]
-        reader: Reader = made(_field(name, dtype, (None, *shape)), item, nulls, np.dtype(offset))
+        field = _field(name, dtype, (None, *shape), fill)
+        reader: Reader = made(field, item, nulls, np.dtype(offset))
         return reader
     size = _number(kind.format[3:])
     # Ragged axes come first, so a fixed one above them becomes ragged.
     axis = None if item.field.ragged else size
-    rows = FixedLists(_field(name, dtype, (axis, *shape)), item, nulls, size)
+    rows = FixedLists(_field(name, dtype, (axis, *shape), fill), item, nulls, size)
     extension = dict(kind.metadata)
     if extension.get(EXTENSION_NAME) != TENSOR:
         return rows
     stored, order = _tensor_shape(kind, name, extension.get(EXTENSION_METADATA, b""))
     if math.prod(stored) != size or shape or item.field.is_bytes:
         raise _refused(kind, name, f"a tensor of shape {stored} is not a list of {size:,}")
-    return TensorRows(Field(dtype, tuple(stored[axis] for axis in order)), rows, stored, order)
+    meant = Field(dtype, tuple(stored[axis] for axis in order), fill)
+    return TensorRows(meant, rows, stored, order)
 
 
-def _field(name: str, dtype: np.dtype[Any], shape: tuple[int | None, ...]) -> Field:
+def _field(name: str, dtype: np.dtype[Any], shape: Shape, fill: Any) -> Field:
     try:
-        return Field(dtype, shape)
+        return Field(dtype, shape, fill)
     except FieldTextError as e:
         raise FieldMismatchError(f"column {name!r}: {e}", field=name) from None
 
@@ -165,7 +212,7 @@ def _tensor_shape(
     return shape, order
 
 
-def _leaf_reader(kind: _core.ArrowType, name: str, given: Field | None) -> Reader:
+def _leaf_reader(kind: _core.ArrowType, name: str, given: Field | None, above: Shape) -> Reader:
     form = kind.format
     if dict(kind.metadata).get(EXTENSION_NAME) == b"pandas.period":
         raise _refused(kind, name, "a period has no dtype; use its start, x.dt.to_timestamp()")
@@ -183,33 +230,48 @@ def _leaf_reader(kind: _core.ArrowType, name: str, given: Field | None) -> Reade
     # What follows the colon of a timestamp is a time zone. Its values are UTC.
     time = _TIMES.get(form.split(b":")[0])
     if time is not None:
-        return Numbers(_filled(np.dtype(time[1]), given), np.dtype(time[0]))
+        stored = np.dtype(time[0])
+        as_numbers = given is not None and given.dtype == stored == np.int64
+        return Numbers(_filled(stored if as_numbers else np.dtype(time[1]), given), stored)
     if form.startswith(b"w:"):
         width = _number(form[2:])
         if not 0 < width < 1 << 31:
             raise _refused(kind, name, "NumPy has no values of that size")
         void = np.dtype((np.void, width))
-        return Numbers(Field(void), void)
+        return Numbers(_filled(void, given), void)
     if form.startswith(b"d:"):
         return _decimal_reader(kind, name, given)
     if form == b"n":
         if given is not None:
-            return Nothing(given)
+            inner = Field(given.dtype, given.shape[len(above) :], _scalar_fill(given))
+            return Nothing(inner if above else given)
         raise FieldMismatchError(
             Message(
                 f"column {name!r} has only nulls, which have no type; give it one, as in ",
-                Option("fields", {name: "int64 = 0", ...: None}),
+                Option("fields", {name: f"{_list_field(above)} = 0", ...: None}),
+                ", and ",
+                Option("nulls", "fill"),
             ),
             field=name,
         )
     raise _refused(kind, name, "recmap has no such type; convert it, or leave the column out")
 
 
+def _list_field(above: Shape) -> Field:
+    """Return a field of integers in lists with these axes, of which ragged ones come first."""
+    ragged = max((number for number, axis in enumerate(above, 1) if axis is None), default=0)
+    return Field(np.int64, (*[None] * ragged, *above[ragged:]))
+
+
 def _filled(dtype: np.dtype[Any], given: Field | None) -> Field:
     """Return the field of one value, with the fill value that the user gave."""
-    if given is None or given.dtype != dtype or given.fill is None or np.ndim(given.fill):
+    if given is None or given.dtype != dtype:
         return Field(dtype)
-    return Field(dtype, (), given.fill)
+    return Field(dtype, (), _scalar_fill(given))
+
+
+def _scalar_fill(given: Field) -> Any:
+    return None if given.fill is None or np.ndim(given.fill) else given.fill
 
 
 def _decimal_reader(kind: _core.ArrowType, name: str, given: Field | None) -> Reader:

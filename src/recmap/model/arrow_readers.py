@@ -44,12 +44,17 @@ Read: TypeAlias = tuple[Column, Mask | None]
 
 # Larger than any memory. Whatever needs more is damaged.
 _MOST_BYTES = 1 << 60
+# What NumPy takes for NaT.
+_SMALLEST = np.iinfo(np.int64).min
 
 
 class BadRowError(Exception):
-    """A row cannot be read; ``row`` counts from the first that was asked for."""
+    """A row cannot be read; ``row`` counts from the first that was asked for.
 
-    def __init__(self, row: int, reason: str) -> None:
+    Without a reason, it is a list with a null that there is nothing to fill with.
+    """
+
+    def __init__(self, row: int, reason: str | None = None) -> None:
         super().__init__(reason)
         self.row, self.reason = row, reason
 
@@ -131,7 +136,23 @@ class Numbers(Reader):
         if dtype.kind not in "mM":
             return stored, _nulls(array, start, stop)
         times = stored.astype(np.int64, copy=False).view(dtype)
-        return times, _nulls(array, start, stop)
+        missing = _nulls(array, start, stop)
+        if stored.dtype == np.int64:
+            _refuse_smallest(stored, missing)
+        return times, missing
+
+
+def _refuse_smallest(times: npt.NDArray[np.int64], missing: Mask | None) -> None:
+    """Refuse a valid time of -2**63, which is NaT to NumPy."""
+    if not times.size or times.min() != _SMALLEST:
+        return
+    valid = times == _SMALLEST if missing is None else (times == _SMALLEST) & ~missing
+    if valid.any():
+        raise BadRowError(
+            int(np.argmax(valid)),
+            "the time -2**63 is one that NumPy does not have (NaT); give the column the field "
+            "int64 to read the numbers",
+        )
 
 
 @dataclass
@@ -257,7 +278,7 @@ class Lists(Reader):
             return items
         filled = fill_items(items, self.item.field, missing, self.nulls)
         if filled is None:
-            raise BadRowError(row_of(int(np.argmax(missing))), "a list holds a null; fill it first")
+            raise BadRowError(row_of(int(np.argmax(missing))))
         return filled
 
 
@@ -403,8 +424,11 @@ class Dictionary(Reader):
             raise BadRowError(int(np.argmax(wrong)), reason)
         if not dictionary.length:
             return blank(self.field, stop - start), missing
-        values, absent = self.values.read(dictionary, 0, dictionary.length)
         where = indices.astype(np.int64) if missing is None else np.where(missing, 0, indices)
+        try:
+            values, absent = self.values.read(dictionary, 0, dictionary.length)
+        except BadRowError as e:
+            raise BadRowError(int(np.argmax(where == e.row)), e.reason) from None
         column: Column = values[where.astype(np.int64, copy=False)]
         if missing is not None and isinstance(column, Ragged) and _is_emptied(self.field):
             column = emptied(column, missing)

@@ -14,7 +14,7 @@ from recmap.errors import FieldTextError, OptionError
 from recmap.model.arguments import as_dtype, as_whole, is_iterable
 from recmap.model.casting import exact_array, first_lost
 
-__all__ = ["BYTES", "TEXT", "Field", "FieldLike", "as_field"]
+__all__ = ["BYTES", "TEXT", "Field", "FieldLike", "Shape", "as_field"]
 
 # The dtypes of byte strings and of text: NumPy's string dtypes without a length.
 BYTES = np.dtype("S")
@@ -39,7 +39,8 @@ class Field:
 
     ``shape`` is the shape of one row; ``None`` marks a ragged axis, with a length that
     differs from row to row. ``fill`` is the value for rows that have none in the file.
-    Without it, a missing value is an error (or an empty row, if the first axis is ragged).
+    Without it, a missing value is an error (or an empty row, if the first axis is ragged). A
+    missing ragged row is always empty; there, ``fill`` is the value for null items of tables.
 
     >>> Field.parse("float32[10]")
     Field('float32[10]')
@@ -70,8 +71,6 @@ class Field:
         if ragged and 0 in self.shape:
             raise FieldTextError(f"field {self}: an axis of 0 below a ragged one holds nothing")
         if self.fill is not None:
-            if ragged:
-                raise FieldTextError(f"field {self}: a missing ragged row is empty, not filled")
             self.fill_row()
 
     @classmethod
@@ -142,6 +141,8 @@ class Field:
             if not isinstance(self.fill, bytes):
                 raise FieldTextError(f"field {self}: the fill value of bytes must be bytes")
             return self.fill
+        if self.dtype.type is np.void:
+            return np.full(self.inner, self._fill_void(), self.dtype)
         try:
             given = np.broadcast_to(exact_array(self.fill), self.inner)
             lost = first_lost(given, self.dtype, rounds=True)
@@ -150,6 +151,15 @@ class Field:
             return given.astype(self.dtype)
         except (TypeError, ValueError) as e:
             raise FieldTextError(f"field {self}: {self.fill!r} cannot fill a row: {e}") from e
+
+    def _fill_void(self) -> np.void:
+        """Return the fill value of bytes of a fixed size: 0 for zeros, or as many bytes."""
+        content = bytes(self.dtype.itemsize) if self.fill == 0 else self.fill
+        if not isinstance(content, bytes) or len(content) != self.dtype.itemsize:
+            raise FieldTextError(
+                f"field {self}: the fill value must be 0 or {self.dtype.itemsize:,} bytes"
+            )
+        return np.void(content)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Field):
@@ -228,6 +238,8 @@ def _fill(dtype: np.dtype[Any], text: str | None, field: str) -> Any:
         return text
     if dtype == BYTES:
         return text.encode()
+    if dtype.type is np.void:
+        return 0 if text == "0" else text.encode()
     try:
         if dtype.kind in "iu":
             return int(text, 0)

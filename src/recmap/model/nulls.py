@@ -2,26 +2,38 @@
 
 - ``"error"``: an error that names the column and the row;
 - ``"fill"``: the fill value of the field, or else NaN, an empty string or an empty list;
-  integers and booleans need a fill value;
+  integers, booleans and bytes of a fixed size need a fill value;
 - ``"mask"``: filled the same way, with 0 and False if there is no fill value, and a column
-  ``x/is_null`` says where.
+  ``x/is_null`` says where. It goes wherever its column goes.
 
-Null dates and durations are NaT in every case, which loses nothing.
+Null dates and durations are NaT in every case, which loses nothing. Null items of lists are
+filled, too, but a mask does not tell where, so integers there always need a fill value.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from recmap.errors import DataError, Message, Option
+from recmap.errors import DataError, Message, Option, OptionError
 from recmap.model.coerce import empty_column
 from recmap.model.field import Field
 from recmap.model.ragged import Column, Ragged, concatenate
 
-__all__ = ["NULL_SUFFIX", "Nulls", "blank", "emptied", "fill_items", "fill_rows"]
+__all__ = [
+    "NULL_SUFFIX",
+    "Nulls",
+    "blank",
+    "emptied",
+    "fill_items",
+    "fill_rows",
+    "mask_taken",
+    "null_item",
+    "with_masks",
+]
 
 Nulls: TypeAlias = Literal["error", "fill", "mask"]
 
@@ -29,6 +41,22 @@ Nulls: TypeAlias = Literal["error", "fill", "mask"]
 NULL_SUFFIX = "/is_null"
 
 Mask: TypeAlias = npt.NDArray[np.bool_]
+
+
+def with_masks(names: Iterable[str], columns: Collection[str]) -> list[str]:
+    """Return chosen columns, each with its mask if there is one: nulls never pass for values.
+
+    >>> with_masks(["y", "x"], ["x", "x/is_null", "y"])
+    ['y', 'x', 'x/is_null']
+    """
+    chosen = list(names)
+    masks = {name: name + NULL_SUFFIX for name in chosen}
+    return [
+        each
+        for name in chosen
+        for each in (name, masks[name])
+        if each == name or (each in columns and each not in masks)
+    ]
 
 
 def fill_rows(
@@ -59,13 +87,16 @@ def _row(field: Field, nulls: Nulls) -> Any:
         return np.datetime64("NaT") if field.fill is None or nulls == "error" else field.fill_row()
     if nulls == "error":
         return None
+    if field.ragged:
+        return b""
     if field.fill is not None:
         return field.fill_row()
-    if field.ragged or field.is_bytes:
+    if field.is_bytes:
         return b""
     if field.dtype.kind in "fc":
         return np.nan
-    return field.dtype.type(0) if nulls == "mask" and field.dtype.kind in "biu" else None
+    zero = nulls == "mask" and field.dtype.kind in "biuV"
+    return np.zeros((), field.dtype)[()] if zero else None
 
 
 def _complaint(name: str, field: Field, row: int, nulls: Nulls) -> Message:
@@ -75,7 +106,32 @@ def _complaint(name: str, field: Field, row: int, nulls: Nulls) -> Message:
             text,
             hint=("use ", Option("nulls", "fill"), " or ", Option("nulls", "mask"), " to read it"),
         )
-    filled = f"{field} = 0"
+    return _unfilled(text, name, field)
+
+
+def mask_taken(mask: str) -> OptionError:
+    """Return the error for a mask whose name is that of a column."""
+    return OptionError(
+        Message(
+            Option("nulls", "mask"),
+            f": there is a column {mask!r} already; open it without, or with ",
+            Option("nulls", "fill"),
+        )
+    )
+
+
+def null_item(name: str, field: Field, row: int, nulls: Nulls) -> DataError:
+    """Return the error for a null in a list that is not filled."""
+    text = f"column {name!r}, row {row:,}: a list holds a null"
+    if nulls == "error":
+        message = Message(text, hint=("use ", Option("nulls", "fill"), " to read it"))
+    else:
+        message = _unfilled(text, name, field)
+    return DataError(message, field=name, record=row)
+
+
+def _unfilled(text: str, name: str, field: Field) -> Message:
+    filled = f"{Field(field.dtype, field.shape)} = 0"
     return Message(
         f"{text}, and nothing to fill it with",
         hint=("give a value, as in ", Option("fields", {name: filled, ...: None})),

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from recmap.errors import OptionError
 from recmap.model.arguments import Workers, parse_size
+from recmap.model.nulls import with_masks
 from recmap.pipeline.row_source import Rows, SourceRows, is_damaged, reach_of
 from recmap.pipeline.sharding import ENDLESS, Even, Remaining, Share
 from recmap.pipeline.signature import VerbRecord, record_joined
@@ -105,6 +106,7 @@ class Plan:
         select = SelectColumns(tuple(names))
         if self.transforms or self.batch_transforms:
             return self.with_transform(select)
+        names = with_masks(names, self.rows.schema)
         if self.grouping is None:
             return replace(self, rows=self.rows.select(names))
         if self.grouping.rows_per_group is None:  # grouping may need the other columns

@@ -11,6 +11,7 @@ from recmap.errors import FieldNotFoundError, OptionError
 from recmap.files.paths import PathsLike, absolute, absolute_path, expand, given_paths, size_on_disk
 from recmap.files.storage import Storage
 from recmap.formats.open_spec import Opening, OpenOptions
+from recmap.model.nulls import with_masks
 from recmap.model.schema import FieldsLike, Schema
 from recmap.model.source import Partition, Source
 from recmap.ray.cluster import Driver, check_visible, connect, cpu_count, load_ray
@@ -145,7 +146,7 @@ def _select(schema: Schema, columns: Sequence[str] | None) -> Schema:
     for name in columns:
         if name not in schema:
             raise FieldNotFoundError(f"no column {name!r}; there are: {', '.join(schema)}")
-    return Schema({name: schema[name] for name in columns})
+    return Schema({name: schema[name] for name in with_masks(columns, schema)})
 
 
 def _row_bytes(schema: Schema, source: Source) -> int:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from recmap.errors import DataError, OptionError
+from recmap.errors import DataError, FieldTextError, OptionError
 from recmap.files.memory import empty, empty_bytes
 from recmap.model.batch import Allocate, PaddedColumn, PaddedRows, PadSpec
 from recmap.model.field import Field
@@ -26,6 +26,7 @@ __all__ = [
     "Records",
     "StepDecoder",
     "StepNumbers",
+    "check_fill",
     "dtype_code",
     "fill_bytes",
     "is_array",
@@ -170,6 +171,7 @@ class ExampleDecoder:
             place = self.places.get(name, place)
             if field.ragged > 2:
                 raise OptionError(f"field {name!r}: {field}: records hold two ragged axes at most")
+            check_fill(name, field)
             self.columns.add(
                 key, place, row_layout(field), fill_bytes(field), self.kinds.get(name, Kind.none)
             )
@@ -278,6 +280,12 @@ def is_array(slot: _core.Slot, field: Field) -> bool:
     if field.row_bytes is None or slot.size != field.row_bytes or slot.size == 0:
         return False
     return slot.kind == Kind.bytes or (slot.kind == Kind.float and field.dtype == np.float32)
+
+
+def check_fill(name: str, field: Field) -> None:
+    """Refuse a fill value that would fill nothing."""
+    if field.ragged and field.fill is not None:
+        raise FieldTextError(f"field {name!r}: {field}: a missing ragged row is empty, not filled")
 
 
 def fill_bytes(field: Field) -> bytes | None:

@@ -105,6 +105,8 @@ def parse_schema(texts: Any) -> Schema:
         raise ValueError(str(e)) from None
     if any(field.ragged > 2 for field in schema.values()):
         raise ValueError("a field of more than two ragged axes")
+    if any(field.ragged and field.fill is not None for field in schema.values()):
+        raise ValueError("a ragged field with a fill value")
     return schema
 
 

@@ -27,7 +27,7 @@ from recmap.model.field import Field
 from recmap.model.ragged import Column, Ragged
 from recmap.model.schema import Batch, Schema
 from recmap.native import _core
-from recmap.tfrecord.decoder import LISTS, fill_bytes, row_layout
+from recmap.tfrecord.decoder import LISTS, check_fill, fill_bytes, row_layout
 from recmap.tfrecord.embedded_schema import description
 
 __all__ = ["Encoder", "Encoding", "Parsing", "choose_encoding", "little_endian", "parsing_of"]
@@ -71,6 +71,7 @@ def choose_encoding(name: str, field: Field, asked: Any = None) -> Encoding:
     float32 goes into a float_list. int64 goes into an int64_list, and so do other integers
     with few values or ragged rows. Everything else is stored as raw bytes.
     """
+    check_fill(name, field)
     in_lists = field.ragged == 2 or name.startswith(LISTS)
     wanted = asked
     if not isinstance(asked, str | None):

@@ -132,7 +132,28 @@ def test_field_attributes_that_do_not_match_are_ignored() -> None:
         for i, mark in enumerate(["float64", "bytes", "int32[*]", "nonsense[", 5, "bfloat16[7]"]):
             file[f"x{i}"] = np.arange(3, dtype="<i4")
             file[f"x{i}"].attrs["recmap"] = mark
-    assert set(map(str, rm.open("x.h5").schema.values())) == {"int32"}
+    with warnings.catch_warnings(record=True, action="always") as said:
+        ds = rm.open("x.h5")
+    assert "'x0' is float64, but it holds int32" in str(said[0].message)
+    assert {each.category for each in said} == {rm.StaleIndexWarning}
+    assert set(map(str, ds.schema.values())) == {"int32"}
+    assert ds[:]["x0"].tolist() == [0, 1, 2]
+
+
+def test_a_note_of_the_same_size_does_not_change_what_numbers_mean() -> None:
+    lists = h5py.vlen_dtype(np.dtype("<i8"))
+    with h5py.File("x.h5", "w") as file:
+        file["x"] = np.arange(3, dtype="<i8")
+        file["x"].attrs["recmap"] = "float64"
+        file["l"] = np.array([np.arange(2), np.arange(1), np.arange(3)], object).astype(lists)
+        file["l"].attrs["recmap"] = "float64[*]"
+        file["t"] = np.arange(3, dtype="<i8")
+        file["t"].attrs["recmap"] = "datetime64[s]"
+    with warnings.catch_warnings(record=True, action="always") as said:
+        ds = rm.open("x.h5", ["x", "l"])
+    assert len(said) == 2
+    assert (ds.schema["x"], ds.schema["l"]) == (rm.Field("int64"), rm.Field("int64", (None,)))
+    assert rm.open("x.h5", ["t"])[1]["t"] == np.datetime64(1, "s")
 
 
 def test_groups_that_only_claim_to_be_columns_are_groups() -> None:

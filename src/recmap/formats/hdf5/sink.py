@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from recmap.errors import ColumnError, OptionError
+from recmap.errors import ColumnError, Message, Option, OptionError
 from recmap.files.atomic_write import make_folder, put_in_place, sync, writing
 from recmap.files.temporary import remove, temporary_path
 from recmap.formats.hdf5.column_writer import ColumnWriter
@@ -156,10 +156,19 @@ def _check_names(path: str, schema: Schema) -> None:
         names = name.split("/")
         if "\0" in name or "" in names or "." in names:
             raise ColumnError(f"{path}: {name!r} cannot be a path in an HDF5 file; rename it")
-        for end in range(1, len(names)):
-            outer = "/".join(names[:end])
-            if outer in schema:
-                raise ColumnError(
+        for outer in _around(name, schema):
+            within = [each for each in schema if _around(each, schema)]
+            raise ColumnError(
+                Message(
                     f"{path}: {name!r} would lie in {outer!r}, which is a column, not a group; "
-                    "rename one of them"
+                    "rename one of them, as in ",
+                    Option("rename", {each: each.replace("/", "_") for each in within}),
                 )
+            )
+
+
+def _around(name: str, schema: Schema) -> list[str]:
+    """Return the columns that a column of this name would lie in."""
+    names = name.split("/")
+    outer = ["/".join(names[:end]) for end in range(1, len(names))]
+    return [each for each in outer if each in schema]

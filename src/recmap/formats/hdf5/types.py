@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from recmap.errors import DataError, FieldTextError
 from recmap.formats.hdf5.file import h5py
+from recmap.formats.left_out import misfit, warn_of_notes
 from recmap.model.coerce import empty_column, string_column
 from recmap.model.field import Field
 from recmap.model.ragged import BYTE, Column, Ragged
@@ -100,6 +101,10 @@ def leaves(dataset: Any) -> list[Leaf]:
     field = written_field(dataset) if dtype.names is None else None
     if field is not None and _stored_as(field, dtype, inner):
         return [Leaf((), field)]
+    if field is not None and field != found[0].field:
+        name = dataset.name.removeprefix("/")
+        misfits = [misfit(name, field, f"{dtype} in rows of shape {inner}")]
+        warn_of_notes(dataset.file.filename, misfits)
     return found
 
 
@@ -163,7 +168,13 @@ def _stored_as(field: Field, dtype: np.dtype[Any], inner: tuple[int, ...]) -> bo
             field.ragged == 1
             and inner == ()
             and isinstance(item, np.dtype)
-            and item.kind in "biufc"
-            and item.itemsize == field.dtype.itemsize
+            and _holds(item, field.dtype)
         )
-    return dtype.kind in "iu" and dtype.itemsize == field.dtype.itemsize and field.shape == inner
+    return dtype.kind in "iu" and _holds(dtype, field.dtype) and field.shape == inner
+
+
+def _holds(stored: np.dtype[Any], noted: np.dtype[Any]) -> bool:
+    """Tell whether values are stored as this type. Only those HDF5 lacks are stored as integers."""
+    if noted.kind in "biufc" and noted.isbuiltin != 2:
+        return noted.newbyteorder("=") == np.dtype(stored.str).newbyteorder("=")
+    return stored.kind in "iu" and stored.itemsize == noted.itemsize

@@ -22,6 +22,7 @@ from recmap.files.mapped_files import map_file
 from recmap.files.seekable import open_seekable
 from recmap.formats.column_readers import ColumnReader, array_columns, decoded_columns
 from recmap.formats.column_source import Checksum, ColumnsSource, choose_columns
+from recmap.formats.left_out import misfit, warn_of_notes
 from recmap.formats.npy import (
     MAX_HEADER,
     SCATTERED,
@@ -323,6 +324,8 @@ class _Member:
         lost = header.dtype.kind == "V" and header.dtype.names is None
         if field is not None and lost and field.dtype.itemsize == header.dtype.itemsize:
             return replace(header, dtype=field.dtype)
+        if field is not None and lost:
+            warn_of_notes(self._file.path, [misfit(self.name, field, header.dtype)])
         return header
 
     def columns(self, dtype: np.dtype[Any] | None = None) -> dict[str, ColumnReader]:

@@ -28,6 +28,7 @@ from recmap.files.open_file import is_folder
 from recmap.files.sniff import sniff, unknown_format
 from recmap.formats.column_readers import DEFAULT_NAME, ColumnReader, DecodedArray, decoded_columns
 from recmap.formats.column_source import ColumnsSource, choose_columns
+from recmap.formats.left_out import misfit, warn_of_notes
 from recmap.formats.ragged_layout import VALUES, join, levels_of
 from recmap.formats.zarr.attributes import StoredColumn, read_columns
 from recmap.formats.zarr.store import Place, place_of
@@ -154,7 +155,9 @@ def _name_of(array: Any) -> str:
 
 def _columns(path: str, name: str, array: Any, field: Field | None) -> dict[str, ColumnReader]:
     decoded = _ZarrArray(path, name, array)
-    columns = decoded_columns("", decoded if field is None else _restored(decoded, field))
+    columns = decoded_columns(
+        "", decoded if field is None else _restored(decoded, field, path, name)
+    )
     return {f"{name}.{inner}" if inner else name: column for inner, column in columns.items()}
 
 
@@ -173,7 +176,7 @@ def _ragged(path: str, column: StoredColumn, arrays: dict[str, Any]) -> ColumnRe
         key = inner.rpartition("/")[2]
         decoded: DecodedArray = _ZarrArray(path, f"{name}/{key}", array)
         if key == VALUES:
-            decoded = _restored(decoded, values)
+            decoded = _restored(decoded, values, path, name)
         (reader,) = decoded_columns(key, decoded).values()
         readers[key] = reader
     return join(path, name, readers.pop(VALUES), readers, field.is_bytes, field)
@@ -407,10 +410,13 @@ def stored(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return native.reshape(-1).view(dtype).reshape(*values.shape, *more)
 
 
-def _restored(array: DecodedArray, field: Field) -> DecodedArray:
+def _restored(array: DecodedArray, field: Field, path: str, name: str) -> DecodedArray:
     """Restore the dtype of the field that values were stored for, if dtype and shape match."""
     dtype, more = stored_as(field.dtype)
     if (array.dtype, array.shape[1:]) != (dtype, (*field.inner, *more)):
+        if (array.dtype, array.shape[1:]) != (field.dtype, field.inner):
+            found = f"{array.dtype} in rows of shape {array.shape[1:]}"
+            warn_of_notes(path, [misfit(name, field, found)])
         return array
     return array if array.dtype == field.dtype and not more else _RestoredArray(array, field)
 

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from recmap.errors import OptionError, RowNotFoundError
 from recmap.model.arguments import as_slice
 from recmap.model.batch import Positions
+from recmap.model.nulls import with_masks
 from recmap.model.schema import Schema
 from recmap.pipeline.row_source import Rows, is_damaged, reach_of, sound_rows
 from recmap.pipeline.sharding import ENDLESS
@@ -42,7 +43,8 @@ class SelectColumns(Transform):
         return "select"
 
     def prepared(self, schema: Schema, sample: Block) -> tuple[Transform, Schema]:
-        return self, schema.select(self.columns)
+        columns = with_masks(self.columns, schema)
+        return SelectColumns(tuple(columns)), schema.select(columns)
 
     def apply(self, block: Block) -> Block:
         return replace(block, batch={name: block.batch[name] for name in self.columns})
