@@ -186,6 +186,8 @@ class Manifest:
         # Convert to JSON and back, so that it compares equal to a plan that was loaded.
         self._plan = json.loads(json.dumps(plan, default=repr))
         self._previous = PreviousOutput(self.place, path, {})
+        # The manifest of a complete output that this conversion replaces.
+        self._older: str | None = None
         self._begun = False
 
     @contextmanager
@@ -263,6 +265,7 @@ class Manifest:
             self._refuse_foreign_output(path)
         self._previous.refuse_foreign(older)
         self.finished.clear()
+        self._older = json.dumps(known, indent=1) if known.get("complete") else None
         self._begun = True
         self._save(complete=False)
 
@@ -295,6 +298,18 @@ class Manifest:
         else:
             self.discard()
         self.finished.clear()
+
+    def give_up(self) -> None:
+        """Undo ``begin``, if no shard was finished: files that are still there keep their manifest.
+
+        Without it, nobody would know that they are recmap's, to replace or to resume.
+        """
+        intact = self.place.states(self._previous.paths) == self._previous.states
+        if self._older is not None and intact:
+            self.place.save(self.path, self._older)
+            self.finished.clear()
+        elif not self._previous.paths:
+            self.discard()
 
     def discard(self) -> None:
         """Remove the manifest and the lists of finished shards."""

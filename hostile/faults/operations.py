@@ -1,0 +1,271 @@
+"""The operations that are disturbed: everything in recmap that writes.
+
+Each works at a ``Site``. ``before`` makes what is there at first, ``run`` is the command that is
+disturbed, ``changed`` is a different command that someone runs after that, and ``read`` tells what
+a reader sees.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+import recmap as rm
+
+__all__ = ["OPERATIONS", "Operation", "Site"]
+
+#: How many shards there are, and how many there were or will be instead.
+SHARDS, OTHER_SHARDS = 2, 3
+#: The formats, and the ends of their files.
+FORMATS = {
+    "tfrecord": ".tfrecord",
+    "tfrecord.gz": ".tfrecord.gz",
+    "npy": ".npy",
+    "npz": ".npz",
+    "hdf5": ".h5",
+    "zarr": ".zarr",
+    "parquet": ".parquet",
+    "arrow": ".arrow",
+    "raw": ".bin",
+}
+
+
+@dataclass(frozen=True)
+class Site:
+    """Where an operation works: in a folder, and at a URL if its output goes to a store."""
+
+    folder: str
+    url: str | None = None
+    storage: Mapping[str, Any] | None = None
+
+    def input(self, name: str) -> str:
+        return os.path.join(self.folder, "in", name)
+
+    def output(self, name: str) -> str:
+        return f"{self.url}/out/{name}" if self.url else os.path.join(self.folder, "out", name)
+
+    def prepare(self) -> None:
+        """Write the inputs of all operations."""
+        os.makedirs(os.path.join(self.folder, "in"))
+        for name, rows, first in (("new.npz", 24, 0), ("old.npz", 9, 1000)):
+            numbers = np.arange(first, first + rows)
+            np.savez(self.input(name), n=numbers, x=np.outer(numbers, np.ones(4)))
+
+
+Act = Callable[[Site], Any]
+
+
+@dataclass(frozen=True)
+class Operation:
+    """Something that writes, and what may come before and after it."""
+
+    name: str
+    run: Act
+    read: Act
+    changed: Act
+    before: Act | None = None
+    #: Whether the first state is that of a run that was killed halfway.
+    resumes: bool = False
+    #: Whether it works with a store.
+    in_store: bool = False
+
+
+def _digest(columns: Mapping[str, Any]) -> str:
+    """Return a text that only the same rows have."""
+    every = hashlib.sha256()
+    for name, column in sorted(columns.items()):
+        values = np.ascontiguousarray(column, "float64")
+        every.update(f"{name} {values.shape} ".encode() + values.tobytes())
+    rows = len(next(iter(columns.values()), ()))
+    return f"{rows} rows, {every.hexdigest()[:8]}"
+
+
+def _read(name: str, site: Site, **options: Any) -> str:
+    found = rm.open(site.output(name), storage=site.storage, **options)
+    return _digest({name: found[name][:] for name in found.schema})
+
+
+def _convert(output: str, site: Site, /, source: str = "new.npz", **options: Any) -> None:
+    rm.convert(
+        site.input(source),
+        site.output(output),
+        memory="64MB",
+        workers=1,
+        storage=site.storage,
+        **options,
+    )
+
+
+# Conversions
+
+
+def _conversions() -> Iterator[Operation]:
+    """Yield conversions to each format: to a file, to shards, and over older ones."""
+    for format, suffix in FORMATS.items():
+        name = f"x{suffix}"
+        convert = partial(_convert, name)
+        changed = partial(convert, rows=slice(5, 20), overwrite=True)
+        file = Operation(f"convert to {format}", convert, partial(_read, name), changed)
+        yield file
+        yield replace(
+            file,
+            name=f"overwrite {format}",
+            run=partial(convert, overwrite=True),
+            before=partial(convert, source="old.npz"),
+        )
+        options = {"format": format.removesuffix(".gz")}
+        if format.endswith(".gz"):
+            options["compression"] = "gzip"
+        yield from _sharded(format, "d/", options)
+    tfds = {"format": "tfds", "name": "d", "split": "train"}
+    yield from _sharded("tfds", "", tfds, partial(_read, "d/1.0.0", split="train"))
+
+
+def _sharded(
+    format: str, folder: str, options: Mapping[str, Any], read: Act | None = None
+) -> Iterator[Operation]:
+    """Yield conversions to a folder of shards with a manifest."""
+    convert = partial(_convert, folder, **options)
+    run = partial(convert, shards=SHARDS)
+    changed = partial(convert, rows=slice(5, 20), shards=OTHER_SHARDS, overwrite=True)
+    shards = Operation(f"shards of {format}", run, read or partial(_read, folder), changed)
+    yield shards
+    yield replace(shards, name=f"resume shards of {format}", resumes=True)
+    yield replace(
+        shards,
+        name=f"overwrite shards of {format}",
+        run=partial(run, overwrite=True),
+        before=partial(convert, source="old.npz", shards=OTHER_SHARDS),
+    )
+
+
+def _shuffled() -> Operation:
+    """Return a conversion that shuffles with a temporary file."""
+    run = partial(_convert, "d/", shards=SHARDS, shuffle=True, seed=3)
+    return Operation("shuffled shards", run, partial(_read, "d/"), partial(run, overwrite=True, seed=4))
+
+
+# Other things that write
+
+
+def _write(site: Site, rows: int = 24, **options: Any) -> None:
+    numbers = np.arange(rows)
+    with rm.TFRecordWriter(site.output("w.tfrecord"), storage=site.storage, **options) as writer:
+        for first in range(0, rows, 8):
+            writer.write({"n": numbers[first : first + 8]})
+
+
+def _writers() -> Iterator[Operation]:
+    single = Operation(
+        "TFRecordWriter", _write, partial(_read, "w.tfrecord"), partial(_write, rows=7, overwrite=True)
+    )
+    yield single
+    yield replace(
+        single,
+        name="TFRecordWriter overwrites",
+        run=partial(_write, overwrite=True),
+        before=partial(_write, rows=9),
+    )
+    yield Operation(
+        "TFRecordWriter, shards",
+        partial(_write, shards=SHARDS),
+        partial(_read, "w-*"),
+        partial(_write, rows=7, shards=OTHER_SHARDS, overwrite=True),
+    )
+    raw = partial(_write_records, "w.tfrecord")
+    yield Operation(
+        "tfrecord.write_records",
+        raw,
+        partial(_read_records, "w.tfrecord"),
+        partial(raw, rows=7, overwrite=True),
+    )
+
+
+def _write_records(name: str, site: Site, rows: int = 24, **options: Any) -> None:
+    records = [b"%d" % number for number in range(rows)]
+    rm.tfrecord.write_records(site.output(name), records, storage=site.storage, **options)
+
+
+def _read_records(name: str, site: Site) -> str:
+    return _digest({"n": [int(each) for each in rm.tfrecord.records(site.output(name), storage=site.storage)]})
+
+
+def _indexes() -> Iterator[Operation]:
+    data = partial(_write, index=False)
+    yield Operation("index", _index, partial(_read, "w.tfrecord"), _index, data)
+    yield Operation(
+        "index as text",
+        partial(_index, text=True),
+        _read_text_index,
+        partial(_index, text=True),
+        data,
+    )
+
+
+def _index(site: Site, **options: Any) -> None:
+    rm.index(site.output("w.tfrecord"), storage=site.storage, **options)
+
+
+def _read_text_index(site: Site) -> str:
+    """Read with the index, if it is there."""
+    path = site.output("w.tfrecord")
+    index = {"index": f"{path}.idx"} if os.path.exists(f"{path}.idx") else {}
+    return _digest({"n": rm.open(path, **index)["n"][:]})
+
+
+def _damaged(site: Site) -> None:
+    """Write a file with a damaged record."""
+    _write_records("damaged.tfrecord", site)
+    with open(site.output("damaged.tfrecord"), "r+b") as file:
+        file.seek(12)
+        file.write(b"?")
+
+
+def _repair(site: Site, **options: Any) -> None:
+    rm.repair(site.output("damaged.tfrecord"), site.output("sound.tfrecord"), **options)
+
+
+def _damaged_and_repaired(site: Site) -> None:
+    """Leave what a repair of an older file wrote, with its index."""
+    _damaged(site)
+    shutil.copy(site.output("damaged.tfrecord"), site.output("sound.tfrecord"))
+    _write_records("sound.tfrecord", site, rows=9, overwrite=True)
+    rm.index(site.output("sound.tfrecord"), text=True)
+
+
+def _repairs() -> Iterator[Operation]:
+    again = partial(_repair, overwrite=True)
+    read = partial(_read_records, "sound.tfrecord")
+    yield Operation("repair", _repair, read, again, _damaged)
+    yield Operation("repair overwrites", again, read, again, _damaged_and_repaired)
+
+
+def _in_store(operation: Operation) -> Operation:
+    return replace(operation, name=f"{operation.name}, in a store", in_store=True)
+
+
+def _cache_fills() -> Iterator[Operation]:
+    """Yield readings of objects through the disk cache."""
+    for format in ("tfrecord", "npy", "hdf5"):
+        name = f"x{FORMATS[format]}"
+        read = partial(_read, name)
+        made = partial(_convert, name)
+        yield Operation(f"cache {format}", read, read, read, made, in_store=True)
+
+
+def _all() -> Iterator[Operation]:
+    local = [*_conversions(), _shuffled(), *_writers(), *_indexes(), *_repairs()]
+    yield from local
+    elsewhere = ("index as text", "repair", "repair overwrites", "shuffled shards")
+    yield from (_in_store(each) for each in local if each.name not in elsewhere)
+    yield from _cache_fills()
+
+
+OPERATIONS = {operation.name: operation for operation in _all()}
