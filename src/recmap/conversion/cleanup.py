@@ -6,7 +6,7 @@ the file.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from recmap.conversion.local_place import LocalPlace
@@ -34,27 +34,32 @@ def place_of(path: str) -> Place:
 class PreviousOutput:
     """The files that an earlier conversion wrote to the same place.
 
-    ``states`` maps their names to the state each file had when it was finished. They are in the
-    folder of ``manifest``.
+    ``states`` are their names, and the state each file had when it was finished. Two attempts at
+    one file have two states, and it may have either. They are in the folder of ``manifest``.
     """
 
-    def __init__(self, place: Place, manifest: str, states: Mapping[str, State]) -> None:
-        self._place, self._manifest, self._states = place, manifest, dict(states)
+    def __init__(self, place: Place, manifest: str, states: Iterable[tuple[str, State]]) -> None:
+        self._place, self._manifest, self._states = place, manifest, list(states)
 
     @property
     def paths(self) -> list[str]:
         """The paths of the files, which may no longer exist."""
-        return [beside(self._manifest, name) for name in self._states]
+        return [beside(self._manifest, name) for name in dict(self._states)]
 
     @property
     def states(self) -> list[State]:
         """The states of the files when they were finished."""
-        return list(self._states.values())
+        return [state for _, state in self._states]
+
+    @property
+    def intact(self) -> bool:
+        """Whether all of the files are still there."""
+        return all(state in self.states for state in self._place.states(self.paths))
 
     @property
     def entries(self) -> list[dict[str, Any]]:
         """The files, in the form a manifest lists them."""
-        return [{"file": name, "state": state} for name, state in self._states.items()]
+        return [{"file": name, "state": state} for name, state in self._states]
 
     def owns(self, path: str) -> bool:
         """Return whether the file at a path is still the one that recmap wrote."""

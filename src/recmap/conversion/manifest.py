@@ -185,7 +185,7 @@ class Manifest:
         }
         # Convert to JSON and back, so that it compares equal to a plan that was loaded.
         self._plan = json.loads(json.dumps(plan, default=repr))
-        self._previous = PreviousOutput(self.place, path, {})
+        self._previous = PreviousOutput(self.place, path, [])
         # The manifest of a complete output that this conversion replaces.
         self._older: str | None = None
         self._begun = False
@@ -279,7 +279,7 @@ class Manifest:
         for entry in self._finished_entries(known):
             number, state = int(entry[0]), entry[1:]
             if state != _BEGUN and isinstance(files, list) and number < len(files):
-                states |= dict.fromkeys(file_names([files[number]]), state)
+                states += [(name, state) for name in file_names([files[number]])]
         return PreviousOutput(self.place, self.path, states)
 
     def _refuse_foreign_output(self, path: str) -> None:
@@ -304,8 +304,7 @@ class Manifest:
 
         Without it, nobody would know that they are recmap's, to replace or to resume.
         """
-        intact = self.place.states(self._previous.paths) == self._previous.states
-        if self._older is not None and intact:
+        if self._older is not None and self._previous.intact:
             self.place.save(self.path, self._older)
             self.finished.clear()
         elif not self._previous.paths:
@@ -378,14 +377,14 @@ def _real_path(file: str) -> str:
     return str(file) if isinstance(file, ObjectPath) else os.path.realpath(file)
 
 
-def _replaced_states(known: Mapping[str, Any]) -> dict[str, State]:
+def _replaced_states(known: Mapping[str, Any]) -> list[tuple[str, State]]:
     """Return the names and states of the files that an unfinished conversion replaces."""
     entries = known.get("replaces")
-    found: dict[str, State] = {}
+    found: list[tuple[str, State]] = []
     for entry in entries if isinstance(entries, list) else []:
         state = entry.get("state") if isinstance(entry, dict) else None
         if isinstance(state, list):
-            found |= dict.fromkeys(file_names([entry]), state)
+            found += [(name, state) for name in file_names([entry])]
     return found
 
 
