@@ -20,7 +20,7 @@ from typing import Any
 
 from hostile.faults.disturbed import Fault, Outcome, run_steps
 from hostile.faults.operations import Operation, Site
-from hostile.faults.store import GIVEN_UP, REPEATED, Store
+from hostile.faults.store import GIVEN_UP, READS, REPEATED, Store
 
 __all__ = ["Examination", "Point", "Result"]
 
@@ -120,6 +120,8 @@ class Examination:
     def _count(self) -> None:
         self._must(self._run(["run"], Fault()))
         self.calls, self.requests = self._calls(), self._requests()
+        if self._operation.requests_only:
+            self.calls = []
 
     def _kill_halfway(self) -> None:
         """Begin with what a run leaves that is killed in the middle."""
@@ -146,13 +148,17 @@ class Examination:
         """Yield all points."""
         for number, call in enumerate(self.calls, 1):
             kind = call.split()[0]
-            faults = ["EIO", *_KILLS]
+            faults = ["EIO"]
+            # A process killed at fsync leaves what the call before that left.
+            faults += _KILLS if kind != "fsync" else []
             faults += ["ENOSPC"] if kind in _NEED_ROOM else []
             faults += ["killed within", "short"] if kind in _WRITES else []
             yield from (Point(number, call, fault) for fault in faults)
         for number, request in enumerate(self.requests, 1):
-            for fault in (*REPEATED, *GIVEN_UP, *_KILLS):
-                yield Point(number, request, fault, request=True)
+            # A process killed at a request that only reads leaves what the one before that left.
+            reads = request.split()[0] in READS
+            faults = ("dropped", *GIVEN_UP) if reads else (*REPEATED, *GIVEN_UP, *_KILLS)
+            yield from (Point(number, request, fault, request=True) for fault in faults)
 
     def examine(self, point: Point) -> None:
         """Make a fault happen, and note what does not hold afterwards."""

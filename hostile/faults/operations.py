@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -73,8 +73,9 @@ class Operation:
     before: Act | None = None
     #: Whether the first state is that of a run that was killed halfway.
     resumes: bool = False
-    #: Whether it works with a store.
+    #: Whether it works with a store, and whether only requests to it are disturbed.
     in_store: bool = False
+    requests_only: bool = False
 
 
 def _digest(columns: Mapping[str, Any]) -> str:
@@ -179,6 +180,13 @@ def _writers() -> Iterator[Operation]:
         partial(_read, "w-*"),
         partial(_write, rows=7, shards=OTHER_SHARDS, overwrite=True),
     )
+    yield Operation(
+        "TFRecordWriter overwrites shards",
+        partial(_write, shards=SHARDS, overwrite=True),
+        partial(_read, "w-*"),
+        partial(_write, rows=7, shards=OTHER_SHARDS, overwrite=True),
+        partial(_write, rows=9, shards=OTHER_SHARDS),
+    )
     raw = partial(_write_records, "w.tfrecord")
     yield Operation(
         "tfrecord.write_records",
@@ -247,8 +255,23 @@ def _repairs() -> Iterator[Operation]:
     yield Operation("repair overwrites", again, read, again, _damaged_and_repaired)
 
 
-def _in_store(operation: Operation) -> Operation:
-    return replace(operation, name=f"{operation.name}, in a store", in_store=True)
+def _in_store(operations: Iterable[Operation]) -> Iterator[Operation]:
+    """Yield what writes to a store.
+
+    Formats that are made in local space go the same way from there, so of some of them, only the
+    simple conversion is disturbed. That is also where the calls in local space are.
+    """
+    formats = (" tfrecord", " npy", " hdf5", " zarr", " tfds")
+    for operation in operations:
+        name = operation.name
+        if name in ("index as text", "repair", "repair overwrites", "shuffled shards"):
+            continue
+        simple = name.startswith("convert to")
+        of_format = name.startswith("overwrite ") or "shards of " in name
+        if simple or not of_format or name.endswith(formats):
+            yield replace(
+                operation, name=f"{name}, in a store", in_store=True, requests_only=not simple
+            )
 
 
 def _cache_fills() -> Iterator[Operation]:
@@ -263,8 +286,7 @@ def _cache_fills() -> Iterator[Operation]:
 def _all() -> Iterator[Operation]:
     local = [*_conversions(), _shuffled(), *_writers(), *_indexes(), *_repairs()]
     yield from local
-    elsewhere = ("index as text", "repair", "repair overwrites", "shuffled shards")
-    yield from (_in_store(each) for each in local if each.name not in elsewhere)
+    yield from _in_store(local)
     yield from _cache_fills()
 
 

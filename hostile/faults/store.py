@@ -16,12 +16,13 @@ from tests.buckets import S3Bucket, s3_client
 from tests.faulty_proxy import Drop, FaultyProxy, Forever, Hold, Lose, Status
 from tests.store_servers import seaweedfs
 
-__all__ = ["GIVEN_UP", "REPEATED", "Store", "running_stores"]
+__all__ = ["GIVEN_UP", "READS", "REPEATED", "Store", "running_stores"]
 
 #: Faults that a request survives, because it is repeated, and those for which it is given up.
 REPEATED = ("dropped", "answer lost")
 GIVEN_UP = ("refused", "503 from here on")
-KILLS = ("killed before", "killed after")
+#: Requests that change nothing.
+READS = ("GET", "HEAD", "list")
 
 
 class Store:
@@ -92,10 +93,12 @@ def _kind(method: str, path: str) -> str:
     parts = urlsplit(path)
     query = parse_qs(parts.query, keep_blank_values=True)
     key = parts.path.strip("/").partition("/")[2]
+    if "uploads" in query and method == "GET":
+        return "list uploads"
     if "uploads" in query or "uploadId" in query:
         return f"multipart {method} {key}"
     if not key:
-        return f"list {query.get('prefix', [''])[0]}" if method == "GET" else f"{method} bucket"
+        return f"list {query.get('prefix', [''])[0]}" if method == "GET" else "delete"
     return f"{method} {key}"
 
 

@@ -69,11 +69,17 @@ class LocalPlace(Place):
         return _state(path) in states or is_written(path)
 
     def remove_output(self, path: str) -> None:
-        if os.path.isdir(path) and not os.path.islink(path) and not_ours(path):
+        if os.path.isdir(path) and not os.path.islink(path):
+            if not not_ours(path):
+                # In one step: half a store would not be known as ours.
+                aside = temporary_path(path)
+                os.rename(path, aside)
+                remove(aside)
             return
-        remove(path)
+        # The file last: while it is there, the next run finds what belongs to it.
         remove_description(path)
         remove_sidecar(path)
+        remove(path)
 
     def refuse_foreign_output(self, path: str, format: str, states: Sequence[State]) -> None:
         del states

@@ -28,6 +28,7 @@ from recmap.errors import (
     PathNotFoundError,
     StoreError,
 )
+from recmap.files.atomic_write import writing
 from recmap.files.object_path import ObjectPath
 from recmap.files.object_tree import tree_of
 from recmap.files.open_file import beside
@@ -198,7 +199,8 @@ class Manifest:
         with _RUNNING_LOCK:
             if key in _RUNNING:
                 raise OutputExistsError(f"{self.path}: another thread is writing there")
-            self.place.check_free(written)
+            with writing(self.path):
+                self.place.check_free(written)
             _RUNNING.add(key)
         try:
             self.lock.acquire()
@@ -304,10 +306,11 @@ class Manifest:
 
         Without it, nobody would know that they are recmap's, to replace or to resume.
         """
+        planned = [shard.path for shard in self.shards]
         if self._older is not None and self._previous.intact:
             self.place.save(self.path, self._older)
             self.finished.clear()
-        elif not self._previous.paths:
+        elif not self._previous.paths and not any(self.place.states(planned)):
             self.discard()
 
     def discard(self) -> None:

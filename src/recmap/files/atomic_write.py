@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import fcntl
 import os
@@ -23,6 +24,7 @@ from recmap.files.open_file import open_file
 from recmap.files.temporary import remove, temporary_path
 
 __all__ = [
+    "exchange",
     "make_folder",
     "put_in_place",
     "read_whole",
@@ -32,6 +34,8 @@ __all__ = [
     "writing",
 ]
 
+# For renameat2 of Linux, and renamex_np of macOS: the current folder, and to swap two names.
+_HERE, _SWAP = -100, 2
 # How often an object is changed again because another was faster.
 _ATTEMPTS = 20
 
@@ -95,6 +99,24 @@ def put_in_place(temporary: str, path: str) -> None:
         finally:
             remove(near)
         os.unlink(temporary)
+
+
+def exchange(one: str, other: str) -> bool:
+    """Swap two names in one step, and return False where the system cannot do that."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    paths = os.fsencode(one), os.fsencode(other)
+    if hasattr(libc, "renameat2"):
+        failed = libc.renameat2(_HERE, paths[0], _HERE, paths[1], ctypes.c_uint(_SWAP))
+    elif hasattr(libc, "renamex_np"):
+        failed = libc.renamex_np(*paths, ctypes.c_uint(_SWAP))
+    else:
+        return False
+    if not failed:
+        return True
+    number = ctypes.get_errno()
+    if number in (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP):
+        return False
+    raise OSError(number, os.strerror(number), one, None, other)
 
 
 def read_whole(path: str, most: int) -> str:

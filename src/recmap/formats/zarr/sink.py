@@ -19,7 +19,7 @@ import zarr
 from zarr.codecs import BloscCodec, GzipCodec, ZstdCodec
 
 from recmap.errors import OptionError
-from recmap.files.atomic_write import make_folder, sync
+from recmap.files.atomic_write import exchange, make_folder, sync
 from recmap.files.temporary import remove, temporary_path
 from recmap.formats.ragged_layout import ArraysSink, Part
 from recmap.formats.zarr.attributes import StoredColumn, column_attributes, refuse_foreign
@@ -133,20 +133,28 @@ class ZarrSink(ArraysSink):
         # Replace the target of a link, not the link.
         target = os.path.realpath(self.path) if os.path.islink(self.path) else self.path
         finished = _on_same_file_system(target, self._temporary)
-        previous = temporary_path(target) if os.path.lexists(target) else None
-        if previous is not None:
+        if not os.path.lexists(target):
+            os.rename(finished, target)
+        else:
             refuse_foreign(target)
-            os.rename(target, previous)
-        os.rename(finished, target)
-        for old in (previous, self._temporary):
-            if old is not None:
-                remove(old)
+            _replace(target, finished)
+        remove(self._temporary)
         if self._durable:
             sync(os.path.dirname(target))
 
     def abort(self) -> None:
         """Remove everything written so far."""
         remove(self._temporary)
+
+
+def _replace(target: str, finished: str) -> None:
+    """Put a folder in place of another, without a moment in which there is neither."""
+    previous = finished
+    if not exchange(finished, target):
+        previous = temporary_path(target)
+        os.rename(target, previous)
+        os.rename(finished, target)
+    remove(previous)
 
 
 def _on_same_file_system(path: str, folder: str) -> str:
