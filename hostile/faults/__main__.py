@@ -1,7 +1,7 @@
 """``python -m hostile.faults``: disturb every call of every operation, and print what was found.
 
     python -m hostile.faults                        all operations, all calls
-    python -m hostile.faults --only "overwrite"     operations whose name contains this
+    python -m hostile.faults --only "overwrite"     operations whose name this pattern matches
     python -m hostile.faults --every 10             each tenth point only
     python -m hostile.faults --only "convert to npy" --call 17   the faults of one call only
 
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import sys
 import tempfile
 import threading
@@ -30,16 +31,18 @@ __all__ = ["main"]
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m hostile.faults", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.add_argument("--only", default="", help="operations whose name contains this")
+    parser.add_argument("--only", default="", help="operations whose name this pattern matches")
     parser.add_argument("--every", type=int, default=1, help="only each n-th point of an operation")
     parser.add_argument("--local", action="store_true", help="no operations in a store")
-    parser.add_argument("--call", type=int, help="only faults of the call or request of this number")
+    parser.add_argument(
+        "--call", type=int, help="only faults of the call or request of this number"
+    )
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
     asked = parser.parse_args()
     chosen = [
         operation
         for operation in OPERATIONS.values()
-        if asked.only in operation.name and not (asked.local and operation.in_store)
+        if re.search(asked.only, operation.name) and not (asked.local and operation.in_store)
     ]
     begun = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="faults-") as folder, _server(chosen, folder) as server:
@@ -85,7 +88,8 @@ def _run_all(
             store.close()
 
     threads = [
-        threading.Thread(target=work, args=(os.path.join(folder, str(i)),)) for i in range(asked.workers)
+        threading.Thread(target=work, args=(os.path.join(folder, str(i)),))
+        for i in range(asked.workers)
     ]
     for thread in threads:
         thread.start()

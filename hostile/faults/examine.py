@@ -246,9 +246,7 @@ class Examination:
         if self._store is None:
             return run_steps(name, site, steps, fault, self._log)
         self._store.disturb(request, kind)
-        return run_steps(
-            name, site, steps, fault, self._log, self._store.started, self._store.calm
-        )
+        return run_steps(name, site, steps, fault, self._log, self._store.started, self._store.calm)
 
     def _calls(self) -> list[str]:
         log = Path(self._log)

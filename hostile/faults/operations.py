@@ -150,7 +150,9 @@ def _sharded(
 def _shuffled() -> Operation:
     """Return a conversion that shuffles with a temporary file."""
     run = partial(_convert, "d/", shards=SHARDS, shuffle=True, seed=3)
-    return Operation("shuffled shards", run, partial(_read, "d/"), partial(run, overwrite=True, seed=4))
+    return Operation(
+        "shuffled shards", run, partial(_read, "d/"), partial(run, overwrite=True, seed=4)
+    )
 
 
 # Other things that write
@@ -165,7 +167,10 @@ def _write(site: Site, rows: int = 24, **options: Any) -> None:
 
 def _writers() -> Iterator[Operation]:
     single = Operation(
-        "TFRecordWriter", _write, partial(_read, "w.tfrecord"), partial(_write, rows=7, overwrite=True)
+        "TFRecordWriter",
+        _write,
+        partial(_read, "w.tfrecord"),
+        partial(_write, rows=7, overwrite=True),
     )
     yield single
     yield replace(
@@ -202,7 +207,9 @@ def _write_records(name: str, site: Site, rows: int = 24, **options: Any) -> Non
 
 
 def _read_records(name: str, site: Site) -> str:
-    return _digest({"n": [int(each) for each in rm.tfrecord.records(site.output(name), storage=site.storage)]})
+    return _digest(
+        {"n": [int(each) for each in rm.tfrecord.records(site.output(name), storage=site.storage)]}
+    )
 
 
 def _indexes() -> Iterator[Operation]:

@@ -28,6 +28,7 @@ from recmap.errors import (
     PathNotFoundError,
     StoreError,
 )
+from recmap.files.array_sidecar import description_path
 from recmap.files.atomic_write import writing
 from recmap.files.object_path import ObjectPath
 from recmap.files.object_tree import tree_of
@@ -35,6 +36,7 @@ from recmap.files.open_file import beside
 from recmap.files.temporary import remove, short_name
 from recmap.formats.registry import FORMATS
 from recmap.model.schema import Schema
+from recmap.tfrecord.sidecar import sidecar_path
 
 __all__ = [
     "FinishedShards",
@@ -266,10 +268,23 @@ class Manifest:
         for path in planned:
             self._refuse_foreign_output(path)
         self._previous.refuse_foreign(older)
+        self._remove_lone_indexes(known, stems)
         self.finished.clear()
         self._older = json.dumps(known, indent=1) if known.get("complete") else None
         self._begun = True
         self._save(complete=False)
+
+    def _remove_lone_indexes(self, known: Mapping[str, Any], stems: set[str]) -> None:
+        """Remove what belongs to shards of an unfinished conversion that never got their names."""
+        names = set(self.place.names(self.path))
+        for path in (beside(self.path, name) for name in file_names(known.get("files"))):
+            beside_it = {
+                os.path.basename(sidecar_path(path)),
+                os.path.basename(description_path(path)),
+            }
+            lone = os.path.basename(path) not in names and not names.isdisjoint(beside_it)
+            if lone and stem_of(path) in stems:
+                self.place.remove_output(path)
 
     def previous_output(self) -> PreviousOutput:
         """Return the files that recmap wrote here before."""

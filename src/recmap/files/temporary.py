@@ -13,8 +13,8 @@ import re
 import shutil
 import socket
 import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import lru_cache
@@ -29,6 +29,7 @@ __all__ = [
     "names_of",
     "process_of",
     "remove",
+    "remove_left_over",
     "runs",
     "short_name",
     "temporary_path",
@@ -188,6 +189,30 @@ def names_of(path: str) -> set[str]:
     """
     name = os.path.basename(path).removesuffix(_SUFFIX).rpartition(".")[0][1:]
     return {name, _PURPOSE.sub("", name)}
+
+
+def remove_left_over(paths: Iterable[str]) -> None:
+    """Remove temporary files of outputs, or of their other shards, that dead processes left."""
+    names: dict[str, set[str]] = {}
+    for folder, name in (os.path.split(path) for path in paths if not isinstance(path, ObjectPath)):
+        names.setdefault(folder or ".", set()).add(_without_number(short_name(name)))
+    for folder, wanted in names.items():
+        for entry in os.listdir(folder) if os.path.isdir(folder) else ():
+            if process_of(entry) and not wanted.isdisjoint(map(_without_number, names_of(entry))):
+                _remove_if_left_over(os.path.join(folder, entry))
+
+
+def _remove_if_left_over(path: str) -> None:
+    process = process_of(path)
+    here = process is not None and process.machine == this_process().machine
+    if process is not None and here and runs(process) is False:
+        with suppress(OSError):  # another process may do the same
+            remove(path)
+
+
+def _without_number(name: str) -> str:
+    """Return a name that all shards of an output have in common."""
+    return re.sub(r"-\d{5,}-of-\d{5,}", "", name)
 
 
 def remove(path: str) -> None:

@@ -29,6 +29,7 @@ from recmap.files.output_file import (
 from recmap.files.paths import PathLike, PathsLike, as_location, expand
 from recmap.files.sniff import holds_records, is_record, named_tfrecord, sniff, unknown_format
 from recmap.files.storage import Storage
+from recmap.files.temporary import remove_left_over
 from recmap.model.arguments import check_choice, check_flag, check_iterable
 from recmap.model.progress import Counter, ProgressOption
 from recmap.native import _core
@@ -189,6 +190,7 @@ def write_records(
     refuse_http(target)
     refuse_existing(target, check_flag("overwrite", overwrite))
     check_iterable("records", records, '[b"a", b"bc"]')
+    remove_left_over([target])
     spooler = Spooler()
     file = OutputFile(target, choose_compression(target, compression), spooler)
     count = 0

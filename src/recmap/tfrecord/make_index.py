@@ -15,6 +15,7 @@ from recmap.files.mapped import guarded
 from recmap.files.object_writer import refuse_http
 from recmap.files.open_file import beside, inside, is_folder
 from recmap.files.paths import PathsLike, expand
+from recmap.files.temporary import remove_left_over
 from recmap.model.arguments import check_flag
 from recmap.model.progress import ProgressOption, check_progress
 from recmap.model.schema import Schema
@@ -72,6 +73,7 @@ def index(
                 f"{file} is opened as a whole: rm.index takes TFRecord files, such as "
                 f"{inside(file, '*.tfrecord*')!r}"
             )
+    remove_left_over([_text_path(file) for file in files] if text else files)
     with ScanProgress(files, progress) as scan:
         return [_index_text(file, scan) if text else _index(file, scan) for file in files]
 
@@ -146,9 +148,13 @@ def _index_text(path: str, scan: ScanProgress) -> str:
     file = open_record_file(path, verify=True)
     if not isinstance(file, PlainFile):
         raise OptionError(f"{path}: a compressed file cannot be indexed by offsets")
-    target = beside(path, f"{os.path.basename(path)}.idx")
+    target = _text_path(path)
     write_text_index(target, _lines(scan.of(file, skip=False)))
     return target
+
+
+def _text_path(path: str) -> str:
+    return beside(path, f"{os.path.basename(path)}.idx")
 
 
 def _lines(windows: Iterator[Window]) -> Iterator[tuple[int, int]]:

@@ -15,6 +15,7 @@ from recmap.files.mapped import Guard
 from recmap.files.object_path import ObjectPath
 from recmap.files.output_file import OutputFile, Spooler, choose_compression, refuse_existing
 from recmap.files.paths import PathLike, PathsLike, as_path, expand
+from recmap.files.temporary import remove_left_over
 from recmap.model.arguments import check_flag
 from recmap.model.preview import quantity
 from recmap.model.progress import ProgressOption, check_progress
@@ -86,6 +87,7 @@ def repair(
     refuse_existing(target, check_flag("overwrite", overwrite))
     check_flag("durable", durable)
     check_progress(progress)
+    remove_left_over([target])
     spooler = Spooler()
     output = OutputFile(target, choose_compression(target, None), spooler)
     done = Repaired(target)

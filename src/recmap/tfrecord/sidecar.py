@@ -390,9 +390,14 @@ def write_text_index(path: str, offsets: Iterator[tuple[int, int]]) -> None:
             put_file(path, file.name, parts_to_send())
         return
     temporary = temporary_path(path)
-    with open(temporary, "w", encoding="ascii") as output:
-        output.writelines(lines)
-    os.replace(temporary, path)
+    with writing(path):
+        try:
+            with open(temporary, "w", encoding="ascii") as output:
+                output.writelines(lines)
+            os.replace(temporary, path)
+        except BaseException:
+            remove(temporary)
+            raise
 
 
 def read_text_index(path: str, data: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint64]:
