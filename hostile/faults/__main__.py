@@ -1,11 +1,12 @@
 """``python -m hostile.faults``: disturb every call of every operation, and print what was found.
 
-    python -m hostile.faults                        all operations, all calls
-    python -m hostile.faults --only "overwrite"     operations whose name this pattern matches
-    python -m hostile.faults --every 10             each tenth point only
-    python -m hostile.faults --only "convert to npy" --call 17   the faults of one call only
+    python -m hostile.faults                              all operations, all calls
+    python -m hostile.faults --local                      none that needs a store
+    python -m hostile.faults --only "overwrite.*zarr"     operations whose name this pattern matches
+    python -m hostile.faults --only "file: npy" --call 17 the faults of one call only
+    python -m hostile.faults --points 3                   a few faults of each, the same every time
 
-The exit code is 1 if anything does not hold.
+The exit code is 1 if anything does not hold, other than what known.py lists.
 """
 
 from __future__ import annotations
@@ -17,13 +18,15 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import groupby
 from pathlib import Path
 
-from hostile.faults.examine import Examination, Result
+from hostile.faults.examine import Examination, Point, Result
+from hostile.faults.known import is_known
 from hostile.faults.operations import OPERATIONS, Operation
-from hostile.faults.store import Store, running_stores
+from hostile.faults.store import Store, running_server
 
 __all__ = ["main"]
 
@@ -32,11 +35,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m hostile.faults", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("--only", default="", help="operations whose name this pattern matches")
-    parser.add_argument("--every", type=int, default=1, help="only each n-th point of an operation")
-    parser.add_argument("--local", action="store_true", help="no operations in a store")
-    parser.add_argument(
-        "--call", type=int, help="only faults of the call or request of this number"
-    )
+    parser.add_argument("--local", action="store_true", help="none that needs a store")
+    parser.add_argument("--call", type=int, help="only the call or request with this number")
+    parser.add_argument("--points", type=int, help="at most so many faults of each operation")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
     asked = parser.parse_args()
     chosen = [
@@ -48,21 +49,21 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="faults-") as folder, _server(chosen, folder) as server:
         results = _run_all(chosen, folder, server, asked)
     _print(results, time.monotonic() - begun)
-    return 1 if any(result.problems for result in results) else 0
+    return 1 if any(result.failed - result.known for result in results) else 0
 
 
 @contextmanager
-def _server(chosen: list[Operation], folder: str) -> Iterator[str]:
+def _server(chosen: Sequence[Operation], folder: str) -> Iterator[str]:
     """Run a store if an operation needs one, and yield its URL."""
     if not any(operation.in_store for operation in chosen):
         yield ""
         return
-    with running_stores(Path(folder, "server")) as url:
+    with running_server(Path(folder, "server")) as url:
         yield url
 
 
 def _run_all(
-    chosen: list[Operation], folder: str, server: str, asked: argparse.Namespace
+    chosen: Sequence[Operation], folder: str, server: str, asked: argparse.Namespace
 ) -> list[Result]:
     """Examine operations, several at a time."""
     waiting = iter(enumerate(chosen))
@@ -70,43 +71,67 @@ def _run_all(
     lock = threading.Lock()
 
     def work(place: str) -> None:
+        os.makedirs(place)
         store = Store(server) if server else None
         while True:
             with lock:
                 number, operation = next(waiting, (-1, None))
             if operation is None:
-                break
-            os.makedirs(place, exist_ok=True)
+                return
             examination = Examination(operation, place, store if operation.in_store else None)
-            for at, point in enumerate(examination.points()):
-                if (at + number) % asked.every == 0 and asked.call in (None, point.number):
-                    examination.examine(point)
+            for point in _selected(list(examination.points()), number, asked):
+                for problem in examination.examine(point):
+                    _note(f"{operation.name}, {point}: {problem}", point, examination.result)
             results[number] = examination.result
-            for at, problem in examination.result.problems:
-                print(f"{operation.name}, {at}: {problem}", flush=True)
-        if store is not None:
-            store.close()
 
-    threads = [
-        threading.Thread(target=work, args=(os.path.join(folder, str(i)),))
-        for i in range(asked.workers)
-    ]
+    places = [os.path.join(folder, str(number)) for number in range(asked.workers)]
+    threads = [threading.Thread(target=work, args=(place,)) for place in places]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
+    if len(results) < len(chosen):
+        raise RuntimeError("not all operations could be examined")
     return [results[number] for number in sorted(results)]
 
 
+def _selected(points: list[Point], number: int, asked: argparse.Namespace) -> list[Point]:
+    """Return the points to examine: all, those of a call, or a few that are spread evenly."""
+    if asked.call is not None:
+        points = [point for point in points if point.number == asked.call]
+    if asked.points is None or len(points) <= asked.points:
+        return points
+    # Others for each operation, so that together they are of all kinds.
+    step = len(points) / asked.points
+    return [points[int(step * i + number) % len(points)] for i in range(asked.points)]
+
+
+def _note(problem: str, point: Point, result: Result) -> None:
+    known = is_known(problem)
+    (result.known if known else result.failed).add(point)
+    print(f"{'known: ' if known else ''}{problem}", flush=True)
+
+
 def _print(results: list[Result], seconds: float) -> None:
-    print(f"{'operation':<44}{'calls':>7}{'requests':>10}{'faults':>8}{'failures':>10}")
-    for result in results:
-        calls, requests = result.calls.total(), result.requests.total()
-        failures = len({point for point, _ in result.problems})
-        print(f"{result.operation:<44}{calls:>7}{requests:>10}{result.points:>8}{failures:>10}")
-    points = sum(result.points for result in results)
-    failures = sum(len({point for point, _ in result.problems}) for result in results)
-    print(f"{points:,} faults in {seconds:,.0f} s, {failures:,} failures")
+    """Print a line for each kind of operation."""
+    print(f"{'operation':<46}{'calls':>7}{'requests':>10}{'faults':>8}{'known':>7}{'failed':>8}")
+    totals = [0] * 5
+    for kind, some in groupby(results, lambda result: result.kind):
+        columns = [_counts(result) for result in some]
+        sums = [sum(column) for column in zip(*columns, strict=True)]
+        totals = [total + each for total, each in zip(totals, sums, strict=True)]
+        _print_line(kind if len(columns) == 1 else f"{kind} ({len(columns)} formats)", sums)
+    _print_line(f"all, in {seconds:,.0f} s", totals)
+
+
+def _counts(result: Result) -> list[int]:
+    known, failed = len(result.known - result.failed), len(result.failed)
+    return [len(result.calls), len(result.requests), result.points, known, failed]
+
+
+def _print_line(name: str, counts: Sequence[int]) -> None:
+    calls, requests, points, known, failed = counts
+    print(f"{name:<46}{calls:>7,}{requests:>10,}{points:>8,}{known:>7,}{failed:>8,}")
 
 
 if __name__ == "__main__":

@@ -12,7 +12,6 @@ import json
 import os
 import re
 import shutil
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -48,11 +47,13 @@ class Point:
 class Result:
     """What the examination of an operation counted and found."""
 
-    operation: str
-    calls: Counter[str] = field(default_factory=Counter)
-    requests: Counter[str] = field(default_factory=Counter)
+    kind: str
+    calls: list[str] = field(default_factory=list)
+    requests: list[str] = field(default_factory=list)
     points: int = 0
-    problems: list[tuple[Point, str]] = field(default_factory=list)
+    #: Where something did not hold: something known, or something else.
+    known: set[Point] = field(default_factory=set)
+    failed: set[Point] = field(default_factory=set)
 
 
 @dataclass(frozen=True)
@@ -84,8 +85,8 @@ class Examination:
         self._operation, self._store = operation, store
         self._folder = os.path.join(folder, "site")
         self._log = os.path.join(folder, "calls.txt")
-        self.result = Result(operation.name)
         self._prepare()
+        self.result = Result(operation.kind, self.calls, self.requests)
 
     def _site(self, retries: int = 3) -> Site:
         if self._store is None:
@@ -114,8 +115,6 @@ class Examination:
         if self._operation.resumes:
             self._kill_halfway()
             self._count()
-        self.result.calls.update(call.split()[0] for call in self.calls)
-        self.result.requests.update(each.split()[0] for each in self.requests)
 
     def _count(self) -> None:
         self._must(self._run(["run"], Fault()))
@@ -160,12 +159,12 @@ class Examination:
             faults = ("dropped", *GIVEN_UP) if reads else (*REPEATED, *GIVEN_UP, *_KILLS)
             yield from (Point(number, request, fault, request=True) for fault in faults)
 
-    def examine(self, point: Point) -> None:
-        """Make a fault happen, and note what does not hold afterwards."""
+    def examine(self, point: Point) -> list[str]:
+        """Make a fault happen, and return what does not hold afterwards."""
         self.result.points += 1
         self._restore()
         problems = self._killed(point) if "killed" in point.fault else self._failed(point)
-        self.result.problems += [(point, _nameless(p)) for p in dict.fromkeys(problems)]
+        return [_nameless(problem) for problem in dict.fromkeys(problems)]
 
     def _killed(self, point: Point) -> Iterator[str]:
         outcomes = self._disturb(["run"], point)

@@ -18,6 +18,8 @@ from typing import Any
 import numpy as np
 
 import recmap as rm
+from recmap.conversion import budget, engine
+from recmap.files.object_writer import Parts, sending
 
 __all__ = ["OPERATIONS", "Operation", "Site"]
 
@@ -66,16 +68,21 @@ Act = Callable[[Site], Any]
 class Operation:
     """Something that writes, and what may come before and after it."""
 
-    name: str
+    kind: str
     run: Act
     read: Act
     changed: Act
     before: Act | None = None
+    format: str = ""
     #: Whether the first state is that of a run that was killed halfway.
     resumes: bool = False
     #: Whether it works with a store, and whether only requests to it are disturbed.
     in_store: bool = False
     requests_only: bool = False
+
+    @property
+    def name(self) -> str:
+        return f"{self.kind}: {self.format}" if self.format else self.kind
 
 
 def _digest(columns: Mapping[str, Any]) -> str:
@@ -113,11 +120,11 @@ def _conversions() -> Iterator[Operation]:
         name = f"x{suffix}"
         convert = partial(_convert, name)
         changed = partial(convert, rows=slice(5, 20), overwrite=True)
-        file = Operation(f"convert to {format}", convert, partial(_read, name), changed)
+        file = Operation("write a file", convert, partial(_read, name), changed, format=format)
         yield file
         yield replace(
             file,
-            name=f"overwrite {format}",
+            kind="overwrite a file",
             run=partial(convert, overwrite=True),
             before=partial(convert, source="old.npz"),
         )
@@ -136,12 +143,13 @@ def _sharded(
     convert = partial(_convert, folder, **options)
     run = partial(convert, shards=SHARDS)
     changed = partial(convert, rows=slice(5, 20), shards=OTHER_SHARDS, overwrite=True)
-    shards = Operation(f"shards of {format}", run, read or partial(_read, folder), changed)
+    read = read or partial(_read, folder)
+    shards = Operation("write shards", run, read, changed, format=format)
     yield shards
-    yield replace(shards, name=f"resume shards of {format}", resumes=True)
+    yield replace(shards, kind="resume shards", resumes=True)
     yield replace(
         shards,
-        name=f"overwrite shards of {format}",
+        kind="overwrite shards",
         run=partial(run, overwrite=True),
         before=partial(convert, source="old.npz", shards=OTHER_SHARDS),
     )
@@ -151,7 +159,7 @@ def _shuffled() -> Operation:
     """Return a conversion that shuffles with a temporary file."""
     run = partial(_convert, "d/", shards=SHARDS, shuffle=True, seed=3)
     return Operation(
-        "shuffled shards", run, partial(_read, "d/"), partial(run, overwrite=True, seed=4)
+        "shuffle into shards", run, partial(_read, "d/"), partial(run, overwrite=True, seed=4)
     )
 
 
@@ -175,7 +183,7 @@ def _writers() -> Iterator[Operation]:
     yield single
     yield replace(
         single,
-        name="TFRecordWriter overwrites",
+        kind="TFRecordWriter overwrites",
         run=partial(_write, overwrite=True),
         before=partial(_write, rows=9),
     )
@@ -207,9 +215,8 @@ def _write_records(name: str, site: Site, rows: int = 24, **options: Any) -> Non
 
 
 def _read_records(name: str, site: Site) -> str:
-    return _digest(
-        {"n": [int(each) for each in rm.tfrecord.records(site.output(name), storage=site.storage)]}
-    )
+    records = rm.tfrecord.records(site.output(name), storage=site.storage)
+    return _digest({"n": [int(each) for each in records]})
 
 
 def _indexes() -> Iterator[Operation]:
@@ -265,20 +272,51 @@ def _repairs() -> Iterator[Operation]:
 def _in_store(operations: Iterable[Operation]) -> Iterator[Operation]:
     """Yield what writes to a store.
 
-    Formats that are made in local space go the same way from there, so of some of them, only the
-    simple conversion is disturbed. That is also where the calls in local space are.
+    Formats that are made in local space go the same way from there, so of most of them, only the
+    conversion to a file is disturbed. That is also where the calls in local space are.
     """
-    formats = (" tfrecord", " npy", " hdf5", " zarr", " tfds")
+    formats = ("", "tfrecord", "npy", "hdf5", "zarr", "tfds")
     for operation in operations:
-        name = operation.name
-        if name in ("index as text", "repair", "repair overwrites", "shuffled shards"):
-            continue
-        simple = name.startswith("convert to")
-        of_format = name.startswith("overwrite ") or "shards of " in name
-        if simple or not of_format or name.endswith(formats):
+        kind, file = operation.kind, operation.kind == "write a file"
+        if kind not in ("index as text", "repair", "repair overwrites", "shuffle into shards") and (
+            file or operation.format in formats
+        ):
             yield replace(
-                operation, name=f"{name}, in a store", in_store=True, requests_only=not simple
+                operation, kind=f"{kind}, in a store", in_store=True, requests_only=not file
             )
+
+
+def _large(site: Site) -> None:
+    """Write a file that does not fit into one part of an upload."""
+    np.save(site.input("large.npy"), np.arange(1_400_000).reshape(700, 2000))
+
+
+def _in_parts(act: Act, site: Site) -> None:
+    """Write with uploads of the smallest parts that stores take."""
+    least = Parts(5 << 20, 2)
+    for module in (budget, engine):
+        vars(module)["choose_parts"] = lambda *_: least
+    with sending(least):
+        act(site)
+
+
+def _write_large(site: Site, rows: int = 700, **options: Any) -> None:
+    data = np.load(site.input("large.npy"), mmap_mode="r")[:rows]
+    with rm.TFRecordWriter(site.output("x.tfrecord"), storage=site.storage, **options) as writer:
+        writer.write({"data": data})
+
+
+def _uploads() -> Iterator[Operation]:
+    """Yield what is sent in parts."""
+    convert = partial(_convert, "x.tfrecord", source="large.npy")
+    writers = {
+        "write a file": (convert, partial(convert, rows=slice(5, 600), overwrite=True)),
+        "TFRecordWriter": (_write_large, partial(_write_large, rows=600, overwrite=True)),
+    }
+    for name, acts in writers.items():
+        run, changed = (partial(_in_parts, each) for each in acts)
+        kind, read = f"{name} in parts, in a store", partial(_read, "x.tfrecord")
+        yield Operation(kind, run, read, changed, _large, in_store=True)
 
 
 def _cache_fills() -> Iterator[Operation]:
@@ -287,13 +325,14 @@ def _cache_fills() -> Iterator[Operation]:
         name = f"x{FORMATS[format]}"
         read = partial(_read, name)
         made = partial(_convert, name)
-        yield Operation(f"cache {format}", read, read, read, made, in_store=True)
+        yield Operation("fill the cache", read, read, read, made, format, in_store=True)
 
 
 def _all() -> Iterator[Operation]:
     local = [*_conversions(), _shuffled(), *_writers(), *_indexes(), *_repairs()]
     yield from local
     yield from _in_store(local)
+    yield from _uploads()
     yield from _cache_fills()
 
 

@@ -16,7 +16,7 @@ from tests.buckets import S3Bucket, s3_client
 from tests.faulty_proxy import Drop, FaultyProxy, Forever, Hold, Lose, Status
 from tests.store_servers import seaweedfs
 
-__all__ = ["GIVEN_UP", "READS", "REPEATED", "Store", "running_stores"]
+__all__ = ["GIVEN_UP", "READS", "REPEATED", "Store", "running_server"]
 
 #: Faults that a request survives, because it is repeated, and those for which it is given up.
 REPEATED = ("dropped", "answer lost")
@@ -103,7 +103,7 @@ def _kind(method: str, path: str) -> str:
 
 
 @contextmanager
-def running_stores(folder: Path) -> Iterator[str]:
+def running_server(folder: Path) -> Iterator[str]:
     """Run an S3 server, and yield its URL."""
     folder.mkdir()
     with seaweedfs(folder) as url:
