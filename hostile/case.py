@@ -29,6 +29,7 @@ AREAS = (
     "parquet",
     "arrow_file",
     "shown",
+    "changes",
 )
 
 #: The last line of a log while the reference library reads. If it crashes on a damaged file, recmap

@@ -20,7 +20,6 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from itertools import groupby
 from pathlib import Path
 
 from hostile.faults.examine import Examination, Point, Result
@@ -115,13 +114,10 @@ def _note(problem: str, point: Point, result: Result) -> None:
 def _print(results: list[Result], seconds: float) -> None:
     """Print a line for each kind of operation."""
     print(f"{'operation':<46}{'calls':>7}{'requests':>10}{'faults':>8}{'known':>7}{'failed':>8}")
-    totals = [0] * 5
-    for kind, some in groupby(results, lambda result: result.kind):
-        columns = [_counts(result) for result in some]
-        sums = [sum(column) for column in zip(*columns, strict=True)]
-        totals = [total + each for total, each in zip(totals, sums, strict=True)]
-        _print_line(kind if len(columns) == 1 else f"{kind} ({len(columns)} formats)", sums)
-    _print_line(f"all, in {seconds:,.0f} s", totals)
+    for kind in dict.fromkeys(result.kind for result in results):
+        some = [result for result in results if result.kind == kind]
+        _print_line(kind if len(some) == 1 else f"{kind} ({len(some)} formats)", some)
+    _print_line(f"all, in {seconds:,.0f} s", results)
 
 
 def _counts(result: Result) -> list[int]:
@@ -129,8 +125,9 @@ def _counts(result: Result) -> list[int]:
     return [len(result.calls), len(result.requests), result.points, known, failed]
 
 
-def _print_line(name: str, counts: Sequence[int]) -> None:
-    calls, requests, points, known, failed = counts
+def _print_line(name: str, results: Sequence[Result]) -> None:
+    counts = map(_counts, results)
+    calls, requests, points, known, failed = map(sum, zip(*counts, strict=True))
     print(f"{name:<46}{calls:>7,}{requests:>10,}{points:>8,}{known:>7,}{failed:>8,}")
 
 

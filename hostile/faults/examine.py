@@ -27,7 +27,9 @@ _KILLS = ("killed before", "killed after")
 # Calls that can do half of their work, and calls that a full disk refuses.
 _WRITES = ("write", "writev", "pwrite", "pwritev", "sendfile", "copy")
 _NEED_ROOM = (*_WRITES, "create", "allocate", "mkdir", "link")
-_UNFINISHED = re.compile("unfinished|not finished|incomplete|is being written|interrupted")
+# How errors say that an output is unfinished. The description of a raw file is replaced just before
+# the file, which it then does not describe.
+_UNFINISHED = re.compile("unfinished|not finished|incomplete|not the description of this file")
 
 
 @dataclass(frozen=True)

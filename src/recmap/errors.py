@@ -20,9 +20,11 @@ RecmapError
 │   ├── UnknownFormatError               not a format that recmap reads
 │   ├── CorruptRecordError               framing or checksum is broken
 │   ├── CompressionError                 a compressed stream is broken or mislabelled
+│   ├── FileChangedError                 a file was replaced or changed while it was open
 │   ├── NotExampleError                  intact records that hold no tf.train.Example
 │   ├── FieldMismatchError               a feature does not match the requested field
 │   ├── ImageError                       an image cannot be decoded
+│   ├── UnfinishedOutputError            a folder that a conversion has not finished
 │   ├── VerificationError                the output differs from the input
 │   └── IndexFileError                   an index file cannot be read
 ├── ColumnError (ValueError)             a column passed to a writer does not fit
@@ -33,8 +35,9 @@ RecmapError
 Each error also inherits from the builtin exception you would expect, so
 `except FileNotFoundError` works.
 
-The warnings are LeftOutWarning, NoCacheWarning, OldStateWarning, SkippedRecordsWarning,
-SlowOrderWarning, StaleIndexWarning, StalledWorkersWarning and UnknownFeatureWarning.
+The warnings are LeftOutWarning, MissingShardsWarning, NoCacheWarning, OldStateWarning,
+SkippedRecordsWarning, SlowOrderWarning, StaleIndexWarning, StalledWorkersWarning and
+UnknownFeatureWarning.
 """
 
 from __future__ import annotations
@@ -52,12 +55,14 @@ __all__ = [
     "FieldMismatchError",
     "FieldNotFoundError",
     "FieldTextError",
+    "FileChangedError",
     "ImageError",
     "IndexFileError",
     "LeftOutWarning",
     "MapError",
     "MemoryLimitError",
     "MissingPackageError",
+    "MissingShardsWarning",
     "NoCacheWarning",
     "NotExampleError",
     "ObjectChangedError",
@@ -76,6 +81,7 @@ __all__ = [
     "StalledWorkersWarning",
     "StoreError",
     "StoreTimeoutError",
+    "UnfinishedOutputError",
     "UnknownFeatureWarning",
     "UnknownFormatError",
     "UnknownSchemeError",
@@ -312,6 +318,10 @@ class CompressionError(DataError):
     """A compressed stream is broken, or its compression is not the one given."""
 
 
+class FileChangedError(DataError):
+    """A file was replaced, changed or removed while it was open."""
+
+
 class NotExampleError(DataError):
     """Records are intact but hold no ``tf.train.Example``."""
 
@@ -324,6 +334,10 @@ class ImageError(DataError):
     """An image cannot be decoded; ``row`` is its index in the batch."""
 
     row: int | None = None
+
+
+class UnfinishedOutputError(DataError):
+    """A folder has some of the files of a conversion, which runs or was interrupted."""
 
 
 class VerificationError(DataError):
@@ -374,6 +388,10 @@ class LeftOutWarning(UserWarning):
     def __init__(self, message: str, left_out: Mapping[str, LeftOut] | None = None) -> None:
         super().__init__(message)
         self.left_out = dict(left_out or {})
+
+
+class MissingShardsWarning(UserWarning):
+    """A folder or pattern has only some of the shards that the names of the others count."""
 
 
 class NoCacheWarning(UserWarning):

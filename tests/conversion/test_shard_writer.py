@@ -28,7 +28,9 @@ def planned() -> tuple[Manifest, ShardWriter]:
     manifest = Manifest("out/_manifest.json", shards, source.schema, "tfrecord", source.files, {})
     lock = RunLock("lock")
     lock.acquire()
-    writer = ShardWriter(source, "tfrecord", budget, True, False, {}, manifest.finished, lock)
+    writer = ShardWriter(
+        source, "tfrecord", budget, True, False, {}, manifest.finished, lock, manifest.inputs
+    )
     manifest.begin(resume=True, overwrite=False)
     return manifest, writer
 

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
 import textwrap
 import threading
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+import zarr
 
 import recmap as rm
 from tests.buckets import S3Bucket, as_written_locally
+from tests.faulty_proxy import Status
 
 SHARDS = 4
 # Each shard has three parts of 5 MiB.
@@ -152,3 +157,59 @@ def test_of_two_conversions_at_once_exactly_one_wins(
     if not same:
         refused = outputs[codes.index(3)]
         assert "is being written by process" in refused or "exists already" in refused
+
+
+@pytest.mark.filterwarnings("ignore:the run lock:UserWarning")
+@pytest.mark.filterwarnings("ignore:unfinished uploads:UserWarning")
+@pytest.mark.parametrize(("version", "answered"), [(2, [20]), (3, [10, 18, 30])])
+def test_half_a_zarr_store_is_never_read_as_a_whole_one(
+    bucket: S3Bucket, version: int, answered: list[int]
+) -> None:
+    """A store that answers no more leaves what a killed process leaves."""
+    storage = {**bucket.storage, "retries": 0}
+    url = f"{bucket.url}/d/x.zarr"
+    numbers = np.arange(4000)
+
+    def save(rows: int, first: int, **options: Any) -> None:
+        columns = {"x": numbers[:rows] + first, "words": [b"a" * (i % 5) for i in range(rows)]}
+        more = {"version": version, "chunk_rows": 500, **options}
+        rm.from_arrays(columns).save(url, overwrite=True, storage=storage, options=more)
+
+    def seen() -> str:
+        """Tell what recmap sees, and check what zarr sees."""
+        copy = _downloaded(bucket)
+        for path in ("x", "words/values", "words/offsets"):
+            with contextlib.suppress(FileNotFoundError):
+                array = zarr.open_array(str(copy), path=path, mode="r")
+                files = [each for each in (copy / path).rglob("*") if each.is_file()]
+                assert sum(each.name[0] not in "z." for each in files) == array.nchunks, path
+        try:
+            values = rm.open(url, storage=storage)[:]["x"]
+        except rm.PathNotFoundError:
+            return "none"
+        assert np.array_equal(values, numbers + int(values[0]))
+        return "old" if values[0] == 0 else "new"
+
+    found = []
+    for passed in answered:
+        save(4000, 0)
+        bucket.proxy.faults.extend([None] * passed + [Status(403)] * 500)
+        with pytest.raises(rm.StoreError):
+            save(4000, 10_000)
+        bucket.proxy.faults.clear()
+        found.append(seen())
+    assert "none" in found
+    # The next conversion, with other options, replaces what is left.
+    save(4000, 10_000, chunk_rows=1000)
+    assert seen() == "new"
+
+
+def _downloaded(bucket: S3Bucket) -> Path:
+    folder = Path("copy")
+    shutil.rmtree(folder, ignore_errors=True)
+    for key in bucket.keys():  # noqa: SIM118
+        if key.startswith("d/x.zarr/"):
+            target = folder / key.removeprefix("d/x.zarr/")
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(bucket.get(key))
+    return folder

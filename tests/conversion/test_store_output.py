@@ -499,3 +499,15 @@ def test_a_writer_that_fails_leaves_nothing(bucket: S3Bucket, shards: int) -> No
     thread.join()
     assert bucket.keys() == []
     assert bucket.uploads() == []
+
+
+def test_names_with_a_backslash_are_refused_before_anything_is_written(bucket: S3Bucket) -> None:
+    rows = _rows(".npy", 3)
+    for name in ("a\\b.npy", "a\\b/", "a\\b.zarr", "a\\b/c.h5"):
+        with pytest.raises(rm.OptionError, match="backslash"):
+            rows.save(f"{bucket.url}/{name}", storage=bucket.storage)
+    with pytest.raises(rm.OptionError, match="backslash"):
+        rm.TFRecordWriter(f"{bucket.url}/a\\b.tfrecord", storage=bucket.storage)
+    assert bucket.keys() == []
+    rows.save("a\\b.npy")  # on disk it is a name like others
+    assert len(rm.open("a\\b.npy")) == 3

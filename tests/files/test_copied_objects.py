@@ -46,14 +46,15 @@ def test_an_object_that_is_too_large_for_that_is_sent_again(
 def test_a_tree_is_copied_with_its_metadata_last(bucket: S3Bucket) -> None:
     for name in ("zarr.json", "x/c/0", "x/zarr.json"):
         bucket.put(f"new/{name}", name.encode())
-    for name in ("zarr.json", "x/c/0", "x/c/1"):
+    for name in ("zarr.json", "x/zarr.json", "x/c/0", "x/c/1"):
         bucket.put(f"old/{name}", b"old")
     bucket.proxy.reset()
-    copy_tree(at(bucket, "new"), at(bucket, "old"), last=["zarr.json"])
+    copy_tree(at(bucket, "new"), at(bucket, "old"))
     assert [key for key in bucket.keys() if key.startswith("old/")] == [  # noqa: SIM118
         f"old/{name}" for name in ("x/c/0", "x/zarr.json", "zarr.json")
     ]
     assert bucket.get("old/x/c/0") == b"x/c/0"
     changes = [(method, path) for method, path, _ in bucket.proxy.requests if method != "GET"]
-    assert changes[0][0] in ("DELETE", "POST")
-    assert changes[-1] == ("PUT", f"/{bucket.name}/old/zarr.json")
+    assert [method for method, _ in changes[:2]] in (["DELETE"] * 2, ["POST"] * 2)
+    put = [path.partition("/old/")[2] for method, path in changes if method == "PUT"]
+    assert put == ["x/c/0", "x/zarr.json", "zarr.json"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +15,14 @@ import pytest
 
 import recmap as rm
 from recmap.conversion.cleanup import clear_temporary
-from recmap.files.temporary import Process, acting_for, process_of, temporary_path, this_process
+from recmap.files.temporary import (
+    Process,
+    acting_for,
+    names_of,
+    process_of,
+    temporary_path,
+    this_process,
+)
 
 
 def test_temporary_names_are_unique_and_identify_their_process() -> None:
@@ -206,3 +214,37 @@ def test_a_fork_is_a_different_process() -> None:
         own = this_process()
         os._exit(0 if own.number == os.getpid() and own.started != parent.started else 1)
     assert os.waitpid(child, 0)[1] == 0
+
+
+def test_what_a_killed_call_left_is_removed_by_the_next_one() -> None:
+    """Not what another process still writes."""
+    dead = Process(this_process().machine, 2**22 + 5, "0" * 8)
+    rm.tfrecord.write_records("in.tfrecord", [b"a"])
+
+    def leave(*names: str) -> None:
+        for process in (dead, this_process()):
+            with acting_for(process):
+                for name in names:
+                    Path(temporary_path(name)).touch()
+
+    leave("out.tfrecord", "other.tfrecord")
+    rm.tfrecord.write_records("out.tfrecord", [b"a"])
+    assert _owners() == {"out.tfrecord": 1, "other.tfrecord": 2}
+    leave("out.tfrecord")
+    rm.repair("in.tfrecord", "out.tfrecord", overwrite=True)
+    assert _owners() == {"out.tfrecord": 2, "other.tfrecord": 2}
+    leave("in.tfrecord.idx")
+    rm.index("in.tfrecord", text=True)
+    assert _owners()["in.tfrecord.idx"] == 1
+    leave("data-00001-of-00007.npy", "dataset_info.json", "data.h5")
+    rm.from_arrays({"x": [1, 2]}).save("data.npy", shards=2)
+    left = _owners()
+    assert (left["data-00001-of-00007.npy"], left["dataset_info.json"], left["data.h5"]) == (
+        1,
+        1,
+        2,
+    )
+
+
+def _owners() -> Counter[str]:
+    return Counter(min(names_of(n)) for n in os.listdir() if process_of(n) is not None)

@@ -165,7 +165,7 @@ def test_a_file_that_has_changed_is_an_error() -> None:
     ds = rm.open("*.npy")
     Path("007.npy").unlink()
     np.save("007.npy", np.arange(9))
-    with pytest.raises(rm.DataError, match="007.npy: it has 9 rows .* open it again"):
+    with pytest.raises(rm.FileChangedError, match="007.npy: was .* open it again"):
         ds[21]
 
 

@@ -117,7 +117,7 @@ def test_a_changed_file_is_refused_when_it_is_reopened() -> None:
     np.save("x.npy", np.arange(10))
     data = pickle.dumps(rm.open("x.npy")._source)
     np.save("x.npy", np.arange(11))
-    with pytest.raises(rm.DataError, match="x.npy: it has 11 rows .* but had 10"):
+    with pytest.raises(rm.DataError, match="x.npy: was changed after it was opened"):
         pickle.loads(data)
 
 

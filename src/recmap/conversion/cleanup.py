@@ -6,11 +6,12 @@ the file.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from recmap.conversion.local_place import LocalPlace
-from recmap.conversion.place import Place, State
+from recmap.conversion.place import BEGUN, Place, State
 from recmap.conversion.store_place import StorePlace
 from recmap.errors import OutputExistsError
 from recmap.files.object_path import ObjectPath
@@ -34,22 +35,22 @@ def place_of(path: str) -> Place:
 class PreviousOutput:
     """The files that an earlier conversion wrote to the same place.
 
-    ``states`` are their names, and the state each file had when it was finished. Two attempts at
-    one file have two states, and it may have either. They are in the folder of ``manifest``.
+    ``files`` are their names, each with the state the file had when it was finished. A name comes
+    twice if a file was about to be replaced by another. They are in the folder of ``manifest``.
     """
 
-    def __init__(self, place: Place, manifest: str, states: Iterable[tuple[str, State]]) -> None:
-        self._place, self._manifest, self._states = place, manifest, list(states)
+    def __init__(self, place: Place, manifest: str, files: Iterable[tuple[str, State]]) -> None:
+        self._place, self._manifest, self._files = place, manifest, list(files)
 
     @property
     def paths(self) -> list[str]:
         """The paths of the files, which may no longer exist."""
-        return [beside(self._manifest, name) for name in dict(self._states)]
+        return [beside(self._manifest, name) for name in dict.fromkeys(n for n, _ in self._files)]
 
     @property
     def states(self) -> list[State]:
         """The states of the files when they were finished."""
-        return [state for _, state in self._states]
+        return [state for _, state in self._files]
 
     @property
     def intact(self) -> bool:
@@ -59,11 +60,27 @@ class PreviousOutput:
     @property
     def entries(self) -> list[dict[str, Any]]:
         """The files, in the form a manifest lists them."""
-        return [{"file": name, "state": state} for name, state in self._states]
+        return [{"file": name, "state": state} for name, state in self._files]
+
+    def including(self, paths: Sequence[str]) -> PreviousOutput:
+        """Return these files and others that recmap wrote, as they are now."""
+        now = zip(map(os.path.basename, paths), self._place.states(paths), strict=True)
+        more = [(name, state) for name, state in now if state is not None]
+        more = [each for each in more if each not in self._files]
+        return PreviousOutput(self._place, self._manifest, [*self._files, *more])
 
     def owns(self, path: str) -> bool:
-        """Return whether the file at a path is still the one that recmap wrote."""
-        return self._place.owns(path, self.states)
+        """Return whether the file at a path is still the one that recmap wrote, or part of it."""
+        return self._begun(path) or self._place.owns(path, self.states)
+
+    def refuse_foreign_output(self, path: str, format: str) -> None:
+        """Raise if there is something at an output path that recmap must not overwrite."""
+        if not self._begun(path):
+            self._place.refuse_foreign_output(path, format, self.states)
+
+    def _begun(self, path: str) -> bool:
+        """Return whether a killed conversion was about to write an object."""
+        return (os.path.basename(path.rstrip("/")), BEGUN) in self._files
 
     def refuse_foreign(self, paths: Sequence[str]) -> None:
         """Raise unless recmap wrote all of these files, which would have to be deleted."""

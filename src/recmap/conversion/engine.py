@@ -36,7 +36,7 @@ from recmap.errors import Message, OptionError, OutputError
 from recmap.files.atomic_write import writing
 from recmap.files.cpus import within
 from recmap.files.object_path import ObjectPath
-from recmap.files.object_writer import choose_parts, refuse_http
+from recmap.files.object_writer import choose_parts, refuse_unwritable
 from recmap.files.staging import check_space
 from recmap.formats.registry import FORMATS, check_output, column_bytes, read_copies, streams
 from recmap.model.arguments import size_text
@@ -158,7 +158,7 @@ def convert_source(
     begun = time.monotonic()
     if work.verify == "full" and source.known_rows() is None and not source.files:
         raise OptionError('verify="full" reads the rows twice, but these can be read only once')
-    refuse_http(output.dst)
+    refuse_unwritable(output.dst)
     format = output_format(output.dst, output.format)
     check_output(output.dst, format, source.schema, output.options)
     if format in ("tfrecord", "tfds"):
@@ -183,6 +183,7 @@ def convert_source(
             _write_shards(plan, manifest, unfinished, runner, seed)
             if manifest.lock.lost:
                 raise manifest.lock.taken_over(output.dst)
+            manifest.inputs.check()
             sizes = manifest.place.sizes([shard.path for shard in plan.shards])
             rows = len(source) if plan.rows is None else plan.rows
             counts = [rows if s.stop is None else s.stop - s.start for s in plan.shards]
@@ -270,6 +271,7 @@ def _write_shards(
             options=dict(output.options),
             finished=manifest.finished,
             lock=manifest.lock,
+            inputs=manifest.inputs,
         )
         runner.run(writer, unfinished, counter)
         counter.finish()

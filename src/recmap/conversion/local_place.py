@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
 
 from recmap.conversion.place import Place, State
@@ -14,9 +15,11 @@ from recmap.files.output_file import refuse_special
 from recmap.files.paths import size_on_disk
 from recmap.files.temporary import (
     Process,
+    alike,
     names_of,
     process_of,
     remove,
+    remove_leftovers,
     runs,
     short_name,
     temporary_path,
@@ -26,6 +29,9 @@ from recmap.formats.zarr.attributes import not_ours, refuse_foreign
 from recmap.tfrecord.sidecar import is_written, remove_sidecar
 
 __all__ = ["LocalPlace"]
+
+# What describes a TFDS folder.
+_METADATA = re.compile(r"dataset_info\.json|features\.json|.+\.labels\.txt")
 
 
 class LocalPlace(Place):
@@ -113,6 +119,12 @@ class LocalPlace(Place):
         for folder, wanted in names.items():
             if os.path.isdir(folder or "."):
                 _clear_folder(folder, wanted, owner)
+                # Others may write such files at the same time: shards of another number, metadata.
+                shards = set(map(alike, wanted))
+                remove_leftovers(
+                    folder,
+                    lambda name: alike(name) in shards or _METADATA.fullmatch(name),  # noqa: B023
+                )
 
 
 def _clear_folder(folder: str, wanted: set[str], owner: Process) -> None:

@@ -18,7 +18,8 @@ from typing import Any
 from uuid import uuid4
 
 from recmap.conversion.cleanup import PreviousOutput, place_of
-from recmap.conversion.place import State
+from recmap.conversion.inputs import Inputs
+from recmap.conversion.place import BEGUN, State
 from recmap.conversion.plan import Shard, is_output_folder, stem_of
 from recmap.errors import (
     Message,
@@ -31,9 +32,9 @@ from recmap.errors import (
 from recmap.files.array_sidecar import description_path
 from recmap.files.atomic_write import writing
 from recmap.files.object_path import ObjectPath
-from recmap.files.object_tree import tree_of
 from recmap.files.open_file import beside
 from recmap.files.temporary import remove, short_name
+from recmap.files.whole_output import FOLDER_MANIFEST
 from recmap.formats.registry import FORMATS
 from recmap.model.schema import Schema
 from recmap.tfrecord.sidecar import sidecar_path
@@ -50,8 +51,6 @@ __all__ = [
 _MAX_SIZE = 256 << 20
 # Lines of a list. In a store, a list is written again with each new line.
 _MOST_LINES = 500
-# The state of a shard that is about to appear in a store, where its ETag is not known before.
-_BEGUN: State = [0, ""]
 _RUNNING: set[str] = set()
 _RUNNING_LOCK = threading.Lock()
 
@@ -63,7 +62,7 @@ def manifest_path(dst: str) -> str:
     ('out/_manifest.json', 'out/.x.npy.manifest.json')
     """
     if is_output_folder(dst):
-        name = "_manifest.json"
+        name = FOLDER_MANIFEST
         return dst.inside(name) if isinstance(dst, ObjectPath) else os.path.join(dst, name)
     return beside(dst, f".{short_name(os.path.basename(dst))}.manifest.json")
 
@@ -126,7 +125,7 @@ class FinishedShards:
 
     def begin(self, number: int) -> None:
         """Record that an object is about to appear."""
-        self._append([number, *_BEGUN])
+        self._append([number, *BEGUN])
 
     def _append(self, entry: list[int | str]) -> None:
         with self._lock:
@@ -170,6 +169,7 @@ class Manifest:
         self.finished = FinishedShards(path)
         self.place = place_of(path)
         self.lock = self.place.run_lock(path)
+        self.inputs = Inputs.of(source, len(shards))
         self._source = {_real_path(file) for file in source}
         plan = {
             "recmap": 1,
@@ -183,7 +183,7 @@ class Manifest:
                 }
                 for shard in shards
             ],
-            "source": [_fingerprint(file) for file in source],
+            "source": list(self.inputs.states),
             "options": dict(options),
         }
         # Convert to JSON and back, so that it compares equal to a plan that was loaded.
@@ -227,11 +227,13 @@ class Manifest:
         """
         content = self._own_content()
         known = _parse(content)
+        if content is None:
+            self.finished.clear()  # left by a run that was killed while it cleaned up
         same = {key: known.get(key) for key in self._plan} == self._plan
         if same and resume and not (known.get("complete") and overwrite):
             left = self._unfinished(known)
             # Those that this conversion was about to write may exist.
-            begun = {number for number, *state in self._finished_entries(known) if state == _BEGUN}
+            begun = {number for number, *state in self._finished_entries(known) if state == BEGUN}
             others = [shard for shard in left if shard.number not in begun]
             states = self.place.states([shard.path for shard in others])
             if overwrite or not any(states):
@@ -268,11 +270,19 @@ class Manifest:
         for path in planned:
             self._refuse_foreign_output(path)
         self._previous.refuse_foreign(older)
+        self._previous = self._previous.including(older)
         self._remove_lone_indexes(known, stems)
-        self.finished.clear()
+        self._forget_finished(known)
         self._older = json.dumps(known, indent=1) if known.get("complete") else None
         self._begun = True
         self._save(complete=False)
+
+    def _forget_finished(self, known: Mapping[str, Any]) -> None:
+        """Remove the lists of an older plan, after what they tell was noted elsewhere."""
+        if known and self.finished.entries():
+            noted = {**known, "complete": False, "replaces": self._previous.entries}
+            self.place.save(self.path, json.dumps(noted, indent=1))
+        self.finished.clear()
 
     def _remove_lone_indexes(self, known: Mapping[str, Any], stems: set[str]) -> None:
         """Remove what belongs to shards of an unfinished conversion that never got their names."""
@@ -291,16 +301,16 @@ class Manifest:
         return self._previous_output(load_manifest(self.path))
 
     def _previous_output(self, known: Mapping[str, Any]) -> PreviousOutput:
-        states = _replaced_states(known)
+        found = _replaced_states(known)
         files = known.get("files")
         for entry in self._finished_entries(known):
             number, state = int(entry[0]), entry[1:]
-            if state != _BEGUN and isinstance(files, list) and number < len(files):
-                states += [(name, state) for name in file_names([files[number]])]
-        return PreviousOutput(self.place, self.path, states)
+            if isinstance(files, list) and number < len(files):
+                found += [(name, state) for name in file_names([files[number]])]
+        return PreviousOutput(self.place, self.path, found)
 
     def _refuse_foreign_output(self, path: str) -> None:
-        self.place.refuse_foreign_output(path, self._plan["format"], self._previous.states)
+        self._previous.refuse_foreign_output(path, self._plan["format"])
 
     def finish(self, results: Mapping[str, Any], keep: bool) -> None:
         """Mark the conversion complete, and remove old files that it did not replace."""
@@ -340,7 +350,7 @@ class Manifest:
         A folder of objects does: nothing else shows that recmap wrote it. So does a single shard
         that could belong to another number of shards.
         """
-        single = len(self.shards) == 1 and os.path.basename(self.path) != "_manifest.json"
+        single = len(self.shards) == 1 and os.path.basename(self.path) != FOLDER_MANIFEST
         folder = self._plan["format"] == "zarr" and isinstance(self.path, ObjectPath)
         return not single or folder or FORMATS[self._plan["format"]].numbered
 
@@ -423,21 +433,3 @@ def _valid_entries(entries: Iterable[Any]) -> list[list[int | str]]:
         and isinstance(entry[2], int | str)
         and entry[0] >= 0
     ]
-
-
-def _fingerprint(path: str) -> list[Any]:
-    if isinstance(path, ObjectPath):
-        return [str(path), *_object_state(path)]
-    # The modification time of a folder does not change when a file deep inside it does.
-    inside = [os.path.join(folder, name) for folder, _, names in os.walk(path) for name in names]
-    states = [os.stat(file) for file in inside or [path]]
-    size, time = sum(s.st_size for s in states), max(s.st_mtime_ns for s in states)
-    return [os.path.abspath(path), size, time]
-
-
-def _object_state(path: ObjectPath) -> State:
-    try:
-        return [path.info.size, path.info.etag or path.info.modified.isoformat()]
-    except PathNotFoundError:
-        tree = tree_of(path)  # a Zarr store
-        return [tree.size, tree.digest]

@@ -13,10 +13,12 @@ from typing import TypeAlias
 from recmap.conversion.run_lock import RunLock
 from recmap.files.temporary import Process
 
-__all__ = ["Place", "State"]
+__all__ = ["BEGUN", "Place", "State"]
 
 # What tells whether a file has changed: its size and time, or the size and ETag of an object.
 State: TypeAlias = "list[int | str]"
+# The state of a file that is about to appear in a store, where its ETag is not known before.
+BEGUN: State = [0, ""]
 
 
 class Place(ABC):

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from recmap.conversion.budget import BoundedReader, Budget
 from recmap.conversion.cleanup import remove_output
+from recmap.conversion.inputs import Inputs
 from recmap.conversion.manifest import FinishedShards
 from recmap.conversion.plan import Shard
 from recmap.conversion.run_lock import RunLock
@@ -47,6 +48,7 @@ class ShardWriter:
     options: Mapping[str, Any]
     finished: FinishedShards
     lock: RunLock
+    inputs: Inputs
 
     def write(self, shard: Shard, count: Count, stopped: Callable[[], bool]) -> None:
         """Write the rows of a shard, check them, record the shard as finished, and rename it.
@@ -80,6 +82,7 @@ class ShardWriter:
                     temporary = sink.finish()
                 if temporary:
                     self._check(shard, temporary, rows, check)
+            self.inputs.check_before_shard()
             if not self.lock.exists:
                 raise self.lock.taken_over(shard.path)
             if isinstance(shard.path, ObjectPath):

@@ -24,7 +24,7 @@ from recmap.files.object_writer import (
     delete_object,
     put_object,
     read_object,
-    refuse_http,
+    refuse_unwritable,
     replace_object,
 )
 from recmap.files.s3_uploads import find_s3_uploads
@@ -42,7 +42,7 @@ class StorePlace(Place):
     """A prefix in a store."""
 
     def __init__(self, path: ObjectPath) -> None:
-        refuse_http(path)
+        refuse_unwritable(path)
         self._store: ObjectStore = path.store
         self._place = path
         # The versions of the files that were read or saved here.

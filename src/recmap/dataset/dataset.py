@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, TypeAlias, Unpack, overload
 
@@ -23,7 +24,7 @@ from recmap.dataset.rows import (
 from recmap.dataset.stats import FieldCollector
 from recmap.dataset.stats_table import Stats
 from recmap.files.mapped import guarded
-from recmap.files.paths import PathLike
+from recmap.files.paths import PathLike, plain_path
 from recmap.model.arguments import (
     as_mapping,
     as_row,
@@ -95,7 +96,8 @@ class Dataset(Verbs):
     @property
     def files(self) -> list[str]:
         """The files, in the order of their rows."""
-        return list(self._source.files)
+        # Who opens one of these paths again means the file that is there by then.
+        return list(map(plain_path, self._source.files))
 
     @property
     def labels(self) -> dict[str, list[str]]:
@@ -107,7 +109,8 @@ class Dataset(Verbs):
 
     def info(self) -> Info:
         """Return facts about the files: format, rows, fields, hints for raw bytes."""
-        return self._source.info()
+        found = self._source.info()
+        return replace(found, files=list(map(plain_path, found.files)))
 
     def __len__(self) -> int:
         return len(self._source)

@@ -8,6 +8,7 @@ import fcntl
 import os
 import shutil
 import stat
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
@@ -17,7 +18,7 @@ from recmap.files.object_writer import (
     create_object,
     put_object,
     read_object,
-    refuse_http,
+    refuse_unwritable,
     replace_object,
 )
 from recmap.files.open_file import open_file
@@ -34,8 +35,8 @@ __all__ = [
     "writing",
 ]
 
-# For renameat2 of Linux, and renamex_np of macOS: the current folder, and to swap two names.
-_HERE, _SWAP = -100, 2
+# For renameat2: paths are not relative to an open folder, and names are exchanged.
+_HERE, _EXCHANGE = -100, 2
 # How often an object is changed again because another was faster.
 _ATTEMPTS = 20
 
@@ -59,7 +60,7 @@ def writing(path: str) -> Iterator[None]:
 def make_folder(path: str) -> None:
     """Create the folder of an output, and refuse a name that no file can have."""
     if isinstance(path, ObjectPath):
-        refuse_http(path)
+        refuse_unwritable(path)
         return  # stores have no folders
     with writing(path):
         os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
@@ -102,21 +103,12 @@ def put_in_place(temporary: str, path: str) -> None:
 
 
 def exchange(one: str, other: str) -> bool:
-    """Swap two names in one step, and return False where the system cannot do that."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    paths = os.fsencode(one), os.fsencode(other)
-    if hasattr(libc, "renameat2"):
-        failed = libc.renameat2(_HERE, paths[0], _HERE, paths[1], ctypes.c_uint(_SWAP))
-    elif hasattr(libc, "renamex_np"):
-        failed = libc.renamex_np(*paths, ctypes.c_uint(_SWAP))
-    else:
+    """Swap the names of two files or folders at once; return False where that is not possible."""
+    rename = getattr(ctypes.CDLL(None), "renameat2", None) if sys.platform == "linux" else None
+    if rename is None:
         return False
-    if not failed:
-        return True
-    number = ctypes.get_errno()
-    if number in (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP):
-        return False
-    raise OSError(number, os.strerror(number), one, None, other)
+    names = os.fsencode(os.path.abspath(one)), os.fsencode(os.path.abspath(other))
+    return bool(rename(_HERE, names[0], _HERE, names[1], _EXCHANGE) == 0)
 
 
 def read_whole(path: str, most: int) -> str:

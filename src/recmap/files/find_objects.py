@@ -9,22 +9,17 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
 from recmap.errors import AccessDeniedError, PathNotFoundError
+from recmap.files.found_path import STORE_FILES, ZARR_FILES
 from recmap.files.object_store import Folder, ObjectInfo, ObjectStore
 from recmap.files.storage import ObjectUrl
 from recmap.files.threads import Threads
 
-__all__ = ["STORE_FILES", "TFDS_FILE", "ZARR_FILES", "Found", "find_objects"]
+__all__ = ["Found", "find_objects"]
 
 _Listing: TypeAlias = Callable[[str], Folder]
 
 # Names of objects beside the data that are not data.
 _DESCRIPTION, _TEXT_INDEX = ".recmap.json", ".idx"
-# A folder with one of these files is a Zarr store, of version 3 or 2.
-ZARR_FILES = ("zarr.json", ".zgroup", ".zarray", ".zmetadata")
-# A folder with this file is a version of a TFDS dataset.
-TFDS_FILE = "features.json"
-# A folder with one of these files is opened as a whole.
-STORE_FILES = (*ZARR_FILES, TFDS_FILE)
 # Folders listed at a time.
 _AT_ONCE = 32
 
@@ -81,6 +76,12 @@ def find_objects(store: ObjectStore, url: ObjectUrl) -> Found:
         listed = listing(key)
         if _is_store(listed):
             return Found([], None, [key.rstrip("/")])
+        if key.rstrip("/").endswith(".zarr") and (listed.objects or listed.folders):
+            # The arrays of half a store are not stores to be read one after the other.
+            raise PathNotFoundError(
+                f"{url.at(key)}: not a Zarr store: there is none of {', '.join(ZARR_FILES)} in "
+                "this folder; if a conversion writes it, wait, or run it again"
+            )
         matches = [each for each in listed.objects if _name(each.key)[0] not in "._"]
         folders = [each for each in listed.folders if _name(each)[0] not in "._"]
         # Folders of TFDS are not taken together: they are versions of the same data.

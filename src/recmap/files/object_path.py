@@ -11,7 +11,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Self
 
 from recmap.errors import AccessDeniedError, PathNotFoundError
-from recmap.files.find_objects import STORE_FILES, find_objects
+from recmap.files.find_objects import find_objects
+from recmap.files.found_path import STORE_FILES
 from recmap.files.object_store import ObjectInfo, ObjectStore
 from recmap.files.storage import ObjectUrl, Storage, parse_url
 
@@ -103,6 +104,10 @@ class ObjectPath(str):
         url = self._url._replace(key=f"{folder}{slash}{name}")
         return ObjectPath(url, self._store, beside=self._beside)
 
+    def at(self, key: str) -> ObjectPath:
+        """Return the path of another object in the same store."""
+        return ObjectPath(self._url._replace(key=key), self._store)
+
     def inside(self, name: str) -> ObjectPath:
         """Return the path of an object below this one, which is a folder."""
         folder = self.key.rstrip("/")
@@ -115,8 +120,15 @@ class ObjectPath(str):
         One that was found already stays what it was then, also in another process. The path of a
         Zarr store, which is a folder, ends with a slash.
         """
+        return self.found_objects()[0]
+
+    def found_objects(self) -> tuple[list[ObjectPath], Mapping[str, ObjectInfo] | None]:
+        """Return what ``objects`` does, and all objects in the folders that were listed, by key.
+
+        The latter is None if this is a single object.
+        """
         if self._info is not None:
-            return [self]
+            return [self], None
         found = find_objects(self._store, self._url)
         objects = [
             ObjectPath(self._url._replace(key=each.key), self._store, each, found.beside)
@@ -124,7 +136,7 @@ class ObjectPath(str):
         ]
         folders = [f"{key}/" if key else "" for key in found.stores]
         stores = [ObjectPath(self._url._replace(key=key), self._store) for key in folders]
-        return sorted([*objects, *stores], key=lambda path: path.key)
+        return sorted([*objects, *stores], key=lambda path: path.key), found.beside
 
     def alone(self) -> ObjectPath:
         """Return the same object without what is known about the others in its folder."""

@@ -6,11 +6,12 @@ import hashlib
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from recmap.files.found_path import ZARR_FILES
 from recmap.files.object_path import ObjectPath
 from recmap.files.object_writer import copy_object, delete_object
 from recmap.files.threads import Threads
 
-__all__ = ["Tree", "copy_tree", "remove_others", "tree_of"]
+__all__ = ["Tree", "copy_tree", "remove_others", "replace_tree", "tree_of"]
 
 # Objects to copy or delete at a time.
 _REQUESTS = 16
@@ -55,21 +56,43 @@ def remove_others(path: ObjectPath, names: Iterable[str]) -> None:
     _for_each(others, lambda name: delete_object(path.inside(name)))
 
 
-def copy_tree(src: ObjectPath, dst: ObjectPath, last: Sequence[str] = ()) -> None:
-    """Make the objects below a path the same as those below another.
-
-    Those named ``last`` are deleted first and copied last, so that there is never half a tree.
-    """
-    names = tree_of(src).objects
+def copy_tree(src: ObjectPath, dst: ObjectPath) -> None:
+    """Make the objects below a path the same as those below another: a Zarr store."""
 
     def copy(name: str) -> None:
         copy_object(src.inside(name), dst.inside(name))
 
-    for name in last:
-        delete_object(dst.inside(name))
-    _for_each([name for name in names if name not in last], copy)
-    remove_others(dst, names)
-    _for_each([name for name in names if name in last], copy)
+    replace_tree(dst, list(tree_of(src).objects), lambda names: _for_each(names, copy))
+
+
+def replace_tree(
+    path: ObjectPath, names: Sequence[str], send: Callable[[Sequence[str]], None]
+) -> None:
+    """Make a Zarr store of these objects, which ``send`` puts there, and remove all others.
+
+    The metadata of every array and group is deleted first, from the root down, and sent last, from
+    the arrays up. So neither the store nor an array in it ever seems to be whole while it is not.
+    """
+    for old in _by_depth(filter(_is_metadata, tree_of(path).objects)):
+        _for_each(old, lambda name: delete_object(path.inside(name)))
+    send([name for name in names if not _is_metadata(name)])
+    remove_others(path, names)
+    for new in reversed(_by_depth(filter(_is_metadata, names))):
+        # What describes a group must be there when the group is.
+        send([name for name in new if name.endswith(".zattrs")])
+        send([name for name in new if not name.endswith(".zattrs")])
+
+
+def _is_metadata(name: str) -> bool:
+    return name.rpartition("/")[2] in (*ZARR_FILES, ".zattrs")
+
+
+def _by_depth(names: Iterable[str]) -> list[list[str]]:
+    """Group the names of objects by how deep they are, those at the root first."""
+    depths: dict[int, list[str]] = {}
+    for name in names:
+        depths.setdefault(name.count("/"), []).append(name)
+    return [depths[depth] for depth in sorted(depths)]
 
 
 def _for_each(names: Iterable[str], work: Callable[[str], None]) -> None:

@@ -44,7 +44,7 @@ __all__ = [
     "put_file",
     "put_object",
     "read_object",
-    "refuse_http",
+    "refuse_unwritable",
     "replace_object",
     "sending",
 ]
@@ -134,9 +134,16 @@ def parts_to_send() -> Parts:
     return _PARTS.get() or choose_parts(None)
 
 
-def refuse_http(path: str) -> None:
-    """Raise if a path is on an HTTP server, which recmap only reads."""
-    if isinstance(path, ObjectPath) and path.store.url.scheme in ("http", "https"):
+def refuse_unwritable(path: str) -> None:
+    """Raise if recmap does not write there: to an HTTP server, or to an ambiguous name."""
+    if not isinstance(path, ObjectPath):
+        return
+    if "\\" in path.key:
+        raise OptionError(
+            f"{path}: some stores take a backslash in a name for a slash, so that what was "
+            "written would not be found again; use / between folders, and no backslash"
+        )
+    if path.store.url.scheme in ("http", "https"):
         raise OptionError(
             f"{path}: recmap reads from HTTP servers, but does not write to them; give a path, or "
             "a URL that begins with s3, gs or az"
@@ -180,7 +187,7 @@ def _put(path: ObjectPath, data: bytes | _Bytes, mode: Any) -> Version:
             pass
         raise _ExistsError(f"{path} exists already")
 
-    refuse_http(path)
+    refuse_unwritable(path)
     return _version(path.store.request(path.key, put))
 
 
@@ -202,7 +209,7 @@ def read_object(path: ObjectPath) -> tuple[bytes, Version] | None:
 
 def delete_object(path: ObjectPath) -> None:
     """Delete an object, if it exists."""
-    refuse_http(path)
+    refuse_unwritable(path)
     try:
         path.store.request(path.key, lambda obstore, store: obstore.delete(store, path.key))
     except PathNotFoundError:
@@ -218,7 +225,7 @@ def copy_object(src: ObjectPath, dst: ObjectPath) -> None:
     def copy(obstore: Any, store: Any) -> None:
         obstore.copy(store, src.key, dst.key)
 
-    refuse_http(dst)
+    refuse_unwritable(dst)
     src.store.request(src.key, copy)
 
 
@@ -261,7 +268,7 @@ class Upload:
     """
 
     def __init__(self, path: ObjectPath, parts: Parts) -> None:
-        refuse_http(path)
+        refuse_unwritable(path)
         self._path, self._parts = path, parts
         #: The bytes that were written.
         self.size = 0

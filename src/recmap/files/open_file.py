@@ -14,6 +14,8 @@ from typing import Protocol, Self, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from recmap.errors import PathNotFoundError
+from recmap.files.found_path import check_unchanged
 from recmap.files.object_path import ObjectPath
 from recmap.files.object_store import ObjectInfo
 from recmap.files.threads import Threads
@@ -101,7 +103,15 @@ def for_each_file(function: Callable[[str], _T], paths: Sequence[str]) -> list[_
 
 class _LocalFile:
     def __init__(self, path: str) -> None:
-        self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            raise PathNotFoundError(f"{path}: no such file") from None
+        try:
+            check_unchanged(path, os.fstat(self._fd))
+        except BaseException:
+            os.close(self._fd)
+            raise
 
     @property
     def size(self) -> int:

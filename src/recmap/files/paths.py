@@ -6,16 +6,30 @@ import glob
 import os
 import reprlib
 import stat
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any, TypeAlias, TypeVar
 
-from recmap.errors import OptionError, OptionTypeError, PathNotFoundError
-from recmap.files.find_objects import STORE_FILES, ZARR_FILES
+from recmap.errors import (
+    AccessDeniedError,
+    OptionError,
+    OptionTypeError,
+    PathNotFoundError,
+    StoreError,
+)
+from recmap.files.found_path import (
+    STORE_FILES,
+    ZARR_FILES,
+    FoundPath,
+    check_unchanged,
+    found_path,
+)
 from recmap.files.object_path import ObjectPath, object_path
 from recmap.files.object_store import ObjectStore
-from recmap.files.open_file import is_folder
+from recmap.files.open_file import beside, is_folder, open_file
 from recmap.files.storage import Storage
 from recmap.files.urls import SCHEMES, is_url, local_path, refuse_flattened_url
+from recmap.files.whole_output import refuse_unfinished, warn_of_missing, warn_of_unfinished
 from recmap.model.arguments import is_iterable
 
 __all__ = [
@@ -31,6 +45,9 @@ __all__ = [
     "given_paths",
     "is_store",
     "lone_path",
+    "names_inside",
+    "plain_path",
+    "read_beside",
     "shard_names",
     "size_on_disk",
 ]
@@ -117,7 +134,7 @@ def _is_data_in_memory(x: Any) -> bool:
 
 
 def given_paths(paths: Any, storage: Storage | None = None) -> str | list[str]:
-    """Return what ``as_paths`` does. Objects are looked up again, even if they were found before.
+    """Return what ``as_paths`` does. What was found before is looked up again.
 
     This is for what a user gives, such as the files of another dataset.
     """
@@ -126,14 +143,19 @@ def given_paths(paths: Any, storage: Storage | None = None) -> str | list[str]:
 
 
 def _anew(path: str) -> str:
-    return path.anew() if isinstance(path, ObjectPath) else path
+    return path.anew() if isinstance(path, ObjectPath) else plain_path(path)
+
+
+def plain_path(path: str) -> str:
+    """Return a path for a user, which does not remember which file was there."""
+    return path if isinstance(path, ObjectPath) else str(path)
 
 
 def expand(paths: PathsLike, storage: Mapping[str, Any] | None = None) -> list[str]:
     """Return the files. Those of a pattern or folder are sorted by name, without hidden ones.
 
-    A path that exists is used literally, even if it looks like a pattern. Objects that were found
-    before stay as they were then. ``storage`` has the options for URLs.
+    A path that exists is used literally, even if it looks like a pattern. What was found before
+    stays as it was then. ``storage`` has the options for URLs.
     """
     given = as_paths(paths, None if storage is None else Storage(storage))
     if isinstance(given, str):
@@ -152,6 +174,8 @@ def absolute(paths: PathsLike) -> PathsLike:
 
 def absolute_path(path: str) -> str:
     """Make a path absolute, for a process in another folder. URLs are already."""
+    if isinstance(path, FoundPath):
+        return path.absolute()
     return path if isinstance(path, ObjectPath) else os.path.abspath(path)
 
 
@@ -160,27 +184,93 @@ def lone_path(path: str) -> str:
 
     The path of an object leaves behind what is known about the others in its folder.
     """
-    return path.alone() if isinstance(path, ObjectPath) else os.path.abspath(path)
+    return path.alone() if isinstance(path, ObjectPath) else absolute_path(path)
 
 
 def _expand_one(path: str) -> list[str]:
     if isinstance(path, ObjectPath):
-        return [*path.objects()]
-    if _is_data(path):
+        return _expand_objects(path)
+    if isinstance(path, FoundPath):
+        check_unchanged(path)
         return [path]
+    if (data := _data(path)) is not None:
+        return [data]
     if os.path.isdir(path):
-        found = [os.path.join(path, name) for name in os.listdir(path) if name[0] not in "._"]
+        if path.rstrip(os.sep).endswith(".zarr"):
+            # The arrays of half a store are not stores to be read one after the other.
+            raise PathNotFoundError(f"{path}: {_no_files(path)}")
+        names = os.listdir(path)
+        refuse_unfinished(path, names, partial(read_beside, os.path.join(path, "")))
+        found = [os.path.join(path, name) for name in names if name[0] not in "._"]
         # Folders of TFDS are not taken together: they are versions of the same data.
-        files = sorted(file for file in found if _is_data(file, ZARR_FILES))
+        files = sorted(data for file in found if (data := _data(file, ZARR_FILES)) is not None)
         if not files:
             raise PathNotFoundError(f"{path}: {_no_files(path)}")
+        warn_of_missing(path, names, list(map(os.path.basename, files)))
         return files
     # A set, because "**/**" finds a file several times.
-    matches = sorted(file for file in set(glob.glob(path, recursive=True)) if _is_data(file))
+    every = set(glob.glob(path, recursive=True))
+    matches = sorted(data for file in every if (data := _data(file)) is not None)
     if not matches:
         what = "no file matches" if glob.has_magic(path) else "no such file or folder"
         raise PathNotFoundError(f"{path}: {what} (looked in {os.getcwd()})")
+    _warn_of_missing(matches, lambda file: os.listdir(os.path.dirname(file) or "."))
     return matches
+
+
+def _expand_objects(path: ObjectPath) -> list[str]:
+    objects, listed = path.found_objects()
+    folders: dict[str, list[str]] = {}
+    for key in listed or ():
+        folders.setdefault(os.path.dirname(key), []).append(os.path.basename(key))
+    if listed is not None and glob.has_magic(path.key):
+        _warn_of_missing(
+            [path.at(each.key.rstrip("/")) for each in objects],
+            lambda file: folders.get(os.path.dirname(file.key), ()),
+        )
+    elif listed is not None:
+        names = folders.get(path.key.strip("/"), [])
+        refuse_unfinished(path, names, partial(read_beside, path.inside("x")))
+        warn_of_missing(path, names, [each.name for each in objects])
+    return [*objects]
+
+
+_Path = TypeVar("_Path", bound=str)
+
+
+def _warn_of_missing(files: Sequence[_Path], names: Callable[[_Path], Iterable[str]]) -> None:
+    """Warn if a pattern finds some files of an output while others do not exist.
+
+    ``names`` returns those of all files beside one.
+    """
+    folders: dict[str, list[_Path]] = {}
+    for file in files:
+        folders.setdefault(os.path.dirname(file), []).append(file)
+    for folder, those in folders.items():
+        chosen, there = [os.path.basename(file) for file in those], list(names(those[0]))
+        if not warn_of_unfinished(folder, there, partial(read_beside, those[0]), chosen):
+            warn_of_missing(folder, there, chosen)
+
+
+def names_inside(folder: str) -> list[str]:
+    """Return the names of all files in a folder; none if it is in a store that lists nothing."""
+    if not isinstance(folder, ObjectPath):
+        return os.listdir(folder)
+    if not folder.store.listed:
+        return []
+    return [each.key.rpartition("/")[2] for each in folder.store.folder(folder.key).objects]
+
+
+def read_beside(file: str, name: str) -> bytes | None:
+    """Return the content of another file in the folder of a file; None if it cannot be read."""
+    other = beside(file, name)
+    try:
+        with open_file(other.anew() if isinstance(other, ObjectPath) else other) as opened:
+            return opened.pread(opened.size, 0)
+    except OSError as e:
+        if isinstance(e, StoreError) and not isinstance(e, AccessDeniedError):
+            raise
+        return None
 
 
 def _no_files(path: str) -> str:
@@ -188,7 +278,10 @@ def _no_files(path: str) -> str:
     inside = sorted(name for name in os.listdir(path) if name[0] not in "._")
     folders = [name for name in inside if os.path.isdir(os.path.join(path, name))]
     if path.rstrip("/").endswith(".zarr"):
-        return f"not a Zarr store: there is none of {', '.join(ZARR_FILES)} in this folder"
+        return (
+            f"not a Zarr store: there is none of {', '.join(ZARR_FILES)} in this folder; if a "
+            "program writes it, wait, or run it again"
+        )
     if folders:
         named = ", ".join(folders[:5]) + (", ..." if len(folders) > 5 else "")
         return f"only folders in this folder: {named}; open one of them, or a pattern such as " + (
@@ -221,13 +314,15 @@ def is_store(path: str, names: Sequence[str] = STORE_FILES) -> bool:
     return any(os.path.exists(os.path.join(path, name)) for name in names)
 
 
-def _is_data(path: str, names: Sequence[str] = STORE_FILES) -> bool:
+def _data(path: str, names: Sequence[str] = STORE_FILES) -> str | None:
+    """Return the path of a data file, which remembers the file; None if it is something else."""
     try:
-        mode = os.stat(path).st_mode  # only once: there may be many files on a slow disk
+        status = os.stat(path)  # only once: there may be many files on a slow disk
     except (OSError, ValueError):
-        return False
-    if stat.S_ISDIR(mode):
-        return is_store(path, names)
+        return None
+    if stat.S_ISDIR(status.st_mode):
+        return found_path(path, status) if is_store(path, names) else None
     indexed = path.removesuffix(_TEXT_INDEX)
     beside = path.endswith(_DESCRIPTION) or (indexed != path and os.path.exists(indexed))
-    return stat.S_ISREG(mode) and not beside
+    data = stat.S_ISREG(status.st_mode) and not beside
+    return found_path(path, status) if data else None

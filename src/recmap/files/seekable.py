@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,6 +11,7 @@ from copy import copy
 from threading import Lock
 from typing import Any, BinaryIO, cast
 
+from recmap.files.found_path import check_unchanged
 from recmap.files.mapped import MappedFile
 from recmap.files.object_path import ObjectPath
 
@@ -31,6 +33,7 @@ def open_seekable(path: str) -> Iterator[BinaryIO]:
     """
     if not isinstance(path, ObjectPath):
         with open(path, "rb") as local:
+            check_unchanged(path, os.fstat(local.fileno()))
             yield local
         return
     file = SeekableObject(path)

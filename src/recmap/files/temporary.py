@@ -13,8 +13,8 @@ import re
 import shutil
 import socket
 import subprocess
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import lru_cache
@@ -26,10 +26,11 @@ from recmap.files.object_writer import delete_object
 __all__ = [
     "Process",
     "acting_for",
+    "alike",
     "names_of",
     "process_of",
     "remove",
-    "remove_left_over",
+    "remove_leftovers",
     "runs",
     "short_name",
     "temporary_path",
@@ -191,28 +192,23 @@ def names_of(path: str) -> set[str]:
     return {name, _PURPOSE.sub("", name)}
 
 
-def remove_left_over(paths: Iterable[str]) -> None:
-    """Remove temporary files of outputs, or of their other shards, that dead processes left."""
-    names: dict[str, set[str]] = {}
-    for folder, name in (os.path.split(path) for path in paths if not isinstance(path, ObjectPath)):
-        names.setdefault(folder or ".", set()).add(_without_number(short_name(name)))
-    for folder, wanted in names.items():
-        for entry in os.listdir(folder) if os.path.isdir(folder) else ():
-            if process_of(entry) and not wanted.isdisjoint(map(_without_number, names_of(entry))):
-                _remove_if_left_over(os.path.join(folder, entry))
+def alike(name: str) -> str:
+    """Return what the names of all shards of an output have in common."""
+    return re.sub(r"-\d{5,}-of-\d{5,}", "", name, count=1)
 
 
-def _remove_if_left_over(path: str) -> None:
-    process = process_of(path)
-    here = process is not None and process.machine == this_process().machine
-    if process is not None and here and runs(process) is False:
-        with suppress(OSError):  # another process may do the same
-            remove(path)
+def remove_leftovers(folder: str, wanted: Callable[[str], object]) -> None:
+    """Remove temporary files that killed processes of this machine left in a folder.
 
-
-def _without_number(name: str) -> str:
-    """Return a name that all shards of an output have in common."""
-    return re.sub(r"-\d{5,}-of-\d{5,}", "", name)
+    ``wanted`` tells which by the name of the file that was being written. Those of processes that
+    run stay.
+    """
+    for entry in os.listdir(folder or ".") if os.path.isdir(folder or ".") else ():
+        process = process_of(entry)
+        if process is None or process.machine != this_process().machine:
+            continue
+        if any(map(wanted, names_of(entry))) and runs(process) is False:
+            remove(os.path.join(folder, entry))
 
 
 def remove(path: str) -> None:

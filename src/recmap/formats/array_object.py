@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap.errors import OptionError, RecmapError
+from recmap.files.found_path import FoundPath, found_path
 from recmap.files.mapped import guarded, reach
 from recmap.files.mapped_files import map_file
 from recmap.formats.column_readers import DEFAULT_NAME, array_columns, array_refusal
@@ -29,6 +30,7 @@ _MAPPINGS = "/proc/self/maps"
 # A line of _MAPPINGS: addresses, permissions, offset in the file, device, inode, path.
 _MAPPING = re.compile(rb"([0-9a-f]+)-([0-9a-f]+) ...(.) ([0-9a-f]+) \S+ (\d+) *(.*)")
 _DELETED = b" (deleted)"
+_MOVED = "{path} is not the file that was mapped: it was removed or replaced"
 # Rows to compare with the file, where the system does not tell which file is mapped.
 _COMPARED = 64
 
@@ -144,6 +146,8 @@ def _find_place(
     if mapped.filename is None:
         return "NumPy does not know the path of its file"
     path = os.fspath(mapped.filename)
+    if not os.path.exists(path):
+        return _MOVED.format(path=path)
     content = np.frombuffer(_mapping(mapped), np.uint8)  # type: ignore[arg-type]
     low, high = reach(array)
     at = _address(array) - _address(content)
@@ -151,9 +155,18 @@ def _find_place(
         return "it reaches beyond the mapped part of the file"
     # NumPy maps from the last page boundary before the offset that the user gave.
     first = mapped.offset - mapped.offset % mmap.ALLOCATIONGRANULARITY
+    path = _pinned(path, mapped.mode)
     place = ArrayPlace(path, first + at, array.dtype, array.shape, array.strides, name)
     why = _refuted(place, array) if sys.platform != "linux" else _moved(place, array)
     return why or place
+
+
+def _pinned(path: str, mode: str) -> str:
+    """Return a path that remembers the file. One that is mapped to be written to may change."""
+    path = found_path(path)
+    if mode == "r" or not isinstance(path, FoundPath):
+        return path
+    return FoundPath(path, path.state.without_time())
 
 
 def _moved(place: ArrayPlace, array: npt.NDArray[Any]) -> str:
@@ -167,7 +180,7 @@ def _moved(place: ArrayPlace, array: npt.NDArray[Any]) -> str:
         )
     if found is None or found[3] != b"s":
         return "it is not shared with its file"
-    changed = f"{place.path} is not the file that was mapped: it was removed or replaced"
+    changed = _MOVED.format(path=place.path)
     if found[6].endswith(_DELETED) or not os.path.exists(place.path):
         return changed
     real = os.fsencode(os.path.realpath(place.path)).replace(b"\n", b"\\012")

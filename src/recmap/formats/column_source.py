@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap.errors import DataError, FieldNotFoundError, LeftOut
+from recmap.files.found_path import check_all_unchanged
 from recmap.files.mapped import MappedFile, guarded
 from recmap.files.object_path import in_store
 from recmap.files.paths import size_on_disk
@@ -278,7 +279,11 @@ class ColumnsSource(Source):
         )
 
     def reference(self) -> ColumnsSource:
-        return self if self._reference is None else self._reference()
+        if self._reference is None:
+            return self
+        source = self._reference()
+        check_all_unchanged(self._files)  # the library opens them by their names
+        return source
 
     def row_bytes(self) -> int:
         return max(1, sum(column.row_bytes() for column in self._columns.values()))

@@ -17,7 +17,7 @@ from recmap.errors import (
     UnknownFormatError,
 )
 from recmap.files.array_sidecar import description_path, load_description
-from recmap.files.find_objects import TFDS_FILE
+from recmap.files.found_path import TFDS_FILE
 from recmap.files.object_path import ObjectPath
 from recmap.files.open_file import file_size, inside, is_file, is_folder, open_file
 from recmap.files.sniff import FileKind, holds_records, named_tfrecord, sniff, unknown_format

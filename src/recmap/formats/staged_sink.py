@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from recmap.errors import VerificationError
 from recmap.files.object_path import ObjectPath
-from recmap.files.object_tree import remove_others
+from recmap.files.object_tree import replace_tree
 from recmap.files.staging import files_below, make_staging_folder, send_files
 from recmap.files.temporary import remove
 from recmap.model.sink import Sink
 
-__all__ = ["METADATA", "StagedSink"]
-
-#: The metadata of a Zarr store. It is sent last, so that nobody opens half a store.
-METADATA = ("zarr.json", ".zgroup", ".zattrs", ".zmetadata")
+__all__ = ["StagedSink"]
 
 
 class StagedSink(Sink):
@@ -63,13 +60,10 @@ class StagedSink(Sink):
             raise VerificationError(f"{self._path}: {sent:,} bytes were sent, but it has {found:,}")
 
     def _send_folder(self) -> None:
-        names = list(files_below(self._local))
-        files = {name: os.path.join(self._local, name) for name in names}
-        for name in METADATA:  # an older store ends here
-            remove(self._path.inside(name))
-        send_files({self._path.inside(n): files[n] for n in names if n not in METADATA})
-        remove_others(self._path, names)
-        send_files({self._path.inside(n): files[n] for n in names if n in METADATA})
+        def send(names: Sequence[str]) -> None:
+            send_files({self._path.inside(n): os.path.join(self._local, n) for n in names})
+
+        replace_tree(self._path, list(files_below(self._local)), send)
 
     def abort(self) -> None:
         """Remove the local file; an object that was sent stays."""

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from recmap.errors import ColumnError, OptionError, OutputExistsError
 from recmap.files.object_path import ObjectPath
-from recmap.files.object_writer import refuse_http
+from recmap.files.object_writer import refuse_unwritable
 from recmap.files.open_file import beside, is_folder
 from recmap.files.output_file import (
     Compression,
@@ -25,7 +25,7 @@ from recmap.files.output_file import (
 from recmap.files.paths import MOST_SHARDS, PathLike, as_location, shard_names
 from recmap.files.staging import make_staging_folder, send_files
 from recmap.files.storage import Storage
-from recmap.files.temporary import remove, remove_left_over
+from recmap.files.temporary import alike, remove, remove_leftovers, short_name
 from recmap.model.arguments import as_mapping, as_whole, check_choice, check_flag, unknown_option
 from recmap.model.batch import pick
 from recmap.model.coerce import as_columns, fit, infer_schema
@@ -102,13 +102,13 @@ class TFRecordWriter(Sink):
         for name, flag in flags.items():
             check_flag(name, flag)
         location = as_location(path, storage=Storage(storage))
-        refuse_http(location)
+        refuse_unwritable(location)
         self._paths = shard_paths(location, shards)
         compression = choose_compression(self._paths[0], compression)
         if align and compression:
             raise OptionError("align has no use in a compressed file, which cannot be mapped")
         if self._removes_left_over:
-            remove_left_over(self._paths)
+            _remove_leftovers(self._paths[0])
         self._old = _older(self._paths)
         _check_older(self._old, self._paths, overwrite)
         self._encoding, self._align, self._describe = encoding, align, describe
@@ -400,6 +400,13 @@ def _shards_of(path: str, names: Iterable[str]) -> list[str]:
     stem, extension = re.split(r"-\d{5,}-of-\d{5,}", first)[0], _split(first)[1]
     shard = re.compile(rf"{re.escape(stem)}-\d{{5,}}-of-\d{{5,}}{re.escape(extension)}")
     return sorted(filter(shard.fullmatch, names))
+
+
+def _remove_leftovers(path: str) -> None:
+    """Remove temporary files that killed writers of this file, or of its other shards, left."""
+    if not isinstance(path, ObjectPath):
+        mine = alike(short_name(os.path.basename(path)))
+        remove_leftovers(os.path.dirname(path), lambda name: alike(name) == mine)
 
 
 def _remove_lone_indexes(path: str) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 from recmap.errors import DataError, LeftOutWarning, MemoryLimitError, WorkerDiedError
 from recmap.files.array_sidecar import description_path
 from recmap.files.cpus import thread_count
-from recmap.files.find_objects import TFDS_FILE
+from recmap.files.found_path import TFDS_FILE
 from recmap.files.object_path import in_store
 from recmap.files.open_file import inside, is_file, is_folder
 from recmap.files.paths import PathsLike, expand, size_on_disk

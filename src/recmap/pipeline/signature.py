@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from recmap.files.found_path import check_unchanged
 from recmap.files.object_path import ObjectPath
 from recmap.model.ragged import Column, Ragged
 from recmap.model.source import Source
@@ -227,7 +228,9 @@ def _content(path: str, look: bool) -> str:
         if os.path.isdir(path):
             return _folder(path)
         with open(path, "rb", buffering=0) as file:
-            size = os.fstat(file.fileno()).st_size
+            status = os.fstat(file.fileno())
+            check_unchanged(path, status)
+            size = status.st_size
             if not look:
                 return str(size)
             parts = []

@@ -83,7 +83,7 @@ class StagedOutput(ABC):
         names = {shard.path for shard in shards}
         self._previous.refuse_foreign([path for path in self._existing() if path not in names])
         for name in names:
-            place_of(name).refuse_foreign_output(name, self.format, self._previous.states)
+            self._previous.refuse_foreign_output(name, self.format)
         return shards
 
     def _plan(self, staged: Sequence[StagedShard]) -> list[Shard]:

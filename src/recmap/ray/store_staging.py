@@ -26,7 +26,6 @@ from recmap.files.object_writer import copy_object
 from recmap.files.s3_uploads import find_s3_uploads
 from recmap.files.threads import Threads
 from recmap.formats.registry import FORMATS
-from recmap.formats.staged_sink import METADATA
 from recmap.model.schema import Schema
 from recmap.ray.staged_output import StagedOutput, StagedShard
 from recmap.tfrecord.sidecar import remove_sidecar, sidecar_path
@@ -129,6 +128,7 @@ class StoreOutput(StagedOutput):
         def copy(file: StagedShard, shard: Shard) -> None:
             assert isinstance(file.path, ObjectPath)
             assert isinstance(shard.path, ObjectPath)
+            manifest.finished.begin(shard.number)
             _copy_output(file.path.anew(), shard.path, self.format)
             manifest.finished.add(shard.number, shard.path)
 
@@ -146,7 +146,7 @@ class StoreOutput(StagedOutput):
 def _copy_output(src: ObjectPath, dst: ObjectPath, format: str) -> None:
     """Copy an object, and then what describes it, which must not be older."""
     if FORMATS[format].folder:
-        copy_tree(src, dst, last=METADATA)
+        copy_tree(src, dst)
         return
     remove_description(dst)
     remove_sidecar(dst)

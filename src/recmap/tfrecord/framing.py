@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, Self, overload
 
@@ -17,7 +18,7 @@ from recmap.errors import (
 )
 from recmap.files.inflate import CompressionOption, begins_stream
 from recmap.files.object_path import ObjectPath
-from recmap.files.object_writer import refuse_http
+from recmap.files.object_writer import refuse_unwritable
 from recmap.files.open_file import file_size, open_file
 from recmap.files.output_file import (
     Compression,
@@ -29,7 +30,7 @@ from recmap.files.output_file import (
 from recmap.files.paths import PathLike, PathsLike, as_location, expand
 from recmap.files.sniff import holds_records, is_record, named_tfrecord, sniff, unknown_format
 from recmap.files.storage import Storage
-from recmap.files.temporary import remove_left_over
+from recmap.files.temporary import remove_leftovers
 from recmap.model.arguments import check_choice, check_flag, check_iterable
 from recmap.model.progress import Counter, ProgressOption
 from recmap.native import _core
@@ -187,10 +188,11 @@ def write_records(
     options in ``storage``.
     """
     target = as_location(path, storage=Storage(storage))
-    refuse_http(target)
+    refuse_unwritable(target)
     refuse_existing(target, check_flag("overwrite", overwrite))
     check_iterable("records", records, '[b"a", b"bc"]')
-    remove_left_over([target])
+    if not isinstance(target, ObjectPath):
+        remove_leftovers(os.path.dirname(target), os.path.basename(target).__eq__)
     spooler = Spooler()
     file = OutputFile(target, choose_compression(target, compression), spooler)
     count = 0

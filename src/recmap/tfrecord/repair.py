@@ -11,11 +11,12 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap.errors import CorruptRecordError, DataError, OptionError
+from recmap.files.found_path import check_all_unchanged
 from recmap.files.mapped import Guard
 from recmap.files.object_path import ObjectPath
 from recmap.files.output_file import OutputFile, Spooler, choose_compression, refuse_existing
 from recmap.files.paths import PathLike, PathsLike, as_path, expand
-from recmap.files.temporary import remove_left_over
+from recmap.files.temporary import remove_leftovers
 from recmap.model.arguments import check_flag
 from recmap.model.preview import quantity
 from recmap.model.progress import ProgressOption, check_progress
@@ -87,7 +88,7 @@ def repair(
     refuse_existing(target, check_flag("overwrite", overwrite))
     check_flag("durable", durable)
     check_progress(progress)
-    remove_left_over([target])
+    remove_leftovers(os.path.dirname(target), os.path.basename(target).__eq__)
     spooler = Spooler()
     output = OutputFile(target, choose_compression(target, None), spooler)
     done = Repaired(target)
@@ -100,6 +101,7 @@ def repair(
                 f"{done.damage[0]}",
                 file=files[0],
             )
+        check_all_unchanged(files)
         output.flush()
         spooler.close()
         output.finish(durable)

@@ -23,7 +23,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from recmap.errors import IndexFileError, PathNotFoundError, StaleIndexWarning, StoreError
+from recmap.errors import (
+    FileChangedError,
+    IndexFileError,
+    PathNotFoundError,
+    StaleIndexWarning,
+    StoreError,
+)
 from recmap.files.atomic_write import writing
 from recmap.files.mapped import MappedFile
 from recmap.files.object_path import ObjectPath
@@ -240,6 +246,8 @@ def load_sidecar(path: str, *, check: bool = True) -> Sidecar | None:
             known,
             info.get("written") is True,
         )
+    except FileChangedError:
+        raise
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as e:
         _distrust(target, f"it is damaged: {e}")
         return None

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from recmap.files.cpus import thread_count
+from recmap.files.found_path import check_unchanged
 from recmap.files.mapped import guarded
 from recmap.files.open_file import file_size
 from recmap.files.threads import Threads
@@ -77,4 +78,5 @@ def _verify_one(file: str, scan: ScanProgress) -> Verified:
     for window in scan.windows(file, offsets=False):
         found.records += window.scan.records
         found.damage += window.skipped
+    check_unchanged(file)
     return found

@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from recmap.errors import DataError, MissingPackageError, PathNotFoundError, RecmapError
 from recmap.files.cpus import pool_size, thread_count
+from recmap.files.found_path import check_unchanged
 from recmap.files.mapped_files import map_file
 from recmap.files.object_path import ObjectPath
 from recmap.files.seekable import SeekableObject
@@ -100,6 +101,7 @@ class Hdf5File:
                 self.h5py_cache //= len(objects)
                 self.root = self._opened()
             limit_metadata_cache(self.root)
+        check_unchanged(path)  # the library opens it by its name, too
 
     def _opened(self) -> Any:
         file = self.path if self._object is None else self._object
@@ -232,6 +234,7 @@ def _identity(path: str) -> tuple[Any, ...]:
         status = os.stat(path)
     except FileNotFoundError:
         raise PathNotFoundError(f"{path}: no such file") from None
+    check_unchanged(path, status)
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 

@@ -20,6 +20,7 @@ from recmap.errors import (
     LeftOut,
     OptionError,
 )
+from recmap.files.found_path import check_unchanged, found_path
 from recmap.formats.column_readers import ColumnReader
 from recmap.formats.column_source import ColumnsSource, common_length
 from recmap.formats.hdf5.columns import columns_of, refusal
@@ -135,7 +136,16 @@ def hdf5_place(item: Any) -> Hdf5Place | None:
         )
     name = item.name.strip("/")
     group = name if is_group else name.rpartition("/")[0]
-    return Hdf5Place(os.path.abspath(file.filename), name, f"{group}/" if group else "")
+    path = _path_of(file)
+    return Hdf5Place(path, name, f"{group}/" if group else "")
+
+
+def _path_of(file: Any) -> str:
+    """Return the path of an open file; raise if another file has taken its place."""
+    path = found_path(os.path.abspath(file.filename))
+    if file.driver == "sec2":
+        check_unchanged(path, os.fstat(file.id.get_vfd_handle()))
+    return path
 
 
 def _all(file: Hdf5File, inside: str) -> dict[str, ColumnReader]:

@@ -8,8 +8,9 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from recmap.errors import DataError, MissingPackageError
+from recmap.errors import DataError, MissingPackageError, RecmapError
 from recmap.files.cpus import thread_count
+from recmap.files.found_path import check_unchanged
 from recmap.files.object_path import in_store
 from recmap.formats.tfds.metadata import INFO
 from recmap.formats.tfds.steps import EpisodeRecords
@@ -55,6 +56,9 @@ class ArrayRecordSource(EpisodeRecords):
                     path, "readahead_buffer_size:0", file_reader_buffer_size=32768
                 )
                 count = reader.num_records()
+                check_unchanged(path)
+            except RecmapError:
+                raise
             except (RuntimeError, ValueError, IndexError) as e:
                 raise DataError(f"{path}: not an ArrayRecord file: {e}", file=path) from None
             if count != expected:

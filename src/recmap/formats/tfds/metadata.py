@@ -17,7 +17,7 @@ from typing import Any
 
 from recmap.errors import DataError, PathNotFoundError
 from recmap.files.atomic_write import read_whole, update_whole
-from recmap.files.find_objects import TFDS_FILE
+from recmap.files.found_path import TFDS_FILE
 from recmap.files.object_path import ObjectPath
 from recmap.files.open_file import inside, is_file
 from recmap.files.paths import MOST_SHARDS

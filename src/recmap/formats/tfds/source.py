@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import replace
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -22,8 +23,10 @@ from recmap.errors import (
     OptionError,
     PathNotFoundError,
 )
+from recmap.files.found_path import check_unchanged, found_path
 from recmap.files.open_file import for_each_file, inside, is_file, is_folder
-from recmap.files.paths import size_on_disk
+from recmap.files.paths import names_inside, read_beside, size_on_disk
+from recmap.files.whole_output import refuse_unfinished
 from recmap.formats.combined import ConcatenatedSource
 from recmap.formats.memory import MemorySource
 from recmap.formats.tfds.features import Feature, parse_features
@@ -80,7 +83,9 @@ def open_tfds(
     labels = _labels(path, features)
     columns = {feature.name: StoredColumn(feature) for feature in features}
     pieces = choose_shards(info, split, path)
+    _refuse_unfinished(path, [name for piece in pieces for name in piece.shards])
     records = [_open_records(path, info, piece, columns, errors, verify) for piece in pieces]
+    check_unchanged(path)
     spans = [range(piece.start, piece.stop) for piece in pieces]
     if unit == "steps":
         steps = open_steps(list(zip(records, spans, strict=True)), columns, verify)
@@ -95,6 +100,12 @@ def open_tfds(
         return TfdsSource(empty, path, None, labels, features)
     rows = parts[0] if len(parts) == 1 else ConcatenatedSource(parts)
     return TfdsSource(rows, path, columns, labels, features)
+
+
+def _refuse_unfinished(folder: str, shards: Sequence[str]) -> None:
+    """Raise if a conversion that replaces these shards was not finished."""
+    names = names_inside(folder)
+    refuse_unfinished(folder, names, partial(read_beside, inside(folder, INFO)), shards)
 
 
 def _open_records(
@@ -114,6 +125,7 @@ def _open_records(
             f"{missing[0]}: no such file, but {INFO} lists {len(files):,} shards, of which "
             f"{len(missing):,} {'is' if len(missing) == 1 else 'are'} missing"
         )
+    files = list(map(found_path, files))
     decoder = record_decoder(columns)
     if info.file_format == "array_record":
         from recmap.formats.tfds.array_record import ArrayRecordSource

@@ -133,28 +133,22 @@ class ZarrSink(ArraysSink):
         # Replace the target of a link, not the link.
         target = os.path.realpath(self.path) if os.path.islink(self.path) else self.path
         finished = _on_same_file_system(target, self._temporary)
+        previous = temporary_path(target)
         if not os.path.lexists(target):
             os.rename(finished, target)
         else:
             refuse_foreign(target)
-            _replace(target, finished)
-        remove(self._temporary)
+            if not exchange(finished, target):
+                os.rename(target, previous)
+                os.rename(finished, target)
+        for old in (finished, previous, self._temporary):
+            remove(old)
         if self._durable:
             sync(os.path.dirname(target))
 
     def abort(self) -> None:
         """Remove everything written so far."""
         remove(self._temporary)
-
-
-def _replace(target: str, finished: str) -> None:
-    """Put a folder in place of another, without a moment in which there is neither."""
-    previous = finished
-    if not exchange(finished, target):
-        previous = temporary_path(target)
-        os.rename(target, previous)
-        os.rename(finished, target)
-    remove(previous)
 
 
 def _on_same_file_system(path: str, folder: str) -> str:

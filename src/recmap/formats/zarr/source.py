@@ -22,6 +22,8 @@ import zarr.storage
 
 from recmap.errors import DataError, OptionError, OptionTypeError, RecmapError
 from recmap.files.cpus import pool_size, thread_count
+from recmap.files.found_path import check_unchanged, found_path
+from recmap.files.object_path import ObjectPath
 from recmap.files.open_file import is_folder
 from recmap.files.sniff import sniff, unknown_format
 from recmap.formats.column_readers import DEFAULT_NAME, ColumnReader, DecodedArray, decoded_columns
@@ -86,6 +88,7 @@ def open_zarr(path: str, names: Sequence[str] | None, default: str = "") -> Colu
             found |= _columns(path, name, array, None)
     whats = {inner: f"{array.dtype} {array.shape}" for inner, array in store.arrays.items()}
     columns = choose_columns(path, found, refused, names, whats)
+    check_unchanged(path)
     # Reopen by name, so that the warning about arrays left out is not repeated.
     again = partial(open_zarr, path, list(columns), default)
     return ColumnsSource("zarr", [path], columns, reopen=again)
@@ -141,7 +144,8 @@ def zarr_place(node: Any) -> ZarrPlace | HeldZarr:
     if not isinstance(node.store, zarr.storage.LocalStore) or root is None:
         return HeldZarr(node)
     folder = os.path.join(os.path.abspath(root), node.path)
-    return ZarrPlace(folder, _name_of(node) if isinstance(node, zarr.Array) else "")
+    name = _name_of(node) if isinstance(node, zarr.Array) else ""
+    return ZarrPlace(found_path(folder), name)
 
 
 def _name_of(array: Any) -> str:
@@ -263,6 +267,8 @@ class _ZarrArray:
 
     def __init__(self, path: str, name: str, array: Any) -> None:
         self._path, self._name, self._array = path, name, array
+        # zarr opens chunks by their names, and those of another store may take their place.
+        self._place = _place_of_array(path, array)
         if _is_pickled(array):
             raise self._error(_PICKLED)
         self.shape: tuple[int, ...] = tuple(array.shape)
@@ -345,6 +351,7 @@ class _ZarrArray:
         try:
             chosen = self._array if isinstance(rows, slice) else self._array.oindex
             read = np.asarray(chosen[rows])
+            check_unchanged(self._place)
         except RecmapError:
             raise
         except Exception as e:  # codecs may raise anything
@@ -353,6 +360,14 @@ class _ZarrArray:
         if self._strings and not all(isinstance(item, str | bytes) for item in read.flat):
             raise self._error("holds objects that are not strings")
         return read
+
+
+def _place_of_array(path: str, array: Any) -> str:
+    """Return the folder of an array, which remembers what was there; "" if it is not on disk."""
+    folder = os.path.join(os.path.abspath(path), array.path)
+    if isinstance(path, ObjectPath) or not os.path.isdir(folder):
+        return ""
+    return found_path(folder)
 
 
 def _is_pickled(array: Any) -> bool:

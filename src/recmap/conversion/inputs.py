@@ -1,0 +1,91 @@
+"""The files that a conversion reads, which must stay the same until it is finished."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from recmap.conversion.place import State
+from recmap.errors import FileChangedError, ObjectChangedError, PathNotFoundError
+from recmap.files.found_path import FoundPath, check_unchanged
+from recmap.files.object_path import ObjectPath
+from recmap.files.object_tree import tree_of
+from recmap.files.open_file import is_folder
+
+__all__ = ["Inputs"]
+
+# The files of all shards together that are looked at again before a shard is published.
+_MOST_CHECKS = 100_000
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """Input files, and the path, size and time of each, or the version of an object.
+
+    ``each_shard`` tells whether to check all of them before every shard, besides at the end.
+    """
+
+    files: tuple[str, ...]
+    states: tuple[list[Any], ...]
+    each_shard: bool
+
+    @classmethod
+    def of(cls, files: Sequence[str], shards: int) -> Inputs:
+        """Look at the files as they are now; raise if they are not what was opened."""
+        for file in files:
+            check_unchanged(file)
+        few = len(files) * shards <= _MOST_CHECKS and not any(map(is_folder, files))
+        return cls(tuple(files), tuple(map(_state, files)), shards == 1 or few)
+
+    def check_before_shard(self) -> None:
+        """Raise if the rows of a shard, which is about to appear, may be those of two versions."""
+        if self.each_shard:
+            self.check()
+
+    def check(self) -> None:
+        """Raise if a file has changed since the conversion began."""
+        for file, before in zip(self.files, self.states, strict=True):
+            try:
+                now = before if _is_pinned(file) else _state(file)
+                check_unchanged(file)
+            except (FileChangedError, FileNotFoundError):
+                now = []
+            if now != before:
+                raise _changed(file)
+
+
+def _changed(file: str) -> FileChangedError | ObjectChangedError:
+    text = (
+        f"{file}: changed while it was converted, so that the output would have rows of two "
+        "versions; convert it again"
+    )
+    if isinstance(file, ObjectPath):
+        return ObjectChangedError(text, url=str(file))
+    return FileChangedError(text, file=str(file))
+
+
+def _is_pinned(file: str) -> bool:
+    """Return whether reading the file raises if it has changed, or looking at it is enough."""
+    if isinstance(file, ObjectPath):
+        return not is_folder(file) and file.info.pinned
+    return isinstance(file, FoundPath) and not is_folder(file)
+
+
+def _state(path: str) -> list[Any]:
+    if isinstance(path, ObjectPath):
+        return [str(path), *_object_state(path)]
+    # The modification time of a folder does not change when a file deep inside it does.
+    inside = [os.path.join(folder, name) for folder, _, names in os.walk(path) for name in names]
+    states = [os.stat(file) for file in inside or [path]]
+    size, time = sum(s.st_size for s in states), max(s.st_mtime_ns for s in states)
+    return [os.path.abspath(path), size, time]
+
+
+def _object_state(path: ObjectPath) -> State:
+    try:
+        return [path.info.size, path.info.etag or path.info.modified.isoformat()]
+    except PathNotFoundError:
+        tree = tree_of(path)  # a Zarr store
+        return [tree.size, tree.digest]

@@ -1,0 +1,189 @@
+"""The paths of files on disk that were found, and what tells each file from another in its place.
+
+A path is text everywhere. That of a file that was found is a ``FoundPath``, which also knows the
+state of the file at that moment. Whoever opens the path again, later or in another process, calls
+``check_unchanged``, so that rows of two files are never mixed. ``ObjectPath`` is the same for
+objects in a store.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import stat
+from collections.abc import Iterable, Iterator
+from functools import cache
+from typing import Any, NamedTuple, Self
+
+from recmap.errors import FileChangedError, PathNotFoundError
+
+__all__ = [
+    "STORE_FILES",
+    "TFDS_FILE",
+    "ZARR_FILES",
+    "FileState",
+    "FoundPath",
+    "check_all_unchanged",
+    "check_unchanged",
+    "found_path",
+]
+
+# A folder with one of these files is a Zarr store, of version 3 or 2.
+ZARR_FILES = ("zarr.json", ".zgroup", ".zarray", ".zmetadata")
+# A folder with this file is a version of a TFDS dataset.
+TFDS_FILE = "features.json"
+# A folder with one of these files is opened as a whole.
+STORE_FILES = (*ZARR_FILES, TFDS_FILE)
+_BOOT = "/proc/sys/kernel/random/boot_id"
+
+
+class FileState(NamedTuple):
+    """What tells a file from another in its place, and from itself after a change.
+
+    ``content`` is the name, size and time of the file, or of the files that describe a folder,
+    to which others may be added. The time is None where changes are allowed. On another
+    ``machine``, the same file may have another device and inode, and a time in whole seconds.
+    """
+
+    machine: str
+    device: int
+    inode: int
+    content: tuple[tuple[str, int, int | None], ...]
+
+    @classmethod
+    def of(cls, path: str, status: os.stat_result | None = None) -> FileState:
+        """Return the state of a file or folder now; raise an OSError if there is none."""
+        status = os.stat(path) if status is None else status
+        if stat.S_ISDIR(status.st_mode):
+            content = tuple(_contents(path))
+        else:
+            content = (("", status.st_size, status.st_mtime_ns),)
+        return cls(_machine(), status.st_dev, status.st_ino, content)
+
+    def without_time(self) -> FileState:
+        """Return the state of a file that may be written to, such as a memory map."""
+        return self._replace(content=tuple((name, size, None) for name, size, _ in self.content))
+
+    def in_seconds(self) -> FileState:
+        """Return the state as a file system without fractions of a second has it."""
+        content = tuple((name, size, time and time // 10**9) for name, size, time in self.content)
+        return self._replace(content=content)
+
+    def difference(self, now: FileState) -> str:
+        """Say in words how a file that has the state ``now`` differs; "" if it does not."""
+        here = self.machine == now.machine
+        if here and (self.device, self.inode) != (now.device, now.inode):
+            return "was replaced by another file"
+        timeless = any(time is None for _, _, time in self.content)
+        before, after = self, now.without_time() if timeless else now
+        if not here:
+            before, after = before.in_seconds(), after.in_seconds()
+        if set(before.content) <= set(after.content):
+            return ""
+        if not here:
+            return "is another file on this machine, or was changed"
+        return "was changed"
+
+
+class FoundPath(str):
+    """The path of a file or folder that was found, with its state at that moment."""
+
+    __slots__ = ("state",)
+
+    state: FileState
+
+    def __new__(cls, path: str, state: FileState) -> Self:
+        made = super().__new__(cls, path)
+        made.state = state
+        return made
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return FoundPath, (str(self), self.state)
+
+    def absolute(self) -> FoundPath:
+        """Return the absolute path of the same file."""
+        return FoundPath(os.path.abspath(self), self.state)
+
+
+def found_path(path: str, status: os.stat_result | None = None) -> str:
+    """Return a path that remembers which file is there now; one that does already stays the same.
+
+    ``status`` is what ``os.stat`` returned, if it was called already.
+    """
+    if type(path) is not str:
+        return path
+    try:
+        return FoundPath(path, FileState.of(path, status))
+    except FileNotFoundError:
+        raise PathNotFoundError(f"{path}: no such file") from None
+
+
+def check_unchanged(path: str, status: os.stat_result | None = None) -> None:
+    """Raise if a file that was found before has been replaced, changed or removed since.
+
+    Call it after the file was opened: what is then at the path is what was opened, unless it
+    changes to and fro. ``status`` is that of the open file. Objects are checked by their store.
+    """
+    if not isinstance(path, FoundPath):
+        return
+    try:
+        why = path.state.difference(FileState.of(path, status))
+    except FileNotFoundError:
+        raise PathNotFoundError(f"{path}: no such file any more; it was removed") from None
+    if why:
+        raise FileChangedError(
+            f"{path}: {why} after it was opened, so that rows of two versions would be mixed; "
+            "open it again",
+            file=str(path),
+        )
+
+
+def check_all_unchanged(paths: Iterable[str]) -> None:
+    """Raise if one of these files has been replaced or changed since it was found."""
+    for path in paths:
+        check_unchanged(path)
+
+
+def _contents(folder: str) -> Iterator[tuple[str, int, int]]:
+    """Yield the state of each file that tells whether a folder still holds the same.
+
+    Of a TFDS folder those are its shards: what describes them is written again when a split is
+    added. Of a Zarr store it is the metadata: there are too many chunks.
+    """
+    if not os.path.exists(os.path.join(folder, TFDS_FILE)):
+        yield from _metadata(folder, "")
+        return
+    for name in sorted(os.listdir(folder)):
+        if name[0] not in "._" and not name.endswith(".json"):
+            yield from _states(folder, "", [name])
+
+
+def _metadata(folder: str, inside: str) -> Iterator[tuple[str, int, int]]:
+    found = list(_states(folder, inside, ZARR_FILES))
+    yield from found
+    # What is in an array of version 2 are its chunks, which are many.
+    if not found or any(name.endswith(".zarray") for name, _, _ in found):
+        return
+    with os.scandir(folder) as entries:
+        below = sorted(e.name for e in entries if e.is_dir(follow_symlinks=False))
+    for name in below:
+        yield from _metadata(os.path.join(folder, name), f"{inside}{name}/")
+
+
+def _states(folder: str, inside: str, names: Iterable[str]) -> Iterator[tuple[str, int, int]]:
+    for name in names:
+        try:
+            status = os.stat(os.path.join(folder, name))
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        yield f"{inside}{name}", status.st_size, status.st_mtime_ns
+
+
+@cache
+def _machine() -> str:
+    """Return what tells this machine, since it was started, from others."""
+    try:
+        with open(_BOOT, encoding="ascii") as boot:
+            return boot.read().strip()
+    except OSError:
+        return platform.node()
