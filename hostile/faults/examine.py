@@ -29,7 +29,9 @@ _WRITES = ("write", "writev", "pwrite", "pwritev", "sendfile", "copy")
 _NEED_ROOM = (*_WRITES, "create", "allocate", "mkdir", "link")
 # How errors say that an output is unfinished. The description of a raw file is replaced just before
 # the file, which it then does not describe.
-_UNFINISHED = re.compile("unfinished|not finished|incomplete|not the description of this file")
+_UNFINISHED = re.compile(
+    "unfinished|not finished|incomplete|not the description of this file|if a conversion writes it"
+)
 
 
 @dataclass(frozen=True)

@@ -266,7 +266,8 @@ class TFRecordWriter(Sink):
         try:
             self._save_indexes()
         except BaseException:
-            remove(file.path)
+            if file.path not in self._old:  # otherwise neither the old one nor the new would stay
+                remove(file.path)
             raise
 
     def _send_staged(self, folder: str) -> None:
