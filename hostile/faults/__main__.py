@@ -5,6 +5,7 @@
     python -m hostile.faults --only "overwrite.*zarr"     operations whose name this pattern matches
     python -m hostile.faults --only "file: npy" --call 17 the faults of one call only
     python -m hostile.faults --points 3                   a few faults of each, the same every time
+    python -m hostile.faults --points 0                   none, only counts
 
 The exit code is 1 if anything does not hold, other than what known.py lists.
 """
@@ -100,6 +101,8 @@ def _selected(points: list[Point], number: int, asked: argparse.Namespace) -> li
         points = [point for point in points if point.number == asked.call]
     if asked.points is None or len(points) <= asked.points:
         return points
+    if asked.points == 0:
+        return []
     # Others for each operation, so that together they are of all kinds.
     step = len(points) / asked.points
     return [points[int(step * i + number) % len(points)] for i in range(asked.points)]
@@ -113,7 +116,8 @@ def _note(problem: str, point: Point, result: Result) -> None:
 
 def _print(results: list[Result], seconds: float) -> None:
     """Print a line for each kind of operation."""
-    print(f"{'operation':<46}{'calls':>7}{'requests':>10}{'faults':>8}{'known':>7}{'failed':>8}")
+    heads = ("calls", "requests", "faults", "tried", "known", "failed")
+    print(f"{'operation':<46}" + "".join(f"{head:>9}" for head in heads))
     for kind in dict.fromkeys(result.kind for result in results):
         some = [result for result in results if result.kind == kind]
         _print_line(kind if len(some) == 1 else f"{kind} ({len(some)} formats)", some)
@@ -122,13 +126,14 @@ def _print(results: list[Result], seconds: float) -> None:
 
 def _counts(result: Result) -> list[int]:
     known, failed = len(result.known - result.failed), len(result.failed)
-    return [len(result.calls), len(result.requests), result.points, known, failed]
+    calls, requests = len(result.calls), len(result.requests)
+    return [calls, requests, result.faults, result.tried, known, failed]
 
 
 def _print_line(name: str, results: Sequence[Result]) -> None:
     counts = map(_counts, results)
-    calls, requests, points, known, failed = map(sum, zip(*counts, strict=True))
-    print(f"{name:<46}{calls:>7,}{requests:>10,}{points:>8,}{known:>7,}{failed:>8,}")
+    sums = map(sum, zip(*counts, strict=True))
+    print(f"{name:<46}" + "".join(f"{each:>9,}" for each in sums))
 
 
 if __name__ == "__main__":

@@ -54,7 +54,9 @@ class Result:
     kind: str
     calls: list[str] = field(default_factory=list)
     requests: list[str] = field(default_factory=list)
-    points: int = 0
+    #: All faults there are, and those that were tried.
+    faults: int = 0
+    tried: int = 0
     #: Where something did not hold: something known, or something else.
     known: set[Point] = field(default_factory=set)
     failed: set[Point] = field(default_factory=set)
@@ -90,7 +92,8 @@ class Examination:
         self._folder = os.path.join(folder, "site")
         self._log = os.path.join(folder, "calls.txt")
         self._prepare()
-        self.result = Result(operation.kind, self.calls, self.requests)
+        faults = len(list(self.points()))
+        self.result = Result(operation.kind, self.calls, self.requests, faults)
 
     def _site(self, retries: int = 3) -> Site:
         if self._store is None:
@@ -160,12 +163,12 @@ class Examination:
         for number, request in enumerate(self.requests, 1):
             # A process killed at a request that only reads leaves what the one before that left.
             reads = request.split()[0] in READS
-            faults = ("dropped", *GIVEN_UP) if reads else (*REPEATED, *GIVEN_UP, *_KILLS)
+            faults = ["dropped", *GIVEN_UP] if reads else [*REPEATED, *GIVEN_UP, *_KILLS]
             yield from (Point(number, request, fault, request=True) for fault in faults)
 
     def examine(self, point: Point) -> list[str]:
         """Make a fault happen, and return what does not hold afterwards."""
-        self.result.points += 1
+        self.result.tried += 1
         self._restore()
         problems = self._killed(point) if "killed" in point.fault else self._failed(point)
         return [_nameless(problem) for problem in dict.fromkeys(problems)]

@@ -238,8 +238,8 @@ def _index(site: Site, **options: Any) -> None:
 def _read_text_index(site: Site) -> str:
     """Read with the index, if it is there."""
     path = site.output("w.tfrecord")
-    index = {"index": f"{path}.idx"} if os.path.exists(f"{path}.idx") else {}
-    return _digest({"n": rm.open(path, **index)["n"][:]})
+    index = f"{path}.idx" if os.path.exists(f"{path}.idx") else None
+    return _digest({"n": rm.open(path, index=index)["n"][:]})
 
 
 def _damaged(site: Site) -> None:
@@ -309,7 +309,7 @@ def _write_large(site: Site, rows: int = 700, **options: Any) -> None:
 def _uploads() -> Iterator[Operation]:
     """Yield what is sent in parts."""
     convert = partial(_convert, "x.tfrecord", source="large.npy")
-    writers = {
+    writers: dict[str, tuple[Act, Act]] = {
         "write a file": (convert, partial(convert, rows=slice(5, 600), overwrite=True)),
         "TFRecordWriter": (_write_large, partial(_write_large, rows=600, overwrite=True)),
     }
