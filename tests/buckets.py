@@ -130,9 +130,18 @@ class S3Bucket(Bucket):
         return sorted(each["Key"] for page in pages for each in page.get("Contents", []))
 
     def uploads(self) -> list[str]:
+        return sorted(each["Key"] for each in self._uploads())
+
+    def abort_uploads(self) -> None:
+        for each in self._uploads():
+            self._client.abort_multipart_upload(
+                Bucket=self.name, Key=each["Key"], UploadId=each["UploadId"]
+            )
+
+    def _uploads(self) -> list[dict[str, Any]]:
         answer = self._client.list_multipart_uploads(Bucket=self.name)
         assert not answer.get("IsTruncated")
-        return sorted(each["Key"] for each in answer.get("Uploads", []))
+        return list(answer.get("Uploads", []))
 
 
 class AzureContainer(Bucket):

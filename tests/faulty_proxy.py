@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from tests.http_server import Handler, serve
 
-__all__ = ["Cut", "Drop", "FaultyProxy", "Hold", "Stall", "Status"]
+__all__ = ["Cut", "Drop", "FaultyProxy", "Forever", "Hold", "Lose", "Stall", "Status"]
 
 
 @dataclass(frozen=True)
@@ -36,6 +36,20 @@ class Cut:
 @dataclass(frozen=True)
 class Drop:
     """Close the connection without an answer."""
+
+
+@dataclass(frozen=True)
+class Lose:
+    """Forward the request, call ``then``, and close the connection without the answer."""
+
+    then: Callable[[], object] | None = None
+
+
+@dataclass(frozen=True)
+class Forever:
+    """Apply a fault to this request and all that follow."""
+
+    fault: Any
 
 
 @dataclass(frozen=True)
@@ -108,6 +122,9 @@ class FaultyProxy:
             self.requests.append((request.command, request.path, request.headers.get("Range")))
             self.uploaded_bytes += len(sent)
             fault = self.faults.popleft() if self.faults else None
+            if isinstance(fault, Forever):
+                self.faults.appendleft(fault)
+                fault = fault.fault
         if self.delay:
             self.closed.wait(self.delay)
         if isinstance(fault, Hold):
@@ -127,6 +144,11 @@ class FaultyProxy:
             headers = answer.getheaders()
         finally:
             connection.close()
+        if isinstance(fault, Lose):
+            if fault.then is not None:
+                fault.then()
+            request.close_connection = True
+            return
         self._send(request, answer.status, headers, body, fault)
 
     def _send(

@@ -361,3 +361,18 @@ def test_shards_of_another_number_without_a_manifest_are_refused() -> None:
             rm.convert("x.npy", "out/", format="npy", shards=3, overwrite=overwrite)
     rm.convert("x.npy", "out/data.npy")  # a single file is read alone
     assert len(os.listdir("out")) == 5
+
+
+def test_an_overwrite_that_fails_at_once_leaves_the_older_files_to_the_next_one() -> None:
+    """Otherwise rows of old shards would be read together with those of new ones."""
+    rm.from_arrays({"x": np.arange(9)}).save("old.npy")
+    rm.from_arrays({"x": np.arange(20)}).save("new.tfrecord", options={"index": False})
+    data = Path("new.tfrecord").read_bytes()
+    Path("bad.tfrecord").write_bytes(data[:20] + b"?" + data[21:])
+    rm.convert("old.npy", "out/", shards=3)
+    with pytest.raises(rm.CorruptRecordError):
+        rm.convert("bad.tfrecord", "out/", shards=2, overwrite=True)
+    assert rm.open("out/")["x"][:].tolist() == list(range(9))
+    rm.convert("new.tfrecord", "out/", shards=2, overwrite=True)
+    assert rm.open("out/")["x"][:].tolist() == list(range(20))
+    assert not list(Path("out").glob("*-of-00003*"))

@@ -53,6 +53,11 @@ class PreviousOutput:
         return [state for _, state in self._files]
 
     @property
+    def intact(self) -> bool:
+        """Whether all of the files are still there."""
+        return all(state in self.states for state in self._place.states(self.paths))
+
+    @property
     def entries(self) -> list[dict[str, Any]]:
         """The files, in the form a manifest lists them."""
         return [{"file": name, "state": state} for name, state in self._files]

@@ -21,7 +21,7 @@ from __future__ import annotations
 import errno
 import time
 from collections.abc import Mapping
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -33,6 +33,7 @@ from recmap.conversion.runners import Runner, ThreadRunner
 from recmap.conversion.shard_writer import ShardWriter, Verify
 from recmap.conversion.transform import transformed
 from recmap.errors import Message, OptionError, OutputError
+from recmap.files.atomic_write import writing
 from recmap.files.cpus import within
 from recmap.files.object_path import ObjectPath
 from recmap.files.object_writer import choose_parts, refuse_unwritable
@@ -177,7 +178,8 @@ def convert_source(
     unfinished: list[Shard] = []
     try:
         with manifest.running():
-            unfinished = manifest.begin(work.resume, work.overwrite)
+            with writing(output.dst):
+                unfinished = manifest.begin(work.resume, work.overwrite)
             _write_shards(plan, manifest, unfinished, runner, seed)
             if manifest.lock.lost:
                 raise manifest.lock.taken_over(output.dst)
@@ -185,8 +187,9 @@ def convert_source(
             sizes = manifest.place.sizes([shard.path for shard in plan.shards])
             rows = len(source) if plan.rows is None else plan.rows
             counts = [rows if s.stop is None else s.stop - s.start for s in plan.shards]
-            FORMATS[format].complete(output.dst, source.schema, counts, sizes, output.options)
-            manifest.finish({"rows": rows, "bytes": sizes}, manifest.worth_keeping)
+            with writing(output.dst):
+                FORMATS[format].complete(output.dst, source.schema, counts, sizes, output.options)
+                manifest.finish({"rows": rows, "bytes": sizes}, manifest.worth_keeping)
     except BaseException as e:
         explained = _explained(e, manifest, output.dst)
         if explained is e:
@@ -311,7 +314,8 @@ def _explained(error: BaseException, manifest: Manifest, dst: str) -> BaseExcept
         return manifest.lock.taken_over(dst) if isinstance(error, Exception) else error
     done = manifest.done if manifest.begun else 0
     if manifest.begun and done == 0:
-        manifest.withdraw()
+        with suppress(OSError):  # the first error tells more
+            manifest.give_up()
     left = "no files were left behind; the same call starts again"
     if done:
         total = len(manifest.shards)
@@ -319,5 +323,5 @@ def _explained(error: BaseException, manifest: Manifest, dst: str) -> BaseExcept
     if isinstance(error, KeyboardInterrupt):
         return KeyboardInterrupt(f"interrupted: {left}")
     if isinstance(error, OSError) and error.errno in _DISK_FULL:
-        return OutputError(f"the disk is full ({error.strerror}): {left}")
+        return OutputError(f"the disk is full ({error}): {left}")
     return error

@@ -15,6 +15,7 @@ from recmap.files.output_file import refuse_special
 from recmap.files.paths import size_on_disk
 from recmap.files.temporary import (
     Process,
+    alike,
     names_of,
     process_of,
     remove,
@@ -74,11 +75,17 @@ class LocalPlace(Place):
         return _state(path) in states or is_written(path)
 
     def remove_output(self, path: str) -> None:
-        if os.path.isdir(path) and not os.path.islink(path) and not_ours(path):
+        if os.path.isdir(path) and not os.path.islink(path):
+            if not not_ours(path):
+                # In one step: half a store would not be known as ours.
+                aside = temporary_path(path)
+                os.rename(path, aside)
+                remove(aside)
             return
-        remove(path)
+        # The file last: while it is there, the next run finds what belongs to it.
         remove_description(path)
         remove_sidecar(path)
+        remove(path)
 
     def refuse_foreign_output(self, path: str, format: str, states: Sequence[State]) -> None:
         del states
@@ -113,10 +120,10 @@ class LocalPlace(Place):
             if os.path.isdir(folder or "."):
                 _clear_folder(folder, wanted, owner)
                 # Others may write such files at the same time: shards of another number, metadata.
-                alike = set(map(_alike, wanted))
+                shards = set(map(alike, wanted))
                 remove_leftovers(
                     folder,
-                    lambda name: _alike(name) in alike or _METADATA.fullmatch(name),  # noqa: B023
+                    lambda name: alike(name) in shards or _METADATA.fullmatch(name),  # noqa: B023
                 )
 
 
@@ -135,11 +142,6 @@ def _clear_folder(folder: str, wanted: set[str], owner: Process) -> None:
         if running is not False:
             raise _in_use(path, process.number, certain=running is True)
         remove(path)
-
-
-def _alike(name: str) -> str:
-    """Return what the names of all shards of an output have in common."""
-    return re.sub(r"-\d{5,}-of-\d{5,}", "", name, count=1)
 
 
 def _state(path: str) -> State:

@@ -29,12 +29,15 @@ from recmap.errors import (
     PathNotFoundError,
     StoreError,
 )
+from recmap.files.array_sidecar import description_path
+from recmap.files.atomic_write import writing
 from recmap.files.object_path import ObjectPath
 from recmap.files.open_file import beside
 from recmap.files.temporary import remove, short_name
 from recmap.files.whole_output import FOLDER_MANIFEST
 from recmap.formats.registry import FORMATS
 from recmap.model.schema import Schema
+from recmap.tfrecord.sidecar import sidecar_path
 
 __all__ = [
     "FinishedShards",
@@ -187,9 +190,9 @@ class Manifest:
         # Convert to JSON and back, so that it compares equal to a plan that was loaded.
         self._plan = json.loads(json.dumps(plan, default=repr))
         self._previous = PreviousOutput(self.place, path, [])
+        # The manifest of a complete output that this conversion replaces.
+        self._older: str | None = None
         self._begun = False
-        # The manifest of the output that is replaced, as text.
-        self._before = ""
 
     @contextmanager
     def running(self) -> Iterator[None]:
@@ -199,7 +202,8 @@ class Manifest:
         with _RUNNING_LOCK:
             if key in _RUNNING:
                 raise OutputExistsError(f"{self.path}: another thread is writing there")
-            self.place.check_free(written)
+            with writing(self.path):
+                self.place.check_free(written)
             _RUNNING.add(key)
         try:
             self.lock.acquire()
@@ -269,8 +273,9 @@ class Manifest:
             self._refuse_foreign_output(path)
         self._previous.refuse_foreign(older)
         self._previous = self._previous.including(older)
+        self._remove_lone_indexes(known, stems)
         self._forget_finished(known)
-        self._before = json.dumps(known, indent=1) if known.get("complete") is True else ""
+        self._older = json.dumps(known, indent=1) if known.get("complete") else None
         self._begun = True
         self._save(complete=False)
 
@@ -290,6 +295,18 @@ class Manifest:
             noted = {**known, "complete": False, "replaces": self._previous.entries}
             self.place.save(self.path, json.dumps(noted, indent=1))
         self.finished.clear()
+
+    def _remove_lone_indexes(self, known: Mapping[str, Any], stems: set[str]) -> None:
+        """Remove what belongs to shards of an unfinished conversion that never got their names."""
+        names = set(self.place.names(self.path))
+        for path in (beside(self.path, name) for name in file_names(known.get("files"))):
+            beside_it = {
+                os.path.basename(sidecar_path(path)),
+                os.path.basename(description_path(path)),
+            }
+            lone = os.path.basename(path) not in names and not names.isdisjoint(beside_it)
+            if lone and stem_of(path) in stems:
+                self.place.remove_output(path)
 
     def previous_output(self) -> PreviousOutput:
         """Return the files that recmap wrote here before."""
@@ -321,18 +338,22 @@ class Manifest:
             self.discard()
         self.finished.clear()
 
+    def give_up(self) -> None:
+        """Undo ``begin``, if no shard was finished: files that are still there keep their manifest.
+
+        Without it, nobody would know that they are recmap's, to replace or to resume.
+        """
+        planned = [shard.path for shard in self.shards]
+        if self._older is not None and self._previous.intact:
+            self.place.save(self.path, self._older)
+            self.finished.clear()
+        elif not self._previous.paths and not any(self.place.states(planned)):
+            self.discard()
+
     def discard(self) -> None:
         """Remove the manifest and the lists of finished shards."""
         remove(self.path)
         self.finished.clear()
-
-    def withdraw(self) -> None:
-        """Leave things as they were before, after a conversion that has replaced nothing."""
-        if self._before:
-            self.place.save(self.path, self._before)
-            self.finished.clear()
-        else:
-            self.discard()
 
     @property
     def worth_keeping(self) -> bool:

@@ -15,6 +15,7 @@ from recmap.conversion.run_lock import RunLock
 from recmap.conversion.verify import RecordCheck, check_values, check_written
 from recmap.errors import DataError
 from recmap.files.array_sidecar import remove_description
+from recmap.files.atomic_write import writing
 from recmap.files.cpus import within
 from recmap.files.mapped import Guard
 from recmap.files.object_path import ObjectPath
@@ -63,20 +64,22 @@ class ShardWriter:
             self._write(shard, count, stopped)
 
     def _write(self, shard: Shard, count: Count, stopped: Callable[[], bool]) -> None:
-        sink = create_sink(
-            shard.path,
-            self.format,
-            self.source.schema,
-            expected=None if shard.stop is None else shard.stop - shard.start,
-            room=self.budget.room or None,
-            durable=self.durable,
-            **self.options,
-        )
+        with writing(shard.path):
+            sink = create_sink(
+                shard.path,
+                self.format,
+                self.source.schema,
+                expected=None if shard.stop is None else shard.stop - shard.start,
+                room=self.budget.room or None,
+                durable=self.durable,
+                **self.options,
+            )
         try:
             with Guard(self.source):
                 check = RecordCheck.of(sink) if self.verify else None
                 rows = self._copy_rows(shard, sink, check, count, stopped)
-                temporary = sink.finish()
+                with writing(shard.path):
+                    temporary = sink.finish()
                 if temporary:
                     self._check(shard, temporary, rows, check)
             self.inputs.check_before_shard()
@@ -85,9 +88,10 @@ class ShardWriter:
             if isinstance(shard.path, ObjectPath):
                 self._publish_object(shard, shard.path, sink, rows, check)
             else:
-                self.finished.add(shard.number, temporary)
-                self._forget_description(shard)
-                sink.commit()
+                with writing(shard.path):
+                    self.finished.add(shard.number, temporary)
+                    self._forget_description(shard)
+                    sink.commit()
         except BaseException:
             sink.abort()
             raise
@@ -96,10 +100,11 @@ class ShardWriter:
         self, shard: Shard, path: ObjectPath, sink: Sink, rows: int, check: RecordCheck | None
     ) -> None:
         """Let an object appear, check what can only be checked then, and record it as finished."""
-        self.finished.begin(shard.number)
-        self._forget_description(shard)
-        sent = not sink.finish()
-        sink.commit()
+        with writing(shard.path):
+            self.finished.begin(shard.number)
+            self._forget_description(shard)
+            sent = not sink.finish()
+            sink.commit()
         try:
             with Guard():
                 if sent and check is not None:
@@ -130,7 +135,8 @@ class ShardWriter:
         """Copy the rows of a shard from the source to the sink, and return how many there are."""
         reader = BoundedReader(self.source, self.budget, shard.start, shard.stop)
         while (slab := reader.next()) is not None:
-            sink.write(slab)
+            with writing(shard.path):
+                sink.write(slab)
             count(*measure(slab))
             del slab  # free it before the next one is read
             written = sink.records_written()

@@ -120,9 +120,10 @@ class StorePlace(Place):
         if _is_tree(target):
             remove_others(target, [])
             return
-        delete_object(target)
+        # The object last: while it is there, the next run finds what belongs to it.
         remove_description(target)
         remove_sidecar(target)
+        delete_object(target)
 
     def refuse_foreign_output(self, path: str, format: str, states: Sequence[State]) -> None:
         target = self._object(path)

@@ -84,9 +84,9 @@ def put_in_place(temporary: str, path: str) -> None:
     replaced.
     """
     target = os.path.realpath(path) if os.path.islink(path) else path
-    if os.path.isfile(target):
-        os.chmod(temporary, stat.S_IMODE(os.stat(target).st_mode))
     try:
+        if os.path.isfile(target):
+            os.chmod(temporary, stat.S_IMODE(os.stat(target).st_mode))
         os.replace(temporary, target)
     except OSError as e:
         if e.errno != errno.EXDEV:

@@ -195,7 +195,11 @@ class OutputFile:
 
     def write_at(self, offset: int, data: bytes) -> None:
         """Overwrite bytes. Close the spooler first."""
-        os.pwrite(self.reader().fileno(), data, offset)
+        with writing(self.path):
+            rest = memoryview(data)
+            while rest:
+                written = os.pwrite(self.reader().fileno(), rest, offset)
+                rest, offset = rest[written:], offset + written
 
     def reader(self) -> IO[bytes]:
         """Return the file, ready to be read from the beginning. Close the spooler first."""

@@ -26,6 +26,7 @@ from recmap.files.object_writer import delete_object
 __all__ = [
     "Process",
     "acting_for",
+    "alike",
     "names_of",
     "process_of",
     "remove",
@@ -189,6 +190,11 @@ def names_of(path: str) -> set[str]:
     """
     name = os.path.basename(path).removesuffix(_SUFFIX).rpartition(".")[0][1:]
     return {name, _PURPOSE.sub("", name)}
+
+
+def alike(name: str) -> str:
+    """Return what the names of all shards of an output have in common."""
+    return re.sub(r"-\d{5,}-of-\d{5,}", "", name, count=1)
 
 
 def remove_leftovers(folder: str, wanted: Callable[[str], object]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Never
 
 import numpy as np
@@ -26,7 +26,7 @@ from recmap.files.output_file import (
 from recmap.files.paths import MOST_SHARDS, PathLike, as_location, shard_names
 from recmap.files.staging import make_staging_folder, send_files
 from recmap.files.storage import Storage
-from recmap.files.temporary import remove
+from recmap.files.temporary import alike, remove, remove_leftovers, short_name
 from recmap.model.arguments import as_mapping, as_whole, check_choice, check_flag, unknown_option
 from recmap.model.batch import pick
 from recmap.model.coerce import as_columns, fit, infer_schema
@@ -77,6 +77,9 @@ class TFRecordWriter(Sink):
     Schema(image: uint8[8,8], label: int64)
     """
 
+    # A conversion does that itself, once for all of its files.
+    _removes_left_over = True
+
     def __init__(
         self,
         path: PathLike,
@@ -112,6 +115,8 @@ class TFRecordWriter(Sink):
         compression = choose_compression(self._paths[0], compression)
         if align and compression:
             raise OptionError("align has no use in a compressed file, which cannot be mapped")
+        if self._removes_left_over:
+            _remove_leftovers(self._paths[0])
         self._old = _older(self._paths)
         _check_older(self._old, self._paths, overwrite)
         self._encoding, self._align, self._describe = encoding, align, describe
@@ -234,12 +239,12 @@ class TFRecordWriter(Sink):
         else:
             try:
                 self._save_indexes()
+                for file in self._files:
+                    file.commit(self._durable)
             except BaseException:
-                self.abort()
+                self._undo()
                 raise
             self._open = False
-            for file in self._files:
-                file.commit(self._durable)
             self._mark_checked()
         if self._staging is not None:
             self._send_staged(self._staging)
@@ -247,6 +252,16 @@ class TFRecordWriter(Sink):
             if is_written(old):  # it has not been replaced in the meantime
                 remove(old)
                 remove_sidecar(old)
+        if self._removes_left_over and len(self._paths) > 1:
+            _remove_lone_indexes(self._paths[0])
+
+    def _undo(self) -> None:
+        """Remove files that have their names already, unless they replaced older ones."""
+        self.abort()
+        for file in self._files:
+            if file.path not in self._old:
+                remove(file.path)
+                remove_sidecar(file.path)
 
     def _mark_checked(self) -> None:
         """Let columns of these files be mapped without a check, as long as they do not change."""
@@ -266,7 +281,8 @@ class TFRecordWriter(Sink):
         try:
             self._save_indexes()
         except BaseException:
-            remove(file.path)
+            if file.path not in self._old:  # otherwise neither the old one nor the new would stay
+                remove(file.path)
             raise
 
     def _send_staged(self, folder: str) -> None:
@@ -337,6 +353,12 @@ def _check_older(older: list[str], paths: list[str], overwrite: bool) -> None:
             )
 
 
+class _ConvertedFile(TFRecordWriter):
+    """One output file of a conversion."""
+
+    _removes_left_over = False
+
+
 def create_tfrecord(
     path: str,
     schema: Schema,
@@ -349,7 +371,7 @@ def create_tfrecord(
     describe: bool = True,
 ) -> TFRecordWriter:
     """Create one output file of a conversion, replacing any existing file."""
-    return TFRecordWriter(
+    return _ConvertedFile(
         path,
         schema,
         compression=compression,
@@ -384,11 +406,33 @@ def _older(paths: list[str]) -> list[str]:
     """Return existing files with the same names, or from a different number of shards."""
     if len(paths) == 1:
         return [path for path in paths if output_exists(path)]
-    first = os.path.basename(paths[0])
+    names = _shards_of(paths[0], _names_beside(paths[0]))
+    return [beside(paths[0], name) for name in names]
+
+
+def _shards_of(path: str, names: Iterable[str]) -> list[str]:
+    """Return the names of shards with the same stem as that at ``path``, whatever their number."""
+    first = os.path.basename(path)
     stem, extension = re.split(r"-\d{5,}-of-\d{5,}", first)[0], _split(first)[1]
     shard = re.compile(rf"{re.escape(stem)}-\d{{5,}}-of-\d{{5,}}{re.escape(extension)}")
-    names = sorted(filter(shard.fullmatch, _names_beside(paths[0])))
-    return [beside(paths[0], name) for name in names]
+    return sorted(filter(shard.fullmatch, names))
+
+
+def _remove_leftovers(path: str) -> None:
+    """Remove temporary files that killed writers of this file, or of its other shards, left."""
+    if not isinstance(path, ObjectPath):
+        mine = alike(short_name(os.path.basename(path)))
+        remove_leftovers(os.path.dirname(path), lambda name: alike(name) == mine)
+
+
+def _remove_lone_indexes(path: str) -> None:
+    """Remove indexes of shards that a killed writer has not named, or has removed."""
+    names = _names_beside(path)
+    kept = {os.path.basename(sidecar_path(name)) for name in names}
+    for shard in _shards_of(path, [name[1:].removesuffix(".recmap") for name in names]):
+        index = os.path.basename(sidecar_path(shard))
+        if index in names and index not in kept:
+            remove_sidecar(beside(path, shard))
 
 
 def _names_beside(path: str) -> list[str]:
