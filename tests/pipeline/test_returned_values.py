@@ -276,3 +276,35 @@ def test_rows_of_empty_lists_have_the_type_of_the_others() -> None:
         assert all(batch["words"].values.is_text for batch in batches)
         lengths = [len(row) for batch in batches for row in batch["words"]]
         assert lengths == [1] * CHANGE + [0] * (ROWS - CHANGE)
+
+
+def test_empty_lists_in_the_first_rows_do_not_fix_a_length() -> None:
+    def lists(row: dict[str, Any]) -> dict[str, Any]:
+        return {"y": [0.5] * int(row["x"]) if row["x"] >= CHANGE else []}
+
+    def batched(batch: dict[str, Any]) -> dict[str, Any]:
+        return {"y": [lists({"x": x})["y"] for x in batch["x"]]}
+
+    wanted = [len(lists({"x": x})["y"]) for x in range(ROWS)]
+    for pipeline in (dataset().map(lists), dataset().map(batched, batched=True)):
+        assert str(pipeline.schema["y"]) == "float64[*]"
+        assert [len(row["y"]) for row in pipeline] == wanted
+    empty = dataset().map(lambda batch: {"y": np.zeros((len(batch["x"]), 0))}, batched=True)
+    assert str(empty.schema["y"]) == "float64[0]"
+
+
+def test_a_ragged_column_keeps_its_type_when_its_first_rows_become_empty_lists() -> None:
+    ds = rm.open({"t": rm.Ragged.from_rows([np.arange(n, dtype="int16") for n in range(9)])})
+    pipeline = ds.map(lambda row: {"t": [t for t in row["t"] if t > 5]})
+    assert pipeline.schema == rm.Schema({"t": "int16[*]"})
+    assert [len(row["t"]) for row in pipeline] == [0] * 7 + [1, 2]
+
+
+def test_strings_after_empty_lists_are_refused_with_the_field_to_give() -> None:
+    def words(row: dict[str, Any]) -> dict[str, Any]:
+        return {"y": ["é"] if row["x"] >= CHANGE else []}
+
+    with pytest.raises(rm.MapError, match=r'fields=\{"y": "text\[\*\]"\}'):
+        list(dataset().map(words))
+    rows = list(dataset().map(words, fields={"y": "text[*]"}))
+    assert [len(row["y"]) for row in rows] == [0] * CHANGE + [1] * (ROWS - CHANGE)

@@ -69,6 +69,7 @@ class StreamSource(Source):
         self._next_row = 0
         # Known once the iterable has ended.
         self._rows: int | None = None
+        self._guesses = not schema
         self._schema = schema or self._infer_schema()
 
     def _infer_schema(self) -> Schema:
@@ -81,7 +82,7 @@ class StreamSource(Source):
         return schema
 
     def _hold(self, given: Mapping[str, Given], schema: Schema) -> None:
-        batch, _ = fit(given, schema)
+        batch, _ = fit(given, schema, guessed=self._guesses)
         # Copy the columns, because a generator may reuse its arrays.
         self._held.append({name: owned(column) for name, column in batch.items()})
 

@@ -121,6 +121,7 @@ class TFRecordWriter(Sink):
         _check_older(self._old, self._paths, overwrite)
         self._encoding, self._align, self._describe = encoding, align, describe
         self._encoder = None if schema is None else self._encoder_of(Schema(schema))
+        self._guesses = schema is None
         self._write_index, self._durable, self._compression = index, durable, compression
         self._rows = rows
         self._written = 0
@@ -172,7 +173,7 @@ class TFRecordWriter(Sink):
         given = as_columns(batch)
         if self._encoder is None:
             self._encoder = self._encoder_of(infer_schema(given))
-        columns, rows = fit(given, self._encoder.schema)
+        columns, rows = fit(given, self._encoder.schema, guessed=self._guesses)
         if self._rows is not None and self._written + rows > self._rows:
             raise ColumnError(f"more than the {self._rows:,} rows that were announced")
         size = sum(column.nbytes for column in columns.values())

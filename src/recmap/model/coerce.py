@@ -69,18 +69,39 @@ def _given(name: str, value: Any) -> Given:
 
 def infer_schema(columns: Mapping[str, Given]) -> Schema:
     """Infer the schema of a batch."""
-    return Schema({name: _infer_field(name, given.column) for name, given in columns.items()})
+    return Schema({name: _guessed(name, given) for name, given in columns.items()})
 
 
-def fit(columns: Mapping[str, Given], schema: Schema) -> tuple[Batch, int]:
-    """Check columns against a schema, and return them as a batch with its number of rows."""
+def _guessed(name: str, given: Given) -> Field:
+    """Return the field of a column. Empty lists are ragged: hardly anybody means a length of 0."""
+    field = _infer_field(name, given.column)
+    if given.exact or not len(given.column) or field.ragged or 0 not in field.shape:
+        return field
+    last = max(axis for axis, length in enumerate(field.shape) if length == 0)
+    return Field(field.dtype, (*[None] * (last + 1), *field.shape[last + 1 :]))
+
+
+def fit(
+    columns: Mapping[str, Given], schema: Schema, *, guessed: bool = False
+) -> tuple[Batch, int]:
+    """Check columns against a schema, and return them as a batch with its number of rows.
+
+    ``guessed`` means that the schema is that of the first batch, which an error then says.
+    """
     missing = [name for name in schema if name not in columns]
     extra = [name for name in columns if name not in schema]
     if missing or extra:
         lacks = f"lacks {', '.join(map(repr, missing))}" if missing else ""
         has = f"has unknown {', '.join(map(repr, extra))}" if extra else ""
         raise ColumnError(f"the batch {' and '.join(filter(None, (lacks, has)))}; {schema}")
-    batch = {name: _fit(name, columns[name], schema[name]) for name in schema}
+    try:
+        batch = {name: _fit(name, columns[name], schema[name]) for name in schema}
+    except ColumnError as e:
+        if not guessed:
+            raise
+        raise ColumnError(
+            f"{e}; the types are those of the first batch, unless you give schema={{...}}"
+        ) from None
     rows = {name: len(column) for name, column in batch.items()}
     if len(set(rows.values())) > 1:
         raise ColumnError(

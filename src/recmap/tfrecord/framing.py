@@ -159,7 +159,8 @@ def records(
     """Iterate over the raw records of files, for records that are not Examples.
 
     With ``view``, each record is a memoryview of the mapped file. It stays valid as long as
-    you hold it. ``storage`` has the options for URLs, as in ``rm.open``.
+    you hold it. ``storage`` has the options for URLs, as in ``rm.open``. The iterator is for one
+    thread; make one for each.
 
     >>> import recmap as rm
     >>> rm.tfrecord.write_records("raw.tfrecord", [b"one", b"two"])

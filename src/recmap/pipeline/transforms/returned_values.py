@@ -17,7 +17,7 @@ from recmap.errors import ColumnError, MapError
 from recmap.model.casting import exact_array, first_lost
 from recmap.model.coerce import Given, as_columns, empty_column, fit, infer_schema
 from recmap.model.field import TEXT, Field
-from recmap.model.ragged import Column, Ragged
+from recmap.model.ragged import TEXT_BYTE, Column, Ragged
 from recmap.model.schema import Schema
 from recmap.model.text import as_strings_of
 
@@ -54,14 +54,22 @@ def kept(value: Any) -> Any:
 def sample_schema(rows: Sequence[Mapping[str, Any]], before: Schema, given: Schema) -> Schema:
     """Return the types of the first rows, except where the user gave types.
 
-    A column that was ragged before stays ragged, even if the first rows have equal lengths.
+    A column that was ragged before stays ragged, even if the first rows have equal lengths, and
+    keeps its type if they are empty lists.
     """
     unknown = sorted(set(given) - set(rows[0]))
     if unknown:
         raise MapError(f"fields names {unknown[0]!r}, but what came out has {', '.join(rows[0])}")
     seen = {name: [row[name] for row in rows if name in row] for name in rows[0]}
     found = infer_schema(as_texts({name: seen[name] for name in seen if name not in given}))
+    for name, field in before.items():
+        if name in found and field.ragged and all(map(_is_empty, seen[name])):
+            given = Schema({**given, name: field})
     return Schema({n: given[n] if n in given else widened(found[n], before.get(n)) for n in seen})
+
+
+def _is_empty(value: Any) -> bool:
+    return isinstance(value, list) and not value
 
 
 def as_texts(result: Mapping[str, Any]) -> dict[str, Given]:
@@ -247,6 +255,12 @@ def lost_in_column(column: Column, dtype: np.dtype[Any]) -> tuple[int, Any] | No
 
 def misfit(name: str, dtype: np.dtype[Any], field: Field, value: Any) -> str:
     """Say that a value does not fit, and what to do."""
+    if dtype.kind in "SU" or dtype == TEXT_BYTE:
+        strings = Field("bytes" if dtype.kind == "S" else "text", field.shape)
+        return (
+            f"{name!r} is {strings}, but the first rows show {field}; convert it in the function, "
+            f'or say what it is: fields={{"{name}": "{strings}"}}'
+        )
     wrong = (
         f"{name!r} is {dtype}, which does not fit {field.dtype}: {value}; cast it in the function"
     )
