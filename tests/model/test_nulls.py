@@ -205,6 +205,23 @@ def test_the_mask_of_a_column_goes_wherever_the_column_goes() -> None:
     assert as_lists(other[:]) == {"n": [1, 0, 3], "n/is_null": [False, True, False]}
 
 
+def test_a_renamed_column_keeps_its_mask() -> None:
+    pq.write_table(masked_table(), "x.parquet")
+    wanted = {name.replace("x", "z"): values for name, values in WANTED.items()}
+    ds = rm.open("x.parquet", ["x", "y"], nulls="mask")
+    renamed = ds.rename({"x": "z", "y": "x"})
+    assert sorted(renamed.columns) == ["x", "x/is_null", "z", "z/is_null"]
+    assert as_lists(next(iter(renamed.select("z").batch(3)))) == wanted
+    ds.save("y.npz", columns=["x"], rename={"x": "z"})
+    rm.convert("y.npz", "z.arrow", rename={"z": "n"})
+    assert as_lists(rm.open("y.npz")[:]) == wanted
+    assert rm.open("z.arrow").columns == ["n", "n/is_null"]
+    own = ds.rename({"x": "z", "x/is_null": "missing"})
+    assert {"z", "missing"} < set(own.columns)
+    with pytest.raises(rm.OptionError, match="two columns would have the same name"):
+        ds.rename({"x": "z", "y": "z/is_null"})
+
+
 def test_features_of_a_model_do_not_lose_their_mask() -> None:
     torch = pytest.importorskip("torch")
     ds = rm.open(masked_table().select(["x", "y"]), nulls="mask")

@@ -21,7 +21,7 @@ from recmap.formats.string_types import is_string_type, with_string_types
 from recmap.model.batch import Allocate, PaddedColumn, PaddedRows, PadSpec, RowNumbers
 from recmap.model.casting import first_lost
 from recmap.model.field import Field
-from recmap.model.nulls import with_masks
+from recmap.model.nulls import NULL_SUFFIX, with_masks
 from recmap.model.ragged import Column, Ragged
 from recmap.model.reordered import SlicedSource
 from recmap.model.row_sizes import RowSizes
@@ -84,6 +84,9 @@ def _select(source: Source, columns: Sequence[str] | None, rename: Mapping[str, 
             raise FieldNotFoundError(
                 f"no column {name!r}; there are: {', '.join(source.schema) or 'none'}"
             )
+    # A mask keeps the name of its column, unless it is given a name of its own.
+    masks = {old + NULL_SUFFIX: new + NULL_SUFFIX for old, new in rename.items()}
+    rename = {**masks, **rename}
     names = {rename.get(name, name): name for name in kept}
     if len(names) != len(kept):
         raise OptionError("two columns would have the same name")
