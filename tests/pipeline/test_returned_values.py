@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
 from typing import Any
 
@@ -308,3 +310,23 @@ def test_strings_after_empty_lists_are_refused_with_the_field_to_give() -> None:
         list(dataset().map(words))
     rows = list(dataset().map(words, fields={"y": "text[*]"}))
     assert [len(row["y"]) for row in rows] == [0] * CHANGE + [1] * (ROWS - CHANGE)
+
+
+def test_a_filter_that_uses_its_mask_again_is_called_by_one_thread_at_a_time() -> None:
+    rows, mask, met = 64, np.zeros(64, bool), threading.Barrier(2)
+
+    def even(batch: dict[str, Any]) -> Any:
+        mine = mask[: len(batch["x"])]
+        mine[:] = batch["x"] % 2 == 0
+        if trial_is_over:
+            with suppress(threading.BrokenBarrierError):
+                met.wait(0.2)  # another thread would overwrite the mask meanwhile
+        return mine
+
+    trial_is_over = False
+    ds = rm.open({"x": np.arange(rows)}).filter(even, batched=True)
+    pipeline = ds.batch(8).map(dict, workers="threads:3")
+    assert list(pipeline.schema) == ["x"]
+    trial_is_over = True
+    assert np.hstack([batch["x"] for batch in pipeline]).tolist() == [*range(0, rows, 2)]
+    assert met.broken

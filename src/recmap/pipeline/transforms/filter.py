@@ -13,6 +13,7 @@ from recmap.errors import MapError
 from recmap.model.casting import exact_array
 from recmap.pipeline.transforms.base import Block
 from recmap.pipeline.transforms.map import FunctionTransform, batch_text, function_failed
+from recmap.pipeline.transforms.own_columns import own_columns
 
 __all__ = ["Filter"]
 
@@ -28,7 +29,8 @@ class Filter(FunctionTransform):
     def apply(self, block: Block) -> Block:
         call = self.function.calls(block.epoch)
         if self.batched:
-            return block.where(self._mask(call, block))
+            with self.function.turn():
+                return block.where(self._mask(call, block))
         columns = block.batch.items()
         mask = np.empty(len(block.positions), bool)
         for i, position in enumerate(block.positions.tolist()):
@@ -41,9 +43,15 @@ class Filter(FunctionTransform):
     def _mask(self, call: Callable[[Any, int], Any], block: Block) -> npt.NDArray[np.bool_]:
         first = int(block.positions[0]) if len(block.positions) else 0
         try:
-            mask = exact_array(call(block.batch, first))
+            # No variable for the mask yet: its references tell whether the function keeps it.
+            made, is_kept = own_columns(
+                {"mask": exact_array(call(block.batch, first))}, block.batch
+            )
         except Exception as e:
             raise function_failed(self.name, batch_text(block), e) from e
+        if is_kept:  # seen in the trial at the latest, before several threads call it
+            self.function.keeps_arrays = True
+        mask = np.asarray(made["mask"])
         if mask.dtype != bool or mask.shape != block.positions.shape:
             raise MapError(
                 f"{batch_text(block)}: {self.name} returned {mask.dtype}{list(mask.shape)}; return "
