@@ -135,7 +135,21 @@ def test_the_repr_names_every_step() -> None:
         at = text.index(step, at + 1)
         assert step.replace("'", "&#x27;") in html
     packed = rm.from_arrays({"t": rm.Ragged.from_rows([[1], [2]])}).pack(8).map(double).batch(4)
-    assert repr(packed) == "Pipeline(2 rows: pack(8, None, 0, 'error') > map(double) > batch(4))"
+    assert repr(packed) == "Pipeline(2 rows: pack(8) > map(double) > batch(4))"
     both = rm.zip(numbers().map(double), numbers().select("x").map(lambda row: {"y": row["x"]}))
     assert "map(double)" in repr(both)
     assert repr(numbers().pipeline()) == "Pipeline(10 rows)"
+
+
+def test_the_repr_shows_what_was_given() -> None:
+    ragged = rm.from_arrays({"t": rm.Ragged.from_rows([[1], [2]])})
+    for pipeline, shown in {
+        ragged.pack(8, long="split"): "pack(8, long='split')",
+        ragged.pack(8, ["t"], fill=-1): "pack(8, ['t'], fill=-1)",
+        ragged.batch(2, pad={"t": 4}, mask=True): "batch(2, pad={'t': 4}, mask=True)",
+        ragged.batch(2, drop_last=True): "batch(2, drop_last=True)",
+    }.items():
+        assert repr(pipeline) == f"Pipeline(2 rows: {shown})"
+    assert repr(ragged.repeat()).endswith(" repeat())")
+    both = rm.mix(ragged.repeat(3), ragged.take(1))
+    assert "1: repeat(3)" in repr(both)

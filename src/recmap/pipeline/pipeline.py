@@ -250,7 +250,7 @@ class Verbs(Frameworks):
         given = (column, size, channels, np.dtype(dtype), scale, errors, fast)
         if any(images.column == column for images in self._plan.images_on_device):
             raise OptionError(f"decode_image: {column!r} is decoded already, on a device")
-        verb = record("decode_image", *given)
+        verb = record(self.decode_image, *given)
         if device is not None:  # a state may be continued with another device, or none
             images = (*self._plan.images_on_device, decoder)
             return self._then(replace(self._plan, images_on_device=images), verb)
@@ -303,7 +303,7 @@ class Verbs(Frameworks):
             made = made.with_transform(PadBatches(padding, repr((pad, lengths, mask))))
         elif lengths or mask:
             raise OptionError("lengths= and mask= describe padding; give pad=")
-        return self._then(made, record("batch", size, drop_last, pad, lengths, mask))
+        return self._then(made, record(self.batch, size, drop_last, pad, lengths, mask))
 
     def bucket(
         self, by: str | Callable[[dict[str, Any]], int], boundaries: Sequence[int]
@@ -333,7 +333,7 @@ class Verbs(Frameworks):
         if isinstance(by, str) and not plan.transforms:
             plan.rows.schema[by]  # raises an error that lists the columns
         return self._then(
-            replace(plan, bucket=bucket), record("bucket", by, boundaries, function=by)
+            replace(plan, bucket=bucket), record(self.bucket, by, boundaries, function=by)
         )
 
     def pack(
@@ -369,7 +369,7 @@ class Verbs(Frameworks):
         if not plan.transforms:
             packs.schema(plan.rows.schema)  # refuses what cannot be packed
         return self._then(
-            replace(plan, grouping=packs), record("pack", length, columns, fill, long)
+            replace(plan, grouping=packs), record(self.pack, length, columns, fill, long)
         )
 
     def repeat(self, times: int | None = None) -> Pipeline:
@@ -395,7 +395,7 @@ class Verbs(Frameworks):
             plan = plan.with_rows(RepeatedRows(plan.random_access("repeat"), times))
         else:
             plan = plan.repeated(times)
-        return self._then(plan, record("repeat", times))
+        return self._then(plan, record(self.repeat, times))
 
     def take(self, count: int) -> Pipeline:
         """Keep the first rows or, after ``batch``, the first batches."""
@@ -403,7 +403,7 @@ class Verbs(Frameworks):
         from recmap.pipeline.signature import record
 
         plan = self._plan.sliced("take", 0, as_whole("count", count))
-        return self._then(plan, record("take", count))
+        return self._then(plan, record(self.take, count))
 
     def skip(self, count: int) -> Pipeline:
         """Leave out the first rows or, after ``batch``, the first batches."""
@@ -411,7 +411,7 @@ class Verbs(Frameworks):
         from recmap.pipeline.signature import record
 
         plan = self._plan.sliced("skip", as_whole("count", count), None)
-        return self._then(plan, record("skip", count))
+        return self._then(plan, record(self.skip, count))
 
     def shard(
         self,

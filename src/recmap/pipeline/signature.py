@@ -13,9 +13,10 @@ import hashlib
 import os
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from functools import partial
+from inspect import signature
 from types import CodeType
 from typing import Any
 
@@ -77,12 +78,14 @@ class VerbRecord:
     """A verb with its arguments, as written in states: ``batch(4)``.
 
     ``{seed}`` in the template stands for the value of the seed, which may change when a
-    state is restored. ``code`` is a digest of the code of a lambda.
+    state is restored. ``code`` is a digest of the code of a lambda. ``written`` is the verb as
+    the user writes it, where states have other words for it.
     """
 
     template: str
     seed: Seed | None = None
     code: str | None = None
+    written: str | None = None
 
     def text(self, seed: int | None = None) -> str:
         """Return the verb as text, with its own seed or another one."""
@@ -90,14 +93,41 @@ class VerbRecord:
             return self.template
         return self.template.replace("{seed}", str(self.seed.value if seed is None else seed))
 
+    def shown(self) -> str:
+        """Return the verb for people."""
+        return self.written or self.text()
 
-def record(verb: str, *arguments: Any, function: Any = None) -> VerbRecord:
-    """Record a verb and its arguments. ``function`` is the argument that may be a lambda."""
+
+def record(verb: Callable[..., Any], *arguments: Any, function: Any = None) -> VerbRecord:
+    """Record a verb and its arguments, in the order of its signature.
+
+    ``function`` is the argument that may be a lambda.
+    """
+    name, written = verb.__name__, _as_written(verb, arguments)
     # Trailing arguments with their default value are left out.
     shown = [_shown(argument) for argument in arguments]
     while len(shown) > 1 and shown[-1] in ("False", "None"):
         shown.pop()
-    return VerbRecord(_short(f"{verb}({', '.join(shown)})"), code=_code(function))
+    return VerbRecord(
+        _short(f"{name}({', '.join(shown)})"),
+        code=_code(function),
+        written=_short(f"{name}({', '.join(written)})"),
+    )
+
+
+def _as_written(verb: Callable[..., Any], arguments: Sequence[Any]) -> list[str]:
+    """Return the arguments that are not defaults, as a user writes them."""
+    written: list[str] = []
+    skipped = False
+    for value, each in zip(arguments, signature(verb).parameters.values(), strict=False):
+        text = _shown(value)
+        if each.default is not each.empty and text == _shown(each.default):
+            skipped = True
+        elif skipped or each.kind is each.KEYWORD_ONLY:
+            written.append(f"{each.name}={text}")
+        else:
+            written.append(text)
+    return written
 
 
 def record_function(verb: str, fn: Any, batched: bool, fields: Any, seed: int) -> VerbRecord:
@@ -122,7 +152,11 @@ def record_select(names: Sequence[str] | None, rows: Any) -> VerbRecord:
 def record_joined(branches: Sequence[Sequence[VerbRecord]], verb: str) -> tuple[VerbRecord, ...]:
     """Record the verbs of several pipelines, and the one that joins them."""
     records = [
-        replace(each, template=f"{number}: {each.template}")
+        replace(
+            each,
+            template=f"{number}: {each.template}",
+            written=each.written and f"{number}: {each.written}",
+        )
         for number, branch in enumerate(branches, 1)
         for each in branch
     ]
