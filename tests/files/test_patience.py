@@ -225,3 +225,20 @@ def test_wrong_options_are_refused() -> None:
 
 
 DATE = "Wed, 21 Oct 2020 07:28:00 GMT"
+
+
+def test_a_server_name_that_does_not_exist_is_not_waited_for() -> None:
+    name = "no-such-server.invalid"
+    try:
+        socket.getaddrinfo(name, 80)
+    except socket.gaierror as e:
+        if e.errno != socket.EAI_NONAME:
+            pytest.skip("there is no name server to ask")
+    keys = {"access_key_id": "a", "secret_access_key": "b"}
+    for url, storage, said in (
+        (f"http://{name}/x.npy", {}, "check the URL"),
+        ("s3://b/x.npy", {"endpoint": f"http://{name}", **keys}, "check the endpoint"),
+    ):
+        with pytest.raises(rm.StoreError, match=f"no server of this name; {said}") as caught:
+            rm.open(url, storage={"retry_timeout": 600, **storage})
+        assert not caught.value.transient

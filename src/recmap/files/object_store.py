@@ -34,7 +34,7 @@ from recmap.files.aws_profile import profile_options
 from recmap.files.fetch import Fetch, room_for, wait_for
 from recmap.files.fetch_counts import FetchCounter
 from recmap.files.fetch_memory import request_size
-from recmap.files.patience import Attempts, Patience, tell
+from recmap.files.patience import UNREACHABLE, Attempts, Patience, tell
 from recmap.files.storage import ObjectUrl, Storage
 
 __all__ = ["Folder", "ObjectInfo", "ObjectStore"]
@@ -54,6 +54,10 @@ _ENDPOINTS = {
 _NO_CREDENTIALS = re.compile(
     r"Error performing (token request|\w+ http://[^/ ]+/latest/(api/token|meta-data/))"
 )
+# DNS knows no such name. (That it cannot be asked now is said in other words.)
+_UNKNOWN_HOST = re.compile("Name or service not known|nodename nor servname|Name does not resolve")
+# What the name of the server is made of.
+_NAMED_BY = {"s3": "the endpoint and the region", "gs": "the endpoint", "az": "the account name"}
 # Modification time of an object whose server tells none.
 _UNKNOWN_TIME = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -89,6 +93,7 @@ class ObjectStore:
         self._obstore = _load()
         self._patience = Patience.of(storage)
         self._store = self._connected(alone=False)
+        self._answered = False
         self.counter = FetchCounter()
 
     @cached_property
@@ -302,11 +307,14 @@ class ObjectStore:
         self.counter.request()
         failure: RecmapError | None = None
         try:
-            return request()
+            answer = request()
         except BaseException as e:
             failure = self.translated(key, e)
             if failure is None:
                 raise
+        else:
+            self._answered = True
+            return answer
         # Raised here, so that the original is not its context.
         try:
             raise failure
@@ -393,10 +401,11 @@ class ObjectStore:
             return StoreTimeoutError(
                 f"{url}: no answer in time, after several attempts", url=url, transient=True
             )
+        if _UNKNOWN_HOST.search(text) and not self._answered:
+            by = _NAMED_BY.get(self._url.scheme, "the URL")
+            return StoreError(f"{url}: there is no server of this name; check {by}", url=url)
         if re.search(r"kind: (Connect|Request|Interrupted|Body)", text) and status is None:
-            return StoreError(
-                f"{url}: cannot reach the server, or it hangs up", url=url, transient=True
-            )
+            return StoreError(f"{url}: {UNREACHABLE}", url=url, transient=True)
         if status is not None and status < 500 and status not in (408, 429):
             return StoreError(
                 f"{url}: the store refuses the request ({told}); check the endpoint, the region "

@@ -17,7 +17,7 @@ from recmap.errors import OptionError, StoreError, StoreWaitWarning, level_outsi
 from recmap.files.storage import Storage
 from recmap.model.arguments import as_whole
 
-__all__ = ["SILENCE", "Attempts", "Patience", "tell"]
+__all__ = ["SILENCE", "UNREACHABLE", "Attempts", "Patience", "tell"]
 
 # Seconds for which a request is repeated, unless ``retry_timeout`` says otherwise.
 _SECONDS = 180.0
@@ -27,6 +27,8 @@ _QUICK = 3
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 5.0
 #: Seconds of waiting that are not worth a word.
 SILENCE = 4.0
+#: What happened if there was no answer, or only a part of one.
+UNREACHABLE = "cannot reach the server, or the connection was dropped"
 # Larger than any number of retries that fits into the time.
 _UNLIMITED = 1_000_000
 

@@ -23,7 +23,7 @@ from xml.etree import ElementTree as ET
 
 from recmap.errors import AccessDeniedError, RecmapError, StoreError
 from recmap.files.aws_profile import profile_options
-from recmap.files.patience import Patience
+from recmap.files.patience import UNREACHABLE, Patience
 from recmap.files.storage import ObjectUrl, Storage
 
 __all__ = ["S3Uploads", "UnfinishedUpload", "find_s3_uploads"]
@@ -110,7 +110,7 @@ class S3Uploads:
         with suppress(OSError, http.client.HTTPException):
             answer = self._send_once(method, key, query)
         if answer is None:
-            raise self._failed(place, "cannot reach the server, or it hangs up", transient=True)
+            raise self._failed(place, UNREACHABLE, transient=True)
         status, body = answer
         if status < 300 or (method == "DELETE" and status == 404):
             return body
