@@ -119,24 +119,35 @@ with warnings.catch_warnings(record=True) as caught:
     list(rows.to_torch())
 print(len([each for each in caught if each.category is rm.UnshardedWarning]))
 sys.stdout.flush()
+warnings.simplefilter("always")
+for starts in (["fork", "fork"], ["spawn"]):
+    stream = rm.from_arrays({"x": np.arange(8)}).batch(4).to_torch()
+    for start in starts:
+        how = {"num_workers": 1, "multiprocessing_context": start}
+        list(torch.utils.data.DataLoader(stream, batch_size=None, **how))
+sys.stderr.flush()
 os._exit(0)
 """
 
 
-def test_ranks_of_torch_distributed_are_found() -> None:
+def test_ranks_of_torch_distributed_are_found_and_warn_in_workers_too() -> None:
     ranks = [
         subprocess.Popen(
             [sys.executable, "-c", TWO_RANKS, str(rank), os.path.abspath("meeting")],
             stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
             text=True,
         )
         for rank in range(2)
     ]
-    lines = [rank.communicate(timeout=300)[0].splitlines() for rank in ranks]
+    said = [rank.communicate(timeout=300) for rank in ranks]
+    lines = [out.splitlines() for out, _ in said]
     found = [[int(n) for n in each[0].split()] for each in lines]
     assert sorted(found[0] + found[1]) == list(range(40))
     assert [len(each) for each in found] == [20, 20]
     assert [each[1] for each in lines] == ["0", "1"]
+    # Once for the loaders whose workers are forked, and once for those that are spawned.
+    assert [err.count("UnshardedWarning: rank 1 of 2") for _, err in said] == [0, 2]
 
 
 def test_no_framework_is_imported_to_find_the_rank() -> None:

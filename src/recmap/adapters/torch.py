@@ -6,6 +6,7 @@ import sys
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
+from multiprocessing.context import get_spawning_popen
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Never, TypeAlias
 
 import numpy as np
@@ -217,8 +218,9 @@ class TorchStream(torch.utils.data.IterableDataset):  # type: ignore[misc]  # un
         epoch = loaded.get("epoch", feed.first_epoch)
         self._running = _Running(feed, epoch)
         if info.id == 0:
+            if not self._reads.begun():
+                self._feed.warn_if_unsharded()
             self._reads.begin(None if loaded else epoch)
-            self._feed.warn_if_unsharded()
         # This worker may have finished its part before the others. Its own state is then
         # already in the next iteration, and nothing is left for it in this one.
         return feed if epoch == feed.first_epoch else ()
@@ -263,6 +265,8 @@ class TorchStream(torch.utils.data.IterableDataset):  # type: ignore[misc]  # un
             self.set_epoch(self._over)
 
     def __getstate__(self) -> dict[str, Any]:
+        if get_spawning_popen() is not None:  # a spawned worker may not know its rank
+            self._feed.warn_if_unsharded()
         return {**self.__dict__, "_running": None}
 
 
