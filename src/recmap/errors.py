@@ -450,7 +450,7 @@ class LeftOutWarning(UserWarning):
 
 
 class MissingShardsWarning(UserWarning):
-    """A folder or pattern has only some of the shards that the names of the others count."""
+    """Shards are missing from a folder or pattern, going by the names of those that exist."""
 
 
 class StoreWaitWarning(UserWarning):

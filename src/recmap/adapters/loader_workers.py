@@ -55,8 +55,8 @@ def check_workers(state: Mapping[str, Any], workers: int) -> None:
     saved = state["workers"]
     if saved != workers:
         raise OptionError(
-            f"load_state_dict: saved with num_workers={saved}, and here are {workers}; each "
-            "worker's own state tells what it has read, so continue with the same number"
+            f"load_state_dict: saved with num_workers={saved}, but this loader has {workers}; "
+            "each worker has a state of its own, so continue with the same number"
         )
 
 
@@ -69,8 +69,8 @@ def refuse_second_division(caller: Mapping[str, Any]) -> None:
         return
     if caller["PartialState"]().num_processes > 1:
         raise OptionError(
-            "shard() and accelerator.prepare() both divide the rows among the ranks, so that most "
-            "would never be read; leave out one of them: shard(), or preparing this loader"
+            "shard() and accelerator.prepare() both divide the rows among the ranks, so most "
+            "would never be read; leave out shard(), or do not prepare this loader"
         )
 
 

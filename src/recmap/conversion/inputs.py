@@ -58,7 +58,7 @@ class Inputs:
 
 def _changed(file: str) -> FileChangedError | ObjectChangedError:
     text = (
-        f"{file}: changed while it was converted, so that the output would have rows of two "
+        f"{file}: changed while it was converted, so the output would mix rows of two "
         "versions; convert it again"
     )
     if isinstance(file, ObjectPath):

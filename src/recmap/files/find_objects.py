@@ -79,8 +79,9 @@ def find_objects(store: ObjectStore, url: ObjectUrl) -> Found:
         if key.rstrip("/").endswith(".zarr") and (listed.objects or listed.folders):
             # The arrays of half a store are not stores to be read one after the other.
             raise PathNotFoundError(
-                f"{url.at(key)}: not a Zarr store: there is none of {', '.join(ZARR_FILES)} in "
-                "this folder; if a conversion writes it, wait, or run it again"
+                f"{url.at(key)}: not a Zarr store: this folder has none of "
+                f"{', '.join(ZARR_FILES)}; if a conversion is writing it, wait; if that was "
+                "killed, run it again"
             )
         matches = [each for each in listed.objects if _name(each.key)[0] not in "._"]
         folders = [each for each in listed.folders if _name(each)[0] not in "._"]

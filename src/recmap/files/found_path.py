@@ -134,10 +134,12 @@ def check_unchanged(path: str, status: os.stat_result | None = None) -> None:
     try:
         why = path.state.difference(FileState.of(path, status))
     except FileNotFoundError:
-        raise PathNotFoundError(f"{path}: no such file any more; it was removed") from None
+        raise PathNotFoundError(
+            f"{path}: no such file; it was removed after it was opened"
+        ) from None
     if why:
         raise FileChangedError(
-            f"{path}: {why} after it was opened, so that rows of two versions would be mixed; "
+            f"{path}: {why} after it was opened, so rows of two versions would be mixed; "
             "open it again",
             file=str(path),
         )

@@ -141,8 +141,8 @@ def refuse_unwritable(path: str) -> None:
         return
     if "\\" in path.key:
         raise OptionError(
-            f"{path}: some stores take a backslash in a name for a slash, so that what was "
-            "written would not be found again; use / between folders, and no backslash"
+            f"{path}: some stores treat a backslash in a name as a slash, so the data would not "
+            "be found again; use a name without one, and / between folders"
         )
     if path.store.url.scheme in ("http", "https"):
         raise OptionError(

@@ -116,8 +116,8 @@ def as_path(path: Any, name: str = "path") -> str:
         text = os.path.expanduser(text)
     if not os.path.isabs(text) and working_folder() is None:
         raise PathNotFoundError(
-            f"{name}={text!r}: the working directory was removed, so that no relative path leads "
-            "anywhere; change to another, or give an absolute path"
+            f"{name}={text!r}: the working directory was removed; change to another one, "
+            "or give an absolute path"
         )
     return text
 
@@ -300,8 +300,8 @@ def _no_files(path: str) -> str:
     folders = [name for name in inside if os.path.isdir(os.path.join(path, name))]
     if path.rstrip("/").endswith(".zarr"):
         return (
-            f"not a Zarr store: there is none of {', '.join(ZARR_FILES)} in this folder; if a "
-            "program writes it, wait, or run it again"
+            f"not a Zarr store: this folder has none of {', '.join(ZARR_FILES)}; if a program is "
+            "writing it, wait; if that was killed, run it again"
         )
     if folders:
         named = ", ".join(folders[:5]) + (", ..." if len(folders) > 5 else "")

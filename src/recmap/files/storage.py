@@ -97,8 +97,8 @@ class Storage(Mapping[str, Any]):
                 raise OptionTypeError("storage=: the names of options are text")
             if _OPTION_NAME.fullmatch(name) is None:  # it may be a secret, in the wrong place
                 raise OptionError(
-                    "storage: one of the names is no name of an option, and is not shown because "
-                    'it may be a secret; give them as in {"region": "eu-west-1"}'
+                    "storage: one of the names is not an option (it is not shown, because it may "
+                    'be a secret); write options as {"region": "eu-west-1"}'
                 )
             if not isinstance(value, str | bool | int | float):
                 raise OptionTypeError(

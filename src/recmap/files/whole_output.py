@@ -47,9 +47,9 @@ def refuse_unfinished(
     found = _unfinished(every, read, every if chosen is None else set(chosen))
     if found is not None:
         raise UnfinishedOutputError(
-            f"{folder}: its conversion is not finished, says {found.manifest}, so that files may "
-            "be missing, or left from an older one. Run the same conversion again to complete it, "
-            f"or wait if it is running; to read the files that are there, open "
+            f"{folder}: its conversion is not finished, says {found.manifest}: files may be "
+            "missing, or left over from an older one. Run the same conversion again to complete "
+            "it, or wait if it is running; to read the files that are there, open "
             f"{_joined(folder, _pattern(found))!r}",
             file=str(folder),
         )
@@ -64,7 +64,7 @@ def warn_of_unfinished(
         return False
     _warn(
         f"{_joined(folder, found.manifest)}: the conversion that writes these files is not "
-        "finished; some may be missing, or left from an older one"
+        "finished; some may be missing, or left over from an older one"
     )
     return True
 
@@ -74,8 +74,8 @@ def warn_of_missing(folder: str, names: Iterable[str], chosen: Sequence[str]) ->
     for missing, count in _missing(chosen, set(names)):
         more = "1 is" if len(missing) == 1 else f"{len(missing):,} are"
         _warn(
-            f"{_joined(folder, missing[0])}: no such file, but the names of the others count "
-            f"{count:,} shards, of which {more} missing"
+            f"{_joined(folder, missing[0])}: no such file; the names of the others say that "
+            f"there are {count:,} shards, of which {more} missing"
         )
 
 

@@ -150,7 +150,7 @@ def _refuse_smallest(times: npt.NDArray[np.int64], missing: Mask | None) -> None
     if valid.any():
         raise BadRowError(
             int(np.argmax(valid)),
-            "the time -2**63 is one that NumPy does not have (NaT); give the column the field "
+            "NumPy cannot hold the time -2**63, which means NaT there; give the column the field "
             "int64 to read the numbers",
         )
 

@@ -115,8 +115,8 @@ class PipelineFeed:
         self._warned = True
         if (found := reads_for_itself()) is not None:
             warnings.warn(
-                f"rank {found[0]} of {found[1]} reads every row, as does each of the others; "
-                "shard() divides them, and shard(0, 1) says that all ranks are to read all",
+                f"rank {found[0]} of {found[1]} reads every row, like all the others; add "
+                "shard() to divide the rows, or shard(0, 1) if every rank should read all of them",
                 UnshardedWarning,
                 stacklevel=level_outside(),
             )
@@ -406,8 +406,8 @@ class PipelineFeed:
         cursor = load(states, plan.share, plan.groups, step, repeat, plan.steps_of, check=check)
         if cursor.ahead and plan.batch_slice:
             raise OptionError(
-                "restore: ranks were in different epochs, so batches that take and skip count "
-                "cannot be dealt again; continue on the same ranks"
+                "restore: the ranks were in different epochs, so what take or skip leaves of them "
+                "cannot be divided anew; continue with the same number of ranks"
             )
         if cursor.left is not None and cursor.at == 0 and self._nothing_left(cursor):
             cursor = cursor.following(plan.repeat)
@@ -470,11 +470,10 @@ def _check_world(state: Mapping[str, Any], world: int, workers: int) -> None:
     """
     if workers > 1 and state["world"] != world:
         raise OptionError(
-            f"load_state_dict: saved with {quantity(state['world'], 'rank')}, and here "
-            f"{'is' if world == 1 else 'are'} {world}; in the middle of an epoch, the states of "
-            f"{workers} workers continue on the same number of ranks. Continue there to the end "
-            "of the epoch, or save pipeline.state(batches=n), or use at most one worker: these "
-            "continue on any number of ranks"
+            f"load_state_dict: saved with {quantity(state['world'], 'rank')}, but there "
+            f"{'is' if world == 1 else 'are'} {world} now; in the middle of an epoch, states of "
+            f"{workers} workers need the same number of ranks. Finish the epoch with that number. "
+            "To change it at any time, save pipeline.state(batches=n), or use at most one worker"
         )
 
 

@@ -611,4 +611,4 @@ class Pipeline(Verbs):
 
     def _rows_text(self) -> str:
         count = self._plan.count_rows
-        return "no end of rows" if count is None else quantity(count, "row")
+        return "endless" if count is None else quantity(count, "row")

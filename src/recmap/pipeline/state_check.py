@@ -78,8 +78,8 @@ def _upgraded(state: dict[str, Any], digest: str, first: int, slices: int) -> di
             "of verbs must be those it was saved from (shard and prefetch may differ)"
         )
     warnings.warn(
-        "a state of recmap 0.1 does not tell which files and functions it was saved from: be sure "
-        "that they are these, and save another one",
+        "a state of recmap 0.1 does not tell which files and functions it was saved from: make "
+        "sure that they are the same, and save a new state",
         OldStateWarning,
         stacklevel=5,
     )

@@ -127,8 +127,8 @@ def _check(name: str, field: Field, encoding: Encoding, asked: str | None) -> No
         )
     if field.is_bytes and 0 in field.inner:
         raise ColumnError(
-            f"field {name!r}: {field} has an axis of length 0, so that a record has no strings to "
-            "tell it by; write .npz, .h5, .zarr, .parquet or .arrow"
+            f"field {name!r}: {field} has an axis of length 0, which records of strings cannot "
+            "show; write .npz, .h5, .zarr, .parquet or .arrow"
         )
     if field.ragged == 2 and not encoding.in_lists:
         raise ColumnError(f"field {name!r}: {field} needs encoding={_STEPS!r}")

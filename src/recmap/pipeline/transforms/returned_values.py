@@ -59,7 +59,7 @@ def sample_schema(rows: Sequence[Mapping[str, Any]], before: Schema, given: Sche
     """
     unknown = sorted(set(given) - set(rows[0]))
     if unknown:
-        raise MapError(f"fields names {unknown[0]!r}, but what came out has {', '.join(rows[0])}")
+        raise MapError(f"fields has {unknown[0]!r}, but the function returned {', '.join(rows[0])}")
     seen = {name: [row[name] for row in rows if name in row] for name in rows[0]}
     found = infer_schema(as_texts({name: seen[name] for name in seen if name not in given}))
     for name, field in before.items():
