@@ -8,9 +8,6 @@ __all__ = ["is_known"]
 
 # Patterns of operations and their problems.
 _KNOWN = (
-    # Several files of a TFRecordWriter have no manifest: they get their names one after the other.
-    r"TFRecordWriter.*shards.*a reader sees",
-    r"TFRecordWriter.*shards.*after run: missing.*OutputExistsError",
     # If a store goes away between a file and its index, the file stays, and is whole.
     r"TFRecordWriter.*in a store.*after run: missing: \S*\.recmap; OutputExistsError",
     # The parts of a killed TFRecordWriter stay until a rule of the bucket lets them expire.
