@@ -287,7 +287,8 @@ class Manifest:
         names = [name for name in self.place.names(self.path) if name not in planned]
         alike = {_NUMBER.sub("", name) for name in planned}
         found = [name for name in names if _NUMBER.search(name) and _NUMBER.sub("", name) in alike]
-        return [beside(self.path, name) for name in found]
+        # A store may list a folder for a moment after all objects in it were deleted.
+        return existing_files(self.path, found)
 
     def _forget_finished(self, known: Mapping[str, Any]) -> None:
         """Remove the lists of an older plan, after what they tell was noted elsewhere."""
@@ -328,9 +329,14 @@ class Manifest:
         """Mark the conversion complete, and remove old files that it did not replace."""
         planned = {shard.path for shard in self.shards}
         stems = {stem_of(path) for path in planned}
-        for path in self._previous.paths:
-            if path not in planned and stem_of(path) in stems and self._previous.owns(path):
-                self.place.remove_output(path)
+        named = [p for p in self._previous.paths if p not in planned and stem_of(p) in stems]
+        old = list(filter(self._previous.owns, named))
+        if old and isinstance(self.path, ObjectPath):
+            # Half of a Zarr store would not be known as ours.
+            self._previous = self._previous.about_to_change(old)
+            self._save(complete=False)
+        for path in old:
+            self.place.remove_output(path)
         if keep:
             states = self.place.states([shard.path for shard in self.shards])
             self._save(complete=True, states=states, **results)
@@ -343,11 +349,13 @@ class Manifest:
 
         Without it, nobody would know that they are recmap's, to replace or to resume.
         """
-        planned = [shard.path for shard in self.shards]
+        old = self._previous.paths
+        if any(self.place.states([each.path for each in self.shards if each.path not in old])):
+            return  # half of a shard may be in a store, which only the lists tell to be ours
         if self._older is not None and self._previous.intact:
             self.place.save(self.path, self._older)
             self.finished.clear()
-        elif not self._previous.paths and not any(self.place.states(planned)):
+        elif not old:
             self.discard()
 
     def discard(self) -> None:
