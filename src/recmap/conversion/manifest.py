@@ -190,8 +190,10 @@ class Manifest:
         # Convert to JSON and back, so that it compares equal to a plan that was loaded.
         self._plan = json.loads(json.dumps(plan, default=repr))
         self._previous = PreviousOutput(self.place, path, [])
-        # The manifest of a complete output that this conversion replaces.
+        # The manifest of a complete output that this conversion replaces, and the files that were
+        # there before.
         self._older: str | None = None
+        self._before: list[State | None] = [None for _ in self.shards]
         self._begun = False
 
     @contextmanager
@@ -276,6 +278,7 @@ class Manifest:
         self._remove_lone_indexes(known, stems)
         self._forget_finished(known)
         self._older = json.dumps(known, indent=1) if known.get("complete") else None
+        self._before = states
         self._begun = True
         self._save(complete=False)
 
@@ -349,13 +352,13 @@ class Manifest:
 
         Without it, nobody would know that they are recmap's, to replace or to resume.
         """
-        old = self._previous.paths
-        if any(self.place.states([each.path for each in self.shards if each.path not in old])):
+        now = self.place.states([shard.path for shard in self.shards])
+        if any(each not in (None, before) for each, before in zip(now, self._before, strict=True)):
             return  # half of a shard may be in a store, which only the lists tell to be ours
         if self._older is not None and self._previous.intact:
             self.place.save(self.path, self._older)
             self.finished.clear()
-        elif not old:
+        elif not self._previous.paths:
             self.discard()
 
     def discard(self) -> None:
