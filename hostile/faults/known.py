@@ -8,15 +8,8 @@ __all__ = ["is_known"]
 
 # Patterns of operations and their problems.
 _KNOWN = (
-    # Several files of a TFRecordWriter have no manifest: they get their names one after the other.
-    r"TFRecordWriter.*shards.*a reader sees",
-    r"TFRecordWriter.*shards.*after run: missing.*OutputExistsError",
     # If a store goes away between a file and its index, the file stays, and is whole.
     r"TFRecordWriter.*in a store.*after run: missing: \S*\.recmap; OutputExistsError",
-    # If a store refuses to tell the version of a file, its index is written without that.
-    r"TFRecordWriter.*in a store.*refused: after run: different: \S*\.recmap; OutputExistsError",
-    # Old Zarr stores in a bucket are deleted object by object, and half of one is not known.
-    r"overwrite shards, in a store: zarr.*\(delete\).*(after|reader)",
     # The parts of a killed TFRecordWriter stay until a rule of the bucket lets them expire.
     r"TFRecordWriter in parts.*parts of uploads",
 )

@@ -190,15 +190,22 @@ def _writers() -> Iterator[Operation]:
     yield Operation(
         "TFRecordWriter, shards",
         partial(_write, shards=SHARDS),
-        partial(_read, "w-*"),
+        partial(_read, ""),
         partial(_write, rows=7, shards=OTHER_SHARDS, overwrite=True),
     )
     yield Operation(
         "TFRecordWriter overwrites shards",
         partial(_write, shards=SHARDS, overwrite=True),
-        partial(_read, "w-*"),
+        partial(_read, ""),
         partial(_write, rows=7, shards=OTHER_SHARDS, overwrite=True),
         partial(_write, rows=9, shards=OTHER_SHARDS),
+    )
+    yield Operation(
+        "TFRecordWriter replaces shards",
+        partial(_write, shards=SHARDS, overwrite=True),
+        partial(_read, ""),
+        partial(_write, rows=7, shards=OTHER_SHARDS, overwrite=True),
+        partial(_write, rows=9, shards=SHARDS),
     )
     raw = partial(_write_records, "w.tfrecord")
     yield Operation(

@@ -171,7 +171,7 @@ def test_what_is_not_a_device_is_refused(device: Any) -> None:
 def test_the_device_is_part_of_the_repr() -> None:
     ds = dataset(*photos())
     text = repr(ds.decode_image("image", SIZE, device="cuda:1").batch(2))
-    assert text.endswith(" > batch 2 > decode_image on cuda:1)")
+    assert text.endswith(" > batch(2) > 'image' on cuda:1)")
     assert " on " not in repr(ds.decode_image("image", SIZE).batch(2))
 
 

@@ -201,7 +201,7 @@ def test_convert_to_a_bucket(bucket: S3Bucket, capsys: pytest.CaptureFixture[str
     assert main(["convert", f"{bucket.url}/d/y.npy", "back.npy", *options]) == 0
     assert np.load("back.npy").tobytes() == X.tobytes()
     assert main(["convert", "x.npy", f"{bucket.url}/d/y.npy", "--storage", "region"]) == 2
-    assert "--storage region: write NAME=VALUE" in capsys.readouterr().err
+    assert "--storage: write NAME=VALUE" in capsys.readouterr().err
 
 
 def test_every_verb_for_whole_files_takes_the_options_of_a_store(bucket: S3Bucket) -> None:

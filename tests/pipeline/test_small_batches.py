@@ -81,8 +81,11 @@ def test_batches_before_a_bad_one_come_first(bad: int) -> None:
         for batch in stopped:
             seen += batch["x"].tolist()
     assert seen == list(range(bad))
+    state = stopped.state()
     write(None)
-    rest = [n for batch in _values(train().restore(stopped.state())) for n in batch]
+    with pytest.raises(rm.OptionError, match="check=False"):
+        train().restore(state)  # the file is another one
+    rest = [n for batch in _values(train().restore(state, check=False)) for n in batch]
     # A state cannot be inside a batch: the incomplete one comes again, whole.
     assert seen[: bad // 10 * 10] + rest == list(range(_ROWS))
 

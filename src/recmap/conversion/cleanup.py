@@ -69,6 +69,11 @@ class PreviousOutput:
         more = [each for each in more if each not in self._files]
         return PreviousOutput(self._place, self._manifest, [*self._files, *more])
 
+    def about_to_change(self, paths: Sequence[str]) -> PreviousOutput:
+        """Return these files, some of which may be in any state from here on, and are ours."""
+        more = [(os.path.basename(path.rstrip("/")), BEGUN) for path in paths]
+        return PreviousOutput(self._place, self._manifest, [*self._files, *more])
+
     def owns(self, path: str) -> bool:
         """Return whether the file at a path is still the one that recmap wrote, or part of it."""
         return self._begun(path) or self._place.owns(path, self.states)

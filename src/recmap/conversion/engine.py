@@ -316,7 +316,7 @@ def _explained(error: BaseException, manifest: Manifest, dst: str) -> BaseExcept
     if manifest.begun and done == 0:
         with suppress(OSError):  # the first error tells more
             manifest.give_up()
-    left = "no files were left behind; the same call starts again"
+    left = "no file is finished, and the same call starts again"
     if done:
         total = len(manifest.shards)
         left = f"{done:,} of {total:,} files are finished, and the same call resumes from there"

@@ -78,7 +78,7 @@ class LocalPlace(Place):
         if os.path.isdir(path) and not os.path.islink(path):
             if not not_ours(path):
                 # In one step: half a store would not be known as ours.
-                aside = temporary_path(path)
+                aside = temporary_path(path, ".gone")
                 os.rename(path, aside)
                 remove(aside)
             return

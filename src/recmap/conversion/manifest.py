@@ -190,8 +190,10 @@ class Manifest:
         # Convert to JSON and back, so that it compares equal to a plan that was loaded.
         self._plan = json.loads(json.dumps(plan, default=repr))
         self._previous = PreviousOutput(self.place, path, [])
-        # The manifest of a complete output that this conversion replaces.
+        # The manifest of a complete output that this conversion replaces, and the files that were
+        # there before.
         self._older: str | None = None
+        self._before: list[State | None] = [None for _ in self.shards]
         self._begun = False
 
     @contextmanager
@@ -276,6 +278,7 @@ class Manifest:
         self._remove_lone_indexes(known, stems)
         self._forget_finished(known)
         self._older = json.dumps(known, indent=1) if known.get("complete") else None
+        self._before = states
         self._begun = True
         self._save(complete=False)
 
@@ -287,7 +290,8 @@ class Manifest:
         names = [name for name in self.place.names(self.path) if name not in planned]
         alike = {_NUMBER.sub("", name) for name in planned}
         found = [name for name in names if _NUMBER.search(name) and _NUMBER.sub("", name) in alike]
-        return [beside(self.path, name) for name in found]
+        # A store may list a folder for a moment after all objects in it were deleted.
+        return existing_files(self.path, found)
 
     def _forget_finished(self, known: Mapping[str, Any]) -> None:
         """Remove the lists of an older plan, after what they tell was noted elsewhere."""
@@ -328,9 +332,14 @@ class Manifest:
         """Mark the conversion complete, and remove old files that it did not replace."""
         planned = {shard.path for shard in self.shards}
         stems = {stem_of(path) for path in planned}
-        for path in self._previous.paths:
-            if path not in planned and stem_of(path) in stems and self._previous.owns(path):
-                self.place.remove_output(path)
+        named = [p for p in self._previous.paths if p not in planned and stem_of(p) in stems]
+        old = list(filter(self._previous.owns, named))
+        if old and isinstance(self.path, ObjectPath):
+            # Half of a Zarr store would not be known as ours.
+            self._previous = self._previous.about_to_change(old)
+            self._save(complete=False)
+        for path in old:
+            self.place.remove_output(path)
         if keep:
             states = self.place.states([shard.path for shard in self.shards])
             self._save(complete=True, states=states, **results)
@@ -343,11 +352,13 @@ class Manifest:
 
         Without it, nobody would know that they are recmap's, to replace or to resume.
         """
-        planned = [shard.path for shard in self.shards]
+        now = self.place.states([shard.path for shard in self.shards])
+        if any(each not in (None, before) for each, before in zip(now, self._before, strict=True)):
+            return  # half of a shard may be in a store, which only the lists tell to be ours
         if self._older is not None and self._previous.intact:
             self.place.save(self.path, self._older)
             self.finished.clear()
-        elif not self._previous.paths and not any(self.place.states(planned)):
+        elif not self._previous.paths:
             self.discard()
 
     def discard(self) -> None:

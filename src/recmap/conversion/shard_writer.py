@@ -53,7 +53,8 @@ class ShardWriter:
     def write(self, shard: Shard, count: Count, stopped: Callable[[], bool]) -> None:
         """Write the rows of a shard, check them, record the shard as finished, and rename it.
 
-        If that fails, or ``stopped`` returns True, no file is left behind.
+        If that fails, or ``stopped`` returns True, no file is left behind, except an object that
+        may be whole and may have replaced another.
         """
         budget = self.budget
         with (
@@ -104,8 +105,9 @@ class ShardWriter:
             self.finished.begin(shard.number)
             self._forget_description(shard)
             sent = not sink.finish()
-            sink.commit()
         try:
+            with writing(shard.path):
+                sink.commit()
             with Guard():
                 if sent and check is not None:
                     check.finish_sent(path.anew().info.size, shard.path, rows)
@@ -113,7 +115,8 @@ class ShardWriter:
                     check_written(path.anew(), shard.path, self.format, self.source.schema, rows)
                 if sent and self.verify == "full":
                     self._check_values(shard, path.anew(), rows)
-        except BaseException:
+        except DataError:
+            # It is not what was sent. After any other error it may be, and the old one is gone.
             if self.lock.exists:  # otherwise it may be that of another conversion
                 remove_output(path)
             raise

@@ -44,7 +44,7 @@ _OWNER = re.compile(
     r"((?P<started>[0-9a-f]{8})-[0-9a-f]{8}|[0-9a-f]{12})"
 )
 # Suffixes that a caller may put between the file's name and the owner.
-_PURPOSE = re.compile(r"\.(recmap|running|shuffle|member|(write|gone)-[0-9a-f]{12})\Z")
+_PURPOSE = re.compile(r"\.(recmap|running|shuffle|member|gone|(write|gone)-[0-9a-f]{12})\Z")
 # Longest name, in bytes, that leaves room for the owner within the usual limit of 255.
 _MAX_NAME = 180
 _ACTING_FOR: ContextVar[Process | None] = ContextVar("recmap process", default=None)
@@ -201,13 +201,14 @@ def remove_leftovers(folder: str, wanted: Callable[[str], object]) -> None:
     """Remove temporary files that killed processes of this machine left in a folder.
 
     ``wanted`` tells which by the name of the file that was being written. Those of processes that
-    run stay.
+    run stay, except what this process could not delete (``.gone``).
     """
     for entry in os.listdir(folder or ".") if os.path.isdir(folder or ".") else ():
         process = process_of(entry)
         if process is None or process.machine != this_process().machine:
             continue
-        if any(map(wanted, names_of(entry))) and runs(process) is False:
+        failed = process == this_process() and any(n.endswith(".gone") for n in names_of(entry))
+        if any(map(wanted, names_of(entry))) and (failed or runs(process) is False):
             remove(os.path.join(folder, entry))
 
 

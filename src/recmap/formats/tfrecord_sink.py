@@ -3,30 +3,27 @@
 from __future__ import annotations
 
 import os
-import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Never
 
 import numpy as np
 import numpy.typing as npt
 
-from recmap.errors import ColumnError, OptionError, OutputExistsError
+from recmap.errors import ColumnError, OptionError
 from recmap.files.last_change import settled_change
 from recmap.files.object_path import ObjectPath
 from recmap.files.object_writer import refuse_unwritable
-from recmap.files.open_file import beside, is_folder
 from recmap.files.output_file import (
     Compression,
     OutputFile,
     Spooler,
     choose_compression,
-    output_exists,
-    refuse_existing,
 )
-from recmap.files.paths import MOST_SHARDS, PathLike, as_location, shard_names
+from recmap.files.paths import MOST_SHARDS, PathLike, as_location
 from recmap.files.staging import make_staging_folder, send_files
 from recmap.files.storage import Storage
-from recmap.files.temporary import alike, remove, remove_leftovers, short_name
+from recmap.files.temporary import remove
+from recmap.formats.tfrecord_shards import OlderFiles, shard_paths
 from recmap.model.arguments import as_mapping, as_whole, check_choice, check_flag, unknown_option
 from recmap.model.batch import pick
 from recmap.model.coerce import as_columns, fit, infer_schema
@@ -37,7 +34,6 @@ from recmap.tfrecord.encoder import Encoder, little_endian
 from recmap.tfrecord.index import Index
 from recmap.tfrecord.sidecar import (
     Sidecar,
-    is_written,
     mark_checked,
     remove_sidecar,
     save_sidecar,
@@ -115,10 +111,8 @@ class TFRecordWriter(Sink):
         compression = choose_compression(self._paths[0], compression)
         if align and compression:
             raise OptionError("align has no use in a compressed file, which cannot be mapped")
-        if self._removes_left_over:
-            _remove_leftovers(self._paths[0])
-        self._old = _older(self._paths)
-        _check_older(self._old, self._paths, overwrite)
+        self._older = OlderFiles(location, self._paths, clean=self._removes_left_over)
+        self._older.check(overwrite=overwrite)
         self._encoding, self._align, self._describe = encoding, align, describe
         self._encoder = None if schema is None else self._encoder_of(Schema(schema))
         self._guesses = schema is None
@@ -235,56 +229,41 @@ class TFRecordWriter(Sink):
         if not self._open:
             return
         self.finish()
-        if not self._files[0].temporary:
-            self._commit_sent()
-        else:
-            try:
-                self._save_indexes()
-                for file in self._files:
-                    file.commit(self._durable)
-            except BaseException:
-                self._undo()
-                raise
-            self._open = False
-            self._mark_checked()
-        if self._staging is not None:
-            self._send_staged(self._staging)
-        for old in set(self._old) - set(self._paths):
-            if is_written(old):  # it has not been replaced in the meantime
-                remove(old)
-                remove_sidecar(old)
-        if self._removes_left_over and len(self._paths) > 1:
-            _remove_lone_indexes(self._paths[0])
+        try:
+            self._older.begin()
+            self._put_in_place()
+        except BaseException:
+            self._undo()
+            raise
+        self._older.finish()
 
     def _undo(self) -> None:
-        """Remove files that have their names already, unless they replaced older ones."""
+        """Remove the new files, except an object that was not sent: it may be another writer's."""
+        unsent = self._open and not self._files[0].temporary
         self.abort()
+        if not unsent:
+            self._older.undo()
+
+    def _put_in_place(self) -> None:
+        if not self._files[0].temporary:
+            # The index must not be older than the object.
+            self._files[0].commit(self._durable)
+            self._open = False
+            self._save_indexes()
+            return
+        self._save_indexes()
         for file in self._files:
-            if file.path not in self._old:
-                remove(file.path)
-                remove_sidecar(file.path)
+            file.commit(self._durable)
+        self._open = False
+        self._mark_checked()
+        if self._staging is not None:
+            self._send_staged(self._staging)
 
     def _mark_checked(self) -> None:
         """Let columns of these files be mapped without a check, as long as they do not change."""
         if self._write_index and self._encoder is not None and self._encoder.fixed_fields():
             for file in self._files:
                 mark_checked(file.path, settled_change(file.path))
-
-    def _commit_sent(self) -> None:
-        """Let an object appear, and then its index, which must not be older."""
-        (file,) = self._files
-        try:
-            file.commit(self._durable)
-        except BaseException:
-            self.abort()
-            raise
-        self._open = False
-        try:
-            self._save_indexes()
-        except BaseException:
-            if file.path not in self._old:  # otherwise neither the old one nor the new would stay
-                remove(file.path)
-            raise
 
     def _send_staged(self, folder: str) -> None:
         try:
@@ -343,17 +322,6 @@ class TFRecordWriter(Sink):
                 remove(self._staging)
 
 
-def _check_older(older: list[str], paths: list[str], overwrite: bool) -> None:
-    """Refuse to replace files without ``overwrite``, or to delete files recmap did not write."""
-    for old in older:
-        refuse_existing(old, overwrite)
-        if old not in paths and not is_written(old):
-            raise OutputExistsError(
-                f"{old} belongs to another number of shards and would be read together with the "
-                "new ones, and recmap cannot tell that it wrote it; remove it, or write elsewhere"
-            )
-
-
 class _ConvertedFile(TFRecordWriter):
     """One output file of a conversion."""
 
@@ -383,62 +351,3 @@ def create_tfrecord(
         overwrite=True,
         describe=describe,
     )
-
-
-def shard_paths(path: str, shards: int) -> list[str]:
-    """Return the names of the files: the path itself, or ``name-00003-of-00016.tfrecord``."""
-    if isinstance(path, ObjectPath) and is_folder(path):
-        path = path.inside("data.tfrecord")
-    elif path.endswith(os.sep) or is_folder(path):
-        path = os.path.join(path, "data.tfrecord")
-    if shards == 1:
-        return [path]
-    stem, extension = _split(os.path.basename(path))
-    return [beside(path, name) for name in shard_names(stem, extension, shards)]
-
-
-def _split(name: str) -> tuple[str, str]:
-    match = re.fullmatch(r"(.+?)((\.\w+)(\.gz|\.zlib)?)?", name)
-    stem, extension = (match[1], match[2]) if match else (name, None)
-    return stem, extension or ".tfrecord"
-
-
-def _older(paths: list[str]) -> list[str]:
-    """Return existing files with the same names, or from a different number of shards."""
-    if len(paths) == 1:
-        return [path for path in paths if output_exists(path)]
-    names = _shards_of(paths[0], _names_beside(paths[0]))
-    return [beside(paths[0], name) for name in names]
-
-
-def _shards_of(path: str, names: Iterable[str]) -> list[str]:
-    """Return the names of shards with the same stem as that at ``path``, whatever their number."""
-    first = os.path.basename(path)
-    stem, extension = re.split(r"-\d{5,}-of-\d{5,}", first)[0], _split(first)[1]
-    shard = re.compile(rf"{re.escape(stem)}-\d{{5,}}-of-\d{{5,}}{re.escape(extension)}")
-    return sorted(filter(shard.fullmatch, names))
-
-
-def _remove_leftovers(path: str) -> None:
-    """Remove temporary files that killed writers of this file, or of its other shards, left."""
-    if not isinstance(path, ObjectPath):
-        mine = alike(short_name(os.path.basename(path)))
-        remove_leftovers(os.path.dirname(path), lambda name: alike(name) == mine)
-
-
-def _remove_lone_indexes(path: str) -> None:
-    """Remove indexes of shards that a killed writer has not named, or has removed."""
-    names = _names_beside(path)
-    kept = {os.path.basename(sidecar_path(name)) for name in names}
-    for shard in _shards_of(path, [name[1:].removesuffix(".recmap") for name in names]):
-        index = os.path.basename(sidecar_path(shard))
-        if index in names and index not in kept:
-            remove_sidecar(beside(path, shard))
-
-
-def _names_beside(path: str) -> list[str]:
-    if isinstance(path, ObjectPath):
-        folder = path.store.folder(path.key.rpartition("/")[0])
-        return [os.path.basename(each.key) for each in folder.objects]
-    folder_path = os.path.dirname(path) or "."
-    return os.listdir(folder_path) if os.path.isdir(folder_path) else []

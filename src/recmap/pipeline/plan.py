@@ -402,6 +402,7 @@ class Plan:
     def describe(self) -> list[str]:
         """Describe the pipeline, verb by verb; those that no state records come last."""
         names = [record.shown() for record in self.records]
+        names += [f"{each.column!r} on {each.device}" for each in self.images_on_device]
         if self.rank is not None:
             even = "" if self.rank.even == "uneven" else f", even={self.rank.even!r}"
             names.append(f"shard({self.rank.rank}, {self.rank.world}{even})")

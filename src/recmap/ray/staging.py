@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 from uuid import uuid4
 
-from recmap.conversion.cleanup import remove_output
-from recmap.conversion.manifest import file_names, load_manifest
+from recmap.conversion.cleanup import place_of, remove_output
+from recmap.conversion.manifest import existing_files, file_names, load_manifest
 from recmap.errors import OutputError
 from recmap.files.array_sidecar import description_path
 from recmap.files.atomic_write import sync
@@ -154,6 +155,8 @@ def _restore_old_files(manifest: str) -> None:
     content = load_manifest(manifest)
     note = content.get("options")
     if isinstance(note, dict) and not content.get("complete"):
+        if "kept" in note and not os.path.exists(os.path.join(folder, str(note["kept"]))):
+            _complete(manifest, content)
         for kept in _kept_folders(manifest):
             if os.path.basename(kept) == note.get("kept"):
                 new, old = file_names(content.get("files")), file_names(note.get("old"))
@@ -166,6 +169,13 @@ def _restore_old_files(manifest: str) -> None:
         # Either no file was moved yet, or all of them are back.
         if set(os.listdir(kept)) <= {own}:
             remove(kept)
+
+
+def _complete(manifest: str, content: Mapping[str, Any]) -> None:
+    """Mark a swap as complete that was killed after all new files had their names."""
+    place, files = place_of(manifest), existing_files(manifest, content.get("files"))
+    results = {"states": place.states(files), "bytes": place.sizes(files), "options": {}}
+    place.save(manifest, json.dumps({**content, **results, "complete": True}, indent=1))
 
 
 def _exchange(folder: str, kept: str, own: str, new: list[str], old: list[str]) -> None:

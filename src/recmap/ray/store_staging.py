@@ -23,6 +23,7 @@ from recmap.files.array_sidecar import description_path, remove_description
 from recmap.files.object_path import ObjectPath
 from recmap.files.object_tree import copy_tree, remove_others
 from recmap.files.object_writer import copy_object
+from recmap.files.output_file import output_exists
 from recmap.files.s3_uploads import find_s3_uploads
 from recmap.files.threads import Threads
 from recmap.formats.registry import FORMATS
@@ -155,7 +156,7 @@ def _copy_output(src: ObjectPath, dst: ObjectPath, format: str) -> None:
         old, new = companion(src), companion(dst)
         assert isinstance(old, ObjectPath)
         assert isinstance(new, ObjectPath)
-        if old.exists:
+        if output_exists(old):
             copy_object(old, new)
 
 

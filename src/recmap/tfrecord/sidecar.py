@@ -193,11 +193,9 @@ def kept_index(path: str) -> Index | None:
 
 
 def _version(path: str, beside: str | None) -> str | None:
-    """Return the ETag of the object that the index is made for, if that is there."""
+    """Return the ETag of the object that the index is made for."""
     made_for = beside.anew() if isinstance(beside, ObjectPath) else path
-    if not isinstance(made_for, ObjectPath) or not made_for.exists:
-        return None
-    return made_for.info.etag
+    return made_for.info.etag if isinstance(made_for, ObjectPath) else None
 
 
 def _encoded(sidecar: Sidecar, fingerprint: Fingerprint, etag: str | None = None) -> bytes:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from recmap.errors import Message, OptionError
+from recmap.errors import DataError, Message, OptionError
 from recmap.files.found_path import found_path
 from recmap.files.mapped import guarded
 from recmap.files.open_file import inside, is_file
@@ -48,6 +48,12 @@ def open_old(
     verify: bool,
 ) -> Source:
     """Open the records of a split, with the types that they show."""
+    if not info.splits:
+        raise DataError(
+            f"{folder}: {INFO} lists no splits; {WRITTEN_BY_OLD}. Open the shards of one split, "
+            f"such as rm.open({inside(folder, '*train.tfrecord*')!r})",
+            file=inside(folder, INFO),
+        )
     info = _counted(folder, info, split)
     try:
         pieces = choose_shards(info, split, folder)
