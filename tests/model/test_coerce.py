@@ -51,7 +51,7 @@ def test_an_array_of_length_0_keeps_its_shape(tmp_path: Path) -> None:
 
 
 def test_a_later_batch_of_another_type_is_refused_with_what_to_do(tmp_path: Path) -> None:
-    batches = [{"x": [[], []]}, {"x": [["a"], []]}]
+    batches: list[dict[str, Any]] = [{"x": [[], []]}, {"x": [["a"], []]}]
     with pytest.raises(rm.ColumnError, match=r"is bytes\[\*\]; .* give schema="):
         written(tmp_path / "a.tfrecord", batches)
     with pytest.raises(rm.ColumnError, match=r"is bytes\[\*\]; .* give schema="):
