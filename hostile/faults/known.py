@@ -11,10 +11,9 @@ _KNOWN = (
     # If a store goes away, or the process ends, between a file and its index, the file stays. It is
     # whole, and not replaced without ``overwrite``.
     r"TFRecordWriter.*in a store, .*(503 from|killed after).*: after run: missing: \S+\.recmap;",
-    # The parts of a killed TFRecordWriter, or of one whose store went away, stay until a rule of the
-    # bucket lets them expire: another writer may be sending them, and no lock tells.
-    r"TFRecordWriter in parts, in a store, .*(503 from|killed|multipart POST.*answer lost).*: "
-    + r"after \w+, parts of uploads",
+    # The parts of a TFRecordWriter that was killed, or whose store went away, stay until a rule of
+    # the bucket lets them expire: another writer may be sending them, and no lock tells.
+    r"TFRecordWriter in parts, in a store, .*(503 from|killed|POST.*answer lost).*parts of uploads",
 )
 
 
