@@ -227,7 +227,7 @@ def _row(kind: pa.DataType, row: Any) -> Any:
         dtype = _dtype(_innermost(kind))
         if row is None:
             return np.full(shape, _fill(dtype), dtype)
-        return np.array(_filled(row, dtype), _stored(dtype)).view(dtype).reshape(shape)
+        return np.array(_filled(row, dtype, shape), _stored(dtype)).view(dtype).reshape(shape)
     if not _is_list(kind):
         return row if row is not None else "" if _is_text(kind) else b""
     if _is_string(_innermost(kind)):
@@ -260,9 +260,10 @@ def _dense_shape(kind: pa.DataType) -> tuple[int, ...] | None:
     return tuple(shape)
 
 
-def _filled(row: Any, dtype: np.dtype[Any]) -> Any:
-    if isinstance(row, list):
-        return [_filled(item, dtype) for item in row]
+def _filled(row: Any, dtype: np.dtype[Any], shape: tuple[int, ...]) -> Any:
+    if shape:
+        items = [None] * shape[0] if row is None else row
+        return [_filled(item, dtype, shape[1:]) for item in items]
     if dtype.kind == "V":
         return bytes(dtype.itemsize) if row is None else row
     if dtype.kind in "mM":

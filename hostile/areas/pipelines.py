@@ -290,6 +290,8 @@ def _tokens(batch: Row) -> list[Any]:
 
 def _check_columns(batch: Row, made: Mapping[str, list[Any]], one: bool) -> None:
     for name in made.keys() & batch.keys():
+        if name == "names" and not any(made[name]):
+            continue  # empty lists do not show that they are of text, and are padded as numbers
         column = batch[name]
         found = column.tolist() if hasattr(column, "tolist") else column
         if ([found] if one else found) != made[name]:

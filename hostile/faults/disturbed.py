@@ -5,11 +5,13 @@ Processes are forked from one that has imported everything, with ``calls.c`` pre
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import errno
 import gc
 import multiprocessing
 import os
+import shutil
 import subprocess
 import tempfile
 import traceback
@@ -117,6 +119,7 @@ def _context() -> Any:
 def _library() -> str:
     """Compile calls.c, once for each version of it."""
     folder = Path(tempfile.mkdtemp(prefix="faults-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
     library = folder / "calls.so"
     compiler = os.environ.get("CC", "cc")
     subprocess.run(

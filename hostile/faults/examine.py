@@ -27,11 +27,9 @@ _KILLS = ("killed before", "killed after")
 # Calls that can do half of their work, and calls that a full disk refuses.
 _WRITES = ("write", "writev", "pwrite", "pwritev", "sendfile", "copy")
 _NEED_ROOM = (*_WRITES, "create", "allocate", "mkdir", "link")
-# How errors say that an output is unfinished. The description of a raw file is replaced just before
-# the file, which it then does not describe.
-_UNFINISHED = re.compile(
-    "unfinished|not finished|incomplete|not the description of this file|if a conversion writes it"
-)
+# How errors say that an output is, or may be, unfinished: the latter of half a Zarr store, and of a
+# raw file whose description has been replaced already.
+_UNFINISHED = re.compile("is not finished|if a conversion writes it, wait, or run it again")
 
 
 @dataclass(frozen=True)

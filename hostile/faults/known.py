@@ -8,10 +8,12 @@ __all__ = ["is_known"]
 
 # Patterns of operations and their problems.
 _KNOWN = (
-    # If a store goes away between a file and its index, the file stays, and is whole.
-    r"TFRecordWriter.*in a store.*after run: missing: \S*\.recmap; OutputExistsError",
-    # The parts of a killed TFRecordWriter stay until a rule of the bucket lets them expire.
-    r"TFRecordWriter in parts.*parts of uploads",
+    # If a store goes away, or the process ends, between a file and its index, the file stays. It is
+    # whole, and not replaced without ``overwrite``.
+    r"TFRecordWriter.*in a store, .*(503 from|killed after).*: after run: missing: \S+\.recmap;",
+    # The parts of a TFRecordWriter that was killed, or whose store went away, stay until a rule of
+    # the bucket lets them expire: another writer may be sending them, and no lock tells.
+    r"TFRecordWriter in parts, in a store, .*(503 from|killed|POST.*answer lost).*parts of uploads",
 )
 
 

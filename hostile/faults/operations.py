@@ -295,7 +295,8 @@ def _in_store(operations: Iterable[Operation]) -> Iterator[Operation]:
 
 def _large(site: Site) -> None:
     """Write a file that does not fit into one part of an upload."""
-    np.save(site.input("large.npy"), np.arange(1_400_000).reshape(700, 2000))
+    # Small integers would take three bytes each.
+    np.save(site.input("large.npy"), np.arange(1_400_000.0).reshape(700, 2000))
 
 
 def _in_parts(act: Act, site: Site) -> None:

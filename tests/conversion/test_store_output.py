@@ -320,6 +320,54 @@ def test_an_error_of_the_store_leaves_nothing(bucket: S3Bucket) -> None:
     assert [key for key in bucket.keys() if key.endswith("x.tfrecord")] == []  # noqa: SIM118
 
 
+@pytest.mark.parametrize("suffix", [".npy", ".tfrecord"])
+def test_an_object_stays_if_it_cannot_be_checked_after_it_was_replaced(
+    bucket: S3Bucket, suffix: str
+) -> None:
+    url, key = f"{bucket.url}/d/x{suffix}", f"d/x{suffix}"
+    options: dict[str, Any] = {"storage": {**bucket.storage, "retries": 0}, "overwrite": True}
+    _rows(suffix, 10).save(url, **options)
+    bucket.proxy.reset()
+    _rows(suffix, 20).save(url, **options)
+    new = bucket.get(key)
+    of_object = [i for i, (_, path, _) in enumerate(bucket.proxy.requests) if path.endswith(key)]
+    sent = max(i for i in of_object if bucket.proxy.requests[i][0] == "PUT")
+    for request in (each for each in of_object if each > sent):
+        _rows(suffix, 10).save(url, **options)
+        bucket.proxy.faults.extend([*[None] * request, Status(403)])
+        with pytest.raises(rm.AccessDeniedError, match=f"x{suffix}"):
+            _rows(suffix, 20).save(url, **options)
+        bucket.proxy.faults.clear()
+        assert bucket.get(key) == new
+    assert _rows(suffix, 20).save(url, **options).rows == 20
+
+
+def test_old_zarr_shards_that_were_half_deleted_are_deleted_by_the_next_run(
+    bucket: S3Bucket,
+) -> None:
+    url, storage = f"{bucket.url}/d/", {**bucket.storage, "retries": 0}
+    options: dict[str, Any] = {"format": "zarr", "storage": storage}
+    _rows(".zarr", 12).save(url, shards=3, **options)
+    old = {key: bucket.get(key) for key in bucket.keys()}  # noqa: SIM118
+    bucket.proxy.reset()
+    _rows(".zarr", 20).save(url, shards=2, overwrite=True, **options)
+    finished = list(bucket.keys())
+    changes = [i for i, each in enumerate(bucket.proxy.requests) if each[0] in ("POST", "DELETE")]
+    for next_shards in (2, 4):
+        for key in bucket.keys():  # noqa: SIM118
+            bucket.delete(key)
+        for key, data in old.items():
+            bucket.put(key, data)
+        # The last two deletions are those of the list of finished shards and of the lock.
+        bucket.proxy.faults.extend([*[None] * changes[-6], Status(403)])
+        with pytest.raises(rm.AccessDeniedError):
+            _rows(".zarr", 20).save(url, shards=2, overwrite=True, **options)
+        bucket.proxy.faults.clear()
+        _rows(".zarr", 20).save(url, shards=next_shards, overwrite=True, **options)
+        assert not [key for key in bucket.keys() if "-of-00003" in key]  # noqa: SIM118
+        assert next_shards != 2 or list(bucket.keys()) == finished
+
+
 def test_unfinished_uploads_of_the_same_output_are_aborted(bucket: S3Bucket) -> None:
     client: Any = bucket._client
     for key in ("d/x.tfrecord", "d/.x.tfrecord.recmap", "d/other.tfrecord", "x.tfrecord"):

@@ -393,3 +393,47 @@ def test_three_ragged_levels_are_refused_with_a_way_out() -> None:
     for name in ("x.npz", "x.h5", "x.zarr", "x.parquet", "x.arrow"):
         ds.save(name)
         assert rm.diff(name, ds).same
+
+
+def test_shards_of_which_only_some_were_replaced_are_unfinished() -> None:
+    def write(first: int, **options: Any) -> rm.TFRecordWriter:
+        writer = rm.TFRecordWriter("d/x.tfrecord", shards=2, **options)
+        writer.write({"n": np.arange(first, first + 8)})
+        return writer
+
+    write(0).commit()
+    writer = write(100, overwrite=True)
+    # A folder in the place of the second file, so that it cannot get its name.
+    os.rename("d/x-00001-of-00002.tfrecord", "kept")
+    os.mkdir("d/x-00001-of-00002.tfrecord")
+    with pytest.raises(rm.OutputError, match="x-00001-of-00002"):
+        writer.commit()
+    os.rmdir("d/x-00001-of-00002.tfrecord")
+    os.rename("kept", "d/x-00001-of-00002.tfrecord")
+    with pytest.raises(rm.UnfinishedOutputError, match="not finished"):
+        rm.open("d")
+
+    # Whoever writes there next knows these files: a writer of fewer shards, or a conversion.
+    unfinished = {path.name: path.read_bytes() for path in Path("d").iterdir()}
+    np.save("new.npy", np.arange(5))
+    with rm.TFRecordWriter("d/x.tfrecord", shards=3, overwrite=True) as other:
+        other.write({"n": np.arange(6)})
+    assert sorted(rm.open("d")["n"][:]) == list(range(6))
+    for path in Path("d").iterdir():
+        path.unlink()
+    for name, data in unfinished.items():
+        Path("d", name).write_bytes(data)
+    rm.convert("new.npy", "d/x.tfrecord", shards=3, overwrite=True)
+    assert len(rm.open("d")) == 5
+
+
+def test_shards_that_cannot_all_appear_leave_what_was_there() -> None:
+    rm.convert({"n": np.arange(4)}, "d/x.tfrecord", shards=3)
+    before = {path.name: path.read_bytes() for path in Path("d").iterdir()}
+    writer = rm.TFRecordWriter("d/x.tfrecord", shards=2, overwrite=True)
+    writer.write({"n": np.arange(8)})
+    os.mkdir("d/x-00001-of-00002.tfrecord")
+    with pytest.raises(rm.OutputError, match="x-00001-of-00002"):
+        writer.commit()
+    os.rmdir("d/x-00001-of-00002.tfrecord")
+    assert {path.name: path.read_bytes() for path in Path("d").iterdir()} == before

@@ -7,6 +7,7 @@ import re
 from collections.abc import Sequence
 
 from recmap.conversion.place import Place, State
+from recmap.conversion.plan import stem_of
 from recmap.conversion.run_lock import RunLock
 from recmap.errors import OutputExistsError
 from recmap.files.array_sidecar import description_path, is_description, remove_description
@@ -15,7 +16,6 @@ from recmap.files.output_file import refuse_special
 from recmap.files.paths import size_on_disk
 from recmap.files.temporary import (
     Process,
-    alike,
     names_of,
     process_of,
     remove,
@@ -119,11 +119,12 @@ class LocalPlace(Place):
         for folder, wanted in names.items():
             if os.path.isdir(folder or "."):
                 _clear_folder(folder, wanted, owner)
-                # Others may write such files at the same time: shards of another number, metadata.
-                shards = set(map(alike, wanted))
+                # Others may write such files at the same time: shards of another number or format,
+                # metadata.
+                stems = set(map(stem_of, wanted))
                 remove_leftovers(
                     folder,
-                    lambda name: alike(name) in shards or _METADATA.fullmatch(name),  # noqa: B023
+                    lambda name: stem_of(name) in stems or _METADATA.fullmatch(name),  # noqa: B023
                 )
 
 

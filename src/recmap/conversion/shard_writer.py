@@ -53,8 +53,8 @@ class ShardWriter:
     def write(self, shard: Shard, count: Count, stopped: Callable[[], bool]) -> None:
         """Write the rows of a shard, check them, record the shard as finished, and rename it.
 
-        If that fails, or ``stopped`` returns True, no file is left behind, except an object that
-        may be whole and may have replaced another.
+        If that fails, or ``stopped`` returns True, no file is left behind. Only an object that may
+        be whole stays: it may have replaced another.
         """
         budget = self.budget
         with (

@@ -112,8 +112,9 @@ def _described(path: str, described: Description, size: int) -> np.dtype[Any]:
 
     def stale(why: str) -> IndexFileError:
         return IndexFileError(
-            f"{described.path}: not the description of this file: {why}; give dtype and shape, "
-            "and remove the description, or write the file again",
+            f"{described.path}: not the description of this file: {why}; if a conversion writes "
+            "it, wait, or run it again; otherwise give dtype and shape, and remove the "
+            "description, or write the file again",
             file=described.path,
         )
 

@@ -131,7 +131,8 @@ class OlderFiles:
         new = [path for path in self._paths if path not in self.paths]
         with suppress(OSError):  # the first error tells more
             for path in new:
-                remove(path)
+                if not os.path.isdir(path):  # which no writer makes
+                    remove(path)
                 remove_sidecar(path)
             if len(new) > 1 and len(new) == len(self._paths):
                 self._leave_manifest(self._replaced)
