@@ -228,12 +228,7 @@ DATE = "Wed, 21 Oct 2020 07:28:00 GMT"
 
 
 def test_a_server_name_that_does_not_exist_is_not_waited_for() -> None:
-    name = "no-such-server.invalid"
-    try:
-        socket.getaddrinfo(name, 80)
-    except socket.gaierror as e:
-        if e.errno != socket.EAI_NONAME:
-            pytest.skip("there is no name server to ask")
+    name = "a" * 64  # longer than a name can be, so that no name server is asked
     keys = {"access_key_id": "a", "secret_access_key": "b"}
     for url, storage, said in (
         (f"http://{name}/x.npy", {}, "check the URL"),

@@ -239,11 +239,7 @@ def test_what_a_killed_call_left_is_removed_by_the_next_one() -> None:
     leave("data-00001-of-00007.npy", "dataset_info.json", "data.h5")
     rm.from_arrays({"x": [1, 2]}).save("data.npy", shards=2)
     left = _owners()
-    assert (left["data-00001-of-00007.npy"], left["dataset_info.json"], left["data.h5"]) == (
-        1,
-        1,
-        2,
-    )
+    assert [left[n] for n in ("data-00001-of-00007.npy", "dataset_info.json", "data.h5")] == [1] * 3
 
 
 def _owners() -> Counter[str]:
