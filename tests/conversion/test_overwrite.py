@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +16,7 @@ import pytest
 import zarr
 
 import recmap as rm
+from recmap.files.temporary import temporary_path
 
 FORMATS = {
     "tfrecord": "x.tfrecord",
@@ -376,3 +378,16 @@ def test_an_overwrite_that_fails_at_once_leaves_the_older_files_to_the_next_one(
     rm.convert("new.tfrecord", "out/", shards=2, overwrite=True)
     assert rm.open("out/")["x"][:].tolist() == list(range(20))
     assert not list(Path("out").glob("*-of-00003*"))
+
+
+def test_an_old_zarr_shard_that_could_not_be_deleted_is_deleted_by_the_next_call() -> None:
+    rm.convert({"n": np.arange(9)}, "d/", format="zarr", shards=3)
+    # As after an error of the disk, in this process, which still runs.
+    aside = temporary_path("d/data-00002-of-00003.zarr", ".gone")
+    shutil.copytree("d/data-00002-of-00003.zarr", aside)
+    rm.convert({"n": np.arange(8)}, "d/", format="zarr", shards=2, overwrite=True)
+    assert sorted(os.listdir("d")) == [
+        "_manifest.json",
+        "data-00000-of-00002.zarr",
+        "data-00001-of-00002.zarr",
+    ]

@@ -64,7 +64,7 @@ def test_a_valid_time_that_numpy_takes_for_nat_is_refused_or_read_as_a_number(un
         times = numbers.cast(kind)
         table = pa.table({"t": times, "l": pa.array([[5], [], [SMALLEST]]).cast(pa.list_(kind))})
         for each in [table, *in_every_file(table)]:
-            with pytest.raises(rm.DataError, match=r"'t', row 1: the time -2\*\*63.*int64"):
+            with pytest.raises(rm.DataError, match=r"'t', row 1: .*the time -2\*\*63.*int64"):
                 rm.open(each, ["t"])[:]
             with pytest.raises(rm.DataError, match=r"'l', row 2: the time -2\*\*63"):
                 rm.open(each, ["l"])[:]

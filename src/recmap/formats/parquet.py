@@ -22,6 +22,7 @@ from recmap.files.memory import also_give_back
 from recmap.files.seekable import SeekableMapping
 from recmap.formats.arrow_columns import ArrowColumns, check_values
 from recmap.formats.left_out import warn_of_left_out
+from recmap.formats.parquet_pages import Chunk, read_chunks
 from recmap.formats.row_group_file import RowGroupFile, check_groups
 from recmap.formats.row_group_sink import RowGroupSink
 from recmap.formats.row_groups import RowGroupSource
@@ -142,13 +143,21 @@ class _ParquetFile(RowGroupFile):
                 f"{self.path}: damaged: {total:,} rows, but {counted:,} in its row groups",
                 file=self.path,
             )
-        schema = self._metadata.schema
-        flat = [i for i in range(len(schema)) if not schema.column(i).max_repetition_level]
-        # One column is enough: the others are counted when they are read.
-        for group, count in enumerate(rows.tolist() if flat else ()):
-            values = self._metadata.row_group(group).column(flat[0]).num_values
-            if values != count:
-                raise self.damaged(group, f"{count:,} rows, but {values:,} values in a column")
+        # A row group without rows is never read. Those of others are counted when they are.
+        empty = rows == 0
+        for group, chunks in enumerate(self._chunks(len(rows)) if empty.any() else ()):
+            values = max((chunk.values for chunk in chunks), default=0)
+            if empty[group] and values:
+                raise self.damaged(group, f"0 rows, but {values:,} values in a column")
+
+    def _chunks(self, groups: int) -> list[list[Chunk]]:
+        """Return what the footer says of the columns of the first row groups."""
+        begin, end = self._footer()
+        try:
+            with self.mapped.hold(begin, end):
+                return list(islice(read_chunks(self.mapped.bytes.data[begin:end]), groups))
+        except (ValueError, LookupError, TypeError) as e:
+            raise DataError(f"{self.path}: a damaged footer: {e}", file=self.path) from e
 
     @property
     def format(self) -> str:
@@ -157,9 +166,8 @@ class _ParquetFile(RowGroupFile):
     @property
     def note(self) -> str:
         # The first row group stands for all: programs compress them alike.
-        first = [self._metadata.row_group(0)] if self._metadata.num_row_groups else []
-        chunks = [group.column(i) for group in first for i in range(group.num_columns)]
-        codecs = sorted({chunk.compression.lower() for chunk in chunks})
+        chunks = [chunk for group in self._chunks(1) for chunk in group]
+        codecs = sorted({chunk.codec for chunk in chunks})
         return ", ".join([super().note, *codecs])
 
     @property

@@ -60,7 +60,11 @@ class TFRecordWriter(Sink):
     with ``.gz`` or ``.zlib``.
 
     ``path`` may be a URL in a store, with the options in ``storage``. One file is sent while it
-    is written; several are made on disk first, in the folder for temporary files.
+    is written; several are made on disk first, in the folder for temporary files. Parts of large
+    files that a killed process sent stay in the bucket until a rule of it lets them expire.
+
+    Several files get their names one after the other. Meanwhile, and if the process is killed,
+    opening their folder raises ``UnfinishedOutputError``; the same call writes them again.
 
     The first record of each file describes columns with types that records do not show, such
     as images; other readers skip the description. With ``describe=False`` there is none, and
