@@ -66,7 +66,7 @@ def test_a_valid_time_that_numpy_takes_for_nat_is_refused_or_read_as_a_number(un
         for each in [table, *in_every_file(table)]:
             with pytest.raises(rm.DataError, match=r"'t', row 1: .*the time -2\*\*63.*int64"):
                 rm.open(each, ["t"])[:]
-            with pytest.raises(rm.DataError, match=r"'l', row 2: the time -2\*\*63"):
+            with pytest.raises(rm.DataError, match=r"'l', row 2: .*the time -2\*\*63"):
                 rm.open(each, ["l"])[:]
             read = rm.open(each, {"t": "int64 = 7"}, nulls="fill")
             assert read[:]["t"].tolist() == [5, SMALLEST, 7]
