@@ -94,11 +94,10 @@ class _ColumnFacts:
 
     row_bytes: int = 1
     chunk_rows: int = 1
-    chunk_bytes: int = 0
 
     @classmethod
     def of(cls, column: Source) -> _ColumnFacts:
-        return cls(column.row_bytes(), column.chunk_rows, column.chunk_bytes)
+        return cls(column.row_bytes(), column.chunk_rows)
 
 
 class LazySource(Source):
@@ -113,6 +112,7 @@ class LazySource(Source):
         self._format, self._files = source.format, source.files
         self._schema, self._origin = source.schema, source.origin
         self._rows, self._remote = len(source), source.remote
+        self._stored_in_order = source.stored_in_order
         self._facts = {name: _ColumnFacts.of(source.select([name])) for name in source.schema}
         self._reopen, self._open_files = reopen, open_files
         self._whole = source.schema
@@ -177,7 +177,15 @@ class LazySource(Source):
 
     @property
     def chunk_bytes(self) -> int:
-        return sum(facts.chunk_bytes for facts in self._chosen())
+        return self._open().chunk_bytes
+
+    @property
+    def chunk_place(self) -> str:
+        return self._open().chunk_place
+
+    @property
+    def stored_in_order(self) -> bool:
+        return self._stored_in_order
 
     @property
     def remote(self) -> bool:

@@ -1,0 +1,197 @@
+"""The column chunks of a Parquet file and their pages: how large they are, and how many rows.
+
+A column chunk is a sequence of pages. A page can only be decompressed whole. The footer, and the
+header of each page, are structs in Thrift's compact protocol. pyarrow does not tell of pages, and
+ends the process if what a damaged footer says of a column chunk does not fit together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+__all__ = ["Chunk", "Page", "count_rows", "read_chunks", "read_pages"]
+
+_DATA, _DICTIONARY, _DATA_V2 = 0, 2, 3
+# Encodings of values that refer to the dictionary.
+_BY_DICTIONARY = (2, 8)
+# Names of the compressions, by their numbers in a file.
+_CODECS = ("", "snappy", "gzip", "lzo", "brotli", "lz4_hadoop", "zstd", "lz4_raw")
+# No header has structs this deep.
+_MOST_DEPTH = 8
+
+
+class Chunk(NamedTuple):
+    """A column of a row group: how it is stored, where, and how large it is once inflated.
+
+    ``kind`` is the number of its type.
+    """
+
+    kind: int
+    codec: str
+    values: int
+    size: int
+    begin: int
+    end: int
+    has_dictionary: bool
+
+
+class Page(NamedTuple):
+    """A page: where it is in the file, its bytes once inflated, and what is in it.
+
+    ``rows`` is None if the header does not tell. A dictionary has no ``values``. ``indices`` says
+    that the values refer to the dictionary.
+    """
+
+    begin: int
+    end: int
+    size: int
+    values: int = 0
+    rows: int | None = 0
+    indices: bool = False
+
+
+def read_chunks(footer: memoryview) -> list[list[Chunk]]:
+    """Return the column chunks of all row groups.
+
+    Raise ValueError, LookupError or TypeError if the footer is damaged.
+    """
+    about, _ = _struct(footer, 0, _MOST_DEPTH)
+    return [[_chunk(column[3]) for column in group[1]] for group in about[4]]
+
+
+def _chunk(about: dict[int, Any]) -> Chunk:
+    places = [about[9], *([about[11]] if about.get(11) else [])]
+    begin, codec = min(places), _CODECS[about[4]]
+    if min(begin, *(about[number] for number in (1, 5, 6, 7))) < 0:
+        raise ValueError("a column with a negative size")
+    return Chunk(about[1], codec, about[5], about[6], begin, begin + about[7], len(places) > 1)
+
+
+def read_pages(file: npt.NDArray[np.uint8], begin: int, end: int) -> Iterator[Page]:
+    """Yield the pages of a column chunk.
+
+    Raise ValueError, LookupError or TypeError if it is damaged.
+    """
+    data = file.data
+    while begin < end:
+        header, body = _struct(data, begin, _MOST_DEPTH)
+        size, stop = header[2], body + header[3]
+        if size < 0 or not body <= stop <= end:
+            raise ValueError("a page outside of its column")
+        if header[1] == _DATA:
+            about = header[5]
+            yield Page(body, stop, size, about[1], None, about[2] in _BY_DICTIONARY)
+        elif header[1] == _DATA_V2:
+            about = header[8]
+            yield Page(body, stop, size, about[1], about[3], about[4] in _BY_DICTIONARY)
+        else:
+            yield Page(body, stop, size)
+        begin = stop
+
+
+def count_rows(file: npt.NDArray[np.uint8], page: Page, codec: str, levels: int) -> int:
+    """Count the rows that begin in a page of lists, which may be ``levels`` deep.
+
+    They begin where the level is 0, and the levels are at the beginning of the page.
+    """
+    if page.rows is not None:
+        return page.rows
+    data = file[page.begin : page.end].data
+    if codec:
+        data = memoryview(pa.Codec(codec).decompress(data, page.size))
+    stop = 4 + int.from_bytes(data[:4], "little")
+    return _zeros(np.frombuffer(data[4:stop], np.uint8), page.values, levels.bit_length())
+
+
+def _zeros(levels: npt.NDArray[np.uint8], count: int, bits: int) -> int:
+    """Count the zeros among levels, which are stored as runs of one value or of packed bits."""
+    data, at, found, head = levels.data, 0, 0, 0
+    packed: list[memoryview] = []
+    while count > 0:
+        head, at = _varint(data, at)
+        if head & 1:
+            size = (head >> 1) * bits
+            packed.append(data[at : at + size])
+            count -= (head >> 1) * 8
+        else:
+            size = 1
+            found += min(count, head >> 1) if data[at] == 0 else 0
+            count -= head >> 1
+        if not head >> 1:
+            raise ValueError("a run of no values")
+        at += size
+    each = np.unpackbits(np.frombuffer(b"".join(packed), np.uint8), bitorder="little")
+    above = each[::bits].copy()
+    for bit in range(1, bits):
+        above |= each[bit::bits]
+    found += len(above) - int(above.sum(dtype=np.int64))
+    # The last run is filled up with zeros.
+    return found + (min(0, count) if head & 1 else 0)
+
+
+def _struct(data: memoryview, at: int, depth: int) -> tuple[dict[int, Any], int]:
+    """Read a struct, and return its fields by number, and where it ends."""
+    fields: dict[int, Any] = {}
+    number = 0
+    while head := data[at]:
+        at += 1
+        if head >> 4:
+            number += head >> 4
+        else:
+            number, at = _zigzag(data, at)
+        fields[number], at = _value(data, at, head & 15, depth)
+    return fields, at + 1
+
+
+def _value(data: memoryview, at: int, kind: int, depth: int) -> tuple[Any, int]:
+    if kind in (1, 2):  # true and false
+        return kind == 1, at
+    if kind == 3:
+        return data[at], at + 1
+    if kind in (4, 5, 6):
+        return _zigzag(data, at)
+    if kind == 7:
+        return None, at + 8
+    if kind == 8:  # bytes, which are statistics
+        size, at = _varint(data, at)
+        return None, at + size
+    if kind == 9:
+        return _list(data, at, depth)
+    if kind == 12 and depth:
+        return _struct(data, at, depth - 1)
+    raise ValueError(f"a field of kind {kind}")
+
+
+def _list(data: memoryview, at: int, depth: int) -> tuple[list[Any], int]:
+    head, at = data[at], at + 1
+    count = head >> 4
+    if count == 15:
+        count, at = _varint(data, at)
+    values = []
+    for _ in range(count):
+        value, at = _value(data, at, head & 15, depth)
+        values.append(value)
+    return values, at
+
+
+def _zigzag(data: memoryview, at: int) -> tuple[int, int]:
+    value, at = _varint(data, at)
+    return (value >> 1) ^ -(value & 1), at
+
+
+def _varint(data: memoryview, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        byte = data[at]
+        at += 1
+        value |= (byte & 127) << shift
+        if byte < 128:
+            return value, at
+        shift += 7
+        if shift > 63:
+            raise ValueError("a number without end")

@@ -1,0 +1,147 @@
+"""How many bytes the rows of a Parquet file take once they are decoded, from what is stored."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache, cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from recmap.files.mapped import MappedFile
+from recmap.formats.arrow_sizes import bytes_before
+from recmap.formats.parquet_pages import Chunk, Page, count_rows, read_chunks, read_pages
+from recmap.formats.row_group_cuts import Cells
+from recmap.model.row_sizes import OFFSET
+
+__all__ = ["LEVELS", "ParquetSizes"]
+
+#: Bytes that pyarrow takes for each value of a list while it is decoded: how deep it is.
+LEVELS = 8
+# A column of a row group that is not larger is taken to be one page.
+_SMALL = 1 << 19
+# What pages and dictionaries in a store are taken to have, to save requests.
+_REMOTE = 3 << 20
+# What damaged pages may raise.
+_FAILURES = (ValueError, LookupError, TypeError, ArithmeticError, NotImplementedError, OSError)
+# Bytes of a value in memory, by the number of its type: bool, int32, int64, int96, float, double.
+_WIDTHS = (1, 4, 8, 12, 4, 8)
+_STRINGS = 6
+# A larger footer would take seconds to read.
+_MOST_FOOTER = 16 << 20
+# Values that are looked at together, and the part of a piece that a cell of strings may have.
+_TOGETHER, _PART = 1 << 18, 8
+
+
+class ParquetSizes:
+    """The sizes of the rows of a file. A stored column is called a leaf, and has a number."""
+
+    def __init__(
+        self,
+        mapped: MappedFile,
+        footer: tuple[int, int],
+        metadata: Any,
+        reopen: Callable[[Sequence[str]], Any],
+    ) -> None:
+        """``reopen`` opens the file so that the strings of some columns stay in dictionaries."""
+        self._mapped, self._footer = mapped, footer
+        self._metadata, self._reopen = metadata, reopen
+        self._unit = cache(self._find_unit)
+
+    def stored_row(self, group: int, leaves: Sequence[int]) -> int:
+        """Return the bytes of a row as it is stored, before it is compressed."""
+        rows = int(self._metadata.row_group(group).num_rows)
+        try:
+            return sum(self._chunks[group][leaf].size for leaf in leaves) // max(1, rows)
+        except _FAILURES:
+            return 0
+
+    def unit(self, group: int, leaves: Sequence[int]) -> int:
+        """Return the bytes that must be in memory to decode any row of these leaves."""
+        return sum(self._unit(group, leaf) for leaf in leaves)
+
+    def cells(self, group: int, leaves: Sequence[int], size: int) -> list[Cells] | None:
+        """Return what rows of a row group take, leaf by leaf, to divide them into pieces of
+        ``size`` bytes. Return None if that cannot be known before it is decoded.
+        """
+        try:
+            return [self._cells(group, leaf, size) for leaf in leaves]
+        except _FAILURES:
+            return None  # if it is damaged, reading these rows tells
+
+    @cached_property
+    def _chunks(self) -> list[list[Chunk]]:
+        begin, end = self._footer
+        if end - begin > _MOST_FOOTER:
+            raise NotImplementedError("a footer that would take long to read")
+        with self._mapped.hold(begin, end):
+            return read_chunks(self._mapped.bytes[begin:end].data)
+
+    def _find_unit(self, group: int, leaf: int) -> int:
+        """Return the size of the dictionary and of the largest page of a leaf."""
+        try:
+            chunk = self._chunks[group][leaf]
+            if chunk.size <= _SMALL or not self._mapped.whole:
+                return min(chunk.size, _REMOTE)
+            pages = self._pages(chunk)
+        except _FAILURES:
+            return _REMOTE
+        dictionary = sum(page.size for page in pages if not page.values)
+        return dictionary + max((page.size for page in pages if page.values), default=0)
+
+    def _pages(self, chunk: Chunk) -> list[Page]:
+        return list(read_pages(self._mapped.bytes, chunk.begin, chunk.end))
+
+    def _cells(self, group: int, leaf: int, size: int) -> Cells:
+        chunk, column = self._chunks[group][leaf], self._metadata.schema.column(leaf)
+        rows = int(self._metadata.row_group(group).num_rows)
+        strings = chunk.kind == _STRINGS
+        width = 0 if strings else (*_WIDTHS, 0, column.length)[chunk.kind]
+        width += OFFSET + (LEVELS if column.max_repetition_level else 0)
+        most = chunk.values * width + (chunk.size if strings else 0)
+        if most <= size // _PART and not (strings and chunk.has_dictionary):
+            return Cells(np.array([rows]), np.array([most]))
+        if not self._mapped.whole:
+            raise NotImplementedError("pages in a store are not looked at")
+        pages = [page for page in self._pages(chunk) if page.values]
+        counts = np.array([self._rows(chunk, column, page) for page in pages], np.int64)
+        sizes = np.array([p.values * width + strings * p.size for p in pages], np.int64)
+        if counts.sum() != rows or not counts[0]:
+            raise ValueError("the pages have other rows than the file says")
+        # Strings are in a dictionary until that becomes too large.
+        short = next((i for i, page in enumerate(pages) if not page.indices), len(pages))
+        if not strings or not short:
+            return Cells(np.cumsum(counts), sizes)
+        values = sum(page.values for page in pages[:short])
+        first = self._measured(group, leaf, int(counts[:short].sum()), values, size)
+        return Cells(
+            np.append(first.ends, np.cumsum(counts)[short:]), np.append(first.sizes, sizes[short:])
+        )
+
+    def _rows(self, chunk: Chunk, column: Any, page: Page) -> int:
+        levels = column.max_repetition_level
+        if not levels:
+            return page.values
+        return count_rows(self._mapped.bytes, page, chunk.codec, levels)
+
+    def _measured(self, group: int, leaf: int, rows: int, values: int, size: int) -> Cells:
+        """Measure the first rows, whose strings are in a dictionary, without decoding them."""
+        reader = self._reopen([self._metadata.schema.column(leaf).path]).reader
+        step = max(1, rows * _TOGETHER // max(1, values))
+        found = reader.iter_batches(
+            min(step, rows), row_groups=[group], column_indices=[leaf], use_threads=False
+        )
+        ends: list[npt.NDArray[np.int64]] = []
+        sizes: list[npt.NDArray[np.int64]] = []
+        done = 0
+        while done < rows:
+            array = next(found).column(0)
+            before = bytes_before(array, np.arange(len(array) + 1))
+            crossed = np.flatnonzero(np.diff((before - before[0]) // max(1, size // _PART))) + 1
+            edges = np.unique([0, *crossed.tolist(), len(array)])
+            ends.append(edges[1:] + done)
+            sizes.append(np.diff(before[edges]))
+            done += len(array)
+            reader.set_batch_size(max(1, min(step, rows - done)))
+        return Cells(np.concatenate(ends), np.concatenate(sizes))
