@@ -143,7 +143,7 @@ def test_rows_that_are_read_in_pieces_are_those_that_pyarrow_reads(
     ds, at = rm.open(write(made)), 0
     for batch in ds.batches(5_000):
         column = next(iter(batch.values()))
-        assert column.tolist()[:3] == expected.slice(at, 3).to_pylist()
-        assert column.tolist()[-1:] == expected.slice(at + len(column) - 1, 1).to_pylist()
+        assert column[:3].tolist() == expected.slice(at, 3).to_pylist()
+        assert column[-1:].tolist() == expected.slice(at + len(column) - 1, 1).to_pylist()
         at += len(column)
     assert at == len(expected)
