@@ -251,6 +251,19 @@ def test_damaged_bytes_are_an_error_or_other_values_and_never_a_crash() -> None:
             continue
 
 
+def test_an_unknown_compression_is_an_error_and_not_the_end_of_the_process() -> None:
+    pq.write_table(pa.table({"x": np.arange(100)}), "x.parquet", compression="snappy")
+    snappy, unknown = b"\x18\x01x\x15\x02", b"\x18\x01x\x15\x41"
+    data = Path("x.parquet").read_bytes()
+    assert data.count(snappy) == 1
+    Path("x.parquet").write_bytes(data.replace(snappy, unknown))
+    ds = rm.open("x.parquet")
+    assert "1 row group" in str(ds.info())
+    with pytest.raises(rm.DataError, match="row group 0 cannot be decoded"):
+        ds[:]
+    assert not rm.verify("x.parquet").ok
+
+
 def test_damaged_pages_of_recmap_are_found_by_their_checksums() -> None:
     rm.from_arrays({"x": np.random.default_rng(0).random(5000)}).save(
         "x.parquet", compression="none"

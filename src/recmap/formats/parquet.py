@@ -100,10 +100,10 @@ class _ParquetFile(RowGroupFile):
         self._group_rows = np.array(
             [self._metadata.row_group(i).num_rows for i in groups], np.int64
         )
+        self._sizes = ParquetSizes(self.mapped, footer, self._metadata, self._open)
         self._check_rows()
         self.columns = ArrowColumns(path, alone, schema.metadata, nulls, fields)
         self._leaves = _leaves(schema, self.columns.owners)
-        self._sizes = ParquetSizes(self.mapped, footer, self._metadata, self._open)
         self.columns.compare_notes(self)
 
     def _footer(self) -> tuple[int, int]:
@@ -149,12 +149,9 @@ class _ParquetFile(RowGroupFile):
                 f"{self.path}: damaged: {total:,} rows, but {counted:,} in its row groups",
                 file=self.path,
             )
-        schema = self._metadata.schema
-        flat = [i for i in range(len(schema)) if not schema.column(i).max_repetition_level]
-        # One column is enough: the others are counted when they are read.
-        for group, count in enumerate(rows.tolist() if flat else ()):
-            values = self._metadata.row_group(group).column(flat[0]).num_values
-            if values != count:
+        for group, count in enumerate(rows.tolist()):
+            values = self._sizes.flat_values(group)
+            if values not in (None, count):
                 raise self.damaged(group, f"{count:,} rows, but {values:,} values in a column")
 
     @property
@@ -163,11 +160,7 @@ class _ParquetFile(RowGroupFile):
 
     @property
     def note(self) -> str:
-        # The first row group stands for all: programs compress them alike.
-        first = [self._metadata.row_group(0)] if self._metadata.num_row_groups else []
-        chunks = [group.column(i) for group in first for i in range(group.num_columns)]
-        codecs = sorted({chunk.compression.lower() for chunk in chunks})
-        return ", ".join([super().note, *codecs])
+        return ", ".join([super().note, *self._sizes.codecs()])
 
     @property
     def schema(self) -> Schema:

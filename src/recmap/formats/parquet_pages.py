@@ -55,20 +55,39 @@ class Page(NamedTuple):
     indices: bool = False
 
 
-def read_chunks(footer: memoryview) -> list[list[Chunk]]:
-    """Return the column chunks of all row groups.
+def read_chunks(footer: memoryview) -> Iterator[list[Chunk]]:
+    """Yield the column chunks of each row group.
 
     Raise ValueError, LookupError or TypeError if the footer is damaged.
     """
-    about, _ = _struct(footer, 0, _MOST_DEPTH)
-    return [[_chunk(column[3]) for column in group[1]] for group in about[4]]
+    for group in _listed(footer, 4):
+        yield [_chunk(column[3]) for column in group[1]]
+
+
+def _listed(data: memoryview, wanted: int) -> Iterator[Any]:
+    """Yield the values of a list in a struct, as they are read: there may be many."""
+    at = number = 0
+    while head := data[at]:
+        at += 1
+        if head >> 4:
+            number += head >> 4
+        else:
+            number, at = _zigzag(data, at)
+        if number != wanted:
+            _, at = _value(data, at, head & 15, _MOST_DEPTH)
+            continue
+        count, kind, at = _list_head(data, at)
+        for _ in range(count):
+            value, at = _value(data, at, kind, _MOST_DEPTH)
+            yield value
 
 
 def _chunk(about: dict[int, Any]) -> Chunk:
     places = [about[9], *([about[11]] if about.get(11) else [])]
-    begin, codec = min(places), _CODECS[about[4]]
-    if min(begin, *(about[number] for number in (1, 5, 6, 7))) < 0:
+    begin = min(places)
+    if min(begin, *(about[number] for number in (1, 4, 5, 6, 7))) < 0:
         raise ValueError("a column with a negative size")
+    codec = _CODECS[about[4]]
     return Chunk(about[1], codec, about[5], about[6], begin, begin + about[7], len(places) > 1)
 
 
@@ -168,15 +187,23 @@ def _value(data: memoryview, at: int, kind: int, depth: int) -> tuple[Any, int]:
 
 
 def _list(data: memoryview, at: int, depth: int) -> tuple[list[Any], int]:
-    head, at = data[at], at + 1
-    count = head >> 4
-    if count == 15:
-        count, at = _varint(data, at)
+    count, kind, at = _list_head(data, at)
     values = []
     for _ in range(count):
-        value, at = _value(data, at, head & 15, depth)
+        value, at = _value(data, at, kind, depth)
         values.append(value)
     return values, at
+
+
+def _list_head(data: memoryview, at: int) -> tuple[int, int, int]:
+    """Return how many values a list has, of which kind, and where they begin."""
+    head, at = data[at], at + 1
+    count, kind = head >> 4, head & 15
+    if count == 15:
+        count, at = _varint(data, at)
+    if count > len(data) - at:
+        raise ValueError("a list that is longer than what it is in")
+    return count, 3 if kind in (1, 2) else kind, at  # true and false take a byte here
 
 
 def _zigzag(data: memoryview, at: int) -> tuple[int, int]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache, cached_property
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -28,8 +29,8 @@ _FAILURES = (ValueError, LookupError, TypeError, ArithmeticError, NotImplemented
 # Bytes of a value in memory, by the number of its type: bool, int32, int64, int96, float, double.
 _WIDTHS = (1, 4, 8, 12, 4, 8)
 _STRINGS = 6
-# A larger footer would take seconds to read.
-_MOST_FOOTER = 16 << 20
+# A larger footer would take seconds to read, or long to read before any row.
+_MOST_FOOTER, _CHECKED_FOOTER = 8 << 20, 1 << 17
 # Values that are looked at together, and the part of a piece that a cell of strings may have.
 _TOGETHER, _PART = 1 << 18, 8
 
@@ -48,18 +49,55 @@ class ParquetSizes:
         self._mapped, self._footer = mapped, footer
         self._metadata, self._reopen = metadata, reopen
         self._unit = cache(self._find_unit)
+        self._read, self._reading = list[list[Chunk]](), self._read_footer()
+        self._lock = Lock()
+
+    def flat_values(self, group: int) -> int | None:
+        """Return how many values a column without lists has, which are as many as rows.
+
+        Return None if there is no such column, or looking would take long.
+        """
+        begin, end = self._footer
+        if self._flat is None or end - begin > _CHECKED_FOOTER:
+            return None
+        try:
+            return self._chunks(group)[self._flat].values
+        except _FAILURES:
+            return None
+
+    @cached_property
+    def _flat(self) -> int | None:
+        schema = self._metadata.schema
+        leaves = range(len(schema))
+        return next((i for i in leaves if not schema.column(i).max_repetition_level), None)
+
+    def codecs(self) -> list[str]:
+        """Return how values are compressed. Programs compress all row groups alike."""
+        try:
+            chunks = self._chunks(0)
+        except _FAILURES:
+            return []
+        return sorted({chunk.codec.partition("_")[0] or "uncompressed" for chunk in chunks})
 
     def stored_row(self, group: int, leaves: Sequence[int]) -> int:
         """Return the bytes of a row as it is stored, before it is compressed."""
         rows = int(self._metadata.row_group(group).num_rows)
         try:
-            return sum(self._chunks[group][leaf].size for leaf in leaves) // max(1, rows)
+            return sum(self._chunks(group)[leaf].size for leaf in leaves) // max(1, rows)
         except _FAILURES:
             return 0
 
     def unit(self, group: int, leaves: Sequence[int]) -> int:
         """Return the bytes that must be in memory to decode any row of these leaves."""
-        return sum(self._unit(group, leaf) for leaf in leaves)
+        found = sum(self._unit(group, leaf) for leaf in leaves)
+        whole = int(self._metadata.row_group(group).total_byte_size)
+        return found if self._is_known(group) else min(found, max(whole, _REMOTE))
+
+    def _is_known(self, group: int) -> bool:
+        try:
+            return bool(self._chunks(group))
+        except _FAILURES:
+            return False
 
     def cells(self, group: int, leaves: Sequence[int], size: int) -> list[Cells] | None:
         """Return what rows of a row group take, leaf by leaf, to divide them into pieces of
@@ -70,18 +108,28 @@ class ParquetSizes:
         except _FAILURES:
             return None  # if it is damaged, reading these rows tells
 
-    @cached_property
-    def _chunks(self) -> list[list[Chunk]]:
+    def _chunks(self, group: int) -> list[Chunk]:
+        """Return the column chunks of a row group. The footer is read as far as needed."""
+        with self._lock:
+            while len(self._read) <= group:
+                chunks = next(self._reading, None)
+                if chunks is None:
+                    raise ValueError("the footer cannot be read")
+                self._read.append(chunks)
+        return self._read[group]
+
+    def _read_footer(self) -> Iterator[list[Chunk]]:
         begin, end = self._footer
         if end - begin > _MOST_FOOTER:
             raise NotImplementedError("a footer that would take long to read")
         with self._mapped.hold(begin, end):
-            return read_chunks(self._mapped.bytes[begin:end].data)
+            footer = self._mapped.bytes[begin:end].tobytes()
+        yield from read_chunks(memoryview(footer))
 
     def _find_unit(self, group: int, leaf: int) -> int:
         """Return the size of the dictionary and of the largest page of a leaf."""
         try:
-            chunk = self._chunks[group][leaf]
+            chunk = self._chunks(group)[leaf]
             if chunk.size <= _SMALL or not self._mapped.whole:
                 return min(chunk.size, _REMOTE)
             pages = self._pages(chunk)
@@ -94,7 +142,7 @@ class ParquetSizes:
         return list(read_pages(self._mapped.bytes, chunk.begin, chunk.end))
 
     def _cells(self, group: int, leaf: int, size: int) -> Cells:
-        chunk, column = self._chunks[group][leaf], self._metadata.schema.column(leaf)
+        chunk, column = self._chunks(group)[leaf], self._metadata.schema.column(leaf)
         rows = int(self._metadata.row_group(group).num_rows)
         strings = chunk.kind == _STRINGS
         width = 0 if strings else (*_WIDTHS, 0, column.length)[chunk.kind]
