@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from recmap.files.mapped import MappedFile
 from recmap.formats.arrow_sizes import bytes_before
@@ -25,7 +26,10 @@ _SMALL = 1 << 19
 # What pages and dictionaries in a store are taken to have, to save requests.
 _REMOTE = 3 << 20
 # What damaged pages may raise.
-_FAILURES = (ValueError, LookupError, TypeError, ArithmeticError, NotImplementedError, OSError)
+_FAILURES = (
+    *(ValueError, LookupError, TypeError, ArithmeticError, RuntimeError, OSError, MemoryError),
+    pa.ArrowException,
+)
 # Bytes of a value in memory, by the number of its type: bool, int32, int64, int96, float, double.
 _WIDTHS = (1, 4, 8, 12, 4, 8)
 _STRINGS = 6
@@ -184,7 +188,10 @@ class ParquetSizes:
         sizes: list[npt.NDArray[np.int64]] = []
         done = 0
         while done < rows:
-            array = next(found).column(0)
+            batch = next(found, None)
+            if batch is None:
+                raise ValueError("fewer rows than the file says")
+            array = batch.column(0)
             before = bytes_before(array, np.arange(len(array) + 1))
             crossed = np.flatnonzero(np.diff((before - before[0]) // max(1, size // _PART))) + 1
             edges = np.unique([0, *crossed.tolist(), len(array)])
