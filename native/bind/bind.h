@@ -115,6 +115,7 @@ void bind_frame(nb::module_& m);
 void bind_gather(nb::module_& m);
 void bind_inspect(nb::module_& m);
 void bind_locate(nb::module_& m);
+void bind_levels(nb::module_& m);
 void bind_lzf(nb::module_& m);
 void bind_mapping(nb::module_& m);
 void bind_pad(nb::module_& m);

@@ -16,6 +16,7 @@ NB_MODULE(_core, m) {
   recmap::bind::bind_gather(m);
   recmap::bind::bind_inspect(m);
   recmap::bind::bind_locate(m);
+  recmap::bind::bind_levels(m);
   recmap::bind::bind_lzf(m);
   recmap::bind::bind_mapping(m);
   recmap::bind::bind_pad(m);

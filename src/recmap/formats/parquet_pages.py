@@ -14,6 +14,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from recmap.native import _core
+
 __all__ = ["Chunk", "Page", "count_rows", "read_chunks", "read_pages"]
 
 _DATA, _DICTIONARY, _DATA_V2 = 0, 2, 3
@@ -21,6 +23,8 @@ _DATA, _DICTIONARY, _DATA_V2 = 0, 2, 3
 _BY_DICTIONARY = (2, 8)
 # Names of the compressions, by their numbers in a file.
 _CODECS = ("", "snappy", "gzip", "lzo", "brotli", "lz4_hadoop", "zstd", "lz4_raw")
+# Those that the beginning of a page can be had of without the rest.
+_STREAMED = ("gzip", "brotli", "zstd")
 # No header has structs this deep.
 _MOST_DEPTH = 8
 
@@ -113,44 +117,30 @@ def read_pages(file: npt.NDArray[np.uint8], begin: int, end: int) -> Iterator[Pa
         begin = stop
 
 
-def count_rows(file: npt.NDArray[np.uint8], page: Page, codec: str, levels: int) -> int:
-    """Count the rows that begin in a page of lists, which may be ``levels`` deep.
+def count_rows(file: npt.NDArray[np.uint8], page: Page, codec: str, deepest: int) -> int:
+    """Count the rows that begin in a page of lists, whose levels are ``deepest`` at most.
 
     They begin where the level is 0, and the levels are at the beginning of the page.
     """
     if page.rows is not None:
         return page.rows
-    data = file[page.begin : page.end].data
+    levels = _levels(file[page.begin : page.end], page.size, codec)
+    found = _core.count_zero_levels(levels, page.values, deepest.bit_length())
+    if found < 0:
+        raise ValueError("fewer values than a page says")
+    return found
+
+
+def _levels(data: npt.NDArray[np.uint8], size: int, codec: str) -> npt.NDArray[np.uint8]:
+    """Decompress the levels of a page, and the rest only if they cannot be had alone."""
+    if codec in _STREAMED:
+        with pa.input_stream(pa.py_buffer(data), compression=codec) as stream:
+            length = int.from_bytes(stream.read(4), "little")
+            return np.frombuffer(stream.read(min(length, size)), np.uint8)
     if codec:
-        data = memoryview(pa.Codec(codec).decompress(data, page.size))
-    stop = 4 + int.from_bytes(data[:4], "little")
-    return _zeros(np.frombuffer(data[4:stop], np.uint8), page.values, levels.bit_length())
-
-
-def _zeros(levels: npt.NDArray[np.uint8], count: int, bits: int) -> int:
-    """Count the zeros among levels, which are stored as runs of one value or of packed bits."""
-    data, at, found, head = levels.data, 0, 0, 0
-    packed: list[memoryview] = []
-    while count > 0:
-        head, at = _varint(data, at)
-        if head & 1:
-            size = (head >> 1) * bits
-            packed.append(data[at : at + size])
-            count -= (head >> 1) * 8
-        else:
-            size = 1
-            found += min(count, head >> 1) if data[at] == 0 else 0
-            count -= head >> 1
-        if not head >> 1:
-            raise ValueError("a run of no values")
-        at += size
-    each = np.unpackbits(np.frombuffer(b"".join(packed), np.uint8), bitorder="little")
-    above = each[::bits].copy()
-    for bit in range(1, bits):
-        above |= each[bit::bits]
-    found += len(above) - int(above.sum(dtype=np.int64))
-    # The last run is filled up with zeros.
-    return found + (min(0, count) if head & 1 else 0)
+        data = np.frombuffer(pa.Codec(codec).decompress(data, size), np.uint8)
+    length = int.from_bytes(data[:4].tobytes(), "little")
+    return data[4 : 4 + length]
 
 
 def _struct(data: memoryview, at: int, depth: int) -> tuple[dict[int, Any], int]:

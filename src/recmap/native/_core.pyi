@@ -435,6 +435,11 @@ def prefetch_records(files: Files, owners: numpy.typing.NDArray[numpy.uint32] | 
     Ask the system for rows of mapped files that are not in memory. Return whether there were any.
     """
 
+def count_zero_levels(levels: numpy.typing.NDArray[numpy.uint8], count: int, bits: int) -> int:
+    """
+    Count the zeros among the levels of a Parquet page; -1 if it has fewer levels.
+    """
+
 class LzfFault(enum.Enum):
     none = 0
 
