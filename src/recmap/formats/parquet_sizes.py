@@ -37,6 +37,8 @@ _STRINGS = 6
 _MOST_FOOTER, _CHECKED_FOOTER = 8 << 20, 1 << 17
 # Values that are looked at together, and the part of a piece that a cell of strings may have.
 _TOGETHER, _PART = 1 << 18, 8
+# The longest string of a dictionary may be so many times longer than the others to stand for all.
+_LONGER = 2
 
 
 class ParquetSizes:
@@ -166,7 +168,9 @@ class ParquetSizes:
         if not strings or not short:
             return Cells(np.cumsum(counts), sizes)
         values = sum(page.values for page in pages[:short])
-        first = self._measured(group, leaf, int(counts[:short].sum()), values, size)
+        first = self._bounded(group, leaf, int(counts[:short].sum()), size)
+        if first is None:
+            first = self._measured(group, leaf, int(counts[:short].sum()), values, size)
         return Cells(
             np.append(first.ends, np.cumsum(counts)[short:]), np.append(first.sizes, sizes[short:])
         )
@@ -177,13 +181,36 @@ class ParquetSizes:
             return page.values
         return count_rows(self._mapped.bytes, page, chunk.codec, levels)
 
+    def _bounded(self, group: int, leaf: int, rows: int, size: int) -> Cells | None:
+        """Take all of the first rows to be as large as the longest string of their dictionary.
+
+        Return None if others are much shorter, or rows have several strings.
+        """
+        if self._metadata.schema.column(leaf).max_repetition_level:
+            return None
+        first = next(self._with_dictionary(group, leaf, 1)[1], None)
+        if first is None:
+            raise ValueError("no rows")
+        words = first.column(0).dictionary
+        lengths = np.diff(bytes_before(words, np.arange(len(words) + 1)))
+        longest = int(lengths.max(initial=1))
+        if longest > _LONGER * lengths.mean():
+            return None
+        step = max(1, size // _PART // longest)
+        ends = np.append(np.arange(step, rows, step), rows)
+        return Cells(ends, np.diff(ends, prepend=0) * longest)
+
+    def _with_dictionary(self, group: int, leaf: int, rows: int) -> tuple[Any, Iterator[Any]]:
+        """Return a reader of a leaf whose strings stay in their dictionary, and its batches."""
+        reader = self._reopen([self._metadata.schema.column(leaf).path]).reader
+        return reader, reader.iter_batches(
+            rows, row_groups=[group], column_indices=[leaf], use_threads=False
+        )
+
     def _measured(self, group: int, leaf: int, rows: int, values: int, size: int) -> Cells:
         """Measure the first rows, whose strings are in a dictionary, without decoding them."""
-        reader = self._reopen([self._metadata.schema.column(leaf).path]).reader
         step = max(1, rows * _TOGETHER // max(1, values))
-        found = reader.iter_batches(
-            min(step, rows), row_groups=[group], column_indices=[leaf], use_threads=False
-        )
+        reader, found = self._with_dictionary(group, leaf, min(step, rows))
         ends: list[npt.NDArray[np.int64]] = []
         sizes: list[npt.NDArray[np.int64]] = []
         done = 0

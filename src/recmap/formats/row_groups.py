@@ -46,6 +46,8 @@ _PIECE = 32 << 20
 _KEPT = 64 << 20
 # With a limit, as many times the limit are kept. Twice as much if several reads go on.
 _KEPT_LIMITS, _SCANS = 1, 2
+# From this limit on, pieces may be larger in relation to it.
+_AMPLE = 16 << 20
 # Less than this is decoded by the thread that reads.
 _FEW_BYTES = 1 << 18
 # Bytes that gathering a row takes besides its values, to find it and put it in its place.
@@ -205,13 +207,16 @@ class RowGroupSource(Source):
         fits = fitting(batch_sizes(batch), rows, limit)
         return batch if fits == rows else pick(batch, slice(fits))
 
-    @property
-    def _pieces_of_limit(self) -> int:
+    def _piece_size(self, limit: int | None) -> int:
+        """Return how many bytes of rows to decode at once."""
+        if limit is None:
+            return _PIECE
         # What pyarrow decodes is in memory twice meanwhile, and threads keep what they free.
-        return 4 if self._file.packed else 2
+        parts = 4 if self._file.packed and limit < _AMPLE else 2
+        return min(_PIECE, limit // parts)
 
     def _scan(self, start: int, stop: int, limit: int | None) -> Batch:
-        size = _PIECE if limit is None else min(_PIECE, limit // self._pieces_of_limit)
+        size = self._piece_size(limit)
         room = _KEPT if limit is None else min(_KEPT, _KEPT_LIMITS * limit)
         cuts = partial(self._cuts_of, exact=limit is not None)
         begin = partial(Scan, self._file, self._bundles, size, cuts)
