@@ -91,6 +91,10 @@ def test_rows_of_any_size_of_a_parquet_file_stay_within_the_budget(
     assert peak(write_parquet(table()), "y.h5") < 60
 
 
+def test_a_small_budget_holds_for_parquet_as_well() -> None:
+    assert peak(write_parquet(strings()), "y.h5", 36) < 36
+
+
 @pytest.mark.parametrize("table", [numbers, strings])
 def test_a_shuffle_of_an_arrow_file_stays_within_the_budget(
     table: Callable[[], pa.Table],

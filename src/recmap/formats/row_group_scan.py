@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from recmap.errors import DataError
 from recmap.files.cpus import pool_size
+from recmap.files.memory import give_back
 from recmap.files.threads import Threads
 from recmap.formats.row_group_cuts import Cuts
 from recmap.formats.row_group_file import Cursor, Names, RowGroupFile
@@ -31,6 +32,9 @@ _AHEAD = 4
 # A read with a limit ends with the piece that brings it to so many bytes, because more would have
 # to be copied.
 _ENOUGH = 1 << 20
+# Below this size of pieces, each thread returns what it has freed before it decodes the next one:
+# pyarrow's allocator keeps it for every thread, and no other thread can return it.
+_FRUGAL = 2 << 20
 # Pieces may be so many times smaller than those that are asked for.
 _SMALLER = 4
 
@@ -77,8 +81,8 @@ class _Piece:
 class _Decoder:
     """Decodes pieces of a row group, in the order in which they are wanted, in any thread."""
 
-    def __init__(self, cursor: Cursor) -> None:
-        self._cursor = cursor
+    def __init__(self, cursor: Cursor, *, frugal: bool) -> None:
+        self._cursor, self._frugal = cursor, frugal
         self._wanted: deque[tuple[int, Future[Batch]]] = deque()
         self._running = False
         self._lock = Lock()
@@ -111,6 +115,8 @@ class _Decoder:
                 number, future = self._wanted.popleft()
             if not future.set_running_or_notify_cancel():
                 continue
+            if self._frugal:
+                give_back()
             try:
                 future.set_result(self._cursor.piece(number))
             except BaseException as e:  # raised when the rows are read
@@ -248,7 +254,8 @@ class Scan:
     def _decoder(self, place: _Place, names: Names) -> _Decoder:
         decoder = self._decoders.get((place.group, names))
         if decoder is None or decoder.next > place.number:
-            decoder = _Decoder(Cursor(self._file, place.group, self._cuts_of(place.group), names))
+            cursor = Cursor(self._file, place.group, self._cuts_of(place.group), names)
+            decoder = _Decoder(cursor, frugal=self._file.packed and self._size < _FRUGAL)
             self._decoders[place.group, names] = decoder
         return decoder
 
