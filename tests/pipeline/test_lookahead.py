@@ -300,4 +300,5 @@ def test_a_window_shuffle_of_an_arrow_file_is_the_same_in_a_store(
         np.concatenate([batch["x"] for batch in ds.shuffle(window=80, seed=3).batch(64)])
         for ds in (rm.open("x.arrow"), there)
     ]
-    np.testing.assert_array_equal(*orders)
+    local, stored = orders
+    np.testing.assert_array_equal(local, stored)
