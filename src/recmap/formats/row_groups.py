@@ -46,7 +46,7 @@ _PIECE = 32 << 20
 _KEPT = 64 << 20
 # With a limit, as many times the limit are kept. Twice as much if several reads go on.
 _KEPT_LIMITS, _SCANS = 1, 2
-# From this limit on, pieces may be larger in relation to it.
+# From this limit on, pieces may be larger in relation to it, and more of them kept.
 _AMPLE = 16 << 20
 # Less than this is decoded by the thread that reads.
 _FEW_BYTES = 1 << 18
@@ -217,7 +217,9 @@ class RowGroupSource(Source):
 
     def _scan(self, start: int, stop: int, limit: int | None) -> Batch:
         size = self._piece_size(limit)
-        room = _KEPT if limit is None else min(_KEPT, _KEPT_LIMITS * limit)
+        room = _KEPT
+        if limit is not None:
+            room = min(_KEPT, limit * (_KEPT_LIMITS if limit < _AMPLE else 2 * _KEPT_LIMITS))
         cuts = partial(self._cuts_of, exact=limit is not None)
         begin = partial(Scan, self._file, self._bundles, size, cuts)
         scan = self._scans.find(start, size, begin, _SCANS * room)
