@@ -174,7 +174,9 @@ TEST(FeatureListsInSeveralPartsAreJoined) {
 TEST(MalformedStepsAreAFault) {
   for (const uint8_t ragged : {uint8_t{0}, uint8_t{1}, uint8_t{2}}) {
     const Column column = column_of("x", Dtype::kInt64, 1, ragged);
-    const Buffer broken = lists(entry("x", {0x0a, 0x05, 0x1a}));
+    // Without any value, it would be taken for another message than a SequenceExample.
+    const Buffer broken =
+        lists(join(entry("x", {0x0a, 0x05, 0x1a}), entry("y", feature_list(ints({1})))));
     CHECK_EQ(fault_of(column, broken).code, FaultCode::kMalformed);
     const Buffer long_varint =
         wire::feature(Kind::kInt64, wire::field(1, join(Buffer(10, 0xff), Buffer{0x01})));
