@@ -136,7 +136,7 @@ def test_an_aborted_upload_leaves_nothing(bucket: Bucket) -> None:
     assert open_upload.key == path.key
     upload.abort()
     assert _uploads(bucket).unfinished("") == []
-    assert not path.exists
+    assert not path.exists()
 
 
 def test_an_upload_that_is_refused_raises_and_leaves_nothing(bucket: Bucket) -> None:
@@ -150,7 +150,7 @@ def test_an_upload_that_is_refused_raises_and_leaves_nothing(bucket: Bucket) -> 
     upload.abort()
     for left in _uploads(bucket).unfinished(""):
         _uploads(bucket).abort(left)  # even the abort was refused
-    assert not path.exists
+    assert not path.exists()
 
 
 def test_an_upload_left_open_at_exit_is_aborted(bucket: Bucket) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from recmap.files.arrow_messages import read_messages
-from recmap.files.mapped_files import map_file
+from recmap.files.local_path import located
 
 __all__ = ["big_endian_stream", "with_footer"]
 
@@ -113,7 +113,7 @@ def big_endian_stream(path: str, table: pa.Table) -> None:
     with pa.ipc.new_stream(path, table.schema) as writer:
         writer.write_table(table)
     content = bytearray(Path(path).read_bytes())
-    (batch,) = read_messages(map_file(path)).batches
+    (batch,) = read_messages(located(path).map()).batches
     for column in table.combine_chunks().to_batches()[0].columns:
         stored = _numbers(column)
         place = content.index(stored.tobytes(), batch.begin)

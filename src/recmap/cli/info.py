@@ -20,7 +20,7 @@ from recmap.errors import (
     RecmapError,
     UnknownFormatError,
 )
-from recmap.files.paths import size_on_disk
+from recmap.files.local_path import located
 from recmap.formats.detect import detect
 from recmap.model.info import Info, size_fact
 from recmap.model.preview import preview, printable
@@ -188,7 +188,7 @@ def _describe(args: argparse.Namespace, error: DataError) -> int:
     if error.file is None:
         raise error
     try:
-        format, size = detect(error.file), size_on_disk(error.file)
+        format, size = detect(error.file), located(error.file).size_below()
     except (RecmapError, OSError):
         raise error from None
     facts = [("format", format), ("size", size_fact(size))]

@@ -14,8 +14,8 @@ from recmap.conversion.local_place import LocalPlace
 from recmap.conversion.place import BEGUN, Place, State
 from recmap.conversion.store_place import StorePlace
 from recmap.errors import OutputExistsError
+from recmap.files.local_path import located
 from recmap.files.object_path import ObjectPath
-from recmap.files.open_file import beside
 from recmap.files.temporary import Process
 
 __all__ = [
@@ -45,7 +45,10 @@ class PreviousOutput:
     @property
     def paths(self) -> list[str]:
         """The paths of the files, which may no longer exist."""
-        return [beside(self._manifest, name) for name in dict.fromkeys(n for n, _ in self._files)]
+        return [
+            located(self._manifest).sibling(name)
+            for name in dict.fromkeys(n for n, _ in self._files)
+        ]
 
     @property
     def states(self) -> list[State]:

@@ -35,8 +35,9 @@ from recmap.conversion.transform import transformed
 from recmap.errors import Message, OptionError, OutputError
 from recmap.files.atomic_write import writing
 from recmap.files.cpus import within
+from recmap.files.local_path import located
 from recmap.files.object_path import ObjectPath
-from recmap.files.object_writer import choose_parts, refuse_unwritable
+from recmap.files.object_writer import choose_parts
 from recmap.files.staging import check_space
 from recmap.formats.registry import FORMATS, check_output, column_bytes, read_copies, streams
 from recmap.model.arguments import size_text
@@ -158,7 +159,7 @@ def convert_source(
     begun = time.monotonic()
     if work.verify == "full" and source.known_rows() is None and not source.files:
         raise OptionError('verify="full" reads the rows twice, but these can be read only once')
-    refuse_unwritable(output.dst)
+    located(output.dst).refuse_unwritable()
     format = output_format(output.dst, output.format)
     check_output(output.dst, format, source.schema, output.options)
     if format in ("tfrecord", "tfds"):

@@ -9,10 +9,9 @@ from typing import Any
 
 from recmap.conversion.place import State
 from recmap.errors import FileChangedError, ObjectChangedError, PathNotFoundError
-from recmap.files.found_path import FoundPath, check_unchanged
+from recmap.files.local_path import located
 from recmap.files.object_path import ObjectPath
 from recmap.files.object_tree import tree_of
-from recmap.files.open_file import is_folder
 
 __all__ = ["Inputs"]
 
@@ -35,8 +34,10 @@ class Inputs:
     def of(cls, files: Sequence[str], shards: int) -> Inputs:
         """Look at the files as they are now; raise if they are not what was opened."""
         for file in files:
-            check_unchanged(file)
-        few = len(files) * shards <= _MOST_CHECKS and not any(map(is_folder, files))
+            located(file).check_unchanged()
+        few = len(files) * shards <= _MOST_CHECKS and not any(
+            located(file).is_folder() for file in files
+        )
         return cls(tuple(files), tuple(map(_state, files)), shards == 1 or few)
 
     def check_before_shard(self) -> None:
@@ -49,7 +50,7 @@ class Inputs:
         for file, before in zip(self.files, self.states, strict=True):
             try:
                 now = before if _is_pinned(file) else _state(file)
-                check_unchanged(file)
+                located(file).check_unchanged()
             except (FileChangedError, FileNotFoundError):
                 now = []
             if now != before:
@@ -68,9 +69,7 @@ def _changed(file: str) -> FileChangedError | ObjectChangedError:
 
 def _is_pinned(file: str) -> bool:
     """Return whether reading the file raises if it has changed, or looking at it is enough."""
-    if isinstance(file, ObjectPath):
-        return not is_folder(file) and file.info.pinned
-    return isinstance(file, FoundPath) and not is_folder(file)
+    return located(file).pinned
 
 
 def _state(path: str) -> list[Any]:

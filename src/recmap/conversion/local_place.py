@@ -11,9 +11,8 @@ from recmap.conversion.plan import stem_of
 from recmap.conversion.run_lock import RunLock
 from recmap.errors import OutputExistsError
 from recmap.files.array_sidecar import description_path, is_description, remove_description
-from recmap.files.atomic_write import write_whole
+from recmap.files.local_path import located
 from recmap.files.output_file import refuse_special
-from recmap.files.paths import size_on_disk
 from recmap.files.temporary import (
     Process,
     names_of,
@@ -41,7 +40,7 @@ class LocalPlace(Place):
         return [_state(path) if os.path.exists(path) else None for path in paths]
 
     def sizes(self, paths: Sequence[str]) -> list[int]:
-        return list(map(size_on_disk, paths))
+        return [located(path).size_below() for path in paths]
 
     def real_path(self, path: str) -> str:
         return os.path.realpath(path)
@@ -56,7 +55,7 @@ class LocalPlace(Place):
             return None
 
     def save(self, path: str, text: str) -> None:
-        write_whole(path, text)
+        located(path).write(text.encode())
 
     def append(self, path: str, line: str) -> None:
         with open(path, "a", encoding="utf-8") as file:

@@ -31,9 +31,9 @@ from recmap.errors import (
 )
 from recmap.files.array_sidecar import description_path
 from recmap.files.atomic_write import writing
+from recmap.files.local_path import located
 from recmap.files.object_path import ObjectPath
-from recmap.files.open_file import beside
-from recmap.files.temporary import remove, short_name
+from recmap.files.temporary import short_name
 from recmap.files.whole_output import FOLDER_MANIFEST
 from recmap.formats.registry import FORMATS
 from recmap.model.schema import Schema
@@ -63,9 +63,8 @@ def manifest_path(dst: str) -> str:
     ('out/_manifest.json', 'out/.x.npy.manifest.json')
     """
     if is_output_folder(dst):
-        name = FOLDER_MANIFEST
-        return dst.inside(name) if isinstance(dst, ObjectPath) else os.path.join(dst, name)
-    return beside(dst, f".{short_name(os.path.basename(dst))}.manifest.json")
+        return located(dst).child(FOLDER_MANIFEST)
+    return located(dst).sibling(f".{short_name(os.path.basename(dst))}.manifest.json")
 
 
 def load_manifest(path: str) -> dict[str, Any]:
@@ -92,7 +91,7 @@ def file_names(entries: Any) -> list[str]:
 
 def existing_files(path: str, *lists: Any) -> list[str]:
     """Return the existing files that are named in lists of the manifest at ``path``."""
-    paths = [beside(path, name) for entries in lists for name in file_names(entries)]
+    paths = [located(path).sibling(name) for entries in lists for name in file_names(entries)]
     states = place_of(path).states(paths)
     return [path for path, state in zip(paths, states, strict=True) if state is not None]
 
@@ -131,7 +130,7 @@ class FinishedShards:
     def _append(self, entry: list[int | str]) -> None:
         with self._lock:
             if self._lines == _MOST_LINES:
-                self._own = beside(self._manifest, f"{self._prefix}-{uuid4().hex[:12]}")
+                self._own = located(self._manifest).sibling(f"{self._prefix}-{uuid4().hex[:12]}")
                 self._lines = 0
             self._place.append(self._own, json.dumps(entry))
             self._lines += 1
@@ -145,12 +144,12 @@ class FinishedShards:
     def clear(self) -> None:
         """Remove the lists of all processes."""
         for path in self._lists():
-            remove(path)
+            located(path).remove()
 
     def _lists(self) -> list[str]:
         pattern = re.compile(rf"{re.escape(self._prefix)}-[0-9a-f]{{12}}")
         names = filter(pattern.fullmatch, self._place.names(self._manifest))
-        return [beside(self._manifest, name) for name in names]
+        return [located(self._manifest).sibling(name) for name in names]
 
 
 class Manifest:
@@ -303,7 +302,7 @@ class Manifest:
     def _remove_lone_indexes(self, known: Mapping[str, Any], stems: set[str]) -> None:
         """Remove what belongs to shards of an unfinished conversion that never got their names."""
         names = set(self.place.names(self.path))
-        for path in (beside(self.path, name) for name in file_names(known.get("files"))):
+        for path in (located(self.path).sibling(name) for name in file_names(known.get("files"))):
             beside_it = {
                 os.path.basename(sidecar_path(path)),
                 os.path.basename(description_path(path)),
@@ -363,7 +362,7 @@ class Manifest:
 
     def discard(self) -> None:
         """Remove the manifest and the lists of finished shards."""
-        remove(self.path)
+        located(self.path).remove()
         self.finished.clear()
 
     @property

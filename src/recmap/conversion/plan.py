@@ -8,9 +8,9 @@ import re
 from dataclasses import dataclass
 
 from recmap.errors import Message, Option, OptionError
+from recmap.files.local_path import is_store, located
 from recmap.files.object_path import ObjectPath
-from recmap.files.open_file import beside, is_folder
-from recmap.files.paths import MOST_SHARDS, is_store, shard_names
+from recmap.files.paths import MOST_SHARDS, shard_names
 from recmap.formats.registry import FORMATS, format_of
 from recmap.model.arguments import parse_size
 
@@ -51,8 +51,8 @@ def is_output_folder(dst: str) -> bool:
     In a store, a folder is a URL that ends with / or a bucket.
     """
     if isinstance(dst, ObjectPath) or dst.endswith(os.sep):
-        return dst.endswith("/") or is_folder(dst)
-    return is_folder(dst) and format_of(dst) != "zarr" and not is_store(dst)
+        return dst.endswith("/") or located(dst).is_folder()
+    return located(dst).is_folder() and format_of(dst) != "zarr" and not is_store(dst)
 
 
 def output_format(dst: str, asked: str | None) -> str:
@@ -116,14 +116,18 @@ def stem_of(path: str) -> str:
 def _paths(dst: str, format: str, count: int) -> list[str]:
     if is_output_folder(dst):
         name = f"data{FORMATS[format].suffixes[0]}"
-        dst = dst.inside(name) if isinstance(dst, ObjectPath) else os.path.join(dst, name)
+        dst = located(dst).child(name)
     if FORMATS[format].numbered:
-        return [beside(dst, each) for each in shard_names(os.path.basename(dst), "", count)]
+        return [
+            located(dst).sibling(each) for each in shard_names(os.path.basename(dst), "", count)
+        ]
     if count == 1:
         return [dst]
     name = os.path.basename(dst)
     suffix = _known_suffix(name)
-    return [beside(dst, each) for each in shard_names(name.removesuffix(suffix), suffix, count)]
+    return [
+        located(dst).sibling(each) for each in shard_names(name.removesuffix(suffix), suffix, count)
+    ]
 
 
 def _known_suffix(path: str) -> str:

@@ -17,9 +17,9 @@ from uuid import uuid4
 
 from recmap.conversion.run_lock import RunLock
 from recmap.errors import OutputError, OutputExistsError, StoreError
+from recmap.files.location import Version
 from recmap.files.object_path import ObjectPath
 from recmap.files.object_writer import (
-    Version,
     create_object,
     delete_object,
     read_object,

@@ -15,16 +15,16 @@ from recmap.conversion.run_lock import RunLock
 from recmap.conversion.store_lock import StoreLock
 from recmap.errors import OutputExistsError, PathNotFoundError, StoreError
 from recmap.files.array_sidecar import description_path, is_description, remove_description
+from recmap.files.local_path import located
+from recmap.files.location import Version
 from recmap.files.object_path import ObjectPath
 from recmap.files.object_store import ObjectInfo, ObjectStore
 from recmap.files.object_tree import remove_others, tree_of
 from recmap.files.object_writer import (
-    Version,
     create_object,
     delete_object,
     put_object,
     read_object,
-    refuse_unwritable,
     replace_object,
 )
 from recmap.files.s3_uploads import find_s3_uploads
@@ -42,7 +42,7 @@ class StorePlace(Place):
     """A prefix in a store."""
 
     def __init__(self, path: ObjectPath) -> None:
-        refuse_unwritable(path)
+        located(path).refuse_unwritable()
         self._store: ObjectStore = path.store
         self._place = path
         # The versions of the files that were read or saved here.
@@ -53,7 +53,7 @@ class StorePlace(Place):
         """Return the path of an object, to be looked up again."""
         if isinstance(path, ObjectPath):
             return path.anew()
-        return self._place.beside(os.path.basename(path))
+        return self._place.sibling(os.path.basename(path))
 
     def states(self, paths: Sequence[str]) -> list[State | None]:
         objects = [self._object(path) for path in paths]
@@ -144,7 +144,7 @@ class StorePlace(Place):
 
     def run_lock(self, manifest: str) -> RunLock:
         path = self._object(manifest)
-        return StoreLock(path.beside(f".{path.name}.lock"), str(manifest))
+        return StoreLock(path.sibling(f".{path.name}.lock"), str(manifest))
 
     def check_free(self, paths: Sequence[str]) -> None:
         """Do nothing: whoever writes here holds the lock."""

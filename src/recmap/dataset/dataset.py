@@ -23,8 +23,9 @@ from recmap.dataset.rows import (
 )
 from recmap.dataset.stats import FieldCollector
 from recmap.dataset.stats_table import Stats
+from recmap.files.local_path import located
 from recmap.files.mapped import guarded
-from recmap.files.paths import PathLike, plain_path
+from recmap.files.paths import PathLike
 from recmap.model.arguments import (
     as_mapping,
     as_row,
@@ -98,7 +99,7 @@ class Dataset(Verbs):
     def files(self) -> list[str]:
         """The files, in the order of their rows."""
         # Who opens one of these paths again means the file that is there by then.
-        return list(map(plain_path, self._source.files))
+        return [located(file).public() for file in self._source.files]
 
     @property
     def labels(self) -> dict[str, list[str]]:
@@ -111,7 +112,7 @@ class Dataset(Verbs):
     def info(self) -> Info:
         """Return facts about the files: format, rows, fields, hints for raw bytes."""
         found = self._source.info()
-        return replace(found, files=list(map(plain_path, found.files)))
+        return replace(found, files=[located(file).public() for file in found.files])
 
     def __len__(self) -> int:
         return len(self._source)

@@ -20,7 +20,7 @@ from recmap.conversion.shard_writer import Verify
 from recmap.conversion.transform import Casting, transformed
 from recmap.dataset.rows import OpenedRows
 from recmap.errors import Message, Option, OptionError, OptionTypeError
-from recmap.files.object_path import in_store
+from recmap.files.local_path import any_remote
 from recmap.files.paths import MOST_SHARDS, PathLike, as_location
 from recmap.files.storage import Storage
 from recmap.formats.registry import FORMATS, sink_options
@@ -115,7 +115,7 @@ class Saving:
     ) -> None:
         for unknown_name, value in unknown.items():
             raise unknown_option(unknown_name, SaveOptions.__annotations__, value=value)
-        target = as_location(dst, "dst", Storage(storage))
+        target: str = as_location(dst, "dst", Storage(storage))
         _seed(shuffle, seed, None)
         if parse_size(memory) < 1:
             raise OptionError(f"memory={memory!r}: give a number of bytes, such as '512MB'")
@@ -205,7 +205,7 @@ class Saving:
         if self._engine is None:
             if self._workers is None or self._workers.kind != "processes":
                 return nullcontext()
-            remote = in_store([self._output.dst, *source.files])
+            remote = any_remote([self._output.dst, *source.files])
             workers = self._workers.reading(remote=remote)
             return nullcontext(ProcessRunner(source, workers.count, workers.start_method))
         from recmap.ray.runner import on_cluster

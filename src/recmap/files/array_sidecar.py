@@ -16,9 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from recmap.errors import IndexFileError, RecmapError, StoreError
-from recmap.files.atomic_write import read_whole, write_whole
-from recmap.files.open_file import beside, file_size, is_file, open_file
-from recmap.files.temporary import remove
+from recmap.files.local_path import located
 from recmap.model.schema import Schema
 
 __all__ = [
@@ -53,7 +51,7 @@ class Description:
 
     def mismatch(self, data: str) -> str:
         """Return why this cannot be the description of a file; "" if it can."""
-        size = file_size(data)
+        size = located(data).stat().size
         if self.size is not None and size != self.size:
             return f"it describes a file of {self.size:,} bytes, but {data} has {size:,}"
         if self.crc32 is not None and _sampled_crc32(data) != self.crc32:
@@ -63,16 +61,16 @@ class Description:
 
 def description_path(path: str) -> str:
     """Return the path of the description of a file."""
-    return beside(path, os.path.basename(path) + _SUFFIX)
+    return located(path).sibling(os.path.basename(path) + _SUFFIX)
 
 
 def load_description(path: str) -> Description | None:
     """Load the description of a file, if there is one."""
     name = description_path(path)
-    if not is_file(name):
+    if not located(name).is_file():
         return None
     try:
-        content = json.loads(read_whole(name, _MAX_SIZE))
+        content = json.loads(located(name).text(_MAX_SIZE))
         if not isinstance(content, Mapping) or content.get("recmap") != 1:
             raise ValueError("not a description of version 1")
         fields = content["fields"]
@@ -92,7 +90,7 @@ def load_description(path: str) -> Description | None:
 def is_description(name: str) -> bool:
     """Return whether a file is a description, not something else with such a name."""
     try:
-        content = json.loads(read_whole(name, _MAX_SIZE))
+        content = json.loads(located(name).text(_MAX_SIZE))
     except StoreError:
         raise
     except (OSError, RecursionError, ValueError):
@@ -103,7 +101,7 @@ def is_description(name: str) -> bool:
 def remove_description(path: str) -> None:
     """Remove the description of a file, if there is one."""
     if is_description(description_path(path)):
-        remove(description_path(path))
+        located(description_path(path)).remove()
 
 
 def save_description(path: str, schema: Schema, data: str) -> None:
@@ -113,10 +111,10 @@ def save_description(path: str, schema: Schema, data: str) -> None:
     content = {
         "recmap": 1,
         "fields": {name: str(field) for name, field in schema.items()},
-        "size": file_size(data),
+        "size": located(data).stat().size,
         "crc32": _sampled_crc32(data),
     }
-    write_whole(description_path(path), json.dumps(content, indent=1) + "\n")
+    located(description_path(path)).write((json.dumps(content, indent=1) + "\n").encode())
 
 
 def _number(content: Mapping[str, Any], name: str) -> int | None:
@@ -128,7 +126,7 @@ def _number(content: Mapping[str, Any], name: str) -> int | None:
 
 def _sampled_crc32(path: str) -> int:
     """Compute the checksum of samples spread over a file."""
-    with open_file(path) as file:
+    with located(path).open() as file:
         last = max(file.size - _SAMPLE_SIZE, 0)
         places = [(_SAMPLE_SIZE, last * i // (_SAMPLES - 1)) for i in range(_SAMPLES)]
         crc = 0

@@ -4,41 +4,20 @@ from __future__ import annotations
 
 import ctypes
 import errno
-import fcntl
 import os
 import shutil
 import stat
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from recmap.errors import OutputError, RecmapError
-from recmap.files.object_path import ObjectPath
-from recmap.files.object_writer import (
-    create_object,
-    put_object,
-    read_object,
-    refuse_unwritable,
-    replace_object,
-)
-from recmap.files.open_file import open_file
 from recmap.files.temporary import remove, temporary_path
 
-__all__ = [
-    "exchange",
-    "make_folder",
-    "put_in_place",
-    "read_whole",
-    "sync",
-    "update_whole",
-    "write_whole",
-    "writing",
-]
+__all__ = ["exchange", "make_folder", "put_in_place", "sync", "writing"]
 
 # For renameat2: paths are not relative to an open folder, and names are exchanged.
 _HERE, _EXCHANGE = -100, 2
-# How often an object is changed again because another was faster.
-_ATTEMPTS = 20
 
 
 @contextmanager
@@ -59,9 +38,6 @@ def writing(path: str) -> Iterator[None]:
 
 def make_folder(path: str) -> None:
     """Create the folder of an output, and refuse a name that no file can have."""
-    if isinstance(path, ObjectPath):
-        refuse_unwritable(path)
-        return  # stores have no folders
     with writing(path):
         os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
         with suppress(FileNotFoundError):
@@ -109,66 +85,3 @@ def exchange(one: str, other: str) -> bool:
         return False
     names = os.fsencode(os.path.abspath(one)), os.fsencode(os.path.abspath(other))
     return bool(rename(_HERE, names[0], _HERE, names[1], _EXCHANGE) == 0)
-
-
-def read_whole(path: str, most: int) -> str:
-    """Read a text file; raise a ValueError if it is over ``most`` bytes or not UTF-8.
-
-    This allocates memory for the file's size. ``file.read(most)`` would allocate ``most`` bytes.
-    """
-    with open_file(path) as file:
-        if file.size > most:
-            raise ValueError(f"{file.size:,} bytes are too many")
-        return file.pread(file.size, 0).decode()
-
-
-def write_whole(path: str, text: str) -> None:
-    """Write a text file under a temporary name and rename it. A failure leaves nothing behind."""
-    if isinstance(path, ObjectPath):
-        put_object(path, text.encode())
-        return
-    make_folder(path)
-    temporary = temporary_path(path)
-    try:
-        with writing(path), open(temporary, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        remove(temporary)
-        raise
-
-
-def update_whole(path: str, change: Callable[[str | None], str]) -> None:
-    """Replace a text file by what ``change`` makes of it; None means that there is none yet.
-
-    Of several that do this at once, each sees what the one before it wrote. On a store,
-    ``change`` is called again if another was faster.
-    """
-    if isinstance(path, ObjectPath):
-        _update_object(path, change)
-        return
-    make_folder(path)
-    folder = os.open(os.path.dirname(path) or ".", os.O_RDONLY)
-    try:
-        with suppress(OSError):  # some network file systems have no locks
-            fcntl.flock(folder, fcntl.LOCK_EX)
-        text = None
-        with suppress(FileNotFoundError), open(path, encoding="utf-8") as file:
-            text = file.read()
-        write_whole(path, change(text))
-    finally:
-        os.close(folder)
-
-
-def _update_object(path: ObjectPath, change: Callable[[str | None], str]) -> None:
-    for _ in range(_ATTEMPTS):
-        found = read_object(path)
-        if found is None:
-            done = create_object(path, change(None).encode())
-        else:
-            done = replace_object(path, change(found[0].decode()).encode(), found[1])
-        if done is not None:
-            return
-    raise OutputError(f"{path} cannot be written: others change it all the time")

@@ -28,7 +28,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
-from recmap.files.atomic_write import read_whole
+from recmap.files.local_path import located
 from recmap.files.temporary import process_of, remove, runs, temporary_path, this_process
 
 __all__ = ["CacheFolder", "StoredObject", "is_file", "lock"]
@@ -99,7 +99,7 @@ class CacheFolder:
         try:
             if not stat.S_ISREG(os.lstat(path).st_mode):
                 return None
-            about = json.loads(read_whole(path, _LONGEST_DESCRIPTION))
+            about = json.loads(located(path).text(_LONGEST_DESCRIPTION))
             url, size = about["url"], about["size"]
         except (OSError, KeyError, RecursionError, TypeError, ValueError):
             return None

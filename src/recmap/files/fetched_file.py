@@ -17,7 +17,7 @@ import numpy.typing as npt
 from recmap.files.fetch import Fetch, wait_for
 from recmap.files.fetch_memory import request_size
 from recmap.files.mapped import MappedFile
-from recmap.files.object_path import ObjectPath
+from recmap.files.object_address import ObjectAddress
 from recmap.files.object_reader import ObjectReader
 from recmap.files.read_ahead import ReadAhead
 from recmap.files.spans import (
@@ -42,7 +42,7 @@ _GAP, _LEAST_WASTE = 64 << 10, 1 << 20
 class FetchedFile(MappedFile):
     """An object in memory. Only the spans that are held can be read."""
 
-    def __init__(self, path: ObjectPath) -> None:
+    def __init__(self, path: ObjectAddress) -> None:
         self.path = path
         self._reader = ObjectReader(path)
         self.size = self._reader.info.size

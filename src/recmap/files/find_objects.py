@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
 from recmap.errors import AccessDeniedError, PathNotFoundError
-from recmap.files.found_path import STORE_FILES, TFDS_FILE, TFDS_INFO, ZARR_FILES
+from recmap.files.file_state import STORE_FILES, TFDS_FILE, TFDS_INFO, ZARR_FILES
 from recmap.files.object_store import Folder, ObjectInfo, ObjectStore
 from recmap.files.storage import ObjectUrl
 from recmap.files.threads import Threads

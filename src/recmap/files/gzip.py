@@ -24,7 +24,7 @@ from isal import isal_zlib
 from zlib_ng import zlib_ng
 
 from recmap.files.cpus import pool_size, thread_count
-from recmap.files.open_file import OpenFile
+from recmap.files.location import OpenFile
 from recmap.files.threads import Threads
 
 __all__ = ["GZIP_MAGIC", "Deflater", "inflate_members", "inflater", "member_size"]

@@ -9,8 +9,8 @@ from typing import Literal, NamedTuple, TypeAlias
 
 from recmap.errors import CompressionError
 from recmap.files.gzip import GZIP_MAGIC, inflate_members, inflater, member_size
-from recmap.files.in_order import open_in_order
-from recmap.files.open_file import OpenFile
+from recmap.files.local_path import located
+from recmap.files.location import OpenFile
 
 __all__ = ["CompressionOption", "Inflated", "begins_stream", "inflate"]
 
@@ -73,7 +73,7 @@ def inflate(
     without bytes, but with the failure. It is the last one, unless ``salvage`` finds a member
     after the damage.
     """
-    with open_in_order(path) as file:
+    with located(path).open(in_order=True) as file:
         size, reread = file.size, 0
         while True:
             member = _Member(position)

@@ -1,14 +1,13 @@
-"""When a local file last changed, as its file system tells."""
+"""Wait until the time of a file's last change tells it from any later one."""
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 
-from recmap.files.object_path import ObjectPath
+from recmap.files.local_path import located
 
-__all__ = ["last_change", "settled_change"]
+__all__ = ["settled_change"]
 
 # The clock that file systems take their times from. It ticks every few milliseconds.
 _CLOCK = 5 if sys.platform == "linux" else time.CLOCK_REALTIME  # CLOCK_REALTIME_COARSE
@@ -18,31 +17,17 @@ _LONGEST = 50_000_000
 _SECOND = 1_000_000_000
 
 
-def last_change(path: str) -> int | None:
-    """Return the time of the last change of a local file, in ns; None if there is none.
-
-    This is the time that programs cannot set. It changes with the content, and if another file
-    takes the name.
-    """
-    if isinstance(path, ObjectPath):
-        return None
-    try:
-        return os.stat(path).st_ctime_ns
-    except OSError:
-        return None
-
-
 def settled_change(path: str) -> int | None:
     """Return the time of the last change of a file, once any later change has another time.
 
     Changes within a tick of the clock have the same time, so wait for the next tick. Return None
     if the times are too coarse, or come from another clock.
     """
-    changed = last_change(path)
+    changed = located(path).last_change()
     if changed is None or changed % _SECOND == 0:
         return None
     while (now := time.clock_gettime_ns(_CLOCK)) <= changed:
         if changed - now > _LONGEST:
             return None
         time.sleep(0.0005)
-    return changed if last_change(path) == changed else None
+    return changed if located(path).last_change() == changed else None

@@ -16,7 +16,6 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap.errors import CorruptRecordError, DataError, PathNotFoundError
-from recmap.files.found_path import check_unchanged
 from recmap.model.preview import quantity
 from recmap.native import _core
 
@@ -48,8 +47,6 @@ class MappedFile:
             self._mapping = _core.Mapping(place, os.fsencode(path))
         except FileNotFoundError:
             raise PathNotFoundError(f"{path}: no such file") from None
-        if kept_at is None:
-            check_unchanged(path)
         # The span that sequential reads have mapped.
         self._window = (0, 0)
         self.bytes: npt.NDArray[np.uint8] = self._mapping.contents

@@ -1,155 +1,185 @@
-"""The paths of objects in a store.
-
-A path is text everywhere. That of an object is an ``ObjectPath``: its text is the URL, and it
-also knows the store, with its credentials, and what was found there. So it can be passed
-wherever a path can, also to another process, and nothing secret is in its text.
-"""
+"""Paths of objects in a store, and how they are read and written."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any, Self
+import glob
+import os
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from threading import Lock
+from typing import IO, BinaryIO, Self, cast
 
-from recmap.errors import AccessDeniedError, PathNotFoundError
+import numpy as np
+import numpy.typing as npt
+
+from recmap.errors import AccessDeniedError, OutputError, PathNotFoundError
+from recmap.files.fetched_file import FetchedFile
+from recmap.files.file_state import STORE_FILES
 from recmap.files.find_objects import find_objects
-from recmap.files.found_path import STORE_FILES
+from recmap.files.location import OpenFile, Output, Stat
+from recmap.files.mapped import MappedFile
+from recmap.files.object_address import ObjectAddress
 from recmap.files.object_store import ObjectInfo, ObjectStore
-from recmap.files.storage import ObjectUrl, Storage, parse_url
+from recmap.files.object_writer import (
+    Upload,
+    create_object,
+    delete_object,
+    parts_to_send,
+    put_object,
+    read_object,
+    refuse_unwritable,
+    replace_object,
+)
+from recmap.files.seekable import SeekableObject
+from recmap.files.storage import Storage, parse_url
+from recmap.files.whole_output import refuse_unfinished, warn_of_incomplete, warn_of_missing
 
-__all__ = ["ObjectPath", "in_store", "object_path"]
+__all__ = ["ObjectPath", "object_path"]
+
+# The beginning of an object, which is asked for several times, is fetched once.
+_HEAD = 1 << 14
+_KEPT_HEADS = 256
+# How often an object is changed again because another was faster.
+_ATTEMPTS = 20
 
 
-class ObjectPath(str):
-    """The URL of an object, which may exist or not."""
+class ObjectPath(ObjectAddress):
+    """The location of an object, or of a folder, whose path ends with a slash."""
 
-    __slots__ = ("_beside", "_info", "_store", "_url")
+    __slots__ = ()
 
-    _url: ObjectUrl
-    _store: ObjectStore
-    # The object as it was when it was found; reading it later fails if it has changed.
-    _info: ObjectInfo | None
-    # All objects in the same folder, if it was listed.
-    _beside: Mapping[str, ObjectInfo] | None
+    remote = True
 
-    def __new__(
-        cls,
-        url: ObjectUrl,
-        store: ObjectStore,
-        info: ObjectInfo | None = None,
-        beside: Mapping[str, ObjectInfo] | None = None,
-    ) -> Self:
-        path = super().__new__(cls, url.at(url.key))
-        path._url, path._store, path._info, path._beside = url, store, info, beside
-        return path
+    def children(self) -> list[str]:
+        if not self.store.listed:
+            return []
+        return [_name(each.key) for each in self.store.folder(self.key).objects]
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return ObjectPath, (self._url, self._store, self._info, self._beside)
+    def expand(self) -> Sequence[ObjectPath]:
+        if self._info is not None:
+            return [self]
+        objects, listed = self._find()
+        folders: dict[str, list[str]] = {}
+        for key in listed or ():
+            folders.setdefault(os.path.dirname(key), []).append(_name(key))
+        if listed is not None and glob.has_magic(self.key):
+            warn_of_incomplete(
+                [self.at(each.key.rstrip("/")) for each in objects],
+                lambda file: folders.get(os.path.dirname(file.key), ()),
+            )
+        elif listed is not None:
+            names = folders.get(self.key.strip("/"), [])
+            refuse_unfinished(self, names, lambda name: self.child(name).content())
+            warn_of_missing(self, names, [each.name for each in objects])
+        return objects
 
-    @property
-    def store(self) -> ObjectStore:
-        """The bucket or server that holds the object."""
-        return self._store
+    def _find(self) -> tuple[list[ObjectPath], Mapping[str, ObjectInfo] | None]:
+        """Return the objects that ``expand`` does, and all that were listed, by key.
 
-    @property
-    def key(self) -> str:
-        """The name of the object in its store."""
-        return self._url.key
+        The latter is None if this is a single object. The path of a Zarr store is a folder.
+        """
+        found = find_objects(self._store, self._url)
+        objects = [
+            ObjectPath(self._url._replace(key=each.key), self._store, each, found.beside)
+            for each in found.objects
+        ]
+        stores = [self.at(f"{key}/" if key else "") for key in found.stores]
+        return sorted([*objects, *stores], key=lambda path: path.key), found.beside
 
-    @property
-    def name(self) -> str:
-        """The last part of the key."""
-        return self.key.rstrip("/").rpartition("/")[2]
+    def found(self, status: os.stat_result | None = None) -> Self:
+        del status
+        return self
 
-    @property
-    def info(self) -> ObjectInfo:
-        """The object's size and version. Look it up, once; raise if it does not exist."""
-        if self._info is None:
-            found = self._listed()
-            self._info = self._store.head(self.key) if found is None else found
-        return self._info
+    def public(self) -> str:
+        return self
+
+    def absolute(self) -> Self:
+        return self
+
+    def stat(self) -> Stat:
+        return Stat(self.info.size, self.info.etag or self.info.modified.isoformat())
+
+    def size_below(self) -> int:
+        if not self.is_folder():
+            return self.info.size
+        return self.store.size_below(self.key) if self.store.listed else 0
 
     @property
     def versions(self) -> list[ObjectInfo]:
         """What tells versions of the data apart: the object, or the metadata of a folder."""
-        if self.key and not self.key.endswith("/"):
+        if not self.is_folder():
             return [self.info]
-        inside = [self.inside(name) for name in STORE_FILES]
-        return [path.info for path in inside if path.exists]
+        inside = [self.child(name) for name in STORE_FILES]
+        return [path.info for path in inside if path.is_file()]
 
-    @property
-    def size_below(self) -> int:
-        """The size of all objects in this folder; 0 if they cannot be listed."""
-        return self._store.size_below(self.key) if self._store.listed else 0
-
-    @property
-    def exists(self) -> bool:
-        """Whether there is such an object, as far as these credentials may know."""
+    def is_file(self) -> bool:
         try:
             return self.info is not None
         except (PathNotFoundError, AccessDeniedError):
             # S3 denies access to a missing object if the folder must not be listed.
             return False
 
-    def _listed(self) -> ObjectInfo | None:
-        """Return what the listing of the folder says; None if there is no listing."""
-        if self._beside is None:
-            return None
-        if self.key not in self._beside:
-            raise PathNotFoundError(f"{self}: no such object")
-        return self._beside[self.key]
+    def exists(self) -> bool:
+        try:
+            return self.anew().info is not None
+        except PathNotFoundError:
+            return False
 
-    def beside(self, name: str) -> ObjectPath:
-        """Return the path of another object in the same folder."""
-        folder, slash, _ = self.key.rpartition("/")
-        url = self._url._replace(key=f"{folder}{slash}{name}")
-        return ObjectPath(url, self._store, beside=self._beside)
+    def last_change(self) -> None:
+        return None
 
-    def at(self, key: str) -> ObjectPath:
-        """Return the path of another object in the same store."""
-        return ObjectPath(self._url._replace(key=key), self._store)
+    def is_folder(self) -> bool:
+        return self.key.endswith("/") or not self.key
 
-    def inside(self, name: str) -> ObjectPath:
-        """Return the path of an object below this one, which is a folder."""
-        folder = self.key.rstrip("/")
-        url = self._url._replace(key=f"{folder}/{name}" if folder else name)
-        return ObjectPath(url, self._store)
+    @property
+    def pinned(self) -> bool:
+        return not self.is_folder() and self.info.pinned
 
-    def objects(self) -> list[ObjectPath]:
-        """Return the objects that this path, pattern or folder stands for.
+    def check_unchanged(self, status: os.stat_result | None = None) -> None:
+        """Do nothing: the store refuses to read another version of an object."""
 
-        One that was found already stays what it was then, also in another process. The path of a
-        Zarr store, which is a folder, ends with a slash.
-        """
-        return self.found_objects()[0]
+    def open(self, *, in_order: bool = False) -> OpenFile:
+        return _ReadInOrder(self) if in_order else _OpenObject(self)
 
-    def found_objects(self) -> tuple[list[ObjectPath], Mapping[str, ObjectInfo] | None]:
-        """Return what ``objects`` does, and all objects in the folders that were listed, by key.
+    @contextmanager
+    def seekable(self) -> Iterator[BinaryIO]:
+        file = SeekableObject(self)
+        try:
+            yield cast("BinaryIO", file)
+        finally:
+            file.raise_error()
 
-        The latter is None if this is a single object.
-        """
-        if self._info is not None:
-            return [self], None
-        found = find_objects(self._store, self._url)
-        objects = [
-            ObjectPath(self._url._replace(key=each.key), self._store, each, found.beside)
-            for each in found.objects
-        ]
-        folders = [f"{key}/" if key else "" for key in found.stores]
-        stores = [ObjectPath(self._url._replace(key=key), self._store) for key in folders]
-        return sorted([*objects, *stores], key=lambda path: path.key), found.beside
+    def map(self) -> MappedFile:
+        return FetchedFile(self)
 
-    def alone(self) -> ObjectPath:
-        """Return the same object without what is known about the others in its folder."""
-        return ObjectPath(self._url, self._store, self._info)
+    def refuse_unwritable(self) -> None:
+        refuse_unwritable(self)
 
-    def anew(self) -> ObjectPath:
-        """Return the same path, to be looked up again."""
-        return ObjectPath(self._url, self._store)
+    def create(self, *, unnamed: bool = False) -> Output:
+        del unnamed
+        return _SentOutput(self)
 
+    def write(self, data: bytes, *, durable: bool = True, temporary: str | None = None) -> None:
+        del durable, temporary  # a store keeps what it has confirmed
+        put_object(self, data)
 
-def in_store(paths: Iterable[str]) -> bool:
-    """Return whether any of these are paths of objects."""
-    return any(isinstance(path, ObjectPath) for path in paths)
+    def update(self, change: Callable[[str | None], str]) -> None:
+        for _ in range(_ATTEMPTS):
+            found = read_object(self)
+            if found is None:
+                done = create_object(self, change(None).encode())
+            else:
+                done = replace_object(self, change(found[0].decode()).encode(), found[1])
+            if done is not None:
+                return
+        raise OutputError(f"{self} cannot be written: others keep changing it")
+
+    def remove(self) -> None:
+        delete_object(self)
+
+    def remove_leftovers(self, wanted: Callable[[str], object]) -> None:
+        """Do nothing: there are no temporary names."""
 
 
 def object_path(
@@ -166,3 +196,99 @@ def object_path(
             stores[parts.root] = ObjectStore(parts, storage or Storage())
         return ObjectPath(parts, stores[parts.root])
     return ObjectPath(parts, ObjectStore(parts, storage or Storage()))
+
+
+class _OpenObject(OpenFile):
+    """An object, of which each part is a request; the beginning is kept."""
+
+    def __init__(self, path: ObjectPath) -> None:
+        self._path, self._info = path, path.info
+
+    @property
+    def size(self) -> int:
+        return self._info.size
+
+    def pread(self, count: int, at: int) -> bytes:
+        return self.pread_many([(count, at)])[0]
+
+    def pread_many(self, parts: Sequence[tuple[int, int]]) -> list[bytes]:
+        spans = [(min(at, self.size), min(at + count, self.size)) for count, at in parts]
+        if all(end <= _HEAD for _, end in spans):
+            head = _heads.get(self._path, self._info)
+            return [head[begin:end] for begin, end in spans]
+        read = self._path.store.read_many(self._info, spans)
+        return [each.tobytes() for each in read]
+
+
+class _ReadInOrder(OpenFile):
+    """An object that is read more or less in order: what follows is fetched ahead."""
+
+    def __init__(self, path: ObjectPath) -> None:
+        self._file = FetchedFile(path)
+
+    @property
+    def size(self) -> int:
+        return self._file.size
+
+    def pread(self, count: int, at: int) -> bytes:
+        end = min(at + count, self.size)
+        with self._file.hold(at, end):
+            return self._file.bytes[at:end].tobytes()
+
+
+class _SentOutput(Output):
+    """An object that is sent while it is written."""
+
+    temporary = ""
+
+    def __init__(self, path: ObjectPath) -> None:
+        self._upload = Upload(path, parts_to_send())
+
+    def write(self, data: npt.NDArray[np.uint8], at: int) -> None:
+        del at
+        self._upload.write(data)
+
+    def file(self) -> IO[bytes]:
+        raise RuntimeError("what was sent can be neither read nor changed")
+
+    def finish(self, durable: bool) -> None:
+        """Do nothing: the last part is sent by ``commit``."""
+
+    def commit(self, durable: bool) -> None:
+        del durable  # a store keeps what it has confirmed
+        self._upload.complete()
+
+    def abandon(self) -> None:
+        self._upload.abandon()
+
+    def abort(self) -> None:
+        self._upload.abort()
+
+
+class _Heads:
+    """The beginnings of the objects that were looked at last."""
+
+    def __init__(self) -> None:
+        self._kept: OrderedDict[tuple[str, ObjectInfo], bytes] = OrderedDict()
+        self._lock = Lock()
+
+    def get(self, path: ObjectPath, info: ObjectInfo) -> bytes:
+        key = f"{path.store.place}/{info.key}", info
+        with self._lock:
+            if info.pinned and key in self._kept:
+                self._kept.move_to_end(key)
+                return self._kept[key]
+        head = path.store.read(info, 0, min(_HEAD, info.size)).tobytes()
+        if info.pinned:
+            with self._lock:
+                self._kept[key] = head
+                if len(self._kept) > _KEPT_HEADS:
+                    self._kept.popitem(last=False)
+        return head
+
+
+_heads = _Heads()
+
+
+def _name(key: str) -> str:
+    return key.rpartition("/")[2]

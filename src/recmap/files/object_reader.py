@@ -18,7 +18,7 @@ from recmap.files.block_cache import BLOCK, CacheEntry, default_cache
 from recmap.files.cached_file import CachedFile
 from recmap.files.fetch import Fetch
 from recmap.files.mapped import MappedFile
-from recmap.files.object_path import ObjectPath
+from recmap.files.object_address import ObjectAddress
 from recmap.files.temporary import temporary_path
 
 __all__ = ["ObjectReader", "keep_beside", "kept_beside"]
@@ -38,7 +38,7 @@ class ObjectReader:
     What the cache takes is fetched in whole blocks, and what it refuses exactly as asked for.
     """
 
-    def __init__(self, path: ObjectPath) -> None:
+    def __init__(self, path: ObjectAddress) -> None:
         self.path, self._store, self.info = path, path.store, path.info
         # An entry that was closed is kept, because it knows which blocks are sound.
         self._entry: CacheEntry | None = None
@@ -164,7 +164,7 @@ class ObjectReader:
             return True
 
 
-def _entry(path: ObjectPath) -> CacheEntry | None:
+def _entry(path: ObjectAddress) -> CacheEntry | None:
     """Open the entry of an object, if there is a cache and it has room."""
     cache, info = default_cache(), path.info
     if cache is None or not info.pinned:
@@ -173,7 +173,7 @@ def _entry(path: ObjectPath) -> CacheEntry | None:
     return cache.entry(name, f"{info.etag} {info.modified.isoformat()}", info.size)
 
 
-def keep_beside(path: ObjectPath, name: str, content: bytes) -> None:
+def keep_beside(path: ObjectAddress, name: str, content: bytes) -> None:
     """Keep a small file with an object in the cache, if there is one."""
     entry = _entry(path)
     if entry is None:
@@ -190,7 +190,7 @@ def keep_beside(path: ObjectPath, name: str, content: bytes) -> None:
         entry.close()
 
 
-def kept_beside(path: ObjectPath, name: str, most: int) -> bytes | None:
+def kept_beside(path: ObjectAddress, name: str, most: int) -> bytes | None:
     """Return the content of a small file that was kept with an object, if there is one."""
     entry = _entry(path)
     if entry is None:

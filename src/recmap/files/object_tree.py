@@ -6,8 +6,8 @@ import hashlib
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from recmap.files.found_path import ZARR_FILES
-from recmap.files.object_path import ObjectPath
+from recmap.files.file_state import ZARR_FILES
+from recmap.files.object_address import ObjectAddress
 from recmap.files.object_writer import copy_object, delete_object
 from recmap.files.threads import Threads
 
@@ -34,7 +34,7 @@ class Tree:
         return hashlib.sha256("".join(lines).encode()).hexdigest()[:32]
 
 
-def tree_of(path: ObjectPath) -> Tree:
+def tree_of(path: ObjectAddress) -> Tree:
     """List all objects below a path; none if it is no folder."""
     prefix = path.key.rstrip("/")
 
@@ -50,23 +50,23 @@ def tree_of(path: ObjectPath) -> Tree:
     return Tree(path.store.request(path.key, listed))
 
 
-def remove_others(path: ObjectPath, names: Iterable[str]) -> None:
+def remove_others(path: ObjectAddress, names: Iterable[str]) -> None:
     """Delete all objects below a path except those named."""
     others = set(tree_of(path).objects) - set(names)
-    _for_each(others, lambda name: delete_object(path.inside(name)))
+    _for_each(others, lambda name: delete_object(path.child(name)))
 
 
-def copy_tree(src: ObjectPath, dst: ObjectPath) -> None:
+def copy_tree(src: ObjectAddress, dst: ObjectAddress) -> None:
     """Make the objects below a path the same as those below another: a Zarr store."""
 
     def copy(name: str) -> None:
-        copy_object(src.inside(name), dst.inside(name))
+        copy_object(src.child(name), dst.child(name))
 
     replace_tree(dst, list(tree_of(src).objects), lambda names: _for_each(names, copy))
 
 
 def replace_tree(
-    path: ObjectPath, names: Sequence[str], send: Callable[[Sequence[str]], None]
+    path: ObjectAddress, names: Sequence[str], send: Callable[[Sequence[str]], None]
 ) -> None:
     """Make a Zarr store of these objects, which ``send`` puts there, and remove all others.
 
@@ -74,7 +74,7 @@ def replace_tree(
     the arrays up. So neither the store nor an array in it ever seems to be whole while it is not.
     """
     for old in _by_depth(filter(_is_metadata, tree_of(path).objects)):
-        _for_each(old, lambda name: delete_object(path.inside(name)))
+        _for_each(old, lambda name: delete_object(path.child(name)))
     send([name for name in names if not _is_metadata(name)])
     remove_others(path, names)
     for new in reversed(_by_depth(filter(_is_metadata, names))):

@@ -29,14 +29,14 @@ from recmap.errors import (
     PathNotFoundError,
     RecmapError,
 )
-from recmap.files.object_path import ObjectPath
+from recmap.files.location import Version
+from recmap.files.object_address import ObjectAddress
 from recmap.files.patience import SILENCE
 from recmap.files.threads import start_thread
 
 __all__ = [
     "Parts",
     "Upload",
-    "Version",
     "choose_parts",
     "copy_object",
     "create_object",
@@ -69,21 +69,6 @@ _GRACE = 10.0
 _MOST_READ = 256 << 20
 # Bytes of a file to read at once.
 _READ_SIZE = 4 << 20
-
-
-@dataclass(frozen=True)
-class Version:
-    """What identifies the content of an object, for a conditional write."""
-
-    etag: str | None
-    # The generation of an object of GCS, or the version in a bucket with versions.
-    number: str | None = None
-
-    @property
-    def condition(self) -> dict[str, str]:
-        """What obstore takes as the mode of a put."""
-        given = {"e_tag": self.etag, "version": self.number}
-        return {name: value for name, value in given.items() if value is not None}
 
 
 @dataclass(frozen=True)
@@ -135,10 +120,8 @@ def parts_to_send() -> Parts:
     return _PARTS.get() or choose_parts(None)
 
 
-def refuse_unwritable(path: str) -> None:
+def refuse_unwritable(path: ObjectAddress) -> None:
     """Raise if recmap does not write there: to an HTTP server, or to an ambiguous name."""
-    if not isinstance(path, ObjectPath):
-        return
     if "\\" in path.key:
         raise OptionError(
             f"{path}: some stores treat a backslash in a name as a slash, so the data would not "
@@ -151,22 +134,22 @@ def refuse_unwritable(path: str) -> None:
         )
 
 
-def put_object(path: ObjectPath, data: bytes | _Bytes) -> Version:
+def put_object(path: ObjectAddress, data: bytes | _Bytes) -> Version:
     """Write an object, replacing any other."""
     return _put(path, data, "overwrite")
 
 
-def create_object(path: ObjectPath, data: bytes) -> Version | None:
+def create_object(path: ObjectAddress, data: bytes) -> Version | None:
     """Write an object if there is none; return None if there is."""
     return _put_if(path, data, "create")
 
 
-def replace_object(path: ObjectPath, data: bytes, seen: Version) -> Version | None:
+def replace_object(path: ObjectAddress, data: bytes, seen: Version) -> Version | None:
     """Write an object if it is still the one ``seen``; return None if it is not."""
     return _put_if(path, data, seen.condition)
 
 
-def _put_if(path: ObjectPath, data: bytes, mode: Any) -> Version | None:
+def _put_if(path: ObjectAddress, data: bytes, mode: Any) -> Version | None:
     try:
         return _put(path, data, mode)
     except (_ExistsError, ObjectChangedError, PathNotFoundError):
@@ -180,7 +163,7 @@ class _ExistsError(RecmapError):
     """Raised if an object exists that must not."""
 
 
-def _put(path: ObjectPath, data: bytes | _Bytes, mode: Any) -> Version:
+def _put(path: ObjectAddress, data: bytes | _Bytes, mode: Any) -> Version:
     def put(obstore: Any, store: Any) -> Any:
         try:
             return obstore.put(store, path.key, data, mode=mode, use_multipart=False)
@@ -192,7 +175,7 @@ def _put(path: ObjectPath, data: bytes | _Bytes, mode: Any) -> Version:
     return _version(path.store.request(path.key, put))
 
 
-def read_object(path: ObjectPath) -> tuple[bytes, Version] | None:
+def read_object(path: ObjectAddress) -> tuple[bytes, Version] | None:
     """Read a small object, whatever it is now; return None if there is none."""
 
     def get(obstore: Any, store: Any) -> tuple[bytes, Version]:
@@ -208,7 +191,7 @@ def read_object(path: ObjectPath) -> tuple[bytes, Version] | None:
         return None
 
 
-def delete_object(path: ObjectPath) -> None:
+def delete_object(path: ObjectAddress) -> None:
     """Delete an object, if it exists."""
     refuse_unwritable(path)
     try:
@@ -217,7 +200,7 @@ def delete_object(path: ObjectPath) -> None:
         return
 
 
-def copy_object(src: ObjectPath, dst: ObjectPath) -> None:
+def copy_object(src: ObjectAddress, dst: ObjectAddress) -> None:
     """Copy an object within its store, which does that by itself unless the object is too large."""
     if src.store.url.scheme == "s3" and src.info.size > _MOST_COPIED:
         _send_again(src, dst)
@@ -230,7 +213,7 @@ def copy_object(src: ObjectPath, dst: ObjectPath) -> None:
     src.store.request(src.key, copy)
 
 
-def _send_again(src: ObjectPath, dst: ObjectPath) -> None:
+def _send_again(src: ObjectAddress, dst: ObjectAddress) -> None:
     """Copy an object by reading and writing it."""
     info = src.info
     upload = Upload(dst, choose_parts(info.size))
@@ -243,7 +226,7 @@ def _send_again(src: ObjectPath, dst: ObjectPath) -> None:
         raise
 
 
-def put_file(path: ObjectPath, file: str, parts: Parts) -> Version:
+def put_file(path: ObjectAddress, file: str, parts: Parts) -> Version:
     """Write an object with the content of a local file, in these parts, or larger ones."""
     least = -(-os.path.getsize(file) // _MOST_PARTS)
     upload = Upload(path, replace(parts, size=max(parts.size, least)))
@@ -268,7 +251,7 @@ class Upload:
     parts. ``write`` waits while more than a part waits to be sent.
     """
 
-    def __init__(self, path: ObjectPath, parts: Parts) -> None:
+    def __init__(self, path: ObjectAddress, parts: Parts) -> None:
         refuse_unwritable(path)
         self._path, self._parts = path, parts
         #: The bytes that were written.

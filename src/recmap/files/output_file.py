@@ -14,17 +14,12 @@ from recmap.errors import (
     Message,
     Option,
     OptionError,
-    OutputError,
     OutputExistsError,
-    PathNotFoundError,
 )
-from recmap.files.atomic_write import make_folder, put_in_place, sync, writing
+from recmap.files.atomic_write import writing
 from recmap.files.gzip import Deflater
-from recmap.files.object_path import ObjectPath
-from recmap.files.object_writer import Upload, parts_to_send
-from recmap.files.temporary import remove, temporary_path
+from recmap.files.local_path import located
 from recmap.files.threads import start_thread
-from recmap.native import _core
 
 __all__ = [
     "Buffer",
@@ -32,7 +27,6 @@ __all__ = [
     "OutputFile",
     "Spooler",
     "choose_compression",
-    "output_exists",
     "refuse_existing",
     "refuse_special",
 ]
@@ -44,8 +38,6 @@ Compression: TypeAlias = Literal["gzip", "zlib"] | None
 _WRITE_SIZE = 1 << 20
 # The most writes that wait for the thread.
 _WAITING = 2
-# Disk space is reserved this far ahead.
-_RESERVE = 64 << 20
 
 
 def choose_compression(path: str, asked: Compression) -> Compression:
@@ -143,9 +135,7 @@ class OutputFile:
         if compression not in ("gzip", "zlib", None):
             raise OptionError(f'compression={compression!r}: use "gzip", "zlib" or None')
         self.path = path
-        self._target = (
-            _SentObject(path) if isinstance(path, ObjectPath) else _LocalFile(path, unnamed)
-        )
+        self._target = located(path).create(unnamed=unnamed)
         self._deflater = Deflater(compression) if compression is not None else None
         self._spooler = spooler
         self._small: list[Buffer] = []
@@ -203,9 +193,9 @@ class OutputFile:
 
     def reader(self) -> IO[bytes]:
         """Return the file, ready to be read from the beginning. Close the spooler first."""
-        assert isinstance(self._target, _LocalFile)
-        self._target.file.seek(0)
-        return self._target.file
+        file = self._target.file()
+        file.seek(0)
+        return file
 
     def finish(self, durable: bool) -> None:
         """Write the end of the stream and close the file. Close the spooler first."""
@@ -229,94 +219,9 @@ class OutputFile:
         self._target.abort()
 
 
-class _LocalFile:
-    """A file on disk."""
-
-    def __init__(self, path: str, unnamed: bool) -> None:
-        make_folder(path)
-        if os.path.isdir(path):
-            raise OutputError(f"{path} is a folder: give the name of a file")
-        self._path = path
-        self.temporary = temporary_path(path, ".member" if unnamed else "")
-        with writing(path):
-            self.file = open(self.temporary, "x+b", buffering=0)  # noqa: SIM115 - closed by finish
-        if unnamed:
-            os.unlink(self.temporary)
-        # Where the reserved disk space ends; None if the file system cannot reserve space.
-        self._reserved: int | None = 0
-
-    def write(self, data: npt.NDArray[np.uint8], at: int) -> None:
-        self._reserve(len(data), at)
-        view = data.data
-        while view:
-            view = view[self.file.write(view) :]
-
-    def _reserve(self, size: int, at: int) -> None:
-        if self._reserved is None or at + size < max(self._reserved, _WRITE_SIZE):
-            return
-        ahead = size + _RESERVE
-        fits = _core.reserve(self.file.fileno(), at, ahead)
-        self._reserved = at + ahead if fits else None
-
-    def finish(self, durable: bool) -> None:
-        if self._reserved:  # release the unused space
-            os.ftruncate(self.file.fileno(), os.fstat(self.file.fileno()).st_size)
-        if durable:
-            os.fsync(self.file.fileno())
-        self.file.close()
-
-    def commit(self, durable: bool) -> None:
-        put_in_place(self.temporary, self._path)
-        if durable:
-            sync(os.path.dirname(self._path))
-
-    def abandon(self) -> None:
-        remove(self.temporary)
-
-    def abort(self) -> None:
-        self.file.close()
-        remove(self.temporary)
-
-
-class _SentObject:
-    """An object that is sent while it is written."""
-
-    temporary = ""
-
-    def __init__(self, path: ObjectPath) -> None:
-        self._upload = Upload(path, parts_to_send())
-
-    def write(self, data: npt.NDArray[np.uint8], at: int) -> None:
-        del at
-        self._upload.write(data)
-
-    def finish(self, durable: bool) -> None:
-        """Do nothing: the last part is sent by ``commit``."""
-
-    def commit(self, durable: bool) -> None:
-        del durable  # a store keeps what it has confirmed
-        self._upload.complete()
-
-    def abandon(self) -> None:
-        self._upload.abandon()
-
-    def abort(self) -> None:
-        self._upload.abort()
-
-
-def output_exists(path: str) -> bool:
-    """Return whether there is something at the path of an output."""
-    if not isinstance(path, ObjectPath):
-        return os.path.exists(path)
-    try:
-        return path.anew().info is not None
-    except PathNotFoundError:
-        return False
-
-
 def refuse_existing(path: str, overwrite: bool) -> None:
     """Raise if something at ``path`` must not be overwritten."""
-    if not overwrite and output_exists(path):
+    if not overwrite and located(path).exists():
         raise OutputExistsError(
             Message(
                 f"{path} exists already", hint=("use ", Option("overwrite", True), " to replace it")

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import io
-import os
 from collections import OrderedDict
-from collections.abc import Iterator
-from contextlib import contextmanager
 from copy import copy
 from threading import Lock
-from typing import Any, BinaryIO, cast
+from typing import Any
 
-from recmap.files.found_path import check_unchanged
 from recmap.files.mapped import MappedFile
-from recmap.files.object_path import ObjectPath
+from recmap.files.object_address import ObjectAddress
 
-__all__ = ["SeekableMapping", "SeekableObject", "open_seekable"]
+__all__ = ["SeekableMapping", "SeekableObject"]
 
 # What is read of an object is kept in blocks of this size. Metadata is read in small pieces, close
 # to each other.
@@ -23,24 +19,6 @@ _BLOCK = 1 << 18
 _KEPT = 64
 # Blocks fetched at once.
 _AT_ONCE = 32
-
-
-@contextmanager
-def open_seekable(path: str) -> Iterator[BinaryIO]:
-    """Have a file open for reading.
-
-    A failed request is raised in the end, whatever a library makes of it.
-    """
-    if not isinstance(path, ObjectPath):
-        with open(path, "rb") as local:
-            check_unchanged(path, os.fstat(local.fileno()))
-            yield local
-        return
-    file = SeekableObject(path)
-    try:
-        yield cast("BinaryIO", file)
-    finally:
-        file.raise_error()
 
 
 class _Seekable(io.RawIOBase):
@@ -90,7 +68,7 @@ class SeekableObject(_Seekable):
     Libraries may hide errors, or take them for something else; ``raise_error`` does not.
     """
 
-    def __init__(self, path: ObjectPath) -> None:
+    def __init__(self, path: ObjectAddress) -> None:
         super().__init__(path.info.size)
         self._error: BaseException | None = None
         self._info, self._store = path.info, path.store

@@ -21,11 +21,9 @@ import numpy as np
 from recmap.errors import Message, Option, RecmapError, UnknownFormatError
 from recmap.files.foreign_formats import ZIP, FileKind, pandas_advice, recognise, recognise_zip
 from recmap.files.gzip import inflater
+from recmap.files.local_path import located
 from recmap.files.mapped import Guard
-from recmap.files.mapped_files import map_file
 from recmap.files.object_path import ObjectPath
-from recmap.files.open_file import file_size, open_file
-from recmap.files.seekable import open_seekable
 from recmap.native import _core
 
 __all__ = [
@@ -63,7 +61,7 @@ def sniff(path: str) -> FileKind | None:
     if not isinstance(path, ObjectPath) and not stat.S_ISREG(os.stat(path).st_mode):
         # Reading a pipe or a device could block forever.
         return FileKind("a pipe or a device, not a file", "Write it to a file first")
-    with open_file(path) as file:
+    with located(path).open() as file:
         size = file.size
         head = file.pread(_HEAD, 0)
         if not head:
@@ -89,7 +87,7 @@ def unknown_format(path: str, found: FileKind | None, records: bool = False) -> 
             file=path,
         )
     if found is None:
-        hint = size_hint(file_size(path))
+        hint = size_hint(located(path).stat().size)
         return UnknownFormatError(
             Message(
                 f"{path}: neither its name nor its first bytes tell its format; for numbers "
@@ -117,7 +115,7 @@ def holds_records(path: str) -> bool:
 
     The file need not begin with one.
     """
-    file = map_file(path)
+    file = located(path).map()
     stop = min(file.size, _SEARCH)
     with Guard(path), file.hold(0, stop):
         return _core.find_record(file.bytes, 0, stop) < stop
@@ -165,7 +163,7 @@ def _zip(path: str) -> FileKind:
     import zipfile
 
     try:
-        with open_seekable(path) as file, zipfile.ZipFile(file) as archive:
+        with located(path).seekable() as file, zipfile.ZipFile(file) as archive:
             names = archive.namelist()
     except RecmapError:
         raise

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import FIRST_EXCEPTION, wait
 
 from recmap.errors import OutputError
-from recmap.files.object_path import ObjectPath
+from recmap.files.object_address import ObjectAddress
 from recmap.files.object_writer import parts_to_send, put_file
 from recmap.files.temporary import acting_for, process_of, runs, temporary_path, this_process
 from recmap.files.threads import Threads
@@ -63,7 +63,7 @@ def files_below(folder: str) -> Iterator[str]:
             yield os.path.relpath(os.path.join(inner, name), folder)
 
 
-def send_files(files: Mapping[ObjectPath, str]) -> None:
+def send_files(files: Mapping[ObjectAddress, str]) -> None:
     """Send files, each to its object: several small ones at a time, or the parts of a large one."""
     large = {path: file for path, file in files.items() if os.path.getsize(file) > _SMALL}
     parts = parts_to_send()

@@ -20,9 +20,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 from uuid import uuid4
 
-from recmap.files.object_path import ObjectPath
-from recmap.files.object_writer import delete_object
-
 __all__ = [
     "Process",
     "acting_for",
@@ -213,10 +210,7 @@ def remove_leftovers(folder: str, wanted: Callable[[str], object]) -> None:
 
 
 def remove(path: str) -> None:
-    """Remove a file, link or folder, or an object, if it exists."""
-    if isinstance(path, ObjectPath):
-        delete_object(path)
-        return
+    """Remove a file, link or folder on disk, if it exists."""
     if os.path.isdir(path) and not os.path.islink(path):
         shutil.rmtree(path)
     elif os.path.lexists(path):

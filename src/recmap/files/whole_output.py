@@ -12,11 +12,12 @@ import re
 import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from recmap.errors import MissingShardsWarning, UnfinishedOutputError, level_outside
+from recmap.files.location import Location
 
-__all__ = ["FOLDER_MANIFEST", "refuse_unfinished", "warn_of_missing", "warn_of_unfinished"]
+__all__ = ["FOLDER_MANIFEST", "refuse_unfinished", "warn_of_incomplete", "warn_of_missing"]
 
 FOLDER_MANIFEST = "_manifest.json"
 _MANIFEST = re.compile(r"_manifest\.json|\..+\.manifest\.json")
@@ -26,6 +27,7 @@ _MOST_SHARDS = 1_000_000
 
 # Returns the content of a small file in the folder, by its name; None if it is gone.
 _Read = Callable[[str], bytes | None]
+_File = TypeVar("_File", bound=Location)
 
 
 class _Unfinished(NamedTuple):
@@ -55,7 +57,7 @@ def refuse_unfinished(
         )
 
 
-def warn_of_unfinished(
+def _warn_of_unfinished(
     folder: str, names: Iterable[str], read: _Read, chosen: Sequence[str]
 ) -> bool:
     """Warn of what ``refuse_unfinished`` refuses, and return whether there is anything."""
@@ -67,6 +69,24 @@ def warn_of_unfinished(
         "finished; some may be missing, or left over from an older one"
     )
     return True
+
+
+def warn_of_incomplete(files: Sequence[_File], names: Callable[[_File], Iterable[str]]) -> None:
+    """Warn if a pattern finds some files of an output while others do not exist.
+
+    ``names`` returns those of all files beside one.
+    """
+    folders: dict[str, list[_File]] = {}
+    for file in files:
+        folders.setdefault(os.path.dirname(file), []).append(file)
+    for folder, those in folders.items():
+        chosen, there = [os.path.basename(file) for file in those], list(names(those[0]))
+
+        def read(name: str, first: _File = those[0]) -> bytes | None:
+            return first.sibling(name).content()
+
+        if not _warn_of_unfinished(folder, there, read, chosen):
+            warn_of_missing(folder, there, chosen)
 
 
 def warn_of_missing(folder: str, names: Iterable[str], chosen: Sequence[str]) -> None:

@@ -18,9 +18,8 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap.errors import OptionError, RecmapError
-from recmap.files.found_path import FoundPath, found_path
+from recmap.files.local_path import LocalPath, located
 from recmap.files.mapped import guarded, reach
-from recmap.files.mapped_files import map_file
 from recmap.formats.column_readers import DEFAULT_NAME, array_columns, array_refusal
 from recmap.formats.column_source import ColumnsSource
 
@@ -49,7 +48,7 @@ class ArrayPlace:
     @guarded
     def __call__(self) -> ColumnsSource:
         """Map the file, and return the rows of the array."""
-        file = map_file(self.path)
+        file = located(self.path).map()
         columns = array_columns(self.name, self._array(file.bytes), file)
         return ColumnsSource(
             "memmap", [self.path], columns, "given", self, file, reference=self._with_numpy
@@ -163,10 +162,10 @@ def _find_place(
 
 def _pinned(path: str, mode: str) -> str:
     """Return a path that remembers the file. One that is mapped to be written to may change."""
-    path = found_path(path)
-    if mode == "r" or not isinstance(path, FoundPath):
-        return path
-    return FoundPath(path, path.state.without_time())
+    found = LocalPath(path).found()
+    if mode == "r" or found.state is None:
+        return found
+    return LocalPath(found, found.state.without_time())
 
 
 def _moved(place: ArrayPlace, array: npt.NDArray[Any]) -> str:

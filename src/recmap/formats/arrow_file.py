@@ -15,8 +15,8 @@ import pyarrow as pa
 
 from recmap.errors import DataError, RecmapError
 from recmap.files.arrow_messages import read_messages
+from recmap.files.local_path import located
 from recmap.files.mapped import guarded
-from recmap.files.mapped_files import map_file
 from recmap.files.memory import also_give_back
 from recmap.files.spans import Places
 from recmap.formats.arrow_columns import ArrowColumns, check_values
@@ -48,7 +48,7 @@ def open_arrow(
 
 class _ArrowFile(RowGroupFile):
     def __init__(self, path: str, fields: FieldsLike | None, nulls: Nulls) -> None:
-        super().__init__(path, map_file(path))
+        super().__init__(path, located(path).map())
         self._messages = read_messages(self.mapped)
         try:
             with self.mapped.hold(*self._places([])):

@@ -15,10 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap.errors import DataError, FieldNotFoundError, LeftOut
-from recmap.files.found_path import check_all_unchanged
+from recmap.files.local_path import any_remote, check_all_unchanged, located
 from recmap.files.mapped import MappedFile, guarded
-from recmap.files.object_path import in_store
-from recmap.files.paths import size_on_disk
 from recmap.formats.column_readers import ColumnReader, Which
 from recmap.formats.left_out import listed, warn_of_left_out
 from recmap.formats.text_column import of_string_type
@@ -139,7 +137,7 @@ class ColumnsSource(Source):
 
     @property
     def remote(self) -> bool:
-        return in_store(self._files)
+        return any_remote(self._files)
 
     def __len__(self) -> int:
         return self._rows
@@ -292,7 +290,7 @@ class ColumnsSource(Source):
         return Info(
             format=self._format,
             files=self._files,
-            size=sum(size_on_disk(file) for file in self._files),
+            size=sum(located(file).size_below() for file in self._files),
             rows=self._rows,
             schema=self._schema,
             origin=self._origin,

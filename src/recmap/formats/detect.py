@@ -17,9 +17,9 @@ from recmap.errors import (
     UnknownFormatError,
 )
 from recmap.files.array_sidecar import description_path, load_description
-from recmap.files.found_path import TFDS_FILE, TFDS_INFO
+from recmap.files.file_state import TFDS_FILE, TFDS_INFO
+from recmap.files.local_path import located
 from recmap.files.object_path import ObjectPath
-from recmap.files.open_file import file_size, inside, is_file, is_folder, open_file
 from recmap.files.sniff import FileKind, holds_records, named_tfrecord, sniff, unknown_format
 from recmap.formats.registry import FORMATS, format_of
 
@@ -35,20 +35,20 @@ _TEXT = (".csv", ".tsv", ".json", ".jsonl", ".ndjson")
 
 def detect(path: str) -> str:
     """Return the format of a file."""
-    if is_folder(path):
-        of_tfds = any(is_file(inside(path, name)) for name in (TFDS_FILE, TFDS_INFO))
+    if located(path).is_folder():
+        of_tfds = any(located(path).child(name).is_file() for name in (TFDS_FILE, TFDS_INFO))
         return "tfds" if of_tfds else _FOLDER
     magic = _by_magic(path)
     if magic is not None:
         return magic
     named = _named(path)
     found = sniff(path)
-    described = named != "npy" and is_file(description_path(path))
+    described = named != "npy" and located(description_path(path)).is_file()
     if found is not None and found.format is not None and not (described and _written_raw(path)):
         return found.format
     if described:
         return "raw"
-    if file_size(path) == 0 and named in ("tfrecord", "raw"):
+    if located(path).stat().size == 0 and named in ("tfrecord", "raw"):
         return named
     if found is not None and not (named == "tfrecord" and found.packed in ("gzip", "zlib")):
         raise unknown_format(path, found)
@@ -65,7 +65,7 @@ def _by_magic(path: str) -> str | None:
     """Return the format that a file's magic bytes identify, if any."""
     for format in FORMATS.values():
         if format.magic:
-            with open_file(path) as file:
+            with located(path).open() as file:
                 if file.pread(len(format.magic), 0) == format.magic:
                     return format.name
     return None
@@ -116,7 +116,7 @@ def detect_all(files: list[str]) -> list[str]:
 
 def has_header(path: str) -> bool:
     """Tell whether the file itself describes the types and shapes of its columns."""
-    return is_folder(path) or _header_format(path) is not None
+    return located(path).is_folder() or _header_format(path) is not None
 
 
 def _header_format(path: str) -> str | None:
@@ -133,7 +133,7 @@ def check_raw(path: str, format: str | None, dtype: npt.DTypeLike | None, *, pac
 
     ``format="raw"`` accepts any file, and ``packed`` accepts compressed files.
     """
-    if is_folder(path):
+    if located(path).is_folder():
         raise OptionError(f"{path} is a folder: dtype and shape are for files without a header")
     found = sniff(path)
     if not packed:
@@ -150,7 +150,7 @@ def check_raw(path: str, format: str | None, dtype: npt.DTypeLike | None, *, pac
                 " to read its bytes as they are",
             )
         )
-    if found is None or not file_size(path):
+    if found is None or not located(path).stat().size:
         return
     # Text may be read as bytes, but not as wider numbers if its name ends with .csv or similar.
     text = path.lower().endswith(_TEXT) and np.dtype(dtype).itemsize > 1

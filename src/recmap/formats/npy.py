@@ -19,10 +19,9 @@ import numpy.typing as npt
 
 from recmap.errors import ColumnError, DataError, LeftOut, StaleIndexWarning
 from recmap.files.array_sidecar import load_description, remove_description, save_description
+from recmap.files.local_path import located
 from recmap.files.mapped import MappedFile
-from recmap.files.mapped_files import map_file
 from recmap.files.object_path import ObjectPath
-from recmap.files.open_file import open_file
 from recmap.files.output_file import OutputFile, Spooler
 from recmap.formats.column_readers import (
     DEFAULT_NAME,
@@ -81,8 +80,8 @@ _MAX_PADDED = 256 << 20
 
 def open_npy(path: str) -> ColumnsSource:
     """Map the array of a .npy file; a structured array gives one column per field."""
-    file = map_file(path)
-    with open_file(path) as opened:
+    file = located(path).map()
+    with located(path).open() as opened:
         header = parse_header(read_head(lambda count: opened.pread(count, 0)), path)
     if header.refusal:
         what = LeftOut(header.refusal, f"{header.dtype} {header.shape}")

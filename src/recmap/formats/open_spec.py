@@ -19,8 +19,7 @@ from recmap.errors import (
 )
 from recmap.files.inflate import CompressionOption
 from recmap.files.mapped import guarded
-from recmap.files.open_file import for_each_file
-from recmap.files.paths import PathsLike, as_paths, expand
+from recmap.files.paths import PathsLike, as_paths, expand, for_each_file
 from recmap.files.sniff import sniff
 from recmap.formats.combined import ConcatenatedSource
 from recmap.formats.detect import check_raw, detect_all, has_header, refuse_packed
@@ -110,7 +109,7 @@ def open_source(paths: PathsLike, fields: FieldsLike | None, options: OpenOption
 
 def _expand(paths: PathsLike) -> list[str]:
     try:
-        return expand(paths)
+        return [*expand(paths)]
     except PathNotFoundError as e:
         from recmap.formats.tfds.metadata import describe_versions
 

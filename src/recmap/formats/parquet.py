@@ -16,8 +16,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from recmap.errors import DataError, OptionError, RecmapError
+from recmap.files.local_path import located
 from recmap.files.mapped import guarded
-from recmap.files.mapped_files import map_file
 from recmap.files.memory import also_give_back
 from recmap.files.seekable import SeekableMapping
 from recmap.formats.arrow_columns import ArrowColumns, check_values
@@ -78,7 +78,7 @@ def _warn_of_partitions(path: str, schema: Schema) -> None:
 
 class _ParquetFile(RowGroupFile):
     def __init__(self, path: str, fields: FieldsLike | None, nulls: Nulls, verify: bool) -> None:
-        super().__init__(path, map_file(path))
+        super().__init__(path, located(path).map())
         self._verify = verify
         try:
             with self.mapped.hold(*self._footer()):

@@ -20,8 +20,8 @@ from recmap.errors import (
     OutputError,
 )
 from recmap.files.array_sidecar import Description, load_description, save_description
+from recmap.files.local_path import located
 from recmap.files.mapped import MappedFile
-from recmap.files.mapped_files import map_file
 from recmap.files.object_path import ObjectPath
 from recmap.files.output_file import OutputFile, Spooler
 from recmap.files.sniff import RAW_EXAMPLE, size_hint
@@ -45,7 +45,7 @@ def open_raw(
     ``shape`` is the shape of the whole array. If its first axis is -1, the size of the file
     determines the number of rows. Without ``dtype``, the sidecar describes the file.
     """
-    file = map_file(path)
+    file = located(path).map()
     if offset < 0 or offset > file.size:
         raise OptionError(f"{path}: offset={offset:,}, but the file has {file.size:,} bytes")
     inner: tuple[int, ...] = ()

@@ -20,10 +20,9 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap.files.cpus import pool_size, thread_count
+from recmap.files.local_path import any_remote, located
 from recmap.files.mapped import guarded
 from recmap.files.mapped_files import fetch_ahead
-from recmap.files.object_path import in_store
-from recmap.files.paths import size_on_disk
 from recmap.files.spans import merge_spans
 from recmap.files.threads import Threads
 from recmap.formats.column_source import refuse_changed
@@ -156,7 +155,7 @@ class RowGroupSource(Source):
 
     @property
     def remote(self) -> bool:
-        return in_store(self.files)
+        return any_remote(self.files)
 
     def __len__(self) -> int:
         return int(self._starts[-1])
@@ -308,7 +307,7 @@ class RowGroupSource(Source):
         return Info(
             format=self.format,
             files=self.files,
-            size=size_on_disk(self._file.path),
+            size=located(self._file.path).size_below(),
             rows=len(self),
             schema=self._schema,
             origin=self.origin,

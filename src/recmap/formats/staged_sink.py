@@ -51,7 +51,7 @@ class StagedSink(Sink):
             send_files({self._path: self._local})
             self._check_size()
         beside = [name for name in os.listdir(self._folder) if name != self._path.name]
-        send_files({self._path.beside(n): os.path.join(self._folder, n) for n in beside})
+        send_files({self._path.sibling(n): os.path.join(self._folder, n) for n in beside})
         remove(self._folder)
 
     def _check_size(self) -> None:
@@ -61,7 +61,7 @@ class StagedSink(Sink):
 
     def _send_folder(self) -> None:
         def send(names: Sequence[str]) -> None:
-            send_files({self._path.inside(n): os.path.join(self._local, n) for n in names})
+            send_files({self._path.child(n): os.path.join(self._local, n) for n in names})
 
         replace_tree(self._path, list(files_below(self._local)), send)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from recmap.errors import DataError
-from recmap.files.paths import lone_path
+from recmap.files.local_path import located
 from recmap.model.schema import Batch
 from recmap.model.source import Partition, RowReader
 from recmap.tfrecord.compressed_file import CompressedFile
@@ -31,7 +31,7 @@ def record_partitions(
 
 
 def _partition(file: RecordFile, decoder: ExampleDecoder, verify: bool, skip: bool) -> Partition:
-    path = lone_path(file.path)
+    path = located(file.path).alone()
     if isinstance(file, PlainFile):
         file.count()  # so that a task can begin at any record
         return _PlainPartition(path, file.size, decoder, verify, file.index)

@@ -10,12 +10,11 @@ from contextlib import suppress
 from typing import Any
 
 from recmap.errors import OutputExistsError
-from recmap.files.atomic_write import read_whole, write_whole
+from recmap.files.local_path import located
 from recmap.files.object_path import ObjectPath
-from recmap.files.open_file import beside, is_folder
-from recmap.files.output_file import output_exists, refuse_existing
+from recmap.files.output_file import refuse_existing
 from recmap.files.paths import shard_names
-from recmap.files.temporary import alike, remove, remove_leftovers, short_name
+from recmap.files.temporary import alike, short_name
 from recmap.files.whole_output import FOLDER_MANIFEST
 from recmap.tfrecord.sidecar import is_written, remove_sidecar, sidecar_path
 
@@ -33,15 +32,12 @@ def shard_paths(path: str, shards: int) -> list[str]:
     if shards == 1:
         return [path]
     stem, extension = _split(os.path.basename(path))
-    return [beside(path, name) for name in shard_names(stem, extension, shards)]
+    return [located(path).sibling(name) for name in shard_names(stem, extension, shards)]
 
 
 def _file(path: str) -> str:
-    if isinstance(path, ObjectPath) and is_folder(path):
-        return path.inside("data.tfrecord")
-    if path.endswith(os.sep) or is_folder(path):
-        return os.path.join(path, "data.tfrecord")
-    return path
+    folder = path.endswith(os.sep) or located(path).is_folder()
+    return located(path).child("data.tfrecord") if folder else path
 
 
 def _split(name: str) -> tuple[str, str]:
@@ -63,7 +59,7 @@ class OlderFiles:
         self._paths = paths
         hidden = f".{short_name(os.path.basename(location))}.manifest.json"
         in_folder = _file(location) != location
-        self._manifest = beside(paths[0], FOLDER_MANIFEST if in_folder else hidden)
+        self._manifest = located(paths[0]).sibling(FOLDER_MANIFEST if in_folder else hidden)
         if clean:
             self._remove_leftovers()
         # What the manifest says, which may be of other files in the folder.
@@ -71,10 +67,10 @@ class OlderFiles:
         self._of_others = False
         self._begun: set[str] = set()
         if len(paths) == 1:
-            self.paths = [path for path in paths if output_exists(path)]
+            self.paths = [path for path in paths if located(path).exists()]
             return
         names = _names_beside(paths[0])
-        self.paths = [beside(paths[0], name) for name in _shards_of(paths[0], names)]
+        self.paths = [located(paths[0]).sibling(name) for name in _shards_of(paths[0], names)]
         if os.path.basename(self._manifest) in names:
             try:
                 self._read_manifest()
@@ -85,7 +81,7 @@ class OlderFiles:
                 ) from None
 
     def _read_manifest(self) -> None:
-        self._replaced = read_whole(self._manifest, _MOST_READ)
+        self._replaced = located(self._manifest).text(_MOST_READ)
         known = json.loads(self._replaced)
         self._of_others = not _shards_of(self._paths[0], [each["file"] for each in known["files"]])
         if known["complete"] is False:
@@ -121,7 +117,7 @@ class OlderFiles:
         replaces += [{"file": name, "state": _BEGUN} for name in dict.fromkeys([*names, *begun])]
         files = [{"file": name} for name in names]
         content = {"recmap": 1, "files": files, "replaces": replaces, "complete": False}
-        write_whole(self._manifest, json.dumps(content, indent=1))
+        located(self._manifest).write(json.dumps(content, indent=1).encode())
 
     def undo(self) -> None:
         """Remove new files after a failure, unless they replaced older ones.
@@ -132,7 +128,7 @@ class OlderFiles:
         with suppress(OSError):  # the first error tells more
             for path in new:
                 if not os.path.isdir(path):  # which no writer makes
-                    remove(path)
+                    located(path).remove()
                 remove_sidecar(path)
             if len(new) > 1 and len(new) == len(self._paths):
                 self._leave_manifest(self._replaced)
@@ -140,9 +136,9 @@ class OlderFiles:
     def finish(self) -> None:
         """Remove the files that were not replaced, and what says that they are unfinished."""
         for old in sorted(set(self.paths) - set(self._paths)):
-            if output_exists(old):
+            if located(old).exists():
                 self._refuse_foreign(old)  # it may have been replaced in the meantime
-                remove(old)
+                located(old).remove()
                 remove_sidecar(old)
         if len(self._paths) > 1:
             _remove_lone_indexes(self._paths[0])
@@ -150,16 +146,15 @@ class OlderFiles:
 
     def _leave_manifest(self, content: str | None) -> None:
         if content is None:
-            remove(self._manifest)
+            located(self._manifest).remove()
         else:
-            write_whole(self._manifest, content)
+            located(self._manifest).write(content.encode())
 
     def _remove_leftovers(self) -> None:
         """Remove temporary files of killed writers of these files, or of their other shards."""
-        path = self._paths[0]
-        if not isinstance(path, ObjectPath):
-            mine = alike(short_name(os.path.basename(path))), os.path.basename(self._manifest)
-            remove_leftovers(os.path.dirname(path), lambda name: alike(name) in mine)
+        path = located(self._paths[0])
+        mine = alike(short_name(path.name)), os.path.basename(self._manifest)
+        path.remove_leftovers(lambda name: alike(name) in mine)
 
 
 def _shards_of(path: str, names: Iterable[str]) -> list[str]:
@@ -177,7 +172,7 @@ def _remove_lone_indexes(path: str) -> None:
     for shard in _shards_of(path, [name[1:].removesuffix(".recmap") for name in names]):
         index = os.path.basename(sidecar_path(shard))
         if index in names and index not in kept:
-            remove_sidecar(beside(path, shard))
+            remove_sidecar(located(path).sibling(shard))
 
 
 def _names_beside(path: str) -> list[str]:

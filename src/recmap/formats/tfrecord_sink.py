@@ -11,8 +11,8 @@ import numpy.typing as npt
 
 from recmap.errors import ColumnError, OptionError
 from recmap.files.last_change import settled_change
+from recmap.files.local_path import located
 from recmap.files.object_path import ObjectPath
-from recmap.files.object_writer import refuse_unwritable
 from recmap.files.output_file import (
     Compression,
     OutputFile,
@@ -110,7 +110,7 @@ class TFRecordWriter(Sink):
         for name, flag in flags.items():
             check_flag(name, flag)
         location = as_location(path, storage=Storage(storage))
-        refuse_unwritable(location)
+        located(location).refuse_unwritable()
         self._paths = shard_paths(location, shards)
         compression = choose_compression(self._paths[0], compression)
         if align and compression:

@@ -28,12 +28,12 @@ from recmap.errors import (
 )
 from recmap.files.cpus import thread_count
 from recmap.files.inflate import CompressionOption
+from recmap.files.local_path import any_remote, located
 from recmap.files.mapped import guarded
 from recmap.files.mapped_files import MappedFiles
-from recmap.files.object_path import ObjectPath, in_store
-from recmap.files.open_file import file_size, for_each_file
+from recmap.files.object_path import ObjectPath
 from recmap.files.output_file import Compression
-from recmap.files.paths import PathLike, as_path
+from recmap.files.paths import PathLike, as_path, for_each_file
 from recmap.files.threads import Threads
 from recmap.formats.tfrecord_partitions import record_partitions
 from recmap.formats.tfrecord_schema import choose_schema
@@ -90,7 +90,7 @@ class TFRecordSource(Source):
 
     def __init__(
         self,
-        files: list[str],
+        files: Sequence[str],
         fields: FieldsLike | None = None,
         *,
         errors: Errors = "raise",
@@ -104,8 +104,8 @@ class TFRecordSource(Source):
             raise OptionError(f'errors={errors!r}: use "raise" or "skip"')
         if index is not None and len(files) != 1:
             raise OptionError("index= takes the index of one file; open the files one by one")
-        self._paths, self._verify = files, verify
-        self._remote = in_store(files)
+        self._paths, self._verify = list(files), verify
+        self._remote = any_remote(files)
         step = -(-len(files) // _EXAMINED)
         examined = {*range(0, len(files), step), len(files) - 1}
         checked = {files[i] for i in examined}
@@ -289,7 +289,7 @@ class TFRecordSource(Source):
                 given = Option("fields", {name: ...})
                 notes[name] = Message(f"{hint}; ", given, " gives it a type")
         record_size = strides.pop() if len(strides) == 1 else None
-        size = sum(map(file_size, self._paths))
+        size = sum(located(path).stat().size for path in self._paths)
         return replace(super().info(), size=size, record_size=record_size, notes=notes)
 
     # Reading.

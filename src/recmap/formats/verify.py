@@ -14,10 +14,9 @@ from typing import Any
 from recmap.errors import DataError, LeftOutWarning, MemoryLimitError, WorkerDiedError
 from recmap.files.array_sidecar import description_path
 from recmap.files.cpus import thread_count
-from recmap.files.found_path import TFDS_INFO
-from recmap.files.object_path import in_store
-from recmap.files.open_file import inside, is_file, is_folder
-from recmap.files.paths import PathsLike, expand, size_on_disk
+from recmap.files.file_state import TFDS_INFO
+from recmap.files.local_path import any_remote, located
+from recmap.files.paths import PathsLike, expand
 from recmap.files.sniff import sniff
 from recmap.files.threads import Threads
 from recmap.formats.detect import detect
@@ -70,7 +69,7 @@ def verify(
     files = [shard for file in expand(path, storage) for shard in _shards(file)]
     formats = {file: _format(file) for file in files}
     if given.kind == "processes":
-        return _verify_in_processes(formats, given.reading(remote=in_store(files)), progress)
+        return _verify_in_processes(formats, given.reading(remote=any_remote(files)), progress)
     records = [file for file in files if formats[file] == "tfrecord"]
     others = [file for file in files if formats[file] != "tfrecord"]
     result = Verified()
@@ -87,7 +86,7 @@ def verify(
 
 def _shards(file: str) -> list[str]:
     """Return the TFRecord shards of a TFDS folder; anything else stays what it is."""
-    if not is_folder(file) or not is_file(inside(file, TFDS_INFO)):
+    if not located(file).is_folder() or not located(file).child(TFDS_INFO).is_file():
         return [file]
     return shard_files(file)
 
@@ -108,7 +107,7 @@ def _verify_in_processes(
 ) -> Verified:
     """Check files in several processes; each checks one whole file at a time."""
     result = Verified(files=len(formats))
-    sizes = {file: size_on_disk(file) for file in formats}
+    sizes = {file: located(file).size_below() for file in formats}
     context = multiprocessing.get_context(workers.start_method)
     pool = ProcessPoolExecutor(
         min(workers.count, len(formats)), context, _start_process, (os.getpid(),)
@@ -139,15 +138,15 @@ def _verify_file(file: str, format: str) -> Verified:
 
 def _format(file: str) -> str:
     # Without a description, a file of any name may hold records.
-    described = not is_folder(file) and is_file(description_path(file))
-    if not described and not is_folder(file) and sniff(file) is None:
+    described = not located(file).is_folder() and located(description_path(file)).is_file()
+    if not described and not located(file).is_folder() and sniff(file) is None:
         return "tfrecord"
     format = detect(file)
     return "tfrecord" if format == "raw" and not described else format
 
 
 def _verify_one(file: str, format: str) -> Verified:
-    found = Verified(size=size_on_disk(file))
+    found = Verified(size=located(file).size_below())
     try:
         checker = FORMATS[format].checker()
         if checker is not None:

@@ -17,9 +17,9 @@ import numpy as np
 
 from recmap.errors import DataError, OptionError, StoreError
 from recmap.files.fetch_counts import FetchCounter
+from recmap.files.local_path import located
 from recmap.files.mapped import Guard
 from recmap.files.object_path import ObjectPath
-from recmap.files.open_file import is_folder
 from recmap.model.batch import Allocate, PaddedRows, PadSpec, Positions
 from recmap.model.fetching import Fetching
 from recmap.model.ragged import Column, Ragged
@@ -167,7 +167,7 @@ class SourceRows:
         Zarr stores do not count: zarr fetches their chunks, which are not kept on disk.
         """
         objects = [path for path in self._files if isinstance(path, ObjectPath)]
-        return sum(path.info.size for path in objects if not is_folder(path))
+        return sum(path.info.size for path in objects if not located(path).is_folder())
 
     @cached_property
     def counters(self) -> list[FetchCounter]:

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from recmap.files.found_path import check_unchanged
+from recmap.files.local_path import located
 from recmap.files.object_path import ObjectPath
 from recmap.model.ragged import Column, Ragged
 from recmap.model.source import Source
@@ -263,7 +263,7 @@ def _content(path: str, look: bool) -> str:
             return _folder(path)
         with open(path, "rb", buffering=0) as file:
             status = os.fstat(file.fileno())
-            check_unchanged(path, status)
+            located(path).check_unchanged(status)
             size = status.st_size
             if not look:
                 return str(size)

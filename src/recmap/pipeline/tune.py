@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from recmap.files.paths import size_on_disk
+from recmap.files.local_path import located
 from recmap.pipeline.pipeline import Pipeline, Verbs
 
 __all__ = ["Choice", "Measurement", "fits_memory", "tune"]
@@ -62,7 +62,7 @@ class Measurement:
 
 def fits_memory(paths: list[str]) -> bool:
     """Return whether files stay in memory after the first epoch: they fill at most half of it."""
-    total = sum(map(size_on_disk, paths))
+    total = sum(located(path).size_below() for path in paths)
     return total <= os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
 
 

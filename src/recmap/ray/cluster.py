@@ -26,8 +26,8 @@ from recmap.errors import (
     WorkerDiedError,
 )
 from recmap.files.cpus import using_threads
+from recmap.files.local_path import working_folder
 from recmap.files.object_path import ObjectPath
-from recmap.files.paths import working_folder
 from recmap.files.temporary import Process, acting_for, remove, temporary_path, this_process
 from recmap.files.urls import is_url
 

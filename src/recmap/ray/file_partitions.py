@@ -11,10 +11,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from recmap.errors import ObjectChangedError
+from recmap.files.local_path import located
 from recmap.files.object_path import ObjectPath
 from recmap.files.object_store import ObjectInfo
-from recmap.files.open_file import is_folder
-from recmap.files.paths import lone_path
 from recmap.formats.open_spec import Opening, select
 from recmap.model.source import Partition, RowReader, Source
 
@@ -105,7 +104,7 @@ class _FilesPartition:
 
     @classmethod
     def of(cls, source: Source, reopen: Callable[[], Source]) -> Partition:
-        files = list(map(lone_path, source.files))
+        files: list[str] = [located(file).alone() for file in source.files]
         if isinstance(reopen, Opening):
             reopen = replace(reopen, paths=files)  # the others may be many
         return cls(reopen, files, len(source), source.chunk_rows)
@@ -127,4 +126,4 @@ class _FilesPartition:
 
 def _version(path: str) -> ObjectInfo | None:
     """Return what tells an object from another of the same name."""
-    return path.info if isinstance(path, ObjectPath) and not is_folder(path) else None
+    return path.info if isinstance(path, ObjectPath) and not located(path).is_folder() else None

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from recmap.files.paths import lone_path
+from recmap.files.local_path import located
 from recmap.model.source import Source
 from recmap.ray.cluster import TASK_CPUS, Driver, cpu_count, task_result
 from recmap.tfrecord.parallel_scan import ScannedSpan, choose_every, join_spans, scan_span
@@ -74,7 +74,7 @@ def _search_all(
     tasks: deque[Any] = deque()
     for search in searches:
         for start, stop in zip(search.starts, search.stops, strict=True):
-            path, entered = lone_path(search.file.path), start == 0
+            path, entered = located(search.file.path).alone(), start == 0
             tasks.append(find.remote(driver, path, start, stop, search.every, entered=entered))
             if len(tasks) >= most_tasks:
                 yield task_result(ray, tasks.popleft(), "searching for records", _RETRIES)
@@ -86,7 +86,7 @@ def _join(ray: Any, find: Any, driver: Driver, search: _Search, found: list[Scan
     file, every = search.file, search.every
 
     def find_again(start: int, stop: int) -> ScannedSpan:
-        task = find.remote(driver, lone_path(file.path), start, stop, every, entered=True)
+        task = find.remote(driver, located(file.path).alone(), start, stop, every, entered=True)
         again: ScannedSpan = task_result(ray, task, file.path, _RETRIES)
         return again
 

@@ -15,7 +15,7 @@ from ray.data.block import BlockMetadata
 
 from recmap.conversion.verify import RecordCheck, check_written
 from recmap.errors import ColumnError, DataError, MemoryLimitError, OptionError
-from recmap.files.found_path import check_all_unchanged
+from recmap.files.local_path import check_all_unchanged
 from recmap.files.object_path import ObjectPath
 from recmap.formats.registry import FORMATS, create_sink
 from recmap.model.coerce import empty_column

@@ -8,7 +8,8 @@ from dataclasses import replace
 from typing import Any, Protocol, runtime_checkable
 
 from recmap.errors import FieldNotFoundError, OptionError
-from recmap.files.paths import PathsLike, absolute, absolute_path, expand, given_paths, size_on_disk
+from recmap.files.local_path import located
+from recmap.files.paths import PathsLike, absolute, expand, given_paths
 from recmap.files.storage import Storage
 from recmap.formats.open_spec import Opening, OpenOptions
 from recmap.model.nulls import with_masks
@@ -128,7 +129,7 @@ def _in_original_folder(source: Source, reopen: Callable[[], Source]) -> Source:
 
     A source with absolute paths is returned unchanged.
     """
-    now = list(map(absolute_path, source.files))
+    now = [located(file).absolute() for file in source.files]
     if now == source.files:
         return source
     if isinstance(reopen, Opening) and now == expand(reopen.paths):
@@ -159,6 +160,8 @@ def _row_bytes(schema: Schema, source: Source) -> int:
 def _size(partitions: Sequence[Partition], row_bytes: int) -> int:
     """Estimate the memory that all rows take. Uncounted rows take as much as their files."""
     return sum(
-        sum(map(size_on_disk, each.files)) if each.rows is None else each.rows * row_bytes
+        sum(located(file).size_below() for file in each.files)
+        if each.rows is None
+        else each.rows * row_bytes
         for each in partitions
     )

@@ -19,8 +19,8 @@ from recmap.conversion.cleanup import clear_temporary
 from recmap.conversion.plan import Shard
 from recmap.conversion.shard_writer import ShardWriter
 from recmap.errors import Message, Option, OptionError, PathNotFoundError, SlowOrderWarning
+from recmap.files.local_path import located
 from recmap.files.object_path import ObjectPath
-from recmap.files.object_writer import refuse_unwritable
 from recmap.model.arguments import size_text
 from recmap.model.progress import Counter
 from recmap.model.source import Source
@@ -63,7 +63,7 @@ def on_cluster(
         )
     if workers is not None and workers < 1:
         raise OptionError("workers must be 1 or more")
-    refuse_unwritable(dst)
+    located(dst).refuse_unwritable()
     driver = Driver.here()
     with connect(address) as ray, output_folder(dst):
         check_visible(ray, driver, source.files, dst)

@@ -19,7 +19,7 @@ from recmap.conversion.cleanup import PreviousOutput, place_of
 from recmap.conversion.manifest import Manifest, existing_files, load_manifest, manifest_path
 from recmap.conversion.plan import Shard, Sharding, is_output_folder, plan_shards, stem_of
 from recmap.errors import ColumnError, Message, Option, OutputExistsError
-from recmap.files.open_file import beside
+from recmap.files.local_path import located
 from recmap.formats.registry import FORMATS
 from recmap.model.schema import Schema
 
@@ -133,7 +133,9 @@ class StagedOutput(ABC):
         stem = re.escape(name[: len(name) - len(suffix)])
         wanted = re.compile(rf"{stem}(-\d{{5,}}-of-\d{{5,}})?({'|'.join(map(re.escape, ends))})")
         found = sorted(place_of(self._single_path).names(self._single_path))
-        paths = [beside(self._single_path, entry) for entry in found if wanted.fullmatch(entry)]
+        paths = [
+            located(self._single_path).sibling(entry) for entry in found if wanted.fullmatch(entry)
+        ]
         known = load_manifest(self._manifest_path)
         named = existing_files(self._manifest_path, known.get("files"), known.get("replaces"))
         alike = [path for path in named if stem_of(path) == stem_of(self._single_path)]

@@ -16,7 +16,7 @@ from recmap.conversion.manifest import existing_files, file_names, load_manifest
 from recmap.errors import OutputError
 from recmap.files.array_sidecar import description_path
 from recmap.files.atomic_write import sync
-from recmap.files.paths import size_on_disk
+from recmap.files.local_path import located
 from recmap.files.temporary import remove, temporary_path
 from recmap.model.schema import Schema
 from recmap.ray.staged_output import StagedOutput, StagedShard
@@ -71,7 +71,7 @@ class LocalOutput(StagedOutput):
             swap.keep_others([shard.path for shard in shards])
             if self.durable:
                 sync(os.path.dirname(shards[0].path))
-            sizes = [size_on_disk(shard.path) for shard in shards]
+            sizes = [located(shard.path).size_below() for shard in shards]
             swap.commit(stage)
             results: dict[str, Any] = {"rows": shards[-1].stop, "bytes": sizes, "options": {}}
             manifest.finish(results, manifest.worth_keeping)

@@ -20,10 +20,10 @@ from recmap.conversion.plan import Shard
 from recmap.conversion.run_lock import RunLock
 from recmap.errors import OutputError, StoreError
 from recmap.files.array_sidecar import description_path, remove_description
+from recmap.files.local_path import located
 from recmap.files.object_path import ObjectPath
 from recmap.files.object_tree import copy_tree, remove_others
 from recmap.files.object_writer import copy_object
-from recmap.files.output_file import output_exists
 from recmap.files.s3_uploads import find_s3_uploads
 from recmap.files.threads import Threads
 from recmap.formats.registry import FORMATS
@@ -51,7 +51,7 @@ class StoreOutput(StagedOutput):
             for old in self._old_stages():
                 _remove_folder(old)
             self.refuse_existing()
-            stage = self._hidden.beside(f"{self._hidden.name}{uuid4().hex[:12]}")
+            stage = self._hidden.sibling(f"{self._hidden.name}{uuid4().hex[:12]}")
             try:
                 yield stage
             finally:
@@ -62,7 +62,7 @@ class StoreOutput(StagedOutput):
         """The beginning of the path of the hidden folder."""
         manifest = self._manifest_path
         assert isinstance(manifest, ObjectPath)
-        return manifest.beside(f".{manifest.name}.stage-")
+        return manifest.sibling(f".{manifest.name}.stage-")
 
     def _old_stages(self) -> list[ObjectPath]:
         """Return the hidden folders that killed processes left."""
@@ -70,7 +70,7 @@ class StoreOutput(StagedOutput):
         folder = self._hidden.store.folder(self._hidden.key.rpartition("/")[0])
         names = [key.rpartition("/")[2] for key in folder.folders]
         wanted = re.compile(rf"{re.escape(name)}[0-9a-f]{{12}}")
-        return [self._hidden.beside(each) for each in names if wanted.fullmatch(each)]
+        return [self._hidden.sibling(each) for each in names if wanted.fullmatch(each)]
 
     def check_stage(self, stage: str) -> None:
         if not self.lock.exists:
@@ -81,7 +81,7 @@ class StoreOutput(StagedOutput):
 
     def staged_path(self, stage: str, name: str) -> str:
         assert isinstance(stage, ObjectPath)
-        return stage.inside(name)
+        return stage.child(name)
 
     def publish(self, staged: Sequence[StagedShard], stage: str) -> list[str]:
         """Let the store copy the objects to their final keys, in task order. Return those.
@@ -156,7 +156,7 @@ def _copy_output(src: ObjectPath, dst: ObjectPath, format: str) -> None:
         old, new = companion(src), companion(dst)
         assert isinstance(old, ObjectPath)
         assert isinstance(new, ObjectPath)
-        if output_exists(old):
+        if located(old).exists():
             copy_object(old, new)
 
 

@@ -13,8 +13,8 @@ from recmap.conversion.engine import Report
 from recmap.conversion.manifest import manifest_path
 from recmap.conversion.plan import output_format
 from recmap.errors import OptionError, RecmapError
+from recmap.files.local_path import located
 from recmap.files.object_path import ObjectPath
-from recmap.files.object_writer import refuse_unwritable
 from recmap.files.paths import PathLike, as_location
 from recmap.files.storage import Storage
 from recmap.formats.registry import check_output, sink_options
@@ -116,7 +116,7 @@ def _destination(path: PathLike, storage: Mapping[str, Any] | None) -> str:
     """Return the path of the output, which means the same to all nodes."""
     given = as_location(path, storage=Storage(storage))
     if isinstance(given, ObjectPath):
-        refuse_unwritable(given)
+        located(given).refuse_unwritable()
         return given.anew()
     return os.path.abspath(given) + (os.sep if given.endswith(os.sep) else "")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal, Self, overload
 
@@ -17,9 +16,8 @@ from recmap.errors import (
     UnknownFormatError,
 )
 from recmap.files.inflate import CompressionOption, begins_stream
+from recmap.files.local_path import located
 from recmap.files.object_path import ObjectPath
-from recmap.files.object_writer import refuse_unwritable
-from recmap.files.open_file import file_size, open_file
 from recmap.files.output_file import (
     Compression,
     OutputFile,
@@ -30,7 +28,6 @@ from recmap.files.output_file import (
 from recmap.files.paths import PathLike, PathsLike, as_location, expand
 from recmap.files.sniff import holds_records, is_record, named_tfrecord, sniff, unknown_format
 from recmap.files.storage import Storage
-from recmap.files.temporary import remove_leftovers
 from recmap.model.arguments import check_choice, check_flag, check_iterable
 from recmap.model.progress import Counter, ProgressOption
 from recmap.native import _core
@@ -66,7 +63,7 @@ def open_record_file(
 
 def _check_content(path: str) -> None:
     found = sniff(path)
-    if file_size(path) == 0 or (found is not None and found.format == "tfrecord"):
+    if located(path).stat().size == 0 or (found is not None and found.format == "tfrecord"):
         return
     if found is not None and found.format is not None:
         raise UnknownFormatError(
@@ -83,7 +80,7 @@ def check_compression(path: str, asked: CompressionOption) -> Compression:
     """Return how a file is compressed; raise if that is not what was asked for."""
     if asked not in ("auto", "gzip", "zlib", None):
         raise OptionError(f'compression={asked!r}: use "auto", "gzip", "zlib" or None')
-    with open_file(path) as file:
+    with located(path).open() as file:
         head = file.pread(_core.FRAME_SIZE, 0)
     found = _detect_compression(head)
     if asked in ("auto", found) or not head:
@@ -210,11 +207,10 @@ def write_records(
     options in ``storage``.
     """
     target = as_location(path, storage=Storage(storage))
-    refuse_unwritable(target)
+    located(target).refuse_unwritable()
     refuse_existing(target, check_flag("overwrite", overwrite))
     check_iterable("records", records, '[b"a", b"bc"]')
-    if not isinstance(target, ObjectPath):
-        remove_leftovers(os.path.dirname(target), os.path.basename(target).__eq__)
+    target.remove_leftovers(target.name.__eq__)
     spooler = Spooler()
     file = OutputFile(target, choose_compression(target, compression), spooler)
     count = 0
@@ -254,7 +250,7 @@ class ScanProgress:
     """
 
     def __init__(self, files: Sequence[str], progress: ProgressOption) -> None:
-        total = sum(file_size(file) for file in files)
+        total = sum(located(file).stat().size for file in files)
         self._counter = Counter(None, progress, total_bytes=total, every=0.0)
         self._stopped = False
 
@@ -286,4 +282,4 @@ class ScanProgress:
         except GeneratorExit:
             self._counter.add(0, -counted)  # the file is scanned again, or not at all
             raise
-        self._counter.add(0, file_size(file.path) - counted)
+        self._counter.add(0, located(file.path).stat().size - counted)

@@ -11,14 +11,11 @@ from typing import Any
 import numpy as np
 
 from recmap.errors import FieldMismatchError, OptionError, StaleIndexWarning
-from recmap.files.found_path import check_unchanged
 from recmap.files.last_change import settled_change
+from recmap.files.local_path import located
+from recmap.files.location import Location
 from recmap.files.mapped import guarded
-from recmap.files.object_path import ObjectPath
-from recmap.files.object_writer import refuse_unwritable
-from recmap.files.open_file import beside, inside, is_folder
 from recmap.files.paths import PathsLike, expand
-from recmap.files.temporary import remove_leftovers
 from recmap.model.arguments import check_flag
 from recmap.model.progress import ProgressOption, check_progress
 from recmap.model.schema import Schema
@@ -71,19 +68,17 @@ def index(
     check_progress(progress)
     files = expand(path, storage)
     for file in files:
-        refuse_unwritable(file)
-        if is_folder(file):
+        located(file).refuse_unwritable()
+        if located(file).is_folder():
             raise OptionError(
                 f"{file} is opened as a whole: rm.index takes TFRecord files, such as "
-                f"{inside(file, '*.tfrecord*')!r}"
+                f"{located(file).child('*.tfrecord*')!r}"
             )
-    names: dict[str, set[str]] = {}
+    names: dict[Location, set[str]] = {}
     for file in files:
-        if not isinstance(file, ObjectPath):
-            name = os.path.basename(file)
-            names.setdefault(os.path.dirname(file), set()).update((name, f"{name}.idx"))
+        names.setdefault(file.sibling(""), set()).update((file.name, f"{file.name}.idx"))
     for folder, wanted in names.items():
-        remove_leftovers(folder, wanted.__contains__)
+        folder.remove_leftovers(wanted.__contains__)
     with ScanProgress(files, progress) as scan:
         return [_index_text(file, scan) if text else _index(file, scan) for file in files]
 
@@ -100,7 +95,7 @@ def _index(path: str, scan: ScanProgress) -> str:
     else:
         start = np.zeros(min(file.count(), 1), np.uint64)
         found = Index.of_anchors(file.count(), None, start, start, 0)
-    check_unchanged(path)
+    located(path).check_unchanged()
     written = is_written(path)
     sidecar = Sidecar(found, decoder.schema, encoding, True, mapped, None, written)
     saved = save_sidecar(path, sidecar)
@@ -163,7 +158,7 @@ def _index_text(path: str, scan: ScanProgress) -> str:
     file = open_record_file(path, verify=True)
     if not isinstance(file, PlainFile):
         raise OptionError(f"{path}: a compressed file cannot be indexed by offsets")
-    target = beside(path, f"{os.path.basename(path)}.idx")
+    target = located(path).sibling(f"{os.path.basename(path)}.idx")
     write_text_index(target, _lines(scan.of(file, skip=False), path))
     return target
 
@@ -173,4 +168,4 @@ def _lines(windows: Iterator[Window], path: str) -> Iterator[tuple[int, int]]:
         starts = window.offsets.tolist()
         ends = [*starts[1:], window.scan.end] if starts else []
         yield from ((start, end - start) for start, end in zip(starts, ends, strict=True))
-    check_unchanged(path)
+    located(path).check_unchanged()

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from recmap.files.cpus import thread_count
+from recmap.files.local_path import located
 from recmap.files.mapped import MappedFile, guarded
-from recmap.files.mapped_files import map_file
 from recmap.native import _core
 from recmap.tfrecord.index import ANCHOR_EVERY, LARGE_RECORD, MAX_ANCHORS, Index, Offsets
 
@@ -102,7 +102,7 @@ def scan_span(path: str, begin: int, stop: int, every: int, *, entered: bool) ->
 
     If ``entered``, the first record is at ``begin``. Otherwise, search for it.
     """
-    file = map_file(path)
+    file = located(path).map()
     at = begin if entered else find_record(file, begin, stop)
     first, records, sound = at, 0, True
     lengths: list[int] = []

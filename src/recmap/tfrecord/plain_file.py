@@ -13,10 +13,10 @@ import numpy.typing as npt
 from recmap.errors import CorruptRecordError
 from recmap.files.cpus import thread_count, thread_share
 from recmap.files.fetch_memory import bytes_ahead
+from recmap.files.local_path import located
 from recmap.files.mapped import MappedFile
 from recmap.files.mapped_files import MappedFiles, fetch_ahead
 from recmap.files.object_path import ObjectPath
-from recmap.files.open_file import file_size, open_file
 from recmap.model.batch import RowNumbers
 from recmap.model.fetching import Fetching
 from recmap.model.row_sizes import RowSizes, fitting, largest
@@ -76,7 +76,7 @@ class PlainFile(RecordFile):
     ) -> None:
         self.path = path
         self.verify = verify
-        self.size = file_size(path)
+        self.size = located(path).stat().size
         self._files = files or MappedFiles()
         self.index = index or Index()
         # The spans found last, for the next reads in order.
@@ -486,7 +486,7 @@ def _strided_span(start: int, stop: int, stride: int, lead: int) -> tuple[int, i
 
 def _first_record(path: str) -> npt.NDArray[np.uint8] | None:
     """Read the first record of an object, which is often among the bytes that told its format."""
-    with open_file(path) as file:
+    with located(path).open() as file:
         header = np.frombuffer(file.pread(_core.HEADER_SIZE, 0), np.uint8)
         length = int.from_bytes(header[:_LENGTH_SIZE].tobytes(), "little")
         if length > min(file.size, _core.MAX_MESSAGE_SIZE):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap.errors import CorruptRecordError, DataError, OptionError
-from recmap.files.found_path import check_all_unchanged
+from recmap.files.local_path import check_all_unchanged
 from recmap.files.mapped import Guard
 from recmap.files.object_path import ObjectPath
 from recmap.files.output_file import OutputFile, Spooler, choose_compression, refuse_existing
@@ -121,7 +121,9 @@ def _is_same(file: str, target: str) -> bool:
     return not isinstance(file, ObjectPath) and os.path.samefile(file, target)
 
 
-def _copy_files(files: list[str], scan: ScanProgress, output: OutputFile, done: Repaired) -> None:
+def _copy_files(
+    files: Sequence[str], scan: ScanProgress, output: OutputFile, done: Repaired
+) -> None:
     for file in files:
         with Guard(file):
             for window in scan.windows(file):

@@ -32,13 +32,11 @@ from recmap.errors import (
     StoreError,
 )
 from recmap.files.atomic_write import writing
-from recmap.files.last_change import last_change
+from recmap.files.local_path import located
 from recmap.files.mapped import MappedFile
 from recmap.files.object_path import ObjectPath
 from recmap.files.object_reader import keep_beside, kept_beside
 from recmap.files.object_writer import parts_to_send, put_file, put_object
-from recmap.files.open_file import beside as beside_path
-from recmap.files.open_file import file_size, open_file
 from recmap.files.temporary import remove, temporary_path
 from recmap.model.schema import Schema
 from recmap.native import _core
@@ -93,7 +91,7 @@ class Fingerprint:
     def of(cls, path: str, samples: int = _VERSIONS[_VERSION]) -> Fingerprint:
         """Compute the fingerprint of a file."""
         crc = 0
-        with open_file(path) as file:
+        with located(path).open() as file:
             size = file.size
             last = max(size - _SAMPLE_SIZE, 0)
             places = [(last * i // (samples - 1), _SAMPLE_SIZE) for i in range(samples)]
@@ -105,7 +103,7 @@ class Fingerprint:
 
     def fits(self, path: str) -> bool:
         """Return whether the file at a path has this fingerprint."""
-        return file_size(path) == self.size and Fingerprint.of(path, self.samples) == self
+        return located(path).stat().size == self.size and Fingerprint.of(path, self.samples) == self
 
 
 @dataclass(frozen=True)
@@ -129,12 +127,16 @@ class Sidecar:
 
     def vouches_for(self, path: str) -> bool:
         """Return whether all of the file was checked, or written, after its last change."""
-        return self.verified and self.checked is not None and self.checked == last_change(path)
+        return (
+            self.verified
+            and self.checked is not None
+            and self.checked == located(path).last_change()
+        )
 
 
 def sidecar_path(path: str) -> str:
     """Return the path of the index of a file."""
-    return beside_path(path, f".{os.path.basename(path)}.recmap")
+    return located(path).sibling(f".{os.path.basename(path)}.recmap")
 
 
 def save_sidecar(path: str, sidecar: Sidecar, beside: str | None = None) -> str:
@@ -183,10 +185,15 @@ def kept_index(path: str) -> Index | None:
         return None
     try:
         info, rows, offsets, _ = _parse(np.frombuffer(content, np.uint8))
-        if int(info["file"]["size"]) != file_size(path):
+        if int(info["file"]["size"]) != located(path).stat().size:
             return None
         return Index.of_anchors(
-            int(info["records"]), _length(info), rows, offsets, file_size(path), _lead(info)
+            int(info["records"]),
+            _length(info),
+            rows,
+            offsets,
+            located(path).stat().size,
+            _lead(info),
         )
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError):
         return None  # the disk may have been full
@@ -226,7 +233,7 @@ def load_sidecar(path: str, *, check: bool = True) -> Sidecar | None:
     Without ``check``, only the size of the file is compared. Check the fingerprint later.
     """
     target = sidecar_path(path)
-    checked = last_change(path) if is_checked(path) else None
+    checked = located(path).last_change() if is_checked(path) else None
     try:
         content = _content(target)
     except StoreError:
@@ -240,7 +247,7 @@ def load_sidecar(path: str, *, check: bool = True) -> Sidecar | None:
         info, rows, offsets, samples = _parse(content)
         known = Fingerprint(int(info["file"]["size"]), int(info["file"]["crc"]), samples)
         check = check and not _is_of_version(info, target, path)
-        if file_size(path) != known.size or (check and not known.fits(path)):
+        if located(path).stat().size != known.size or (check and not known.fits(path)):
             _distrust(target, "the data changed after it was made")
             return None
         index = Index.of_anchors(
@@ -289,14 +296,14 @@ def mark_checked(path: str, changed: int | None) -> None:
     The note is the time of the index itself, so that equal files have equal indexes: 1 ns before
     the change, which no copy of both files has by chance.
     """
-    if changed is not None and changed == last_change(path):
+    if changed is not None and changed == located(path).last_change():
         with suppress(OSError):
             os.utime(sidecar_path(path), ns=(changed - 1, changed - 1))
 
 
 def is_checked(path: str) -> bool:
     """Return whether the index of a local file was made after the last change of the file."""
-    changed = last_change(path)
+    changed = located(path).last_change()
     try:
         return changed is not None and os.stat(sidecar_path(path)).st_mtime_ns == changed - 1
     except OSError:
@@ -315,14 +322,14 @@ def remove_sidecar(path: str) -> None:
     """Remove the index next to a file, if there is one."""
     target = sidecar_path(path)
     try:
-        with open_file(target) as file:
+        with located(target).open() as file:
             ours = file.pread(len(_MAGIC), 0) == _MAGIC
     except StoreError:
         raise
     except OSError:
         return
     if ours:
-        remove(target)
+        located(target).remove()
 
 
 def indexed_schema(path: str) -> tuple[Schema, dict[str, str]] | None:
@@ -344,7 +351,7 @@ def _content(target: str) -> npt.NDArray[np.uint8]:
     No descriptor stays open: a dataset of many files would need too many.
     """
     if isinstance(target, ObjectPath):
-        if not target.exists:
+        if not target.is_file():
             raise PathNotFoundError(f"{target}: no such object")
         if target.info.size > _MOST_KEPT:
             raise ValueError("it is too large")

@@ -26,8 +26,7 @@ from recmap.errors import (
     StaleIndexWarning,
     StoreError,
 )
-from recmap.files.atomic_write import read_whole
-from recmap.files.open_file import beside, file_size, is_file
+from recmap.files.local_path import located
 from recmap.model.schema import Schema
 from recmap.native import _core
 from recmap.tfrecord.embedded_schema import (
@@ -231,14 +230,14 @@ class Manifests:
 
     def types(self, path: str) -> Types | None:
         """Return the types of a file, if the manifest in its folder lists it."""
-        target, name = beside(path, _MANIFEST), os.path.basename(path)
+        target, name = located(path).sibling(_MANIFEST), os.path.basename(path)
         if target not in self._known:
             self._known[target] = _read(target)
         known = self._known[target]
         if known is None or name not in known[1]:
             return None
         size = known[1][name]
-        if size is not None and size != file_size(path):
+        if size is not None and size != located(path).stat().size:
             warnings.warn(
                 f"{target} was not used for {path}, which has changed: it had {size:,} bytes when "
                 "it was written",
@@ -250,10 +249,10 @@ class Manifests:
 
 
 def _read(path: str) -> tuple[Schema, dict[str, int | None]] | None:
-    if not is_file(path):
+    if not located(path).is_file():
         return None
     try:
-        content = json.loads(read_whole(path, _MAX_MANIFEST))
+        content = json.loads(located(path).text(_MAX_MANIFEST))
         if content["recmap"] != 1 or content["format"] != "tfrecord":
             return None
         if content["complete"] is not True:

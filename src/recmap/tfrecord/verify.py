@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from recmap.files.cpus import thread_count
-from recmap.files.found_path import check_unchanged
+from recmap.files.local_path import located
 from recmap.files.mapped import guarded
-from recmap.files.open_file import file_size
 from recmap.files.threads import Threads
 from recmap.model.preview import quantity
 from recmap.model.progress import ProgressOption
@@ -74,9 +73,9 @@ def verify_records(
 
 @guarded
 def _verify_one(file: str, scan: ScanProgress) -> Verified:
-    found = Verified(size=file_size(file))
+    found = Verified(size=located(file).stat().size)
     for window in scan.windows(file, offsets=False):
         found.records += window.scan.records
         found.damage += window.skipped
-    check_unchanged(file)
+    located(file).check_unchanged()
     return found

@@ -13,7 +13,7 @@ from html import escape
 from typing import Any
 
 from recmap.dataset.thumbnail import LARGE_IMAGE
-from recmap.files.atomic_write import write_whole
+from recmap.files.local_path import located
 from recmap.files.output_file import refuse_existing
 from recmap.model.arguments import size_text
 from recmap.model.preview import printable, quantity
@@ -62,7 +62,7 @@ def write_report(
     """Write the report of a table, or of the rows in which it differs from another."""
     refuse_existing(path, overwrite)
     parts = _about(table) if other is None else _about_both(table, other, progress)
-    write_whole(path, "".join(parts))
+    located(path).write("".join(parts).encode())
 
 
 def _about(table: Any) -> Iterator[str]:

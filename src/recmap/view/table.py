@@ -16,7 +16,7 @@ import numpy as np
 from recmap.dataset.dataset import Dataset, opened_rows
 from recmap.errors import CompressionError, DataError, MemoryLimitError, RecmapError
 from recmap.files.inflate import inflate
-from recmap.files.open_file import file_size, open_file
+from recmap.files.local_path import located
 from recmap.model.ragged import Ragged
 from recmap.model.row_sizes import measure
 from recmap.model.schema import Batch, Schema
@@ -94,7 +94,7 @@ class Table:
         if not self.dataset.files:
             return None
         with suppress(OSError, RecmapError):
-            return sum(file_size(file) for file in self.dataset.files)
+            return sum(located(file).stat().size for file in self.dataset.files)
         return None
 
     @cached_property
@@ -257,7 +257,7 @@ def _damage(error: DataError, compressed: Mapping[str, Any]) -> Damage:
 def _bytes_at(path: str, begin: int, compression: Literal["gzip", "zlib"] | None) -> bytes:
     """Return the bytes at a place in a file, or in the inflated data of a compressed one."""
     if compression is None:
-        with open_file(path) as file:
+        with located(path).open() as file:
             return file.pread(_SHOWN_DAMAGE, begin)
     held, base = b"", 0
     for part in inflate(path, compression):

@@ -17,8 +17,7 @@ import numpy.typing as npt
 
 from recmap.errors import DataError, MissingPackageError, PathNotFoundError, RecmapError
 from recmap.files.cpus import pool_size, thread_count
-from recmap.files.found_path import check_unchanged
-from recmap.files.mapped_files import map_file
+from recmap.files.local_path import located
 from recmap.files.object_path import ObjectPath
 from recmap.files.seekable import SeekableObject
 from recmap.files.spans import Places, merge_spans
@@ -79,7 +78,7 @@ class Hdf5File:
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self.mapped = map_file(path)
+        self.mapped = located(path).map()
         self.size = self.mapped.size
         self._object = SeekableObject(path) if isinstance(path, ObjectPath) else None
         self.chunk_cache = _ChunkCache()
@@ -101,7 +100,7 @@ class Hdf5File:
                 self.h5py_cache //= len(objects)
                 self.root = self._opened()
             limit_metadata_cache(self.root)
-        check_unchanged(path)  # the library opens it by its name, too
+        located(path).check_unchanged()  # the library opens it by its name, too
 
     def _opened(self) -> Any:
         file = self.path if self._object is None else self._object
@@ -234,7 +233,7 @@ def _identity(path: str) -> tuple[Any, ...]:
         status = os.stat(path)
     except FileNotFoundError:
         raise PathNotFoundError(f"{path}: no such file") from None
-    check_unchanged(path, status)
+    located(path).check_unchanged(status)
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 

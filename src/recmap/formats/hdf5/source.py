@@ -20,7 +20,7 @@ from recmap.errors import (
     LeftOut,
     OptionError,
 )
-from recmap.files.found_path import check_unchanged, found_path
+from recmap.files.local_path import located
 from recmap.formats.column_readers import ColumnReader
 from recmap.formats.column_source import ColumnsSource, common_length
 from recmap.formats.hdf5.columns import columns_of, refusal
@@ -142,9 +142,9 @@ def hdf5_place(item: Any) -> Hdf5Place | None:
 
 def _path_of(file: Any) -> str:
     """Return the path of an open file; raise if another file has taken its place."""
-    path = found_path(os.path.abspath(file.filename))
+    path = located(os.path.abspath(file.filename)).found()
     if file.driver == "sec2":
-        check_unchanged(path, os.fstat(file.id.get_vfd_handle()))
+        located(path).check_unchanged(os.fstat(file.id.get_vfd_handle()))
     return path
 
 

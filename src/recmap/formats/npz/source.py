@@ -17,9 +17,8 @@ from typing import Any
 import numpy as np
 
 from recmap.errors import DataError, FieldTextError, RecmapError
+from recmap.files.local_path import located
 from recmap.files.mapped import Guard, MappedFile
-from recmap.files.mapped_files import map_file
-from recmap.files.seekable import open_seekable
 from recmap.formats.column_readers import ColumnReader, array_columns, decoded_columns
 from recmap.formats.column_source import Checksum, ColumnsSource, choose_columns
 from recmap.formats.left_out import misfit, warn_of_notes
@@ -75,7 +74,7 @@ def open_npz(
     ``verify``, the CRCs of stored arrays are not checked. Without ``direct``, zipfile and
     NumPy read all values.
     """
-    file = map_file(path)
+    file = located(path).map()
     reader = None if direct else ZipReader(path)
     found_members = _directory(path)
     with _hold_heads(file, found_members):
@@ -110,7 +109,7 @@ def open_npz(
 
 def check_members(path: str) -> Iterator[tuple[str, DataError | None]]:
     """Check every member of the zip, column or not; yield its name and its error, if any."""
-    file = map_file(path)
+    file = located(path).map()
     for info in _directory(path):
         wrong: DataError | None = None
         try:
@@ -130,7 +129,7 @@ def _check_with_zipfile(path: str, info: zipfile.ZipInfo) -> None:
     """Check a member that recmap cannot inflate."""
     try:
         with (
-            open_seekable(path) as file,
+            located(path).seekable() as file,
             zipfile.ZipFile(file) as archive,
             archive.open(info) as member,
         ):
@@ -144,7 +143,7 @@ def _check_with_zipfile(path: str, info: zipfile.ZipInfo) -> None:
 
 def _directory(path: str) -> list[zipfile.ZipInfo]:
     try:
-        with open_seekable(path) as file, zipfile.ZipFile(file) as archive:
+        with located(path).seekable() as file, zipfile.ZipFile(file) as archive:
             found = archive.infolist()
             assert archive.fp is not None
             archive.fp.seek(-_END_SIZE - len(archive.comment), os.SEEK_END)

@@ -17,8 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap.errors import DataError, RecmapError
-from recmap.files.open_file import open_file
-from recmap.files.seekable import SeekableObject, open_seekable
+from recmap.files.local_path import located
+from recmap.files.seekable import SeekableObject
 from recmap.formats.npy import MAX_HEADER, NpyHeader
 
 __all__ = ["UnzippedMember", "ZipReader"]
@@ -35,9 +35,9 @@ class ZipReader:
     def __init__(self, path: str) -> None:
         self.path = path
         self._opened = ExitStack()
-        self._seekable = self._opened.enter_context(open_seekable(path))
+        self._seekable = self._opened.enter_context(located(path).seekable())
         self._archive = zipfile.ZipFile(self._seekable)
-        self._file = self._opened.enter_context(open_file(path))
+        self._file = self._opened.enter_context(located(path).open())
         self._members: OrderedDict[int, IO[bytes]] = OrderedDict()
         weakref.finalize(self, _close, self._archive, self._members, self._opened)
         self._lock = Lock()

@@ -10,8 +10,7 @@ import numpy.typing as npt
 
 from recmap.errors import DataError, MissingPackageError, RecmapError
 from recmap.files.cpus import thread_count
-from recmap.files.found_path import check_unchanged
-from recmap.files.object_path import in_store
+from recmap.files.local_path import any_remote, located
 from recmap.formats.tfds.metadata import INFO
 from recmap.formats.tfds.steps import EpisodeRecords
 from recmap.model.batch import RowArray, rows_by_owner
@@ -34,7 +33,7 @@ class ArrayRecordSource(EpisodeRecords):
     def __init__(
         self, files: Sequence[str], decoder: ExampleDecoder, expected: Sequence[int]
     ) -> None:
-        if in_store(files):
+        if any_remote(files):
             raise DataError(
                 f"{files[0]}: ArrayRecord files are read from disk only; copy the folder first",
                 file=files[0],
@@ -56,7 +55,7 @@ class ArrayRecordSource(EpisodeRecords):
                     path, "readahead_buffer_size:0", file_reader_buffer_size=32768
                 )
                 count = reader.num_records()
-                check_unchanged(path)
+                located(path).check_unchanged()
             except RecmapError:
                 raise
             except (RuntimeError, ValueError, IndexError) as e:

@@ -16,11 +16,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from recmap.errors import DataError, PathNotFoundError
-from recmap.files.atomic_write import read_whole, update_whole
-from recmap.files.found_path import TFDS_FILE, TFDS_INFO
+from recmap.files.file_state import TFDS_FILE, TFDS_INFO
+from recmap.files.local_path import located
 from recmap.files.object_path import ObjectPath
-from recmap.files.open_file import for_each_file, inside, is_file
-from recmap.files.paths import MOST_SHARDS
+from recmap.files.paths import MOST_SHARDS, for_each_file
 from recmap.model.preview import quantity
 
 __all__ = [
@@ -121,7 +120,7 @@ def is_version(name: str) -> bool:
 
 def load_info(folder: str) -> DatasetInfo:
     """Read ``dataset_info.json``."""
-    path = inside(folder, INFO)
+    path = located(folder).child(INFO)
     return _parse_info(path, _parse_json(path, _read(path)))
 
 
@@ -143,13 +142,13 @@ def add_split(folder: str, new: DatasetInfo, split: Split) -> None:
 
     ``new`` is used if there is no file yet. Another split may be added at the same time.
     """
-    path = inside(folder, INFO)
+    path = located(folder).child(INFO)
 
     def added(text: str | None) -> str:
         info = new if text is None else _parse_info(path, _parse_json(path, text))
         return _info_text(replace(info, splits={**info.splits, split.name: split}))
 
-    update_whole(path, added)
+    located(path).update(added)
 
 
 def _info_text(info: DatasetInfo) -> str:
@@ -176,12 +175,12 @@ def shard_files(folder: str) -> list[str]:
     """Return the shards of all splits."""
     info = load_info(folder)
     names = [name for split in info.splits.values() for name in info.shard_names(split)]
-    return [inside(folder, name) for name in names]
+    return [located(folder).child(name) for name in names]
 
 
 def check_present(shards: Sequence[str]) -> None:
     """Raise if one of the shards that the metadata lists is missing."""
-    there = for_each_file(is_file, shards)
+    there = for_each_file(lambda shard: shard.is_file(), shards)
     missing = [shard for shard, found in zip(shards, there, strict=True) if not found]
     if missing:
         raise PathNotFoundError(
@@ -192,7 +191,7 @@ def check_present(shards: Sequence[str]) -> None:
 
 def load_features(folder: str) -> dict[str, Any]:
     """Read ``features.json``."""
-    path = inside(folder, FEATURES)
+    path = located(folder).child(FEATURES)
     return _parse_json(path, _read(path))
 
 
@@ -200,13 +199,13 @@ def keep_features(
     folder: str, change: Callable[[dict[str, Any] | None], Mapping[str, Any]]
 ) -> None:
     """Write what ``change`` makes of ``features.json``; None means that there is none yet."""
-    path = inside(folder, FEATURES)
+    path = located(folder).child(FEATURES)
 
     def changed(text: str | None) -> str:
         content = change(None if text is None else _parse_json(path, text))
         return json.dumps(content, indent=4, sort_keys=True)
 
-    update_whole(path, changed)
+    located(path).update(changed)
 
 
 def label_file(path: Sequence[str]) -> str:
@@ -221,9 +220,9 @@ def label_file(path: Sequence[str]) -> str:
 def load_labels(folder: str, path: Sequence[str]) -> tuple[str, ...]:
     """Return the names of the classes of a feature, or none."""
     file = label_file(path)
-    if os.path.basename(file) != file or not is_file(inside(folder, file)):
+    if os.path.basename(file) != file or not located(folder).child(file).is_file():
         return ()
-    text = _read(inside(folder, file))
+    text = _read(located(folder).child(file))
     return tuple(line.strip() for line in text.split("\n") if line.strip())
 
 
@@ -234,10 +233,10 @@ def describe_versions(folder: str) -> str:
     """
     found: list[str] = []
     for name in _folders(folder):
-        below = [] if is_version(name) else _folders(inside(folder, name))
+        below = [] if is_version(name) else _folders(located(folder).child(name))
         for each in [name, *(f"{name}/{version}" for version in below)]:
-            version = inside(folder, each)
-            told = any(is_file(inside(version, file)) for file in (FEATURES, INFO))
+            version = located(folder).child(each)
+            told = any(located(version).child(file).is_file() for file in (FEATURES, INFO))
             if is_version(each.rpartition("/")[2]) and told:
                 found.append(f"{version}: {load_info(version).describe_splits()}")
     if not found:
@@ -313,12 +312,12 @@ def _parse_json(path: str, text: str) -> dict[str, Any]:
 
 
 def _read(path: str) -> str:
-    if not is_file(path):
+    if not located(path).is_file():
         raise PathNotFoundError(
             f"{path}: no such file; a TFDS folder has {INFO} and {FEATURES} beside its shards"
         )
     try:
-        return read_whole(path, _MAX_SIZE)
+        return located(path).text(_MAX_SIZE)
     except UnicodeDecodeError:
         raise _bad(path, "not UTF-8") from None
     except ValueError as e:

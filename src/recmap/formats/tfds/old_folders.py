@@ -9,9 +9,8 @@ import re
 from dataclasses import replace
 
 from recmap.errors import DataError, Message, OptionError
-from recmap.files.found_path import found_path
+from recmap.files.local_path import located
 from recmap.files.mapped import guarded
-from recmap.files.open_file import inside, is_file
 from recmap.formats.combined import ConcatenatedSource
 from recmap.formats.memory import MemorySource
 from recmap.formats.tfds.metadata import (
@@ -35,7 +34,7 @@ WRITTEN_BY_OLD = f"an old version of TFDS wrote this folder, without {FEATURES}"
 
 def is_old(folder: str) -> bool:
     """Return whether an old version of TFDS wrote a folder."""
-    return not is_file(inside(folder, FEATURES)) and is_file(inside(folder, INFO))
+    return not located(folder).child(FEATURES).is_file() and located(folder).child(INFO).is_file()
 
 
 def open_old(
@@ -51,8 +50,8 @@ def open_old(
     if not info.splits:
         raise DataError(
             f"{folder}: {INFO} lists no splits; {WRITTEN_BY_OLD}. Open the shards of one split, "
-            f"such as rm.open({inside(folder, '*train.tfrecord*')!r})",
-            file=inside(folder, INFO),
+            f"such as rm.open({located(folder).child('*train.tfrecord*')!r})",
+            file=located(folder).child(INFO),
         )
     info = _counted(folder, info, split)
     try:
@@ -84,9 +83,9 @@ def open_old(
 
 
 def _shards(folder: str, piece: ShardRows) -> list[str]:
-    files = [inside(folder, name) for name in piece.shards]
+    files = [located(folder).child(name) for name in piece.shards]
     check_present(files)
-    return list(map(found_path, files))
+    return [file.found() for file in files]
 
 
 def _part(records: Source, piece: ShardRows) -> Source:
@@ -107,7 +106,7 @@ def _counted(folder: str, info: DatasetInfo, spec: str | None) -> DatasetInfo:
 
 @guarded
 def _count(folder: str, info: DatasetInfo, split: Split) -> Split:
-    shards = [inside(folder, name) for name in info.shard_names(split)]
+    shards = [located(folder).child(name) for name in info.shard_names(split)]
     check_present(shards)
     counts = [open_record_file(shard, verify=False, compression=None).count() for shard in shards]
     return replace(split, shard_rows=tuple(counts), uncounted=0)

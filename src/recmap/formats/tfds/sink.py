@@ -15,9 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap.errors import ColumnError, DataError, Message, Option, OptionError, OutputExistsError
-from recmap.files.atomic_write import write_whole
+from recmap.files.local_path import located
 from recmap.files.object_path import ObjectPath
-from recmap.files.open_file import beside, inside, is_file
 from recmap.formats.tfds.features import Feature, parse_features
 from recmap.formats.tfds.metadata import (
     FEATURES,
@@ -77,11 +76,13 @@ def split_path(folder: str, name: str | None, split: str | None) -> str:
         folder = _below(_below(folder, name), _VERSION)
     if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
         raise OptionError(f"name={name!r}: the name of a dataset is like 'my_dataset'")
-    return inside(folder, f"{name}-{split}.tfrecord")
+    return located(folder).child(f"{name}-{split}.tfrecord")
 
 
 def _below(folder: str, name: str) -> str:
-    return folder.inside(f"{name}/") if isinstance(folder, ObjectPath) else inside(folder, name)
+    return (
+        folder.child(f"{name}/") if isinstance(folder, ObjectPath) else located(folder).child(name)
+    )
 
 
 def _missing(option: str, example: str, what: str) -> OptionError:
@@ -215,9 +216,9 @@ def check_folder(
     """Refuse a folder whose metadata does not fit what is going to be written."""
     features = shard_features(schema)
     folder, split = _folder(path), str(options["split"])
-    if is_file(beside(path, FEATURES)):
+    if located(path).sibling(FEATURES).is_file():
         _refuse_others(folder, load_features(folder), features)
-    if not is_file(beside(path, INFO)):
+    if not located(path).sibling(INFO).is_file():
         return
     info = load_info(folder)
     if info.name != options["name"] or info.file_format != "tfrecord":
@@ -238,7 +239,7 @@ def _refuse_others(
     folder: str, content: Mapping[str, Any], features: Mapping[str, Feature]
 ) -> None:
     """Refuse features that are not stored as those of a folder are."""
-    known = parse_features(content, inside(folder, FEATURES))
+    known = parse_features(content, located(folder).child(FEATURES))
     if {f.name: _layout(f) for f in known} != {n: _layout(f) for n, f in features.items()}:
         there = ", ".join(f"{feature.name}: {feature.field}" for feature in known)
         raise OutputExistsError(
@@ -273,7 +274,7 @@ def complete_folder(
 
 
 def _folder(path: str) -> str:
-    return beside(path, "") if isinstance(path, ObjectPath) else os.path.dirname(path)
+    return located(path).sibling("") if isinstance(path, ObjectPath) else os.path.dirname(path)
 
 
 def _new_features(
@@ -292,7 +293,9 @@ def _new_features(
         if classes:
             if any(each != each.strip() or not each or "\n" in each for each in classes):
                 raise DataError(f"column {name!r}: a class has a name that no line can hold")
-            write_whole(inside(folder, label_file(feature.path)), "\n".join(classes) + "\n")
+            located(located(folder).child(label_file(feature.path))).write(
+                ("\n".join(classes) + "\n").encode()
+            )
     return _group(tree)
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import replace
-from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -22,9 +21,7 @@ from recmap.errors import (
     Option,
     OptionError,
 )
-from recmap.files.found_path import check_unchanged, found_path
-from recmap.files.open_file import inside, is_folder
-from recmap.files.paths import names_inside, read_beside, size_on_disk
+from recmap.files.local_path import located
 from recmap.files.whole_output import refuse_unfinished
 from recmap.formats.combined import ConcatenatedSource
 from recmap.formats.memory import MemorySource
@@ -71,24 +68,24 @@ def open_tfds(
     unit: Unit | None = None,
 ) -> Source:
     """Open one version of a dataset: the folder with ``dataset_info.json``."""
-    if not is_folder(path):
+    if not located(path).is_folder():
         return _open_shard(path, fields)
     info = load_info(path)
     if info.file_format not in ("tfrecord", "array_record"):
         raise DataError(
             f"{path}: its shards are {info.file_format}; recmap reads tfrecord and array_record",
-            file=inside(path, INFO),
+            file=located(path).child(INFO),
         )
     if is_old(path):
         return _open_old(path, info, split, unit, fields=fields, errors=errors, verify=verify)
-    features = parse_features(load_features(path), inside(path, FEATURES))
+    features = parse_features(load_features(path), located(path).child(FEATURES))
     features = _chosen(path, features, fields, unit)
     labels = _labels(path, features)
     columns = {feature.name: StoredColumn(feature) for feature in features}
     pieces = choose_shards(info, split, path)
     _refuse_unfinished(path, [name for piece in pieces for name in piece.shards])
     records = [_open_records(path, info, piece, columns, errors, verify) for piece in pieces]
-    check_unchanged(path)
+    located(path).check_unchanged()
     spans = [range(piece.start, piece.stop) for piece in pieces]
     if unit == "steps":
         steps = open_steps(list(zip(records, spans, strict=True)), columns, verify)
@@ -107,8 +104,8 @@ def open_tfds(
 
 def _refuse_unfinished(folder: str, shards: Sequence[str]) -> None:
     """Raise if a conversion that replaces these shards was not finished."""
-    names = names_inside(folder)
-    refuse_unfinished(folder, names, partial(read_beside, inside(folder, INFO)), shards)
+    inside = located(folder)
+    refuse_unfinished(folder, inside.children(), lambda name: inside.child(name).content(), shards)
 
 
 def _open_old(
@@ -134,9 +131,9 @@ def _open_records(
     verify: bool,
 ) -> EpisodeRecords:
     """Open the shards of a piece."""
-    files = [inside(folder, name) for name in piece.shards]
-    check_present(files)
-    files = list(map(found_path, files))
+    shards = [located(folder).child(name) for name in piece.shards]
+    check_present(shards)
+    files = [shard.found() for shard in shards]
     decoder = record_decoder(columns)
     if info.file_format == "array_record":
         from recmap.formats.tfds.array_record import ArrayRecordSource
@@ -189,7 +186,7 @@ def _chosen(
                     f"{path}: feature {name!r} {known[name].problem}; to read the others, give ",
                     Option("fields", others[:_MOST_NAMED] + [...] * (len(others) > _MOST_NAMED)),
                 ),
-                file=inside(path, FEATURES),
+                file=located(path).child(FEATURES),
                 field=name,
             )
     return [_as_asked(known[name], asked.get(name)) for name in names]
@@ -349,7 +346,7 @@ class TfdsSource(WrappedSource):
             known,
             format=self.format,
             files=self.files,
-            size=size_on_disk(self._folder),
+            size=located(self._folder).size_below(),
             origin=self.origin,
             notes=notes,
         )

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from recmap.errors import DataError, FieldTextError, OutputExistsError
-from recmap.files.atomic_write import read_whole
+from recmap.files.local_path import located
 from recmap.formats.ragged_layout import VALUES, levels_of
 from recmap.model.field import Field
 
@@ -132,7 +132,7 @@ def _arrays(attributes: Mapping[str, Any]) -> set[str]:
 def _attributes(path: str) -> Mapping[str, Any]:
     for name, key in (("zarr.json", "attributes"), (".zattrs", None)):
         try:
-            content = json.loads(read_whole(os.path.join(path, name), _MAX_SIZE))
+            content = json.loads(located(os.path.join(path, name)).text(_MAX_SIZE))
         except (OSError, ValueError, RecursionError):
             continue
         found = content.get(key) if key and isinstance(content, dict) else content

@@ -22,9 +22,8 @@ import zarr.storage
 
 from recmap.errors import DataError, OptionError, OptionTypeError, RecmapError
 from recmap.files.cpus import pool_size, thread_count
-from recmap.files.found_path import check_unchanged, found_path
+from recmap.files.local_path import located
 from recmap.files.object_path import ObjectPath
-from recmap.files.open_file import is_folder
 from recmap.files.sniff import sniff, unknown_format
 from recmap.formats.column_readers import DEFAULT_NAME, ColumnReader, DecodedArray, decoded_columns
 from recmap.formats.column_source import ColumnsSource, choose_columns
@@ -58,7 +57,7 @@ def open_zarr(path: str, names: Sequence[str] | None, default: str = "") -> Colu
     A store that is a single array is one column, named ``default``, or else after its attribute
     ``name``.
     """
-    packed = None if is_folder(path) else sniff(path)
+    packed = None if located(path).is_folder() else sniff(path)
     if packed is not None and packed.format is None:
         raise unknown_format(path, packed)
     store = _Store(path)
@@ -89,7 +88,7 @@ def open_zarr(path: str, names: Sequence[str] | None, default: str = "") -> Colu
             found |= _columns(path, name, array, None)
     whats = {inner: f"{array.dtype} {array.shape}" for inner, array in store.arrays.items()}
     columns = choose_columns(path, found, refused, names, whats)
-    check_unchanged(path)
+    located(path).check_unchanged()
     # Reopen by name, so that the warning about arrays left out is not repeated.
     again = partial(open_zarr, path, list(columns), default)
     return ColumnsSource("zarr", [path], columns, reopen=again)
@@ -146,7 +145,7 @@ def zarr_place(node: Any) -> ZarrPlace | HeldZarr:
         return HeldZarr(node)
     folder = os.path.join(os.path.abspath(root), node.path)
     name = _name_of(node) if isinstance(node, zarr.Array) else ""
-    return ZarrPlace(found_path(folder), name)
+    return ZarrPlace(located(folder).found(), name)
 
 
 def _name_of(array: Any) -> str:
@@ -354,7 +353,7 @@ class _ZarrArray:
         try:
             chosen = self._array if isinstance(rows, slice) else self._array.oindex
             read = np.asarray(chosen[rows])
-            check_unchanged(self._place)
+            located(self._place).check_unchanged()
         except RecmapError:
             raise
         except Exception as e:  # codecs may raise anything
@@ -370,7 +369,7 @@ def _place_of_array(path: str, array: Any) -> str:
     folder = os.path.join(os.path.abspath(path), array.path)
     if isinstance(path, ObjectPath) or not os.path.isdir(folder):
         return ""
-    return found_path(folder)
+    return located(folder).found()
 
 
 def _is_pickled(array: Any) -> bool:

@@ -1,10 +1,4 @@
-"""The paths of files on disk that were found, and what tells each file from another in its place.
-
-A path is text everywhere. That of a file that was found is a ``FoundPath``, which also knows the
-state of the file at that moment. Whoever opens the path again, later or in another process, calls
-``check_unchanged``, so that rows of two files are never mixed. ``ObjectPath`` is the same for
-objects in a store.
-"""
+"""What tells a file on disk from another in its place, and which folders are opened as a whole."""
 
 from __future__ import annotations
 
@@ -13,21 +7,9 @@ import platform
 import stat
 from collections.abc import Iterable, Iterator
 from functools import cache
-from typing import Any, NamedTuple, Self
+from typing import NamedTuple
 
-from recmap.errors import FileChangedError, PathNotFoundError
-
-__all__ = [
-    "STORE_FILES",
-    "TFDS_FILE",
-    "TFDS_INFO",
-    "ZARR_FILES",
-    "FileState",
-    "FoundPath",
-    "check_all_unchanged",
-    "check_unchanged",
-    "found_path",
-]
+__all__ = ["STORE_FILES", "TFDS_FILE", "TFDS_INFO", "ZARR_FILES", "FileState"]
 
 # A folder with one of these files is a Zarr store, of version 3 or 2.
 ZARR_FILES = ("zarr.json", ".zgroup", ".zarray", ".zmetadata")
@@ -88,67 +70,6 @@ class FileState(NamedTuple):
         if not here:
             return "is another file on this machine, or was changed"
         return "was changed"
-
-
-class FoundPath(str):
-    """The path of a file or folder that was found, with its state at that moment."""
-
-    __slots__ = ("state",)
-
-    state: FileState
-
-    def __new__(cls, path: str, state: FileState) -> Self:
-        made = super().__new__(cls, path)
-        made.state = state
-        return made
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return FoundPath, (str(self), self.state)
-
-    def absolute(self) -> FoundPath:
-        """Return the absolute path of the same file."""
-        return FoundPath(os.path.abspath(self), self.state)
-
-
-def found_path(path: str, status: os.stat_result | None = None) -> str:
-    """Return a path that remembers which file is there now; one that does already stays the same.
-
-    ``status`` is what ``os.stat`` returned, if it was called already.
-    """
-    if type(path) is not str:
-        return path
-    try:
-        return FoundPath(path, FileState.of(path, status))
-    except FileNotFoundError:
-        raise PathNotFoundError(f"{path}: no such file") from None
-
-
-def check_unchanged(path: str, status: os.stat_result | None = None) -> None:
-    """Raise if a file that was found before has been replaced, changed or removed since.
-
-    Call it after the file was opened: what is then at the path is what was opened, unless it
-    changes to and fro. ``status`` is that of the open file. Objects are checked by their store.
-    """
-    if not isinstance(path, FoundPath):
-        return
-    try:
-        why = path.state.difference(FileState.of(path, status))
-    except FileNotFoundError:
-        raise PathNotFoundError(
-            f"{path}: no such file; it was removed after it was opened"
-        ) from None
-    if why:
-        raise FileChangedError(
-            f"{path}: {why} after it was opened, so rows of two versions would be mixed; "
-            "open it again",
-            file=str(path),
-        )
-
-
-def check_all_unchanged(paths: Iterable[str]) -> None:
-    """Raise if one of these files has been replaced or changed since it was found."""
-    for path in paths:
-        check_unchanged(path)
 
 
 def _contents(folder: str) -> Iterator[tuple[str, int, int]]:

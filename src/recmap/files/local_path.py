@@ -1,0 +1,362 @@
+"""Paths of files and folders on disk.
+
+That of a file that was found also knows the state of the file at that moment. Whoever opens it
+again, later or in another process, calls ``check_unchanged``, so that rows of two files are never
+mixed.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import glob
+import os
+import stat
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import IO, Any, BinaryIO, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from recmap.errors import FileChangedError, OutputError, PathNotFoundError
+from recmap.files.atomic_write import make_folder, put_in_place, sync, writing
+from recmap.files.file_state import STORE_FILES, TFDS_FILE, TFDS_INFO, ZARR_FILES, FileState
+from recmap.files.find_objects import is_store_of
+from recmap.files.location import Location, OpenFile, Output, Stat
+from recmap.files.mapped import MappedFile
+from recmap.files.temporary import remove, remove_leftovers, temporary_path
+from recmap.files.whole_output import refuse_unfinished, warn_of_incomplete, warn_of_missing
+from recmap.native import _core
+
+__all__ = [
+    "LocalPath",
+    "any_remote",
+    "check_all_unchanged",
+    "is_store",
+    "located",
+    "working_folder",
+]
+
+# Suffixes of files next to the data that are not data.
+_DESCRIPTION, _TEXT_INDEX = ".recmap.json", ".idx"
+# Disk space is reserved this far ahead, for files that are not small.
+_RESERVE, _LEAST_RESERVED = 64 << 20, 1 << 20
+
+
+class LocalPath(Location):
+    """The path of a file or folder on disk."""
+
+    __slots__ = ("state",)
+
+    remote = False
+
+    #: What was there when it was found; None if that does not matter.
+    state: FileState | None
+
+    def __new__(cls, path: str, state: FileState | None = None) -> Self:
+        made = super().__new__(cls, path)
+        made.state = state
+        return made
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return LocalPath, (str(self), self.state)
+
+    def child(self, name: str) -> LocalPath:
+        return LocalPath(os.path.join(self, name))
+
+    def sibling(self, name: str) -> LocalPath:
+        return LocalPath(os.path.join(os.path.dirname(self), name))
+
+    def children(self) -> list[str]:
+        return os.listdir(self)
+
+    def expand(self) -> Sequence[LocalPath]:
+        if self.state is not None:
+            self.check_unchanged()
+            return [self]
+        if (data := _data(self)) is not None:
+            return [data]
+        if os.path.isdir(self):
+            return self._data_inside()
+        # A set, because "**/**" finds a file several times.
+        every = set(glob.glob(self, recursive=True))
+        matches = sorted(data for file in every if (data := _data(file)) is not None)
+        if not matches:
+            what = "no file matches" if glob.has_magic(self) else "no such file or folder"
+            folder = working_folder() or "a folder that was removed"
+            raise PathNotFoundError(f"{self}: {what} (looked in {folder})")
+        warn_of_incomplete(matches, lambda file: os.listdir(os.path.dirname(file) or "."))
+        return matches
+
+    def _data_inside(self) -> list[LocalPath]:
+        """Return the data files in this folder."""
+        if self.rstrip(os.sep).endswith(".zarr"):
+            # The arrays of half a store are not stores to be read one after the other.
+            raise PathNotFoundError(f"{self}: {_no_files(self)}")
+        names = os.listdir(self)
+        refuse_unfinished(self, names, lambda name: self.child(name).content())
+        found = [os.path.join(self, name) for name in names if name[0] not in "._"]
+        # Folders of TFDS are not taken together: they are versions of the same data.
+        files = sorted(data for file in found if (data := _data(file, ZARR_FILES)) is not None)
+        if not files:
+            raise PathNotFoundError(f"{self}: {_no_files(self)}")
+        warn_of_missing(self, names, [file.name for file in files])
+        return files
+
+    def anew(self) -> LocalPath:
+        return LocalPath(self)
+
+    def found(self, status: os.stat_result | None = None) -> LocalPath:
+        if self.state is not None:
+            return self
+        try:
+            return LocalPath(self, FileState.of(self, status))
+        except FileNotFoundError:
+            raise PathNotFoundError(f"{self}: no such file") from None
+
+    def public(self) -> str:
+        return str(self)
+
+    def absolute(self) -> LocalPath:
+        return LocalPath(os.path.abspath(self), self.state)
+
+    def stat(self) -> Stat:
+        status = os.stat(self)
+        return Stat(status.st_size, status.st_mtime_ns)
+
+    def size_below(self) -> int:
+        if not os.path.isdir(self):
+            return os.path.getsize(self)
+        inside = [
+            os.path.join(folder, name) for folder, _, names in os.walk(self) for name in names
+        ]
+        return sum(map(os.path.getsize, inside))
+
+    def is_file(self) -> bool:
+        return os.path.isfile(self)
+
+    def is_folder(self) -> bool:
+        return os.path.isdir(self)
+
+    def exists(self) -> bool:
+        return os.path.exists(self)
+
+    def last_change(self) -> int | None:
+        try:
+            return os.stat(self).st_ctime_ns
+        except OSError:
+            return None
+
+    @property
+    def pinned(self) -> bool:
+        return self.state is not None and not self.is_folder()
+
+    def check_unchanged(self, status: os.stat_result | None = None) -> None:
+        if self.state is None:
+            return
+        try:
+            why = self.state.difference(FileState.of(self, status))
+        except FileNotFoundError:
+            raise PathNotFoundError(
+                f"{self}: no such file; it was removed after it was opened"
+            ) from None
+        if why:
+            raise FileChangedError(
+                f"{self}: {why} after it was opened, so rows of two versions would be mixed; "
+                "open it again",
+                file=str(self),
+            )
+
+    def open(self, *, in_order: bool = False) -> OpenFile:
+        del in_order  # the system reads ahead
+        return _OpenLocal(self)
+
+    @contextmanager
+    def seekable(self) -> Iterator[BinaryIO]:
+        with open(self, "rb") as file:
+            self.check_unchanged(os.fstat(file.fileno()))
+            yield file
+
+    def map(self) -> MappedFile:
+        file = MappedFile(self)
+        self.check_unchanged()
+        return file
+
+    def refuse_unwritable(self) -> None:
+        """Do nothing: whoever writes there finds out."""
+
+    def create(self, *, unnamed: bool = False) -> Output:
+        return _LocalOutput(self, unnamed)
+
+    def write(self, data: bytes, *, durable: bool = True, temporary: str | None = None) -> None:
+        make_folder(self)
+        temporary = temporary or temporary_path(self)
+        try:
+            with writing(self):
+                with open(temporary, "wb") as file:
+                    file.write(data)
+                    file.flush()
+                    if durable:
+                        os.fsync(file.fileno())
+                os.replace(temporary, self)
+        except BaseException:
+            remove(temporary)
+            raise
+
+    def update(self, change: Callable[[str | None], str]) -> None:
+        make_folder(self)
+        folder = os.open(os.path.dirname(self) or ".", os.O_RDONLY)
+        try:
+            with suppress(OSError):  # some network file systems have no locks
+                fcntl.flock(folder, fcntl.LOCK_EX)
+            text = None
+            with suppress(FileNotFoundError), open(self, encoding="utf-8") as file:
+                text = file.read()
+            self.write(change(text).encode())
+        finally:
+            os.close(folder)
+
+    def remove(self) -> None:
+        remove(self)
+
+    def remove_leftovers(self, wanted: Callable[[str], object]) -> None:
+        remove_leftovers(os.path.dirname(self), wanted)
+
+
+class _OpenLocal(OpenFile):
+    def __init__(self, path: LocalPath) -> None:
+        try:
+            self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            raise PathNotFoundError(f"{path}: no such file") from None
+        try:
+            path.check_unchanged(os.fstat(self._fd))
+        except BaseException:
+            os.close(self._fd)
+            raise
+
+    @property
+    def size(self) -> int:
+        return os.fstat(self._fd).st_size
+
+    def pread(self, count: int, at: int) -> bytes:
+        return os.pread(self._fd, count, at)
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._fd)
+
+
+class _LocalOutput(Output):
+    """A file with a temporary name until it is committed."""
+
+    def __init__(self, path: LocalPath, unnamed: bool) -> None:
+        make_folder(path)
+        if os.path.isdir(path):
+            raise OutputError(f"{path} is a folder: give the name of a file")
+        self._path = path
+        self.temporary = temporary_path(path, ".member" if unnamed else "")
+        with writing(path):
+            self._file = open(self.temporary, "x+b", buffering=0)  # noqa: SIM115 - see finish
+        if unnamed:
+            os.unlink(self.temporary)
+        # Where the reserved disk space ends; None if the file system cannot reserve space.
+        self._reserved: int | None = 0
+
+    def write(self, data: npt.NDArray[np.uint8], at: int) -> None:
+        self._reserve(len(data), at)
+        view = data.data
+        while view:
+            view = view[self._file.write(view) :]
+
+    def _reserve(self, size: int, at: int) -> None:
+        if self._reserved is None or at + size < max(self._reserved, _LEAST_RESERVED):
+            return
+        ahead = size + _RESERVE
+        fits = _core.reserve(self._file.fileno(), at, ahead)
+        self._reserved = at + ahead if fits else None
+
+    def file(self) -> IO[bytes]:
+        return self._file
+
+    def finish(self, durable: bool) -> None:
+        if self._reserved:  # release the unused space
+            os.ftruncate(self._file.fileno(), os.fstat(self._file.fileno()).st_size)
+        if durable:
+            os.fsync(self._file.fileno())
+        self._file.close()
+
+    def commit(self, durable: bool) -> None:
+        put_in_place(self.temporary, self._path)
+        if durable:
+            sync(os.path.dirname(self._path))
+
+    def abandon(self) -> None:
+        remove(self.temporary)
+
+    def abort(self) -> None:
+        self._file.close()
+        remove(self.temporary)
+
+
+def located(path: str) -> Location:
+    """Return the location of a path. Text is a path on disk."""
+    return path if isinstance(path, Location) else LocalPath(path)
+
+
+def any_remote(paths: Sequence[str]) -> bool:
+    """Return whether any of these paths is in a store."""
+    return any(located(path).remote for path in paths)
+
+
+def check_all_unchanged(paths: Sequence[str]) -> None:
+    """Raise if one of these files has been replaced or changed since it was found."""
+    for path in paths:
+        located(path).check_unchanged()
+
+
+def is_store(path: str, names: Sequence[str] = STORE_FILES) -> bool:
+    """Return whether a folder is opened as a whole, as ``is_store_of`` tells."""
+    if any(os.path.exists(os.path.join(path, name)) for name in names):
+        return True
+    # Listing a folder may take long, so look for the file that old versions of TFDS wrote first.
+    old = TFDS_FILE in names and os.path.exists(os.path.join(path, TFDS_INFO))
+    return old and is_store_of(os.listdir(path), names)
+
+
+def _data(path: str, names: Sequence[str] = STORE_FILES) -> LocalPath | None:
+    """Return the path of a data file, which remembers the file; None if it is something else."""
+    try:
+        status = os.stat(path)  # only once: there may be many files on a slow disk
+    except (OSError, ValueError):
+        return None
+    if stat.S_ISDIR(status.st_mode):
+        return LocalPath(path).found(status) if is_store(path, names) else None
+    indexed = path.removesuffix(_TEXT_INDEX)
+    beside = path.endswith(_DESCRIPTION) or (indexed != path and os.path.exists(indexed))
+    data = stat.S_ISREG(status.st_mode) and not beside
+    return LocalPath(path).found(status) if data else None
+
+
+def _no_files(path: str) -> str:
+    """Explain why a folder has no data."""
+    inside = sorted(name for name in os.listdir(path) if name[0] not in "._")
+    folders = [name for name in inside if os.path.isdir(os.path.join(path, name))]
+    if path.rstrip("/").endswith(".zarr"):
+        return (
+            f"not a Zarr store: this folder has none of {', '.join(ZARR_FILES)}; if a program is "
+            "writing it, wait; if that was killed, run it again"
+        )
+    if folders:
+        named = ", ".join(folders[:5]) + (", ..." if len(folders) > 5 else "")
+        return f"only folders in this folder: {named}; open one of them, or a pattern such as " + (
+            repr(os.path.join(path, "**", "*.parquet" if "=" in folders[0] else "*.tfrecord"))
+        )
+    return "an empty folder" if not os.listdir(path) else "no data files in this folder"
+
+
+def working_folder() -> str | None:
+    """Return the working directory; None if it was removed."""
+    try:
+        return os.getcwd()
+    except OSError:
+        return None

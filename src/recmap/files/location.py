@@ -1,0 +1,272 @@
+"""Where bytes are: a file or a folder on disk, or an object in a store.
+
+A path is text everywhere. A ``Location`` is a path that also reaches what is there, so that nobody
+else asks where that is: ``LocalPath`` on disk, and ``ObjectPath`` in a store. ``paths.as_location``
+makes one of what a user gives, and ``local_path.located`` of any path.
+"""
+
+from __future__ import annotations
+
+import os
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import IO, BinaryIO, NamedTuple, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from recmap.errors import AccessDeniedError, StoreError
+from recmap.files.mapped import MappedFile
+
+__all__ = ["Location", "OpenFile", "Output", "Stat", "Version"]
+
+
+class Stat(NamedTuple):
+    """The size of a file, and what tells it from another version of it: a time, or an ETag."""
+
+    size: int
+    version: int | str
+
+
+@dataclass(frozen=True)
+class Version:
+    """What identifies the content of an object, for a conditional write."""
+
+    etag: str | None
+    # The generation of an object of GCS, or the version in a bucket with versions.
+    number: str | None = None
+
+    @property
+    def condition(self) -> dict[str, str]:
+        """What obstore takes as the mode of a put."""
+        given = {"e_tag": self.etag, "version": self.number}
+        return {name: value for name, value in given.items() if value is not None}
+
+
+class OpenFile(ABC):
+    """A file to read parts of: headers, footers and small files. Leave its context to close it."""
+
+    @property
+    @abstractmethod
+    def size(self) -> int: ...
+
+    @abstractmethod
+    def pread(self, count: int, at: int) -> bytes:
+        """Return the bytes from ``at``; fewer than ``count`` if the file ends before."""
+
+    def pread_many(self, parts: Sequence[tuple[int, int]]) -> list[bytes]:
+        """Return the bytes of several parts, each given as in ``pread``."""
+        return [self.pread(count, at) for count, at in parts]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return
+
+
+class Output(ABC):
+    """A file that is being written, and appears when it is committed.
+
+    An object is sent while it is written. It has no temporary name, and can be neither read nor
+    changed before it appears.
+    """
+
+    #: The name that it has until then; "" for an object.
+    temporary: str
+
+    @abstractmethod
+    def write(self, data: npt.NDArray[np.uint8], at: int) -> None:
+        """Append bytes. The file has ``at`` of them already."""
+
+    @abstractmethod
+    def file(self) -> IO[bytes]:
+        """Return the file, to be read or changed."""
+
+    @abstractmethod
+    def finish(self, durable: bool) -> None:
+        """Write the end. If ``durable``, wait until it is on disk."""
+
+    @abstractmethod
+    def commit(self, durable: bool) -> None:
+        """Let the finished file appear."""
+
+    @abstractmethod
+    def abandon(self) -> None:
+        """Remove the file without waiting; a thread may still write to it, and aborts it later."""
+
+    @abstractmethod
+    def abort(self) -> None:
+        """Close and remove the file."""
+
+
+class Location(str, ABC):
+    """The path of a file, a folder or an object, which may exist or not."""
+
+    __slots__ = ()
+
+    #: Whether each look at it is a request to a server.
+    remote: bool
+
+    @property
+    def name(self) -> str:
+        """The last part of the path."""
+        return os.path.basename(self.rstrip(os.sep))
+
+    @abstractmethod
+    def child(self, name: str) -> Location:
+        """Return the path of something in this folder."""
+
+    @abstractmethod
+    def sibling(self, name: str) -> Location:
+        """Return the path of something else in the same folder."""
+
+    @abstractmethod
+    def children(self) -> list[str]:
+        """Return the names of all files in this folder; none if it cannot be listed."""
+
+    @abstractmethod
+    def expand(self) -> Sequence[Location]:
+        """Return the data files that this path, pattern or folder stands for, sorted by name.
+
+        A path that exists is used literally, even if it looks like a pattern. One that was found
+        before stays what it was then. Hidden files, and those beside the data, are left out.
+        """
+
+    @abstractmethod
+    def anew(self) -> Location:
+        """Return the same path, to be looked up again."""
+
+    @abstractmethod
+    def found(self, status: os.stat_result | None = None) -> Location:
+        """Return a path that remembers what is there now; one that does already stays the same.
+
+        ``status`` is what ``os.stat`` returned, if it was called already.
+        """
+
+    @abstractmethod
+    def public(self) -> str:
+        """Return the path for a user, who need not see what it remembers."""
+
+    @abstractmethod
+    def absolute(self) -> Location:
+        """Return the path for a process in another folder."""
+
+    def alone(self) -> Location:
+        """Return the path to be sent to another process by itself.
+
+        That of an object leaves behind what is known about the others in its folder.
+        """
+        return self.absolute()
+
+    @abstractmethod
+    def stat(self) -> Stat:
+        """Return size and version of a file; raise if there is none."""
+
+    @abstractmethod
+    def size_below(self) -> int:
+        """Return the size of a file, or of all files in a folder; 0 if that cannot be listed."""
+
+    @abstractmethod
+    def is_file(self) -> bool:
+        """Return whether there is such a file, as far as one may know."""
+
+    @abstractmethod
+    def is_folder(self) -> bool:
+        """Return whether it is the path of a folder. Objects that were found are not."""
+
+    @abstractmethod
+    def exists(self) -> bool:
+        """Return whether anything is there now, and raise if nobody can tell."""
+
+    @abstractmethod
+    def last_change(self) -> int | None:
+        """Return the time of the last change of a file on disk, in ns; None if there is none.
+
+        This is the time that programs cannot set. It changes with the content, and if another file
+        takes the name.
+        """
+
+    @property
+    @abstractmethod
+    def pinned(self) -> bool:
+        """Whether reading it raises if the file has changed, or looking at it is enough."""
+
+    @abstractmethod
+    def check_unchanged(self, status: os.stat_result | None = None) -> None:
+        """Raise if a file that was found before has been replaced, changed or removed since.
+
+        Call it after the file was opened: what is then at the path is what was opened, unless it
+        changes to and fro. ``status`` is that of the open file. Objects are checked by their store.
+        """
+
+    @abstractmethod
+    def open(self, *, in_order: bool = False) -> OpenFile:
+        """Open a file to read parts of it. ``in_order``, what follows in an object is fetched."""
+
+    def content(self) -> bytes | None:
+        """Return all of a small file as it is now; None if it cannot be read."""
+        try:
+            with self.anew().open() as file:
+                return file.pread(file.size, 0)
+        except OSError as e:
+            if isinstance(e, StoreError) and not isinstance(e, AccessDeniedError):
+                raise
+            return None
+
+    def text(self, most: int) -> str:
+        """Read a text file; raise a ValueError if it is over ``most`` bytes or not UTF-8.
+
+        This allocates memory for the size of the file; ``file.read(most)`` would for ``most``.
+        """
+        with self.open() as file:
+            if file.size > most:
+                raise ValueError(f"{file.size:,} bytes are too many")
+            return file.pread(file.size, 0).decode()
+
+    @abstractmethod
+    def seekable(self) -> AbstractContextManager[BinaryIO]:
+        """Open a file for a library that seeks and reads.
+
+        A failed request is raised in the end, whatever the library makes of it.
+        """
+
+    @abstractmethod
+    def map(self) -> MappedFile:
+        """Map a file. The bytes of an object are fetched when they are held."""
+
+    @abstractmethod
+    def refuse_unwritable(self) -> None:
+        """Raise if recmap does not write there: to an HTTP server, or to an ambiguous name."""
+
+    @abstractmethod
+    def create(self, *, unnamed: bool = False) -> Output:
+        """Begin to write a file. An ``unnamed`` one is gone when it is closed."""
+
+    @abstractmethod
+    def write(self, data: bytes, *, durable: bool = True, temporary: str | None = None) -> None:
+        """Write a small file, all of it or nothing.
+
+        On disk it is written to ``temporary`` first, by default a hidden name next to it.
+        """
+
+    @abstractmethod
+    def update(self, change: Callable[[str | None], str]) -> None:
+        """Replace a text file by what ``change`` makes of it; None means that there is none yet.
+
+        Of several that do this at once, each sees what the one before it wrote. In a store,
+        ``change`` is called again if another was faster.
+        """
+
+    @abstractmethod
+    def remove(self) -> None:
+        """Remove a file, link, folder or object, if it exists."""
+
+    @abstractmethod
+    def remove_leftovers(self, wanted: Callable[[str], object]) -> None:
+        """Remove temporary files that killed processes left beside this one.
+
+        ``wanted`` tells which by the name of the file that was being written. A store has none.
+        """
