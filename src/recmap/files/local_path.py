@@ -39,6 +39,8 @@ __all__ = [
 
 # Suffixes of files next to the data that are not data.
 _DESCRIPTION, _TEXT_INDEX = ".recmap.json", ".idx"
+# A smaller file is read rather than mapped.
+_SMALL = 1 << 16
 # Disk space is reserved this far ahead, for files that are not small.
 _RESERVE, _LEAST_RESERVED = 64 << 20, 1 << 20
 
@@ -47,8 +49,6 @@ class LocalPath(Location):
     """The path of a file or folder on disk."""
 
     __slots__ = ("state",)
-
-    remote = False
 
     #: What was there when it was found; None if that does not matter.
     state: FileState | None
@@ -67,8 +67,19 @@ class LocalPath(Location):
     def sibling(self, name: str) -> LocalPath:
         return LocalPath(os.path.join(os.path.dirname(self), name))
 
+    @property
+    def store(self) -> None:
+        return None
+
+    @property
+    def folder(self) -> LocalPath:
+        return LocalPath(os.path.dirname(self))
+
     def children(self) -> list[str]:
-        return os.listdir(self)
+        return os.listdir(self or ".") if os.path.isdir(self or ".") else []
+
+    def folders(self) -> list[str]:
+        return [name for name in self.children() if os.path.isdir(os.path.join(self, name))]
 
     def expand(self) -> Sequence[LocalPath]:
         if self.state is not None:
@@ -124,6 +135,20 @@ class LocalPath(Location):
         status = os.stat(self)
         return Stat(status.st_size, status.st_mtime_ns)
 
+    def versions(self) -> list[Stat]:
+        return [self.stat()]
+
+    def identity(self) -> tuple[Any, ...]:
+        try:
+            status = os.stat(self)
+        except FileNotFoundError:
+            raise PathNotFoundError(f"{self}: no such file") from None
+        self.check_unchanged(status)
+        return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
+
+    def real_path(self) -> str:
+        return os.path.realpath(self)
+
     def size_below(self) -> int:
         if not os.path.isdir(self):
             return os.path.getsize(self)
@@ -137,6 +162,9 @@ class LocalPath(Location):
 
     def is_folder(self) -> bool:
         return os.path.isdir(self)
+
+    def is_special(self) -> bool:
+        return not stat.S_ISREG(os.stat(self).st_mode)
 
     def exists(self) -> bool:
         return os.path.exists(self)
@@ -177,6 +205,15 @@ class LocalPath(Location):
             self.check_unchanged(os.fstat(file.fileno()))
             yield file
 
+    def file_object(self) -> None:
+        return None
+
+    def load(self, most: int) -> npt.NDArray[np.uint8]:
+        del most
+        with open(self, "rb", buffering=0) as file:
+            content = file.read(_SMALL)
+        return np.frombuffer(content, np.uint8) if len(content) < _SMALL else MappedFile(self).bytes
+
     def map(self) -> MappedFile:
         file = MappedFile(self)
         self.check_unchanged()
@@ -202,6 +239,15 @@ class LocalPath(Location):
         except BaseException:
             remove(temporary)
             raise
+
+    def send(self, local: str) -> None:
+        put_in_place(local, self)
+
+    def keep(self, name: str, content: bytes) -> None:
+        """Do nothing: files on disk need no cache."""
+
+    def kept(self, name: str, most: int) -> None:
+        del name, most
 
     def update(self, change: Callable[[str | None], str]) -> None:
         make_folder(self)

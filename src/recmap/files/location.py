@@ -12,22 +12,31 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import IO, BinaryIO, NamedTuple, Self
+from datetime import datetime
+from typing import IO, Any, BinaryIO, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from recmap.errors import AccessDeniedError, StoreError
 from recmap.files.mapped import MappedFile
+from recmap.files.object_store import ObjectStore
+from recmap.files.seekable import SeekableObject
 
 __all__ = ["Location", "OpenFile", "Output", "Stat", "Version"]
 
 
 class Stat(NamedTuple):
-    """The size of a file, and what tells it from another version of it: a time, or an ETag."""
+    """The size of a file, and what tells it from another version of it.
+
+    That is its time on disk, and in a store its ETag, or its time if it has none.
+    """
 
     size: int
     version: int | str
+    etag: str | None = None
+    #: When it was written, by the clock of the store; None on disk.
+    modified: datetime | None = None
 
 
 @dataclass(frozen=True)
@@ -107,8 +116,15 @@ class Location(str, ABC):
 
     __slots__ = ()
 
-    #: Whether each look at it is a request to a server.
-    remote: bool
+    @property
+    @abstractmethod
+    def store(self) -> ObjectStore | None:
+        """The bucket or server that holds it; None on disk."""
+
+    @property
+    def remote(self) -> bool:
+        """Whether each look at it is a request to a server."""
+        return self.store is not None
 
     @property
     def name(self) -> str:
@@ -123,9 +139,28 @@ class Location(str, ABC):
     def sibling(self, name: str) -> Location:
         """Return the path of something else in the same folder."""
 
+    @property
+    def listed(self) -> bool:
+        """Whether folders can be listed there."""
+        return self.store is None or self.store.listed
+
+    @property
+    def key(self) -> str:
+        """The name of an object in its store; "" on disk."""
+        return ""
+
+    @property
+    @abstractmethod
+    def folder(self) -> Location:
+        """The folder that it is in."""
+
     @abstractmethod
     def children(self) -> list[str]:
         """Return the names of all files in this folder; none if it cannot be listed."""
+
+    @abstractmethod
+    def folders(self) -> list[str]:
+        """Return the names of all folders in this folder; none if it cannot be listed."""
 
     @abstractmethod
     def expand(self) -> Sequence[Location]:
@@ -166,6 +201,18 @@ class Location(str, ABC):
         """Return size and version of a file; raise if there is none."""
 
     @abstractmethod
+    def versions(self) -> list[Stat]:
+        """Return what tells versions of the data apart: of a folder in a store, its metadata."""
+
+    @abstractmethod
+    def identity(self) -> tuple[Any, ...]:
+        """Return what tells files, and versions of a file, apart, whatever their names."""
+
+    @abstractmethod
+    def real_path(self) -> str:
+        """Return the one name of a file that may have several."""
+
+    @abstractmethod
     def size_below(self) -> int:
         """Return the size of a file, or of all files in a folder; 0 if that cannot be listed."""
 
@@ -176,6 +223,10 @@ class Location(str, ABC):
     @abstractmethod
     def is_folder(self) -> bool:
         """Return whether it is the path of a folder. Objects that were found are not."""
+
+    @abstractmethod
+    def is_special(self) -> bool:
+        """Return whether it cannot be read as a file: a pipe, a device, a folder on disk."""
 
     @abstractmethod
     def exists(self) -> bool:
@@ -227,11 +278,22 @@ class Location(str, ABC):
             return file.pread(file.size, 0).decode()
 
     @abstractmethod
+    def load(self, most: int) -> npt.NDArray[np.uint8]:
+        """Return all bytes of a file. No descriptor stays open.
+
+        A large file is mapped, and a larger object than ``most`` bytes raises a ValueError.
+        """
+
+    @abstractmethod
     def seekable(self) -> AbstractContextManager[BinaryIO]:
         """Open a file for a library that seeks and reads.
 
         A failed request is raised in the end, whatever the library makes of it.
         """
+
+    @abstractmethod
+    def file_object(self) -> SeekableObject | None:
+        """Return what a library opens instead of the path; None if it can open that."""
 
     @abstractmethod
     def map(self) -> MappedFile:
@@ -251,6 +313,18 @@ class Location(str, ABC):
 
         On disk it is written to ``temporary`` first, by default a hidden name next to it.
         """
+
+    @abstractmethod
+    def send(self, local: str) -> None:
+        """Let a finished local file, or a folder such as a Zarr store, appear here."""
+
+    @abstractmethod
+    def keep(self, name: str, content: bytes) -> None:
+        """Keep a small file with an object in the disk cache, if there is one."""
+
+    @abstractmethod
+    def kept(self, name: str, most: int) -> bytes | None:
+        """Return what was kept with this version of an object, if it is there."""
 
     @abstractmethod
     def update(self, change: Callable[[str | None], str]) -> None:

@@ -8,7 +8,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from threading import Lock
-from typing import IO, BinaryIO, Self, cast
+from typing import IO, Any, BinaryIO, Self, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -20,18 +20,22 @@ from recmap.files.find_objects import find_objects
 from recmap.files.location import OpenFile, Output, Stat
 from recmap.files.mapped import MappedFile
 from recmap.files.object_address import ObjectAddress
+from recmap.files.object_reader import keep_beside, kept_beside
 from recmap.files.object_store import ObjectInfo, ObjectStore
+from recmap.files.object_tree import replace_tree
 from recmap.files.object_writer import (
     Upload,
     create_object,
     delete_object,
     parts_to_send,
+    put_file,
     put_object,
     read_object,
     refuse_unwritable,
     replace_object,
 )
 from recmap.files.seekable import SeekableObject
+from recmap.files.staging import files_below, send_files
 from recmap.files.storage import Storage, parse_url
 from recmap.files.whole_output import refuse_unfinished, warn_of_incomplete, warn_of_missing
 
@@ -49,12 +53,17 @@ class ObjectPath(ObjectAddress):
 
     __slots__ = ()
 
-    remote = True
+    @property
+    def folder(self) -> Self:
+        return self.sibling("")
 
     def children(self) -> list[str]:
         if not self.store.listed:
             return []
         return [_name(each.key) for each in self.store.folder(self.key).objects]
+
+    def folders(self) -> list[str]:
+        return list(map(_name, self.store.folder(self.key).folders)) if self.store.listed else []
 
     def expand(self) -> Sequence[ObjectPath]:
         if self._info is not None:
@@ -98,20 +107,25 @@ class ObjectPath(ObjectAddress):
         return self
 
     def stat(self) -> Stat:
-        return Stat(self.info.size, self.info.etag or self.info.modified.isoformat())
+        return _stat(self.info)
 
     def size_below(self) -> int:
         if not self.is_folder():
             return self.info.size
         return self.store.size_below(self.key) if self.store.listed else 0
 
-    @property
-    def versions(self) -> list[ObjectInfo]:
-        """What tells versions of the data apart: the object, or the metadata of a folder."""
+    def versions(self) -> list[Stat]:
         if not self.is_folder():
-            return [self.info]
+            return [self.stat()]
         inside = [self.child(name) for name in STORE_FILES]
-        return [path.info for path in inside if path.is_file()]
+        return [path.stat() for path in inside if path.is_file()]
+
+    def identity(self) -> tuple[Any, ...]:
+        # An object whose changes cannot be noticed is opened anew.
+        return self.store.place, self.info, None if self.info.pinned else object()
+
+    def real_path(self) -> str:
+        return str(self)
 
     def is_file(self) -> bool:
         try:
@@ -119,6 +133,9 @@ class ObjectPath(ObjectAddress):
         except (PathNotFoundError, AccessDeniedError):
             # S3 denies access to a missing object if the folder must not be listed.
             return False
+
+    def is_special(self) -> bool:
+        return False
 
     def exists(self) -> bool:
         try:
@@ -144,11 +161,21 @@ class ObjectPath(ObjectAddress):
 
     @contextmanager
     def seekable(self) -> Iterator[BinaryIO]:
-        file = SeekableObject(self)
+        file = self.file_object()
         try:
             yield cast("BinaryIO", file)
         finally:
             file.raise_error()
+
+    def file_object(self) -> SeekableObject:
+        return SeekableObject(self.store, self.info)
+
+    def load(self, most: int) -> npt.NDArray[np.uint8]:
+        if not self.is_file():
+            raise PathNotFoundError(f"{self}: no such object")
+        if self.info.size > most:
+            raise ValueError("it is too large")
+        return self.store.read(self.info, 0, self.info.size)
 
     def map(self) -> MappedFile:
         return FetchedFile(self)
@@ -163,6 +190,22 @@ class ObjectPath(ObjectAddress):
     def write(self, data: bytes, *, durable: bool = True, temporary: str | None = None) -> None:
         del durable, temporary  # a store keeps what it has confirmed
         put_object(self, data)
+
+    def send(self, local: str) -> None:
+        if not os.path.isdir(local):
+            put_file(self, local, parts_to_send())
+            return
+
+        def send(names: Sequence[str]) -> None:
+            send_files({self.child(name): os.path.join(local, name) for name in names})
+
+        replace_tree(self, list(files_below(local)), send)
+
+    def keep(self, name: str, content: bytes) -> None:
+        keep_beside(self, name, content)
+
+    def kept(self, name: str, most: int) -> bytes | None:
+        return kept_beside(self, name, most)
 
     def update(self, change: Callable[[str | None], str]) -> None:
         for _ in range(_ATTEMPTS):
@@ -288,6 +331,10 @@ class _Heads:
 
 
 _heads = _Heads()
+
+
+def _stat(info: ObjectInfo) -> Stat:
+    return Stat(info.size, info.etag or info.modified.isoformat(), info.etag, info.modified)
 
 
 def _name(key: str) -> str:

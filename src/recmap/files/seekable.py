@@ -9,7 +9,7 @@ from threading import Lock
 from typing import Any
 
 from recmap.files.mapped import MappedFile
-from recmap.files.object_address import ObjectAddress
+from recmap.files.object_store import ObjectInfo, ObjectStore
 
 __all__ = ["SeekableMapping", "SeekableObject"]
 
@@ -68,10 +68,10 @@ class SeekableObject(_Seekable):
     Libraries may hide errors, or take them for something else; ``raise_error`` does not.
     """
 
-    def __init__(self, path: ObjectAddress) -> None:
-        super().__init__(path.info.size)
+    def __init__(self, store: ObjectStore, info: ObjectInfo) -> None:
+        super().__init__(info.size)
         self._error: BaseException | None = None
-        self._info, self._store = path.info, path.store
+        self._info, self._store = info, store
         self._blocks: OrderedDict[int, bytes] = OrderedDict()
         self._lock = Lock()
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import stat
 import unicodedata
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -23,7 +22,6 @@ from recmap.files.foreign_formats import ZIP, FileKind, pandas_advice, recognise
 from recmap.files.gzip import inflater
 from recmap.files.local_path import located
 from recmap.files.mapped import Guard
-from recmap.files.object_path import ObjectPath
 from recmap.native import _core
 
 __all__ = [
@@ -58,7 +56,7 @@ _MOSTLY_ASCII = 0.7
 
 def sniff(path: str) -> FileKind | None:
     """Return what the content of a file looks like; None if it is unknown."""
-    if not isinstance(path, ObjectPath) and not stat.S_ISREG(os.stat(path).st_mode):
+    if located(path).is_special():
         # Reading a pipe or a device could block forever.
         return FileKind("a pipe or a device, not a file", "Write it to a file first")
     with located(path).open() as file:

@@ -13,8 +13,7 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import FIRST_EXCEPTION, wait
 
 from recmap.errors import OutputError
-from recmap.files.object_address import ObjectAddress
-from recmap.files.object_writer import parts_to_send, put_file
+from recmap.files.location import Location
 from recmap.files.temporary import acting_for, process_of, runs, temporary_path, this_process
 from recmap.files.threads import Threads
 from recmap.model.arguments import size_text
@@ -63,21 +62,17 @@ def files_below(folder: str) -> Iterator[str]:
             yield os.path.relpath(os.path.join(inner, name), folder)
 
 
-def send_files(files: Mapping[ObjectAddress, str]) -> None:
+def send_files(files: Mapping[Location, str]) -> None:
     """Send files, each to its object: several small ones at a time, or the parts of a large one."""
     large = {path: file for path, file in files.items() if os.path.getsize(file) > _SMALL}
-    parts = parts_to_send()
     with Threads(_REQUESTS, "recmap-send") as pool:
-        futures = [
-            pool.submit(put_file, path, file, parts)
-            for path, file in files.items()
-            if path not in large
-        ]
+        small = [(path, file) for path, file in files.items() if path not in large]
+        futures = [pool.submit(path.send, file) for path, file in small]
         try:
             for future in wait(futures, return_when=FIRST_EXCEPTION).done:
                 future.result()
             for path, file in large.items():
-                put_file(path, file, parts)
+                path.send(file)
         except BaseException:
             for future in futures:
                 future.cancel()

@@ -19,7 +19,6 @@ from recmap.errors import (
 from recmap.files.array_sidecar import description_path, load_description
 from recmap.files.file_state import TFDS_FILE, TFDS_INFO
 from recmap.files.local_path import located
-from recmap.files.object_path import ObjectPath
 from recmap.files.sniff import FileKind, holds_records, named_tfrecord, sniff, unknown_format
 from recmap.formats.registry import FORMATS, format_of
 
@@ -86,7 +85,7 @@ def _written_raw(path: str) -> bool:
 
 def detect_all(files: list[str]) -> list[str]:
     """Return the format of each file."""
-    if len(files) > _EXAMINED and isinstance(files[0], ObjectPath):
+    if len(files) > _EXAMINED and located(files[0]).remote:
         # One request for each of thousands of objects would take long. The others are looked at
         # when they are read.
         step = -(-len(files) // _EXAMINED)

@@ -21,7 +21,6 @@ from recmap.errors import ColumnError, DataError, LeftOut, StaleIndexWarning
 from recmap.files.array_sidecar import load_description, remove_description, save_description
 from recmap.files.local_path import located
 from recmap.files.mapped import MappedFile
-from recmap.files.object_path import ObjectPath
 from recmap.files.output_file import OutputFile, Spooler
 from recmap.formats.column_readers import (
     DEFAULT_NAME,
@@ -112,7 +111,7 @@ def read_head(read: Callable[[int], bytes]) -> bytes:
 
 def _open_with_numpy(path: str) -> ColumnsSource:
     """Open the same array with NumPy's own memory map."""
-    if isinstance(path, ObjectPath):
+    if located(path).remote:
         return open_npy(path)  # NumPy maps only local files
     load = partial(np.load, mmap_mode="r", allow_pickle=False, max_header_size=MAX_HEADER)
     array = load(path) if os.path.getsize(path) else None
@@ -281,9 +280,9 @@ def create_npy(
     fields = list(schema.values())
     if len(fields) == 1 and fields[0].is_bytes and not fields[0].ragged:
         return StringsSink(path, schema, durable=durable)
-    if isinstance(path, ObjectPath) and expected is None:
+    if located(path).remote and expected is None:
         # The header comes first, but the rows are counted last.
-        return StagedSink(path, lambda local: NpySink(local, schema, durable=durable))
+        return StagedSink(located(path), lambda local: NpySink(local, schema, durable=durable))
     return NpySink(path, schema, durable=durable, expected=expected)
 
 

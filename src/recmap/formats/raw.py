@@ -22,7 +22,6 @@ from recmap.errors import (
 from recmap.files.array_sidecar import Description, load_description, save_description
 from recmap.files.local_path import located
 from recmap.files.mapped import MappedFile
-from recmap.files.object_path import ObjectPath
 from recmap.files.output_file import OutputFile, Spooler
 from recmap.files.sniff import RAW_EXAMPLE, size_hint
 from recmap.formats.column_readers import DEFAULT_NAME, ColumnReader, array_columns
@@ -79,7 +78,7 @@ def open_raw(
     origin = "from the description" if dtype is None else "given"
     again = partial(open_raw, path, dtype, shape, offset)
     other = partial(_open_with_numpy, path, kind, (rows, *inner), offset, single)
-    if isinstance(path, ObjectPath):
+    if located(path).remote:
         other = again  # NumPy maps only local files
     return ColumnsSource("raw", [path], columns, origin, again, file, other)
 
@@ -191,7 +190,7 @@ class RawSink(Sink):
             self._spooler.close()
             raise
         # What has been sent cannot be changed, so the number of rows must be known.
-        self._expected = expected if isinstance(path, ObjectPath) else None
+        self._expected = None if self._file.temporary else expected
         header = self._header(self._expected)
         if header:
             self._file.write(header)
@@ -247,8 +246,7 @@ class RawSink(Sink):
             self._file.commit(self._durable)
         else:
             self._file.commit(self._durable)
-            assert isinstance(self._path, ObjectPath)
-            self._describe(self._path.anew())
+            self._describe(located(self._path).anew())
 
     def _describe(self, data: str) -> None:
         """Write the description. ``data`` is where the file is now."""

@@ -17,7 +17,7 @@ from recmap.errors import (
     MissingPackageError,
     OptionTypeError,
 )
-from recmap.files.object_path import ObjectPath
+from recmap.files.local_path import located
 from recmap.files.output_file import choose_compression
 from recmap.model.arguments import as_mapping, check_column_name, unknown_option
 from recmap.model.schema import Schema
@@ -259,10 +259,10 @@ def create_sink(
     creator = FORMATS[format].creator()
     known = {"expected": expected, "room": room}
     options.update({name: fact for name, fact in known.items() if name in parameters(creator)})
-    if isinstance(path, ObjectPath) and not streams(path, format, schema, options):
+    if located(path).remote and not streams(path, format, schema, options):
         from recmap.formats.staged_sink import StagedSink
 
-        return StagedSink(path, lambda local: creator(local, schema, **options))
+        return StagedSink(located(path), lambda local: creator(local, schema, **options))
     return creator(path, schema, **options)
 
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from recmap.errors import VerificationError
-from recmap.files.object_path import ObjectPath
-from recmap.files.object_tree import replace_tree
-from recmap.files.staging import files_below, make_staging_folder, send_files
+from recmap.files.location import Location
+from recmap.files.staging import make_staging_folder, send_files
 from recmap.files.temporary import remove
 from recmap.model.sink import Sink
 
@@ -22,7 +21,7 @@ class StagedSink(Sink):
     ``make`` creates the sink for the local path.
     """
 
-    def __init__(self, path: ObjectPath, make: Callable[[str], Sink]) -> None:
+    def __init__(self, path: Location, make: Callable[[str], Sink]) -> None:
         self._path = path
         self._folder = make_staging_folder()
         self._local = os.path.join(self._folder, path.name)
@@ -45,25 +44,17 @@ class StagedSink(Sink):
         """Send the data first, and then what describes it, which must not be older."""
         assert self._sink is not None
         self._sink.commit()
-        if os.path.isdir(self._local):
-            self._send_folder()
-        else:
-            send_files({self._path: self._local})
+        self._path.send(self._local)
+        if os.path.isfile(self._local):
             self._check_size()
         beside = [name for name in os.listdir(self._folder) if name != self._path.name]
         send_files({self._path.sibling(n): os.path.join(self._folder, n) for n in beside})
         remove(self._folder)
 
     def _check_size(self) -> None:
-        sent, found = os.path.getsize(self._local), self._path.anew().info.size
+        sent, found = os.path.getsize(self._local), self._path.anew().stat().size
         if sent != found:
             raise VerificationError(f"{self._path}: {sent:,} bytes were sent, but it has {found:,}")
-
-    def _send_folder(self) -> None:
-        def send(names: Sequence[str]) -> None:
-            send_files({self._path.child(n): os.path.join(self._local, n) for n in names})
-
-        replace_tree(self._path, list(files_below(self._local)), send)
 
     def abort(self) -> None:
         """Remove the local file; an object that was sent stays."""

@@ -11,7 +11,6 @@ from typing import Any
 
 from recmap.errors import OutputExistsError
 from recmap.files.local_path import located
-from recmap.files.object_path import ObjectPath
 from recmap.files.output_file import refuse_existing
 from recmap.files.paths import shard_names
 from recmap.files.temporary import alike, short_name
@@ -69,7 +68,7 @@ class OlderFiles:
         if len(paths) == 1:
             self.paths = [path for path in paths if located(path).exists()]
             return
-        names = _names_beside(paths[0])
+        names = located(paths[0]).folder.children()
         self.paths = [located(paths[0]).sibling(name) for name in _shards_of(paths[0], names)]
         if os.path.basename(self._manifest) in names:
             try:
@@ -167,17 +166,9 @@ def _shards_of(path: str, names: Iterable[str]) -> list[str]:
 
 def _remove_lone_indexes(path: str) -> None:
     """Remove indexes of shards that a killed writer has not named, or has removed."""
-    names = _names_beside(path)
+    names = located(path).folder.children()
     kept = {os.path.basename(sidecar_path(name)) for name in names}
     for shard in _shards_of(path, [name[1:].removesuffix(".recmap") for name in names]):
         index = os.path.basename(sidecar_path(shard))
         if index in names and index not in kept:
             remove_sidecar(located(path).sibling(shard))
-
-
-def _names_beside(path: str) -> list[str]:
-    if isinstance(path, ObjectPath):
-        folder = path.store.folder(path.key.rpartition("/")[0])
-        return [os.path.basename(each.key) for each in folder.objects]
-    folder_path = os.path.dirname(path) or "."
-    return os.listdir(folder_path) if os.path.isdir(folder_path) else []

@@ -12,7 +12,6 @@ import numpy.typing as npt
 from recmap.errors import ColumnError, OptionError
 from recmap.files.last_change import settled_change
 from recmap.files.local_path import located
-from recmap.files.object_path import ObjectPath
 from recmap.files.output_file import (
     Compression,
     OutputFile,
@@ -110,7 +109,7 @@ class TFRecordWriter(Sink):
         for name, flag in flags.items():
             check_flag(name, flag)
         location = as_location(path, storage=Storage(storage))
-        located(location).refuse_unwritable()
+        location.refuse_unwritable()
         self._paths = shard_paths(location, shards)
         compression = choose_compression(self._paths[0], compression)
         if align and compression:
@@ -139,7 +138,7 @@ class TFRecordWriter(Sink):
 
     def _written_paths(self) -> list[str]:
         """Return where the files are written: in local space, if they are sent later."""
-        if len(self._paths) == 1 or not isinstance(self._paths[0], ObjectPath):
+        if len(self._paths) == 1 or not located(self._paths[0]).remote:
             return self._paths
         # Sending them while they are written would take a part of memory for each of them.
         self._staging = make_staging_folder()
@@ -274,8 +273,8 @@ class TFRecordWriter(Sink):
             data = {os.path.join(folder, os.path.basename(path)): path for path in self._paths}
             indexes = {sidecar_path(local): sidecar_path(path) for local, path in data.items()}
             for some in (data, indexes):
-                objects = {path: local for local, path in some.items() if os.path.exists(local)}
-                send_files({p: local for p, local in objects.items() if isinstance(p, ObjectPath)})
+                made = [(local, path) for local, path in some.items() if os.path.exists(local)]
+                send_files({located(path): local for local, path in made})
         finally:
             remove(folder)
 
@@ -285,7 +284,7 @@ class TFRecordWriter(Sink):
             if not self._write_index or self._encoder is None:
                 remove_sidecar(file.path)
                 continue
-            where = file.path.anew() if isinstance(file.path, ObjectPath) else file.temporary
+            where = file.temporary or located(file.path).anew()
             # If the first record is longer for another reason, its fields have other offsets.
             mapped = index.count == 1 or index.lead == len(self._encoder.lead)
             if self._compression is not None:

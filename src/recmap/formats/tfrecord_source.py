@@ -31,7 +31,6 @@ from recmap.files.inflate import CompressionOption
 from recmap.files.local_path import any_remote, located
 from recmap.files.mapped import guarded
 from recmap.files.mapped_files import MappedFiles
-from recmap.files.object_path import ObjectPath
 from recmap.files.output_file import Compression
 from recmap.files.paths import PathLike, as_path, for_each_file
 from recmap.files.threads import Threads
@@ -245,7 +244,7 @@ class TFRecordSource(Source):
 
     def _count_objects(self) -> None:
         """Count the rows of objects that were not counted yet, several objects at a time."""
-        unknown = [file for file in self.unindexed_files() if isinstance(file.path, ObjectPath)]
+        unknown = [file for file in self.unindexed_files() if located(file.path).remote]
         if len(unknown) > 1:
             scanned = min(max(file.size for file in unknown), _SCANNED)
             at_once = min(len(unknown), max(1, _MEMORY // max(scanned, 8 << 20)))

@@ -19,7 +19,6 @@ from recmap.errors import DataError, OptionError, StoreError
 from recmap.files.fetch_counts import FetchCounter
 from recmap.files.local_path import located
 from recmap.files.mapped import Guard
-from recmap.files.object_path import ObjectPath
 from recmap.model.batch import Allocate, PaddedRows, PadSpec, Positions
 from recmap.model.fetching import Fetching
 from recmap.model.ragged import Column, Ragged
@@ -166,14 +165,14 @@ class SourceRows:
 
         Zarr stores do not count: zarr fetches their chunks, which are not kept on disk.
         """
-        objects = [path for path in self._files if isinstance(path, ObjectPath)]
-        return sum(path.info.size for path in objects if not located(path).is_folder())
+        remote = [path for path in map(located, self._files) if path.remote]
+        return sum(path.stat().size for path in remote if not path.is_folder())
 
     @cached_property
     def counters(self) -> list[FetchCounter]:
         """The counters of the stores that the rows are fetched from."""
-        objects = [path for path in self._files if isinstance(path, ObjectPath)]
-        return list({id(path.store): path.store.counter for path in objects}.values())
+        stores = [located(path).store for path in self._files]
+        return list({id(store): store.counter for store in stores if store is not None}.values())
 
     @property
     def source(self) -> Source:

@@ -24,7 +24,6 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap.files.local_path import located
-from recmap.files.object_path import ObjectPath
 from recmap.model.ragged import Column, Ragged
 from recmap.model.source import Source
 
@@ -254,10 +253,11 @@ def _content(path: str, look: bool) -> str:
 
     An object of a store is known by its size and version.
     """
-    if isinstance(path, ObjectPath):
-        infos = path.versions
-        told = [each.etag or each.modified.isoformat() for each in infos]
-        return f"{sum(each.size for each in infos)} {_digest(' '.join(told))}"
+    if located(path).remote:
+        told = located(path).versions()
+        return (
+            f"{sum(each.size for each in told)} {_digest(' '.join(str(v.version) for v in told))}"
+        )
     try:
         if os.path.isdir(path):
             return _folder(path)

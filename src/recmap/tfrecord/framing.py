@@ -17,7 +17,6 @@ from recmap.errors import (
 )
 from recmap.files.inflate import CompressionOption, begins_stream
 from recmap.files.local_path import located
-from recmap.files.object_path import ObjectPath
 from recmap.files.output_file import (
     Compression,
     OutputFile,
@@ -104,7 +103,7 @@ def check_compressions(
     Of many objects, only some are looked at. If these agree, the others are taken to be like
     them; reading one that is not fails.
     """
-    if len(examined) < len(files) and isinstance(files[0], ObjectPath):
+    if len(examined) < len(files) and located(files[0]).remote:
         found = {check_compression(files[i], option) for i in sorted(examined)}
         if len(found) == 1:
             return [*found] * len(files)
@@ -174,7 +173,7 @@ def records(
         for each in opened
         for window in each.windows(errors == "skip")
         # What is read of an object is gone when the next window is read.
-        for record in (_copies(window) if isinstance(each.path, ObjectPath) else _views(window))
+        for record in (_copies(window) if located(each.path).remote else _views(window))
     )
     return views if view else (bytes(record) for record in views)
 

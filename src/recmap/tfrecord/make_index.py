@@ -160,7 +160,7 @@ def _index_text(path: str, scan: ScanProgress) -> str:
         raise OptionError(f"{path}: a compressed file cannot be indexed by offsets")
     target = located(path).sibling(f"{os.path.basename(path)}.idx")
     write_text_index(target, _lines(scan.of(file, skip=False), path))
-    return target
+    return target.public()
 
 
 def _lines(windows: Iterator[Window], path: str) -> Iterator[tuple[int, int]]:

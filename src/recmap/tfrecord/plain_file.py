@@ -16,7 +16,6 @@ from recmap.files.fetch_memory import bytes_ahead
 from recmap.files.local_path import located
 from recmap.files.mapped import MappedFile
 from recmap.files.mapped_files import MappedFiles, fetch_ahead
-from recmap.files.object_path import ObjectPath
 from recmap.model.batch import RowNumbers
 from recmap.model.fetching import Fetching
 from recmap.model.row_sizes import RowSizes, fitting, largest
@@ -456,7 +455,7 @@ class PlainFile(RecordFile):
         return self._scanner(self.file).sample(spots, skip)
 
     def first_record(self) -> npt.NDArray[np.uint8] | None:
-        if isinstance(self.path, ObjectPath):
+        if located(self.path).remote:
             return _first_record(self.path)
         return self._scanner(self.mapped()).first_record() if self.size else None
 

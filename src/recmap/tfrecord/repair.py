@@ -11,9 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap.errors import CorruptRecordError, DataError, OptionError
-from recmap.files.local_path import check_all_unchanged
+from recmap.files.local_path import check_all_unchanged, located
 from recmap.files.mapped import Guard
-from recmap.files.object_path import ObjectPath
 from recmap.files.output_file import OutputFile, Spooler, choose_compression, refuse_existing
 from recmap.files.paths import PathLike, PathsLike, as_path, expand
 from recmap.files.temporary import remove_leftovers
@@ -118,7 +117,7 @@ def repair(
 
 
 def _is_same(file: str, target: str) -> bool:
-    return not isinstance(file, ObjectPath) and os.path.samefile(file, target)
+    return located(file).identity() == located(target).identity()
 
 
 def _copy_files(

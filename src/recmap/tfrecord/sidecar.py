@@ -13,12 +13,12 @@ from __future__ import annotations
 import json
 import os
 import struct
-import tempfile
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -27,17 +27,13 @@ import numpy.typing as npt
 from recmap.errors import (
     FileChangedError,
     IndexFileError,
-    PathNotFoundError,
     StaleIndexWarning,
     StoreError,
 )
 from recmap.files.atomic_write import writing
 from recmap.files.local_path import located
-from recmap.files.mapped import MappedFile
-from recmap.files.object_path import ObjectPath
-from recmap.files.object_reader import keep_beside, kept_beside
-from recmap.files.object_writer import parts_to_send, put_file, put_object
-from recmap.files.temporary import remove, temporary_path
+from recmap.files.location import Location
+from recmap.files.temporary import temporary_path
 from recmap.model.schema import Schema
 from recmap.native import _core
 from recmap.tfrecord.embedded_schema import checksum, parse_schema, schema_texts
@@ -66,8 +62,6 @@ _VERSION = 2
 # Blocks sampled for the fingerprint, by version. Version 1 also had the modification time.
 _VERSIONS = {1: 16, 2: 64}
 _HEAD = struct.Struct("<8sIIII")  # magic, version, size and CRC of the JSON, CRC of the anchors
-# Smaller indexes are read into memory instead of mapped.
-_SMALL = 1 << 16
 _SAMPLE_SIZE = 4096
 # The name of an index in the cache, and more bytes than any has.
 _KEPT, _MOST_KEPT = "index", 64 << 20
@@ -134,7 +128,7 @@ class Sidecar:
         )
 
 
-def sidecar_path(path: str) -> str:
+def sidecar_path(path: str) -> Location:
     """Return the path of the index of a file."""
     return located(path).sibling(f".{os.path.basename(path)}.recmap")
 
@@ -142,21 +136,14 @@ def sidecar_path(path: str) -> str:
 def save_sidecar(path: str, sidecar: Sidecar, beside: str | None = None) -> str:
     """Write the index of the file at ``path`` next to it, or ``beside`` another path."""
     fingerprint = Fingerprint.of(path)
-    target = sidecar_path(beside or path)
-    if isinstance(target, ObjectPath):
-        put_object(target, _encoded(sidecar, fingerprint, _version(path, beside)))
-        return target
-    content = _encoded(sidecar, fingerprint)
+    data, target = located(path), sidecar_path(beside or path)
+    if target.remote:
+        # It tells the version of the object that it was made for.
+        data = data if beside is None else located(beside).anew()
+    content = _encoded(sidecar, fingerprint, data.stat().etag)
     temporary = temporary_path(beside or path, ".recmap")
-    with writing(target):
-        try:
-            with open(temporary, "wb") as file:
-                file.write(content)
-            os.replace(temporary, target)
-        except OSError:
-            remove(temporary)
-            raise
-    return target
+    target.write(content, durable=False, temporary=temporary)
+    return target.public()
 
 
 def misplaced(path: str, record: int, offset: int) -> IndexFileError:
@@ -173,14 +160,14 @@ def misplaced(path: str, record: int, offset: int) -> IndexFileError:
 
 def keep_index(path: str, index: Index) -> None:
     """Keep the index of an object in the cache, so that it is not scanned again."""
-    if isinstance(path, ObjectPath) and index.complete and not index.skipped:
+    if located(path).remote and index.complete and not index.skipped:
         only = Sidecar(index, Schema({}), {}, False, ())
-        keep_beside(path, _KEPT, _encoded(only, Fingerprint(index.end, 0)))
+        located(path).keep(_KEPT, _encoded(only, Fingerprint(index.end, 0)))
 
 
 def kept_index(path: str) -> Index | None:
     """Return the index of an object that the cache has, if any."""
-    content = kept_beside(path, _KEPT, _MOST_KEPT) if isinstance(path, ObjectPath) else None
+    content = located(path).kept(_KEPT, _MOST_KEPT)
     if content is None:
         return None
     try:
@@ -197,12 +184,6 @@ def kept_index(path: str) -> Index | None:
         )
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError):
         return None  # the disk may have been full
-
-
-def _version(path: str, beside: str | None) -> str | None:
-    """Return the ETag of the object that the index is made for."""
-    made_for = beside.anew() if isinstance(beside, ObjectPath) else path
-    return made_for.info.etag if isinstance(made_for, ObjectPath) else None
 
 
 def _encoded(sidecar: Sidecar, fingerprint: Fingerprint, etag: str | None = None) -> bytes:
@@ -235,7 +216,7 @@ def load_sidecar(path: str, *, check: bool = True) -> Sidecar | None:
     target = sidecar_path(path)
     checked = located(path).last_change() if is_checked(path) else None
     try:
-        content = _content(target)
+        content = target.load(_MOST_KEPT)
     except StoreError:
         raise
     except FileNotFoundError:
@@ -276,12 +257,13 @@ def _is_of_version(info: Mapping[str, Any], index: str, data: str) -> bool:
     It tells the version it was made from, or was at least written later. If such an index does
     not fit after all, reading a record that does not end where it should is an error.
     """
-    if not isinstance(index, ObjectPath) or not isinstance(data, ObjectPath):
+    if not located(data).remote:
         return False
+    made, of = located(index).stat().modified, located(data).stat()
     etag = info["file"].get("etag")
     if etag is not None:
-        return bool(etag == data.info.etag)
-    return index.info.modified > data.info.modified
+        return bool(etag == of.etag)
+    return made is not None and of.modified is not None and made > of.modified
 
 
 # Cached, because most files of a dataset share one schema.
@@ -322,14 +304,14 @@ def remove_sidecar(path: str) -> None:
     """Remove the index next to a file, if there is one."""
     target = sidecar_path(path)
     try:
-        with located(target).open() as file:
+        with target.open() as file:
             ours = file.pread(len(_MAGIC), 0) == _MAGIC
     except StoreError:
         raise
     except OSError:
         return
     if ours:
-        located(target).remove()
+        target.remove()
 
 
 def indexed_schema(path: str) -> tuple[Schema, dict[str, str]] | None:
@@ -339,28 +321,10 @@ def indexed_schema(path: str) -> tuple[Schema, dict[str, str]] | None:
     records still fit.
     """
     try:
-        info, *_ = _parse(_content(sidecar_path(path)))
+        info, *_ = _parse(sidecar_path(path).load(_MOST_KEPT))
         return _schema(tuple(info["schema"].items())), dict(info["encoding"])
     except (OSError, KeyError, TypeError, ValueError, AttributeError, RecursionError):
         return None
-
-
-def _content(target: str) -> npt.NDArray[np.uint8]:
-    """Return the bytes of an index, mapped if it is large.
-
-    No descriptor stays open: a dataset of many files would need too many.
-    """
-    if isinstance(target, ObjectPath):
-        if not target.is_file():
-            raise PathNotFoundError(f"{target}: no such object")
-        if target.info.size > _MOST_KEPT:
-            raise ValueError("it is too large")
-        return target.store.read(target.info, 0, target.info.size)
-    with open(target, "rb", buffering=0) as file:
-        content = file.read(_SMALL)
-    if len(content) < _SMALL:
-        return np.frombuffer(content, np.uint8)
-    return MappedFile(target).bytes
 
 
 def _parse(
@@ -427,22 +391,18 @@ def _distrust(target: str, why: str) -> None:
 
 def write_text_index(path: str, offsets: Iterator[tuple[int, int]]) -> None:
     """Write a line with the offset and size of each record, framing included."""
-    lines = (f"{offset} {size}\n" for offset, size in offsets)
-    if isinstance(path, ObjectPath):
-        with tempfile.NamedTemporaryFile("w", encoding="ascii") as file:
-            file.writelines(lines)
-            file.flush()
-            put_file(path, file.name, parts_to_send())
-        return
-    temporary = temporary_path(path)
-    with writing(path):
-        try:
-            with open(temporary, "w", encoding="ascii") as output:
-                output.writelines(lines)
-            os.replace(temporary, path)
-        except BaseException:
-            remove(temporary)
-            raise
+    lines = (f"{offset} {size}\n".encode() for offset, size in offsets)
+    output, at = located(path).create(), 0
+    try:
+        with writing(path):
+            while some := b"".join(islice(lines, _CHECKED_AT_ONCE)):
+                output.write(np.frombuffer(some, np.uint8), at)
+                at += len(some)
+            output.finish(durable=False)
+            output.commit(durable=False)
+    except BaseException:
+        output.abort()
+        raise
 
 
 def read_text_index(path: str, data: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint64]:

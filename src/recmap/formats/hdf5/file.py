@@ -15,11 +15,9 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from recmap.errors import DataError, MissingPackageError, PathNotFoundError, RecmapError
+from recmap.errors import DataError, MissingPackageError, RecmapError
 from recmap.files.cpus import pool_size, thread_count
 from recmap.files.local_path import located
-from recmap.files.object_path import ObjectPath
-from recmap.files.seekable import SeekableObject
 from recmap.files.spans import Places, merge_spans
 from recmap.files.threads import Threads
 
@@ -80,7 +78,7 @@ class Hdf5File:
         self.path = path
         self.mapped = located(path).map()
         self.size = self.mapped.size
-        self._object = SeekableObject(path) if isinstance(path, ObjectPath) else None
+        self._object = located(path).file_object()
         self.chunk_cache = _ChunkCache()
         self._lock = RLock()
         self._datasets: OrderedDict[str, Any] = OrderedDict()
@@ -113,7 +111,7 @@ class Hdf5File:
         There is only ever one handle per file: HDF5 up to 2.2 crashes on lists in compound
         types after one of two handles on a file is closed.
         """
-        key = _identity(path)
+        key = located(path).identity()
         with _opening:
             file = _open.get(key)
             if file is None:
@@ -222,19 +220,6 @@ def _close_objects() -> None:
     """
     for file in list(_open.values()):
         file.close_object()
-
-
-def _identity(path: str) -> tuple[Any, ...]:
-    """Return what tells files, and versions of a file, apart."""
-    if isinstance(path, ObjectPath):
-        # An object whose changes cannot be noticed is opened anew.
-        return path.store.place, path.info, None if path.info.pinned else object()
-    try:
-        status = os.stat(path)
-    except FileNotFoundError:
-        raise PathNotFoundError(f"{path}: no such file") from None
-    located(path).check_unchanged(status)
-    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
 class _ChunkCache:

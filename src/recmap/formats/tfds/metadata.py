@@ -18,7 +18,6 @@ from typing import Any
 from recmap.errors import DataError, PathNotFoundError
 from recmap.files.file_state import TFDS_FILE, TFDS_INFO
 from recmap.files.local_path import located
-from recmap.files.object_path import ObjectPath
 from recmap.files.paths import MOST_SHARDS, for_each_file
 from recmap.model.preview import quantity
 
@@ -247,15 +246,7 @@ def describe_versions(folder: str) -> str:
 
 
 def _folders(folder: str) -> list[str]:
-    if isinstance(folder, ObjectPath):
-        if not folder.store.listed:
-            return []
-        listed = folder.store.folder(folder.key.rstrip("/")).folders
-        names = [key.rstrip("/").rpartition("/")[2] for key in listed]
-    elif os.path.isdir(folder):
-        names = [each for each in os.listdir(folder) if os.path.isdir(os.path.join(folder, each))]
-    else:
-        names = []
+    names = located(folder).folders()
     return sorted(name for name in names if name[:1] not in (".", "_"))[:_MOST_FOLDERS]
 
 

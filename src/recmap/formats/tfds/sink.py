@@ -16,7 +16,6 @@ import numpy.typing as npt
 
 from recmap.errors import ColumnError, DataError, Message, Option, OptionError, OutputExistsError
 from recmap.files.local_path import located
-from recmap.files.object_path import ObjectPath
 from recmap.formats.tfds.features import Feature, parse_features
 from recmap.formats.tfds.metadata import (
     FEATURES,
@@ -80,9 +79,7 @@ def split_path(folder: str, name: str | None, split: str | None) -> str:
 
 
 def _below(folder: str, name: str) -> str:
-    return (
-        folder.child(f"{name}/") if isinstance(folder, ObjectPath) else located(folder).child(name)
-    )
+    return located(folder).child(f"{name}/")
 
 
 def _missing(option: str, example: str, what: str) -> OptionError:
@@ -274,7 +271,7 @@ def complete_folder(
 
 
 def _folder(path: str) -> str:
-    return located(path).sibling("") if isinstance(path, ObjectPath) else os.path.dirname(path)
+    return located(path).folder
 
 
 def _new_features(

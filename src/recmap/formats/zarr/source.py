@@ -23,14 +23,14 @@ import zarr.storage
 from recmap.errors import DataError, OptionError, OptionTypeError, RecmapError
 from recmap.files.cpus import pool_size, thread_count
 from recmap.files.local_path import located
-from recmap.files.object_path import ObjectPath
+from recmap.files.location import Location
 from recmap.files.sniff import sniff, unknown_format
 from recmap.formats.column_readers import DEFAULT_NAME, ColumnReader, DecodedArray, decoded_columns
 from recmap.formats.column_source import ColumnsSource, choose_columns
 from recmap.formats.left_out import misfit, warn_of_notes
 from recmap.formats.ragged_layout import VALUES, join, levels_of
 from recmap.formats.zarr.attributes import StoredColumn, read_columns
-from recmap.formats.zarr.store import Place, place_of
+from recmap.formats.zarr.store import open_node
 from recmap.model.field import Field
 
 __all__ = [
@@ -201,19 +201,19 @@ class _Store:
         self.arrays: dict[str, Any] = {}
         self.broken: dict[str, str] = {}
         try:
-            node = self._open(path, place_of(path))
+            node = self._open(located(path).absolute())
             self.attributes = dict(node.attrs)
         except RecmapError:
             raise
         except Exception as e:  # damaged metadata may raise anything
             raise DataError(f"{path}: not a sound Zarr store: {e}", file=path) from e
 
-    def _open(self, path: str, place: Place) -> Any:
+    def _open(self, path: Location) -> Any:
         try:
-            node = place.open()
+            node = open_node(path)
             if isinstance(node, zarr.Array):
                 self.arrays = {"": node}
-            elif not place.listed and node.metadata.consolidated_metadata is None:
+            elif not path.listed and node.metadata.consolidated_metadata is None:
                 self.arrays = {inner: node[inner] for inner in _written_arrays(path, node)}
             else:
                 members = node.members(max_depth=None)
@@ -222,16 +222,19 @@ class _Store:
             raise
         except Exception:
             # The consolidated metadata or the metadata of an array is damaged.
-            node = place.open(use_consolidated=False)
+            node = open_node(path, use_consolidated=False)
             if isinstance(node, zarr.Array):
                 raise
-            self._walk(place, node, "", set())
+            self._walk(path, node, "", {path.real_path()})
         return node
 
-    def _walk(self, place: Place, root: Any, group: str, seen: set[str]) -> None:
-        for entry, same in sorted(place.folders(group)):
+    def _walk(self, path: Location, root: Any, group: str, seen: set[str]) -> None:
+        for entry in sorted(path.child(group).folders()):
             inner = f"{group}/{entry}" if group else entry
-            if same in seen or place.names(inner).isdisjoint(_NODES):
+            folder = path.child(inner)
+            # Links may lead in circles, also to the store itself.
+            same = folder.real_path()
+            if same in seen or set(folder.children()).isdisjoint(_NODES):
                 continue
             seen.add(same)
             try:
@@ -244,7 +247,7 @@ class _Store:
             if isinstance(node, zarr.Array):
                 self.arrays[inner] = node
             else:
-                self._walk(place, root, inner, seen)
+                self._walk(path, root, inner, seen)
 
 
 def _written_arrays(path: str, group: Any) -> list[str]:
@@ -353,7 +356,7 @@ class _ZarrArray:
         try:
             chosen = self._array if isinstance(rows, slice) else self._array.oindex
             read = np.asarray(chosen[rows])
-            located(self._place).check_unchanged()
+            self._place.check_unchanged()
         except RecmapError:
             raise
         except Exception as e:  # codecs may raise anything
@@ -364,12 +367,10 @@ class _ZarrArray:
         return read
 
 
-def _place_of_array(path: str, array: Any) -> str:
-    """Return the folder of an array, which remembers what was there; "" if it is not on disk."""
-    folder = os.path.join(os.path.abspath(path), array.path)
-    if isinstance(path, ObjectPath) or not os.path.isdir(folder):
-        return ""
-    return located(folder).found()
+def _place_of_array(path: str, array: Any) -> Location:
+    """Return the folder of an array, which remembers what was there if it is on disk."""
+    folder = located(path).absolute().child(array.path)
+    return folder.found() if folder.is_folder() else folder
 
 
 def _is_pickled(array: Any) -> bool:

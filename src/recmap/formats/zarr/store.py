@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from typing import Any, TypeVar
 
@@ -11,76 +10,29 @@ import zarr
 import zarr.storage
 
 from recmap.errors import RecmapError, StoreError
-from recmap.files.object_path import ObjectPath
+from recmap.files.location import Location
+from recmap.files.object_store import ObjectStore
 
-__all__ = ["Place", "place_of"]
+__all__ = ["open_node"]
 
 _T = TypeVar("_T")
 
 
-def place_of(path: str) -> Place:
-    """Return where the store at a path is."""
-    return _ObjectPlace(path) if isinstance(path, ObjectPath) else Place(path)
-
-
-class Place:
-    """A folder on disk that is a Zarr store."""
-
-    #: Whether folders in it can be listed.
-    listed = True
-
-    def __init__(self, path: str) -> None:
+def open_node(path: Location, **options: Any) -> Any:
+    """Open the array or group at a path for reading."""
+    if path.store is None:
         # Absolute: after a change of the working directory, no chunk would be found, and missing
         # chunks read as zeros.
-        self._path = os.path.abspath(path)
-        self._real = os.path.realpath(path)
-
-    def open(self, **options: Any) -> Any:
-        """Open the array or group for reading."""
-        return zarr.open(self._path, mode="r", **options)
-
-    def folders(self, group: str) -> list[tuple[str, str]]:
-        """Return the names of the folders in a group, and what tells whether two are the same."""
-        folder = os.path.join(self._path, group)
-        # Links may lead in circles, also to the store itself.
-        real = {name: os.path.realpath(os.path.join(folder, name)) for name in os.listdir(folder)}
-        return [(name, place) for name, place in real.items() if place != self._real]
-
-    def names(self, folder: str) -> set[str]:
-        """Return the names of the files in a folder of the store."""
-        inside = os.path.join(self._path, folder)
-        return set(os.listdir(inside)) if os.path.isdir(inside) else set()
-
-
-class _ObjectPlace(Place):
-    """A folder in an object store."""
-
-    def __init__(self, path: ObjectPath) -> None:
-        self._object, self._store, self._key = path, path.store, path.key.strip("/")
-        self.listed = path.store.listed
-
-    def open(self, **options: Any) -> Any:
-        return zarr.open(_Requests(self._object), path=self._key, mode="r", **options)
-
-    def folders(self, group: str) -> list[tuple[str, str]]:
-        found = self._store.folder(self._at(group)).folders
-        return [(folder.rpartition("/")[2], folder) for folder in found]
-
-    def names(self, folder: str) -> set[str]:
-        return {
-            each.key.rpartition("/")[2] for each in self._store.folder(self._at(folder)).objects
-        }
-
-    def _at(self, folder: str) -> str:
-        return "/".join(filter(None, [self._key, folder]))
+        return zarr.open(str(path.absolute()), mode="r", **options)
+    return zarr.open(_Requests(path.store), path=path.key.strip("/"), mode="r", **options)
 
 
 class _Requests(zarr.storage.ObjectStore[Any]):  # type: ignore[misc]  # zarr is not checked
     """Makes the requests of zarr. Errors are those of recmap, without secrets."""
 
-    def __init__(self, path: ObjectPath) -> None:
-        super().__init__(path.store.connection(), read_only=True)
-        self._path, self._ours = path, path.store
+    def __init__(self, store: ObjectStore) -> None:
+        super().__init__(store.connection(), read_only=True)
+        self._ours = store
 
     def with_read_only(self, read_only: bool = False) -> _Requests:
         if not read_only:
@@ -88,7 +40,7 @@ class _Requests(zarr.storage.ObjectStore[Any]):  # type: ignore[misc]  # zarr is
         return self
 
     def __reduce__(self) -> Any:
-        return _Requests, (self._path,)
+        return _Requests, (self._ours,)
 
     async def get(self, key: str, prototype: Any, byte_range: Any = None) -> Any:
         get = super().get
