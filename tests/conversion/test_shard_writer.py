@@ -13,8 +13,8 @@ import recmap as rm
 from recmap.conversion.budget import choose_budget, least_budget
 from recmap.conversion.manifest import Manifest
 from recmap.conversion.plan import Sharding, plan_shards
-from recmap.conversion.run_lock import RunLock
 from recmap.conversion.shard_writer import ShardWriter, StoppedError
+from recmap.files.run_lock import RunLock
 
 ROWS = 30_000
 

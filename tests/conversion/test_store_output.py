@@ -14,12 +14,11 @@ import numpy as np
 import pytest
 
 import recmap as rm
-from recmap.conversion import store_lock
-from recmap.conversion.store_lock import StoreLock
 from recmap.errors import OutputExistsError
-from recmap.files import object_writer
+from recmap.files import object_writer, store_lock
 from recmap.files.object_path import object_path
 from recmap.files.storage import Storage
+from recmap.files.store_lock import StoreLock
 from tests.buckets import Bucket, HttpFolder, S3Bucket, as_written_locally
 from tests.faulty_proxy import Status
 
@@ -389,7 +388,7 @@ def test_uploads_that_cannot_be_listed_are_a_warning(
         def unfinished(self, prefix: str) -> list[Any]:
             raise rm.AccessDeniedError(f"{prefix}: access denied", url="")
 
-    monkeypatch.setattr("recmap.conversion.store_place.find_s3_uploads", lambda *_: Refusing())
+    monkeypatch.setattr("recmap.files.object_path.find_s3_uploads", lambda *_: Refusing())
     with pytest.warns(UserWarning, match="may remain"):
         _rows(".tfrecord", 10).save(f"{bucket.url}/d/x.tfrecord", storage=bucket.storage)
 

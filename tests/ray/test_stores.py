@@ -346,7 +346,7 @@ def test_a_store_that_fails_at_the_end_leaves_no_new_objects(
         copy_object(src, dst)
 
     with monkeypatch.context() as patch:
-        patch.setattr("recmap.ray.store_staging.copy_object", copy)
+        patch.setattr("recmap.files.object_path.copy_object", copy)
         with pytest.raises(rm.StoreError, match="the store failed"):
             rm.ray.write(ray.data.range(6), url, storage=storage, shards=2)
         assert bucket.keys() == []

@@ -1,35 +1,62 @@
 """Delete leftovers next to an output: temporary files of dead processes, and old outputs.
 
 recmap deletes only files that it wrote itself. For any other file it raises an error that names
-the file.
+the file. On disk, what a killed process leaves are files with temporary names. In a store, objects
+appear when they are complete, so only parts of unfinished uploads are left.
 """
 
 from __future__ import annotations
 
 import os
+import re
+import warnings
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
-from recmap.conversion.local_place import LocalPlace
-from recmap.conversion.place import BEGUN, Place, State
-from recmap.conversion.store_place import StorePlace
-from recmap.errors import OutputExistsError
+from recmap.conversion.plan import stem_of
+from recmap.errors import OutputExistsError, StoreError
+from recmap.files.array_sidecar import description_path, is_description, remove_description
 from recmap.files.local_path import located
-from recmap.files.object_path import ObjectPath
-from recmap.files.temporary import Process
+from recmap.files.output_file import refuse_special
+from recmap.files.run_lock import RunLock
+from recmap.files.temporary import (
+    Process,
+    names_of,
+    process_of,
+    remove,
+    remove_leftovers,
+    runs,
+    short_name,
+    this_process,
+)
+from recmap.formats.registry import FORMATS
+from recmap.formats.zarr.attributes import not_ours, refuse_foreign
+from recmap.tfrecord.sidecar import is_written, remove_sidecar, sidecar_path
 
 __all__ = [
+    "BEGUN",
     "PreviousOutput",
+    "State",
+    "check_free",
     "clear_temporary",
-    "place_of",
-    "refuse_foreign_output",
+    "clear_uploads",
     "remove_output",
+    "states_of",
 ]
 
+# What tells whether a file has changed: its size and time, or the size and ETag of an object.
+State: TypeAlias = "list[int | str]"
+# The state of a file that is about to appear in a store, where its ETag is not known before.
+BEGUN: State = [0, ""]
+# What describes a TFDS folder.
+_METADATA = re.compile(r"dataset_info\.json|features\.json|.+\.labels\.txt")
 
-def place_of(path: str) -> Place:
-    """Return the place of an output."""
-    return StorePlace(path) if isinstance(path, ObjectPath) else LocalPlace()
+
+def states_of(paths: Sequence[str]) -> list[State | None]:
+    """Return the state of each file of an output, None for those that do not exist."""
+    files = list(map(located, paths))
+    found = files[0].stats(files) if files else []
+    return [None if each is None else [each.size, each.version] for each in found]
 
 
 class PreviousOutput:
@@ -39,8 +66,8 @@ class PreviousOutput:
     twice if a file was about to be replaced by another. They are in the folder of ``manifest``.
     """
 
-    def __init__(self, place: Place, manifest: str, files: Iterable[tuple[str, State]]) -> None:
-        self._place, self._manifest, self._files = place, manifest, list(files)
+    def __init__(self, manifest: str, files: Iterable[tuple[str, State]]) -> None:
+        self._manifest, self._files = manifest, list(files)
 
     @property
     def paths(self) -> list[str]:
@@ -58,7 +85,7 @@ class PreviousOutput:
     @property
     def intact(self) -> bool:
         """Whether all of the files are still there."""
-        return all(state in self.states for state in self._place.states(self.paths))
+        return all(state in self.states for state in states_of(self.paths))
 
     @property
     def entries(self) -> list[dict[str, Any]]:
@@ -67,24 +94,24 @@ class PreviousOutput:
 
     def including(self, paths: Sequence[str]) -> PreviousOutput:
         """Return these files and others that recmap wrote, as they are now."""
-        now = zip(map(os.path.basename, paths), self._place.states(paths), strict=True)
+        now = zip(map(os.path.basename, paths), states_of(paths), strict=True)
         more = [(name, state) for name, state in now if state is not None]
         more = [each for each in more if each not in self._files]
-        return PreviousOutput(self._place, self._manifest, [*self._files, *more])
+        return PreviousOutput(self._manifest, [*self._files, *more])
 
     def about_to_change(self, paths: Sequence[str]) -> PreviousOutput:
         """Return these files, some of which may be in any state from here on, and are ours."""
         more = [(os.path.basename(path.rstrip("/")), BEGUN) for path in paths]
-        return PreviousOutput(self._place, self._manifest, [*self._files, *more])
+        return PreviousOutput(self._manifest, [*self._files, *more])
 
     def owns(self, path: str) -> bool:
         """Return whether the file at a path is still the one that recmap wrote, or part of it."""
-        return self._begun(path) or self._place.owns(path, self.states)
+        return self._begun(path) or _is_ours(path, self.states)
 
     def refuse_foreign_output(self, path: str, format: str) -> None:
         """Raise if there is something at an output path that recmap must not overwrite."""
         if not self._begun(path):
-            self._place.refuse_foreign_output(path, format, self.states)
+            _refuse_foreign_output(path, format, self.states)
 
     def _begun(self, path: str) -> bool:
         """Return whether a killed conversion was about to write an object."""
@@ -100,20 +127,142 @@ class PreviousOutput:
                 )
 
 
+def _is_ours(path: str, states: Sequence[State]) -> bool:
+    """Return whether recmap wrote a file, and nothing has changed it since.
+
+    ``states`` are those of the files that recmap wrote here before.
+    """
+    target = located(path).anew()
+    (state,) = states_of([target])
+    if state is None or target.is_link():
+        return False
+    if target.is_tree():
+        # What is in a folder shows whose it is, but to look through one in a store takes long.
+        return state in states if target.remote else not not_ours(target)
+    # The name does not count: the file may have been renamed since.
+    return state in states or is_written(target)
+
+
+def remove_output(path: str) -> None:
+    """Remove a file or a Zarr store that recmap wrote, with its sidecar and description."""
+    target = located(path).anew()
+    if target.is_tree():
+        if target.remote or not not_ours(target):
+            target.remove_tree()
+    else:
+        # The file last: while it is there, the next run finds what belongs to it.
+        remove_description(target)
+        remove_sidecar(target)
+        target.remove()
+
+
+def _refuse_foreign_output(path: str, format: str, states: Sequence[State]) -> None:
+    """Raise if there is something at an output path that recmap must not overwrite."""
+    target = located(path).anew()
+    if not target.remote and target.is_folder():
+        if format != "zarr":
+            raise OutputExistsError(f"{path} is a folder; give another name for the file")
+        refuse_foreign(path)
+    if target.remote and FORMATS[format].folder:
+        (state,) = states_of([path])
+        if state is not None and state not in states:
+            raise OutputExistsError(
+                f"{path} is not replaced: recmap did not write it, or it has changed since. "
+                "Delete it, or write elsewhere"
+            )
+        return
+    refuse_special(path)
+    description = description_path(target)
+    there = description.exists() or description.is_link()
+    if there and not is_description(description):
+        raise OutputExistsError(
+            f"{description} would be replaced, but is not a description that recmap wrote; "
+            "move it away, or write elsewhere"
+        )
+
+
+def check_free(paths: Sequence[str]) -> None:
+    """Raise if a running process writes these files, before the run lock is taken.
+
+    In a store, whoever writes holds the lock.
+    """
+    if not located(paths[0]).remote:
+        clear_temporary(paths)
+
+
 def clear_temporary(paths: Sequence[str], owner: Process | None = None) -> None:
     """Remove what killed writers of these outputs left; raise if a running process owns it.
 
     ``owner`` is the process to remove it for; by default, this one.
     """
-    if paths:
-        place_of(paths[0]).clear(paths, owner, None)
+    clear_uploads(paths)
+    if not paths or located(paths[0]).remote:
+        return
+    owner = owner or this_process()
+    names: dict[str, set[str]] = {}
+    for path in paths:
+        folder, name = os.path.split(path)
+        names.setdefault(folder, set()).update(map(short_name, (name, description_path(name))))
+    for folder, wanted in names.items():
+        if os.path.isdir(folder or "."):
+            _clear_folder(folder, wanted, owner)
+            # Others may write such files at the same time: shards of another number or format,
+            # metadata.
+            stems = set(map(stem_of, wanted))
+            remove_leftovers(
+                folder,
+                lambda name: stem_of(name) in stems or _METADATA.fullmatch(name),  # noqa: B023
+            )
 
 
-def remove_output(path: str) -> None:
-    """Remove a file or a Zarr store that recmap wrote, with its sidecar and description."""
-    place_of(path).remove_output(path)
+def clear_uploads(paths: Sequence[str], lock: RunLock | None = None) -> None:
+    """Abort unfinished uploads of these outputs; with ``lock``, only what is older than that."""
+    if not paths:
+        return
+    files = list(map(located, paths))
+    since = lock.since if lock is not None else None
+    try:
+        files[0].abort_uploads([*files, *map(sidecar_path, files)], since)
+    except StoreError as e:
+        warnings.warn(
+            f"unfinished uploads of an earlier run may remain: {e}. A rule of the bucket can "
+            "let them expire",
+            stacklevel=2,
+        )
 
 
-def refuse_foreign_output(path: str, format: str) -> None:
-    """Raise if there is something at an output path that recmap must not overwrite."""
-    place_of(path).refuse_foreign_output(path, format, [])
+def _clear_folder(folder: str, wanted: set[str], owner: Process) -> None:
+    # Remove the run lock first: a conversion that is taken over must see that it lost the lock
+    # before it misses its files.
+    for entry in sorted(os.listdir(folder or "."), key=lambda entry: ".running." not in entry):
+        process = process_of(entry)
+        if process is None or wanted.isdisjoint(names_of(entry)):
+            continue
+        path = os.path.join(folder, entry)
+        # A file with the owner's process number comes from a failed call, or from an earlier
+        # process with the same number.
+        same_number = (process.machine, process.number) == (owner.machine, owner.number)
+        running = False if same_number else _is_running(process)
+        if running is not False:
+            raise _in_use(path, process.number, certain=running is True)
+        remove(path)
+
+
+def _is_running(process: Process) -> bool | None:
+    if process.machine != this_process().machine:
+        # We cannot check another machine, and a restarted container has a new name. If that
+        # process is still running, it finds its run lock gone and gives up.
+        return False
+    return runs(process)
+
+
+def _in_use(path: str, number: int, certain: bool) -> OutputExistsError:
+    if certain:
+        return OutputExistsError(
+            f"{path} is being written by process {number}; wait for it, or stop it"
+        )
+    return OutputExistsError(
+        f"{path} belongs to process {number}, which may still be writing it: a process with that "
+        "number is running, but recmap cannot tell when it started. If it is a conversion to this "
+        f"place, wait for it; otherwise remove {path} and try again"
+    )

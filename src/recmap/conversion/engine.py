@@ -36,7 +36,6 @@ from recmap.errors import Message, OptionError, OutputError
 from recmap.files.atomic_write import writing
 from recmap.files.cpus import within
 from recmap.files.local_path import located
-from recmap.files.object_path import ObjectPath
 from recmap.files.object_writer import choose_parts
 from recmap.files.staging import check_space
 from recmap.formats.registry import FORMATS, check_output, column_bytes, read_copies, streams
@@ -185,7 +184,7 @@ def convert_source(
             if manifest.lock.lost:
                 raise manifest.lock.taken_over(output.dst)
             manifest.inputs.check()
-            sizes = manifest.place.sizes([shard.path for shard in plan.shards])
+            sizes = [located(shard.path).size_below() for shard in plan.shards]
             rows = len(source) if plan.rows is None else plan.rows
             counts = [rows if s.stop is None else s.stop - s.start for s in plan.shards]
             with writing(output.dst):
@@ -197,7 +196,7 @@ def convert_source(
             raise
         raise explained from e
     return Report(
-        files=[_unread(shard.path) for shard in plan.shards],
+        files=[located(shard.path).anew().public() for shard in plan.shards],
         rows=rows,
         written=sum(sizes),
         skipped=len(source.skipped),
@@ -205,11 +204,6 @@ def convert_source(
         resumed=len(plan.shards) - len(unfinished),
         explanation=Message(f"{plan.budget}{plan.sample}", runner.explain(len(plan.shards))),
     )
-
-
-def _unread(path: str) -> str:
-    """Return a path that does not remember what was there before."""
-    return path.anew() if isinstance(path, ObjectPath) else path
 
 
 def _in_little_endian(source: Source) -> Source:
@@ -223,7 +217,7 @@ def _make_plan(source: Source, format: str, output: OutputOptions, work: WorkOpt
     """Sample the source, divide its rows among shards, and choose the budget."""
     copies = read_copies(format, source.schema) if work.verify == "full" else 0
     columns = column_bytes(format, source.schema, _open_files(source, work.verify))
-    parts = choose_parts(0, 1) if isinstance(output.dst, ObjectPath) else None
+    parts = choose_parts(0, 1) if located(output.dst).remote else None
     least = least_budget(
         source,
         work.memory,

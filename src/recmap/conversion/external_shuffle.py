@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from recmap.conversion.budget import BoundedReader, Budget
 from recmap.errors import OptionError
-from recmap.files.object_path import ObjectPath
+from recmap.files.local_path import located
 from recmap.files.staging import check_space, make_staging_folder
 from recmap.files.temporary import remove, temporary_path
 from recmap.formats.tfrecord_source import TFRecordSource
@@ -56,7 +56,7 @@ def shuffled(
     if source.chunk_rows == 1 and size <= _physical_memory() // 2:
         yield _Shuffled(source, order)
         return
-    if isinstance(place, ObjectPath):
+    if located(place).remote:
         if not on_this_machine:
             raise OptionError(
                 "shuffling these rows needs a folder that all nodes of the cluster see: write to "

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from recmap.conversion.place import State
-from recmap.errors import FileChangedError, ObjectChangedError, PathNotFoundError
+from recmap.errors import FileChangedError, ObjectChangedError
 from recmap.files.local_path import located
-from recmap.files.object_path import ObjectPath
-from recmap.files.object_tree import tree_of
 
 __all__ = ["Inputs"]
 
@@ -62,7 +58,7 @@ def _changed(file: str) -> FileChangedError | ObjectChangedError:
         f"{file}: changed while it was converted, so the output would mix rows of two "
         "versions; convert it again"
     )
-    if isinstance(file, ObjectPath):
+    if located(file).remote:
         return ObjectChangedError(text, url=str(file))
     return FileChangedError(text, file=str(file))
 
@@ -73,18 +69,6 @@ def _is_pinned(file: str) -> bool:
 
 
 def _state(path: str) -> list[Any]:
-    if isinstance(path, ObjectPath):
-        return [str(path), *_object_state(path)]
-    # The modification time of a folder does not change when a file deep inside it does.
-    inside = [os.path.join(folder, name) for folder, _, names in os.walk(path) for name in names]
-    states = [os.stat(file) for file in inside or [path]]
-    size, time = sum(s.st_size for s in states), max(s.st_mtime_ns for s in states)
-    return [os.path.abspath(path), size, time]
-
-
-def _object_state(path: ObjectPath) -> State:
-    try:
-        return [path.info.size, path.info.etag or path.info.modified.isoformat()]
-    except PathNotFoundError:
-        tree = tree_of(path)  # a Zarr store
-        return [tree.size, tree.digest]
+    file = located(path).absolute()
+    found = file.stat_below()
+    return [str(file), found.size, found.version]

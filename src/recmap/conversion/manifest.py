@@ -17,9 +17,16 @@ from contextlib import contextmanager
 from typing import Any
 from uuid import uuid4
 
-from recmap.conversion.cleanup import PreviousOutput, place_of
+from recmap.conversion.cleanup import (
+    BEGUN,
+    PreviousOutput,
+    State,
+    check_free,
+    clear_uploads,
+    remove_output,
+    states_of,
+)
 from recmap.conversion.inputs import Inputs
-from recmap.conversion.place import BEGUN, State
 from recmap.conversion.plan import Shard, is_output_folder, stem_of
 from recmap.errors import (
     Message,
@@ -32,7 +39,7 @@ from recmap.errors import (
 from recmap.files.array_sidecar import description_path
 from recmap.files.atomic_write import writing
 from recmap.files.local_path import located
-from recmap.files.object_path import ObjectPath
+from recmap.files.location import Version
 from recmap.files.temporary import short_name
 from recmap.files.whole_output import FOLDER_MANIFEST
 from recmap.formats.registry import FORMATS
@@ -69,7 +76,8 @@ def manifest_path(dst: str) -> str:
 
 def load_manifest(path: str) -> dict[str, Any]:
     """Return the contents of a manifest, or ``{}`` if it is missing or damaged."""
-    return _parse(place_of(path).read(path, _MAX_SIZE))
+    found = located(path).read_whole(_MAX_SIZE)
+    return _parse(None if found is None else found[0])
 
 
 def _parse(data: bytes | None) -> dict[str, Any]:
@@ -92,7 +100,7 @@ def file_names(entries: Any) -> list[str]:
 def existing_files(path: str, *lists: Any) -> list[str]:
     """Return the existing files that are named in lists of the manifest at ``path``."""
     paths = [located(path).sibling(name) for entries in lists for name in file_names(entries)]
-    states = place_of(path).states(paths)
+    states = states_of(paths)
     return [path for path, state in zip(paths, states, strict=True) if state is not None]
 
 
@@ -105,10 +113,9 @@ class FinishedShards:
 
     def __init__(self, manifest: str) -> None:
         self._manifest = manifest
-        self._place = place_of(manifest)
         self._prefix = f".{os.path.basename(manifest)}.done"
-        self._own = ""
-        self._lines = _MOST_LINES
+        self._own = located(manifest)
+        self._lines: list[bytes] = []
         self._lock = threading.Lock()
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -118,7 +125,7 @@ class FinishedShards:
         """Record a shard that is at ``path``: the temporary name of a file that is renamed next,
         which preserves its size and time, or an object.
         """
-        (state,) = self._place.states([path])
+        (state,) = states_of([path])
         if state is None:
             raise PathNotFoundError(f"{path}: no such file, although it has just been written")
         self._append([number, *state])
@@ -129,16 +136,17 @@ class FinishedShards:
 
     def _append(self, entry: list[int | str]) -> None:
         with self._lock:
-            if self._lines == _MOST_LINES:
+            if len(self._lines) % _MOST_LINES == 0:
                 self._own = located(self._manifest).sibling(f"{self._prefix}-{uuid4().hex[:12]}")
-                self._lines = 0
-            self._place.append(self._own, json.dumps(entry))
-            self._lines += 1
+                self._lines = []
+            line = json.dumps(entry).encode() + b"\n"
+            self._own.append(line, b"".join(self._lines))
+            self._lines.append(line)
 
     def entries(self) -> list[list[int | str]]:
         """Return ``[number, *state]`` of each finished shard; skip damaged lines."""
-        read = [self._place.read(path, _MAX_SIZE) for path in self._lists()]
-        lines = [line for data in read for line in (data or b"").splitlines()]
+        read = [located(path).read_whole(_MAX_SIZE) for path in self._lists()]
+        lines = [line for found in read if found is not None for line in found[0].splitlines()]
         return _valid_entries(map(_parse_line, lines))
 
     def clear(self) -> None:
@@ -148,7 +156,7 @@ class FinishedShards:
 
     def _lists(self) -> list[str]:
         pattern = re.compile(rf"{re.escape(self._prefix)}-[0-9a-f]{{12}}")
-        names = filter(pattern.fullmatch, self._place.names(self._manifest))
+        names = filter(pattern.fullmatch, located(self._manifest).folder.children())
         return [located(self._manifest).sibling(name) for name in names]
 
 
@@ -167,10 +175,12 @@ class Manifest:
         self.path = path
         self.shards = list(shards)
         self.finished = FinishedShards(path)
-        self.place = place_of(path)
-        self.lock = self.place.run_lock(path)
+        located(path).refuse_unwritable()
+        self.lock = located(path).lock()
+        # The version of the manifest that was read or saved last.
+        self._seen: Version | None = None
         self.inputs = Inputs.of(source, len(shards))
-        self._source = {_real_path(file) for file in source}
+        self._source = {located(file).real_path() for file in source}
         plan = {
             "recmap": 1,
             "format": format,
@@ -188,7 +198,7 @@ class Manifest:
         }
         # Convert to JSON and back, so that it compares equal to a plan that was loaded.
         self._plan = json.loads(json.dumps(plan, default=repr))
-        self._previous = PreviousOutput(self.place, path, [])
+        self._previous = PreviousOutput(path, [])
         # The manifest of a complete output that this conversion replaces, and the files that were
         # there before.
         self._older: str | None = None
@@ -198,18 +208,18 @@ class Manifest:
     @contextmanager
     def running(self) -> Iterator[None]:
         """Hold the run lock, so that no other thread or process writes to the same output."""
-        key = self.place.real_path(self.path)
+        key = located(self.path).real_path()
         written = [self.path, *(shard.path for shard in self.shards)]
         with _RUNNING_LOCK:
             if key in _RUNNING:
                 raise OutputExistsError(f"{self.path}: another thread is writing there")
             with writing(self.path):
-                self.place.check_free(written)
+                check_free(written)
             _RUNNING.add(key)
         try:
             self.lock.acquire()
             try:
-                self.place.clear(written, None, self.lock)
+                clear_uploads(written, self.lock)
                 yield
             finally:
                 self.lock.release()
@@ -237,9 +247,9 @@ class Manifest:
             # Those that this conversion was about to write may exist.
             begun = {number for number, *state in self._finished_entries(known) if state == BEGUN}
             others = [shard for shard in left if shard.number not in begun]
-            states = self.place.states([shard.path for shard in others])
+            states = states_of([shard.path for shard in others])
             if overwrite or not any(states):
-                self._previous = PreviousOutput(self.place, self.path, _replaced_states(known))
+                self._previous = PreviousOutput(self.path, _replaced_states(known))
                 for shard in others:
                     self._refuse_foreign_output(shard.path)
                 self._begun = True
@@ -256,9 +266,9 @@ class Manifest:
         # A manifest can name any file, so consider only those that look like our shards.
         older = [p for p in dict.fromkeys(named) if p not in planned and stem_of(p) in stems]
         for path in planned + older:
-            if self.place.real_path(path) in self._source:
+            if located(path).real_path() in self._source:
                 raise OptionError(f"{path} would be overwritten while it is read")
-        states = self.place.states(planned)
+        states = states_of(planned)
         existing = [p for p, state in zip(planned, states, strict=True) if state] + older
         if existing and not overwrite:
             # A single finished file leaves no manifest to compare with.
@@ -286,7 +296,7 @@ class Manifest:
         if len(self.shards) == 1 and os.path.basename(self.path) != FOLDER_MANIFEST:
             return []
         planned = {os.path.basename(shard.path.rstrip("/")) for shard in self.shards}
-        names = [name for name in self.place.names(self.path) if name not in planned]
+        names = [name for name in located(self.path).folder.children() if name not in planned]
         alike = {_NUMBER.sub("", name) for name in planned}
         found = [name for name in names if _NUMBER.search(name) and _NUMBER.sub("", name) in alike]
         # A store may list a folder for a moment after all objects in it were deleted.
@@ -296,12 +306,12 @@ class Manifest:
         """Remove the lists of an older plan, after what they tell was noted elsewhere."""
         if known and self.finished.entries():
             noted = {**known, "complete": False, "replaces": self._previous.entries}
-            self.place.save(self.path, json.dumps(noted, indent=1))
+            self._write(json.dumps(noted, indent=1))
         self.finished.clear()
 
     def _remove_lone_indexes(self, known: Mapping[str, Any], stems: set[str]) -> None:
         """Remove what belongs to shards of an unfinished conversion that never got their names."""
-        names = set(self.place.names(self.path))
+        names = set(located(self.path).folder.children())
         for path in (located(self.path).sibling(name) for name in file_names(known.get("files"))):
             beside_it = {
                 os.path.basename(sidecar_path(path)),
@@ -309,7 +319,7 @@ class Manifest:
             }
             lone = os.path.basename(path) not in names and not names.isdisjoint(beside_it)
             if lone and stem_of(path) in stems:
-                self.place.remove_output(path)
+                remove_output(path)
 
     def previous_output(self) -> PreviousOutput:
         """Return the files that recmap wrote here before."""
@@ -322,7 +332,7 @@ class Manifest:
             number, state = int(entry[0]), entry[1:]
             if isinstance(files, list) and number < len(files):
                 found += [(name, state) for name in file_names([files[number]])]
-        return PreviousOutput(self.place, self.path, found)
+        return PreviousOutput(self.path, found)
 
     def _refuse_foreign_output(self, path: str) -> None:
         self._previous.refuse_foreign_output(path, self._plan["format"])
@@ -333,14 +343,14 @@ class Manifest:
         stems = {stem_of(path) for path in planned}
         named = [p for p in self._previous.paths if p not in planned and stem_of(p) in stems]
         old = list(filter(self._previous.owns, named))
-        if old and isinstance(self.path, ObjectPath):
+        if old and located(self.path).remote:
             # Half of a Zarr store would not be known as ours.
             self._previous = self._previous.about_to_change(old)
             self._save(complete=False)
         for path in old:
-            self.place.remove_output(path)
+            remove_output(path)
         if keep:
-            states = self.place.states([shard.path for shard in self.shards])
+            states = states_of([shard.path for shard in self.shards])
             self._save(complete=True, states=states, **results)
         else:
             self.discard()
@@ -351,11 +361,11 @@ class Manifest:
 
         Without it, nobody would know that they are recmap's, to replace or to resume.
         """
-        now = self.place.states([shard.path for shard in self.shards])
+        now = states_of([shard.path for shard in self.shards])
         if any(each not in (None, before) for each, before in zip(now, self._before, strict=True)):
             return  # half of a shard may be in a store, which only the lists tell to be ours
         if self._older is not None and self._previous.intact:
-            self.place.save(self.path, self._older)
+            self._write(self._older)
             self.finished.clear()
         elif not self._previous.paths:
             self.discard()
@@ -373,7 +383,7 @@ class Manifest:
         that could belong to another number of shards.
         """
         single = len(self.shards) == 1 and os.path.basename(self.path) != FOLDER_MANIFEST
-        folder = self._plan["format"] == "zarr" and isinstance(self.path, ObjectPath)
+        folder = self._plan["format"] == "zarr" and located(self.path).remote
         return not single or folder or FORMATS[self._plan["format"]].numbered
 
     @property
@@ -384,7 +394,7 @@ class Manifest:
     def _unfinished(self, known: Mapping[str, Any]) -> list[Shard]:
         # Two attempts at one shard leave two entries, and the file may match either.
         finished = {tuple(entry) for entry in self._finished_entries(known)}
-        states = self.place.states([shard.path for shard in self.shards])
+        states = states_of([shard.path for shard in self.shards])
         return [
             shard
             for shard, state in zip(self.shards, states, strict=True)
@@ -403,12 +413,22 @@ class Manifest:
     def _save(self, complete: bool, **results: Any) -> None:
         replaces = {} if complete else {"replaces": self._previous.entries}
         content = {**self._plan, **replaces, "complete": complete, **results}
-        self.place.save(self.path, json.dumps(content, indent=1))
+        self._write(json.dumps(content, indent=1))
+
+    def _write(self, text: str) -> None:
+        """Save the manifest; raise if another conversion has written it in the meantime."""
+        made = located(self.path).write_if(text.encode(), self._seen)
+        if made is None:
+            raise OutputExistsError(
+                f"{self.path}: another conversion has written it in the meantime, and its output "
+                "stays; nothing else was replaced"
+            )
+        self._seen = made
 
     def _own_content(self) -> bytes | None:
         """Return the manifest, and raise if recmap did not write what has its name."""
         try:
-            content = self.place.read(self.path, _MAX_SIZE)
+            content, self._seen = located(self.path).read_whole(_MAX_SIZE) or (None, None)
         except StoreError:
             raise
         except OSError as e:
@@ -421,10 +441,6 @@ class Manifest:
                 "away, or write elsewhere"
             )
         return content
-
-
-def _real_path(file: str) -> str:
-    return str(file) if isinstance(file, ObjectPath) else os.path.realpath(file)
 
 
 def _replaced_states(known: Mapping[str, Any]) -> list[tuple[str, State]]:

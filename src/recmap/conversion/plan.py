@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 from recmap.errors import Message, Option, OptionError
 from recmap.files.local_path import is_store, located
-from recmap.files.object_path import ObjectPath
 from recmap.files.paths import MOST_SHARDS, shard_names
 from recmap.formats.registry import FORMATS, format_of
 from recmap.model.arguments import parse_size
@@ -50,8 +49,8 @@ def is_output_folder(dst: str) -> bool:
 
     In a store, a folder is a URL that ends with / or a bucket.
     """
-    if isinstance(dst, ObjectPath) or dst.endswith(os.sep):
-        return dst.endswith("/") or located(dst).is_folder()
+    if dst.endswith("/"):
+        return True
     return located(dst).is_folder() and format_of(dst) != "zarr" and not is_store(dst)
 
 

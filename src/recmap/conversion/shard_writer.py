@@ -11,15 +11,15 @@ from recmap.conversion.cleanup import remove_output
 from recmap.conversion.inputs import Inputs
 from recmap.conversion.manifest import FinishedShards
 from recmap.conversion.plan import Shard
-from recmap.conversion.run_lock import RunLock
 from recmap.conversion.verify import RecordCheck, check_values, check_written
 from recmap.errors import DataError
 from recmap.files.array_sidecar import remove_description
 from recmap.files.atomic_write import writing
 from recmap.files.cpus import within
+from recmap.files.local_path import located
 from recmap.files.mapped import Guard
-from recmap.files.object_path import ObjectPath
 from recmap.files.object_writer import choose_parts, sending
+from recmap.files.run_lock import RunLock
 from recmap.formats.registry import create_sink
 from recmap.model.row_sizes import measure
 from recmap.model.sink import Sink
@@ -86,8 +86,8 @@ class ShardWriter:
             self.inputs.check_before_shard()
             if not self.lock.exists:
                 raise self.lock.taken_over(shard.path)
-            if isinstance(shard.path, ObjectPath):
-                self._publish_object(shard, shard.path, sink, rows, check)
+            if located(shard.path).remote:
+                self._publish_object(shard, sink, rows, check)
             else:
                 with writing(shard.path):
                     self.finished.add(shard.number, temporary)
@@ -98,9 +98,10 @@ class ShardWriter:
             raise
 
     def _publish_object(
-        self, shard: Shard, path: ObjectPath, sink: Sink, rows: int, check: RecordCheck | None
+        self, shard: Shard, sink: Sink, rows: int, check: RecordCheck | None
     ) -> None:
         """Let an object appear, check what can only be checked then, and record it as finished."""
+        path = located(shard.path)
         with writing(shard.path):
             self.finished.begin(shard.number)
             self._forget_description(shard)
@@ -110,7 +111,7 @@ class ShardWriter:
                 sink.commit()
             with Guard():
                 if sent and check is not None:
-                    check.finish_sent(path.anew().info.size, shard.path, rows)
+                    check.finish_sent(path.anew().stat().size, shard.path, rows)
                 elif sent and self.verify:
                     check_written(path.anew(), shard.path, self.format, self.source.schema, rows)
                 if sent and self.verify == "full":

@@ -16,7 +16,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from recmap.errors import IndexFileError, RecmapError, StoreError
+from recmap.files.file_state import DESCRIPTION
 from recmap.files.local_path import located
+from recmap.files.location import Location
 from recmap.model.schema import Schema
 
 __all__ = [
@@ -28,7 +30,6 @@ __all__ = [
     "save_description",
 ]
 
-_SUFFIX = ".recmap.json"
 # A description has a few lines. A larger file is something else.
 _MAX_SIZE = 1 << 20
 # Number of samples for the checksum, and the bytes of each.
@@ -59,9 +60,9 @@ class Description:
         return ""
 
 
-def description_path(path: str) -> str:
+def description_path(path: str) -> Location:
     """Return the path of the description of a file."""
-    return located(path).sibling(os.path.basename(path) + _SUFFIX)
+    return located(path).sibling(os.path.basename(path) + DESCRIPTION)
 
 
 def load_description(path: str) -> Description | None:
@@ -101,7 +102,7 @@ def is_description(name: str) -> bool:
 def remove_description(path: str) -> None:
     """Remove the description of a file, if there is one."""
     if is_description(description_path(path)):
-        located(description_path(path)).remove()
+        description_path(path).remove()
 
 
 def save_description(path: str, schema: Schema, data: str) -> None:
@@ -114,7 +115,7 @@ def save_description(path: str, schema: Schema, data: str) -> None:
         "size": located(data).stat().size,
         "crc32": _sampled_crc32(data),
     }
-    located(description_path(path)).write((json.dumps(content, indent=1) + "\n").encode())
+    description_path(path).write_whole((json.dumps(content, indent=1) + "\n").encode())
 
 
 def _number(content: Mapping[str, Any], name: str) -> int | None:

@@ -9,7 +9,15 @@ from collections.abc import Iterable, Iterator
 from functools import cache
 from typing import NamedTuple
 
-__all__ = ["STORE_FILES", "TFDS_FILE", "TFDS_INFO", "ZARR_FILES", "FileState"]
+__all__ = [
+    "DESCRIPTION",
+    "STORE_FILES",
+    "TEXT_INDEX",
+    "TFDS_FILE",
+    "TFDS_INFO",
+    "ZARR_FILES",
+    "FileState",
+]
 
 # A folder with one of these files is a Zarr store, of version 3 or 2.
 ZARR_FILES = ("zarr.json", ".zgroup", ".zarray", ".zmetadata")
@@ -17,6 +25,8 @@ ZARR_FILES = ("zarr.json", ".zgroup", ".zarray", ".zmetadata")
 TFDS_FILE = "features.json"
 # Versions before 4.0 of TFDS wrote only this one, which other libraries write, too.
 TFDS_INFO = "dataset_info.json"
+# Suffixes of files next to the data that are not data.
+DESCRIPTION, TEXT_INDEX = ".recmap.json", ".idx"
 # A folder with one of these files is opened as a whole.
 STORE_FILES = (*ZARR_FILES, TFDS_FILE)
 _BOOT = "/proc/sys/kernel/random/boot_id"

@@ -9,7 +9,14 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
 from recmap.errors import AccessDeniedError, PathNotFoundError
-from recmap.files.file_state import STORE_FILES, TFDS_FILE, TFDS_INFO, ZARR_FILES
+from recmap.files.file_state import (
+    DESCRIPTION,
+    STORE_FILES,
+    TEXT_INDEX,
+    TFDS_FILE,
+    TFDS_INFO,
+    ZARR_FILES,
+)
 from recmap.files.object_store import Folder, ObjectInfo, ObjectStore
 from recmap.files.storage import ObjectUrl
 from recmap.files.threads import Threads
@@ -18,8 +25,6 @@ __all__ = ["Found", "find_objects", "is_store_of"]
 
 _Listing: TypeAlias = Callable[[str], Folder]
 
-# Names of objects beside the data that are not data.
-_DESCRIPTION, _TEXT_INDEX = ".recmap.json", ".idx"
 # Folders listed at a time.
 _AT_ONCE = 32
 
@@ -140,17 +145,17 @@ def _data(folder: Folder) -> Folder:
     data = [
         each
         for each in folder.objects
-        if not each.key.endswith(_DESCRIPTION)
-        and not (each.key.endswith(_TEXT_INDEX) and each.key.removesuffix(_TEXT_INDEX) in keys)
+        if not each.key.endswith(DESCRIPTION)
+        and not (each.key.endswith(TEXT_INDEX) and each.key.removesuffix(TEXT_INDEX) in keys)
     ]
     return Folder(data, folder.folders)
 
 
 def _is_companion(store: ObjectStore, key: str) -> bool:
-    if not key.endswith(_TEXT_INDEX):
-        return key.endswith(_DESCRIPTION)
+    if not key.endswith(TEXT_INDEX):
+        return key.endswith(DESCRIPTION)
     try:
-        store.head(key.removesuffix(_TEXT_INDEX))
+        store.head(key.removesuffix(TEXT_INDEX))
     except PathNotFoundError:
         return False
     return True

@@ -10,7 +10,10 @@ from __future__ import annotations
 import fcntl
 import glob
 import os
+import shutil
 import stat
+import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import IO, Any, BinaryIO, Self
@@ -20,10 +23,19 @@ import numpy.typing as npt
 
 from recmap.errors import FileChangedError, OutputError, PathNotFoundError
 from recmap.files.atomic_write import make_folder, put_in_place, sync, writing
-from recmap.files.file_state import STORE_FILES, TFDS_FILE, TFDS_INFO, ZARR_FILES, FileState
+from recmap.files.file_state import (
+    DESCRIPTION,
+    STORE_FILES,
+    TEXT_INDEX,
+    TFDS_FILE,
+    TFDS_INFO,
+    ZARR_FILES,
+    FileState,
+)
 from recmap.files.find_objects import is_store_of
-from recmap.files.location import Location, OpenFile, Output, Stat
+from recmap.files.location import Location, OpenFile, Output, Stat, Version
 from recmap.files.mapped import MappedFile
+from recmap.files.run_lock import RunLock
 from recmap.files.temporary import remove, remove_leftovers, temporary_path
 from recmap.files.whole_output import refuse_unfinished, warn_of_incomplete, warn_of_missing
 from recmap.native import _core
@@ -37,8 +49,12 @@ __all__ = [
     "working_folder",
 ]
 
-# Suffixes of files next to the data that are not data.
-_DESCRIPTION, _TEXT_INDEX = ".recmap.json", ".idx"
+# The clock that file systems take their times from. It ticks every few milliseconds.
+_CLOCK = 5 if sys.platform == "linux" else time.CLOCK_REALTIME  # CLOCK_REALTIME_COARSE
+# The longest to wait for the next tick, in ns.
+_LONGEST = 50_000_000
+# A time in whole seconds is that of a file system that keeps no fractions.
+_SECOND = 1_000_000_000
 # A smaller file is read rather than mapped.
 _SMALL = 1 << 16
 # Disk space is reserved this far ahead, for files that are not small.
@@ -66,10 +82,6 @@ class LocalPath(Location):
 
     def sibling(self, name: str) -> LocalPath:
         return LocalPath(os.path.join(os.path.dirname(self), name))
-
-    @property
-    def store(self) -> None:
-        return None
 
     @property
     def folder(self) -> LocalPath:
@@ -135,8 +147,16 @@ class LocalPath(Location):
         status = os.stat(self)
         return Stat(status.st_size, status.st_mtime_ns)
 
-    def versions(self) -> list[Stat]:
-        return [self.stat()]
+    def stats(self, paths: Sequence[Location]) -> list[Stat | None]:
+        return [path.stat() if os.path.exists(path) else None for path in paths]
+
+    def stat_below(self) -> Stat:
+        # The modification time of a folder does not change when a file deep inside it does.
+        inside = [
+            os.path.join(folder, name) for folder, _, names in os.walk(self) for name in names
+        ]
+        found = [os.stat(file) for file in inside or [self]]
+        return Stat(sum(each.st_size for each in found), max(each.st_mtime_ns for each in found))
 
     def identity(self) -> tuple[Any, ...]:
         try:
@@ -163,6 +183,12 @@ class LocalPath(Location):
     def is_folder(self) -> bool:
         return os.path.isdir(self)
 
+    def is_link(self) -> bool:
+        return os.path.islink(self)
+
+    def is_tree(self) -> bool:
+        return os.path.isdir(self) and not os.path.islink(self)
+
     def is_special(self) -> bool:
         return not stat.S_ISREG(os.stat(self).st_mode)
 
@@ -174,6 +200,17 @@ class LocalPath(Location):
             return os.stat(self).st_ctime_ns
         except OSError:
             return None
+
+    def settled_change(self) -> int | None:
+        changed = self.last_change()
+        if changed is None or changed % _SECOND == 0:
+            return None
+        # Changes within a tick of the clock have the same time, so wait for the next tick.
+        while (now := time.clock_gettime_ns(_CLOCK)) <= changed:
+            if changed - now > _LONGEST:
+                return None
+            time.sleep(0.0005)
+        return changed if self.last_change() == changed else None
 
     @property
     def pinned(self) -> bool:
@@ -205,8 +242,14 @@ class LocalPath(Location):
             self.check_unchanged(os.fstat(file.fileno()))
             yield file
 
-    def file_object(self) -> None:
-        return None
+    def read_whole(self, most: int) -> tuple[bytes, Version] | None:
+        try:
+            with open(self, "rb") as file:
+                # file.read(most) would allocate that much.
+                size = os.fstat(file.fileno()).st_size
+                return (file.read(size), Version(None)) if size <= most else None
+        except (FileNotFoundError, NotADirectoryError):
+            return None
 
     def load(self, most: int) -> npt.NDArray[np.uint8]:
         del most
@@ -219,13 +262,12 @@ class LocalPath(Location):
         self.check_unchanged()
         return file
 
-    def refuse_unwritable(self) -> None:
-        """Do nothing: whoever writes there finds out."""
-
     def create(self, *, unnamed: bool = False) -> Output:
         return _LocalOutput(self, unnamed)
 
-    def write(self, data: bytes, *, durable: bool = True, temporary: str | None = None) -> None:
+    def write_whole(
+        self, data: bytes, *, durable: bool = True, temporary: str | None = None
+    ) -> None:
         make_folder(self)
         temporary = temporary or temporary_path(self)
         try:
@@ -240,14 +282,21 @@ class LocalPath(Location):
             remove(temporary)
             raise
 
+    def write_if(self, data: bytes, seen: Version | None) -> Version:
+        self.write_whole(data)
+        return seen or Version(None)
+
+    def append(self, data: bytes, before: bytes) -> None:
+        del before
+        with open(self, "ab") as file:
+            file.write(data)
+
+    def copy(self, to: Location) -> None:
+        copy = shutil.copytree if os.path.isdir(self) else shutil.copy2
+        copy(self, to)
+
     def send(self, local: str) -> None:
         put_in_place(local, self)
-
-    def keep(self, name: str, content: bytes) -> None:
-        """Do nothing: files on disk need no cache."""
-
-    def kept(self, name: str, most: int) -> None:
-        del name, most
 
     def update(self, change: Callable[[str | None], str]) -> None:
         make_folder(self)
@@ -258,12 +307,21 @@ class LocalPath(Location):
             text = None
             with suppress(FileNotFoundError), open(self, encoding="utf-8") as file:
                 text = file.read()
-            self.write(change(text).encode())
+            self.write_whole(change(text).encode())
         finally:
             os.close(folder)
 
     def remove(self) -> None:
         remove(self)
+
+    def remove_tree(self) -> None:
+        # In one step: half a store would not be known as ours.
+        aside = temporary_path(self, ".gone")
+        os.rename(self, aside)
+        remove(aside)
+
+    def lock(self) -> RunLock:
+        return RunLock(temporary_path(self, ".running"))
 
     def remove_leftovers(self, wanted: Callable[[str], object]) -> None:
         remove_leftovers(os.path.dirname(self), wanted)
@@ -377,8 +435,8 @@ def _data(path: str, names: Sequence[str] = STORE_FILES) -> LocalPath | None:
         return None
     if stat.S_ISDIR(status.st_mode):
         return LocalPath(path).found(status) if is_store(path, names) else None
-    indexed = path.removesuffix(_TEXT_INDEX)
-    beside = path.endswith(_DESCRIPTION) or (indexed != path and os.path.exists(indexed))
+    indexed = path.removesuffix(TEXT_INDEX)
+    beside = path.endswith(DESCRIPTION) or (indexed != path and os.path.exists(indexed))
     data = stat.S_ISREG(status.st_mode) and not beside
     return LocalPath(path).found(status) if data else None
 

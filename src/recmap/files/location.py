@@ -21,6 +21,7 @@ import numpy.typing as npt
 from recmap.errors import AccessDeniedError, StoreError
 from recmap.files.mapped import MappedFile
 from recmap.files.object_store import ObjectStore
+from recmap.files.run_lock import RunLock
 from recmap.files.seekable import SeekableObject
 
 __all__ = ["Location", "OpenFile", "Output", "Stat", "Version"]
@@ -111,15 +112,20 @@ class Output(ABC):
         """Close and remove the file."""
 
 
-class Location(str, ABC):
-    """The path of a file, a folder or an object, which may exist or not."""
+class Location(str):
+    """The path of a file, a folder or an object, which may exist or not.
+
+    Libraries take it for text, so it must not have ``read`` or ``write``, which would make it an
+    open file to them. It is not an ABC, with which ``isinstance`` would take longer than the rest
+    of ``located``; the type checker finds methods that are missing.
+    """
 
     __slots__ = ()
 
     @property
-    @abstractmethod
     def store(self) -> ObjectStore | None:
         """The bucket or server that holds it; None on disk."""
+        return None
 
     @property
     def remote(self) -> bool:
@@ -156,11 +162,11 @@ class Location(str, ABC):
 
     @abstractmethod
     def children(self) -> list[str]:
-        """Return the names of all files in this folder; none if it cannot be listed."""
+        """Return the names of all files and folders in this one; none if it cannot be listed."""
 
     @abstractmethod
     def folders(self) -> list[str]:
-        """Return the names of all folders in this folder; none if it cannot be listed."""
+        """Return the names of all folders in this one; none if it cannot be listed."""
 
     @abstractmethod
     def expand(self) -> Sequence[Location]:
@@ -174,20 +180,21 @@ class Location(str, ABC):
     def anew(self) -> Location:
         """Return the same path, to be looked up again."""
 
-    @abstractmethod
     def found(self, status: os.stat_result | None = None) -> Location:
         """Return a path that remembers what is there now; one that does already stays the same.
 
         ``status`` is what ``os.stat`` returned, if it was called already.
         """
+        del status
+        return self
 
-    @abstractmethod
     def public(self) -> str:
         """Return the path for a user, who need not see what it remembers."""
+        return self
 
-    @abstractmethod
     def absolute(self) -> Location:
         """Return the path for a process in another folder."""
+        return self
 
     def alone(self) -> Location:
         """Return the path to be sent to another process by itself.
@@ -201,8 +208,19 @@ class Location(str, ABC):
         """Return size and version of a file; raise if there is none."""
 
     @abstractmethod
+    def stats(self, paths: Sequence[Location]) -> list[Stat | None]:
+        """Return ``stat`` of several paths like this one, as they are now; None if there is none.
+
+        A Zarr store on disk has the time of its folder. In a store it is all of its objects.
+        """
+
+    @abstractmethod
+    def stat_below(self) -> Stat:
+        """Return ``stat`` of a file, or of all files in a folder together."""
+
     def versions(self) -> list[Stat]:
         """Return what tells versions of the data apart: of a folder in a store, its metadata."""
+        return [self.stat()]
 
     @abstractmethod
     def identity(self) -> tuple[Any, ...]:
@@ -224,6 +242,14 @@ class Location(str, ABC):
     def is_folder(self) -> bool:
         """Return whether it is the path of a folder. Objects that were found are not."""
 
+    def is_link(self) -> bool:
+        """Return whether it is a symbolic link."""
+        return False
+
+    @abstractmethod
+    def is_tree(self) -> bool:
+        """Return whether an output there is a folder. In a store, the name tells: a Zarr store."""
+
     @abstractmethod
     def is_special(self) -> bool:
         """Return whether it cannot be read as a file: a pipe, a device, a folder on disk."""
@@ -232,26 +258,33 @@ class Location(str, ABC):
     def exists(self) -> bool:
         """Return whether anything is there now, and raise if nobody can tell."""
 
-    @abstractmethod
     def last_change(self) -> int | None:
         """Return the time of the last change of a file on disk, in ns; None if there is none.
 
         This is the time that programs cannot set. It changes with the content, and if another file
         takes the name.
         """
+        return None
+
+    def settled_change(self) -> int | None:
+        """Return the time of the last change of a file, once any later change has another time.
+
+        Return None if the times are too coarse, or come from another clock.
+        """
+        return None
 
     @property
     @abstractmethod
     def pinned(self) -> bool:
         """Whether reading it raises if the file has changed, or looking at it is enough."""
 
-    @abstractmethod
     def check_unchanged(self, status: os.stat_result | None = None) -> None:
         """Raise if a file that was found before has been replaced, changed or removed since.
 
         Call it after the file was opened: what is then at the path is what was opened, unless it
         changes to and fro. ``status`` is that of the open file. Objects are checked by their store.
         """
+        return
 
     @abstractmethod
     def open(self, *, in_order: bool = False) -> OpenFile:
@@ -278,6 +311,13 @@ class Location(str, ABC):
             return file.pread(file.size, 0).decode()
 
     @abstractmethod
+    def read_whole(self, most: int) -> tuple[bytes, Version] | None:
+        """Return all of a small file as it is now, and its version for ``write_if``.
+
+        Return None if there is none, or if it has more than ``most`` bytes.
+        """
+
+    @abstractmethod
     def load(self, most: int) -> npt.NDArray[np.uint8]:
         """Return all bytes of a file. No descriptor stays open.
 
@@ -291,40 +331,58 @@ class Location(str, ABC):
         A failed request is raised in the end, whatever the library makes of it.
         """
 
-    @abstractmethod
     def file_object(self) -> SeekableObject | None:
         """Return what a library opens instead of the path; None if it can open that."""
+        return None
 
     @abstractmethod
     def map(self) -> MappedFile:
         """Map a file. The bytes of an object are fetched when they are held."""
 
-    @abstractmethod
     def refuse_unwritable(self) -> None:
         """Raise if recmap does not write there: to an HTTP server, or to an ambiguous name."""
+        return
 
     @abstractmethod
     def create(self, *, unnamed: bool = False) -> Output:
         """Begin to write a file. An ``unnamed`` one is gone when it is closed."""
 
     @abstractmethod
-    def write(self, data: bytes, *, durable: bool = True, temporary: str | None = None) -> None:
+    def write_whole(
+        self, data: bytes, *, durable: bool = True, temporary: str | None = None
+    ) -> None:
         """Write a small file, all of it or nothing.
 
         On disk it is written to ``temporary`` first, by default a hidden name next to it.
         """
 
     @abstractmethod
+    def write_if(self, data: bytes, seen: Version | None) -> Version | None:
+        """Write a small file if it is still the one ``seen``, or there still is none.
+
+        Return its new version, and None if another was faster. On disk nobody looks.
+        """
+
+    @abstractmethod
+    def append(self, data: bytes, before: bytes) -> None:
+        """Add to a small file that only this process writes, and that has ``before`` already."""
+
+    @abstractmethod
+    def copy(self, to: Location) -> None:
+        """Copy a file or a Zarr store to another path like this one."""
+
+    @abstractmethod
     def send(self, local: str) -> None:
         """Let a finished local file, or a folder such as a Zarr store, appear here."""
 
-    @abstractmethod
     def keep(self, name: str, content: bytes) -> None:
         """Keep a small file with an object in the disk cache, if there is one."""
+        return
 
-    @abstractmethod
     def kept(self, name: str, most: int) -> bytes | None:
         """Return what was kept with this version of an object, if it is there."""
+        del name, most
+        return None
 
     @abstractmethod
     def update(self, change: Callable[[str | None], str]) -> None:
@@ -339,8 +397,23 @@ class Location(str, ABC):
         """Remove a file, link, folder or object, if it exists."""
 
     @abstractmethod
+    def remove_tree(self) -> None:
+        """Remove a folder, such as a Zarr store, and all that is in it."""
+
+    def abort_uploads(self, paths: Sequence[Location], since: datetime | None = None) -> None:
+        """Abort uploads to these paths like this one, or below them, that killed processes left.
+
+        ``since`` is when the first one began that is not theirs.
+        """
+        return
+
+    @abstractmethod
+    def lock(self) -> RunLock:
+        """Return the lock that marks whoever writes here."""
+
     def remove_leftovers(self, wanted: Callable[[str], object]) -> None:
         """Remove temporary files that killed processes left beside this one.
 
         ``wanted`` tells which by the name of the file that was being written. A store has none.
         """
+        return

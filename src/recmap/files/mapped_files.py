@@ -13,12 +13,12 @@ from typing import Any
 import numpy.typing as npt
 
 from recmap.files.fetched_file import FetchedFile
+from recmap.files.local_path import located
 from recmap.files.mapped import MappedFile
-from recmap.files.object_path import ObjectPath
 from recmap.files.spans import as_places
 from recmap.model.fetching import Fetching
 
-__all__ = ["HeldFiles", "MappedFiles", "fetch_ahead", "map_file"]
+__all__ = ["HeldFiles", "MappedFiles", "fetch_ahead"]
 
 # Files that a dataset keeps mapped while it reads one after another.
 _OPEN_FILES = 1024
@@ -28,11 +28,6 @@ _MOST_HELD = 1 << 15
 _MAP_COUNT = "/proc/sys/vm/max_map_count"
 # Errors for too many mappings or descriptors.
 _TOO_MANY = (errno.ENOMEM, errno.EMFILE, errno.ENFILE)
-
-
-def map_file(path: str) -> MappedFile:
-    """Map a file. The bytes of an object are fetched when they are held."""
-    return FetchedFile(path) if isinstance(path, ObjectPath) else MappedFile(path)
 
 
 def fetch_ahead(
@@ -71,12 +66,12 @@ class MappedFiles:
 
     def _map(self, path: str) -> MappedFile:
         try:
-            return map_file(path)
+            return located(path).map()
         except OSError as e:
             if e.errno not in _TOO_MANY or not self._files:
                 raise
             self._files.clear()
-            return map_file(path)
+            return located(path).map()
 
     def hold(self, paths: Sequence[str]) -> HeldFiles | None:
         """Map all of these files for as long as the result lives.

@@ -7,6 +7,7 @@ import os
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import datetime
 from threading import Lock
 from typing import IO, Any, BinaryIO, Self, cast
 
@@ -17,14 +18,15 @@ from recmap.errors import AccessDeniedError, OutputError, PathNotFoundError
 from recmap.files.fetched_file import FetchedFile
 from recmap.files.file_state import STORE_FILES
 from recmap.files.find_objects import find_objects
-from recmap.files.location import OpenFile, Output, Stat
+from recmap.files.location import Location, OpenFile, Output, Stat, Version
 from recmap.files.mapped import MappedFile
 from recmap.files.object_address import ObjectAddress
 from recmap.files.object_reader import keep_beside, kept_beside
 from recmap.files.object_store import ObjectInfo, ObjectStore
-from recmap.files.object_tree import replace_tree
+from recmap.files.object_tree import copy_tree, remove_others, replace_tree, tree_of
 from recmap.files.object_writer import (
     Upload,
+    copy_object,
     create_object,
     delete_object,
     parts_to_send,
@@ -34,9 +36,12 @@ from recmap.files.object_writer import (
     refuse_unwritable,
     replace_object,
 )
+from recmap.files.run_lock import RunLock
+from recmap.files.s3_uploads import find_s3_uploads
 from recmap.files.seekable import SeekableObject
 from recmap.files.staging import files_below, send_files
 from recmap.files.storage import Storage, parse_url
+from recmap.files.store_lock import StoreLock
 from recmap.files.whole_output import refuse_unfinished, warn_of_incomplete, warn_of_missing
 
 __all__ = ["ObjectPath", "object_path"]
@@ -44,6 +49,8 @@ __all__ = ["ObjectPath", "object_path"]
 # The beginning of an object, which is asked for several times, is fetched once.
 _HEAD = 1 << 14
 _KEPT_HEADS = 256
+# Up to this many objects are looked up one by one; for more, their folder is listed.
+_FEW = 8
 # How often an object is changed again because another was faster.
 _ATTEMPTS = 20
 
@@ -60,7 +67,8 @@ class ObjectPath(ObjectAddress):
     def children(self) -> list[str]:
         if not self.store.listed:
             return []
-        return [_name(each.key) for each in self.store.folder(self.key).objects]
+        found = self.store.folder(self.key)
+        return list(map(_name, [*(each.key for each in found.objects), *found.folders]))
 
     def folders(self) -> list[str]:
         return list(map(_name, self.store.folder(self.key).folders)) if self.store.listed else []
@@ -96,21 +104,26 @@ class ObjectPath(ObjectAddress):
         stores = [self.at(f"{key}/" if key else "") for key in found.stores]
         return sorted([*objects, *stores], key=lambda path: path.key), found.beside
 
-    def found(self, status: os.stat_result | None = None) -> Self:
-        del status
-        return self
-
-    def public(self) -> str:
-        return self
-
-    def absolute(self) -> Self:
-        return self
-
     def stat(self) -> Stat:
         return _stat(self.info)
 
+    def stats(self, paths: Sequence[Location]) -> list[Stat | None]:
+        objects = [self.at(path.key) for path in paths]
+        listed: dict[str, ObjectInfo] | None = None
+        if len(objects) > _FEW:
+            folders = {os.path.dirname(path.key) for path in objects}
+            listed = {i.key: i for folder in folders for i in self.store.folder(folder).objects}
+        return [_stat_now(path, listed) for path in objects]
+
+    def stat_below(self) -> Stat:
+        try:
+            return self.stat()
+        except PathNotFoundError:
+            tree = tree_of(self)
+            return Stat(tree.size, tree.digest)
+
     def size_below(self) -> int:
-        if not self.is_folder():
+        if not self.is_folder() and not self.is_tree():
             return self.info.size
         return self.store.size_below(self.key) if self.store.listed else 0
 
@@ -134,6 +147,9 @@ class ObjectPath(ObjectAddress):
             # S3 denies access to a missing object if the folder must not be listed.
             return False
 
+    def is_tree(self) -> bool:
+        return self.lower().rstrip("/").endswith(".zarr")
+
     def is_special(self) -> bool:
         return False
 
@@ -143,18 +159,12 @@ class ObjectPath(ObjectAddress):
         except PathNotFoundError:
             return False
 
-    def last_change(self) -> None:
-        return None
-
     def is_folder(self) -> bool:
         return self.key.endswith("/") or not self.key
 
     @property
     def pinned(self) -> bool:
         return not self.is_folder() and self.info.pinned
-
-    def check_unchanged(self, status: os.stat_result | None = None) -> None:
-        """Do nothing: the store refuses to read another version of an object."""
 
     def open(self, *, in_order: bool = False) -> OpenFile:
         return _ReadInOrder(self) if in_order else _OpenObject(self)
@@ -169,6 +179,10 @@ class ObjectPath(ObjectAddress):
 
     def file_object(self) -> SeekableObject:
         return SeekableObject(self.store, self.info)
+
+    def read_whole(self, most: int) -> tuple[bytes, Version] | None:
+        found = read_object(self)
+        return None if found is None or len(found[0]) > most else found
 
     def load(self, most: int) -> npt.NDArray[np.uint8]:
         if not self.is_file():
@@ -187,9 +201,24 @@ class ObjectPath(ObjectAddress):
         del unnamed
         return _SentOutput(self)
 
-    def write(self, data: bytes, *, durable: bool = True, temporary: str | None = None) -> None:
+    def write_whole(
+        self, data: bytes, *, durable: bool = True, temporary: str | None = None
+    ) -> None:
         del durable, temporary  # a store keeps what it has confirmed
         put_object(self, data)
+
+    def write_if(self, data: bytes, seen: Version | None) -> Version | None:
+        return create_object(self, data) if seen is None else replace_object(self, data, seen)
+
+    def append(self, data: bytes, before: bytes) -> None:
+        put_object(self, before + data)
+
+    def copy(self, to: Location) -> None:
+        target = self.at(to.key)
+        if self.is_tree():
+            copy_tree(self, target)
+        else:
+            copy_object(self.anew(), target)
 
     def send(self, local: str) -> None:
         if not os.path.isdir(local):
@@ -209,20 +238,32 @@ class ObjectPath(ObjectAddress):
 
     def update(self, change: Callable[[str | None], str]) -> None:
         for _ in range(_ATTEMPTS):
-            found = read_object(self)
-            if found is None:
-                done = create_object(self, change(None).encode())
-            else:
-                done = replace_object(self, change(found[0].decode()).encode(), found[1])
-            if done is not None:
+            data, seen = read_object(self) or (None, None)
+            text = change(None if data is None else data.decode())
+            if self.write_if(text.encode(), seen) is not None:
                 return
         raise OutputError(f"{self} cannot be written: others keep changing it")
 
     def remove(self) -> None:
         delete_object(self)
 
-    def remove_leftovers(self, wanted: Callable[[str], object]) -> None:
-        """Do nothing: there are no temporary names."""
+    def remove_tree(self) -> None:
+        remove_others(self, [])
+
+    def abort_uploads(self, paths: Sequence[Location], since: datetime | None = None) -> None:
+        uploads = find_s3_uploads(self.store.url, self.store.storage)
+        if uploads is None:
+            return
+        keys = {path.key for path in paths}
+        below = tuple(f"{key.rstrip('/')}/" for key in keys)
+        folder, slash, _ = self.key.rpartition("/")
+        for each in uploads.unfinished(f"{folder}{slash}"):
+            ours = each.key in keys or each.key.startswith(below)
+            if ours and (since is None or each.began <= since):
+                uploads.abort(each)
+
+    def lock(self) -> RunLock:
+        return StoreLock(self.sibling(f".{self.name}.lock"), str(self))
 
 
 def object_path(
@@ -335,6 +376,18 @@ _heads = _Heads()
 
 def _stat(info: ObjectInfo) -> Stat:
     return Stat(info.size, info.etag or info.modified.isoformat(), info.etag, info.modified)
+
+
+def _stat_now(path: ObjectPath, listed: Mapping[str, ObjectInfo] | None) -> Stat | None:
+    if path.is_tree():
+        tree = tree_of(path)
+        return Stat(tree.size, tree.digest) if tree.objects else None
+    if listed is not None:
+        return _stat(listed[path.key]) if path.key in listed else None
+    try:
+        return path.stat()
+    except PathNotFoundError:
+        return None
 
 
 def _name(key: str) -> str:

@@ -116,7 +116,7 @@ class OlderFiles:
         replaces += [{"file": name, "state": _BEGUN} for name in dict.fromkeys([*names, *begun])]
         files = [{"file": name} for name in names]
         content = {"recmap": 1, "files": files, "replaces": replaces, "complete": False}
-        located(self._manifest).write(json.dumps(content, indent=1).encode())
+        located(self._manifest).write_whole(json.dumps(content, indent=1).encode())
 
     def undo(self) -> None:
         """Remove new files after a failure, unless they replaced older ones.
@@ -147,7 +147,7 @@ class OlderFiles:
         if content is None:
             located(self._manifest).remove()
         else:
-            located(self._manifest).write(content.encode())
+            located(self._manifest).write_whole(content.encode())
 
     def _remove_leftovers(self) -> None:
         """Remove temporary files of killed writers of these files, or of their other shards."""

@@ -10,7 +10,6 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap.errors import ColumnError, OptionError
-from recmap.files.last_change import settled_change
 from recmap.files.local_path import located
 from recmap.files.output_file import (
     Compression,
@@ -266,7 +265,7 @@ class TFRecordWriter(Sink):
         """Let columns of these files be mapped without a check, as long as they do not change."""
         if self._write_index and self._encoder is not None and self._encoder.fixed_fields():
             for file in self._files:
-                mark_checked(file.path, settled_change(file.path))
+                mark_checked(file.path, located(file.path).settled_change())
 
     def _send_staged(self, folder: str) -> None:
         try:

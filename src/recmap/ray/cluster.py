@@ -26,8 +26,7 @@ from recmap.errors import (
     WorkerDiedError,
 )
 from recmap.files.cpus import using_threads
-from recmap.files.local_path import working_folder
-from recmap.files.object_path import ObjectPath
+from recmap.files.local_path import located, working_folder
 from recmap.files.temporary import Process, acting_for, remove, temporary_path, this_process
 from recmap.files.urls import is_url
 
@@ -223,21 +222,14 @@ class _Seen:
 
     @classmethod
     def here(cls, path: str) -> _Seen:
-        if isinstance(path, ObjectPath):
-            now = path.anew()
-            return cls(now, _object_state(now.anew()))
-        if os.path.isdir(path):
-            return cls(path, None)
-        status = os.stat(path)
-        return cls(path, (status.st_size, int(status.st_mtime)))
-
-
-def _object_state(path: ObjectPath) -> tuple[int, str] | None:
-    try:
-        info = path.info
-    except PathNotFoundError:
-        return None
-    return info.size, info.etag or info.modified.isoformat()
+        now = located(path).anew()
+        if now.is_folder():
+            return cls(now, None)
+        if not now.remote:
+            found = now.stat()
+            return cls(now, (found.size, int(found.version) // 10**9))
+        (there,) = now.stats([now])
+        return cls(now, None if there is None else (there.size, there.version))
 
 
 def check_visible(ray: Any, driver: Driver, files: Sequence[str], dst: str | None = None) -> None:
@@ -266,8 +258,9 @@ def check_visible(ray: Any, driver: Driver, files: Sequence[str], dst: str | Non
 
 def _one_of_each_store(files: Sequence[str]) -> list[str]:
     """Return the local files, and one object of each store."""
-    objects = {path.store.place: path for path in files if isinstance(path, ObjectPath)}
-    return [path for path in files if not isinstance(path, ObjectPath)] + list(objects.values())
+    stores = {path: located(path).store for path in files}
+    objects = {store.place: path for path, store in stores.items() if store is not None}
+    return [path for path in files if stores[path] is None] + list(objects.values())
 
 
 def _invisible(path: str, why: str, node: Node, probe: str | None) -> RecmapError:
@@ -322,7 +315,7 @@ def _find_difference(driver: Driver, pickled: bytes) -> tuple[str, str] | None:
             except OSError as e:
                 return path, f"cannot read it ({e.strerror})"
             if found != wanted:
-                missing = found.state is None and isinstance(wanted.path, ObjectPath)
+                missing = found.state is None and located(wanted.path).remote
                 return path, "does not see it" if missing else "sees another file under that name"
     return None
 
@@ -333,7 +326,7 @@ def _probe_file(dst: str) -> Iterator[str]:
 
     In a store, that would show nothing that the run lock does not, so nothing is created.
     """
-    if isinstance(dst, ObjectPath):
+    if located(dst).remote:
         yield manifest_path(dst)
         return
     path = temporary_path(os.path.join(_folder_of(dst), "visible"))
@@ -351,7 +344,7 @@ def output_folder(dst: str) -> Iterator[None]:
 
     A store has no folders.
     """
-    if isinstance(dst, ObjectPath):
+    if located(dst).remote:
         yield
         return
     folder = _folder_of(dst)

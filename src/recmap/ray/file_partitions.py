@@ -12,8 +12,7 @@ import numpy as np
 
 from recmap.errors import ObjectChangedError
 from recmap.files.local_path import located
-from recmap.files.object_path import ObjectPath
-from recmap.files.object_store import ObjectInfo
+from recmap.files.location import Stat
 from recmap.formats.open_spec import Opening, select
 from recmap.model.source import Partition, RowReader, Source
 
@@ -124,6 +123,7 @@ class _FilesPartition:
         return select(source, columns, self.files[0])
 
 
-def _version(path: str) -> ObjectInfo | None:
+def _version(path: str) -> Stat | None:
     """Return what tells an object from another of the same name."""
-    return path.info if isinstance(path, ObjectPath) and not located(path).is_folder() else None
+    file = located(path)
+    return file.stat() if file.remote and not file.is_folder() else None

@@ -15,8 +15,7 @@ from ray.data.block import BlockMetadata
 
 from recmap.conversion.verify import RecordCheck, check_written
 from recmap.errors import ColumnError, DataError, MemoryLimitError, OptionError
-from recmap.files.local_path import check_all_unchanged
-from recmap.files.object_path import ObjectPath
+from recmap.files.local_path import check_all_unchanged, located
 from recmap.formats.registry import FORMATS, create_sink
 from recmap.model.coerce import empty_column
 from recmap.model.field import Field
@@ -214,8 +213,8 @@ class RecmapDatasink(Datasink):  # type: ignore[misc]  # untyped
                 self._check(temporary, name, schema, rows, check)
             self._output.check_stage(self._stage)
             sink.commit()
-            if isinstance(path, ObjectPath) and not temporary and self._verify:
-                self._check(path.anew(), name, schema, rows, check)
+            if not temporary and self._verify:
+                self._check(located(path).anew(), name, schema, rows, check)
         except BaseException:
             sink.abort()
             raise
@@ -234,8 +233,8 @@ class RecmapDatasink(Datasink):  # type: ignore[misc]  # untyped
         """Check a file before it gets its staged name, or an object when it is there."""
         if check is None:
             check_written(path, name, self._output.format, schema, rows)
-        elif isinstance(path, ObjectPath):
-            check.finish_sent(path.info.size, name, rows)
+        elif located(path).remote:
+            check.finish_sent(located(path).stat().size, name, rows)
         else:
             check.finish(path, name, rows)
 

@@ -20,7 +20,6 @@ from recmap.conversion.plan import Shard
 from recmap.conversion.shard_writer import ShardWriter
 from recmap.errors import Message, Option, OptionError, PathNotFoundError, SlowOrderWarning
 from recmap.files.local_path import located
-from recmap.files.object_path import ObjectPath
 from recmap.model.arguments import size_text
 from recmap.model.progress import Counter
 from recmap.model.source import Source
@@ -187,7 +186,7 @@ def _write_shard(pickled: bytes, shard: Shard, driver: Driver, actor: Any) -> tu
 
 
 def _not_seen(path: str, node: str) -> str:
-    if isinstance(path, ObjectPath):
+    if located(path).remote:
         return (
             f"{path}: node {node} does not see this object of the driver; give the options of the "
             "store, with its endpoint, as storage={...}"

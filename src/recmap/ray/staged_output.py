@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any
 
-from recmap.conversion.cleanup import PreviousOutput, place_of
+from recmap.conversion.cleanup import PreviousOutput
 from recmap.conversion.manifest import Manifest, existing_files, load_manifest, manifest_path
 from recmap.conversion.plan import Shard, Sharding, is_output_folder, plan_shards, stem_of
 from recmap.errors import ColumnError, Message, Option, OutputExistsError
@@ -132,10 +132,9 @@ class StagedOutput(ABC):
             ends = FORMATS[self.format].suffixes
         stem = re.escape(name[: len(name) - len(suffix)])
         wanted = re.compile(rf"{stem}(-\d{{5,}}-of-\d{{5,}})?({'|'.join(map(re.escape, ends))})")
-        found = sorted(place_of(self._single_path).names(self._single_path))
-        paths = [
-            located(self._single_path).sibling(entry) for entry in found if wanted.fullmatch(entry)
-        ]
+        single = located(self._single_path)
+        found = sorted(single.folder.children())
+        paths: list[str] = [single.sibling(entry) for entry in found if wanted.fullmatch(entry)]
         known = load_manifest(self._manifest_path)
         named = existing_files(self._manifest_path, known.get("files"), known.get("replaces"))
         alike = [path for path in named if stem_of(path) == stem_of(self._single_path)]

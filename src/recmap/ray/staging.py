@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import Any
 from uuid import uuid4
 
-from recmap.conversion.cleanup import place_of, remove_output
+from recmap.conversion.cleanup import remove_output, states_of
 from recmap.conversion.manifest import existing_files, file_names, load_manifest
 from recmap.errors import OutputError
 from recmap.files.array_sidecar import description_path
@@ -173,9 +173,11 @@ def _restore_old_files(manifest: str) -> None:
 
 def _complete(manifest: str, content: Mapping[str, Any]) -> None:
     """Mark a swap as complete that was killed after all new files had their names."""
-    place, files = place_of(manifest), existing_files(manifest, content.get("files"))
-    results = {"states": place.states(files), "bytes": place.sizes(files), "options": {}}
-    place.save(manifest, json.dumps({**content, **results, "complete": True}, indent=1))
+    files = existing_files(manifest, content.get("files"))
+    sizes = [located(file).size_below() for file in files]
+    results = {"states": states_of(files), "bytes": sizes, "options": {}}
+    text = json.dumps({**content, **results, "complete": True}, indent=1)
+    located(manifest).write_whole(text.encode())
 
 
 def _exchange(folder: str, kept: str, own: str, new: list[str], old: list[str]) -> None:

@@ -15,16 +15,14 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
 
+from recmap.conversion.cleanup import remove_output
 from recmap.conversion.manifest import Manifest
 from recmap.conversion.plan import Shard
-from recmap.conversion.run_lock import RunLock
 from recmap.errors import OutputError, StoreError
 from recmap.files.array_sidecar import description_path, remove_description
 from recmap.files.local_path import located
-from recmap.files.object_path import ObjectPath
-from recmap.files.object_tree import copy_tree, remove_others
-from recmap.files.object_writer import copy_object
-from recmap.files.s3_uploads import find_s3_uploads
+from recmap.files.location import Location
+from recmap.files.run_lock import RunLock
 from recmap.files.threads import Threads
 from recmap.formats.registry import FORMATS
 from recmap.model.schema import Schema
@@ -58,17 +56,15 @@ class StoreOutput(StagedOutput):
                 _remove_folder(stage)
 
     @property
-    def _hidden(self) -> ObjectPath:
+    def _hidden(self) -> Location:
         """The beginning of the path of the hidden folder."""
-        manifest = self._manifest_path
-        assert isinstance(manifest, ObjectPath)
+        manifest = located(self._manifest_path)
         return manifest.sibling(f".{manifest.name}.stage-")
 
-    def _old_stages(self) -> list[ObjectPath]:
+    def _old_stages(self) -> list[Location]:
         """Return the hidden folders that killed processes left."""
         name = self._hidden.name
-        folder = self._hidden.store.folder(self._hidden.key.rpartition("/")[0])
-        names = [key.rpartition("/")[2] for key in folder.folders]
+        names = self._hidden.folder.folders()
         wanted = re.compile(rf"{re.escape(name)}[0-9a-f]{{12}}")
         return [self._hidden.sibling(each) for each in names if wanted.fullmatch(each)]
 
@@ -80,8 +76,7 @@ class StoreOutput(StagedOutput):
             )
 
     def staged_path(self, stage: str, name: str) -> str:
-        assert isinstance(stage, ObjectPath)
-        return stage.child(name)
+        return located(stage).child(name)
 
     def publish(self, staged: Sequence[StagedShard], stage: str) -> list[str]:
         """Let the store copy the objects to their final keys, in task order. Return those.
@@ -101,8 +96,8 @@ class StoreOutput(StagedOutput):
                 raise self.lock.taken_over(self.dst)
             for path in old:
                 if path not in names:
-                    manifest.place.remove_output(path)
-            sizes = manifest.place.sizes([shard.path for shard in shards])
+                    remove_output(path)
+            sizes = [located(shard.path).size_below() for shard in shards]
             results: dict[str, Any] = {"rows": shards[-1].stop, "bytes": sizes, "options": {}}
             manifest.finish(results, manifest.worth_keeping)
         except BaseException as e:
@@ -119,7 +114,7 @@ class StoreOutput(StagedOutput):
     def _undo(self, manifest: Manifest, old: Sequence[str]) -> None:
         for shard in manifest.shards:
             if shard.path not in old:
-                manifest.place.remove_output(shard.path)
+                remove_output(shard.path)
         if not old:
             manifest.discard()
 
@@ -127,10 +122,8 @@ class StoreOutput(StagedOutput):
         self, staged: Sequence[StagedShard], shards: Sequence[Shard], manifest: Manifest
     ) -> None:
         def copy(file: StagedShard, shard: Shard) -> None:
-            assert isinstance(file.path, ObjectPath)
-            assert isinstance(shard.path, ObjectPath)
             manifest.finished.begin(shard.number)
-            _copy_output(file.path.anew(), shard.path, self.format)
+            _copy_output(located(file.path).anew(), located(shard.path), self.format)
             manifest.finished.add(shard.number, shard.path)
 
         with Threads(_REQUESTS, "recmap-copy") as pool:
@@ -144,30 +137,23 @@ class StoreOutput(StagedOutput):
                 raise
 
 
-def _copy_output(src: ObjectPath, dst: ObjectPath, format: str) -> None:
+def _copy_output(src: Location, dst: Location, format: str) -> None:
     """Copy an object, and then what describes it, which must not be older."""
-    if FORMATS[format].folder:
-        copy_tree(src, dst)
-        return
-    remove_description(dst)
-    remove_sidecar(dst)
-    copy_object(src, dst)
-    for companion in (description_path, sidecar_path):
-        old, new = companion(src), companion(dst)
-        assert isinstance(old, ObjectPath)
-        assert isinstance(new, ObjectPath)
-        if located(old).exists():
-            copy_object(old, new)
+    if not FORMATS[format].folder:
+        remove_description(dst)
+        remove_sidecar(dst)
+    src.copy(dst)
+    for companion in () if FORMATS[format].folder else (description_path, sidecar_path):
+        old = located(companion(src))
+        if old.exists():
+            old.copy(located(companion(dst)))
 
 
-def _remove_folder(folder: ObjectPath) -> None:
+def _remove_folder(folder: Location) -> None:
     """Delete the objects in a folder, and abort uploads to there."""
     try:
-        uploads = find_s3_uploads(folder.store.url, folder.store.storage)
-        for upload in [] if uploads is None else uploads.unfinished(f"{folder.key}/"):
-            assert uploads is not None
-            uploads.abort(upload)
-        remove_others(folder, [])
+        folder.abort_uploads([folder])
+        folder.remove_tree()
     except StoreError as e:
         warnings.warn(
             f"hidden objects of an unfinished write may remain: {e}. The next write to the same "

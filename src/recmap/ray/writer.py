@@ -8,13 +8,11 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from recmap.conversion.cleanup import place_of
 from recmap.conversion.engine import Report
 from recmap.conversion.manifest import manifest_path
 from recmap.conversion.plan import output_format
 from recmap.errors import OptionError, RecmapError
 from recmap.files.local_path import located
-from recmap.files.object_path import ObjectPath
 from recmap.files.paths import PathLike, as_location
 from recmap.files.storage import Storage
 from recmap.formats.registry import check_output, sink_options
@@ -84,7 +82,7 @@ def write(
     given_fields = {name: as_field(field) for name, field in (fields or {}).items()}
     schema = known_schema(dataset, given_fields)
     check_output(dst, output.format, schema or Schema({}), stored)
-    if isinstance(dst, ObjectPath):
+    if located(dst).remote:
         check_visible(connect(None).ray, Driver.here(), [], dst)
     with output.staged() as stage:
         for_sink = {**stored, "durable": durable}
@@ -104,7 +102,7 @@ def write(
     return Report(
         files=sink.files,
         rows=sink.rows,
-        written=sum(place_of(dst).sizes(sink.files)),
+        written=sum(located(file).size_below() for file in sink.files),
         skipped=0,
         seconds=time.monotonic() - begun,
         resumed=0,
@@ -115,16 +113,14 @@ def write(
 def _destination(path: PathLike, storage: Mapping[str, Any] | None) -> str:
     """Return the path of the output, which means the same to all nodes."""
     given = as_location(path, storage=Storage(storage))
-    if isinstance(given, ObjectPath):
-        located(given).refuse_unwritable()
-        return given.anew()
-    return os.path.abspath(given) + (os.sep if given.endswith(os.sep) else "")
+    given.refuse_unwritable()
+    found = given.anew().absolute()
+    return found.child("") if given.endswith(os.sep) and not found.endswith(os.sep) else found
 
 
 def _output(dst: str, format: str, overwrite: bool, durable: bool) -> StagedOutput:
-    if isinstance(dst, ObjectPath):
-        manifest = manifest_path(dst)
-        lock = place_of(manifest).run_lock(manifest)
+    if located(dst).remote:
+        lock = located(manifest_path(dst)).lock()
         return StoreOutput(dst, format, overwrite, durable, lock)
     return LocalOutput(dst, format, overwrite, durable)
 

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from recmap.errors import FieldMismatchError, OptionError, StaleIndexWarning
-from recmap.files.last_change import settled_change
 from recmap.files.local_path import located
 from recmap.files.location import Location
 from recmap.files.mapped import guarded
@@ -84,7 +83,7 @@ def index(
 
 
 def _index(path: str, scan: ScanProgress) -> str:
-    changed = settled_change(path)
+    changed = located(path).settled_change()
     file = open_record_file(path, verify=True)
     decoder, encoding = _survey(file, scan)
     mapped: tuple[str, ...] = ()

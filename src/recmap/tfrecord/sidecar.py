@@ -142,7 +142,7 @@ def save_sidecar(path: str, sidecar: Sidecar, beside: str | None = None) -> str:
         data = data if beside is None else located(beside).anew()
     content = _encoded(sidecar, fingerprint, data.stat().etag)
     temporary = temporary_path(beside or path, ".recmap")
-    target.write(content, durable=False, temporary=temporary)
+    target.write_whole(content, durable=False, temporary=temporary)
     return target.public()
 
 

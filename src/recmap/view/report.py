@@ -62,7 +62,7 @@ def write_report(
     """Write the report of a table, or of the rows in which it differs from another."""
     refuse_existing(path, overwrite)
     parts = _about(table) if other is None else _about_both(table, other, progress)
-    located(path).write("".join(parts).encode())
+    located(path).write_whole("".join(parts).encode())
 
 
 def _about(table: Any) -> Iterator[str]:

@@ -290,9 +290,8 @@ def _new_features(
         if classes:
             if any(each != each.strip() or not each or "\n" in each for each in classes):
                 raise DataError(f"column {name!r}: a class has a name that no line can hold")
-            located(located(folder).child(label_file(feature.path))).write(
-                ("\n".join(classes) + "\n").encode()
-            )
+            names = located(folder).child(label_file(feature.path))
+            names.write_whole(("\n".join(classes) + "\n").encode())
     return _group(tree)
 
 

@@ -15,16 +15,16 @@ from datetime import UTC, datetime
 from typing import Any
 from uuid import uuid4
 
-from recmap.conversion.run_lock import RunLock
 from recmap.errors import OutputError, OutputExistsError, StoreError
 from recmap.files.location import Version
-from recmap.files.object_path import ObjectPath
+from recmap.files.object_address import ObjectAddress
 from recmap.files.object_writer import (
     create_object,
     delete_object,
     read_object,
     replace_object,
 )
+from recmap.files.run_lock import RunLock
 from recmap.files.temporary import Process, runs, this_process
 from recmap.files.threads import start_thread
 
@@ -41,7 +41,7 @@ _ATTEMPTS = 5
 class StoreLock(RunLock):
     """An object that marks a running conversion; ``output`` is what it writes."""
 
-    def __init__(self, path: ObjectPath, output: str, run: str | None = None) -> None:
+    def __init__(self, path: ObjectAddress, output: str, run: str | None = None) -> None:
         super().__init__(path)
         self._object, self._output = path, output
         self._run = run or uuid4().hex
@@ -76,7 +76,7 @@ class StoreLock(RunLock):
         try:
             self.since = self._object.anew().info.modified
             if start_thread(self._renew, name="recmap-lock") is None:
-                raise OutputError(f"{self._output}: the system starts no thread to renew a lock")
+                raise OutputError(f"{self._output}: no thread can be started to renew the lock")
         except BaseException:
             self.release()
             raise
