@@ -23,6 +23,7 @@ from recmap.model.schema import Schema
 
 __all__ = [
     "Description",
+    "described_name",
     "description_path",
     "is_description",
     "load_description",
@@ -64,6 +65,11 @@ class Description:
 def description_path(path: str) -> str:
     """Return the path of the description of a file."""
     return beside(path, os.path.basename(path) + _SUFFIX)
+
+
+def described_name(name: str) -> str:
+    """Return the name of the file that a description describes, and any other name as it is."""
+    return name.removesuffix(_SUFFIX)
 
 
 def load_description(path: str) -> Description | None:
