@@ -39,8 +39,8 @@ bool visit_entries(Bytes record, bool lists, Scratch& scratch, Visit&& visit);
 // What is wrong with a record as a whole, if anything. Nothing, if it holds a value, is empty, or
 // only names features. Otherwise:
 // - kNoFeatures if it is another message: it has no map of features, or one with something that
-//   such a map does not hold: an undefined field, a key that is not text, or an Example in the place
-//   of a key;
+//   such a map does not hold: an undefined field, a key that is not text, or an Example in the
+//   place of a key;
 // - kMalformed if all that it holds are feature lists, and they are damaged.
 // With `lists`, visit_entries() has found the record to be sound; without, only the rest of it,
 // because field 2 does not hold feature lists that can be read.
