@@ -92,9 +92,10 @@ def _not_example(path: str, window: Window, bad: _core.Fault) -> NotExampleError
     number = "" if seen.record is None else f"record {seen.record:,} "
     length = int.from_bytes(window.bytes[bad.offset : bad.offset + 8], "little")
     data = window.bytes[bad.offset + 12 : bad.offset + 12 + length]
+    what = describe_record(data, malformed=bad.code == _core.FaultCode.malformed)
     return NotExampleError(
         f"{path}: {number}at byte {seen.byte:,} is sound, but not a tf.train.Example: "
-        f"{describe_record(data)} (rm.tfrecord.records({path!r}) reads the bytes of each record)",
+        f"{what} (rm.tfrecord.records({path!r}) reads the bytes of each record)",
         file=path,
         record=seen.record,
         byte=seen.byte,
