@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Self
 
-from recmap.files.fetched_file import FetchedFile
+from recmap.files.mapped_files import fetched
 from recmap.files.object_path import ObjectPath
 from recmap.files.open_file import OpenFile, open_file
+from recmap.files.spans import as_places
 
 __all__ = ["open_in_order"]
 
@@ -19,7 +20,10 @@ def open_in_order(path: str) -> OpenFile:
 
 class _FetchedInOrder:
     def __init__(self, path: ObjectPath) -> None:
-        self._file = FetchedFile(path)
+        self._file = fetched(path)
+        # Keep what was fetched ahead until it has been read.
+        held = self._file.holds(0, self.size)
+        self._hold = self._file.start(*as_places(0, self.size)) if held else None
 
     @property
     def size(self) -> int:
@@ -27,6 +31,8 @@ class _FetchedInOrder:
 
     def pread(self, count: int, at: int) -> bytes:
         end = min(at + count, self.size)
+        if at >= end:
+            return b""
         with self._file.hold(at, end):
             return self._file.bytes[at:end].tobytes()
 
@@ -37,4 +43,5 @@ class _FetchedInOrder:
         return self
 
     def __exit__(self, *_: object) -> None:
-        return
+        if self._hold is not None:
+            self._hold.close()

@@ -327,6 +327,9 @@ class PlainFile(RecordFile):
     def fetch_ahead(self, rows: RowNumbers) -> Fetching | None:
         return self.fetch_into(self.mapped(), rows)
 
+    def fetch_whole(self) -> Fetching | None:
+        return fetch_ahead(self.mapped(), 0, self.size)
+
     def fetch_into(self, file: MappedFile, rows: RowNumbers) -> Fetching | None:
         """Begin to fetch those of the rows that were found."""
         count = self.index.count
