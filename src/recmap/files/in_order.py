@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Self
 
+from recmap.files.fetched_file import Hold
 from recmap.files.mapped_files import fetched
 from recmap.files.object_path import ObjectPath
 from recmap.files.open_file import OpenFile, open_file
@@ -23,7 +24,8 @@ class _FetchedInOrder:
         self._file = fetched(path)
         # Keep what was fetched ahead until it has been read.
         held = self._file.holds(0, self.size)
-        self._hold = self._file.start(*as_places(0, self.size)) if held else None
+        self._ahead = self._file.start(*as_places(0, self.size)) if held else None
+        self._last: Hold | None = None
 
     @property
     def size(self) -> int:
@@ -33,8 +35,12 @@ class _FetchedInOrder:
         end = min(at + count, self.size)
         if at >= end:
             return b""
-        with self._file.hold(at, end):
-            return self._file.bytes[at:end].tobytes()
+        hold = self._file.hold(at, end)
+        hold.__enter__()
+        # What was read last is often read again.
+        self._close(self._last)
+        self._last = hold
+        return self._file.bytes[at:end].tobytes()
 
     def pread_many(self, parts: Sequence[tuple[int, int]]) -> list[bytes]:
         return [self.pread(count, at) for count, at in parts]
@@ -43,5 +49,10 @@ class _FetchedInOrder:
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._hold is not None:
-            self._hold.close()
+        self._close(self._ahead)
+        self._close(self._last)
+
+    @staticmethod
+    def _close(hold: Hold | None) -> None:
+        if hold is not None:
+            hold.close()

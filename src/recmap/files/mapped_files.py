@@ -27,6 +27,8 @@ _OPEN_FILES = 1024
 # Files held for random access use at most half of the mappings that the system allows a
 # process, and at most this many.
 _MOST_HELD = 1 << 15
+# An object is small if as many can be fetched ahead.
+_SMALL = 4
 _MAP_COUNT = "/proc/sys/vm/max_map_count"
 # Errors for too many mappings or descriptors.
 _TOO_MANY = (errno.ENOMEM, errno.EMFILE, errno.ENFILE)
@@ -54,11 +56,13 @@ def fetch_ahead(
     return Fetching(hold.size, len(first), [hold])
 
 
-def fetch_whole(path: str) -> Fetching | None:
-    """Begin to fetch a small object before it is opened; None if it is large, or no object."""
-    if not isinstance(path, ObjectPath) or path.info.size > bytes_ahead(1):
+def fetch_whole(file: MappedFile | str) -> Fetching | None:
+    """Begin to fetch all of a small object, open or not; None if it is large, or no object."""
+    if isinstance(file, ObjectPath):
+        file = fetched(file)
+    if isinstance(file, str) or file.size > bytes_ahead(_SMALL):
         return None
-    return fetch_ahead(fetched(path), 0, path.info.size)
+    return fetch_ahead(file, 0, file.size)
 
 
 class MappedFiles:

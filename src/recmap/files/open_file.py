@@ -39,7 +39,8 @@ _KEPT_HEADS = 256
 # Objects looked at a time.
 _AT_ONCE = 64
 
-_S, _T = TypeVar("_S"), TypeVar("_T")
+_S = TypeVar("_S")
+_T = TypeVar("_T")
 
 
 class OpenFile(Protocol):

@@ -12,14 +12,14 @@ import numpy as np
 from recmap.files.fetch_memory import bytes_ahead, bytes_behind, request_size
 from recmap.files.spans import Places
 
-__all__ = ["GROWTH", "LARGE", "ReadAhead", "objects_ahead"]
+__all__ = ["GROWTH", "MOST_OBJECTS", "ReadAhead", "objects_ahead"]
 
 #: Fetch ahead this many times what has been read in order, so that a few rows cost little.
 GROWTH = 2
-#: A span of this size is read ahead from the start.
-LARGE = 1 << 20
-# Objects that are read ahead at a time.
-_MOST_OBJECTS = 16
+# A span of this size is read ahead from the start.
+_LARGE = 1 << 20
+#: Objects that are read ahead at a time.
+MOST_OBJECTS = 16
 
 
 class _Hold(Protocol):
@@ -64,7 +64,7 @@ class ReadAhead:
                 self._drop()
                 # Keep a large span: a scan is often followed by a read of the same.
                 self._end = begin
-                self._stop = begin if end - begin >= LARGE else end
+                self._stop = begin if end - begin >= _LARGE else end
             elif end <= self._end:
                 return
             self._begin, self._passed = begin, self._passed + end - self._end
@@ -110,7 +110,7 @@ class _Objects:
             self._kept[id(ahead)] = weakref.ref(ahead)
             self._kept.move_to_end(id(ahead))
             old = None
-            if len(self._kept) > _MOST_OBJECTS:
+            if len(self._kept) > MOST_OBJECTS:
                 old = self._kept.popitem(last=False)[1]()
         if old is not None:
             old.drop()

@@ -13,7 +13,7 @@ from recmap.errors import DataError, FieldMismatchError, MemoryLimitError
 from recmap.files.files_ahead import FilesAhead, files_ahead
 from recmap.files.mapped import guarded
 from recmap.files.object_path import ObjectPath
-from recmap.files.open_file import file_size, is_folder
+from recmap.files.open_file import file_size, for_each, is_folder
 from recmap.model.batch import (
     Allocate,
     PaddedRows,
@@ -347,12 +347,13 @@ class ConcatenatedSource(_Combined):
         return sizes
 
     def largest_row(self, above: int) -> tuple[int, int] | None:
-        found = None
-        for source, first in zip(self._sources, self._starts, strict=False):
-            row = source.largest_row(above)
-            if row is not None:
-                found, above = (int(first) + row[0], row[1]), row[1]
-        return found
+        found = for_each(lambda source: source.largest_row(above), self._sources, self.files)
+        rows = [
+            (int(first) + row[0], row[1])
+            for row, first in zip(found, self._starts, strict=False)
+            if row is not None
+        ]
+        return max(rows, key=lambda row: row[1], default=None)
 
     def column(self, name: str) -> npt.NDArray[Any] | None:
         return self._sources[0].column(name) if len(self._sources) == 1 else None

@@ -116,6 +116,7 @@ class LazySource(Source):
         self._format, self._files = source.format, source.files
         self._schema, self._origin = source.schema, source.origin
         self._rows, self._remote = len(source), source.remote
+        self._knows_sizes = source.row_sizes(np.empty(0, np.int64)) is not None
         self._facts = {name: _ColumnFacts.of(source.select([name])) for name in source.schema}
         self._reopen, self._open_files = reopen, open_files
         self._whole = source.schema
@@ -221,10 +222,10 @@ class LazySource(Source):
         return _WASTE * self.row_bytes() >= every
 
     def row_sizes(self, rows: npt.NDArray[np.int64]) -> RowSizes | None:
-        return self._open().row_sizes(rows)
+        return self._open().row_sizes(rows) if self._knows_sizes else None
 
     def largest_row(self, above: int) -> tuple[int, int] | None:
-        return self._open().largest_row(above)
+        return self._open().largest_row(above) if self._knows_sizes else None
 
     def column(self, name: str) -> npt.NDArray[Any] | None:
         return self._open().column(name)
