@@ -26,8 +26,8 @@ __all__ = ["FilesAhead", "files_ahead", "files_in_turn"]
 # Far more files than there are requests at a time gain nothing. Those that are opened ahead must
 # not close each other.
 _MOST_FILES = 32
-# Files to fetch ahead of a pass that may be broken off at any time.
-_FIRST_FILES = 4
+# Bytes to fetch ahead of a pass that may be broken off at any time. Its first read takes as many.
+_FIRST_BYTES = 1 << 20
 
 
 class _Source(Protocol):
@@ -90,7 +90,7 @@ class FilesAhead:
 
     def _has_room(self, size: int, most: int) -> bool:
         if not self._sure:
-            most = min(most, max(_FIRST_FILES * size, GROWTH * self._passed))
+            most = min(most, max(_FIRST_BYTES, GROWTH * self._passed))
         return self._size + size <= most and len(self._begun) < _MOST_FILES
 
     def _begin(self, file: Coming) -> None:
