@@ -16,7 +16,8 @@ import numpy.typing as npt
 
 from recmap.errors import PathNotFoundError
 from recmap.files.found_path import check_unchanged
-from recmap.files.object_path import ObjectPath
+from recmap.files.held_objects import held_object
+from recmap.files.object_path import ObjectPath, in_store
 from recmap.files.object_store import ObjectInfo
 from recmap.files.threads import Threads
 
@@ -24,6 +25,7 @@ __all__ = [
     "OpenFile",
     "beside",
     "file_size",
+    "for_each",
     "for_each_file",
     "inside",
     "is_file",
@@ -37,6 +39,7 @@ _KEPT_HEADS = 256
 # Objects looked at a time.
 _AT_ONCE = 64
 
+_S = TypeVar("_S")
 _T = TypeVar("_T")
 
 
@@ -95,10 +98,20 @@ def inside(folder: str, name: str) -> str:
 
 def for_each_file(function: Callable[[str], _T], paths: Sequence[str]) -> list[_T]:
     """Return what a function returns for each file; of objects, it is called for many at once."""
-    if len(paths) < 2 or not any(isinstance(path, ObjectPath) for path in paths):
-        return [function(path) for path in paths]
-    with Threads(min(len(paths), _AT_ONCE), "recmap-open") as pool:
-        return list(pool.map(function, paths))
+    return for_each(function, paths, paths)
+
+
+def for_each(
+    function: Callable[[_S], _T], items: Sequence[_S], paths: Sequence[str], most: int = _AT_ONCE
+) -> list[_T]:
+    """Return what a function returns for each item; if ``paths`` are objects, many at once."""
+    if len(items) < 2 or not in_store(paths):
+        return [function(item) for item in items]
+    pool = Threads(min(len(items), most), "recmap-open")
+    try:
+        return list(pool.map(function, items))
+    finally:
+        pool.shutdown(cancel_futures=True)  # after an error, the others need not begin
 
 
 class _LocalFile:
@@ -146,6 +159,10 @@ class _ObjectFile:
 
     def pread_many(self, parts: Sequence[tuple[int, int]]) -> list[bytes]:
         spans = [(min(at, self.size), min(at + count, self.size)) for count, at in parts]
+        file = held_object(self._path, spans)
+        if file is not None:
+            with file.hold(*zip(*spans, strict=True)):
+                return [file.bytes[begin:end].tobytes() for begin, end in spans]
         if all(end <= _HEAD for _, end in spans):
             head = _heads.get(self._path, self._info) if self._info.pinned else self._head()
             return [head[begin:end] for begin, end in spans]

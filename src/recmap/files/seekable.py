@@ -14,6 +14,7 @@ from typing import Any, BinaryIO, cast
 from recmap.files.found_path import check_unchanged
 from recmap.files.mapped import MappedFile
 from recmap.files.object_path import ObjectPath
+from recmap.files.open_file import open_file
 
 __all__ = ["SeekableMapping", "SeekableObject", "open_seekable"]
 
@@ -37,6 +38,7 @@ def open_seekable(path: str) -> Iterator[BinaryIO]:
             yield local
         return
     file = SeekableObject(path)
+    file.fetch_beginning()
     try:
         yield cast("BinaryIO", file)
     finally:
@@ -93,9 +95,15 @@ class SeekableObject(_Seekable):
     def __init__(self, path: ObjectPath) -> None:
         super().__init__(path.info.size)
         self._error: BaseException | None = None
-        self._info, self._store = path.info, path.store
+        self._path, self._info, self._store = path, path.info, path.store
         self._blocks: OrderedDict[int, bytes] = OrderedDict()
         self._lock = Lock()
+
+    def fetch_beginning(self) -> None:
+        """Have the beginning ready, before a library takes its lock."""
+        if self._size:
+            with open_file(self._path) as file:
+                self._blocks[0] = file.pread(_BLOCK, 0)
 
     def raise_error(self) -> None:
         """Raise what went wrong since the last call, if anything did."""

@@ -11,12 +11,13 @@ from typing import Any
 import numpy as np
 
 from recmap.errors import FieldMismatchError, OptionError, StaleIndexWarning
+from recmap.files.files_ahead import files_in_turn
 from recmap.files.found_path import check_unchanged
 from recmap.files.last_change import settled_change
 from recmap.files.mapped import guarded
 from recmap.files.object_path import ObjectPath
 from recmap.files.object_writer import refuse_unwritable
-from recmap.files.open_file import beside, inside, is_folder
+from recmap.files.open_file import beside, file_size, for_each, inside, is_folder
 from recmap.files.paths import PathsLike, expand
 from recmap.files.temporary import remove_leftovers
 from recmap.model.arguments import check_flag
@@ -42,6 +43,9 @@ from recmap.tfrecord.survey import sample, survey
 from recmap.tfrecord.unknown_features import UnknownFeatures
 
 __all__ = ["index"]
+
+# Objects indexed at a time, and their bytes.
+_AT_ONCE, _BYTES_AT_ONCE = 16, 64 << 20
 
 
 def index(
@@ -84,8 +88,16 @@ def index(
             names.setdefault(os.path.dirname(file), set()).update((name, f"{name}.idx"))
     for folder, wanted in names.items():
         remove_leftovers(folder, wanted.__contains__)
-    with ScanProgress(files, progress) as scan:
-        return [_index_text(file, scan) if text else _index(file, scan) for file in files]
+    make = _index_text if text else _index
+    largest = max(map(file_size, files), default=1)
+    at_once = max(1, min(_AT_ONCE, _BYTES_AT_ONCE // max(largest, 1)))
+    with files_in_turn(files, at_once) as reach, ScanProgress(files, progress) as scan:
+
+        def index_one(number: int) -> str:
+            reach(number)
+            return make(files[number], scan)
+
+        return for_each(index_one, range(len(files)), files, at_once)
 
 
 def _index(path: str, scan: ScanProgress) -> str:

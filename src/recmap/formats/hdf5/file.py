@@ -77,11 +77,11 @@ def limit_metadata_cache(file: Any) -> None:
 class Hdf5File:
     """A file that stays open while its columns are in use. Open it with ``of``."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, stored: SeekableObject | None) -> None:
         self.path = path
         self.mapped = map_file(path)
         self.size = self.mapped.size
-        self._object = SeekableObject(path) if isinstance(path, ObjectPath) else None
+        self._object = stored
         self.chunk_cache = _ChunkCache()
         self._lock = RLock()
         self._datasets: OrderedDict[str, Any] = OrderedDict()
@@ -115,10 +115,13 @@ class Hdf5File:
         types after one of two handles on a file is closed.
         """
         key = _identity(path)
+        stored = SeekableObject(path) if isinstance(path, ObjectPath) else None
+        if stored is not None and key not in _open:
+            stored.fetch_beginning()  # here, while others are opened
         with _opening:
             file = _open.get(key)
             if file is None:
-                file = _open[key] = Hdf5File(path)
+                file = _open[key] = Hdf5File(path, stored)
             return file
 
     def close_object(self) -> None:
