@@ -201,4 +201,4 @@ def test_stats_of_bytes_of_a_fixed_size_are_those_of_strings(
     assert told["hash"]["counts"]["top"] == top
     assert told["hash"]["sizes"]["max"] == 3
     assert told["list"]["counts"]["top"] == [["abc", 3], [{"base64": "/wAB"}, 1]]
-    assert "abc (2)" in output(capsys, "stats", "x.npz")
+    assert "'abc' (2)" in output(capsys, "stats", "x.npz")
