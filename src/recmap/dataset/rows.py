@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from recmap.errors import DataError, MemoryLimitError, OptionError, RowNotFoundError
+from recmap.errors import DataError, MemoryLimitError, OptionError, RecmapError, RowNotFoundError
 from recmap.files.files_ahead import FilesAhead
 from recmap.model.arguments import as_slice
 from recmap.model.batch import join
@@ -279,6 +279,8 @@ def _row_array(key: Any) -> npt.NDArray[Any]:
         )
     try:
         numbers = exact_array(key)
+    except RecmapError:  # of the column that was given
+        raise
     except (TypeError, ValueError) as e:
         raise OptionError(f"rows cannot be indexed by {type(key).__name__}: {e}") from None
     if numbers.ndim == 1 and numbers.dtype.kind in "iub":
