@@ -5,8 +5,8 @@ from __future__ import annotations
 import http.client
 import threading
 from collections import deque
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Self
 from urllib.parse import urlsplit
@@ -72,7 +72,8 @@ class FaultyProxy:
 
     A fault of None lets a request pass. ``delay`` is added to all, in seconds. ``requests`` are the
     method, the path and the range of each; ``body_bytes`` is what was sent in answers, and
-    ``uploaded_bytes`` what came in requests.
+    ``uploaded_bytes`` what came in requests. ``most_at_once`` are the most requests that were under
+    way at the same time.
     """
 
     def __init__(self, target: str) -> None:
@@ -83,12 +84,14 @@ class FaultyProxy:
         self.faults: deque[Any] = deque()
         self.requests: list[tuple[str, str, str | None]] = []
         self.body_bytes = self.uploaded_bytes = 0
+        self.most_at_once = self._at_once = 0
         self.closed = threading.Event()
         proxy = self
 
         class ProxyHandler(Handler):
             def _answer(self) -> None:
-                proxy._answer(self)
+                with proxy._counted():
+                    proxy._answer(self)
 
             do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = _answer  # noqa: N815
 
@@ -100,6 +103,7 @@ class FaultyProxy:
         with self._lock:
             self.requests.clear()
             self.body_bytes = self.uploaded_bytes = 0
+            self.most_at_once = self._at_once
 
     def count(self, *methods: str) -> int:
         """Return how many requests there were, of these methods or of all."""
@@ -115,6 +119,17 @@ class FaultyProxy:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    @contextmanager
+    def _counted(self) -> Iterator[None]:
+        with self._lock:
+            self._at_once += 1
+            self.most_at_once = max(self.most_at_once, self._at_once)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._at_once -= 1
 
     def _answer(self, request: Handler) -> None:
         sent = request.body()

@@ -67,7 +67,9 @@ def case(case: Case) -> None:
 def _column(case: Case, rows: int) -> Any:
     kind = case.pick(["array", "array", "frames", "bytes", "text", "ragged", "lists", "nested"])
     if kind == "array":
-        dtype = np.dtype("m8") if case.chance(0.05) else arrays.dtype(case, strings=False)
+        dtype = arrays.dtype(case, strings=False)
+        if case.chance(0.15):
+            dtype = np.dtype(case.pick(["m8", "V3", "V16", "g", "G"]))
         return arrays.values(case, arrays.shape(case, rows), dtype)
     if kind == "frames":
         dtype = np.dtype(case.pick(["u1", "f4"]))

@@ -29,7 +29,7 @@ _WRITES = ("write", "writev", "pwrite", "pwritev", "sendfile", "copy")
 _NEED_ROOM = (*_WRITES, "create", "allocate", "mkdir", "link")
 # How errors say that an output is, or may be, unfinished: the latter of half a Zarr store, and of a
 # raw file whose description has been replaced already.
-_UNFINISHED = re.compile("is not finished|if a conversion writes it, wait, or run it again")
+_UNFINISHED = re.compile("is not finished|wait, or run it again|if that was killed, run it again")
 
 
 @dataclass(frozen=True)

@@ -69,6 +69,10 @@ void bind_mapping(nb::module_& m) {
           "The whole file, as a view that keeps it mapped.")
       .def("current_size", &Mapping::current_size, nb::call_guard<nb::gil_scoped_release>(),
            "Return how much of the file is still there, at most what was mapped.")
+      .def("is_unchanged", &Mapping::is_unchanged, nb::arg("since"),
+           nb::call_guard<nb::gil_scoped_release>(),
+           "Return whether the file has its size and was last changed at this time, in "
+           "nanoseconds. One that was removed or replaced counts as unchanged.")
       .def("release_pages", &Mapping::release_pages, nb::arg("begin"), nb::arg("end"),
            nb::call_guard<nb::gil_scoped_release>(),
            "Unmap the pages of a span from this process. The system keeps them cached.");

@@ -1,5 +1,7 @@
 #include "example.h"
 
+#include <algorithm>
+
 #include "utf8.h"
 
 namespace recmap {
@@ -56,37 +58,36 @@ bool is_entry(Bytes bytes) {
   return true;
 }
 
-// What a part of a record tells about the whole: one value makes it an Example, whatever else it
-// holds. Without a value, something that no Example has makes it another message.
-enum class Sign : uint8_t { kNone, kValue, kForeign };
+// What a part of a record tells about the whole, the weakest sign first: one value makes it an
+// Example, whatever else it holds. Without a value, something that no Example has makes it another
+// message, and values that cannot be read make it a damaged Example.
+enum class Sign : uint8_t { kNone, kDamaged, kForeign, kValue };
 
 Sign sign_of_feature(Bytes feature) {
   const bool empty = feature.empty();
   Kind kind;
-  if (!find_kind(feature, kind)) return Sign::kForeign;
+  if (!find_kind(feature, kind)) return Sign::kDamaged;
   return kind != Kind::kNone ? Sign::kValue : empty ? Sign::kNone : Sign::kForeign;
 }
 
-// The sign of a message, from those of its fields. visit(tag, bytes) tells that of one; the bytes
-// are empty if it is a number.
+// The strongest sign of a message's fields, or `malformed` if they cannot all be read and none is
+// stronger. visit(tag, bytes) tells the sign of one; the bytes are empty if it is a number.
 template <typename Visit>
-Sign sign_of_fields(Bytes message, Visit&& visit) {
+Sign sign_of_fields(Bytes message, Sign malformed, Visit&& visit) {
   Sign sign = Sign::kNone;
-  for (Cursor fields(message); !fields.done();) {
+  for (Cursor fields(message); !fields.done() && sign != Sign::kValue;) {
     uint32_t tag;
     Bytes bytes;
-    if (!fields.tag(tag)) return Sign::kForeign;
+    if (!fields.tag(tag)) return std::max(sign, malformed);
     const bool is_bytes = static_cast<WireType>(tag & 7) == WireType::kBytes;
-    if (!(is_bytes ? fields.bytes(bytes) : fields.skip(tag))) return Sign::kForeign;
-    const Sign found = visit(tag, bytes);
-    if (found == Sign::kValue) return found;
-    if (found == Sign::kForeign) sign = found;
+    if (!(is_bytes ? fields.bytes(bytes) : fields.skip(tag))) return std::max(sign, malformed);
+    sign = std::max(sign, visit(tag, bytes));
   }
   return sign;
 }
 
 Sign sign_of_steps(Bytes list) {
-  return sign_of_fields(list, [](uint32_t tag, Bytes feature) {
+  return sign_of_fields(list, Sign::kDamaged, [](uint32_t tag, Bytes feature) {
     return tag == kTagStep ? sign_of_feature(feature) : Sign::kForeign;
   });
 }
@@ -98,28 +99,49 @@ Sign sign_of_key(Bytes key) {
 }
 
 Sign sign_of_entry(Bytes entry, bool in_lists) {
-  return sign_of_fields(entry, [&](uint32_t tag, Bytes bytes) {
+  return sign_of_fields(entry, Sign::kForeign, [&](uint32_t tag, Bytes bytes) {
     if (tag == kTagKey) return sign_of_key(bytes);
     if (tag != kTagValue) return Sign::kForeign;
     return in_lists ? sign_of_steps(bytes) : sign_of_feature(bytes);
   });
 }
 
+// TensorFlow refuses unknown fields of a map.
+Sign sign_of_map(Bytes map, bool in_lists) {
+  return sign_of_fields(map, Sign::kForeign, [&](uint32_t tag, Bytes entry) {
+    return tag == kTagEntry ? sign_of_entry(entry, in_lists) : Sign::kForeign;
+  });
+}
+
 }  // namespace
 
-bool has_no_features(Bytes record, bool lists) {
-  if (!description_of(record).empty()) return false;
-  bool maps = false;
-  // Every reader skips unknown fields of an Example, and TensorFlow refuses those of its maps.
-  const Sign sign = sign_of_fields(record, [&](uint32_t tag, Bytes map) {
-    const bool in_lists = lists && tag == kTagFeatureLists;
-    if (tag != kTagFeatures && !in_lists) return Sign::kNone;
-    maps = true;
-    return sign_of_fields(map, [&](uint32_t inner, Bytes entry) {
-      return inner == kTagEntry ? sign_of_entry(entry, in_lists) : Sign::kForeign;
-    });
+FaultCode shape_fault(Bytes record, bool lists) {
+  if (record.empty() || !description_of(record).empty()) return FaultCode::kNone;
+  bool has_features = false;
+  bool has_lists = false;
+  Sign in_lists = Sign::kNone;
+  const Sign in_features = sign_of_fields(record, Sign::kForeign, [&](uint32_t tag, Bytes map) {
+    if (tag == kTagFeatures) {
+      has_features = true;
+      return sign_of_map(map, false);
+    }
+    if (tag != kTagFeatureLists) return Sign::kNone;  // Every reader skips unknown fields.
+    has_lists = true;
+    in_lists = std::max(in_lists, sign_of_map(map, true));
+    return lists && in_lists == Sign::kValue ? Sign::kValue : Sign::kNone;
   });
-  return sign == Sign::kForeign || (!maps && !record.empty());
+  // Beside features, field 2 may hold anything that is not read.
+  if (has_features && (!lists || in_lists == Sign::kDamaged)) in_lists = Sign::kNone;
+  switch (std::max(in_features, in_lists)) {
+    case Sign::kForeign:
+      return FaultCode::kNoFeatures;
+    case Sign::kDamaged:
+      return FaultCode::kMalformed;
+    case Sign::kValue:
+      return lists || has_features ? FaultCode::kNone : FaultCode::kMalformed;
+    default:
+      return has_features || has_lists ? FaultCode::kNone : FaultCode::kNoFeatures;
+  }
 }
 
 Bytes description_of(Bytes record) {

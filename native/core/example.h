@@ -7,6 +7,7 @@
 #include <deque>
 #include <vector>
 
+#include "fault.h"
 #include "wire.h"
 
 namespace recmap {
@@ -35,12 +36,15 @@ using Scratch = std::deque<std::vector<uint8_t>>;
 template <typename Visit>
 bool visit_entries(Bytes record, bool lists, Scratch& scratch, Visit&& visit);
 
-// Whether a record is another message than an Example or SequenceExample: nothing in it is a value,
-// and it has no map of features, or one with something that such a map does not hold: an undefined
-// field, a key that is not text, or an Example in the place of a key. An empty record, and one that
-// only names features, is an Example without values. Without `lists`, field 2 is not a map. Only
-// for records that visit_entries() has found to be sound.
-bool has_no_features(Bytes record, bool lists);
+// What is wrong with a record as a whole, if anything. Nothing, if it holds a value, is empty, or
+// only names features. Otherwise:
+// - kNoFeatures if it is another message: it has no map of features, or one with something that
+//   such a map does not hold: an undefined field, a key that is not text, or an Example in the
+//   place of a key;
+// - kMalformed if all that it holds are feature lists, and they are damaged.
+// With `lists`, visit_entries() has found the record to be sound; without, only the rest of it,
+// because field 2 does not hold feature lists that can be read.
+FaultCode shape_fault(Bytes record, bool lists);
 
 // The content of the description that a record begins with; empty if it begins otherwise.
 Bytes description_of(Bytes record);

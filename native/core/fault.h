@@ -13,7 +13,7 @@ enum class FaultCode : uint8_t {
   kLengthCrc,      // expected = CRC computed, found = CRC stored
   kDataCut,        // expected = bytes the record needs, found = bytes left
   kDataCrc,        // expected = CRC computed, found = CRC stored
-  kMalformed,      // the data is not a protobuf message of the right shape
+  kMalformed,      // the data is not a message, or an Example that is damaged within
   kTooLarge,       // over protobuf's 2 GiB; found = size
   kMissing,        // the feature is absent and the field has no fill value
   kWrongKind,      // found = Kind of the feature
@@ -25,7 +25,7 @@ enum class FaultCode : uint8_t {
   kFlatNotNested,  // the column is nested, but the feature is not a feature list
   kNotUtf8,        // a string of a text column is not UTF-8
   kChanged,        // the bytes changed while they were read, or since they were indexed
-  kNoFeatures,     // a sound message without the features of an Example
+  kNoFeatures,     // another message than an Example; sound, as far as it was read
   kUnknown,        // a feature that no column reads; found = Kind, kNone for a feature list
 };
 

@@ -87,7 +87,7 @@ FaultCode add_record(Bytes record, uint64_t row, Facts& facts) {
     return add_cell(entry.second, 0, ignored);
   });
   if (!sound) return FaultCode::kMalformed;
-  if (has_no_features(record, lists)) return FaultCode::kNoFeatures;
+  if (const FaultCode code = shape_fault(record, lists); code != FaultCode::kNone) return code;
   for (const auto& [key, cell] : cells) add_cell(cell, row, facts.features[key]);
   return FaultCode::kNone;
 }

@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -60,8 +59,7 @@ size_t Mapping::current_size() const {
 
 size_t Mapping::size_in_file() const {
   struct stat status{};
-  if (stat(path_.c_str(), &status) == 0 && static_cast<uint64_t>(status.st_dev) == device_ &&
-      static_cast<uint64_t>(status.st_ino) == inode_) {
+  if (stat(path_.c_str(), &status) == 0 && is_mapped(status)) {
     return std::min(size_, static_cast<size_t>(status.st_size));
   }
   if (is_readable(last_page())) return size_;
@@ -75,6 +73,23 @@ size_t Mapping::size_in_file() const {
     }
   }
   return low * page_size();
+}
+
+bool Mapping::is_unchanged(int64_t since) const {
+  struct stat status{};
+  if (stat(path_.c_str(), &status) != 0 || !is_mapped(status)) return true;
+#if defined(__APPLE__)
+  const timespec& changed = status.st_ctimespec;
+#else
+  const timespec& changed = status.st_ctim;
+#endif
+  const int64_t time = int64_t{changed.tv_sec} * 1'000'000'000 + changed.tv_nsec;
+  return time == since && static_cast<size_t>(status.st_size) == size_;
+}
+
+bool Mapping::is_mapped(const struct stat& status) const {
+  return static_cast<uint64_t>(status.st_dev) == device_ &&
+         static_cast<uint64_t>(status.st_ino) == inode_;
 }
 
 bool Mapping::has_all_pages() const {

@@ -3,6 +3,8 @@
 // any thread.
 #pragma once
 
+#include <sys/stat.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -32,12 +34,17 @@ class Mapping {
   // current_size(), but blind to what is missing of the last page, which reads as zeros.
   bool has_all_pages() const;
 
+  // Whether the file has its size and was last changed at this time, in nanoseconds. One to which
+  // the path no longer leads counts as unchanged: only who has it open can change it.
+  bool is_unchanged(int64_t since) const;
+
   // Unmaps the pages of a span from this process. The system keeps them cached, and maps them again
   // when they are touched.
   void release_pages(size_t begin, size_t end) const;
 
  private:
   size_t size_in_file() const;
+  bool is_mapped(const struct stat& status) const;  // that of the file that is mapped
   const uint8_t* last_page() const;
 
   std::string path_;

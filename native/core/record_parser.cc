@@ -55,7 +55,7 @@ bool RecordParser::parse(Bytes record) {
   if (!lists && (needs_lists_ || !wants_lists_ || !parse_anew(record, false))) return false;
   if (!unknown_.empty() && !check_unknown()) return false;
   description_ = description_of(record);
-  lacks_features_ = !has_values_ && has_no_features(record, lists);
+  shape_fault_ = has_values_ ? FaultCode::kNone : recmap::shape_fault(record, lists);
   if (record.size() == last_length_ && plain_ && skeletons_left_ > 0) learn(record);
   last_length_ = record.size();
   return true;

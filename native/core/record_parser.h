@@ -40,8 +40,8 @@ class RecordParser {
   // points into a record that was parsed, not always the last.
   Bytes description() const { return description_; }
 
-  // Whether the last record is a message that holds no features (example.h).
-  bool lacks_features() const { return lacks_features_; }
+  // What is wrong with the last record as a whole (example.h).
+  FaultCode shape_fault() const { return shape_fault_; }
 
   // Whether the layout of this record, the last, is known, so that others like it need not be
   // visited; and the ranges of it around the payloads.
@@ -75,7 +75,7 @@ class RecordParser {
   std::vector<Unknown> unknown_;
   std::vector<Cell> unknown_cells_;
   bool has_values_ = false;
-  bool lacks_features_ = false;
+  FaultCode shape_fault_ = FaultCode::kNone;
   Bytes description_;
   Scratch scratch_;
 

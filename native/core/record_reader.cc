@@ -58,6 +58,15 @@ size_t records_per_block(const Records& records, size_t columns) {
   return std::clamp<size_t>(kBlockBytes * sampled / bytes, fewest, kMostRecords);
 }
 
+bool RecordReader::fail_as_a_whole(Fault& fault) const {
+  const std::span<const Cell> found = cells();
+  const auto damaged = std::find_if(found.begin(), found.end(), [](const Cell& cell) {
+    return cell.form == Cell::Form::kSteps && !visit_steps(cell, [](const Cell&) { return true; });
+  });
+  if (damaged != found.end()) fault.column = static_cast<uint32_t>(damaged - found.begin());
+  return fail(parser_.shape_fault(), fault);
+}
+
 bool RecordReader::fail(FaultCode code, Fault& fault, uint64_t found) {
   fault.code = code;
   fault.found = static_cast<int64_t>(found);

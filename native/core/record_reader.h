@@ -78,6 +78,7 @@ class RecordReader {
  private:
   bool fills_distance(size_t row, Fault& fault) const;
   bool parse(Fault& fault);
+  bool fail_as_a_whole(Fault& fault) const;  // names the column whose feature list is damaged
   static bool fail(FaultCode code, Fault& fault, uint64_t found = 0);
 
   const Records& records_;
@@ -106,7 +107,7 @@ inline bool RecordReader::fills_distance(size_t row, Fault& fault) const {
 inline bool RecordReader::parse(Fault& fault) {
   if (data_.size() > kMaxMessageSize) return fail(FaultCode::kTooLarge, fault, data_.size());
   if (!parser_.parse(data_)) return fail(FaultCode::kMalformed, fault);
-  return !parser_.lacks_features() || fail(FaultCode::kNoFeatures, fault);
+  return parser_.shape_fault() == FaultCode::kNone || fail_as_a_whole(fault);
 }
 
 }  // namespace recmap

@@ -174,10 +174,13 @@ TEST(FeatureListsInSeveralPartsAreJoined) {
 TEST(MalformedStepsAreAFault) {
   for (const uint8_t ragged : {uint8_t{0}, uint8_t{1}, uint8_t{2}}) {
     const Column column = column_of("x", Dtype::kInt64, 1, ragged);
-    // Without any value, it would be taken for another message than a SequenceExample.
-    const Buffer broken =
-        lists(join(entry("x", {0x0a, 0x05, 0x1a}), entry("y", feature_list(ints({1})))));
+    const Buffer broken = lists(entry("x", {0x0a, 0x05, 0x1a}));
     CHECK_EQ(fault_of(column, broken).code, FaultCode::kMalformed);
+    CHECK_EQ(fault_of(column, broken).column, 0);
+    // Also if the column reads another feature, which is missing then.
+    const Column other = column_of("y", Dtype::kInt64, 1, ragged);
+    CHECK_EQ(fault_of(other, broken).code, FaultCode::kMalformed);
+    CHECK_EQ(fault_of(other, broken).column, kNoColumn);
     const Buffer long_varint =
         wire::feature(Kind::kInt64, wire::field(1, join(Buffer(10, 0xff), Buffer{0x01})));
     CHECK_EQ(fault_of(column, stepped(long_varint)).code, FaultCode::kMalformed);

@@ -43,6 +43,7 @@ void check_extent(const Extent& extent, uint64_t min, uint64_t max) {
 }
 
 Buffer with_x(const Buffer& message) { return example(entry("x", message)); }
+Buffer list_of_x(const Buffer& message) { return field(2, entry("x", message)); }
 
 TEST(NoRecordsAndEmptyRecordsHaveNoFeatures) {
   CHECK_EQ(inspect_records({}).rows, 0);
@@ -66,8 +67,13 @@ TEST(OtherMessagesAreNotExamples) {
     const Facts facts = inspect_records({record});
     CHECK(facts.not_example && facts.not_example->code == FaultCode::kNoFeatures);
   }
-  const std::vector<Buffer> examples = {join(unknown, example()), with_x({}),
-                                        join(with_x(ints({1})), unknown)};
+  const std::vector<Buffer> examples = {
+      join(unknown, example()),
+      with_x({}),
+      join(with_x(ints({1})), unknown),
+      join(example(), list_of_x({0x0a, 0x05, 0x1a})),  // field 2 of an Example may hold anything
+      join(with_x({}), field(2, Buffer{'h', 'e', 'l', 'l', 'o'})),
+  };
   for (const Buffer& record : examples) CHECK(!inspect_records({record}).not_example);
 }
 
@@ -134,6 +140,10 @@ TEST(InspectStopsAtTheFirstRecordThatIsNotAnExample) {
       with_x(feature(Kind::kFloat, field(1, Buffer(3)))),
       with_x(feature(Kind::kInt64, field(1, Buffer{0x80}))),
       with_x(feature(Kind::kInt64, join(Buffer{0x08}, Buffer(10, 0x80), Buffer{1}))),
+      // Nothing but damaged feature lists.
+      list_of_x({0x0a, 0x05, 0x1a}),
+      list_of_x(field(1, Buffer{0x1a, 0x05})),
+      list_of_x(field(1, feature(Kind::kFloat, field(1, Buffer(3))))),
   };
   for (const Buffer& record : bad) {
     const std::vector<Buffer> records = {with_x(ints({1})), record, with_x(ints({1}))};

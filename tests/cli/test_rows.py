@@ -103,6 +103,9 @@ def test_head_as_json_has_every_value(mixed: str, capsys: pytest.CaptureFixture[
         (np.array([1.5, 2], np.float16), "1.5", 1.5),
         (np.array([[1, 2], [3, 4]], ">i2"), "[2] 1 2", [1, 2]),
         (np.zeros((2, 0)), "[0]", []),
+        (np.array([1.5, 2], np.longdouble), "1.5", 1.5),
+        (np.array([1 + 2j, 0], np.clongdouble), "(1+2j)", [1.0, 2.0]),
+        (np.array([b"a\xff", b"xy"], "V2"), r"b'\x61\xFF'", {"base64": "Yf8="}),
     ],
     ids=lambda value: str(getattr(value, "dtype", "")),
 )
@@ -185,3 +188,17 @@ def test_a_single_value_is_visible_in_a_histogram(
 ) -> None:
     np.save("x.npy", np.repeat([0, 1, 3], [1000, 500, 1]))
     assert "0 █▄ ▁ 3" in output(capsys, "stats", "x.npy")
+
+
+def test_stats_of_bytes_of_a_fixed_size_are_those_of_strings(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    hashes = np.array([b"abc", b"\xff\x00\x01", b"abc"], "V3")
+    lists = rm.Ragged.from_rows([hashes, hashes[:0], hashes[:1]])
+    rm.from_arrays({"hash": hashes, "list": lists}).save("x.npz")
+    told = json.loads(output(capsys, "stats", "x.npz", "--json"))
+    top = [["abc", 2], [{"base64": "/wAB"}, 1]]
+    assert told["hash"]["counts"]["top"] == top
+    assert told["hash"]["sizes"]["max"] == 3
+    assert told["list"]["counts"]["top"] == [["abc", 3], [{"base64": "/wAB"}, 1]]
+    assert "'abc' (2)" in output(capsys, "stats", "x.npz")

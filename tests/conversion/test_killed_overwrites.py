@@ -5,14 +5,17 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import subprocess
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 import recmap as rm
+from recmap.files.temporary import Process, acting_for, temporary_path, this_process
 from tests.processes import WITH_WORKERS
 
 pytestmark = WITH_WORKERS
@@ -126,3 +129,16 @@ def test_lists_of_shards_without_a_manifest_are_removed_by_the_next_run() -> Non
             assert len(rm.open("out/x.h5")) == 300
         assert hidden("out") == []
     assert left
+
+
+def test_half_a_description_is_removed_by_a_run_with_another_number_of_shards() -> None:
+    rm.from_arrays({"x": OLD}).save("old.npy")
+    rm.convert("old.npy", "out/", format="raw", shards=2)
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    with acting_for(Process(this_process().machine, ended.pid, "01234567")):
+        half = Path(temporary_path("out/data-00000-of-00002.bin.recmap.json"))
+    half.write_text("{")
+    rm.convert("old.npy", "out/", format="raw", shards=3, overwrite=True)
+    assert hidden("out") == []
+    assert rows("out/") == "old"

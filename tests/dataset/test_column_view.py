@@ -349,3 +349,27 @@ def test_a_zarr_store_is_found_after_a_change_of_folder(tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     with contextlib.chdir(tmp_path / "other"):
         assert column[:].tolist() == [0, 1, 2, 3, 4]
+
+
+def test_damage_is_an_error_with_its_place_in_every_operation() -> None:
+    for name in ("a.tfrecord", "b.tfrecord"):
+        rm.from_arrays({"x": np.arange(100)}).save(name, options={"index": False})
+    content = bytearray(Path("b.tfrecord").read_bytes())
+    content[len(content) // 2] ^= 1
+    Path("b.tfrecord").write_bytes(content)
+    column, other = rm.open(["a.tfrecord", "b.tfrecord"])["x"], rm.from_arrays({"x": np.zeros(9)})
+    for read in (
+        lambda: other[column],
+        lambda: list(other.select(column).batch(2)),
+        lambda: rm.open({"x": other})["x"][column],
+        column.max,
+        column.mean,
+        lambda: column.sum(where=column[:100] > 3),
+        lambda: 1_000 in column,
+        lambda: column + 1,
+        lambda: column == 7,
+        lambda: np.median(column),
+    ):
+        with pytest.raises(rm.CorruptRecordError) as e:
+            read()
+        assert e.value.file == "b.tfrecord"

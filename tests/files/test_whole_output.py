@@ -45,6 +45,12 @@ def test_shards_of_other_programs_are_counted_by_their_names() -> None:
         np.save(f"train-{i:05}-of-00006-{digest}.npy", np.arange(3))
     with pytest.warns(rm.MissingShardsWarning, match=r"6 shards, of which 2 are missing"):
         rm.open("train-*")
+    for name in ("u_{:05}-of-00012.npy", "v-{}-of-12.npy", "w_{:02}_of_12.npy"):
+        for i in (0, 1, 9, 11):
+            np.save(name.format(i), np.arange(3))
+        lost = name.format(2)
+        with pytest.warns(rm.MissingShardsWarning, match=f"^{lost}: .* 12 shards, of which 8 are"):
+            rm.open(f"{name[0]}*.npy")
     for i in range(1, 4):  # counted from 1
         Path("b").mkdir(exist_ok=True)
         np.save(f"b/part-{i:05}-of-00003.npy", np.arange(3))

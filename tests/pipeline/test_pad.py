@@ -276,3 +276,14 @@ def test_an_array_to_write_to_must_fit_and_be_writable() -> None:
     for wrong in (out, np.empty((2, 3), np.int64), np.empty((2, 2)), np.empty((2, 4), int)[:, ::2]):
         with pytest.raises(rm.OptionError, match="out="):
             column.pad(out=wrong)
+
+
+def test_bytes_of_a_fixed_size_are_padded_with_zeros() -> None:
+    hashes = np.array([b"abc", b"xyz", b"123"], "V3")
+    ds = rm.from_arrays({"x": rm.Ragged.from_rows([hashes[:2], hashes[2:]])})
+    (batch,) = ds.batch(2, pad="longest")
+    assert batch["x"].tolist() == [[b"abc", b"xyz"], [b"123", b"\0\0\0"]]
+    (packed,) = ds.pack(4).batch(1)
+    assert packed["x"].tolist() == [[b"abc", b"xyz", b"123", b"\0\0\0"]]
+    with pytest.raises(rm.OptionError, match="cannot hold the fill value 7"):
+        list(ds.batch(2, pad=rm.Pad(2, fill=7)))

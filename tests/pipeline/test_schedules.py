@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import recmap as rm
 from recmap.files import threads
@@ -182,3 +183,33 @@ def test_threads_do_not_overwrite_what_a_function_keeps() -> None:
             for pipeline in chains():
                 rows = [row for batch in list(pipeline) for row in batch["y"].reshape(2, -1)[:, 0]]
                 assert rows == list(range(ROWS)), f"seed {seed}"
+
+
+def test_threads_do_not_overwrite_lists_tensors_and_dicts_that_a_function_keeps() -> None:
+    scheduled: Any = threads
+    scratch: dict[str, Any] = {"list": [0, 0], "tensor": torch.zeros(2), "view": torch.zeros(4)}
+
+    def chains(kind: str) -> list[rm.Pipeline]:
+        lock = scheduled.threading.Lock()
+        kept: dict[str, Any] = {}
+
+        def fn(given: dict[str, Any]) -> dict[str, Any]:
+            x = np.broadcast_to(given["x"], 2).tolist()
+            if kind == "dict":
+                kept["y"] = x
+            else:
+                scratch[kind][:2] = x if kind == "list" else torch.tensor(x)
+            with lock:  # another thread may go on here
+                if kind == "dict":
+                    return kept
+                return {"y": scratch[kind][:2] if kind == "view" else scratch[kind]}
+
+        ds = rm.open("x.npz")
+        return [ds.map(fn, workers="threads:3").batch(2), ds.batch(2).map(fn, workers="threads:3")]
+
+    for kind in ("dict", *scratch):
+        for seed in range(3):
+            with Schedule(seed):
+                for pipeline in chains(kind):
+                    rows = [row for batch in pipeline for row in batch["y"].reshape(2, -1)[:, 0]]
+                    assert rows == list(range(ROWS)), f"{kind}, seed {seed}"

@@ -6,6 +6,8 @@ import gzip
 import pickle
 import re
 import warnings
+from collections import Counter
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -497,6 +499,30 @@ def test_unknown_fields_beside_values_are_skipped() -> None:
     assert [row.tolist() for row in ds[:]["s"]] == [[], [6]]
 
 
+BROKEN_STEPS = {
+    "list": b"\x0a\x05\x1a",
+    "step": wire.field(1, b"\x1a\x05"),
+    "value": wire.field(1, wire.field(2, wire.field(1, b"abc"))),
+}
+
+
+@pytest.mark.parametrize("steps", BROKEN_STEPS.values(), ids=BROKEN_STEPS)
+def test_damaged_steps_are_damage_even_if_a_record_holds_nothing_else(steps: bytes) -> None:
+    sound = wire.sequence({}, {"s": wire.feature_list(wire.float_list(1), wire.float_list(2))})
+    record = wire.field(2, wire.field(1, wire.field(1, b"s") + wire.field(2, steps)))
+    path = wire.write("x.tfrecord", sound, record, sound)
+    with pytest.raises(rm.NotExampleError, match="message or a malformed Example") as e:
+        rm.open(path)
+    assert (e.value.record, e.value.byte) == (1, len(sound) + 16)
+    with pytest.warns(rm.SkippedRecordsWarning, match="1 bad record"):
+        assert rm.open(path, errors="skip")[:]["s"].tolist() == [[1, 2]] * 2
+    path = wire.write("late.tfrecord", *[sound] * MANY, record, *[sound] * 50)
+    with pytest.raises(rm.NotExampleError, match="field 's': the feature is malformed") as e:
+        rm.open(path)[:]
+    assert (e.value.record, e.value.field) == (MANY, "s")
+    assert e.value.byte == (len(sound) + 16) * MANY
+
+
 # The messages of an Example and a SequenceExample, and what their fields hold.
 GRAMMAR = {
     "record": {1: "features", 2: "lists"},
@@ -504,20 +530,21 @@ GRAMMAR = {
     "lists": {1: "list entry"},
     "entry": {1: "key", 2: "feature"},
     "list entry": {1: "key", 2: "steps"},
-    "steps": {1: "feature"},
+    "steps": {1: "step"},
+    "step": {1: "value", 2: "value", 3: "value"},
     "feature": {1: "value", 2: "value", 3: "value"},
 }
 
 
 def found_in(data: bytes, level: str = "record") -> set[str]:
-    """Return whether a message has values, and whether it has fields that no Example has."""
+    """Return whether a message has values, fields that no Example has, and damaged steps."""
     if level == "value":
         return {"value"}
     if level == "key" and not data.startswith(b"\n"):
         return set() if is_text(data) else {"foreign"}
     found: set[str] = set()
     known = 0
-    for number, kind, content in _fields(data):
+    for number, kind, content in fields_of(data, level, found):
         below = GRAMMAR.get(level, {}).get(number) if kind == wire.LEN else None
         known += below is not None
         if below is not None:
@@ -525,6 +552,27 @@ def found_in(data: bytes, level: str = "record") -> set[str]:
         elif level != "record":
             found.add("foreign")
     return found if known or level != "record" or not data else {"foreign"}
+
+
+def fields_of(data: bytes, level: str, found: set[str]) -> Iterator[tuple[int, int, Any]]:
+    """Yield the fields of a message, up to damage, which is ``found`` in steps."""
+    try:
+        yield from _fields(data)
+    except ValueError:
+        if level not in ("steps", "step"):
+            raise
+        found.add("damaged")
+
+
+def fault_in(record: bytes) -> str | None:
+    """Return what is wrong with a record, unless it is malformed otherwise than in its steps."""
+    found = found_in(record)
+    features = [wire.field(1, c) for number, kind, c in _fields(record) if (number, kind) == (1, 2)]
+    if "damaged" in found and features:  # then field 2 is not a map
+        found = found_in(b"".join(features))
+    if "foreign" in found and "value" not in found:
+        return "no_features"
+    return "malformed" if "damaged" in found else None
 
 
 def is_text(data: bytes) -> bool:
@@ -551,17 +599,22 @@ def random_message(rng: np.random.Generator, depth: int) -> bytes:
 
 def test_what_is_an_example_is_decided_as_by_a_plain_reader() -> None:
     rng = np.random.default_rng(29)
-    seen = {True: 0, False: 0}
-    for _ in range(4000):
+    seen = Counter[str | None]()
+    for i in range(5000):
         record = random_message(rng, int(rng.integers(1, 6)))
+        if i % 5 == 0:
+            cut = record[: rng.integers(len(record) + 1)]
+            record = wire.field(2, wire.field(1, wire.field(1, b"s") + wire.field(2, cut)))
         try:
-            found = found_in(record)
+            expected = fault_in(record)
         except ValueError:
             continue  # malformed
         framed = np.frombuffer(wire.frame(record), np.uint8)
         fault = _core.inspect(framed, np.zeros(1, np.uint64), True).not_example
-        if fault is None or fault.code == _core.FaultCode.no_features:
-            foreign = "foreign" in found and "value" not in found
-            assert (fault is not None) == foreign, record
-            seen[foreign] += 1
-    assert min(seen.values()) > 500
+        code = None if fault is None else fault.code.name
+        if code != "malformed" or expected == "malformed":  # or in its keys or values
+            assert code == expected, record
+            seen[code] += 1
+    assert seen[None] > 500
+    assert seen["no_features"] > 500
+    assert seen["malformed"] > 10

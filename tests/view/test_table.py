@@ -328,3 +328,18 @@ def test_a_stack_of_images_is_tried_on_raw_bytes() -> None:
     media = api.media({**given, "item": "2"})
     assert media is not None
     assert np.array_equal(np.asarray(Image.open(io.BytesIO(media.data))), pixels[2])
+
+
+def test_bytes_of_a_fixed_size_are_shown_and_searched() -> None:
+    pairs = np.array([[b"abc", b"\xff\x00\x01"], [b"xyz", b"abc"]], "V3")
+    lists = rm.Ragged.from_rows([pairs[0], pairs[1, :1]])
+    rows = {"hash": pairs[:, 0], "pair": pairs, "list": lists}
+    api = api_of(rows)
+    first, *others = cells(api, 0, 0, 1, 2)
+    assert (first["text"], first["size"]) == ("abc", 3)
+    for each in others:
+        assert [item["text"] for item in each["items"]] == ["abc", "ff 00 01"]
+    assert "hex" in ask(api, "value", column=0, row=0)
+    assert [found(api, column, "=", "abc") for column in range(3)] == [[0], [0, 1], [0]]
+    write_report(Table(rm.from_arrays(rows), "rows"), "fixed.html")
+    assert "0xff0001" in Path("fixed.html").read_text()

@@ -205,10 +205,15 @@ def _json_plain(value: Any) -> Any:
 
 
 def _json_scalar(value: Any) -> Any:
-    if value.dtype.kind in "mM":
+    kind = value.dtype.kind
+    if kind in "mM":
         return str(value)
-    # item() does not convert extension types such as bfloat16 to Python floats.
-    return _json_plain(value.item() if value.dtype.kind in "biufc" else float(value))
+    if value.dtype.type is np.void:
+        return _json_string(value.tobytes())
+    # item() converts neither long doubles nor extension types such as bfloat16.
+    if kind == "c":
+        return _json_plain(complex(value))
+    return _json_plain(value.item() if kind in "biu" else float(value))
 
 
 def _json_unusual(value: float) -> str:

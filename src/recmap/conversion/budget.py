@@ -9,11 +9,12 @@ from __future__ import annotations
 import time
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Self
 
 from recmap.errors import MemoryLimitError, Message, Option, OptionError
 from recmap.files.cpus import ThreadLimit, thread_count
 from recmap.files.fetch_memory import LEAST_FETCH_MEMORY, MOST_FETCH_MEMORY, fetching_within
+from recmap.files.files_ahead import FilesAhead
 from recmap.files.memory import anonymous_memory, give_back
 from recmap.files.object_writer import Parts, choose_parts
 from recmap.model.arguments import parse_size, size_text
@@ -299,6 +300,19 @@ class BoundedReader:
         self._rows = budget.slab_rows
         #: The first row of the next slab.
         self.row = row
+        self._ahead: FilesAhead | None = None
+
+    def __enter__(self) -> Self:
+        """Fetch the objects that follow while rows are read, until the context ends."""
+        self._ahead = FilesAhead(self._source.coming(self.row, self._stop), sure=True)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._ahead is not None:
+            self._ahead.__exit__(*error)
+
+    def _reading(self) -> AbstractContextManager[None]:
+        return nullcontext() if self._ahead is None else self._ahead.reading()
 
     def next(self) -> Batch | None:
         """Read the next slab; return None after the last."""
@@ -307,7 +321,7 @@ class BoundedReader:
             return None
         self._budget.release_freed()
         try:
-            with refuse_unknown_features():
+            with refuse_unknown_features(), self._reading():
                 batch = self._source.read(self.row, self.row + asked, self._budget.limit)
         except MemoryLimitError as e:
             raise self._budget.too_little(self.row, e.size * self._budget.limit // e.limit) from e

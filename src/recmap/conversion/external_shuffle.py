@@ -120,22 +120,22 @@ class _Bucketed(_Shuffled):
 
     def _fill_buckets(self, budget: Budget) -> None:
         encoder = Encoder(self._fields)
-        reader = BoundedReader(self._source, budget, 0, len(self))
-        while (slab := reader.next()) is not None:
-            rows, _ = measure(slab)
-            start = reader.row - rows
-            positions = self._order.positions_of(np.arange(start, start + rows))
-            buckets = positions // self._bucket_rows
-            by_bucket = np.argsort(buckets, kind="stable")
-            owners, firsts = np.unique(buckets[by_bucket], return_index=True)
-            for owner, a, b in zip(owners, firsts, [*firsts[1:], rows], strict=True):
-                mine = by_bucket[a:b]
-                rows_of_bucket: Batch = {name: column[mine] for name, column in slab.items()}
-                rows_of_bucket[_POSITION] = positions[mine]
-                records, _ = encoder.encode(rows_of_bucket, int(b - a), start)
-                with open(self._path(int(owner)), "ab") as file:
-                    file.write(records.data)
-            del slab  # free it before the next one is read
+        with BoundedReader(self._source, budget, 0, len(self)) as reader:
+            while (slab := reader.next()) is not None:
+                rows, _ = measure(slab)
+                start = reader.row - rows
+                positions = self._order.positions_of(np.arange(start, start + rows))
+                buckets = positions // self._bucket_rows
+                by_bucket = np.argsort(buckets, kind="stable")
+                owners, firsts = np.unique(buckets[by_bucket], return_index=True)
+                for owner, a, b in zip(owners, firsts, [*firsts[1:], rows], strict=True):
+                    mine = by_bucket[a:b]
+                    rows_of_bucket: Batch = {name: column[mine] for name, column in slab.items()}
+                    rows_of_bucket[_POSITION] = positions[mine]
+                    records, _ = encoder.encode(rows_of_bucket, int(b - a), start)
+                    with open(self._path(int(owner)), "ab") as file:
+                        file.write(records.data)
+                del slab  # free it before the next one is read
 
     def read(self, start: int, stop: int, limit: int | None = None) -> Batch:
         stop = min(stop, len(self))

@@ -8,6 +8,7 @@ import re
 from dataclasses import dataclass
 
 from recmap.errors import Message, Option, OptionError
+from recmap.files.array_sidecar import described_name
 from recmap.files.local_path import is_store, located
 from recmap.files.paths import MOST_SHARDS, shard_names
 from recmap.formats.registry import FORMATS, format_of
@@ -106,8 +107,10 @@ def stem_of(path: str) -> str:
 
     >>> stem_of("out/data-00003-of-00016.tfrecord.gz"), stem_of("x.npy")
     ('data', 'x')
+    >>> stem_of("data-00003-of-00016.bin.recmap.json")
+    'data'
     """
-    name = os.path.basename(path)
+    name = described_name(os.path.basename(path))
     name = name.removesuffix(_known_suffix(name))
     return re.sub(r"-\d{5,}-of-\d{5,}\Z", "", name)
 

@@ -137,17 +137,17 @@ class ShardWriter:
         stopped: Callable[[], bool],
     ) -> int:
         """Copy the rows of a shard from the source to the sink, and return how many there are."""
-        reader = BoundedReader(self.source, self.budget, shard.start, shard.stop)
-        while (slab := reader.next()) is not None:
-            with writing(shard.path):
-                sink.write(slab)
-            count(*measure(slab))
-            del slab  # free it before the next one is read
-            written = sink.records_written()
-            if check is not None and written is not None:
-                check.follow(*written, shard.path)
-            if stopped():
-                raise StoppedError
+        with BoundedReader(self.source, self.budget, shard.start, shard.stop) as reader:
+            while (slab := reader.next()) is not None:
+                with writing(shard.path):
+                    sink.write(slab)
+                count(*measure(slab))
+                del slab  # free it before the next one is read
+                written = sink.records_written()
+                if check is not None and written is not None:
+                    check.follow(*written, shard.path)
+                if stopped():
+                    raise StoppedError
         if shard.stop is not None and reader.row < shard.stop:
             raise DataError(
                 f"{shard.path}: the source ended at row {reader.row:,}, not {shard.stop:,}"

@@ -165,23 +165,23 @@ def _compare(
     budget: Budget,
 ) -> None:
     """Compare columns of the source with those of the file; ``names`` are their names there."""
-    reader = BoundedReader(original, budget, start, stop)
     row = start
-    while (wanted := reader.next()) is not None:
-        first = row
-        while row < reader.row:
-            budget.release_freed()
-            found = _read_back(written, row - start, reader.row - start, budget.read_back_limit)
-            end = row + max(1, measure(found)[0])
-            for column, written_as in names.items():
-                if not _equal(wanted[column][row - first : end - first], found[written_as]):
-                    raise VerificationError(
-                        f"{name}: column {column!r}: rows {row - start:,} to {end - start:,} are "
-                        f"not those that were read ({row:,} to {end:,} of the source)"
-                    )
-            row = end
-            del found  # free it before the next one is read
-        del wanted
+    with BoundedReader(original, budget, start, stop) as reader:
+        while (wanted := reader.next()) is not None:
+            first = row
+            while row < reader.row:
+                budget.release_freed()
+                found = _read_back(written, row - start, reader.row - start, budget.read_back_limit)
+                end = row + max(1, measure(found)[0])
+                for column, written_as in names.items():
+                    if not _equal(wanted[column][row - first : end - first], found[written_as]):
+                        raise VerificationError(
+                            f"{name}: column {column!r}: rows {row - start:,} to {end - start:,} "
+                            f"are not those that were read ({row:,} to {end:,} of the source)"
+                        )
+                row = end
+                del found  # free it before the next one is read
+            del wanted
 
 
 def _read_back(written: Source, start: int, stop: int, limit: int) -> Batch:

@@ -15,7 +15,7 @@ from recmap.dataset.glimpse import first_values
 from recmap.dataset.indexing import RowReader, index_array
 from recmap.dataset.reductions import reduce_blocks
 from recmap.dataset.rows import get_row, get_rows, iterate_rows, read_blocks
-from recmap.errors import OptionError, OptionTypeError, RowNotFoundError
+from recmap.errors import OptionError, OptionTypeError, RecmapError, RowNotFoundError
 from recmap.files.mapped import Guard
 from recmap.model.arguments import as_dtype, as_row
 from recmap.model.iteration import Iteration
@@ -161,6 +161,8 @@ class ColumnView(NDArrayOperatorsMixin):
             return any(_equal(row, value) for row in self)
         try:
             return any(bool(np.any(block == value)) for block in self._blocks())
+        except RecmapError:
+            raise
         except ValueError as e:
             raise OptionError(f"column {self.name!r}: {e}") from None
 
@@ -272,8 +274,9 @@ class ColumnView(NDArrayOperatorsMixin):
                 raise OptionError(f"{name}: dtype={known['dtype']}: use a dtype of numbers")
         given = {key: value for key, value in known.items() if value is not None or key == "ddof"}
         if options:  # such as where= and initial=
+            whole = np.asarray(self)
             try:
-                return getattr(np.asarray(self), name)(
+                return getattr(whole, name)(
                     axis=axis, out=out, keepdims=keepdims, **given, **options
                 )
             except TypeError as e:

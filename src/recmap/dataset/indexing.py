@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from recmap.errors import OptionError, OptionTypeError, RowNotFoundError
+from recmap.errors import OptionError, OptionTypeError, RecmapError, RowNotFoundError
 from recmap.model.casting import exact_array
 
 __all__ = ["RowReader", "index_array"]
@@ -68,6 +68,8 @@ def _item(item: Any) -> Any:
             pass
     try:
         array = exact_array(item)
+    except RecmapError:  # of the column that was given
+        raise
     except ValueError as e:
         raise RowNotFoundError(f"cannot index with {type(item).__name__}: {e}") from None
     if array.size == 0 and not isinstance(item, np.ndarray):

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from numpy.lib.array_utils import normalize_axis_tuple
 
-from recmap.errors import OptionError, OptionTypeError
+from recmap.errors import OptionError, OptionTypeError, RecmapError
 
 __all__ = ["REDUCTIONS", "reduce_blocks"]
 
@@ -46,6 +46,8 @@ def reduce_blocks(
     try:
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
             made = _reduce(name, blocks, shape, dtype, axis, keepdims, options)
+    except RecmapError:  # of the data, while it was read
+        raise
     except TypeError as e:
         raise OptionTypeError(f"{name}: {e}") from None
     except (ValueError, ArithmeticError) as e:

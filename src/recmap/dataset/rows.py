@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from recmap.errors import DataError, MemoryLimitError, OptionError, RowNotFoundError
+from recmap.errors import DataError, MemoryLimitError, OptionError, RecmapError, RowNotFoundError
+from recmap.files.files_ahead import FilesAhead
 from recmap.model.arguments import as_slice
 from recmap.model.batch import join
 from recmap.model.casting import exact_array
@@ -208,15 +209,20 @@ def read_blocks(source: Source, multiple: int) -> Iterator[Batch]:
 
     The number of rows in each block but the last is a multiple of ``multiple``.
     """
+    with FilesAhead(source.coming(0), sure=False) as ahead:
+        yield from _read_blocks(source, multiple, ahead)
+
+
+def _read_blocks(source: Source, multiple: int, ahead: FilesAhead) -> Iterator[Batch]:
     row_bytes = source.row_bytes()
     size, start = _FIRST_READ_SIZE, 0
     while True:
         wanted = max(1, size // row_bytes // multiple) * multiple
-        read = _read_within(source, start, start + wanted)
+        read = _read_within(source, start, start + wanted, ahead)
         rows, taken = measure(read)
         if not rows:
             return
-        if rows % multiple and rows > multiple and source.files:
+        if rows % multiple and rows > multiple and source.files and not source.remote:
             # Read the rest again: joining it to the next rows would copy both.
             rows -= rows % multiple
             read = {name: column[:rows] for name, column in read.items()}
@@ -225,7 +231,7 @@ def read_blocks(source: Source, multiple: int) -> Iterator[Batch]:
         parts = [read]
         while rows < whole:
             try:
-                more = _read_within(source, start + rows, start + whole)
+                more = _read_within(source, start + rows, start + whole, ahead)
             except DataError as e:
                 failure = e  # the rows before it are intact
                 break
@@ -243,11 +249,12 @@ def read_blocks(source: Source, multiple: int) -> Iterator[Batch]:
         size, row_bytes = _READ_SIZE, max(1, taken // rows)
 
 
-def _read_within(source: Source, start: int, stop: int) -> Batch:
-    try:
-        return source.read(start, stop, _MOST_READ_SIZE)
-    except MemoryLimitError:
-        return source.read(start, start + 1)
+def _read_within(source: Source, start: int, stop: int, ahead: FilesAhead) -> Batch:
+    with ahead.reading():
+        try:
+            return source.read(start, stop, _MOST_READ_SIZE)
+        except MemoryLimitError:
+            return source.read(start, start + 1)
 
 
 def _row_number(source: Source, key: int) -> int:
@@ -272,6 +279,8 @@ def _row_array(key: Any) -> npt.NDArray[Any]:
         )
     try:
         numbers = exact_array(key)
+    except RecmapError:  # of the column that was given
+        raise
     except (TypeError, ValueError) as e:
         raise OptionError(f"rows cannot be indexed by {type(key).__name__}: {e}") from None
     if numbers.ndim == 1 and numbers.dtype.kind in "iub":

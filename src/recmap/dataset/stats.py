@@ -14,7 +14,7 @@ import numpy.typing as npt
 from recmap.dataset.value_counts import ValueCounter, ValueCounts, most_common
 from recmap.model.casting import as_floats
 from recmap.model.field import Field
-from recmap.model.ragged import Column, Ragged
+from recmap.model.ragged import BYTE, Column, Ragged
 
 __all__ = ["FieldCollector", "FieldStats", "Histogram", "Numbers"]
 
@@ -102,9 +102,10 @@ class FieldCollector:
     def __init__(self, field: Field) -> None:
         self._field = field
         self._rows = 0
-        self._strings = ValueCounter() if field.is_bytes else None
-        self._values = None if field.is_bytes else _collector(field.dtype, ValueCounter())
-        self._sizes = _collector(_INT64) if field.is_bytes else None
+        strings = field.is_bytes or field.dtype.type is np.void
+        self._strings = ValueCounter() if strings else None
+        self._values = None if strings else _collector(field.dtype, ValueCounter())
+        self._sizes = _collector(_INT64) if strings else None
         self._lengths = [_collector(_INT64) for _ in range(field.ragged)]
 
     def add(self, column: Column) -> None:
@@ -116,6 +117,8 @@ class FieldCollector:
             column = column.flat
         while isinstance(column, Ragged) and not column.is_bytes:
             column = column.flat  # a fixed axis of byte strings
+        if isinstance(column, np.ndarray) and column.dtype.type is np.void:
+            column = _strings_of(column)
         if isinstance(column, Ragged):
             assert self._sizes is not None
             assert self._strings is not None
@@ -139,6 +142,12 @@ class FieldCollector:
         if self._values is not None:
             return self._values.counts()
         return None if self._strings is None else self._strings.result()
+
+
+def _strings_of(column: npt.NDArray[np.void]) -> Ragged:
+    """Return bytes of a fixed size as byte strings."""
+    size, content = column.dtype.itemsize, np.ascontiguousarray(column).reshape(-1)
+    return Ragged(content.view(BYTE), np.arange(content.size + 1) * size)
 
 
 class _Collector(Protocol):

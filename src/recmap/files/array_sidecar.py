@@ -23,6 +23,7 @@ from recmap.model.schema import Schema
 
 __all__ = [
     "Description",
+    "described_name",
     "description_path",
     "is_description",
     "load_description",
@@ -63,6 +64,11 @@ class Description:
 def description_path(path: str) -> Location:
     """Return the path of the description of a file."""
     return located(path).sibling(os.path.basename(path) + DESCRIPTION)
+
+
+def described_name(name: str) -> str:
+    """Return the name of the file that a description describes, and any other name as it is."""
+    return name.removesuffix(DESCRIPTION)
 
 
 def load_description(path: str) -> Description | None:

@@ -1,6 +1,6 @@
 """An entry of the block cache: the blocks of one object.
 
-A block is compared with its checksum when it is first used, and again when it is used after the
+A block is compared with its checksum when it is first read, and again when it is read after the
 file has changed in any way: the system notes the time of the last change. So what another program
 does to the file while it is in use is noticed, and the block is fetched again. Only what changes
 without the system's knowledge, on the disk itself, is noticed no earlier than in the next process.
@@ -91,61 +91,59 @@ class CacheEntry:
         return changed if (self._checked == changed).all() else None
 
     def seen(self, first: int, stop: int) -> npt.NDArray[np.bool_]:
-        """Return which of these blocks are there. Those not used before are checked.
-
-        The others may have been damaged since, so what is read of them is checked by ``read``.
-        """
-        found: npt.NDArray[np.bool_]
-        found = self._check(first, stop, self._checked[first:stop] == 0) != 0
+        """Return which of these blocks were stored. Whether they are sound is found by ``read``."""
+        self._check_open()
+        found: npt.NDArray[np.bool_] = self._expected(first, stop) != 0
         return found
 
     def present(self, first: int, stop: int) -> npt.NDArray[np.bool_]:
         """Return which of these blocks are there and sound at this moment."""
         self._check_open()
-        changed = self._changed()
-        found: npt.NDArray[np.bool_]
-        found = self._check(first, stop, self._checked[first:stop] != changed) == changed
+        stale = self._checked[first:stop] != self._changed()
+        for block in (np.flatnonzero(stale) + first).tolist():
+            self._read_block(block, self._buffer(block))
+        found: npt.NDArray[np.bool_] = self._checked[first:stop] != 0
         return found
-
-    def _check(self, first: int, stop: int, which: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
-        """Check some of these blocks, and return how the file was when each was found sound."""
-        self._check_open()
-        if which.any():
-            changed = self._changed()
-            expected = self._expected(first, stop)
-            for i in np.flatnonzero(which).tolist():
-                if expected[i] and self._checksum(first + i) == expected[i]:
-                    self._checked[first + i], self._sums[first + i] = changed, expected[i]
-                    continue
-                self._checked[first + i] = 0
-                if expected[i]:
-                    self._note(first + i, 0)  # the data stays: another process may be writing it
-        return self._checked[first:stop].copy()
 
     def read(self, begin: int, target: npt.NDArray[np.uint8]) -> bool:
         """Copy what the file has at ``begin``. Return whether it is what was stored there.
 
-        It is checked after it was copied, because the file may change at any moment.
+        The file may change at any moment, so it is the copy that is checked, unless the file did
+        not change from the last check until the copy was made.
         """
-        before = self._changed()
-        if not self._copy(begin, target):
-            return False
-        unchanged = self._changed() == before
         first, stop = begin // BLOCK, -(-(begin + len(target)) // BLOCK)
-        blocks = range(first, stop)
-        stale = [b for b in blocks if not unchanged or self._checked[b] != before]
-        return all(self._is_copied(block, begin, target, before) for block in stale)
+        before = self._changed()
+        if (self._checked[first:stop] == before).all() and self._copy(begin, target):
+            if self._changed() == before:
+                return True
+        # All of them, so that one more attempt finds all that is damaged replaced.
+        return all([self._read_part(block, begin, target) for block in range(first, stop)])
 
-    def _is_copied(
-        self, block: int, begin: int, target: npt.NDArray[np.uint8], before: int
-    ) -> bool:
-        """Return whether what was copied of a block is sound. The file was as it is ``before``."""
-        at, end = block * BLOCK - begin, min((block + 1) * BLOCK, self.size) - begin
-        if at < 0 or end > len(target):
-            return bool(self.present(block, block + 1)[0])
-        sound = self._masked(block, target[at:end]) == self._expected(block, block + 1)[0]
-        self._checked[block] = before if sound else 0
-        return bool(sound)
+    def _read_part(self, block: int, begin: int, target: npt.NDArray[np.uint8]) -> bool:
+        """Copy what a block has of a target that begins at ``begin``, and check the block."""
+        at = block * BLOCK - begin
+        end = at + min(BLOCK, self.size - block * BLOCK)
+        if 0 <= at and end <= len(target):
+            return self._read_block(block, target[at:end])
+        whole, low, high = self._buffer(block), max(at, 0), min(end, len(target))
+        sound = self._read_block(block, whole)
+        target[low:high] = whole[low - at : high - at]
+        return sound
+
+    def _read_block(self, block: int, target: npt.NDArray[np.uint8]) -> bool:
+        """Copy a whole block. Return whether it is what was stored there, and remember that."""
+        changed = self._changed()
+        expected = int(self._expected(block, block + 1)[0])
+        if not expected:
+            return False
+        sound = self._copy(block * BLOCK, target) and self._masked(block, target) == expected
+        self._checked[block], self._sums[block] = (changed, expected) if sound else (0, 0)
+        if not sound:
+            self._note(block, 0)  # the data stays: another process may be writing it
+        return sound
+
+    def _buffer(self, block: int) -> npt.NDArray[np.uint8]:
+        return empty_bytes(min(BLOCK, self.size - block * BLOCK))
 
     def _copy(self, begin: int, target: npt.NDArray[np.uint8]) -> bool:
         """Copy what the file has at ``begin``; return whether there was so much."""
@@ -278,12 +276,6 @@ class CacheEntry:
                 os.close(fd)
         except OSError:
             return
-
-    def _checksum(self, block: int) -> int:
-        """Return the checksum of a block in the file, 0 if it cannot be read."""
-        begin = block * BLOCK
-        buffer = empty_bytes(min(BLOCK, self.size - begin))
-        return self._masked(block, buffer) if self._copy(begin, buffer) else 0
 
     def _masked(self, block: int, data: npt.NDArray[np.uint8]) -> int:
         """Return the checksum of a block: of the object's key, the block's number and its bytes.

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 from recmap.files.mapped import MappedFile
 
 __all__ = ["CachedFile"]
@@ -19,9 +17,7 @@ class CachedFile(MappedFile):
 
     def __init__(self, path: str, kept_at: str, origin: MappedFile, changed: int) -> None:
         super().__init__(path, kept_at)
-        self._kept_at, self._origin, self._changed = os.path.abspath(kept_at), origin, changed
-        facts = os.stat(self._kept_at)
-        self._place = facts.st_dev, facts.st_ino
+        self._origin, self._changed = origin, changed
 
     @property
     def lends(self) -> bool:
@@ -30,13 +26,7 @@ class CachedFile(MappedFile):
     @property
     def intact(self) -> bool:
         """Whether the copy is still what it was. One that was removed stays as long as mapped."""
-        try:
-            facts = os.stat(self._kept_at)
-        except OSError:
-            return True
-        return (facts.st_dev, facts.st_ino) != self._place or (
-            facts.st_ctime_ns == self._changed and facts.st_size == self.size
-        )
+        return self._mapping.is_unchanged(self._changed)
 
     def current(self) -> MappedFile:
         """Return this file, or the object itself if the copy was changed."""

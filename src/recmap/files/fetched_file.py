@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from recmap.files.fetch import Fetch, wait_for
 from recmap.files.fetch_memory import request_size
+from recmap.files.held_objects import note_object
 from recmap.files.mapped import MappedFile
 from recmap.files.object_address import ObjectAddress
 from recmap.files.object_reader import ObjectReader
@@ -57,6 +58,7 @@ class FetchedFile(MappedFile):
         self._fetches: list[Fetch] = []
         self._lock = Lock()
         self._ahead = ReadAhead(self)
+        note_object(path, self)
 
     @property
     def whole(self) -> bool:
@@ -85,7 +87,7 @@ class FetchedFile(MappedFile):
     def hold(self, begins: int | npt.ArrayLike, ends: int | npt.ArrayLike) -> Hold:
         """Fetch the bytes of spans, and keep them while inside the context."""
         first, stop = as_places(begins, ends)
-        if len(first) == 1 and not self._is_held(int(first[0]), int(stop[0])):
+        if len(first) == 1 and not self.holds(int(first[0]), int(stop[0])):
             self._ahead.passed(int(first[0]), int(stop[0]))
         first, stop = merge_spans(first, stop)
         self.counter.use(int((stop - first).sum()))
@@ -143,7 +145,7 @@ class FetchedFile(MappedFile):
             for begin, end in zip((begins * PAGE).tolist(), ends.tolist(), strict=True):
                 self._memory.free(begin, end)
 
-    def _is_held(self, begin: int, end: int) -> bool:
+    def holds(self, begin: int, end: int) -> bool:
         """Return whether someone has planned for all of these bytes."""
         return bool(self._users[begin // PAGE : -(-end // PAGE)].all())
 

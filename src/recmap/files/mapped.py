@@ -156,7 +156,17 @@ class MappedFile:
 #: For a guard around calls that have their own: only what the thread itself runs into counts.
 NO_FILES: tuple[str, ...] = ()
 
-_here = threading.local()
+_enter, _leave = _core.enter_guard, _core.leave_guard
+
+
+class _Here(threading.local):
+    """What the guards of this thread read, and the last truncation that one has told."""
+
+    reader: object = None
+    told = 0
+
+
+_here = _Here()
 
 
 class Guard:
@@ -178,36 +188,48 @@ class Guard:
     def __init__(self, reader: object = None) -> None:
         self._reader = reader
 
+    # Every read of a few rows enters and leaves some guards.
     def __enter__(self) -> None:
-        self._around = reader = getattr(_here, "reader", None)
-        if self._reader is None:
-            self._reader = reader
-        _here.reader = self._reader
-        self._cuts = _core.enter_guard()
+        if self._reader is not None:
+            self._around, _here.reader = _here.reader, self._reader
+        self._cuts = _enter()
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        _here.reader = self._around
-        if _core.leave_guard() == self._cuts and not _is_bad_address(error):
-            return
-        cut = self._cut(any_file=_is_bad_address(error))
-        if cut is not None:
-            path, size, end = cut
-            with contextlib.suppress(OSError):
-                end = min(end, os.path.getsize(path))
-            raise _shrank(path, size, end) from error
+        if self._reader is not None:
+            _here.reader = self._around
+        cuts = _leave()
+        if cuts != self._cuts or error is not None:
+            _check_cuts(self._cuts, cuts, self._reader, error)
 
-    def _cut(self, *, any_file: bool) -> tuple[str, int, int] | None:
-        """Return path, size and end of a truncated file that was read inside, if there is one."""
-        found, files = _core.last_found(), _files_of(self._reader)
-        cuts = sorted(_core.truncated_files(self._cuts), key=lambda cut: cut[3], reverse=True)
-        known = [(os.fsdecode(name), size, end, number) for name, size, end, number in cuts]
-        # What a guard inside of this one has told is no longer new.
-        told, _here.told = getattr(_here, "told", 0), found
-        own = [cut for cut in known if cut[3] > told and cut[3] == found]
-        mine = [cut for cut in known if files is None or _is_among(cut[0], files)]
-        for path, size, end, _ in [*own, *mine, *(known if any_file else ())]:
-            return path, size, end
-        return None
+
+def _check_cuts(before: int, after: int, reader: object, error: BaseException | None) -> None:
+    """Raise if a file that was read inside a guard was truncated there, if any was."""
+    bad_address = isinstance(error, OSError) and error.errno == errno.EFAULT
+    if after == before and not bad_address:
+        return
+    cut = _cut(before, _here.reader if reader is None else reader, any_file=bad_address)
+    if cut is not None:
+        path, size, end = cut
+        with contextlib.suppress(OSError):
+            end = min(end, os.path.getsize(path))
+        raise _shrank(path, size, end) from error
+
+
+def _cut(since: int, reader: object, *, any_file: bool) -> tuple[str, int, int] | None:
+    """Return path, size and end of a truncated file that was read, if there is one.
+
+    With ``any_file``, the system could not read the memory passed to it.
+    """
+    found, files = _core.last_found(), _files_of(reader)
+    cuts = sorted(_core.truncated_files(since), key=lambda cut: cut[3], reverse=True)
+    known = [(os.fsdecode(name), size, end, number) for name, size, end, number in cuts]
+    # What a guard inside of this one has told is no longer new.
+    told, _here.told = _here.told, found
+    own = [cut for cut in known if cut[3] > told and cut[3] == found]
+    mine = [cut for cut in known if files is None or _is_among(cut[0], files)]
+    for path, size, end, _ in [*own, *mine, *(known if any_file else ())]:
+        return path, size, end
+    return None
 
 
 def _files_of(reader: object) -> Sequence[str] | None:
@@ -235,15 +257,28 @@ def guarded(function: Callable[_P, _R]) -> Callable[_P, _R]:
 
     @wraps(function)
     def inside(*args: _P.args, **options: _P.kwargs) -> _R:
-        with Guard(args[0] if args else None):
-            return function(*args, **options)
+        # A Guard, written out: making and calling one takes as long as the rest.
+        around = _here.reader
+        reader = _here.reader = args[0] if args else around
+        before = _enter()
+        try:
+            result = function(*args, **options)
+        except BaseException as error:
+            _here.reader = around
+            _check_cuts(before, _leave(), reader, error)
+            raise
+        _here.reader = around
+        after = _leave()
+        if after != before:
+            _check_cuts(before, after, reader, None)
+        return result
 
     return inside
 
 
 def guarded_here(function: Callable[_P, _R]) -> Callable[_P, _R]:
     """Wrap a function to run in another thread, inside a guard for the same files as here."""
-    reader = getattr(_here, "reader", None)
+    reader = _here.reader
 
     @wraps(function)
     def inside(*args: _P.args, **options: _P.kwargs) -> _R:
@@ -251,11 +286,6 @@ def guarded_here(function: Callable[_P, _R]) -> Callable[_P, _R]:
             return function(*args, **options)
 
     return inside
-
-
-def _is_bad_address(error: BaseException | None) -> bool:
-    """Return whether the system could not read the memory passed to it."""
-    return isinstance(error, OSError) and error.errno == errno.EFAULT
 
 
 def _shrank(path: str, before: int, now: int) -> CorruptRecordError:

@@ -12,19 +12,22 @@ from typing import Any
 
 import numpy.typing as npt
 
+from recmap.files.fetch_memory import bytes_ahead
 from recmap.files.fetched_file import FetchedFile
 from recmap.files.local_path import located
 from recmap.files.mapped import MappedFile
 from recmap.files.spans import as_places
 from recmap.model.fetching import Fetching
 
-__all__ = ["HeldFiles", "MappedFiles", "fetch_ahead"]
+__all__ = ["HeldFiles", "MappedFiles", "fetch_ahead", "fetch_whole"]
 
 # Files that a dataset keeps mapped while it reads one after another.
 _OPEN_FILES = 1024
 # Files held for random access use at most half of the mappings that the system allows a
 # process, and at most this many.
 _MOST_HELD = 1 << 15
+# An object is small if as many can be fetched ahead.
+_SMALL = 4
 _MAP_COUNT = "/proc/sys/vm/max_map_count"
 # Errors for too many mappings or descriptors.
 _TOO_MANY = (errno.ENOMEM, errno.EMFILE, errno.ENFILE)
@@ -39,6 +42,17 @@ def fetch_ahead(
     first, stop = as_places(begins, ends)
     hold = file.start(first, stop)
     return Fetching(hold.size, len(first), [hold])
+
+
+def fetch_whole(file: MappedFile | str) -> Fetching | None:
+    """Begin to fetch all of a small object, open or not; None if it is large, or no object."""
+    if isinstance(file, str):
+        if not located(file).remote:
+            return None
+        file = located(file).map()
+    if file.size > bytes_ahead(_SMALL):
+        return None
+    return fetch_ahead(file, 0, file.size)
 
 
 class MappedFiles:

@@ -15,11 +15,11 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap.errors import AccessDeniedError, OutputError, PathNotFoundError
-from recmap.files.fetched_file import FetchedFile
+from recmap.files.fetched_file import FetchedFile, Hold
 from recmap.files.file_state import STORE_FILES
 from recmap.files.find_objects import find_objects
+from recmap.files.held_objects import held_object
 from recmap.files.location import Location, OpenFile, Output, Stat, Version
-from recmap.files.mapped import MappedFile
 from recmap.files.object_address import ObjectAddress
 from recmap.files.object_reader import keep_beside, kept_beside
 from recmap.files.object_store import ObjectInfo, ObjectStore
@@ -39,6 +39,7 @@ from recmap.files.object_writer import (
 from recmap.files.run_lock import RunLock
 from recmap.files.s3_uploads import find_s3_uploads
 from recmap.files.seekable import SeekableObject
+from recmap.files.spans import as_places
 from recmap.files.staging import files_below, send_files
 from recmap.files.storage import Storage, parse_url
 from recmap.files.store_lock import StoreLock
@@ -172,13 +173,14 @@ class ObjectPath(ObjectAddress):
     @contextmanager
     def seekable(self) -> Iterator[BinaryIO]:
         file = self.file_object()
+        file.fetch_beginning()
         try:
             yield cast("BinaryIO", file)
         finally:
             file.raise_error()
 
     def file_object(self) -> SeekableObject:
-        return SeekableObject(self.store, self.info)
+        return SeekableObject(self.store, self.info, lambda count: self.open().pread(count, 0))
 
     def read_whole(self, most: int) -> tuple[bytes, Version] | None:
         found = read_object(self)
@@ -191,8 +193,10 @@ class ObjectPath(ObjectAddress):
             raise ValueError("it is too large")
         return self.store.read(self.info, 0, self.info.size)
 
-    def map(self) -> MappedFile:
-        return FetchedFile(self)
+    def map(self) -> FetchedFile:
+        # What was fetched ahead is used if its beginning is still held.
+        held = held_object(self, [(0, 1)])
+        return held if isinstance(held, FetchedFile) else FetchedFile(self)
 
     def refuse_unwritable(self) -> None:
         refuse_unwritable(self)
@@ -297,6 +301,10 @@ class _OpenObject(OpenFile):
 
     def pread_many(self, parts: Sequence[tuple[int, int]]) -> list[bytes]:
         spans = [(min(at, self.size), min(at + count, self.size)) for count, at in parts]
+        file = held_object(self._path, spans)
+        if file is not None:
+            with file.hold(*zip(*spans, strict=True)):
+                return [file.bytes[begin:end].tobytes() for begin, end in spans]
         if all(end <= _HEAD for _, end in spans):
             head = _heads.get(self._path, self._info)
             return [head[begin:end] for begin, end in spans]
@@ -308,7 +316,11 @@ class _ReadInOrder(OpenFile):
     """An object that is read more or less in order: what follows is fetched ahead."""
 
     def __init__(self, path: ObjectPath) -> None:
-        self._file = FetchedFile(path)
+        self._file = path.map()
+        # Keep what was fetched ahead until it has been read.
+        held = self._file.holds(0, self.size)
+        self._ahead = self._file.start(*as_places(0, self.size)) if held else None
+        self._last: Hold | None = None
 
     @property
     def size(self) -> int:
@@ -316,8 +328,23 @@ class _ReadInOrder(OpenFile):
 
     def pread(self, count: int, at: int) -> bytes:
         end = min(at + count, self.size)
-        with self._file.hold(at, end):
-            return self._file.bytes[at:end].tobytes()
+        if at >= end:
+            return b""
+        hold = self._file.hold(at, end)
+        hold.__enter__()
+        # What was read last is often read again.
+        self._close(self._last)
+        self._last = hold
+        return self._file.bytes[at:end].tobytes()
+
+    def __exit__(self, *_: object) -> None:
+        self._close(self._ahead)
+        self._close(self._last)
+
+    @staticmethod
+    def _close(hold: Hold | None) -> None:
+        if hold is not None:
+            hold.close()
 
 
 class _SentOutput(Output):

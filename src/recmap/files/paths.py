@@ -26,6 +26,7 @@ __all__ = [
     "as_path",
     "as_paths",
     "expand",
+    "for_each",
     "for_each_file",
     "given_paths",
     "shard_names",
@@ -41,6 +42,7 @@ MOST_SHARDS = 1_000_000
 # Objects looked at a time.
 _AT_ONCE = 64
 
+_S = TypeVar("_S")
 _T = TypeVar("_T")
 
 
@@ -154,10 +156,20 @@ def absolute(paths: PathsLike) -> PathsLike:
 def for_each_file(function: Callable[[Location], _T], paths: Sequence[str]) -> list[_T]:
     """Return what a function returns for each file; of objects, it is called for many at once."""
     files = list(map(located, paths))
-    if len(files) < 2 or not any_remote(files):
-        return [function(file) for file in files]
-    with Threads(min(len(files), _AT_ONCE), "recmap-open") as pool:
-        return list(pool.map(function, files))
+    return for_each(function, files, files)
+
+
+def for_each(
+    function: Callable[[_S], _T], items: Sequence[_S], paths: Sequence[str], most: int = _AT_ONCE
+) -> list[_T]:
+    """Return what a function returns for each item; if ``paths`` are objects, many at once."""
+    if len(items) < 2 or not any_remote(paths):
+        return [function(item) for item in items]
+    pool = Threads(min(len(items), most), "recmap-open")
+    try:
+        return list(pool.map(function, items))
+    finally:
+        pool.shutdown(cancel_futures=True)  # after an error, the others need not begin
 
 
 def shard_names(stem: str, suffix: str, count: int) -> list[str]:

@@ -12,14 +12,14 @@ import numpy as np
 from recmap.files.fetch_memory import bytes_ahead, bytes_behind, request_size
 from recmap.files.spans import Places
 
-__all__ = ["ReadAhead"]
+__all__ = ["GROWTH", "MOST_OBJECTS", "ReadAhead", "objects_ahead"]
 
-# Fetch ahead this many times what has been read in order, so that a few rows cost little.
-_GROWTH = 2
+#: Fetch ahead this many times what has been read in order, so that a few rows cost little.
+GROWTH = 2
 # A span of this size is read ahead from the start.
 _LARGE = 1 << 20
-# Objects that are read ahead at a time.
-_MOST_OBJECTS = 16
+#: Objects that are read ahead at a time.
+MOST_OBJECTS = 16
 
 
 class _Hold(Protocol):
@@ -31,6 +31,10 @@ class _Fetchable(Protocol):
     def size(self) -> int: ...
 
     def start(self, begins: Places, ends: Places) -> _Hold: ...
+
+
+class _Droppable(Protocol):
+    def drop(self) -> None: ...
 
 
 class _Piece(NamedTuple):
@@ -52,7 +56,7 @@ class ReadAhead:
         """Note that a span is about to be read."""
         file = self._file()
         assert file is not None
-        objects = _objects.count()
+        objects = objects_ahead.count()
         most, behind = bytes_ahead(objects), bytes_behind(objects)
         with self._lock:
             in_order = self._begin - behind <= begin <= max(self._end, self._stop)
@@ -67,7 +71,7 @@ class ReadAhead:
             self._end = end
             while self._pieces and self._pieces[0].end <= begin - behind:
                 self._pieces.popleft().hold.close()
-            more = min(_GROWTH * self._passed, most) if in_order else 0
+            more = min(GROWTH * self._passed, most) if in_order else 0
             wanted = min(end + more, file.size)
             piece = min(request_size(), max(more, end - self._stop, 1))
             last = wanted == file.size
@@ -77,7 +81,7 @@ class ReadAhead:
                 self._pieces.append(_Piece(stop, hold))
                 self._stop = stop
         if self._pieces:
-            _objects.note(self)
+            objects_ahead.note(self)
 
     def drop(self) -> None:
         """Give up what was fetched ahead."""
@@ -88,11 +92,11 @@ class ReadAhead:
         while self._pieces:
             self._pieces.popleft().hold.close()
         self._begin = self._end = self._passed = self._stop = 0
-        _objects.forget(self)
+        objects_ahead.forget(self)
 
 
 class _Objects:
-    """The objects that are read ahead. The one that was not read for longest is given up."""
+    """What is read ahead: objects, and sets of them. What was not read for longest is given up."""
 
     def __init__(self) -> None:
         self._kept: OrderedDict[int, weakref.ref[Any]] = OrderedDict()
@@ -101,17 +105,17 @@ class _Objects:
     def count(self) -> int:
         return len(self._kept)
 
-    def note(self, ahead: ReadAhead) -> None:
+    def note(self, ahead: _Droppable) -> None:
         with self._lock:
             self._kept[id(ahead)] = weakref.ref(ahead)
             self._kept.move_to_end(id(ahead))
             old = None
-            if len(self._kept) > _MOST_OBJECTS:
+            if len(self._kept) > MOST_OBJECTS:
                 old = self._kept.popitem(last=False)[1]()
         if old is not None:
             old.drop()
 
-    def forget(self, ahead: ReadAhead) -> None:
+    def forget(self, ahead: _Droppable) -> None:
         with self._lock:
             self._kept.pop(id(ahead), None)
             gone = [key for key, found in self._kept.items() if found() is None]
@@ -119,4 +123,5 @@ class _Objects:
                 del self._kept[key]
 
 
-_objects = _Objects()
+#: Everything that is read ahead in this process.
+objects_ahead = _Objects()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections import OrderedDict
+from collections.abc import Callable
 from copy import copy
 from threading import Lock
 from typing import Any
@@ -66,14 +67,22 @@ class SeekableObject(_Seekable):
     """An object as a file. What was read last is kept in memory, at most 16 MiB.
 
     Libraries may hide errors, or take them for something else; ``raise_error`` does not.
+    ``beginning`` returns as many of the first bytes as it is asked for.
     """
 
-    def __init__(self, store: ObjectStore, info: ObjectInfo) -> None:
+    def __init__(
+        self, store: ObjectStore, info: ObjectInfo, beginning: Callable[[int], bytes]
+    ) -> None:
         super().__init__(info.size)
         self._error: BaseException | None = None
-        self._info, self._store = info, store
+        self._info, self._store, self._beginning = info, store, beginning
         self._blocks: OrderedDict[int, bytes] = OrderedDict()
         self._lock = Lock()
+
+    def fetch_beginning(self) -> None:
+        """Have the beginning ready, before a library takes its lock."""
+        if self._size:
+            self._blocks[0] = self._beginning(_BLOCK)
 
     def raise_error(self) -> None:
         """Raise what went wrong since the last call, if anything did."""

@@ -21,7 +21,7 @@ __all__ = ["FOLDER_MANIFEST", "refuse_unfinished", "warn_of_incomplete", "warn_o
 
 FOLDER_MANIFEST = "_manifest.json"
 _MANIFEST = re.compile(r"_manifest\.json|\..+\.manifest\.json")
-_NUMBERED = re.compile(r"-(\d{5,9})-of-(\d{5,9})")
+_NUMBERED = re.compile(r"(?<![0-9])([0-9]{1,9})[-_]of[-_]([0-9]{1,9})(?![0-9])")
 # Missing files are counted up to this number of shards. A larger one is no number of files.
 _MOST_SHARDS = 1_000_000
 
@@ -108,7 +108,7 @@ def _joined(folder: str, name: str) -> str:
 
 
 def _pattern(found: _Unfinished) -> str:
-    return _NUMBERED.sub("*", found.files[0], count=1) if found.files else "*"
+    return _NUMBERED.sub("*", found.files[0], count=1).replace("-*", "*") if found.files else "*"
 
 
 def _unfinished(names: set[str], read: _Read, chosen: set[str]) -> _Unfinished | None:
@@ -140,28 +140,31 @@ def _listed(entries: Any) -> list[str]:
 
 def _missing(chosen: Sequence[str], names: set[str]) -> list[tuple[list[str], int]]:
     """Return the names of missing shards, and how many there should be, for each set of them."""
-    groups: dict[tuple[str, str, int], dict[int, str]] = defaultdict(dict)
-    for name in {*chosen}:
+    present, found = _numbered({*names, *chosen}), []
+    for key in sorted(_numbered(chosen)):
+        members, count = present[key], key[-1]
+        first = 1 if count in members else 0
+        lost = [i for i in range(first, count + first) if i not in members]
+        if lost:
+            found.append(([_renumbered(members, i) for i in lost], count))
+    return found
+
+
+def _numbered(names: Iterable[str]) -> dict[tuple[str, str, int], dict[int, str]]:
+    """Return the shards of each set by their numbers."""
+    sets: dict[tuple[str, str, int], dict[int, str]] = defaultdict(dict)
+    for name in names:
         match = _NUMBERED.search(name)
-        if match is not None and 0 < int(match[2]) <= _MOST_SHARDS:
+        if match is not None and int(match[1]) <= int(match[2]) <= _MOST_SHARDS:
             # What follows may differ, such as a digest.
             key = name[: match.start()], os.path.splitext(name[match.end() :])[1], int(match[2])
-            groups[key][int(match[1])] = name
-    found = []
-    for (_, _, count), members in sorted(groups.items()):
-        if len(members) < count:
-            first = 1 if count in members else 0
-            lost = [i for i in range(first, count + first) if i not in members]
-            missing = [_renumbered(members, i) for i in lost]
-            absent = [name for name in missing if name not in names]
-            if absent:
-                found.append((absent, count))
-    return found
+            sets[key][int(match[1])] = name
+    return sets
 
 
 def _renumbered(members: dict[int, str], number: int) -> str:
     """Return the name of another shard of the same set."""
-    name = next(iter(members.values()))
+    name = members[min(members)]
     match = _NUMBERED.search(name)
     assert match is not None
-    return f"{name[: match.start()]}-{number:0{len(match[1])}d}{name[match.end(1) :]}"
+    return f"{name[: match.start()]}{number:0{len(match[1])}d}{name[match.end(1) :]}"

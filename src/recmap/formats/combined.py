@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from recmap.errors import DataError, FieldMismatchError, MemoryLimitError
+from recmap.files.files_ahead import FilesAhead, files_ahead
+from recmap.files.local_path import located
 from recmap.files.mapped import guarded
+from recmap.files.paths import for_each
 from recmap.model.batch import (
     Allocate,
     PaddedRows,
@@ -20,7 +24,7 @@ from recmap.model.batch import (
     join,
     rows_by_owner,
 )
-from recmap.model.fetching import Fetching, fetching_all
+from recmap.model.fetching import Coming, Fetching, fetching_all
 from recmap.model.info import Info
 from recmap.model.row_sizes import RowSizes, added, measure
 from recmap.model.schema import Batch, Schema
@@ -266,10 +270,14 @@ class ConcatenatedSource(_Combined):
 
     @guarded
     def read(self, start: int, stop: int, limit: int | None = None) -> Batch:
-        stop = min(stop, len(self))
+        with files_ahead(self, start, stop, limit) as ahead:
+            return self._read(start, min(stop, len(self)), limit, ahead)
+
+    def _read(self, start: int, stop: int, limit: int | None, ahead: FilesAhead) -> Batch:
         read: list[Batch] = []
         number = self._owner(start)
         while start < stop:
+            ahead.reach(self, start)
             first, end = int(self._starts[number]), int(self._starts[number + 1])
             try:
                 batch = self._sources[number].read(start - first, min(stop, end) - first, limit)
@@ -320,6 +328,15 @@ class ConcatenatedSource(_Combined):
         divided = divide_rows(self._starts[:-1], rows)
         return fetching_all(self._sources[owner].fetch_ahead(mine) for owner, mine in divided)
 
+    def coming(self, start: int, stop: int | None = None) -> Iterator[Coming]:
+        stop = len(self) if stop is None else min(stop, len(self))
+        for number in range(self._owner(start) + 1, self._owner(stop - 1) + 1):
+            source = self._sources[number]
+            if source.remote:
+                first, end = int(self._starts[number]), int(self._starts[number + 1])
+                fetch = partial(source.fetch_ahead, range(min(stop, end) - first))
+                yield Coming(self, _size(source), fetch, partial(int, end))
+
     def row_sizes(self, rows: npt.NDArray[np.int64]) -> RowSizes | None:
         sizes = np.empty(len(rows), np.int64)
         for owner, mine in rows_by_owner(self._starts, rows):
@@ -330,12 +347,13 @@ class ConcatenatedSource(_Combined):
         return sizes
 
     def largest_row(self, above: int) -> tuple[int, int] | None:
-        found = None
-        for source, first in zip(self._sources, self._starts, strict=False):
-            row = source.largest_row(above)
-            if row is not None:
-                found, above = (int(first) + row[0], row[1]), row[1]
-        return found
+        found = for_each(lambda source: source.largest_row(above), self._sources, self.files)
+        rows = [
+            (int(first) + row[0], row[1])
+            for row, first in zip(found, self._starts, strict=False)
+            if row is not None
+        ]
+        return max(rows, key=lambda row: row[1], default=None)
 
     def column(self, name: str) -> npt.NDArray[Any] | None:
         return self._sources[0].column(name) if len(self._sources) == 1 else None
@@ -351,6 +369,12 @@ class ConcatenatedSource(_Combined):
 
     def row_bytes(self) -> int:
         return self._sources[0].row_bytes()
+
+
+def _size(source: Source) -> int:
+    """Return the bytes of the objects of a source. Those of a Zarr store do not count."""
+    objects = [file for file in map(located, source.files) if file.remote]
+    return sum(file.stat().size for file in objects if not file.is_folder())
 
 
 def _difference(a: Schema, b: Schema) -> str:

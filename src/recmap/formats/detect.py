@@ -19,6 +19,7 @@ from recmap.errors import (
 from recmap.files.array_sidecar import description_path, load_description
 from recmap.files.file_state import TFDS_FILE, TFDS_INFO
 from recmap.files.local_path import located
+from recmap.files.paths import for_each_file
 from recmap.files.sniff import FileKind, holds_records, named_tfrecord, sniff, unknown_format
 from recmap.formats.registry import FORMATS, format_of
 
@@ -91,25 +92,19 @@ def detect_all(files: list[str]) -> list[str]:
         step = -(-len(files) // _EXAMINED)
         found = detect_all([*files[::step], files[-1]])
         return [*found, *found[-1:] * (len(files) - len(found))]
-    formats: list[str | None] = []
-    unknown: UnknownFormatError | None = None
-    for file in files:
-        try:
-            formats.append(detect(file))
-        except UnknownFormatError as e:
-            formats.append(None)
-            unknown = unknown or e
-    if unknown is None:
+    formats = for_each_file(_detected, files)
+    unknown = [format for format in formats if isinstance(format, UnknownFormatError)]
+    if not unknown:
         return [str(format) for format in formats]
-    known = [file for file, format in zip(files, formats, strict=True) if format is not None]
+    known = [file for file, format in zip(files, formats, strict=True) if isinstance(format, str)]
     if not known:
-        raise unknown
+        raise unknown[0]
     # A folder of data often holds other files too, such as the metadata of TFDS.
     folder, name = os.path.split(known[0])
     end = ".tfrecord*" if named_tfrecord(name) else os.path.splitext(name)[1]
     pattern = os.path.join(folder, f"*{end}")
     raise UnknownFormatError(
-        f"{unknown}; to open only the other files, rm.open({pattern!r})", file=unknown.file
+        f"{unknown[0]}; to open only the other files, rm.open({pattern!r})", file=unknown[0].file
     )
 
 
@@ -125,6 +120,13 @@ def _header_format(path: str) -> str | None:
     # A .npy file without the magic bytes comes from np.memmap: numbers without a header.
     named = _named(path)
     return None if named in ("raw", "npy") else named
+
+
+def _detected(path: str) -> str | UnknownFormatError:
+    try:
+        return detect(path)
+    except UnknownFormatError as e:
+        return e
 
 
 def check_raw(path: str, format: str | None, dtype: npt.DTypeLike | None, *, packed: bool) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from recmap.files.mapped_files import fetch_whole
 from recmap.formats.column_source import refuse_changed
 from recmap.model.batch import RowNumbers
 from recmap.model.fetching import Fetching
@@ -32,6 +33,8 @@ _MAX_OPEN = 64
 _DESCRIPTORS = 4
 # How many datasets may have files with descriptors open at the same time.
 _DATASETS = 8
+# A small object is fetched whole if that is at most so many times what its columns take.
+_WASTE = 2
 
 
 def max_open_files(descriptors: int = 0) -> int:
@@ -113,6 +116,7 @@ class LazySource(Source):
         self._format, self._files = source.format, source.files
         self._schema, self._origin = source.schema, source.origin
         self._rows, self._remote = len(source), source.remote
+        self._knows_sizes = source.row_sizes(np.empty(0, np.int64)) is not None
         self._facts = {name: _ColumnFacts.of(source.select([name])) for name in source.schema}
         self._reopen, self._open_files = reopen, open_files
         self._whole = source.schema
@@ -204,15 +208,24 @@ class LazySource(Source):
         return batch
 
     def fetch_ahead(self, rows: RowNumbers) -> Fetching | None:
-        # Opening the file would take a request, and close another one.
         source = self._opened() if self._remote else None
-        return None if source is None else source.fetch_ahead(rows)
+        if source is not None:
+            return source.fetch_ahead(rows)
+        # Opening the file would take requests, and close another one.
+        begins = self._remote and isinstance(rows, range) and rows.start == 0
+        return fetch_whole(self._files[0]) if begins and self._reads_most else None
+
+    @property
+    def _reads_most(self) -> bool:
+        """Whether the columns take most of the file."""
+        every = sum(facts.row_bytes for facts in self._facts.values())
+        return _WASTE * self.row_bytes() >= every
 
     def row_sizes(self, rows: npt.NDArray[np.int64]) -> RowSizes | None:
-        return self._open().row_sizes(rows)
+        return self._open().row_sizes(rows) if self._knows_sizes else None
 
     def largest_row(self, above: int) -> tuple[int, int] | None:
-        return self._open().largest_row(above)
+        return self._open().largest_row(above) if self._knows_sizes else None
 
     def column(self, name: str) -> npt.NDArray[Any] | None:
         return self._open().column(name)

@@ -131,8 +131,10 @@ def _choose_format(files: list[str], options: OpenOptions) -> str:
             f'compression={options.compression!r}: use "auto", "gzip", "zlib" or None'
         )
     if given == "raw":
-        for file in files:
-            check_raw(file, options.format, options.dtype, packed=options.compression is None)
+        packed = options.compression is None
+        for_each_file(
+            lambda file: check_raw(file, options.format, options.dtype, packed=packed), files
+        )
     if given is not None:
         return given
     formats = detect_all(files)
@@ -144,8 +146,7 @@ def _choose_format(files: list[str], options: OpenOptions) -> str:
             file=files[other],
         )
     if formats[0] == "raw":
-        for file in files:
-            refuse_packed(file, sniff(file))
+        for_each_file(lambda file: refuse_packed(file, sniff(file)), files)
     return formats[0]
 
 

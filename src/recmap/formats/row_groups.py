@@ -22,7 +22,7 @@ import numpy.typing as npt
 from recmap.files.cpus import pool_size, thread_count
 from recmap.files.local_path import any_remote, located
 from recmap.files.mapped import guarded
-from recmap.files.mapped_files import fetch_ahead
+from recmap.files.mapped_files import fetch_ahead, fetch_whole
 from recmap.files.spans import merge_spans
 from recmap.files.threads import Threads
 from recmap.formats.column_source import refuse_changed
@@ -52,6 +52,8 @@ _FEW_BYTES = 1 << 18
 _PAGES = 3 << 20
 # Column chunks this close to each other are fetched together.
 _NEAR = 64 << 10
+# A small object is fetched whole if it has at most so many times the columns that are read.
+_WASTE = 2
 
 
 class _Piece(NamedTuple):
@@ -295,7 +297,10 @@ class RowGroupSource(Source):
         spans = [self._file.spans(group, list(self._schema)) for group in groups]
         known = [span for span in spans if span is not None]
         if not known:
-            return None
+            # Where columns are would take a request to find out.
+            begin = isinstance(rows, range) and rows.start == 0
+            most = _WASTE * len(self._schema) >= len(self._file.schema)
+            return fetch_whole(self._file.mapped) if begin and most else None
         begins, ends = (np.concatenate(each) for each in zip(*known, strict=True))
         return fetch_ahead(self._file.mapped, *merge_spans(begins, ends, _NEAR))
 

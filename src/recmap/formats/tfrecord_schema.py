@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from recmap.errors import FieldMismatchError, Message
+from recmap.files.paths import for_each
+from recmap.files.read_ahead import MOST_OBJECTS
 from recmap.model.field import FieldLike, as_field
 from recmap.model.schema import FieldsLike, Schema
 from recmap.native import _core
@@ -166,7 +168,14 @@ def _stored(
 ) -> Types | None:
     """Return the types that the files were written with, or those in their indexes."""
     manifests = Manifests()
-    found = {i: stored_types(files[i], sidecars[i], manifests, skip=skip) for i in sorted(examined)}
+    numbers = sorted(examined)
+    types = for_each(
+        lambda i: stored_types(files[i], sidecars[i], manifests, skip=skip),
+        numbers,
+        [files[i].path for i in numbers],
+        MOST_OBJECTS,
+    )
+    found = dict(zip(numbers, types, strict=True))
     later = {
         i: indexed_types(files[i].path, sidecar)
         for i, sidecar in enumerate(sidecars)

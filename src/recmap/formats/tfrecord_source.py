@@ -10,8 +10,11 @@ from __future__ import annotations
 import warnings
 from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
+from functools import cached_property, partial
+from itertools import accumulate
 from threading import RLock
 from typing import Any, TypeVar
 
@@ -27,6 +30,7 @@ from recmap.errors import (
     SkippedRecordsWarning,
 )
 from recmap.files.cpus import thread_count
+from recmap.files.files_ahead import FilesAhead, files_ahead, files_in_turn
 from recmap.files.inflate import CompressionOption
 from recmap.files.local_path import any_remote, located
 from recmap.files.mapped import guarded
@@ -48,7 +52,7 @@ from recmap.model.batch import (
     rows_by_owner,
 )
 from recmap.model.coerce import empty_column
-from recmap.model.fetching import Fetching, fetching_all
+from recmap.model.fetching import Coming, Fetching, fetching_all
 from recmap.model.field import BYTES
 from recmap.model.info import Info
 from recmap.model.preview import quantity
@@ -159,7 +163,7 @@ class TFRecordSource(Source):
         file.use(Index.of_anchors(len(offsets), None, rows, offsets, file.size))
 
     def _skip_bad_records(self) -> None:
-        for file in self._files:
+        for file in _in_turn(self._files):
             self._decoder, skipped = survey(file, self._decoder, self._summary, True)
             self._skipped += skipped
         if self._skipped:
@@ -254,10 +258,17 @@ class TFRecordSource(Source):
     def _start_of(self, i: int) -> int:
         """Return the number of the first row of a file; count the files before it if needed."""
         with self._lock:
-            while len(self._starts) <= i:
-                last = len(self._starts) - 1
-                self._starts.append(self._starts[last] + self._files[last].count())
+            if len(self._starts) <= i:
+                self._count_before(i)
             return self._starts[i]
+
+    def _count_before(self, i: int) -> None:
+        last = len(self._starts) - 1
+        with closing(_in_turn(_uncounted(self._files[last:i]))) as uncounted:
+            for file in self._files[last:i]:
+                if file.known_count() is None:
+                    next(uncounted)
+                self._starts.append(self._starts[-1] + file.count())
 
     def _all_starts(self) -> npt.NDArray[np.int64]:
         self._start_of(len(self._files) - 1)
@@ -299,7 +310,8 @@ class TFRecordSource(Source):
             batch = self._read_across(self._decoder, start, stop)
             if batch is not None:
                 return batch
-        return self._read_by_file(start, stop, limit)
+        with files_ahead(self, start, stop, limit) as ahead:
+            return self._read_by_file(start, stop, limit, ahead)
 
     def _read_across(self, decoder: Decoder[_T], start: int, stop: int) -> _T | None:
         """Decode a span across several plain files in one call; None if that is not possible."""
@@ -317,7 +329,7 @@ class TFRecordSource(Source):
             decoder, np.arange(start, stop) - starts[first], self._verify, ask=False
         )
 
-    def _read_by_file(self, start: int, stop: int, limit: int | None) -> Batch:
+    def _read_by_file(self, start: int, stop: int, limit: int | None, ahead: FilesAhead) -> Batch:
         parts: list[Batch] = []
         for i, file in enumerate(self._files):
             first = self._start_of(i)
@@ -326,6 +338,7 @@ class TFRecordSource(Source):
             known = file.known_count()
             if known is not None and first + known <= start:
                 continue
+            ahead.reach(self, max(start, first))
             self._hold_rows(i)
             begin, end = max(start - first, 0), stop - first
             try:
@@ -388,6 +401,42 @@ class TFRecordSource(Source):
             return group.fetch_ahead(rows)
         divided = divide_rows(np.array(self._starts), rows)
         return fetching_all(self._files[i].fetch_ahead(mine) for i, mine in divided)
+
+    def coming(self, start: int, stop: int | None = None) -> Iterator[Coming]:
+        first = bisect_right(self._starts, start)
+        for i in range(first, len(self._files) if self._remote else 0):
+            if stop is not None and self._about_start_of(i) >= stop:
+                return
+            size = self._ends[i + 1] - self._ends[i]
+            fetch, end = partial(self._fetch_file, i, stop), partial(self._known_start, i + 1)
+            yield Coming(self, size, fetch, end)
+
+    def _fetch_file(self, i: int, stop: int | None) -> Fetching | None:
+        """Begin to fetch the rows of a file, up to row ``stop`` of the source if it is known."""
+        file, count, first = self._files[i], self._files[i].known_count(), self._known_start(i)
+        if count is None or first is None:
+            return file.fetch_whole()
+        return file.fetch_ahead(range(count if stop is None else min(count, stop - first)))
+
+    def _known_start(self, i: int) -> int | None:
+        """Return the number of the first row of a file, if the files before it were counted."""
+        if i == len(self._files) and i == len(self._starts):
+            count = self._files[-1].known_count()
+            return None if count is None else self._starts[-1] + count
+        return self._starts[i] if i < len(self._starts) else None
+
+    @cached_property
+    def _ends(self) -> list[int]:
+        """The bytes before each file, and of all files."""
+        return [0, *accumulate(located(path).stat().size for path in self._paths)]
+
+    def _about_start_of(self, i: int) -> float:
+        """Estimate the number of the first row of a file, judging by those counted so far."""
+        last = len(self._starts) - 1
+        if i <= last:
+            return self._starts[i]
+        rows, size = (self._starts[last], self._ends[last]) if last else (1, self.row_bytes())
+        return self._starts[last] + (self._ends[i] - self._ends[last]) * rows / max(size, 1)
 
     @guarded
     def read_padded(
@@ -478,10 +527,15 @@ class TFRecordSource(Source):
     @guarded
     def largest_row(self, above: int) -> tuple[int, int] | None:
         found = None
-        for i, file in enumerate(self._files):
-            row = file.largest_row(self._decoder, above)
-            if row is not None:
-                found, above = (self._start_of(i) + row[0], row[1]), row[1]
+        # Only these are read.
+        compressed = [file for file in _uncounted(self._files) if file.compression]
+        with closing(_in_turn(compressed)) as uncounted:
+            for i, file in enumerate(self._files):
+                if file.compression and file.known_count() is None:
+                    next(uncounted)
+                row = file.largest_row(self._decoder, above)
+                if row is not None:
+                    found, above = (self._start_of(i) + row[0], row[1]), row[1]
         return found
 
     def select(self, names: Sequence[str]) -> TFRecordSource:
@@ -492,3 +546,15 @@ class TFRecordSource(Source):
 
     def partitions(self, *, skip: bool) -> list[Partition]:
         return record_partitions(self._files, self._decoder, self._verify, skip)
+
+
+def _uncounted(files: Sequence[RecordFile]) -> list[RecordFile]:
+    return [file for file in files if file.known_count() is None]
+
+
+def _in_turn(files: Sequence[RecordFile]) -> Generator[RecordFile, None, None]:
+    """Yield files that are read whole, while those that follow are fetched."""
+    with files_in_turn([file.path for file in files]) as reach:
+        for number, file in enumerate(files):
+            reach(number)
+            yield file

@@ -15,13 +15,14 @@ from recmap.errors import DataError, LeftOutWarning, MemoryLimitError, WorkerDie
 from recmap.files.array_sidecar import description_path
 from recmap.files.cpus import thread_count
 from recmap.files.file_state import TFDS_INFO
+from recmap.files.files_ahead import files_in_turn
 from recmap.files.local_path import any_remote, located
-from recmap.files.paths import PathsLike, expand
+from recmap.files.paths import PathsLike, expand, for_each_file
 from recmap.files.sniff import sniff
 from recmap.files.threads import Threads
 from recmap.formats.detect import detect
 from recmap.formats.open_spec import OpenOptions, open_source
-from recmap.formats.registry import FORMATS
+from recmap.formats.registry import FORMATS, Format
 from recmap.formats.tfds.metadata import shard_files
 from recmap.model.arguments import Workers, as_whole, parse_workers
 from recmap.model.progress import Counter, ProgressOption, check_progress
@@ -67,7 +68,7 @@ def verify(
         given = parse_workers(workers, "threads")
     check_progress(progress)
     files = [shard for file in expand(path, storage) for shard in _shards(file)]
-    formats = {file: _format(file) for file in files}
+    formats = dict(zip(files, for_each_file(_format, files), strict=True))
     if given.kind == "processes":
         return _verify_in_processes(formats, given.reading(remote=any_remote(files)), progress)
     records = [file for file in files if formats[file] == "tfrecord"]
@@ -77,11 +78,29 @@ def verify(
         result = verify_records(records, workers=given.count, progress=progress)
     if not others:
         return result
-    with Threads(min(given.count, len(others)), "recmap-verify") as pool:
-        for found in pool.map(lambda file: _verify_one(file, formats[file]), others):
+    # Of the others, only the header is read.
+    read = [file for file in others if _reads_all(FORMATS[formats[file]])]
+    with (
+        files_in_turn(read, given.count) as reach,
+        Threads(min(given.count, len(others)), "recmap-verify") as pool,
+    ):
+        turns = {file: number for number, file in enumerate(read)}
+
+        def check(file: str) -> Verified:
+            if file in turns:
+                reach(turns[file])
+            return _verify_one(file, formats[file])
+
+        for found in pool.map(check, others):
             result.files += 1
             _add(result, found)
     return result
+
+
+def _reads_all(format: Format) -> bool:
+    """Return whether all of a file is read to check it."""
+    checks = (format.checker(), format.group_checker())
+    return format.verified_by_reading or any(check is not None for check in checks)
 
 
 def _shards(file: str) -> list[str]:

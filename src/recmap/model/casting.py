@@ -41,6 +41,8 @@ def first_lost(
 
 
 def _always_fits(old: np.dtype[Any], new: np.dtype[Any]) -> bool:
+    if np.void in (old.type, new.type):  # NumPy considers every number safe as bytes
+        return False
     # NumPy considers int64 to float64 safe, but large integers lose digits.
     if old.kind in "iu" and new.kind in "fc":
         return old.itemsize * 2 <= (new.itemsize if new.kind == "f" else new.itemsize // 2)
@@ -50,6 +52,8 @@ def _always_fits(old: np.dtype[Any], new: np.dtype[Any]) -> bool:
 
 def _lost(array: npt.NDArray[Any], dtype: np.dtype[Any], rounds: bool) -> Any:
     old, new = array.dtype, dtype
+    if np.void in (old.type, new.type):  # bytes of a fixed size, which 0 may fill
+        return array != 0 if rounds and old.kind in "biuf" else np.ones(array.shape, bool)
     if old.kind in "mM" or new.kind in "mM":
         if old.kind in "iu":  # a number of days, or of another unit
             return (array > np.iinfo(np.int64).max) | (array <= np.iinfo(np.int64).min)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-__all__ = ["FetchCounts", "Fetching", "fetching_all"]
+__all__ = ["Coming", "FetchCounts", "Fetching", "fetching_all"]
 
 
 class FetchCounts(NamedTuple):
@@ -59,6 +59,20 @@ class Fetching:
     def close(self) -> None:
         for hold in self.holds:
             hold.close()
+
+
+@dataclass(frozen=True)
+class Coming:
+    """A file that comes after others when the rows of ``source`` are read in order.
+
+    ``fetch`` begins to fetch what is read of it, at most ``size`` bytes. ``stop`` returns the
+    number of the row after its last one; None as long as that is unknown.
+    """
+
+    source: object
+    size: int
+    fetch: Callable[[], Fetching | None]
+    stop: Callable[[], int | None]
 
 
 def fetching_all(parts: Iterable[Fetching | None]) -> Fetching | None:

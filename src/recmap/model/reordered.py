@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from recmap.model.batch import Allocate, PaddedRows, PadSpec, RowNumbers
-from recmap.model.fetching import Fetching
+from recmap.model.fetching import Coming, Fetching
 from recmap.model.row_sizes import RowSizes, fitting
 from recmap.model.schema import Batch
 from recmap.model.source import Source, WrappedSource
@@ -56,6 +56,10 @@ class ReorderedSource(WrappedSource):
 
     def fetch_ahead(self, rows: RowNumbers) -> Fetching | None:
         return self._source.fetch_ahead(self.row_numbers(np.asarray(rows, np.int64)))
+
+    def coming(self, start: int, stop: int | None = None) -> Iterator[Coming]:
+        del start, stop  # rows of any file may be next
+        return iter(())
 
     def row_sizes(self, rows: npt.NDArray[np.int64]) -> RowSizes | None:
         return self._source.row_sizes(self.row_numbers(rows))
@@ -103,6 +107,12 @@ class SlicedSource(ReorderedSource):
             span = range(start + rows.start, start + rows.stop)
             return self._source.read_padded(span, pads, size, allocate)
         return super().read_padded(rows, pads, size, allocate)
+
+    def coming(self, start: int, stop: int | None = None) -> Iterator[Coming]:
+        chosen = self._range[start:stop]
+        if chosen.step != 1 or not chosen:
+            return iter(())
+        return self._source.coming(chosen.start, chosen.stop)
 
     def largest_row(self, above: int) -> tuple[int, int] | None:
         largest = self._source.largest_row(above)

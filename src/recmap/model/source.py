@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol, Self, TypeAlias
@@ -28,7 +28,7 @@ from recmap.model.batch import (
     RowNumbers,
     rename,
 )
-from recmap.model.fetching import Fetching
+from recmap.model.fetching import Coming, Fetching
 from recmap.model.info import Info
 from recmap.model.row_sizes import RowSizes, measure
 from recmap.model.schema import Batch, Schema
@@ -234,6 +234,14 @@ class Source(ABC):
         del rows
         return None
 
+    def coming(self, start: int, stop: int | None = None) -> Iterator[Coming]:
+        """Yield the files in a store that are read after the one with row ``start``, in order.
+
+        Without ``stop``, all rows to the end are read.
+        """
+        del start, stop
+        return iter(())
+
     def row_sizes(self, rows: RowArray) -> RowSizes | None:
         """Return an upper bound on the size of each row in memory, or None if unknown."""
         del rows
@@ -396,6 +404,9 @@ class WrappedSource(Source):
 
     def fetch_ahead(self, rows: RowNumbers) -> Fetching | None:
         return self._source.fetch_ahead(rows)
+
+    def coming(self, start: int, stop: int | None = None) -> Iterator[Coming]:
+        return self._source.coming(start, stop)
 
     def row_sizes(self, rows: RowArray) -> RowSizes | None:
         return self._source.row_sizes(rows)

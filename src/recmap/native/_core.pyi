@@ -466,6 +466,11 @@ class Mapping:
     def current_size(self) -> int:
         """Return how much of the file is still there, at most what was mapped."""
 
+    def is_unchanged(self, since: int) -> bool:
+        """
+        Return whether the file has its size and was last changed at this time, in nanoseconds. One that was removed or replaced counts as unchanged.
+        """
+
     def release_pages(self, begin: int, end: int) -> None:
         """
         Unmap the pages of a span from this process. The system keeps them cached.

@@ -203,15 +203,16 @@ class SourceRows:
 
     def gather(self, positions: Positions, epoch: int) -> Batch:
         del epoch  # a file is the same in every epoch
-        run = _run(positions)
+        if self._owns_rows:
+            return self._read(positions)
         with Guard(self.source):  # what is read may be a view of a file
-            if run is not None:
-                batch = self.source.read(run.start, run.stop)
-            else:
-                batch = self.source.gather(positions)
-            if self._owns_rows:
-                return batch
-            return {name: _owned(column) for name, column in batch.items()}
+            return {name: _owned(column) for name, column in self._read(positions).items()}
+
+    def _read(self, positions: Positions) -> Batch:
+        run = _run(positions)
+        if run is None:
+            return self.source.gather(positions)
+        return self.source.read(run.start, run.stop)
 
     def fetch_ahead(self, positions: Positions, epoch: int) -> Fetching | None:
         del epoch

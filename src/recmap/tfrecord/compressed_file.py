@@ -26,7 +26,9 @@ from recmap.errors import (
 )
 from recmap.files.cpus import thread_count
 from recmap.files.inflate import inflate
-from recmap.model.batch import join
+from recmap.files.mapped_files import fetch_whole
+from recmap.model.batch import RowNumbers, join
+from recmap.model.fetching import Fetching
 from recmap.model.row_sizes import RowSizes, fitting
 from recmap.model.schema import Batch
 from recmap.native import _core
@@ -139,6 +141,14 @@ class CompressedFile(RecordFile):
             ]
         batch = join(parts) if parts else self._no_rows(decoder)
         return {name: column[order] for name, column in batch.items()}
+
+    def fetch_ahead(self, rows: RowNumbers) -> Fetching | None:
+        # Where rows lie in the file is unknown. Once a pass has begun, it fetches what follows.
+        begins = isinstance(rows, range) and rows.start == 0 and self._windows is None
+        return self.fetch_whole() if begins else None
+
+    def fetch_whole(self) -> Fetching | None:
+        return fetch_whole(self.path)
 
     def row_sizes(self, decoder: ExampleDecoder, rows: npt.NDArray[np.int64]) -> RowSizes:
         """Return an upper bound for the memory of each row. This takes a pass of its own."""

@@ -80,7 +80,9 @@ def fault_text(fault: _core.Fault, schema: Schema | None = None) -> str:
         "left",
         FaultCode.data_crc: f"data CRC is 0x{found:08x}, expected 0x{expected:08x}",
         FaultCode.changed: "the data changed while it was read",
-        FaultCode.malformed: "the record is not a tf.train.Example",
+        FaultCode.malformed: "the feature is malformed"
+        if name
+        else "the record is not a tf.train.Example",
         FaultCode.too_large: f"the record has {found:,} bytes, over protobuf's limit of 2 GiB",
         FaultCode.missing: f"the feature is missing and {wanted}, which has no fill value",
         FaultCode.wrong_kind: f"the feature is a {KIND_NAMES.get(found, 'list')}, but {wanted}",
@@ -129,20 +131,21 @@ def fault_error(
             record=record,
             byte=byte,
         )
+    where = f"field {name!r}: " if name else ""
     if fault.code in _NOT_EXAMPLE:
         return NotExampleError(
             Message(
-                f"{place}: {text}",
+                f"{place}: {where}{text}",
                 hint=("rm.tfrecord.records() reads it raw, ", _SKIP, " drops it"),
             ),
             file=file,
             record=record,
             byte=byte,
+            field=name,
         )
     remedy = Message()
     if name and schema:
         remedy = _remedy(fault, name, schema[name], choice or FieldChoice.of(schema), kinds)
-    where = f"field {name!r}: " if name else ""
     return FieldMismatchError(
         Message(f"{place}: {where}{text}", hint=(remedy,) if remedy else ()),
         file=file,
@@ -232,8 +235,10 @@ def _remedy(
             return Message()
 
 
-def describe_record(record: npt.NDArray[np.uint8]) -> str:
+def describe_record(record: npt.NDArray[np.uint8], malformed: bool = False) -> str:
     """Describe what the bytes of a record look like.
+
+    It may be a malformed Example only if the native core found it ``malformed``.
 
     >>> describe_record(np.frombuffer(b'{"a": 1}', np.uint8))
     'it looks like JSON'
@@ -258,9 +263,9 @@ def describe_record(record: npt.NDArray[np.uint8]) -> str:
         else:
             texts = [f"{number} ({_WIRE_TYPES[kind]})" for number, kind in fields[:_FIELDS_NAMED]]
             more = ", ..." if len(fields) > _FIELDS_NAMED else ""
-            return (
-                f"it looks like another protobuf message, with the fields {', '.join(texts)}{more}"
-            )
+            example = malformed and {*fields} <= {(1, 2), (2, 2)}
+            what = f"another protobuf message{' or a malformed Example' if example else ''}"
+            return f"it looks like {what}, with the fields {', '.join(texts)}{more}"
     return _describe_bytes(data)
 
 

@@ -14,6 +14,7 @@ import numpy.typing as npt
 from recmap.files.cpus import thread_count
 from recmap.files.mapped import MappedFile
 from recmap.files.mapped_files import MappedFiles
+from recmap.files.paths import for_each
 from recmap.model.batch import divide_rows
 from recmap.model.fetching import Fetching, fetching_all
 from recmap.native import _core
@@ -148,9 +149,9 @@ class FileGroup:
         """Raise if one of these files has shrunk, or fails its deferred check."""
         local = [self._mapped[i] for i in files if self.whole or self._mapped[i].whole]
         MappedFile.check_sizes(local, by_page=by_page)
-        for i in self._unchecked.intersection(files):
-            self.files[i].check_before_read()
-            self._unchecked.discard(i)
+        unchecked = self._unchecked.intersection(files)
+        _check_before_read([self.files[i] for i in sorted(unchecked)])
+        self._unchecked -= unchecked
 
 
 class FileGroups:
@@ -198,7 +199,16 @@ class FileGroups:
         """
         files = self._record_files[first : last + 1]
         plain = None if len(files) > _MAX_SPAN_FILES else _plain_files(files)
-        return None if plain is None else FileGroup(plain, [file.file for file in plain])
+        if plain is None:
+            return None
+        _check_before_read(plain)
+        return FileGroup(plain, [file.file for file in plain])
+
+
+def _check_before_read(files: Sequence[PlainFile]) -> None:
+    """Run the deferred checks of files; for objects, many at once."""
+    unchecked = [file for file in files if file.before_read is not None]
+    for_each(PlainFile.check_before_read, unchecked, [file.path for file in unchecked])
 
 
 def _plain_files(files: Sequence[RecordFile]) -> list[PlainFile] | None:

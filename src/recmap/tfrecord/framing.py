@@ -15,6 +15,7 @@ from recmap.errors import (
     OptionError,
     UnknownFormatError,
 )
+from recmap.files.files_ahead import files_in_turn
 from recmap.files.inflate import CompressionOption, begins_stream
 from recmap.files.local_path import located
 from recmap.files.output_file import (
@@ -24,7 +25,7 @@ from recmap.files.output_file import (
     choose_compression,
     refuse_existing,
 )
-from recmap.files.paths import PathLike, PathsLike, as_location, expand
+from recmap.files.paths import PathLike, PathsLike, as_location, expand, for_each_file
 from recmap.files.sniff import holds_records, is_record, named_tfrecord, sniff, unknown_format
 from recmap.files.storage import Storage
 from recmap.model.arguments import check_choice, check_flag, check_iterable
@@ -104,10 +105,11 @@ def check_compressions(
     them; reading one that is not fails.
     """
     if len(examined) < len(files) and located(files[0]).remote:
-        found = {check_compression(files[i], option) for i in sorted(examined)}
+        some = [files[i] for i in sorted(examined)]
+        found = set(for_each_file(lambda file: check_compression(file, option), some))
         if len(found) == 1:
             return [*found] * len(files)
-    return [check_compression(file, option) for file in files]
+    return for_each_file(lambda file: check_compression(file, option), files)
 
 
 def _detect_compression(head: bytes) -> Compression:
@@ -167,15 +169,23 @@ def records(
     check_choice("errors", errors, ("raise", "skip"))
     check_choice("compression", compression, ("auto", "gzip", "zlib", None))
     view, verify = check_flag("view", view), check_flag("verify", verify)
-    opened = [open_record_file(file, verify, compression) for file in expand(path, storage)]
+    files = expand(path, storage)
+    opened = for_each_file(lambda file: open_record_file(file, verify, compression), files)
     views = (
         record
-        for each in opened
+        for each in _in_turn(opened)
         for window in each.windows(errors == "skip")
         # What is read of an object is gone when the next window is read.
         for record in (_copies(window) if located(each.path).remote else _views(window))
     )
     return views if view else (bytes(record) for record in views)
+
+
+def _in_turn(files: Sequence[RecordFile]) -> Iterator[RecordFile]:
+    with files_in_turn([file.path for file in files]) as reach:
+        for number, file in enumerate(files):
+            reach(number)
+            yield file
 
 
 def _views(window: Window) -> Iterator[memoryview]:

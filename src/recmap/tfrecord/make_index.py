@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 
 from recmap.errors import FieldMismatchError, OptionError, StaleIndexWarning
+from recmap.files.files_ahead import files_in_turn
 from recmap.files.local_path import located
 from recmap.files.location import Location
 from recmap.files.mapped import guarded
-from recmap.files.paths import PathsLike, expand
+from recmap.files.paths import PathsLike, expand, for_each
 from recmap.model.arguments import check_flag
 from recmap.model.progress import ProgressOption, check_progress
 from recmap.model.schema import Schema
@@ -38,6 +39,9 @@ from recmap.tfrecord.survey import sample, survey
 from recmap.tfrecord.unknown_features import UnknownFeatures
 
 __all__ = ["index"]
+
+# Objects indexed at a time, and their bytes.
+_AT_ONCE, _BYTES_AT_ONCE = 16, 64 << 20
 
 
 def index(
@@ -78,8 +82,16 @@ def index(
         names.setdefault(file.sibling(""), set()).update((file.name, f"{file.name}.idx"))
     for folder, wanted in names.items():
         folder.remove_leftovers(wanted.__contains__)
-    with ScanProgress(files, progress) as scan:
-        return [_index_text(file, scan) if text else _index(file, scan) for file in files]
+    make = _index_text if text else _index
+    largest = max((file.stat().size for file in files), default=1)
+    at_once = max(1, min(_AT_ONCE, _BYTES_AT_ONCE // max(largest, 1)))
+    with files_in_turn(files, at_once) as reach, ScanProgress(files, progress) as scan:
+
+        def index_one(number: int) -> str:
+            reach(number)
+            return make(files[number], scan)
+
+        return for_each(index_one, range(len(files)), files, at_once)
 
 
 def _index(path: str, scan: ScanProgress) -> str:

@@ -15,7 +15,7 @@ from recmap.files.cpus import thread_count, thread_share
 from recmap.files.fetch_memory import bytes_ahead
 from recmap.files.local_path import located
 from recmap.files.mapped import MappedFile
-from recmap.files.mapped_files import MappedFiles, fetch_ahead
+from recmap.files.mapped_files import MappedFiles, fetch_ahead, fetch_whole
 from recmap.model.batch import RowNumbers
 from recmap.model.fetching import Fetching
 from recmap.model.row_sizes import RowSizes, fitting, largest
@@ -325,6 +325,9 @@ class PlainFile(RecordFile):
 
     def fetch_ahead(self, rows: RowNumbers) -> Fetching | None:
         return self.fetch_into(self.mapped(), rows)
+
+    def fetch_whole(self) -> Fetching | None:
+        return fetch_whole(self.mapped())
 
     def fetch_into(self, file: MappedFile, rows: RowNumbers) -> Fetching | None:
         """Begin to fetch those of the rows that were found."""

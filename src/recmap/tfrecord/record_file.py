@@ -114,6 +114,10 @@ class RecordFile(ABC):
         return None
 
     @abstractmethod
+    def fetch_whole(self) -> Fetching | None:
+        """Begin to fetch the whole file, which is small; None if there is nothing to fetch."""
+
+    @abstractmethod
     def row_sizes(self, decoder: ExampleDecoder, rows: npt.NDArray[np.int64]) -> RowSizes:
         """Return an upper bound for the memory of each of these rows."""
 

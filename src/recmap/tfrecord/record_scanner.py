@@ -130,7 +130,10 @@ class RecordScanner:
     ) -> Generator[Window, None, _core.Scan]:
         """Yield the records at a place, and return what a scan found there."""
         stop = min(begin + most, self._size)
-        with file.hold(begin, self._end_of_records(file, begin, stop)):
+        with (
+            hold_headers(file, begin, stop),
+            file.hold(begin, self._end_of_records(file, begin, stop)),
+        ):
             request = _core.ScanRequest(begin, stop, limit=rows, anchor_every=1)
             found = _core.scan(file.bytes, request)
             yield Window(file.bytes, found.anchor_offsets, 0 if begin == 0 else None, 0, found, [])

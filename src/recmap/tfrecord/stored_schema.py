@@ -11,6 +11,7 @@ import os
 import warnings
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -227,13 +228,15 @@ class Manifests:
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[Schema, dict[str, int | None]] | None] = {}
+        self._lock = Lock()
 
     def types(self, path: str) -> Types | None:
         """Return the types of a file, if the manifest in its folder lists it."""
         target, name = located(path).sibling(_MANIFEST), os.path.basename(path)
-        if target not in self._known:
-            self._known[target] = _read(target)
-        known = self._known[target]
+        with self._lock:
+            if target not in self._known:
+                self._known[target] = _read(target)
+            known = self._known[target]
         if known is None or name not in known[1]:
             return None
         size = known[1][name]

@@ -6,13 +6,17 @@ check of all records.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from itertools import chain
+from typing import TypeAlias
 
 import numpy as np
 
 from recmap.errors import DataError, NotExampleError
 from recmap.files.cpus import thread_count
+from recmap.files.paths import for_each
+from recmap.files.read_ahead import MOST_OBJECTS
 from recmap.model.schema import Schema
 from recmap.model.source import Skipped
 from recmap.native import _core
@@ -25,6 +29,9 @@ from recmap.tfrecord.record_file import RecordFile, Window
 from recmap.tfrecord.schema_inference import Seen, Summary
 
 __all__ = ["sample", "survey"]
+
+# What some records hold, and where each of them is.
+_Found: TypeAlias = tuple[_core.Facts, Callable[[int], Seen]]
 
 # Places in a dataset from which records are sampled.
 _SPOTS = 16
@@ -48,32 +55,45 @@ def sample(files: Sequence[RecordFile], skip: bool) -> Summary:
     step = max(1, len(files) // _SPOTS)
     chosen = [files[i] for i in sorted({*range(0, len(files), step), len(files) - 1})]
     spots = max(1, _SPOTS // len(chosen))
-    for file in chosen:
-        try:
-            for window in file.sample(spots, skip):
-                _inspect(summary, file.path, window, skip)
-                fault = window.scan.fault
-                if fault and window.record == 0 and window.scan.records == 0 and not skip:
-                    raise fault_error(fault, file.path, 0)
-        except DataError:
-            # Reading the rows reports a damaged file, or skips it.
-            if not skip:
-                raise
+    found = for_each(
+        lambda file: _sampled(file, spots, skip),
+        chosen,
+        [file.path for file in chosen],
+        MOST_OBJECTS,
+    )
+    for facts, where in chain.from_iterable(found):
+        summary.add(facts, where)
     return summary
 
 
-def _inspect(summary: Summary, path: str, window: Window, skip: bool) -> None:
+def _sampled(file: RecordFile, spots: int, skip: bool) -> list[_Found]:
+    """Return what is in a sample of the records of a file."""
+    found: list[_Found] = []
+    try:
+        for window in file.sample(spots, skip):
+            found += _inspect(file.path, window, skip)
+            fault = window.scan.fault
+            if fault and window.record == 0 and window.scan.records == 0 and not skip:
+                raise fault_error(fault, file.path, 0)
+    except DataError:
+        # Reading the rows reports a damaged file, or skips it.
+        if not skip:
+            raise
+    return found
+
+
+def _inspect(path: str, window: Window, skip: bool) -> list[_Found]:
     offsets = window.offsets
     while len(offsets):
         facts = _core.inspect(window.bytes, offsets, True)
         bad = facts.not_example
         if bad is None:
-            summary.add(facts, partial(_seen_at, path, window, offsets))
-            return
+            return [(facts, partial(_seen_at, path, window, offsets))]
         if not skip and bad.code in _NOT_EXAMPLE:
             raise _not_example(path, window, bad)
         # This is damaged data, not another kind of record. Reading reports it.
         offsets = np.delete(offsets, bad.row)
+    return []
 
 
 def _seen_at(path: str, window: Window, offsets: Offsets, row: int) -> Seen:
@@ -92,9 +112,10 @@ def _not_example(path: str, window: Window, bad: _core.Fault) -> NotExampleError
     number = "" if seen.record is None else f"record {seen.record:,} "
     length = int.from_bytes(window.bytes[bad.offset : bad.offset + 8], "little")
     data = window.bytes[bad.offset + 12 : bad.offset + 12 + length]
+    what = describe_record(data, malformed=bad.code == _core.FaultCode.malformed)
     return NotExampleError(
         f"{path}: {number}at byte {seen.byte:,} is sound, but not a tf.train.Example: "
-        f"{describe_record(data)} (rm.tfrecord.records({path!r}) reads the bytes of each record)",
+        f"{what} (rm.tfrecord.records({path!r}) reads the bytes of each record)",
         file=path,
         record=seen.record,
         byte=seen.byte,

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from recmap.files.cpus import thread_count
+from recmap.files.files_ahead import files_in_turn
 from recmap.files.local_path import located
 from recmap.files.mapped import guarded
 from recmap.files.threads import Threads
@@ -58,10 +59,16 @@ def verify_records(
     The check continues after damage.
     """
     result = Verified()
-    pool = Threads(min(workers or thread_count(), len(files)), "recmap-verify")
+    at_once = min(workers or thread_count(), len(files))
+    pool = Threads(at_once, "recmap-verify")
+
+    def check(number: int) -> Verified:
+        reach(number)
+        return _verify_one(files[number], scan)
+
     try:
-        with ScanProgress(files, progress) as scan:
-            for found in pool.map(lambda file: _verify_one(file, scan), files):
+        with files_in_turn(files, at_once) as reach, ScanProgress(files, progress) as scan:
+            for found in pool.map(check, range(len(files))):
                 result.files += 1
                 result.size += found.size
                 result.records += found.records

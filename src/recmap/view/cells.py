@@ -51,6 +51,7 @@ def cell_of(name: str, value: Any, labels: Mapping[str, Sequence[str]] | None = 
     >>> cell_of("x", np.float32(0.5)), cell_of("s", b"ab")
     ({'kind': 'number', 'text': '0.5'}, {'kind': 'text', 'text': 'ab', 'size': 2})
     """
+    value = _plain(value)
     if isinstance(value, bytes | str):
         return _string(value, _LETTERS, _BYTES)
     items = _items(value)
@@ -68,13 +69,14 @@ def cell_of(name: str, value: Any, labels: Mapping[str, Sequence[str]] | None = 
 
 def detail_of(name: str, value: Any, labels: Mapping[str, Sequence[str]] | None = None) -> Cell:
     """Return what the pane shows of a value: as a cell, but much more of it."""
+    value = _plain(value)
     if isinstance(value, bytes | str):
         found = _string(value, _MORE_LETTERS, _BYTES)
         if isinstance(value, bytes):
             found["hex"] = hex_dump(value[:_MORE_BYTES])
         return found
     items = _items(value)
-    if isinstance(items, Ragged):
+    if items is not None and (isinstance(items, Ragged) or _is_void(items)):
         return _list(items, _MORE_ITEMS)
     array = np.asarray(value)
     if array.ndim == 0:
@@ -91,11 +93,12 @@ def media_of(name: str, value: Any, rate: int = _RATE, item: Sequence[int] = ())
         if items is None or not 0 <= number < len(items):
             return None
         value = items[number]
+    value = _plain(value)
     if isinstance(value, bytes):
         return sniffed(value)
     if isinstance(value, str):
         return sniffed(value[:512].encode()) and sniffed(value.encode())
-    if isinstance(value, Ragged):
+    if isinstance(value, Ragged) or _is_void(np.asarray(value)):
         return None
     array = np.asarray(value)
     if is_picture(array.dtype, array.shape):
@@ -116,9 +119,20 @@ def told_rate(values: Mapping[str, Any]) -> int | None:
     return None
 
 
+def _plain(value: Any) -> Any:
+    """Return bytes of a fixed size as a byte string, and anything else unchanged."""
+    return value.tobytes() if isinstance(value, np.void) else value
+
+
+def _is_void(array: npt.NDArray[Any]) -> bool:
+    return array.dtype.type is np.void
+
+
 def _items(value: Any) -> Ragged | npt.NDArray[Any] | None:
     """Return what is shown item by item: lists of strings or arrays, and stacks of pictures."""
     if isinstance(value, Ragged):
+        return value
+    if isinstance(value, np.ndarray) and value.ndim and _is_void(value):
         return value
     if isinstance(value, np.ndarray) and value.ndim == 4:
         return value if is_picture(value.dtype, value.shape[1:]) else None

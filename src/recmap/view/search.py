@@ -90,7 +90,7 @@ class Search:
             raise OptionError(f"{self.operator!r} is not one of {', '.join(OPERATORS)}")
         if self.operator == "missing":
             return _missing
-        if kind.is_bytes:
+        if kind.is_bytes or kind.dtype.type is np.void:
             return self._strings
         if self.operator == "contains":
             raise OptionError(f"{self.column} holds numbers: compare them with = or <")
@@ -109,9 +109,9 @@ class Search:
         compare, none = _COMPARE.get(self.operator), self.operator == "≠"
 
         def one(value: Any) -> bool:
-            if isinstance(value, Ragged):
+            if isinstance(value, Ragged | np.ndarray):
                 return any(map(one, value))
-            data = value.encode() if isinstance(value, str) else value
+            data = value.encode() if isinstance(value, str) else bytes(value)
             return wanted in data if compare is None else bool(compare(data, wanted))
 
         mask = np.fromiter(map(one, column), np.bool_, len(column))

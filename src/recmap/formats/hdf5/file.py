@@ -18,6 +18,7 @@ import numpy.typing as npt
 from recmap.errors import DataError, MissingPackageError, RecmapError
 from recmap.files.cpus import pool_size, thread_count
 from recmap.files.local_path import located
+from recmap.files.seekable import SeekableObject
 from recmap.files.spans import Places, merge_spans
 from recmap.files.threads import Threads
 
@@ -74,11 +75,11 @@ def limit_metadata_cache(file: Any) -> None:
 class Hdf5File:
     """A file that stays open while its columns are in use. Open it with ``of``."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, stored: SeekableObject | None) -> None:
         self.path = path
         self.mapped = located(path).map()
         self.size = self.mapped.size
-        self._object = located(path).file_object()
+        self._object = stored
         self.chunk_cache = _ChunkCache()
         self._lock = RLock()
         self._datasets: OrderedDict[str, Any] = OrderedDict()
@@ -112,10 +113,13 @@ class Hdf5File:
         types after one of two handles on a file is closed.
         """
         key = located(path).identity()
+        stored = located(path).file_object()
+        if stored is not None and key not in _open:
+            stored.fetch_beginning()  # here, while others are opened
         with _opening:
             file = _open.get(key)
             if file is None:
-                file = _open[key] = Hdf5File(path)
+                file = _open[key] = Hdf5File(path, stored)
             return file
 
     def close_object(self) -> None:

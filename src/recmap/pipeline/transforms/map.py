@@ -21,7 +21,7 @@ from recmap.model.field import Field
 from recmap.model.ragged import Column, Ragged
 from recmap.model.schema import Batch, Schema
 from recmap.pipeline.transforms.base import Block, Transform
-from recmap.pipeline.transforms.own_columns import keeps_arrays, own_columns
+from recmap.pipeline.transforms.own_columns import keeps_arrays, keeps_result, own_columns
 from recmap.pipeline.transforms.returned_values import (
     as_texts,
     is_text,
@@ -171,6 +171,7 @@ class MapRows(FunctionTransform):
             rows = []
             for row in self._made(sample):
                 self.function.keeps_arrays |= keeps_arrays(row, sample.batch)
+                self.function.keeps_arrays |= keeps_result(row, held=2)
                 rows.append(kept(dict(row)))
             found = sample_schema(rows, schema, self.fields or Schema({}))
         return replace(self, found=found), found
@@ -316,6 +317,9 @@ class MapBatch(FunctionTransform):
                 f"{batch_text(block)}: {self.name} returned {type(result).__name__}; return a dict "
                 "of columns"
             )
+        del batch  # which may be the result
+        if not self.function.keeps_arrays and keeps_result(result):
+            self.function.keeps_arrays = True
         return as_texts(result)
 
 

@@ -16,7 +16,7 @@ import numpy as np
 from recmap.model.ragged import Column, Ragged
 from recmap.model.schema import Batch
 
-__all__ = ["keeps_arrays", "own_columns"]
+__all__ = ["keeps_arrays", "keeps_result", "own_columns"]
 
 
 def own_columns(columns: Batch, inputs: Batch) -> tuple[Batch, bool]:
@@ -42,6 +42,28 @@ def keeps_arrays(row: Mapping[str, Any], inputs: Batch) -> bool:
     """Return whether something else refers to an array of a row; see ``own_columns``."""
     arrays = (value for value in row.values() if isinstance(value, np.ndarray | Ragged))
     return any(map(_is_buffer, _shared(arrays, set(), inputs).values()))
+
+
+def keeps_result(result: Mapping[str, Any], held: int = 1) -> bool:
+    """Return whether something else refers to the dict that a function returned.
+
+    Or to a list or tensor in it. These are always copied, but another thread may write to them
+    before. ``held`` is how many references to the dict the caller has.
+    """
+    return sys.getrefcount(result) - held > _DICT or _most_references(result) > _VALUE
+
+
+def _most_references(result: Mapping[str, Any]) -> int:
+    most = 0
+    for value in result.values():
+        if not isinstance(value, np.ndarray) and hasattr(value, "__dlpack__"):
+            whole = getattr(value, "_base", None)  # of which the tensor is a view
+            if whole is not None:
+                most = max(most, sys.getrefcount(whole))
+        elif not isinstance(value, list | bytearray):
+            continue
+        most = max(most, sys.getrefcount(value))
+    return most
 
 
 def _shared(columns: Iterable[Any], known: set[int], inputs: Batch) -> dict[int, Any]:
@@ -112,3 +134,15 @@ def _copied(column: Column) -> Column:
 _alone: Batch = {"x": np.empty(1)}
 _PLAIN = max(map(_plain_references, list(_alone.values())))
 _ALONE = max(_others(*link) for link in _links(_alone.values(), set()).values())
+
+
+def _references(result: Mapping[str, Any]) -> int:
+    return sys.getrefcount(result) - 1
+
+
+def _calibrated() -> tuple[int, int]:
+    result = {"x": [0]}
+    return _references(result), _most_references(result)
+
+
+_DICT, _VALUE = _calibrated()

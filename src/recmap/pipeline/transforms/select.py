@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from recmap.errors import OptionError, RowNotFoundError
+from recmap.errors import OptionError, RecmapError, RowNotFoundError
 from recmap.model.arguments import as_slice
 from recmap.model.batch import Positions
 from recmap.model.nulls import with_masks
@@ -164,6 +164,8 @@ def row_numbers(what: Any, count: int | None) -> Positions:
         return np.arange(*as_slice("rows", what).indices(count), dtype=np.int64)
     try:
         numbers = np.asarray(what)
+    except RecmapError:  # of the column that was given
+        raise
     except (TypeError, ValueError) as e:
         raise OptionError(f"select: {what!r} is not a list of row numbers: {e}") from None
     if numbers.dtype == bool and numbers.shape == (count,):

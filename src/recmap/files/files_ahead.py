@@ -1,0 +1,151 @@
+"""Fetch the objects that come next while others are read in order.
+
+Who reads in order knows where that ends, and when it is broken off. What is read file after file
+knows how far it has come. ``FilesAhead`` connects the two: the one enters its context and calls
+``reading`` around each read, the other calls ``reach`` for each file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
+from threading import Lock, local
+from typing import Protocol, Self
+
+from recmap.errors import RecmapError
+from recmap.files.fetch_memory import bytes_ahead
+from recmap.files.local_path import located
+from recmap.files.mapped_files import fetch_whole
+from recmap.files.read_ahead import GROWTH, objects_ahead
+from recmap.model.fetching import Coming, Fetching
+
+__all__ = ["FilesAhead", "files_ahead", "files_in_turn"]
+
+# Far more files than there are requests at a time gain nothing. Those that are opened ahead must
+# not close each other.
+_MOST_FILES = 32
+# Bytes to fetch ahead of a pass that may be broken off at any time. Its first read takes as many.
+_FIRST_BYTES = 1 << 20
+
+
+class _Source(Protocol):
+    def coming(self, start: int, stop: int | None = None) -> Iterator[Coming]: ...
+
+
+class FilesAhead:
+    """Fetches small files ahead, as many as fit into memory. Leave its context to stop.
+
+    A file that does not fit is read ahead once its own turn has come. Unless all files are ``sure``
+    to be read, what is fetched ahead grows with what has been read.
+    """
+
+    def __init__(self, coming: Iterator[Coming], *, sure: bool) -> None:
+        self._coming, self._sure = coming, sure
+        self._next = next(coming, None)
+        self._begun: list[tuple[Coming, Fetching | None]] = []
+        # The bytes of the files that are being fetched, and of those that have been read.
+        self._size = self._passed = 0
+        self._lock = Lock()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._next = None
+        self.drop()
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Fetch ahead of what this thread reads inside the context."""
+        before = getattr(_current, "ahead", None)
+        _current.ahead = self
+        try:
+            yield
+        finally:
+            _current.ahead = before
+
+    def knows(self, source: object) -> bool:
+        """Return whether files of a source are fetched ahead."""
+        files = [self._next, *(file for file, _ in self._begun)]
+        return any(file is not None and file.source is source for file in files)
+
+    def reach(self, source: object, row: int) -> None:
+        """Note that ``row`` of a source is about to be read, and all files before it have been."""
+        if self._next is None and not self._begun:
+            return
+        objects_ahead.note(self)
+        most = bytes_ahead(objects_ahead.count())
+        with self._lock:
+            for each in [each for each in self._begun if _is_passed(each[0], source, row)]:
+                self._end(*each)
+                self._passed += each[0].size
+            while self._next is not None and _is_passed(self._next, source, row):
+                self._passed += self._next.size
+                self._next = next(self._coming, None)
+            while self._next is not None and self._has_room(self._next.size, most):
+                self._begin(self._next)
+                self._next = next(self._coming, None)
+
+    def _has_room(self, size: int, most: int) -> bool:
+        if not self._sure:
+            most = min(most, max(_FIRST_BYTES, GROWTH * self._passed))
+        return self._size + size <= most and len(self._begun) < _MOST_FILES
+
+    def _begin(self, file: Coming) -> None:
+        try:
+            fetching = file.fetch()
+        except (RecmapError, OSError):
+            fetching = None  # reading its rows raises it, in their turn
+        self._begun.append((file, fetching))
+        self._size += file.size
+
+    def _end(self, file: Coming, fetching: Fetching | None) -> None:
+        self._begun.remove((file, fetching))
+        self._size -= file.size
+        if fetching is not None:
+            fetching.close()
+
+    def drop(self) -> None:
+        """Give up what was fetched ahead."""
+        with self._lock:
+            for each in list(self._begun):
+                self._end(*each)
+        objects_ahead.forget(self)
+
+
+_current = local()
+
+
+def files_ahead(
+    source: _Source, start: int, stop: int, limit: int | None
+) -> AbstractContextManager[FilesAhead]:
+    """Return what fetches ahead while rows are read file after file.
+
+    That is what a longer pass fetches, if there is one. A read with a ``limit`` may end anywhere.
+    """
+    ahead: FilesAhead | None = getattr(_current, "ahead", None)
+    if ahead is not None and ahead.knows(source):
+        return nullcontext(ahead)
+    return FilesAhead(source.coming(start, stop) if limit is None else iter(()), sure=True)
+
+
+@contextmanager
+def files_in_turn(paths: Sequence[str], at_once: int = 1) -> Iterator[Callable[[int], None]]:
+    """Fetch objects ahead that are read whole, in this order and ``at_once`` at a time.
+
+    Call what this yields with the number of each file before it is read.
+    """
+    turn = object()
+    coming = (
+        Coming(turn, path.stat().size, partial(fetch_whole, path), partial(int, number + 1))
+        for number, path in enumerate(map(located, paths))
+        if number and path.remote and not path.is_folder()
+    )
+    with FilesAhead(coming, sure=True) as ahead:
+        yield lambda number: ahead.reach(turn, number - at_once + 1)
+
+
+def _is_passed(file: Coming, source: object, row: int) -> bool:
+    stop = file.stop() if file.source is source else None
+    return stop is not None and stop <= row
