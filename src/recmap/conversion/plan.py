@@ -12,9 +12,17 @@ from recmap.files.object_path import ObjectPath
 from recmap.files.open_file import beside, is_folder
 from recmap.files.paths import MOST_SHARDS, is_store, shard_names
 from recmap.formats.registry import FORMATS, format_of
-from recmap.model.arguments import parse_size
+from recmap.model.arguments import as_whole, parse_size
 
-__all__ = ["Shard", "Sharding", "is_output_folder", "output_format", "plan_shards", "stem_of"]
+__all__ = [
+    "Shard",
+    "Sharding",
+    "is_output_folder",
+    "output_format",
+    "parse_shards",
+    "plan_shards",
+    "stem_of",
+]
 
 
 @dataclass(frozen=True)
@@ -43,6 +51,39 @@ class Sharding:
         if self.size is not None:
             return max(1, parse_size(self.size) // row_bytes)
         return self.rows
+
+
+def parse_shards(name: str, shards: int | str) -> Sharding:
+    """Parse ``shards=``: the number of files, or the size or rows of each.
+
+    >>> parse_shards("shards", 16).files, parse_shards("shards", "10_000 rows").rows
+    (16, 10000)
+    >>> parse_shards("shards", "256MB").size
+    256000000
+    """
+    if not isinstance(shards, str):
+        return Sharding(files=as_whole(name, shards, 1, MOST_SHARDS))
+    whole = r"\d{1,3}(?:,\d{3}){1,9}|\d[\d_]{0,30}"
+    match = re.fullmatch(rf"\s*({whole})\s*(rows?)?\s*", shards)
+    if match is not None and match[2]:
+        return Sharding(rows=as_whole(name, _digits(match[1]), 1))
+    if match is not None:
+        return Sharding(files=as_whole(name, _digits(match[1]), 1, MOST_SHARDS))
+    try:
+        # A number without a unit is one of files, which is whole.
+        size = parse_size(shards) if shards.strip()[-1:].isalpha() else 0
+    except OptionError:
+        size = 0
+    if size < 1:
+        raise OptionError(
+            f"{name}={shards!r}: give a whole number of files, the size of each with its unit, "
+            "'256MB', or the rows of each, '10_000 rows'"
+        )
+    return Sharding(size=size)
+
+
+def _digits(text: str) -> int:
+    return int(text.replace("_", "").replace(",", ""))
 
 
 def is_output_folder(dst: str) -> bool:

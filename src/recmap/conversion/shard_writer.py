@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from recmap.conversion.budget import BoundedReader, Budget
 from recmap.conversion.cleanup import remove_output
 from recmap.conversion.inputs import Inputs
 from recmap.conversion.manifest import FinishedShards
+from recmap.conversion.options import Verify
 from recmap.conversion.plan import Shard
 from recmap.conversion.run_lock import RunLock
 from recmap.conversion.verify import RecordCheck, check_values, check_written
@@ -25,9 +26,8 @@ from recmap.model.row_sizes import measure
 from recmap.model.sink import Sink
 from recmap.model.source import Source
 
-__all__ = ["Count", "ShardWriter", "StoppedError", "Verify"]
+__all__ = ["Count", "ShardWriter", "StoppedError"]
 
-Verify = bool | Literal["full"]
 # Called with the number of rows and bytes of every slab.
 Count = Callable[[int, int], None]
 

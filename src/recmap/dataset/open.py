@@ -108,8 +108,9 @@ def open(
     ``is_first`` and ``is_last``; ``unit="episodes"`` makes every episode a row.
 
     For TFRecord, ``errors="skip"`` leaves out bad records and lists them in ``ds.skipped``.
-    ``verify=False`` skips the CRC checks of the data. ``index`` is a text index of offsets and
-    sizes, as used by DALI.
+    ``verify=False`` skips the CRC checks of the data. ``compression`` is ``"gzip"``, ``"zlib"`` or
+    None; by default, recmap detects it. ``index`` is a text index of offsets and sizes, as used by
+    DALI.
 
     >>> import numpy as np, recmap as rm
     >>> with rm.TFRecordWriter("tour.tfrecord") as w:

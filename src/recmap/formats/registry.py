@@ -13,13 +13,10 @@ from functools import cache
 from importlib import import_module
 from typing import Any
 
-from recmap.errors import (
-    MissingPackageError,
-    OptionTypeError,
-)
+from recmap.errors import MissingPackageError
 from recmap.files.object_path import ObjectPath
 from recmap.files.output_file import choose_compression
-from recmap.model.arguments import as_mapping, check_column_name, unknown_option
+from recmap.model.arguments import check_column_name, unknown_option
 from recmap.model.schema import Schema
 from recmap.model.sink import Sink
 from recmap.model.source import Source
@@ -31,9 +28,9 @@ __all__ = [
     "column_bytes",
     "create_sink",
     "format_of",
+    "known_to_sink",
     "parameters",
     "read_copies",
-    "sink_options",
     "streams",
 ]
 
@@ -94,6 +91,8 @@ class Format:
     extra: str = ""
     #: Whether even a single shard has a number in its name, at the end.
     numbered: bool = False
+    #: The function that chooses the path of the shards, if that is not the one the user gives.
+    places: str = ""
     #: Functions that are called before and after all shards of an output are written.
     begins: str = ""
     completes: str = ""
@@ -116,17 +115,17 @@ class Format:
         """Return the function that decodes every row group; None if the format has none."""
         return self._load(self.checks_groups) if self.checks_groups else None
 
+    def place(self, path: str, options: Mapping[str, Any]) -> str:
+        """Return the path of the shards, given that of the user."""
+        placed: str = self._load(self.places)(path, options) if self.places else path
+        return placed
+
     def check_start(
-        self,
-        path: str,
-        schema: Schema,
-        options: Mapping[str, Any],
-        shards: Sequence[str],
-        overwrite: bool,
+        self, path: str, schema: Schema, shards: Sequence[str], overwrite: bool
     ) -> None:
         """Refuse an output that could not be completed, before anything is written."""
         if self.begins:
-            self._load(self.begins)(path, schema, options, shards, overwrite)
+            self._load(self.begins)(path, schema, shards, overwrite)
 
     def complete(
         self,
@@ -220,6 +219,7 @@ FORMATS = {
             "tfds.sink:TfdsShard",
             streams=True,
             numbered=True,
+            places="tfds.sink:split_path",
             begins="tfds.sink:check_folder",
             completes="tfds.sink:complete_folder",
         ),
@@ -279,25 +279,12 @@ def streams(path: str, format: str, schema: Schema, options: Mapping[str, Any]) 
     return FORMATS[format].streams
 
 
-def sink_options(options: Any, compression: Any, encoding: Any, align: Any) -> dict[str, Any]:
-    """Return the options for the output format.
-
-    ``options`` holds those that only this format has. Options that several formats share are
-    separate parameters.
-    """
-    given = {} if options is None else as_mapping("options", options, '{"level": 3}')
-    for name in ("compression", "encoding", "align", "durable"):
-        if name in given:
-            raise OptionTypeError(
-                f"options={{{name!r}: {given[name]!r}}}: write {name}={given[name]!r} instead"
-            )
-    if encoding is not None:
-        encoding = as_mapping("encoding", encoding, '{"x": "raw"}')
-    direct = {"compression": compression, "encoding": encoding, "align": align}
-    made = {**given, **{name: value for name, value in direct.items() if value is not None}}
-    if made.get("compression") == "none":
-        made["compression"] = None  # for a format that compresses by default
-    return made
+def known_to_sink(format: str, source: Source) -> dict[str, Any]:
+    """Return what a source says about its columns, if a sink of the format stores it."""
+    labels = {column: list(names) for column, names in source.labels.items()}
+    known = {"labels": labels, "descriptions": dict(source.descriptions)}
+    taken = parameters(FORMATS[format].creator())
+    return {name: facts for name, facts in known.items() if name in taken}
 
 
 def check_output(path: str, format: str, schema: Schema, options: Mapping[str, Any]) -> None:

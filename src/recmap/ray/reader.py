@@ -111,9 +111,9 @@ def _opened(
             'HDF5 dataset, or columns from several files, {"x": "x.npy", ...}'
         )
     known = [*OpenOptions.__dataclass_fields__, "storage"]
-    for name, value in options.items():
+    for name in options:
         if name not in known:
-            raise unknown_option(name, known, "rm.ray.read: ", value)
+            raise unknown_option(name, known, "rm.ray.read: ")
     chosen = checked(OpenOptions, options)
     opening = Opening(absolute(given_paths(src, Storage(options.get("storage")))), fields, chosen)
     source = opening()

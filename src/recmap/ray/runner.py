@@ -74,7 +74,8 @@ def on_cluster(
 class RayRunner:
     """Writes each shard in its own task."""
 
-    on_this_machine = False
+    processes = threads = 1  # the memory is that of each task
+    in_this_process = on_this_machine = False
 
     def __init__(self, ray: Any, driver: Driver, source: Source, workers: int | None) -> None:
         self._ray, self._driver = ray, driver

@@ -1,0 +1,234 @@
+"""The options of ``rm.convert``, ``ds.save`` and ``rm.ray.write``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from recmap.conversion.plan import Sharding, parse_shards
+from recmap.conversion.transform import Casting
+from recmap.errors import Message, Option, OptionError, OptionTypeError
+from recmap.files.paths import PathLike, as_location
+from recmap.files.storage import Storage
+from recmap.formats.registry import FORMATS
+from recmap.model.arguments import (
+    Workers,
+    as_mapping,
+    as_names,
+    as_slice,
+    as_whole,
+    check_choice,
+    check_column_name,
+    check_flag,
+    choice,
+    flag,
+    option,
+    parse_size,
+    parse_workers,
+)
+from recmap.model.progress import ProgressOption, check_progress
+
+__all__ = ["OutputOptions", "SaveOptions", "Verify"]
+
+Verify: TypeAlias = bool | Literal["full"]
+
+# Options that several formats have. Each has a parameter of its own.
+_SHARED = ("compression", "encoding", "align", "durable")
+
+
+def _own_options(name: str, value: Any) -> dict[str, Any]:
+    given = as_mapping(name, value, '{"level": 3}')
+    for each in _SHARED:
+        if each in given:
+            told = f"{each}={given[each]!r}"
+            raise OptionTypeError(f"{name}={{{each!r}: {given[each]!r}}}: write {told} instead")
+    return given
+
+
+def _as_given(name: str, value: Any) -> Any:
+    """Leave an option to be checked by the format that has it."""
+    del name
+    return value
+
+
+def _new_names(name: str, value: Any) -> dict[str, str]:
+    names = as_mapping(name, value, '{"old": "new"}')
+    for new in names.values():
+        check_column_name(new)
+    return names
+
+
+def _shuffle(name: str, value: Any) -> bool:
+    if not isinstance(value, bool | np.bool_):
+        raise OptionError(f"{name}={value!r}: write shuffle=True, seed={value!r}")
+    return bool(value)
+
+
+def _memory(name: str, value: Any) -> int | str:
+    if parse_size(value) < 1:
+        raise OptionError(f"{name}={value!r}: give a number of bytes, such as '512MB'")
+    size: int | str = value
+    return size
+
+
+def _workers(name: str, value: Any) -> Workers:
+    if isinstance(value, str):
+        return parse_workers(value, "threads")
+    return Workers("threads", as_whole(name, value, 1))
+
+
+def _verify(name: str, value: Any) -> Verify:
+    if isinstance(value, str) and value == "full":
+        return "full"
+    return check_flag(name, value, 'True, False or "full"')
+
+
+def _progress(name: str, value: Any) -> ProgressOption:
+    del name
+    check_progress(value)
+    watcher: ProgressOption = value
+    return watcher
+
+
+def _engine(name: str, value: Any) -> str:
+    if not isinstance(value, str) or not re.fullmatch(r"local|ray(:.+)?", value):
+        raise OptionError(f'{name}={value!r}: use "local", "ray" or "ray:ADDRESS"')
+    return value
+
+
+# The groups of options in the help of the command line.
+_OUTPUT, _ROWS, _WORK = "the output", "the rows", "the work"
+
+
+@dataclass(frozen=True, kw_only=True)
+class OutputOptions:
+    """The options of whatever writes files of any format."""
+
+    format: str | None = option(
+        None,
+        partial(check_choice, choices=(*FORMATS, None)),
+        f"{', '.join(FORMATS)} (default: the end of DST)",
+        metavar="NAME",
+        group=_OUTPUT,
+    )
+    compression: str | None = option(
+        None, _as_given, "gzip, zlib, zstd, ... or none", metavar="NAME", group=_OUTPUT
+    )
+    encoding: dict[str, str] | None = option(
+        None,
+        partial(as_mapping, example='{"x": "raw"}'),
+        "store a field as float_list, int64_list, bytes_list, raw or feature_list",
+        metavar="NAME=HOW",
+        group=_OUTPUT,
+    )
+    align: int | None = option(
+        None,
+        _as_given,
+        "pad TFRecord records to N bytes, to map columns",
+        metavar="N",
+        group=_OUTPUT,
+    )
+    options: dict[str, Any] | None = option(
+        None,
+        _own_options,
+        "an option that only this format has: level=9, chunk_rows=1000",
+        metavar="NAME=VALUE",
+        name="option",
+        group=_OUTPUT,
+    )
+    name: str | None = option(None, _as_given)
+    split: str | None = option(None, _as_given)
+    overwrite: bool = flag(False, "replace existing files", group=_OUTPUT)
+    durable: bool = flag(True, "do not wait until the disk has the data", group=_OUTPUT)
+
+    def for_sink(self) -> dict[str, Any]:
+        """Return the options that the sink of the format takes, except ``durable``."""
+        made = dict(self.options or {})
+        for name in ("compression", "encoding", "align", "name", "split"):
+            value = getattr(self, name)
+            if value is not None:
+                made[name] = value
+        if made.get("compression") == "none":
+            made["compression"] = None  # for a format that compresses by default
+        return made
+
+    def located(self, dst: PathLike, storage: Mapping[str, Any] | None) -> str:
+        """Return where to write, given the path of the user and the options of its store."""
+        path = as_location(dst, "dst", Storage(storage))
+        return path if self.format is None else FORMATS[self.format].place(path, self.for_sink())
+
+
+@dataclass(frozen=True, kw_only=True)
+class SaveOptions(OutputOptions):
+    """The options of ``ds.save``, and those of ``rm.convert`` that are not for the input."""
+
+    shards: Sharding | None = option(
+        None,
+        parse_shards,
+        "write several files: 16 of them, 256MB each, or '10000 rows' each",
+        metavar="N",
+        group=_OUTPUT,
+    )
+
+    rows: slice | None = option(
+        None, as_slice, "write only these rows", metavar="A:B[:C]", group=_ROWS
+    )
+    columns: list[str] | None = option(
+        None, as_names, "write only these columns, in this order", metavar="NAME,...", group=_ROWS
+    )
+    rename: dict[str, str] | None = option(
+        None, _new_names, "rename a column", metavar="OLD=NEW", group=_ROWS
+    )
+    cast: dict[str, npt.DTypeLike] | None = option(
+        None,
+        partial(as_mapping, example='{"x": "float32"}'),
+        "store a column as another type",
+        metavar="NAME=DTYPE",
+        group=_ROWS,
+    )
+    casting: Casting = choice(
+        "same_value",
+        ("same_value", "unsafe"),
+        "refuse a cast that changes a value (same_value), or allow it (unsafe)",
+        group=_ROWS,
+    )
+    shuffle: bool = option(False, _shuffle, "write the rows in a random order", group=_ROWS)
+    seed: int | None = option(None, as_whole, "the order of --shuffle", metavar="N", group=_ROWS)
+
+    memory: int | str = option(
+        "512MB", _memory, "memory to use at most (512MB)", metavar="SIZE", group=_WORK
+    )
+    workers: Workers | None = option(
+        None,
+        _workers,
+        "files to write at a time: 4, threads:4 or processes:4",
+        metavar="N",
+        group=_WORK,
+    )
+    resume: bool = option(True, check_flag, "do not resume an interrupted conversion", group=_WORK)
+    verify: Verify = option(
+        True,
+        _verify,
+        "check rows and CRCs of what was written (counts), or every value (full)",
+        words={"none": False, "counts": True, "full": "full"},
+        group=_WORK,
+    )
+    progress: ProgressOption = option(None, _progress)
+    engine: str = option("local", _engine)
+
+    def __post_init__(self) -> None:
+        if self.seed is not None and not self.shuffle:
+            raise OptionError(
+                Message(
+                    Option("seed", self.seed),
+                    " is for a shuffle: give ",
+                    Option("shuffle", True),
+                    ", too",
+                )
+            )
