@@ -20,6 +20,7 @@ import recmap as rm
 from recmap import errors
 from recmap.conversion.options import OutputOptions, SaveOptions
 from recmap.formats.open_spec import OpenOptions
+from recmap.formats.registry import FORMATS
 from recmap.pipeline.pipeline import Verbs
 from tests.docs.pages import ROOT
 
@@ -122,6 +123,10 @@ def test_every_option_is_documented() -> None:
     for function in (rm.open, rm.convert, rm.ray.write):
         documented = set(re.findall(r"\w+", inspect.getdoc(function) or ""))
         assert keywords(function).keys() <= documented
+
+
+def test_the_help_of_open_lists_every_format() -> None:
+    assert all(f'``"{name}"``' in (rm.open.__doc__ or "") for name in FORMATS)
 
 
 def test_errors_name_the_options_that_help() -> None:

@@ -40,20 +40,13 @@ from recmap.files.cpus import within
 from recmap.files.object_path import ObjectPath
 from recmap.files.object_writer import choose_parts, refuse_unwritable
 from recmap.files.staging import check_space
-from recmap.formats.registry import (
-    FORMATS,
-    check_output,
-    column_bytes,
-    known_to_sink,
-    read_copies,
-    streams,
-)
+from recmap.formats.registry import FORMATS, check_output, known_to_sink, parameters
 from recmap.model.arguments import size_text
 from recmap.model.preview import quantity
 from recmap.model.progress import Counter
+from recmap.model.sink import SinkKind
 from recmap.model.source import Source
 from recmap.model.table import html_table
-from recmap.tfrecord.encoder import little_endian
 
 __all__ = ["Report", "convert_source"]
 
@@ -144,11 +137,12 @@ def convert_source(
     format = output_format(dst, options.format)
     stored = {**known_to_sink(format, source), **options.for_sink()}
     check_output(dst, format, source.schema, stored)
-    if format in ("tfrecord", "tfds"):
-        source = _in_little_endian(source)
+    kind = FORMATS[format].sink_kind()
+    source = _as_stored(source, kind)
     plan = _make_plan(source, dst, options, format, stored, runner)
     paths = [shard.path for shard in plan.shards]
-    FORMATS[format].check_start(dst, source.schema, paths, options.overwrite)
+    if kind.begin is not None:
+        kind.begin(dst, source.schema, paths, options.overwrite)
     seed = _seed(options, manifest_path(dst))
     manifest = Manifest(
         manifest_path(dst),
@@ -171,7 +165,8 @@ def convert_source(
             rows = len(source) if plan.rows is None else plan.rows
             counts = [rows if s.stop is None else s.stop - s.start for s in plan.shards]
             with writing(dst):
-                FORMATS[format].complete(dst, source.schema, counts, sizes, stored)
+                if kind.complete is not None:
+                    kind.complete(dst, source.schema, counts, sizes, stored)
                 manifest.finish({"rows": rows, "bytes": sizes}, manifest.worth_keeping)
     except BaseException as e:
         explained = _explained(e, manifest, dst)
@@ -194,11 +189,13 @@ def _unread(path: str) -> str:
     return path.anew() if isinstance(path, ObjectPath) else path
 
 
-def _in_little_endian(source: Source) -> Source:
-    """Return the source with the dtypes that TFRecord files store."""
-    stored = {name: field.dtype for name, field in little_endian(source.schema).items()}
-    swapped = {n: dtype for n, dtype in stored.items() if dtype != source.schema[n].dtype}
-    return transformed(source, cast=swapped)
+def _as_stored(source: Source, kind: SinkKind) -> Source:
+    """Return the source with the dtypes that the files store."""
+    if kind.stored is None:
+        return source
+    stored = {name: field.dtype for name, field in kind.stored(source.schema).items()}
+    others = {n: dtype for n, dtype in stored.items() if dtype != source.schema[n].dtype}
+    return transformed(source, cast=others)
 
 
 def _seed(options: SaveOptions, manifest: str) -> int | None:
@@ -223,8 +220,9 @@ def _make_plan(
     runner: Runner,
 ) -> _Plan:
     """Sample the source, divide its rows among shards, and choose the budget."""
-    copies = read_copies(format, source.schema) if options.verify == "full" else 0
-    columns = column_bytes(format, source.schema, _open_files(source, options.verify))
+    kind = FORMATS[format].sink_kind()
+    copies = kind.read_copies(source.schema) if options.verify == "full" else 0
+    columns = kind.column_memory(source.schema, _open_files(source, options.verify))
     parts = choose_parts(0, 1) if isinstance(dst, ObjectPath) else None
     least = least_budget(
         source,
@@ -233,7 +231,7 @@ def _make_plan(
         columns,
         runner.processes,
         parts,
-        collects=FORMATS[format].collects,
+        collects="room" in parameters(kind.create),
     )
     with within(least.thread_limit):
         rows = _count_rows(source, least)
@@ -244,7 +242,7 @@ def _make_plan(
     budget = choose_budget(
         least, source, options.memory, runner.threads, len(shards), sample.row_bytes, largest
     )
-    staged = parts is not None and not streams(dst, format, source.schema, stored)
+    staged = parts is not None and not kind.sends(dst, source.schema, stored)
     if staged and largest is not None:
         check_space(largest * min(budget.workers, len(shards)), dst)
     return _Plan(source, options, format, stored, rows, shards, budget, sample)

@@ -16,7 +16,7 @@ from recmap.conversion.transform import Casting
 from recmap.errors import Message, Option, OptionError, OptionTypeError
 from recmap.files.paths import PathLike, as_location
 from recmap.files.storage import Storage
-from recmap.formats.registry import FORMATS
+from recmap.formats.registry import FORMATS, written_formats
 from recmap.model.arguments import (
     Workers,
     as_mapping,
@@ -40,6 +40,10 @@ Verify: TypeAlias = bool | Literal["full"]
 
 # Options that several formats have. Each has a parameter of its own.
 _SHARED = ("compression", "encoding", "align", "durable")
+
+
+def _format(name: str, value: Any) -> Any:
+    return check_choice(name, value, (*written_formats(), None))
 
 
 def _own_options(name: str, value: Any) -> dict[str, Any]:
@@ -112,8 +116,8 @@ class OutputOptions:
 
     format: str | None = option(
         None,
-        partial(check_choice, choices=(*FORMATS, None)),
-        f"{', '.join(FORMATS)} (default: the end of DST)",
+        _format,
+        f"{', '.join(written_formats())} (default: the end of DST)",
         metavar="NAME",
         group=_OUTPUT,
     )
@@ -161,7 +165,8 @@ class OutputOptions:
     def located(self, dst: PathLike, storage: Mapping[str, Any] | None) -> str:
         """Return where to write, given the path of the user and the options of its store."""
         path = as_location(dst, "dst", Storage(storage))
-        return path if self.format is None else FORMATS[self.format].place(path, self.for_sink())
+        place = None if self.format is None else FORMATS[self.format].sink_kind().place
+        return path if place is None else place(path, self.for_sink())
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,7 +11,7 @@ from recmap.errors import Message, Option, OptionError
 from recmap.files.object_path import ObjectPath
 from recmap.files.open_file import beside, is_folder
 from recmap.files.paths import MOST_SHARDS, is_store, shard_names
-from recmap.formats.registry import FORMATS, format_of
+from recmap.formats.registry import FORMATS, format_of, written_formats
 from recmap.model.arguments import as_whole, parse_size
 
 __all__ = [
@@ -93,7 +93,9 @@ def is_output_folder(dst: str) -> bool:
     """
     if isinstance(dst, ObjectPath) or dst.endswith(os.sep):
         return dst.endswith("/") or is_folder(dst)
-    return is_folder(dst) and format_of(dst) != "zarr" and not is_store(dst)
+    found = format_of(dst)
+    stored = found is not None and FORMATS[found].folder
+    return is_folder(dst) and not stored and not is_store(dst)
 
 
 def output_format(dst: str, asked: str | None) -> str:
@@ -105,7 +107,7 @@ def output_format(dst: str, asked: str | None) -> str:
     if found is None and is_output_folder(dst):
         found = "tfrecord"
     if found is None:
-        known = ", ".join(suffix for format in FORMATS.values() for suffix in format.suffixes)
+        known = ", ".join(s for name in written_formats() for s in FORMATS[name].suffixes)
         raise OptionError(
             Message(
                 f"{dst}: what format? End the name with one of {known}, end it with / for a folder "
@@ -113,8 +115,14 @@ def output_format(dst: str, asked: str | None) -> str:
                 Option("format"),
             )
         )
-    if found not in FORMATS:
-        raise OptionError(f"format={found!r} is not one of {', '.join(FORMATS)}")
+    if not FORMATS[found].writes:
+        raise OptionError(
+            Message(
+                f"{dst}: recmap reads {found} files, but does not write them; give ",
+                Option("format"),
+                f", one of {', '.join(written_formats())}",
+            )
+        )
     return found
 
 
@@ -158,7 +166,7 @@ def _paths(dst: str, format: str, count: int) -> list[str]:
     if is_output_folder(dst):
         name = f"data{FORMATS[format].suffixes[0]}"
         dst = dst.inside(name) if isinstance(dst, ObjectPath) else os.path.join(dst, name)
-    if FORMATS[format].numbered:
+    if FORMATS[format].sink_kind().numbered:
         return [beside(dst, each) for each in shard_names(os.path.basename(dst), "", count)]
     if count == 1:
         return [dst]

@@ -21,7 +21,7 @@ from recmap.files.cpus import within
 from recmap.files.mapped import Guard
 from recmap.files.object_path import ObjectPath
 from recmap.files.object_writer import choose_parts, sending
-from recmap.formats.registry import create_sink
+from recmap.formats.registry import FORMATS, create_sink
 from recmap.model.row_sizes import measure
 from recmap.model.sink import Sink
 from recmap.model.source import Source
@@ -124,7 +124,7 @@ class ShardWriter:
 
     def _forget_description(self, shard: Shard) -> None:
         """Remove an old description, which belongs to a file of another format with this name."""
-        if self.format not in ("raw", "npy"):
+        if not FORMATS[self.format].sink_kind().describes:
             remove_description(shard.path)
 
     def _copy_rows(

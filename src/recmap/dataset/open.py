@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict
 from functools import partial
@@ -27,6 +28,7 @@ from recmap.files.storage import Storage
 from recmap.formats.combined import SideBySideSource
 from recmap.formats.memory import StreamSource
 from recmap.formats.open_spec import Opening, OpenOptions, open_source, select
+from recmap.formats.registry import FORMATS
 from recmap.model.arguments import (
     as_list,
     as_mapping,
@@ -86,8 +88,7 @@ def open(
     ``fields={"x": "int64 = 0"}``, or else NaN or nothing; or do so and add a ``"mask"``, the column
     ``x/is_null``, which comes with ``x`` if you select that.
 
-    ``format`` is ``"tfrecord"``, ``"npy"``, ``"npz"``, ``"hdf5"``, ``"zarr"``, ``"parquet"``,
-    ``"arrow"``, ``"raw"`` or ``"tfds"``. By default, recmap detects it from the file.
+    By default, recmap detects the format from the file. ``format`` sets it: ``"tfrecord"``, ...
 
     ``fields`` selects columns, and gives types to TFRecord features that are stored as raw bytes:
     ``{"data": "float32[10]"}``. In files of any format, ``{"caption": "text"}`` reads byte strings
@@ -155,6 +156,17 @@ def open(
         ) from None
     reopen = Opening(absolute(source.files), fields, options)
     return Dataset(OpenedRows(source, _how(options, fields), reopen=reopen))
+
+
+def _with_formats(text: str) -> str:
+    """Return a docstring with all formats of the table."""
+    listed = textwrap.fill(", ".join(f'``"{name}"``' for name in FORMATS), 92)
+    return text.replace(
+        'sets it: ``"tfrecord"``, ...', f"sets it:\n{listed}.".replace("\n", "\n    ")
+    )
+
+
+open.__doc__ = _with_formats(open.__doc__ or "")
 
 
 def _already_open(dataset: Verbs, fields: FieldsLike | None, options: OpenOptions) -> Dataset:

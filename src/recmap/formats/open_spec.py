@@ -46,6 +46,10 @@ from recmap.model.source import Errors, Source
 __all__ = ["OpenOptions", "Opening", "open_source", "select"]
 
 
+def _format(name: str, value: Any) -> Any:
+    return check_choice(name, value, (*FORMATS, None))
+
+
 def _split(name: str, split: Any) -> str:
     if not isinstance(split, str):
         raise OptionTypeError(f"{name}={split!r}: give text, such as 'train' or 'train[:80%]'")
@@ -74,7 +78,7 @@ class OpenOptions:
 
     format: str | None = option(
         None,
-        partial(check_choice, choices=(*FORMATS, None)),
+        _format,
         f"{', '.join(FORMATS)} (default: look at the file)",
         metavar="NAME",
     )

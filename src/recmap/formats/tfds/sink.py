@@ -44,17 +44,10 @@ from recmap.formats.tfrecord_sink import TFRecordWriter
 from recmap.model.field import TEXT, Field
 from recmap.model.ragged import Ragged
 from recmap.model.schema import Schema
-from recmap.model.sink import Sink
+from recmap.model.sink import Sink, SinkKind
 from recmap.tfrecord.encoder import little_endian
 
-__all__ = [
-    "TfdsShard",
-    "check_folder",
-    "complete_folder",
-    "described",
-    "shard_features",
-    "split_path",
-]
+__all__ = ["SINK", "described", "shard_features"]
 
 _PACKAGE = "tensorflow_datasets.core.features"
 _VERSION = "1.0.0"
@@ -360,3 +353,15 @@ def _class(name: str, kind: str, content: Mapping[str, Any]) -> dict[str, Any]:
 
 def _length(length: int | None) -> str:
     return "-1" if length is None else str(length)
+
+
+SINK = SinkKind(
+    TfdsShard,
+    streams=True,
+    untyped=True,
+    stored=little_endian,
+    numbered=True,
+    place=split_path,
+    begin=check_folder,
+    complete=complete_folder,
+)
