@@ -6,7 +6,7 @@ import argparse
 import json
 import os
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import Field, fields
 from functools import partial
 from types import EllipsisType
@@ -110,13 +110,17 @@ def add_source(
     add_storage(group)
 
 
-def add_options(parser: argparse.ArgumentParser, kind: type) -> dict[str, Any]:
-    """Add an option for each field that has help, and return the groups that they are in."""
-    groups: dict[str, Any] = {}
+def add_options(
+    parser: argparse.ArgumentParser, kind: type, titles: Mapping[str, str]
+) -> dict[str, Any]:
+    """Add an option for each field that has help, in groups.
+
+    ``titles`` are those of the groups, by the first field of each. Return the groups by title.
+    """
+    groups = {title: parser.add_argument_group(title) for title in titles.values()}
+    title = ""
     for each in _shown(kind):
-        title = each.metadata["group"]
-        if title not in groups:
-            groups[title] = parser.add_argument_group(title)
+        title = titles.get(each.name, title)
         _add_option(groups[title], kind, each)
     return groups
 
@@ -143,7 +147,7 @@ def _add_option(group: Any, kind: type, each: Field[Any]) -> None:
 
 def _spelled(each: Field[Any]) -> str:
     off = "no-" if each.default is True and not each.metadata["words"] else ""
-    return f"--{off}{each.metadata['name'] or each.name}"
+    return f"--{off}{'option' if each.name == 'options' else each.name}"
 
 
 def _dest(kind: type, each: Field[Any]) -> str:

@@ -39,7 +39,11 @@ def add(verbs: Any) -> None:
     )
     add_source(parser, writes=True)
     parser.add_argument("dst", help="the new file, or a folder/ of TFRecord files")
-    groups = add_options(parser, SaveOptions)
+    groups = add_options(
+        parser,
+        SaveOptions,
+        {"format": "the output", "rows": "the rows", "memory": "the work"},
+    )
     groups["the output"].add_argument(
         "--no-describe",
         action="store_true",

@@ -23,14 +23,13 @@ from recmap.model.arguments import (
     as_names,
     as_slice,
     as_whole,
+    as_workers,
     check_choice,
     check_column_name,
     check_flag,
     choice,
-    flag,
     option,
     parse_size,
-    parse_workers,
 )
 from recmap.model.progress import ProgressOption, check_progress
 
@@ -81,12 +80,6 @@ def _memory(name: str, value: Any) -> int | str:
     return size
 
 
-def _workers(name: str, value: Any) -> Workers:
-    if isinstance(value, str):
-        return parse_workers(value, "threads")
-    return Workers("threads", as_whole(name, value, 1))
-
-
 def _verify(name: str, value: Any) -> Verify:
     if isinstance(value, str) and value == "full":
         return "full"
@@ -106,50 +99,35 @@ def _engine(name: str, value: Any) -> str:
     return value
 
 
-# The groups of options in the help of the command line.
-_OUTPUT, _ROWS, _WORK = "the output", "the rows", "the work"
-
-
 @dataclass(frozen=True, kw_only=True)
 class OutputOptions:
     """The options of whatever writes files of any format."""
 
     format: str | None = option(
-        None,
-        _format,
-        f"{', '.join(written_formats())} (default: the end of DST)",
-        metavar="NAME",
-        group=_OUTPUT,
+        None, _format, f"{', '.join(written_formats())} (default: the end of DST)", metavar="NAME"
     )
     compression: str | None = option(
-        None, _as_given, "gzip, zlib, zstd, ... or none", metavar="NAME", group=_OUTPUT
+        None, _as_given, "gzip, zlib, zstd, ... or none", metavar="NAME"
     )
     encoding: dict[str, str] | None = option(
         None,
         partial(as_mapping, example='{"x": "raw"}'),
         "store a field as float_list, int64_list, bytes_list, raw or feature_list",
         metavar="NAME=HOW",
-        group=_OUTPUT,
     )
     align: int | None = option(
-        None,
-        _as_given,
-        "pad TFRecord records to N bytes, to map columns",
-        metavar="N",
-        group=_OUTPUT,
+        None, _as_given, "pad TFRecord records to N bytes, to map columns", metavar="N"
     )
     options: dict[str, Any] | None = option(
         None,
         _own_options,
         "an option that only this format has: level=9, chunk_rows=1000",
         metavar="NAME=VALUE",
-        name="option",
-        group=_OUTPUT,
     )
     name: str | None = option(None, _as_given)
     split: str | None = option(None, _as_given)
-    overwrite: bool = flag(False, "replace existing files", group=_OUTPUT)
-    durable: bool = flag(True, "do not wait until the disk has the data", group=_OUTPUT)
+    overwrite: bool = option(False, check_flag, "replace existing files")
+    durable: bool = option(True, check_flag, "do not wait until the disk has the data")
 
     def for_sink(self) -> dict[str, Any]:
         """Return the options that the sink of the format takes, except ``durable``."""
@@ -178,51 +156,37 @@ class SaveOptions(OutputOptions):
         parse_shards,
         "write several files: 16 of them, 256MB each, or '10000 rows' each",
         metavar="N",
-        group=_OUTPUT,
     )
 
-    rows: slice | None = option(
-        None, as_slice, "write only these rows", metavar="A:B[:C]", group=_ROWS
-    )
+    rows: slice | None = option(None, as_slice, "write only these rows", metavar="A:B[:C]")
     columns: list[str] | None = option(
-        None, as_names, "write only these columns, in this order", metavar="NAME,...", group=_ROWS
+        None, as_names, "write only these columns, in this order", metavar="NAME,..."
     )
-    rename: dict[str, str] | None = option(
-        None, _new_names, "rename a column", metavar="OLD=NEW", group=_ROWS
-    )
+    rename: dict[str, str] | None = option(None, _new_names, "rename a column", metavar="OLD=NEW")
     cast: dict[str, npt.DTypeLike] | None = option(
         None,
         partial(as_mapping, example='{"x": "float32"}'),
         "store a column as another type",
         metavar="NAME=DTYPE",
-        group=_ROWS,
     )
     casting: Casting = choice(
         "same_value",
         ("same_value", "unsafe"),
         "refuse a cast that changes a value (same_value), or allow it (unsafe)",
-        group=_ROWS,
     )
-    shuffle: bool = option(False, _shuffle, "write the rows in a random order", group=_ROWS)
-    seed: int | None = option(None, as_whole, "the order of --shuffle", metavar="N", group=_ROWS)
+    shuffle: bool = option(False, _shuffle, "write the rows in a random order")
+    seed: int | None = option(None, as_whole, "the order of --shuffle", metavar="N")
 
-    memory: int | str = option(
-        "512MB", _memory, "memory to use at most (512MB)", metavar="SIZE", group=_WORK
-    )
+    memory: int | str = option("512MB", _memory, "memory to use at most (512MB)", metavar="SIZE")
     workers: Workers | None = option(
-        None,
-        _workers,
-        "files to write at a time: 4, threads:4 or processes:4",
-        metavar="N",
-        group=_WORK,
+        None, as_workers, "files to write at a time: 4, threads:4 or processes:4", metavar="N"
     )
-    resume: bool = option(True, check_flag, "do not resume an interrupted conversion", group=_WORK)
+    resume: bool = option(True, check_flag, "do not resume an interrupted conversion")
     verify: Verify = option(
         True,
         _verify,
         "check rows and CRCs of what was written (counts), or every value (full)",
         words={"none": False, "counts": True, "full": "full"},
-        group=_WORK,
     )
     progress: ProgressOption = option(None, _progress)
     engine: str = option("local", _engine)

@@ -44,12 +44,12 @@ class Sharding:
 
     files: int | None = None
     rows: int | None = None
-    size: int | str | None = None
+    size: int | None = None
 
     def rows_per_file(self, row_bytes: int) -> int | None:
         """Return the number of rows in each file but the last; None to divide them evenly."""
         if self.size is not None:
-            return max(1, parse_size(self.size) // row_bytes)
+            return max(1, self.size // row_bytes)
         return self.rows
 
 

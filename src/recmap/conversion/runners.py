@@ -38,25 +38,14 @@ _PATIENCE = 30.0
 class Runner(Protocol):
     """Runs the writer for each shard of a plan, in this process or elsewhere."""
 
-    @property
-    def processes(self) -> int:
-        """How many processes share the memory."""
-        ...
-
-    @property
-    def threads(self) -> int | None:
-        """How many shards each of them writes at a time, or None for as many as fit."""
-        ...
-
-    @property
-    def in_this_process(self) -> bool:
-        """Whether this process writes the shards."""
-        ...
-
-    @property
-    def on_this_machine(self) -> bool:
-        """Whether the shards are written here, where temporary files of this process are seen."""
-        ...
+    #: How many processes share the memory.
+    processes: int
+    #: How many shards each of them writes at a time, or None for as many as fit.
+    threads: int | None
+    #: Whether this process writes the shards.
+    in_this_process: bool
+    #: Whether the shards are written here, where temporary files of this process are seen.
+    on_this_machine: bool
 
     def run(self, writer: ShardWriter, shards: list[Shard], counter: Counter) -> None:
         """Write these shards. After an error, stop the others and raise it."""
@@ -107,7 +96,7 @@ def _wait_for(futures: list[Future[None]]) -> None:
 class ProcessRunner:
     """Runs several processes, each of which writes one shard at a time."""
 
-    threads = 1
+    threads: int | None = 1
     in_this_process = False
     on_this_machine = True
 

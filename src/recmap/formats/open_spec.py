@@ -34,8 +34,8 @@ from recmap.model.arguments import (
     as_list,
     as_whole,
     check_choice,
+    check_flag,
     choice,
-    flag,
     option,
 )
 from recmap.model.field import Field, FieldLike, as_field
@@ -77,16 +77,10 @@ class OpenOptions:
     """The options of ``rm.open`` besides the path, its storage, and the fields."""
 
     format: str | None = option(
-        None,
-        _format,
-        f"{', '.join(FORMATS)} (default: look at the file)",
-        metavar="NAME",
+        None, _format, f"{', '.join(FORMATS)} (default: look at the file)", metavar="NAME"
     )
     split: str | None = option(
-        None,
-        _split,
-        "split of a TFDS folder: train, train[10:20], train+test, all",
-        metavar="NAME",
+        None, _split, "split of a TFDS folder: train, train[10:20], train+test, all", metavar="NAME"
     )
     unit: str | None = choice(
         None,
@@ -94,10 +88,7 @@ class OpenOptions:
         "of a TFDS folder of episodes (RLDS): a row for each episode, or for each step",
     )
     dtype: npt.DTypeLike | None = option(
-        None,
-        as_dtype,
-        "type of the numbers in a file without a header: float32",
-        metavar="DTYPE",
+        None, as_dtype, "type of the numbers in a file without a header: float32", metavar="DTYPE"
     )
     shape: tuple[int, ...] | None = option(
         None, _shape, "shape of a file without a header; -1,10: rows of 10", metavar="ROWS,..."
@@ -112,8 +103,8 @@ class OpenOptions:
         "stop at a missing value of a table (error), fill it (fill), or also add a column "
         "NAME/is_null (mask)",
     )
-    verify: bool = flag(True, "do not check the CRCs of the data")
-    compression: CompressionOption = choice("auto", ("auto", "gzip", "zlib", None), "")
+    verify: bool = option(True, check_flag, "do not check the CRCs of the data")
+    compression: CompressionOption = choice("auto", ("auto", "gzip", "zlib", None))
     index: str | None = option(None, _index_file)
 
     @property

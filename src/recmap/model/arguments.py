@@ -30,13 +30,13 @@ __all__ = [
     "as_row",
     "as_slice",
     "as_whole",
+    "as_workers",
     "check_choice",
     "check_column_name",
     "check_flag",
     "check_iterable",
     "checked",
     "choice",
-    "flag",
     "is_iterable",
     "option",
     "parse_size",
@@ -273,6 +273,13 @@ def parse_workers(workers: Any, number: Literal["threads", "processes"] = "proce
     return Workers("processes", count, None if kind == "processes" else kind)
 
 
+def as_workers(name: str, value: Any) -> Workers:
+    """Return at least one worker; a plain number means threads."""
+    if isinstance(value, str):
+        return parse_workers(value, "threads")
+    return Workers("threads", as_whole(name, value, 1))
+
+
 _T = TypeVar("_T")
 
 
@@ -283,29 +290,21 @@ def option(
     *,
     metavar: str = "",
     words: Mapping[str, Any] | None = None,
-    name: str = "",
-    group: str = "",
 ) -> Any:
     """Return the field of a dataclass of options.
 
     ``check`` gets the name and the value, and returns what the field holds. The rest is for the
     command line, which has an option for each field with ``help``: what to call its value, or
-    the ``words`` that stand for its values; what to call the option, if not like the field; and
-    the group that it is listed in.
+    the ``words`` that stand for its values.
     """
-    told = {"help": help, "metavar": metavar, "words": words, "name": name, "group": group}
+    told = {"help": help, "metavar": metavar, "words": words}
     return field(default=default, metadata={"check": check, **told})
 
 
-def flag(default: bool, help: str, **told: Any) -> Any:
-    """Return the field of an option that is True or False."""
-    return option(default, check_flag, help, **told)
-
-
-def choice(default: str | None, choices: Iterable[str | None], help: str, **told: Any) -> Any:
+def choice(default: str | None, choices: Iterable[str | None], help: str = "") -> Any:
     """Return the field of an option that is one of a few words."""
     words = {word: word for word in choices if word is not None}
-    return option(default, partial(check_choice, choices=choices), help, words=words, **told)
+    return option(default, partial(check_choice, choices=choices), help, words=words)
 
 
 def checked(kind: type[_T], arguments: Mapping[str, Any]) -> _T:
