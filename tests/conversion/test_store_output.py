@@ -109,10 +109,11 @@ def test_strings_and_rows_of_unknown_number_are_made_on_disk_first(
 ) -> None:
     words = rm.from_arrays({"word": [b"a", b"bcd", b""] * 50})
     numbers = [{"x": np.arange(6, dtype="float32").reshape(2, 3)}] * 4
-    for name, save in {
+    saves: dict[str, Callable[..., Any]] = {
         "words.npy": words.save,
         "batches.npy": lambda dst, **more: rm.from_batches(iter(numbers)).save(dst, **more),
-    }.items():
+    }
+    for name, save in saves.items():
         save(tmp_path / name)
         save(f"{bucket.url}/d/{name}", storage=bucket.storage)
     _assert_same(bucket, "d", tmp_path)

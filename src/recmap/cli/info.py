@@ -97,7 +97,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _readable(args: argparse.Namespace) -> tuple[Dataset, Info]:
     """Open the records that are sound."""
-    dataset = opened(argparse.Namespace(**{**vars(args), "errors": "skip"}))
+    dataset = opened(args, errors="skip")
     return dataset, dataset.info()
 
 

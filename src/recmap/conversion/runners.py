@@ -38,10 +38,14 @@ _PATIENCE = 30.0
 class Runner(Protocol):
     """Runs the writer for each shard of a plan, in this process or elsewhere."""
 
-    @property
-    def on_this_machine(self) -> bool:
-        """Whether the shards are written here, where temporary files of this process are seen."""
-        ...
+    #: How many processes share the memory.
+    processes: int
+    #: How many shards each of them writes at a time, or None for as many as fit.
+    threads: int | None
+    #: Whether this process writes the shards.
+    in_this_process: bool
+    #: Whether the shards are written here, where temporary files of this process are seen.
+    on_this_machine: bool
 
     def run(self, writer: ShardWriter, shards: list[Shard], counter: Counter) -> None:
         """Write these shards. After an error, stop the others and raise it."""
@@ -55,7 +59,11 @@ class Runner(Protocol):
 class ThreadRunner:
     """Runs as many threads as the budget allows, each of which writes one shard at a time."""
 
-    on_this_machine = True
+    processes = 1
+    in_this_process = on_this_machine = True
+
+    def __init__(self, threads: int | None) -> None:
+        self.threads = threads
 
     def run(self, writer: ShardWriter, shards: list[Shard], counter: Counter) -> None:
         """Write these shards."""
@@ -88,6 +96,8 @@ def _wait_for(futures: list[Future[None]]) -> None:
 class ProcessRunner:
     """Runs several processes, each of which writes one shard at a time."""
 
+    threads: int | None = 1
+    in_this_process = False
     on_this_machine = True
 
     def __init__(self, source: Source, count: int, method: str | None) -> None:
@@ -96,12 +106,12 @@ class ProcessRunner:
                 "these rows can be read only here, not in other processes; save them to a file "
                 "first, or use threads"
             )
-        self._count = count
+        self.processes = count
         self._context: Any = multiprocessing.get_context(method)
 
     def explain(self, files: int) -> str:
         """Return a note on how many processes share the work."""
-        return f"; {min(self._count, files):,} processes, each with its share of the memory"
+        return f"; {min(self.processes, files):,} processes, each with its share of the memory"
 
     def run(self, writer: ShardWriter, shards: list[Shard], counter: Counter) -> None:
         """Write these shards."""
@@ -109,7 +119,7 @@ class ProcessRunner:
         try:
             # Pass bytes: unpickling opens files, which each process has to do itself.
             sent = pickle.dumps(writer)
-            while len(workers) < min(self._count, len(shards)):
+            while len(workers) < min(self.processes, len(shards)):
                 workers.append(_Worker(self._context, sent, workers))
             _hand_out(workers, deque(shards), counter)
         finally:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, TypeAlias, Unpack, overload
+from typing import TYPE_CHECKING, Any, Never, TypeAlias, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -32,6 +32,8 @@ from recmap.model.arguments import (
     check_choice,
     check_column_name,
     check_flag,
+    checked,
+    unknown_option,
 )
 from recmap.model.field import Field
 from recmap.model.info import Info
@@ -46,8 +48,8 @@ from recmap.pipeline.pipeline import Verbs
 if TYPE_CHECKING:
     # Needed at run time only to convert or train.
     from recmap.conversion.engine import Report
+    from recmap.conversion.options import Verify
     from recmap.conversion.transform import Casting
-    from recmap.dataset.save import SaveOptions
     from recmap.pipeline.plan import Plan
     from recmap.view.widget import Widget
 
@@ -263,7 +265,36 @@ class Dataset(Verbs):
             made[name] = Dataset(self._opened.derive(verb, partial(Part, order=order)))
         return made
 
-    def save(self, dst: PathLike, **options: Unpack[SaveOptions]) -> Report:
+    def save(
+        self,
+        dst: PathLike,
+        *,
+        format: str | None = None,
+        compression: str | None = None,
+        encoding: Mapping[str, str] | None = None,
+        align: int | None = None,
+        durable: bool = True,
+        options: Mapping[str, Any] | None = None,
+        shards: int | str | None = None,
+        rows: slice | None = None,
+        columns: Sequence[str] | None = None,
+        rename: Mapping[str, str] | None = None,
+        cast: Mapping[str, npt.DTypeLike] | None = None,
+        casting: Casting = "same_value",
+        shuffle: bool = False,
+        seed: int | None = None,
+        memory: int | str = "512MB",
+        workers: int | str | None = None,
+        verify: Verify = True,
+        resume: bool = True,
+        overwrite: bool = False,
+        progress: ProgressOption = None,
+        engine: str = "local",
+        storage: Mapping[str, Any] | None = None,
+        name: str | None = None,
+        split: str | None = None,
+        **unknown: Never,
+    ) -> Report:
         """Write all rows to ``dst``, in any format and in bounded memory.
 
         The options are those of ``rm.convert``, except ``source`` and ``nulls``.
@@ -274,9 +305,13 @@ class Dataset(Verbs):
         >>> np.load("x.npy", mmap_mode="r").shape
         (3, 2)
         """
+        for option, value in dict[str, Any](unknown).items():
+            raise unknown_option(option, Dataset.save.__kwdefaults__, value=value)
+        from recmap.conversion.options import SaveOptions
         from recmap.dataset.save import save
 
-        return save(self._opened, dst, **options)
+        chosen = checked(SaveOptions, locals())
+        return save(self._opened, chosen.located(dst, storage), chosen)
 
     def view(self, *, height: int = 640, port: int = 0) -> Widget:
         """Show the page of ``recmap view`` in a notebook, in a frame of this ``height``.

@@ -40,14 +40,14 @@ from recmap.model.coerce import as_columns, fit
 from recmap.model.field import Field
 from recmap.model.ragged import Ragged
 from recmap.model.schema import Schema
-from recmap.model.sink import Sink
+from recmap.model.sink import Sink, SinkKind
 
 __all__ = [
     "MAX_HEADER",
     "SCATTERED",
     "SHORT_HEADER",
+    "SINK",
     "NpyHeader",
-    "create_npy",
     "header_bytes",
     "header_keeps",
     "open_npy",
@@ -417,3 +417,15 @@ def _write_padded(
         within = np.arange(width) < some[:, None]
         padded[within] = np.frombuffer(contents.read(int(some.sum())), np.uint8)
         output.write(padded.reshape(-1))
+
+
+def _streams(path: str, schema: Schema, options: Mapping[str, Any]) -> bool:
+    """Return whether rows are sent as they are written.
+
+    The header of a file of strings has the length of the longest, which is known last.
+    """
+    del path, options
+    return not any(field.is_bytes for field in schema.values())
+
+
+SINK = SinkKind(create_npy, streams=_streams, describes=True)

@@ -29,9 +29,9 @@ from recmap.formats.column_readers import DEFAULT_NAME, ColumnReader, array_colu
 from recmap.formats.column_source import ColumnsSource
 from recmap.model.coerce import as_columns, fit
 from recmap.model.schema import Batch, Schema
-from recmap.model.sink import Sink
+from recmap.model.sink import Sink, SinkKind
 
-__all__ = ["RawSink", "open_raw", "packed_dtype"]
+__all__ = ["SINK", "RawSink", "open_raw", "packed_dtype"]
 
 
 def open_raw(
@@ -257,3 +257,6 @@ class RawSink(Sink):
     def abort(self) -> None:
         self._spooler.stop()
         self._file.abort()
+
+
+SINK = SinkKind(RawSink, streams=True, untyped=True, describes=True)

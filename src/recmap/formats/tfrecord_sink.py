@@ -29,7 +29,7 @@ from recmap.model.batch import pick
 from recmap.model.coerce import as_columns, fit, infer_schema
 from recmap.model.field import FieldLike
 from recmap.model.schema import Batch, Schema
-from recmap.model.sink import Sink
+from recmap.model.sink import Sink, SinkKind
 from recmap.tfrecord.encoder import Encoder, little_endian
 from recmap.tfrecord.index import Index
 from recmap.tfrecord.sidecar import (
@@ -40,7 +40,7 @@ from recmap.tfrecord.sidecar import (
     sidecar_path,
 )
 
-__all__ = ["TFRecordWriter", "create_tfrecord"]
+__all__ = ["SINK", "TFRecordWriter"]
 
 # Bytes encoded at a time.
 _BLOCK = 8 << 20
@@ -355,3 +355,12 @@ def create_tfrecord(
         overwrite=True,
         describe=describe,
     )
+
+
+def _streams(path: str, schema: Schema, options: Mapping[str, Any]) -> bool:
+    """Return whether records are sent as they are written: compressed ones are checked before."""
+    del schema
+    return choose_compression(path, options.get("compression")) is None
+
+
+SINK = SinkKind(create_tfrecord, streams=_streams, untyped=True, stored=little_endian)

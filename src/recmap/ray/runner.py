@@ -61,8 +61,6 @@ def on_cluster(
             "rows that can be read only once are on this machine only, not on a cluster; save them "
             "to a file first"
         )
-    if workers is not None and workers < 1:
-        raise OptionError("workers must be 1 or more")
     refuse_unwritable(dst)
     driver = Driver.here()
     with connect(address) as ray, output_folder(dst):
@@ -74,7 +72,9 @@ def on_cluster(
 class RayRunner:
     """Writes each shard in its own task."""
 
-    on_this_machine = False
+    processes = 1  # the memory is that of each task
+    threads: int | None = 1
+    in_this_process = on_this_machine = False
 
     def __init__(self, ray: Any, driver: Driver, source: Source, workers: int | None) -> None:
         self._ray, self._driver = ray, driver

@@ -20,8 +20,9 @@ from recmap.formats.ragged_layout import VALUES, ArraysSink, Part
 from recmap.model.arguments import check_choice
 from recmap.model.field import Field
 from recmap.model.schema import Schema
+from recmap.model.sink import SinkKind
 
-__all__ = ["NpzSink"]
+__all__ = ["SINK"]
 
 NpzCompression: TypeAlias = Literal["deflate"] | None
 
@@ -245,3 +246,6 @@ def _padding(archive: zipfile.ZipFile, info: zipfile.ZipInfo, large: bool) -> by
     fixed = 30 + len(info.filename.encode()) + (_ZIP64_SIZE if large else 0) + 6
     size = -(archive.fp.tell() + fixed) % _ALIGN
     return struct.pack("<HHH", _PADDING, 2 + size, _ALIGN) + bytes(size)
+
+
+SINK = SinkKind(NpzSink, column_bytes=5_000)

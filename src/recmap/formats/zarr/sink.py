@@ -26,8 +26,9 @@ from recmap.formats.zarr.attributes import StoredColumn, column_attributes, refu
 from recmap.formats.zarr.source import limit_threads, stored, stored_as
 from recmap.model.arguments import as_whole, check_choice
 from recmap.model.schema import Schema
+from recmap.model.sink import SinkKind
 
-__all__ = ["ZarrSink"]
+__all__ = ["SINK", "ZarrSink"]
 
 ZarrCompression: TypeAlias = Literal["zstd", "blosc", "gzip"] | None
 
@@ -275,3 +276,6 @@ def _gzipped(data: Any, level: int) -> bytes:
     with gzip.GzipFile(fileobj=out, mode="wb", compresslevel=level, mtime=0) as stream:
         stream.write(data)
     return out.getvalue()
+
+
+SINK = SinkKind(ZarrSink, column_bytes=8_000)
