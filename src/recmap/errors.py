@@ -35,7 +35,7 @@ RecmapError
 Each error also inherits from the builtin exception you would expect, so
 `except FileNotFoundError` works.
 
-The warnings are LeftOutWarning, MissingShardsWarning, NoCacheWarning, OldStateWarning,
+The warnings are LeftOutWarning, MissingShardsWarning, NoCacheWarning,
 SkippedRecordsWarning, SlowOrderWarning, StaleIndexWarning, StalledWorkersWarning,
 StoreWaitWarning, UnknownFeatureWarning and UnshardedWarning.
 """
@@ -67,7 +67,6 @@ __all__ = [
     "NoCacheWarning",
     "NotExampleError",
     "ObjectChangedError",
-    "OldStateWarning",
     "OptionError",
     "OptionTypeError",
     "OutputError",
@@ -459,10 +458,6 @@ class StoreWaitWarning(UserWarning):
 
 class NoCacheWarning(UserWarning):
     """The folder for the disk cache cannot be used, so objects are fetched again each time."""
-
-
-class OldStateWarning(UserWarning):
-    """A state saved by an older recmap does not say which data and functions it belongs to."""
 
 
 class SkippedRecordsWarning(UserWarning):

@@ -400,7 +400,7 @@ class PipelineFeed:
     ) -> PipelineFeed:
         """Continue from a state, or from the states of all ranks."""
         plan = self._plan
-        states = checked(state, plan.digest_of_0_1, plan.remaining.tail, len(plan.row_slices))
+        states = checked(state, len(plan.row_slices))
         seeds = self._compared(states) if check else []
         step, repeat = plan.rows_per_step, plan.repeat
         cursor = load(states, plan.share, plan.groups, step, repeat, plan.steps_of, check=check)
@@ -426,8 +426,6 @@ class PipelineFeed:
         """Refuse states of other data or verbs; return the seeds to take from the states."""
         seeds: list[tuple[Seed, int]] = []
         for state in states:
-            if state["version"] == 1:
-                continue
             data = [each.known_by for each in self._plan.sources]
             difference, seeds = compare(state, data, self._plan.records)
             if difference is not None:

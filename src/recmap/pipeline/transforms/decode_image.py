@@ -68,9 +68,6 @@ class DecodeImages(Transform):
         made = replace(block, batch={**block.batch, self.decoder.column: pixels})
         return made.where(good) if self.drops else made
 
-    def describe(self) -> list[Any]:
-        return ["decode_image", self.decoder.column, str(self.decoder.field)]
-
 
 class ImageDecoder:
     """Decodes JPEG, PNG, WebP, BMP and the first frame of GIF into one column.

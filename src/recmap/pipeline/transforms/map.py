@@ -79,9 +79,6 @@ class Function:
         """Return it as another function of a pipeline, with other random numbers."""
         return Function(self.fn, self.seed, self.stage + by)
 
-    def describe(self) -> list[Any]:
-        return [self.name, self.seed, self.stage]
-
 
 def _takes_rng(fn: Callable[..., Any]) -> bool:
     try:
@@ -105,10 +102,6 @@ class FunctionTransform(Transform):
 
     def reseeded(self, by: int) -> Self:
         return replace(self, function=self.function.reseeded(by))
-
-    def describe(self) -> list[Any]:
-        # States of recmap 0.1 identify these transforms by their class names.
-        return [type(self).__name__, *self.function.describe()]
 
 
 class _RowGenerators:

@@ -135,11 +135,6 @@ class MixedRows:
         owner, inner = self._locate(np.array([position]), epoch)
         return self._branches[int(owner[0])].origin(int(inner[0]), epoch)
 
-    def describe(self) -> list[Any]:
-        branches = [branch.describe() for branch in self._branches]
-        # Version 0.1 called it "mixed", and had a different order.
-        return ["evenly mixed", branches, list(self._weights), self._until, self._seed]
-
 
 class _Tree:
     """A tree with the branches of the pipeline as leaves, stored as arrays of its nodes.

@@ -93,10 +93,6 @@ class Packs(Grouping):
             raise ValueError("segments are a row number, and where they begin and end")
         return sorted({number for number, _, _ in segments})
 
-    def describe(self) -> list[Any]:
-        options = [self.length, self.columns, self.fill, self.long, self.size, self.drop_last]
-        return ["pack", *options]
-
 
 class _Packing:
     """Packs rows, and keeps them until their batch is full."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from recmap.errors import OptionError
@@ -57,6 +55,3 @@ class RepeatedRows(WrappedRows):
     def origin(self, position: int, epoch: int) -> str:
         turn, within = divmod(position, max(self._each, 1))
         return self._rows.origin(within, self._epoch(turn, epoch))
-
-    def describe(self) -> list[Any]:
-        return ["repeated", self._rows.describe(), self._times]

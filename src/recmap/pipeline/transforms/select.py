@@ -49,9 +49,6 @@ class SelectColumns(Transform):
     def apply(self, block: Block) -> Block:
         return replace(block, batch={name: block.batch[name] for name in self.columns})
 
-    def describe(self) -> list[Any]:
-        return ["select", list(self.columns)]
-
 
 @dataclass(frozen=True)
 class Slice:
@@ -98,10 +95,6 @@ class PickedRows(ReorderedRows):
         del epoch
         return self._numbers[positions]
 
-    def describe(self) -> list[Any]:
-        samples = [int(number) for number in self._numbers[:: max(1, len(self._numbers) // 16)]]
-        return ["picked", self._rows.describe(), len(self._numbers), samples]
-
 
 class SpanRows(ReorderedRows):
     """The rows from ``start`` to ``stop``."""
@@ -128,10 +121,6 @@ class SpanRows(ReorderedRows):
     def numbers(self, positions: Positions, epoch: int) -> Positions:
         del epoch
         return positions + self._start
-
-    def describe(self) -> list[Any]:
-        # The word in states of recmap 0.1.
-        return ["stretch", self._rows.describe(), self._start, self.reach]
 
 
 def sliced(rows: Rows, skip: int, take: int | None) -> Rows:

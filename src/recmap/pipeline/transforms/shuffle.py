@@ -62,9 +62,6 @@ class ShuffledRows(ReorderedRows):
     def _over(self, rows: Rows) -> Rows:
         return ShuffledRows(rows, self._seed, self._reshuffle)
 
-    def describe(self) -> list[Any]:
-        return ["shuffled", self._rows.describe(), self._seed.value]
-
 
 class WindowShuffledRows(WrappedRows):
     """All rows, shuffled by windows; the order is new in every epoch if ``reshuffle``."""
@@ -155,9 +152,6 @@ class WindowShuffledRows(WrappedRows):
         window, within = divmod(position, self._window_rows)
         place = self._shuffle(window, epoch)[np.array([within])]
         return self._rows.origin(int(self._numbers(window, place, epoch)[0]), epoch)
-
-    def describe(self) -> list[Any]:
-        return ["windowed", self._rows.describe(), self._seed.value, self._window]
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_held": None, "_lock": None}
