@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import warnings
 from bisect import bisect_right
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from threading import RLock
@@ -28,6 +27,7 @@ from recmap.errors import (
 )
 from recmap.files.cpus import thread_count
 from recmap.files.inflate import CompressionOption
+from recmap.files.lru import Lru
 from recmap.files.mapped import guarded
 from recmap.files.mapped_files import MappedFiles
 from recmap.files.object_path import ObjectPath, in_store
@@ -124,7 +124,7 @@ class TFRecordSource(Source):
         self._starts = [0]
         self._lock = RLock()
         # Compressed files that keep inflated rows, the most recently read one last.
-        self._holding: OrderedDict[int, CompressedFile] = OrderedDict()
+        self._holding = Lru[int, CompressedFile](_OPEN_WINDOWS)
         self._gathering = FileGroups(self._files, self._mapped)
         self._views: dict[str, npt.NDArray[Any]] | None = None
         skip = errors == "skip"
@@ -178,7 +178,7 @@ class TFRecordSource(Source):
         return {**self.__dict__, **dropped}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state, _lock=RLock(), _holding=OrderedDict())
+        self.__dict__.update(state, _lock=RLock(), _holding=Lru(_OPEN_WINDOWS))
 
     # Facts.
 
@@ -355,13 +355,8 @@ class TFRecordSource(Source):
         file = self._files[i]
         if not isinstance(file, CompressedFile):
             return
-        with self._lock:
-            self._holding[i] = file
-            self._holding.move_to_end(i)
-            too_many = len(self._holding) > _OPEN_WINDOWS + thread_count()
-            oldest = self._holding.popitem(last=False)[1] if too_many else None
-        if oldest is not None:
-            oldest.release()
+        for old in self._holding.put(i, file, _OPEN_WINDOWS + thread_count()):
+            old.release()
 
     @guarded
     def gather(self, rows: npt.NDArray[np.int64]) -> Batch:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ import numpy as np
 from recmap.dataset.dataset import Dataset, opened_rows
 from recmap.errors import CompressionError, DataError, MemoryLimitError, RecmapError
 from recmap.files.inflate import inflate
+from recmap.files.lru import Lru
 from recmap.files.open_file import file_size, open_file
 from recmap.model.ragged import Ragged
 from recmap.model.row_sizes import measure
@@ -71,8 +71,7 @@ class Table:
         self.dataset, self.name = dataset, name
         self._source = opened_rows(dataset).source
         self._lock = RLock()
-        self._kept: OrderedDict[int, Row] = OrderedDict()
-        self._kept_size = 0
+        self._kept = Lru[int, Row](_KEPT_SIZE, lambda row: row.size)
         self._found = 0
         self._end: int | None = None  # after a damaged record that hides all later ones
 
@@ -162,13 +161,13 @@ class Table:
             for number in wanted:
                 row = self._kept.get(number)
                 if row is not None:
-                    self._kept.move_to_end(number)
                     found[number] = row
             for start, stop in _spans([n for n in wanted if n not in found]):
                 for row in self._read(start, stop):
                     found[row.number] = row
                     taken += row.size
-                    self._keep(row)
+                    if row.size <= _KEPT_SIZE:
+                        self._kept.put(row.number, row)
                     if taken > _ANSWER_SIZE:
                         break
                 if taken > _ANSWER_SIZE:
@@ -202,12 +201,6 @@ class Table:
             for i in range(rows):
                 yield Row(start + i, {name: column[i] for name, column in batch.items()})
             start += rows
-
-    def _keep(self, row: Row) -> None:
-        self._kept[row.number] = row
-        self._kept_size += row.size
-        while self._kept_size > _KEPT_SIZE:
-            self._kept_size -= self._kept.popitem(last=False)[1].size
 
     def read(
         self, columns: Sequence[str], start: int, stop: int, limit: int = _READ_SIZE
