@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import weakref
-from collections import OrderedDict, deque
-from threading import Lock, RLock
-from typing import Any, NamedTuple, Protocol
+from collections import deque
+from threading import Lock
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
 from recmap.files.fetch_memory import bytes_ahead, bytes_behind, request_size
+from recmap.files.lru import Lru
 from recmap.files.spans import Places
 
 __all__ = ["ReadAhead"]
@@ -95,28 +96,20 @@ class _Objects:
     """The objects that are read ahead. The one that was not read for longest is given up."""
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[int, weakref.ref[Any]] = OrderedDict()
-        self._lock = RLock()  # reentrant: garbage may be collected anywhere
+        self._kept = Lru[int, weakref.ref[ReadAhead]](_MOST_OBJECTS)
 
     def count(self) -> int:
         return len(self._kept)
 
     def note(self, ahead: ReadAhead) -> None:
-        with self._lock:
-            self._kept[id(ahead)] = weakref.ref(ahead)
-            self._kept.move_to_end(id(ahead))
-            old = None
-            if len(self._kept) > _MOST_OBJECTS:
-                old = self._kept.popitem(last=False)[1]()
-        if old is not None:
-            old.drop()
+        key = id(ahead)
+        for found in self._kept.put(key, weakref.ref(ahead, lambda _: self._kept.pop(key))):
+            old = found()
+            if old is not None:
+                old.drop()
 
     def forget(self, ahead: ReadAhead) -> None:
-        with self._lock:
-            self._kept.pop(id(ahead), None)
-            gone = [key for key, found in self._kept.items() if found() is None]
-            for key in gone:
-                del self._kept[key]
+        self._kept.pop(id(ahead))
 
 
 _objects = _Objects()
