@@ -43,7 +43,6 @@ StoreWaitWarning, UnknownFeatureWarning and UnshardedWarning.
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Self
 
@@ -482,11 +481,3 @@ class UnknownFeatureWarning(UserWarning):
 
 class UnshardedWarning(UserWarning):
     """Every rank reads every row, because ``shard`` was not called."""
-
-
-def level_outside() -> int:
-    """Return the ``stacklevel`` that attributes a warning to the code that called recmap."""
-    frame, level = sys._getframe(1), 1  # noqa: SLF001
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("recmap."):
-        frame, level = frame.f_back, level + 1
-    return level

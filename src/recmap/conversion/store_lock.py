@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import threading
 import time
-import warnings
 from datetime import UTC, datetime
 from typing import Any
 from uuid import uuid4
@@ -27,6 +26,7 @@ from recmap.files.object_writer import (
 )
 from recmap.files.temporary import Process, runs, this_process
 from recmap.files.threads import start_thread
+from recmap.warn import warn
 
 __all__ = ["StoreLock"]
 
@@ -100,10 +100,9 @@ class StoreLock(RunLock):
                     delete_object(self._object)
             except StoreError as e:
                 # The conversion has succeeded, or has failed with an error that tells more.
-                warnings.warn(
+                warn(
                     f"the run lock was not deleted, and expires in {_EXPIRES / 60:.0f} minutes: "
                     f"{e}",
-                    stacklevel=2,
                 )
 
     @property

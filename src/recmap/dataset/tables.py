@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import warnings
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -19,7 +18,6 @@ from recmap.errors import (
     MissingPackageError,
     Option,
     OptionError,
-    level_outside,
 )
 from recmap.formats.array_object import open_array
 from recmap.formats.column_readers import DEFAULT_NAME
@@ -32,6 +30,7 @@ from recmap.model.field import Field
 from recmap.model.nulls import NULL_SUFFIX, Nulls
 from recmap.model.reordered import ReorderedSource
 from recmap.model.source import Source
+from recmap.warn import warn
 
 __all__ = ["Wanted", "is_table", "open_hugging_face", "open_table"]
 
@@ -209,11 +208,10 @@ def _first(values: Any) -> Any:
 def _warn_of_index(index: Any) -> None:
     named = [repr(name) for name in index.names if name is not None]
     if named:
-        warnings.warn(
+        warn(
             f"the index {' and '.join(named)} of the DataFrame is left out; df.reset_index() "
             "makes it a column",
             LeftOutWarning,
-            stacklevel=level_outside(),
         )
 
 

@@ -20,7 +20,6 @@ import json
 import os
 import stat
 import time
-import warnings
 from functools import cache
 
 from recmap.errors import NoCacheWarning, OptionError, without_secrets
@@ -30,6 +29,7 @@ from recmap.files.cache_folder import CacheFolder, is_file, lock
 from recmap.files.temporary import remove, temporary_path
 from recmap.files.urls import shown_url
 from recmap.model.arguments import parse_size
+from recmap.warn import warn
 
 __all__ = ["BLOCK", "BlockCache", "CacheEntry", "cache_budget", "cache_folder", "default_cache"]
 
@@ -94,12 +94,11 @@ def _cache_of(environment: tuple[str | None, ...]) -> BlockCache | None:
         folder.used()  # raises if the file system has no locks
         return BlockCache(folder, cache_budget(folder))
     except OSError as e:
-        warnings.warn(
+        warn(
             f"{e.filename or 'the cache'} cannot be used, so data from object stores is not kept "
             f"on disk: {e.strerror or e}; set {_FOLDER} to another folder, or {_SIZE}=0 to do "
             "without",
             NoCacheWarning,
-            stacklevel=3,
         )
         return None
 

@@ -8,7 +8,6 @@ import os
 import re
 import struct
 import threading
-import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -41,6 +40,7 @@ from recmap.model.field import Field
 from recmap.model.ragged import Ragged
 from recmap.model.schema import Schema
 from recmap.model.sink import Sink
+from recmap.warn import warn
 
 __all__ = [
     "MAX_HEADER",
@@ -153,10 +153,9 @@ def _described(path: str) -> tuple[str, Field] | None:
         return None
     why = described.mismatch(path)
     if why:
-        warnings.warn(
+        warn(
             f"{described.path} was not used: {why}; remove it if it belongs to an older file",
             StaleIndexWarning,
-            stacklevel=3,
         )
         return None
     return next(iter(described.schema.items()))

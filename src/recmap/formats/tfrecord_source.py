@@ -7,7 +7,6 @@ read from the start. They buffer upcoming rows, only a few files at a time.
 
 from __future__ import annotations
 
-import warnings
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -72,6 +71,7 @@ from recmap.tfrecord.record_file import RecordFile
 from recmap.tfrecord.schema_inference import Summary
 from recmap.tfrecord.sidecar import Sidecar, kept_index, load_sidecar, read_text_index
 from recmap.tfrecord.survey import sample, survey
+from recmap.warn import warn
 
 __all__ = ["TFRecordSource"]
 
@@ -164,11 +164,10 @@ class TFRecordSource(Source):
             self._decoder, skipped = survey(file, self._decoder, self._summary, True)
             self._skipped += skipped
         if self._skipped:
-            warnings.warn(
+            warn(
                 f"{quantity(len(self._skipped), 'bad record')} left out, the first: "
                 f"{self._skipped[0]}",
                 SkippedRecordsWarning,
-                stacklevel=7,  # the caller of rm.open
             )
 
     def __getstate__(self) -> dict[str, Any]:

@@ -11,7 +11,6 @@ blocks keep their order.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from threading import Lock
@@ -32,6 +31,7 @@ from recmap.pipeline.row_source import Rows, SourceRows
 from recmap.pipeline.signature import Seed
 from recmap.pipeline.transforms.base import ReorderedRows, WrappedRows
 from recmap.pipeline.workers.pool import Request
+from recmap.warn import warn
 
 __all__ = ["ShuffledRows", "WindowShuffledRows", "refuse_sizes", "warn_if_slow"]
 
@@ -194,17 +194,15 @@ def warn_if_slow(rows: Rows, sources: Sequence[SourceRows]) -> None:
     """
     requests = sum(map(_requests, sources))
     if requests:
-        warnings.warn(
+        warn(
             f"these rows are in a store and small: a full shuffle takes about {requests:,} "
             "requests in every epoch; use shuffle(window=100_000), which reads in pieces, or "
             "give the disk cache more room with RECMAP_CACHE_SIZE",
             SlowOrderWarning,
-            stacklevel=3,
         )
     if rows.in_order:
-        warnings.warn(
+        warn(
             "these rows are fast to read only in order, and a full shuffle reads a lot of data "
             "for each row; use shuffle(window=100_000), or convert the file first",
             SlowOrderWarning,
-            stacklevel=3,
         )
