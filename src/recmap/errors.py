@@ -193,7 +193,7 @@ def _shown(argument: Any) -> Any:
 
 
 class RecmapError(Exception):
-    """The root of all errors recmap raises. No message has a secret of a URL in it."""
+    """The root of all errors recmap raises. Messages never contain secrets of URLs."""
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*(_shown(each) for each in args))
@@ -329,7 +329,7 @@ class RowNotFoundError(RecmapError, IndexError):
 
 
 class LeftOut(NamedTuple):
-    """A part of a file that is no column: why, and what it is, such as its type and shape."""
+    """A part of a file that is not a column: why, and what it is, such as its type and shape."""
 
     why: str
     what: str = ""
@@ -361,7 +361,7 @@ class DataError(RecmapError, ValueError):
 
 
 class UnknownFormatError(DataError):
-    """A file is in no format that recmap reads.
+    """A file is not in a format that recmap reads.
 
     The message says what the file looks like and how to read it instead.
     """
@@ -380,7 +380,7 @@ class FileChangedError(DataError):
 
 
 class NotExampleError(DataError):
-    """Records are intact but hold no ``tf.train.Example``."""
+    """Records are intact, but they are not ``tf.train.Example`` messages."""
 
 
 class FieldMismatchError(DataError):

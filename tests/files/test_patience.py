@@ -234,6 +234,6 @@ def test_a_server_name_that_does_not_exist_is_not_waited_for() -> None:
         (f"http://{name}/x.npy", {}, "check the URL"),
         ("s3://b/x.npy", {"endpoint": f"http://{name}", **keys}, "check the endpoint"),
     ):
-        with pytest.raises(rm.StoreError, match=f"no server of this name; {said}") as caught:
+        with pytest.raises(rm.StoreError, match=f"no server with this name; {said}") as caught:
             rm.open(url, storage={"retry_timeout": 600, **storage})
         assert not caught.value.transient

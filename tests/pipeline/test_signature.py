@@ -433,6 +433,6 @@ CHAINS: dict[str, Callable[[], Any]] = {
 
 def test_a_state_of_another_version_is_refused() -> None:
     pipeline = rm.from_arrays({"x": np.arange(30)}).batch(4)
-    for version, said in ((1, "not a state"), (3, "update it"), ("2", "not a state")):
+    for version, said in ((1, "not a state"), (3, "update recmap"), ("2", "not a state")):
         with pytest.raises(rm.OptionError, match=said):
             pipeline.restore({**begun(pipeline), "version": version})

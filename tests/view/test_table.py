@@ -99,7 +99,7 @@ def test_items_of_lists_and_stacks_of_pixels_are_images() -> None:
         for item in ("6", "5,0", ""):
             assert api.media({"row": "1", "column": column, "item": item}) is None
         for item in ("-1", "x", "5,x"):
-            with pytest.raises(rm.OptionError, match="item is a whole number"):
+            with pytest.raises(rm.OptionError, match="item must be a whole number"):
                 api.media({"row": "1", "column": column, "item": item})
 
 

@@ -116,8 +116,8 @@ def _warn_of_narrowing(sample: Batch, names: list[str]) -> None:
             narrowed.append(f"{name!r} ({array.dtype})")
     if narrowed:
         warn(
-            "JAX keeps 32 bits of numbers unless jax_enable_x64 is set; cut to them: "
-            f"{', '.join(narrowed)}",
+            "JAX converts numbers to 32 bits unless jax_enable_x64 is set; these columns lose "
+            f"precision: {', '.join(narrowed)}"
         )
 
 

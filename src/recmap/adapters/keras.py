@@ -132,7 +132,7 @@ class KerasBatches(keras.utils.PyDataset):  # type: ignore[misc]  # untyped
         if batch is None and self._feed.in_turn and not self._warned:
             self._warned = True
             warn(
-                "batches are asked for out of order, so each is made on the spot, without the "
+                "batches are requested out of order, so each is made on demand, without the "
                 "workers of the pipeline; use fit(..., shuffle=False), and shuffle in the pipeline",
                 SlowOrderWarning,
             )
@@ -212,7 +212,7 @@ class KerasBatches(keras.utils.PyDataset):  # type: ignore[misc]  # untyped
         with self._lock:
             if not self._followed:
                 raise OptionError(
-                    "what was trained on is known with "
+                    "state() needs to know what was trained on: use "
                     "fit(train, shuffle=False, callbacks=[train.follow()])"
                 )
             if not self._epoch.in_order:

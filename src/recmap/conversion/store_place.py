@@ -169,8 +169,8 @@ class StorePlace(Place):
                     uploads.abort(each)
         except StoreError as e:
             warn(
-                f"unfinished uploads of an earlier run may remain: {e}. A rule of the bucket can "
-                "let them expire",
+                f"unfinished uploads of an earlier run may remain: {e}. A lifecycle rule of "
+                "the bucket can delete them"
             )
 
 

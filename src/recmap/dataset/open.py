@@ -70,7 +70,7 @@ def open(
     storage: Mapping[str, Any] | None = None,
     **unknown: Never,
 ) -> Dataset:
-    """Open files, or what you hold in Python, as one dataset, without loading it.
+    """Open files, or objects in memory, as one dataset, without loading them.
 
     ``path`` is a file, a pattern, a folder, or a list of these; their rows are concatenated.
     Pass a dict to take columns from different files:

@@ -116,7 +116,7 @@ def _same(source: Source) -> Source:
 
 
 class Row(dict[str, Any]):
-    """A row: a dict of values by name. Long byte strings, text and arrays are printed in short.
+    """A row: a dict of values by name. Long strings and arrays are shortened when printed.
 
     >>> Row({"label": 3, "image": b"GIF89a" + bytes(5000)})
     {'label': 3, 'image': <GIF, 5,006 bytes>}
@@ -141,7 +141,7 @@ _jax_knows = False
 
 
 def _tell_jax() -> None:
-    """Have ``jax.tree.map`` look into rows, as it does for dicts but not for other classes."""
+    """Make ``jax.tree.map`` look into rows, as it does for dicts but not for other classes."""
     global _jax_knows  # noqa: PLW0603  # jax takes a class once
     if _jax_knows or "jax" not in sys.modules:
         return

@@ -117,8 +117,8 @@ def _with_columns(x: Any, name: str | None) -> Any:
         x = x.to_frame(name or x.name or DEFAULT_NAME)
     if package == "polars" and sys.modules["polars"].Object in x.dtypes:
         raise OptionError(
-            "a column of Python objects, which polars gives to others as bare addresses; make it "
-            "one of numbers, text or lists first"
+            "a column of Python objects, which polars exports only as bare addresses; convert it "
+            "to numbers, text or lists first"
         )
     if package == "pyarrow" and not hasattr(x, "schema"):  # an Array or ChunkedArray
         return sys.modules["pyarrow"].table({name or DEFAULT_NAME: x})
@@ -201,7 +201,7 @@ def _of_sequences(name: str, values: Any) -> Source:
 
 
 def _first(values: Any) -> Any:
-    """Return the first value that is there."""
+    """Return the first value that is not None."""
     return next((value for value in values if value is not None), None)
 
 

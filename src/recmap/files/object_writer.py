@@ -199,7 +199,7 @@ def read_object(path: ObjectPath) -> tuple[bytes, Version] | None:
         answer = obstore.get(store, path.key)
         if answer.meta["size"] > _MOST_READ:
             size = answer.meta["size"]
-            raise OutputError(f"{path}: not what recmap writes there, but {size:,} bytes")
+            raise OutputError(f"{path}: an object of {size:,} bytes, which recmap did not write")
         return bytes(answer.bytes()), _version(answer.meta)
 
     try:
@@ -286,7 +286,7 @@ class Upload:
         if self.size + len(data) > _MOST_PARTS * self._parts.size:
             raise OutputError(
                 f"{self._path}: more than {_MOST_PARTS:,} parts of {self._parts.size >> 20} MiB, "
-                "which no store takes; write several files (shards)"
+                "which no store accepts; write several files (shards)"
             )
         with self._changed:
             while self._thread is not None and self._held >= self._parts.size:
@@ -319,7 +319,7 @@ class Upload:
             self._tell_trouble()
 
     def _tell_trouble(self) -> None:
-        """Say so, once, if the store is away. obstore repeats the parts without a word."""
+        """Warn once if the store is unavailable. obstore repeats the parts silently."""
         if not self._told:
             self._told = True
             start_thread(self._path.store.tell_trouble, self._path.key, name="recmap-tell")
@@ -347,7 +347,7 @@ class Upload:
     def _start(self) -> None:
         self._thread = start_thread(self._send, name="recmap-upload")
         if self._thread is None:
-            raise OutputError(f"{self._path}: the system starts no thread to send its parts")
+            raise OutputError(f"{self._path}: cannot start a thread to send its parts")
         _open.add(self)
 
     def _send(self) -> None:

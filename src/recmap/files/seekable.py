@@ -27,9 +27,9 @@ _AT_ONCE = 32
 
 @contextmanager
 def open_seekable(path: str) -> Iterator[BinaryIO]:
-    """Have a file open for reading.
+    """Open a file for reading, inside a context.
 
-    A failed request is raised in the end, whatever a library makes of it.
+    The error of a failed request is raised at the end, even if a library hides it.
     """
     if not isinstance(path, ObjectPath):
         with open(path, "rb") as local:

@@ -294,9 +294,9 @@ class NpySink(RawSink):
         lost = [name for name, field in schema.items() if not header_keeps(field.dtype)]
         if lost and len(schema) > 1:
             raise ColumnError(
-                f"field {lost[0]!r} is {schema[lost[0]]}, which numpy's header cannot tell among "
-                f"other columns; write it to a .npy file of its own, or write {path} as .npz, "
-                ".h5, .zarr or .tfrecord"
+                f"field {lost[0]!r} is {schema[lost[0]]}, which NumPy's header cannot describe "
+                f"among other columns; write it to a .npy file of its own, or write {path} as "
+                ".npz, .h5, .zarr or .tfrecord"
             )
 
     def _header(self, rows: int | None) -> bytes:

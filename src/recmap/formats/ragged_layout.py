@@ -236,7 +236,7 @@ class _RaggedColumn(ColumnReader):
         return self._ragged(self._values.gather(within + np.repeat(starts, lengths)), offsets)
 
     def _fetched(self, spans: Sequence[range]) -> AbstractContextManager[object]:
-        """Have spans of values fetched at once, inside a context."""
+        """Fetch spans of values at once, inside a context."""
         if not self._values.remote:
             return nullcontext()
         fetching = fetching_all(self._values.fetch_ahead(span) for span in spans)

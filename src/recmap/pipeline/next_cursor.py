@@ -30,7 +30,7 @@ class NextCursor:
     A feed begins an iteration by taking it. The workers of a loader are several processes that
     begin one iteration: the first of them takes the cursor, and all get the same. Once the
     cursor is shared, a process has it in common with the workers it starts. A process that was
-    forked for another purpose goes on by itself.
+    forked for another purpose continues by itself.
     """
 
     def __init__(self, cursor: Cursor) -> None:

@@ -149,7 +149,7 @@ class Plan:
     def repeated(self, times: int | None) -> Plan:
         """Repeat epochs of batches, or of the rows that a filter keeps."""
         if self.repeat is None or self.count_rows is None:
-            raise OptionError("repeat: this pipeline already repeats without end")
+            raise OptionError("repeat: this pipeline already repeats forever")
         return replace(self, repeat=None if times is None else self.repeat * times)
 
     def with_rank(self, rank: Rank) -> Plan:
@@ -178,7 +178,7 @@ class Plan:
         drawn = [each.seed for each in self.records if each.seed is not None and each.seed.drawn]
         if drawn:
             raise OptionError(
-                "shard: every rank would draw another seed for shuffle(); give them all the same "
+                "shard: every rank would draw a different seed for shuffle(); give all the same "
                 f"one: shuffle(seed={drawn[0].value})"
             )
 

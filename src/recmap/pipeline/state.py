@@ -365,9 +365,9 @@ def _taken(
     ranks = [state["rank"] for state in states]
     if ranks != list(range(old.world)):
         raise OptionError(
-            f"restore: the ranks were {old.world}, and the states given are of {ranks}; on other "
-            "ranks, a pipeline that leaves rows out or holds them back needs the states of all: "
-            "restore([state_0, state_1, ...])"
+            f"restore: there were {old.world} ranks, and these are the states of {ranks}; to "
+            "resume with another number of ranks, a pipeline that drops rows or holds them back "
+            "needs the states of all: restore([state_0, state_1, ...])"
         )
     taken, held = [], list[int]()
     for state in states:

@@ -25,9 +25,9 @@ def checked(given: Any, slices: int) -> list[dict[str, Any]]:
     """
     states = [given] if isinstance(given, Mapping) else given
     if not isinstance(states, list | tuple) or not states:
-        raise OptionError("restore takes the dict that state() gave, or a list of such")
+        raise OptionError("restore takes the dict that state() returned, or a list of them")
     if not all(isinstance(state, Mapping) for state in states):
-        raise OptionError("restore takes the dict that state() gave, or a list of such")
+        raise OptionError("restore takes the dict that state() returned, or a list of them")
     return [_checked(state, slices) for state in states]
 
 
@@ -36,8 +36,8 @@ def _checked(state: Mapping[str, Any], slices: int) -> dict[str, Any]:
     if type(version) is not int or version != STATE_VERSION:
         newer = type(version) is int and version > STATE_VERSION
         raise OptionError(
-            f"restore: a state of version {version}, and this recmap knows {STATE_VERSION}; "
-            "update it"
+            f"restore: a state of version {version}, but this recmap knows only {STATE_VERSION}; "
+            "update recmap"
             if newer
             else "restore: not a state of a pipeline: it has no version that recmap knows"
         )
@@ -120,7 +120,7 @@ def _shown(value: Any) -> str:
     try:
         return ascii(value)[:60]
     except RecursionError:
-        return "nested without end"
+        return "nested too deeply"
 
 
 def _is_data(value: Any) -> bool:

@@ -167,7 +167,7 @@ class PlainFile(RecordFile):
     def _hold_rows(
         self, file: MappedFile, rows: npt.NDArray[np.int64]
     ) -> AbstractContextManager[None]:
-        """Have these rows ready, and what is read to find them."""
+        """Make these rows available, and what is read to find them."""
         return file.hold(0, 0) if file.whole else file.hold(*self.index.spans(rows))
 
     def _check_held(self, file: MappedFile, rows: npt.NDArray[np.int64], offsets: Offsets) -> None:
@@ -180,7 +180,7 @@ class PlainFile(RecordFile):
             raise misplaced(self.path, int(rows[bad]), int(offsets[bad]))
 
     def _hold_span(self, file: MappedFile, start: int, stop: int) -> AbstractContextManager[None]:
-        """Have the rows from ``start`` to ``stop`` ready."""
+        """Make the rows from ``start`` to ``stop`` available."""
         if file.whole or start >= stop:
             return file.hold(0, 0)
         begins, ends = self.index.spans(np.array([start, stop - 1]))

@@ -104,7 +104,7 @@ class Api:
         return dict(count)
 
     def count(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Go on counting rows, for a moment."""
+        """Continue to count rows, for a moment."""
         del given
         done = all(each.find(2**63 - 2, _SECONDS) for each in self._tables())
         return {"count": self._count(), "done": done}
@@ -154,7 +154,7 @@ class Api:
             return list(range(start, stop))
         count = self._table.count()
         if not count.exact:
-            raise OptionError("rows are shuffled once they are counted")
+            raise OptionError("rows can be shuffled once they are counted")
         places = np.arange(start, max(start, min(stop, count.rows)), dtype=np.int64)
         return [int(n) for n in Permutation(count.rows, _whole(given, "seed"))[places]]
 
@@ -314,12 +314,12 @@ def _whole(given: Mapping[str, Any], name: str) -> int:
     except ValueError:
         number = -1
     if not 0 <= number < 2**63 - 1:
-        raise OptionError(f"{name} is a whole number from 0, not {str(value)[:40]!r}")
+        raise OptionError(f"{name} must be a whole number of 0 or more, not {str(value)[:40]!r}")
     return number
 
 
 def _list(given: Mapping[str, Any], name: str, most: int) -> list[Any]:
     value = given.get(name, [])
     if not isinstance(value, list) or len(value) > most:
-        raise OptionError(f"{name} is a list of up to {most}")
+        raise OptionError(f"{name} must be a list of up to {most}")
     return value

@@ -89,7 +89,7 @@ class Table:
 
     @cached_property
     def size(self) -> int | None:
-        """The size of the files in bytes; None if it cannot be told, as for rows in memory."""
+        """The size of the files in bytes; None if it is unknown, as for rows in memory."""
         if not self.dataset.files:
             return None
         with suppress(OSError, RecmapError):
@@ -121,7 +121,7 @@ class Table:
     def find(self, row: int, seconds: float) -> bool:
         """Search for rows up to ``row``, for some time; return whether they were found.
 
-        Records without an index are found one after another. The search goes on where the last
+        Records without an index are found one after another. The search continues where the last
         one stopped.
         """
         until = time.monotonic() + seconds

@@ -285,7 +285,7 @@ class ChunkedArray:
         return out
 
     def _hold(self, index: ChunkIndex, jobs: Sequence[_Job]) -> AbstractContextManager[None]:
-        """Have the bytes of all chunks ready, which are fetched at once if they are an object's."""
+        """Make the bytes of all chunks available. Those of an object are fetched at once."""
         if self._file.mapped.whole:
             return nullcontext()
         entries = [job.entry for job in jobs]
@@ -333,7 +333,10 @@ class ChunkedArray:
         if self._pipeline and edge and size == self._nbytes:
             # Chunks at the edges may be stored unfiltered, and h5py does not say which are.
             if not self._values:
-                raise DataError(f"{self._file.path}: dataset {self._name!r}: filtered or not?")
+                raise DataError(
+                    f"{self._file.path}: dataset {self._name!r}: a chunk at its edge may or may "
+                    "not be filtered"
+                )
             region = tuple(slice(at, at + n) for at, n in zip(corner, extent, strict=True))
             with self._file.locked(self._name):
                 read: npt.NDArray[Any] = self._file.dataset(self._name)[region]

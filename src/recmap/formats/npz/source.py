@@ -161,7 +161,7 @@ def _directory(path: str) -> list[zipfile.ZipInfo]:
 def _hold_heads(
     file: MappedFile, members: Sequence[zipfile.ZipInfo]
 ) -> AbstractContextManager[None]:
-    """Have the headers of all members ready: that of the zip, and that of the array."""
+    """Make the headers of all members available: that of the zip, and that of the array."""
     begins = np.array([info.header_offset for info in members], np.int64).clip(0, file.size)
     names = [len(info.orig_filename.encode()) + len(info.extra) for info in members]
     ends = begins + np.array(names, np.int64) + _LOCAL_SIZE + SHORT_HEADER

@@ -71,8 +71,8 @@ def refuse_foreign(path: str) -> None:
     found = not_ours(path)
     if found:
         raise OutputExistsError(
-            f"{path} is not replaced: overwrite=True deletes a folder only if recmap wrote all "
-            f"that is in it, and {found} is not recmap's. Move it away, or write elsewhere"
+            f"{path} is not replaced: overwrite=True deletes a folder only if recmap wrote "
+            f"everything in it, and it did not write {found}. Move it away, or write elsewhere"
         )
 
 

@@ -118,7 +118,7 @@ class _Requests(zarr.storage.ObjectStore[Any]):  # type: ignore[misc]  # zarr is
             yield name
 
     async def _ask(self, key: str, request: Callable[[], Awaitable[_T]]) -> _T:
-        """Make a request, and repeat it while the store is away."""
+        """Make a request, and repeat it while the store is unavailable."""
         attempts = self._ours.attempts()
         while True:
             try:

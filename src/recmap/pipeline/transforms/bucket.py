@@ -111,7 +111,7 @@ class Buckets(Grouping):
                 lengths = np.array([operator.index(self.by(row)) for row in rows], np.int64)
             except Exception as e:
                 raise MapError(
-                    f"bucket: {_name(self.by)} of a row is to be a whole number, but: "
+                    f"bucket: {_name(self.by)} must return a whole number, but: "
                     f"{type(e).__name__}: {e}",
                     cause_type=type(e).__name__,
                 ) from e

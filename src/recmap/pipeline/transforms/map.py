@@ -186,7 +186,7 @@ class MapRows(FunctionTransform):
                     column.put(i, row[name])
                 except KeyError:
                     raise MapError(
-                        f"{block.origin(i)}: no {name!r} came out of {self.name}; {_REMEDY}"
+                        f"{block.origin(i)}: {self.name} returned no {name!r}; {_REMEDY}"
                     ) from None
                 except MapError as e:
                     raise MapError(f"{block.origin(i)}: {e}") from None
@@ -250,8 +250,8 @@ class MapBatch(FunctionTransform):
         counts = {len(column) for column in columns.values()}
         if self.rows_stay and columns and counts != {len(block.positions)}:
             raise MapError(
-                f"{batch_text(block)}: {self.name} made columns of {_listed(counts)} rows of "
-                f"{len(block.positions):,}; use filter to leave rows out"
+                f"{batch_text(block)}: {self.name} returned columns of {_listed(counts)} rows, "
+                f"not {len(block.positions):,}; use filter to leave rows out"
             )
         return replace(block, batch=columns)
 

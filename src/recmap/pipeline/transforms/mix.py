@@ -233,7 +233,7 @@ def _checked(weights: Sequence[float] | None, branches: Sequence[Rows]) -> list[
     if weights is None:
         counts = [branch.count for branch in branches]
         if None in counts:
-            raise OptionError("mix: datasets without end need weights")
+            raise OptionError("mix: endless datasets need weights")
         return [count or 0 for count in counts]
     weights = as_list("weights", weights, "[0.7, 0.3]")
     if not all(isinstance(weight, Real) for weight in weights):

@@ -19,7 +19,7 @@ class RepeatedRows(WrappedRows):
 
     def __init__(self, rows: Rows, times: int | None) -> None:
         if rows.count is None:
-            raise OptionError("rows without end cannot be repeated")
+            raise OptionError("endless rows cannot be repeated")
         if times is not None and times < 0:
             raise OptionError(f"repeat({times}): give a number of times, or nothing for no end")
         endless = times is None and rows.count > 0

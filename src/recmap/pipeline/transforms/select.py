@@ -141,14 +141,14 @@ def column_names(what: Any, more: Sequence[str]) -> list[str] | None:
     if isinstance(what, list | tuple) and what and all(isinstance(name, str) for name in what):
         return [*what, *more]
     if more:
-        raise OptionError("select: names of columns, or one collection of row numbers")
+        raise OptionError("select: give names of columns, or one collection of row numbers")
     return None
 
 
 def row_numbers(what: Any, count: int | None) -> Positions:
     """Return the numbers of the rows that ``select(what)`` selects, of ``count`` rows."""
     if count is None:
-        raise OptionError("select of rows: they repeat without end; use take and skip")
+        raise OptionError("select: the rows repeat forever; use take and skip")
     if isinstance(what, slice):
         return np.arange(*as_slice("rows", what).indices(count), dtype=np.int64)
     try:
@@ -158,7 +158,7 @@ def row_numbers(what: Any, count: int | None) -> Positions:
     if numbers.dtype == bool and numbers.shape == (count,):
         return np.flatnonzero(numbers)
     if numbers.ndim != 1 or (numbers.size and numbers.dtype.kind not in "iu"):
-        raise OptionError("select: names of columns, or numbers of rows, a slice or a mask")
+        raise OptionError("select: give names of columns, or numbers of rows, a slice or a mask")
     wrapped = numbers.astype(np.int64)
     wrapped = np.where(wrapped < 0, wrapped + count, wrapped)
     wrong = (wrapped < 0) | (wrapped >= count)

@@ -48,7 +48,7 @@ class ShuffledRows(ReorderedRows):
 
     def __init__(self, rows: Rows, seed: Seed, reshuffle: bool = True) -> None:
         if rows.count is None:
-            raise OptionError("rows without end cannot be shuffled; shuffle before repeat")
+            raise OptionError("endless rows cannot be shuffled; shuffle before repeat")
         super().__init__(rows, rows.count)
         self._seed, self._reshuffle, self._each = seed, reshuffle, rows.count
         self._order: tuple[tuple[int, int], Permutation] | None = None
@@ -68,7 +68,7 @@ class WindowShuffledRows(WrappedRows):
 
     def __init__(self, rows: Rows, seed: Seed, window: int, reshuffle: bool = True) -> None:
         if rows.count is None:
-            raise OptionError("rows without end cannot be shuffled; shuffle before repeat")
+            raise OptionError("endless rows cannot be shuffled; shuffle before repeat")
         if window < 2:
             raise OptionError(f"window={window}: a window has 2 rows or more")
         super().__init__(rows, rows.count)
