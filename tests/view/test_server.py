@@ -124,7 +124,10 @@ def test_bad_requests_are_answered_with_the_reason(server: Server) -> None:
         return answer.status, json.loads(answer.body)["error"]
 
     assert error("rows", {"start": -1, "stop": 2})[0] == 400
-    assert error("rows", {"numbers": list(range(999))}) == (400, "numbers must be a list of up to 256")
+    assert error("rows", {"numbers": list(range(999))}) == (
+        400,
+        "numbers must be a list of up to 256",
+    )
     assert error("rows", {"start": 0, "stop": 1, "columns": [7]}) == (400, "there is no column 7")
     assert error("value", {"row": 5, "column": 0}) == (400, "there is no row 5")
     assert error("search", {"column": 0, "operator": "=", "text": "a", "start": 0})[0] == 400

@@ -129,7 +129,7 @@ class Report:
 
 
 @dataclass(frozen=True)
-class _Plan:
+class _ConversionPlan:
     """The plan derived from the options: the shards, and the budget to write them."""
 
     source: Source
@@ -218,7 +218,9 @@ def _in_little_endian(source: Source) -> Source:
     return transformed(source, cast=swapped)
 
 
-def _make_plan(source: Source, format: str, output: OutputOptions, work: WorkOptions) -> _Plan:
+def _make_plan(
+    source: Source, format: str, output: OutputOptions, work: WorkOptions
+) -> _ConversionPlan:
     """Sample the source, divide its rows among shards, and choose the budget."""
     copies = read_copies(format, source.schema) if work.verify == "full" else 0
     columns = column_bytes(format, source.schema, _open_files(source, work.verify))
@@ -244,11 +246,15 @@ def _make_plan(source: Source, format: str, output: OutputOptions, work: WorkOpt
     staged = parts is not None and not streams(output.dst, format, source.schema, output.options)
     if staged and largest is not None:
         check_space(largest * min(budget.workers, len(shards)), output.dst)
-    return _Plan(source, output, work, format, rows, shards, budget, sample)
+    return _ConversionPlan(source, output, work, format, rows, shards, budget, sample)
 
 
 def _write_shards(
-    plan: _Plan, manifest: Manifest, unfinished: list[Shard], runner: Runner, seed: int | None
+    plan: _ConversionPlan,
+    manifest: Manifest,
+    unfinished: list[Shard],
+    runner: Runner,
+    seed: int | None,
 ) -> None:
     source, output, work = plan.source, plan.output, plan.work
     with ExitStack() as stack:

@@ -191,7 +191,7 @@ class ImageDecoder:
     ) -> npt.NDArray[np.bool_]:
         reasons: dict[int, str] = {}
         which = range(len(strings)) if which is None else which
-        rows = _Rows(which)
+        rows = _RowQueue(which)
         good = np.zeros(len(strings), np.bool_)
 
         def work() -> None:
@@ -278,7 +278,7 @@ def _check_for_device(size: tuple[int, int] | None, errors: BadImages, fast: boo
         raise OptionError("decode_image(fast=True, device=...): fast=True is for the CPU")
 
 
-class _Rows(Iterator[int]):
+class _RowQueue(Iterator[int]):
     """Rows that several threads share: each takes the next one."""
 
     def __init__(self, rows: Iterable[int]) -> None:
