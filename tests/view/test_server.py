@@ -13,7 +13,7 @@ import pytest
 import recmap as rm
 from recmap.view.api import Api
 from recmap.view.server import Server
-from recmap.view.table import Table
+from recmap.view.table import RowTable
 
 SVG = b"<svg xmlns='http://www.w3.org/2000/svg'><script>alert(1)</script></svg>"
 
@@ -27,7 +27,7 @@ class Answer(NamedTuple):
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
     rows = {"x": np.arange(5), "svg": rm.Ragged.from_bytes([SVG] * 5)}
-    with Server(Api(Table(rm.from_arrays(rows), "five"))) as server:
+    with Server(Api(RowTable(rm.from_arrays(rows), "five"))) as server:
         yield server
 
 
@@ -140,8 +140,8 @@ def test_bad_requests_are_answered_with_the_reason(server: Server) -> None:
 
 
 def test_closing_frees_the_port() -> None:
-    server = Server(Api(Table(rm.from_arrays({"x": np.arange(2)}), "two")))
+    server = Server(Api(RowTable(rm.from_arrays({"x": np.arange(2)}), "two")))
     port = server.port
     server.close()
-    with Server(Api(Table(rm.from_arrays({"x": np.arange(2)}), "two")), port=port) as again:
+    with Server(Api(RowTable(rm.from_arrays({"x": np.arange(2)}), "two")), port=port) as again:
         assert request(again, f"/{again.token}/").status == 200

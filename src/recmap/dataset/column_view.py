@@ -12,7 +12,7 @@ import numpy.typing as npt
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from recmap.dataset.glimpse import first_values
-from recmap.dataset.indexing import RowReader, index_array
+from recmap.dataset.indexing import OnDemandArray, index_array
 from recmap.dataset.reductions import reduce_blocks
 from recmap.dataset.rows import get_row, get_rows, iterate_rows, read_blocks
 from recmap.errors import OptionError, OptionTypeError, RowNotFoundError
@@ -111,7 +111,7 @@ class ColumnView(NDArrayOperatorsMixin):
         if not self._is_array:
             return self._listed(key)
         source, name = self._source, self.name
-        reader = RowReader(
+        reader = OnDemandArray(
             self._fixed("indexing"),
             self.dtype,
             lambda start, stop: _array(source.read(start, stop)[name]),

@@ -24,9 +24,9 @@ from recmap.model.schema import Batch
 from recmap.model.source import Source
 
 __all__ = [
-    "Blocks",
     "OpenedRows",
     "Row",
+    "RowBlocks",
     "get_row",
     "get_rows",
     "iterate_rows",
@@ -49,7 +49,7 @@ _LONG = 100
 
 
 @dataclass(frozen=True)
-class Blocks:
+class RowBlocks:
     """All rows of a source, in blocks of a few megabytes."""
 
     source: Source

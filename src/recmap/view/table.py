@@ -1,4 +1,4 @@
-"""Table: the rows of a dataset, read a few at a time, with damaged ones among them."""
+"""RowTable: the rows of a dataset, read a few at a time, with damaged ones among them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from recmap.model.ragged import Ragged
 from recmap.model.row_sizes import measure
 from recmap.model.schema import Batch, Schema
 
-__all__ = ["Count", "Damage", "Row", "Table", "read_some"]
+__all__ = ["Count", "Damage", "RowTable", "TableRow", "read_some"]
 
 # The limits of one read, of a large row, of the rows of one answer, and of those kept for the next.
 _READ_SIZE = 16 << 20
@@ -44,7 +44,7 @@ class Damage:
 
 
 @dataclass(frozen=True)
-class Row:
+class TableRow:
     """A row by number: its values by column, or the damage."""
 
     number: int
@@ -64,14 +64,14 @@ class Count(NamedTuple):
     found: int
 
 
-class Table:
+class RowTable:
     """The rows of a dataset by number. Threads may share it: one reads at a time."""
 
     def __init__(self, dataset: Dataset, name: str) -> None:
         self.dataset, self.name = dataset, name
         self._source = opened_rows(dataset).source
         self._lock = RLock()
-        self._kept = Lru[int, Row](_KEPT_SIZE, lambda row: row.size)
+        self._kept = Lru[int, TableRow](_KEPT_SIZE, lambda row: row.size)
         self._found = 0
         self._end: int | None = None  # after a damaged record that hides all later ones
 
@@ -152,10 +152,10 @@ class Table:
         if before is not None and before <= row:
             self._end = before + 1
 
-    def rows(self, numbers: Iterable[int]) -> list[Row]:
+    def rows(self, numbers: Iterable[int]) -> list[TableRow]:
         """Return rows by number. Large rows end the list early; ask for the others again."""
         wanted = list(numbers)
-        found: dict[int, Row] = {}
+        found: dict[int, TableRow] = {}
         taken = 0
         with self._lock:
             for number in wanted:
@@ -174,24 +174,24 @@ class Table:
                     break
         return [found[number] for number in wanted if number in found]
 
-    def row(self, number: int) -> Row | None:
+    def row(self, number: int) -> TableRow | None:
         """Return one row, or None if there is none."""
         return next(iter(self.rows([number])), None)
 
-    def part(self, number: int, columns: Sequence[str]) -> Row | None:
+    def part(self, number: int, columns: Sequence[str]) -> TableRow | None:
         """Return some columns of a row, or None if there is no such row."""
         batch, damage = self.read(columns, number, number + 1)
         if damage is not None:
-            return Row(number, {}, damage)
+            return TableRow(number, {}, damage)
         values = {name: column[0] for name, column in batch.items() if len(column)}
-        return Row(number, values) if values else None
+        return TableRow(number, values) if values else None
 
-    def _read(self, start: int, stop: int) -> Iterator[Row]:
+    def _read(self, start: int, stop: int) -> Iterator[TableRow]:
         while start < stop and (self._end is None or start < self._end):
             batch, damage = read_some(self._source, start, stop)
             if damage is not None:
                 self._note_damage(start)
-                yield Row(start, {}, damage)
+                yield TableRow(start, {}, damage)
                 start += 1
                 continue
             rows = measure(batch)[0]
@@ -199,7 +199,7 @@ class Table:
                 return
             self._found = max(self._found, start + rows)
             for i in range(rows):
-                yield Row(start + i, {name: column[i] for name, column in batch.items()})
+                yield TableRow(start + i, {name: column[i] for name, column in batch.items()})
             start += rows
 
     def read(
