@@ -34,8 +34,8 @@ from recmap.files.patience import SILENCE
 from recmap.files.threads import start_thread
 
 __all__ = [
-    "Parts",
     "Upload",
+    "UploadParts",
     "Version",
     "choose_parts",
     "copy_object",
@@ -87,7 +87,7 @@ class Version:
 
 
 @dataclass(frozen=True)
-class Parts:
+class UploadParts:
     """The size of the parts of an upload, and how many are sent at a time."""
 
     size: int = _USUAL_PART
@@ -101,7 +101,7 @@ class Parts:
         return (self.requests + 3) * self.size
 
 
-def choose_parts(expected: int | None, memory: int | None = None) -> Parts:
+def choose_parts(expected: int | None, memory: int | None = None) -> UploadParts:
     """Choose parts for an object of about ``expected`` bytes, to fit into ``memory`` if given.
 
     The object may become half as large again. If the memory is too small for parts of which 10,000
@@ -112,16 +112,16 @@ def choose_parts(expected: int | None, memory: int | None = None) -> Parts:
         least = max(_LEAST_PART, -(-3 * expected // (2 * _MOST_PARTS)))
         size = max(_USUAL_PART, least)
     if memory is None:
-        return Parts(size, _REQUESTS if size <= _USUAL_PART else 2)
+        return UploadParts(size, _REQUESTS if size <= _USUAL_PART else 2)
     size = max(least, min(size, memory // 5))
-    return Parts(size, max(1, min(_REQUESTS, memory // size - 3)))
+    return UploadParts(size, max(1, min(_REQUESTS, memory // size - 3)))
 
 
-_PARTS: ContextVar[Parts | None] = ContextVar("recmap parts", default=None)
+_PARTS: ContextVar[UploadParts | None] = ContextVar("recmap parts", default=None)
 
 
 @contextmanager
-def sending(parts: Parts) -> Iterator[None]:
+def sending(parts: UploadParts) -> Iterator[None]:
     """Let the uploads that begin here have these parts."""
     token = _PARTS.set(parts)
     try:
@@ -130,7 +130,7 @@ def sending(parts: Parts) -> Iterator[None]:
         _PARTS.reset(token)
 
 
-def parts_to_send() -> Parts:
+def parts_to_send() -> UploadParts:
     """Return the parts of an upload that begins here."""
     return _PARTS.get() or choose_parts(None)
 
@@ -243,7 +243,7 @@ def _send_again(src: ObjectPath, dst: ObjectPath) -> None:
         raise
 
 
-def put_file(path: ObjectPath, file: str, parts: Parts) -> Version:
+def put_file(path: ObjectPath, file: str, parts: UploadParts) -> Version:
     """Write an object with the content of a local file, in these parts, or larger ones."""
     least = -(-os.path.getsize(file) // _MOST_PARTS)
     upload = Upload(path, replace(parts, size=max(parts.size, least)))
@@ -268,7 +268,7 @@ class Upload:
     parts. ``write`` waits while more than a part waits to be sent.
     """
 
-    def __init__(self, path: ObjectPath, parts: Parts) -> None:
+    def __init__(self, path: ObjectPath, parts: UploadParts) -> None:
         refuse_unwritable(path)
         self._path, self._parts = path, parts
         #: The bytes that were written.

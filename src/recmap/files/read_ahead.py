@@ -12,6 +12,7 @@ import numpy as np
 from recmap.files.fetch_memory import bytes_ahead, bytes_behind, request_size
 from recmap.files.lru import Lru
 from recmap.files.spans import Places
+from recmap.model.fetching import Closable
 
 __all__ = ["ReadAhead"]
 
@@ -23,20 +24,16 @@ _LARGE = 1 << 20
 _MOST_OBJECTS = 16
 
 
-class _Hold(Protocol):
-    def close(self) -> None: ...
-
-
 class _Fetchable(Protocol):
     @property
     def size(self) -> int: ...
 
-    def start(self, begins: Places, ends: Places) -> _Hold: ...
+    def start(self, begins: Places, ends: Places) -> Closable: ...
 
 
-class _Piece(NamedTuple):
+class _AheadPiece(NamedTuple):
     end: int
-    hold: _Hold
+    hold: Closable
 
 
 class ReadAhead:
@@ -45,7 +42,7 @@ class ReadAhead:
     def __init__(self, file: _Fetchable) -> None:
         self._file = weakref.ref(file)
         self._lock = Lock()
-        self._pieces: deque[_Piece] = deque()
+        self._pieces: deque[_AheadPiece] = deque()
         # The span read last, how much has been read in order, and how far it is fetched.
         self._begin = self._end = self._passed = self._stop = 0
 
@@ -75,7 +72,7 @@ class ReadAhead:
             while self._stop < (wanted if last else max(end, wanted - piece + 1)):
                 stop = min(self._stop + piece, file.size)
                 hold = file.start(np.array([self._stop]), np.array([stop]))
-                self._pieces.append(_Piece(stop, hold))
+                self._pieces.append(_AheadPiece(stop, hold))
                 self._stop = stop
         if self._pieces:
             _objects.note(self)

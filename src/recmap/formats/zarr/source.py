@@ -29,8 +29,8 @@ from recmap.formats.column_readers import DEFAULT_NAME, ColumnReader, DecodedArr
 from recmap.formats.column_source import ColumnsSource, choose_columns
 from recmap.formats.left_out import misfit, warn_of_notes
 from recmap.formats.ragged_layout import VALUES, join, levels_of
-from recmap.formats.zarr.attributes import StoredColumn, read_columns
-from recmap.formats.zarr.store import Place, place_of
+from recmap.formats.zarr.attributes import ZarrColumn, read_columns
+from recmap.formats.zarr.store import ZarrFolder, place_of
 from recmap.model.field import Field
 
 __all__ = [
@@ -160,7 +160,7 @@ def _columns(path: str, name: str, array: Any, field: Field | None) -> dict[str,
     return {f"{name}.{inner}" if inner else name: column for inner, column in columns.items()}
 
 
-def _ragged(path: str, column: StoredColumn, arrays: dict[str, Any]) -> ColumnReader:
+def _ragged(path: str, column: ZarrColumn, arrays: dict[str, Any]) -> ColumnReader:
     name, field = column.name, column.field
     missing = [inner for inner, array in arrays.items() if array is None]
     if missing:
@@ -208,7 +208,7 @@ class _Store:
         except Exception as e:  # damaged metadata may raise anything
             raise DataError(f"{path}: not a sound Zarr store: {e}", file=path) from e
 
-    def _open(self, path: str, place: Place) -> Any:
+    def _open(self, path: str, place: ZarrFolder) -> Any:
         try:
             node = place.open()
             if isinstance(node, zarr.Array):
@@ -228,7 +228,7 @@ class _Store:
             self._walk(place, node, "", set())
         return node
 
-    def _walk(self, place: Place, root: Any, group: str, seen: set[str]) -> None:
+    def _walk(self, place: ZarrFolder, root: Any, group: str, seen: set[str]) -> None:
         for entry, same in sorted(place.folders(group)):
             inner = f"{group}/{entry}" if group else entry
             if same in seen or place.names(inner).isdisjoint(_NODES):
