@@ -258,7 +258,7 @@ def _write_shards(
 ) -> None:
     source, output, work = plan.source, plan.output, plan.work
     with ExitStack() as stack:
-        total = None if plan.rows is None else _row_count(unfinished)
+        total = None if plan.rows is None else sum(map(_rows_of, unfinished))
         counter = stack.enter_context(Counter(total, work.progress))
         in_one_pass = source.in_order and len(unfinished) == len(plan.shards)
         if seed is not None or not in_one_pass or work.runner is not None:
@@ -281,10 +281,6 @@ def _write_shards(
         )
         runner.run(writer, unfinished, counter)
         counter.finish()
-
-
-def _row_count(shards: list[Shard]) -> int:
-    return sum(map(_rows_of, shards))
 
 
 def _rows_of(shard: Shard) -> int:

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from recmap.dataset.dataset import Dataset, opened_rows
 from recmap.dataset.objects import blaming, held_columns, open_object, settled
-from recmap.dataset.rows import OpenedRows, option_texts
+from recmap.dataset.rows import OpenedRows, derive_again, option_texts
 from recmap.dataset.tables import Wanted
 from recmap.errors import (
     ColumnError,
@@ -333,7 +333,7 @@ def _open_column(name: str, part: Any, options: OpenOptions, storage: Storage | 
     if columns == list(names):
         return rows
     change = partial(SelectedSource, names=names)
-    reopen = None if rows.reopen is None else partial(_changed, rows.reopen, change)
+    reopen = None if rows.reopen is None else partial(derive_again, rows.reopen, change)
     return OpenedRows(change(rows.source), {**rows.how, "column": old}, rows.lasting, reopen)
 
 
@@ -354,10 +354,6 @@ def _open_file(part: Any, options: OpenOptions, storage: Storage | None) -> Open
     chosen = options.for_column(part)
     source = open_source(part, None, chosen)
     return OpenedRows(source, reopen=Opening(absolute(source.files), None, chosen))
-
-
-def _changed(reopen: Callable[[], Source], change: Callable[[Source], Source]) -> Source:
-    return change(reopen())
 
 
 def _index_file(index: Any) -> str:

@@ -90,7 +90,7 @@ class OpenedRows:
             change(self.source),
             {**self.how, _VERBS: before + verb},
             self.lasting,
-            None if self.reopen is None else partial(_derive_again, self.reopen, change),
+            None if self.reopen is None else partial(derive_again, self.reopen, change),
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -103,7 +103,8 @@ def option_texts(options: Mapping[str, Any]) -> dict[str, str]:
     return {name: repr(value) for name, value in sorted(options.items())}
 
 
-def _derive_again(reopen: Callable[[], Source], change: Callable[[Source], Source]) -> Source:
+def derive_again(reopen: Callable[[], Source], change: Callable[[Source], Source]) -> Source:
+    """Open a source, and change it; a function that can be pickled."""
     return change(reopen())
 
 

@@ -63,7 +63,8 @@ def verify(
     True
     """
     if not isinstance(workers, str):
-        given = Workers("threads", thread_count() if workers is None else _whole(workers))
+        count = thread_count() if workers is None else as_whole("workers", workers, 1)
+        given = Workers("threads", count)
     else:
         given = parse_workers(workers, "threads")
     check_progress(progress)
@@ -90,10 +91,6 @@ def _shards(file: str) -> list[str]:
     if not is_folder(file) or not is_file(inside(file, TFDS_INFO)):
         return [file]
     return shard_files(file)
-
-
-def _whole(workers: Any) -> int:
-    return as_whole("workers", workers, 1)
 
 
 def _add(result: Verified, found: Verified) -> None:
