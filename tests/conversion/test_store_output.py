@@ -30,7 +30,7 @@ ROWS = 8000
 @pytest.fixture(autouse=True)
 def _small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let objects above 5 MiB be sent in parts, which is the least that S3 takes."""
-    parts = object_writer.Parts(5 << 20, 2)
+    parts = object_writer.UploadParts(5 << 20, 2)
     monkeypatch.setattr(object_writer, "choose_parts", lambda *_: parts)
     for name in ("recmap.conversion.budget", "recmap.conversion.engine"):
         monkeypatch.setattr(f"{name}.choose_parts", lambda *_: parts)

@@ -79,9 +79,9 @@ def to_torch(
         raise OptionError("to_torch(pin_memory=True) gives batches; put batch(n) before it")
     if feed.resumed:
         raise OptionError(
-            "to_torch(): rows by number come in the order of a sampler, which alone can go on in "
-            "the middle; leave restore() out, or put batch(n) before to_torch() for a stream that "
-            "continues from a state"
+            "to_torch(): rows by number come in the order of a sampler, and only the sampler can "
+            "resume in the middle; leave restore() out, or put batch(n) before to_torch() for a "
+            "stream that continues from a state"
         )
     return TorchRows(feed, chosen, ragged)
 

@@ -105,7 +105,7 @@ class Report:
 
 
 @dataclass(frozen=True)
-class _Plan:
+class _ConversionPlan:
     """The plan derived from the options: the shards, and the budget to write them."""
 
     source: Source
@@ -218,7 +218,7 @@ def _make_plan(
     format: str,
     stored: Mapping[str, Any],
     runner: Runner,
-) -> _Plan:
+) -> _ConversionPlan:
     """Sample the source, divide its rows among shards, and choose the budget."""
     kind = FORMATS[format].sink_kind()
     copies = kind.read_copies(source.schema) if options.verify == "full" else 0
@@ -245,15 +245,19 @@ def _make_plan(
     staged = parts is not None and not kind.sends(dst, source.schema, stored)
     if staged and largest is not None:
         check_space(largest * min(budget.workers, len(shards)), dst)
-    return _Plan(source, options, format, stored, rows, shards, budget, sample)
+    return _ConversionPlan(source, options, format, stored, rows, shards, budget, sample)
 
 
 def _write_shards(
-    plan: _Plan, manifest: Manifest, unfinished: list[Shard], runner: Runner, seed: int | None
+    plan: _ConversionPlan,
+    manifest: Manifest,
+    unfinished: list[Shard],
+    runner: Runner,
+    seed: int | None,
 ) -> None:
     source, options = plan.source, plan.options
     with ExitStack() as stack:
-        total = None if plan.rows is None else _row_count(unfinished)
+        total = None if plan.rows is None else sum(map(_rows_of, unfinished))
         counter = stack.enter_context(Counter(total, options.progress))
         in_one_pass = source.in_order and len(unfinished) == len(plan.shards)
         if seed is not None or not in_one_pass or not runner.in_this_process:
@@ -276,10 +280,6 @@ def _write_shards(
         )
         runner.run(writer, unfinished, counter)
         counter.finish()
-
-
-def _row_count(shards: list[Shard]) -> int:
-    return sum(map(_rows_of, shards))
 
 
 def _rows_of(shard: Shard) -> int:

@@ -143,7 +143,7 @@ def plan_shards(
     if per_file is not None:
         count = max(1, math.ceil(rows / per_file))
     if count > MOST_SHARDS:
-        raise OptionError(f"{count:,} files are too many: {MOST_SHARDS:,} at most")
+        raise OptionError(f"too many files: {count:,}; at most {MOST_SHARDS:,} can be written")
     if per_file is not None:
         edges = [min(i * per_file, rows) for i in range(count + 1)]
     else:

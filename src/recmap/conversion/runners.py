@@ -115,12 +115,12 @@ class ProcessRunner:
 
     def run(self, writer: ShardWriter, shards: list[Shard], counter: Counter) -> None:
         """Write these shards."""
-        workers: list[_Worker] = []
+        workers: list[_ShardProcess] = []
         try:
             # Pass bytes: unpickling opens files, which each process has to do itself.
             sent = pickle.dumps(writer)
             while len(workers) < min(self.processes, len(shards)):
-                workers.append(_Worker(self._context, sent, workers))
+                workers.append(_ShardProcess(self._context, sent, workers))
             _hand_out(workers, deque(shards), counter)
         finally:
             for worker in workers:
@@ -132,10 +132,10 @@ class ProcessRunner:
                 clear_temporary([shard.path for shard in shards])
 
 
-class _Worker:
+class _ShardProcess:
     """The parent's handle of a process that writes shards."""
 
-    def __init__(self, context: Any, writer: bytes, others: list[_Worker]) -> None:
+    def __init__(self, context: Any, writer: bytes, others: list[_ShardProcess]) -> None:
         self.name = f"process {len(others) + 1}"
         self.shard: Shard | None = None
         self.connection, theirs = context.Pipe()
@@ -187,7 +187,7 @@ class _Worker:
         )
 
 
-def _hand_out(workers: list[_Worker], shards: deque[Shard], counter: Counter) -> None:
+def _hand_out(workers: list[_ShardProcess], shards: deque[Shard], counter: Counter) -> None:
     for worker in workers:
         worker.begin(shards.popleft())
     while busy := [worker for worker in workers if worker.shard is not None]:

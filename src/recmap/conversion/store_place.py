@@ -7,7 +7,6 @@ leaves are the parts of unfinished uploads, which recmap can abort on S3.
 from __future__ import annotations
 
 import os
-import warnings
 from collections.abc import Sequence
 
 from recmap.conversion.place import Place, State
@@ -31,6 +30,7 @@ from recmap.files.s3_uploads import find_s3_uploads
 from recmap.files.temporary import Process
 from recmap.formats.registry import FORMATS, format_of
 from recmap.tfrecord.sidecar import is_written, remove_sidecar, sidecar_path
+from recmap.warn import warn
 
 __all__ = ["StorePlace"]
 
@@ -168,10 +168,9 @@ class StorePlace(Place):
                 if ours and (since is None or each.began <= since):
                     uploads.abort(each)
         except StoreError as e:
-            warnings.warn(
-                f"unfinished uploads of an earlier run may remain: {e}. A rule of the bucket can "
-                "let them expire",
-                stacklevel=2,
+            warn(
+                f"unfinished uploads of an earlier run may remain: {e}. A lifecycle rule of "
+                "the bucket can delete them"
             )
 
 

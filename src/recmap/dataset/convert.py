@@ -80,11 +80,11 @@ def convert(
     split="train")`` writes ``faces/1.0.0``, and another call adds another split. ``dst`` may also
     be the folder of the version. (The split to read is ``source={"split": "train"}``.)
 
-    **Data in a bucket.** ``src`` and ``dst`` may be URLs that begin with ``s3://``, ``gs://`` or
+    **Cloud storage.** ``src`` and ``dst`` may be URLs that begin with ``s3://``, ``gs://`` or
     ``az://``, and ``src`` also an ``https://`` one. ``storage`` has the options of the stores,
     such as ``{"region": "eu-west-1"}``, for both; if the input needs others, give them as
-    ``source={"storage": {...}}``. Without options, the environment and the usual configuration
-    files count.
+    ``source={"storage": {...}}``. By default, they come from the environment and the usual
+    configuration files.
 
     **The rows.** ``rows=slice(1000)`` and ``columns=["x"]`` select rows and columns.
     ``rename={"x": "pixels"}`` and ``cast={"x": "float32"}`` change columns; with

@@ -13,8 +13,8 @@ import numpy.typing as npt
 from recmap.dataset.column_view import ColumnView
 from recmap.dataset.glimpse import glimpse_html, glimpse_text
 from recmap.dataset.rows import (
-    Blocks,
     OpenedRows,
+    RowBlocks,
     get_row,
     get_rows,
     iterate_rows,
@@ -83,8 +83,8 @@ class Dataset(Verbs):
         records = () if verbs is None else (VerbRecord(verbs),)
         return Plan(rows, sources=(rows,), records=records)
 
-    def _table(self) -> tuple[Schema, Blocks]:
-        return self.schema, Blocks(self._source)
+    def _table(self) -> tuple[Schema, RowBlocks]:
+        return self.schema, RowBlocks(self._source)
 
     @property
     def schema(self) -> Schema:
@@ -257,12 +257,12 @@ class Dataset(Verbs):
         >>> {name: len(part) for name, part in parts.items()}
         {'train': 8, 'val': 2}
         """
-        from recmap.dataset.split import Part, split
+        from recmap.dataset.split import SplitPart, split
 
         made = {}
         for name, order in split(self._source, parts, seed, by, stratify).items():
             verb = f"split({dict(parts)}, seed={seed}, by={by!r}, stratify={stratify!r})[{name!r}]"
-            made[name] = Dataset(self._opened.derive(verb, partial(Part, order=order)))
+            made[name] = Dataset(self._opened.derive(verb, partial(SplitPart, order=order)))
         return made
 
     def save(

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from recmap.dataset.dataset import Dataset, opened_rows
 from recmap.dataset.objects import blaming, held_columns, open_object, settled
-from recmap.dataset.rows import OpenedRows, option_texts
+from recmap.dataset.rows import OpenedRows, derive_again, option_texts
 from recmap.dataset.tables import Wanted
 from recmap.errors import (
     ColumnError,
@@ -67,7 +67,7 @@ def open(
     storage: Mapping[str, Any] | None = None,
     **unknown: Never,
 ) -> Dataset:
-    """Open files, or what you hold in Python, as one dataset, without loading it.
+    """Open files, or objects in memory, as one dataset, without loading them.
 
     ``path`` is a file, a pattern, a folder, or a list of these; their rows are concatenated.
     Pass a dict to take columns from different files:
@@ -324,7 +324,7 @@ def _open_column(name: str, part: Any, options: OpenOptions, storage: Storage | 
     if columns == list(names):
         return rows
     change = partial(SelectedSource, names=names)
-    reopen = None if rows.reopen is None else partial(_changed, rows.reopen, change)
+    reopen = None if rows.reopen is None else partial(derive_again, rows.reopen, change)
     return OpenedRows(change(rows.source), {**rows.how, "column": old}, rows.lasting, reopen)
 
 

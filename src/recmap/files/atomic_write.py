@@ -143,8 +143,8 @@ def write_whole(path: str, text: str) -> None:
 def update_whole(path: str, change: Callable[[str | None], str]) -> None:
     """Replace a text file by what ``change`` makes of it; None means that there is none yet.
 
-    Of several that do this at once, each sees what the one before it wrote. On a store,
-    ``change`` is called again if another was faster.
+    If several processes do this at once, each sees what the one before it wrote. In a
+    store, ``change`` is called again if another process was faster.
     """
     if isinstance(path, ObjectPath):
         _update_object(path, change)
@@ -171,4 +171,4 @@ def _update_object(path: ObjectPath, change: Callable[[str | None], str]) -> Non
             done = replace_object(path, change(found[0].decode()).encode(), found[1])
         if done is not None:
             return
-    raise OutputError(f"{path} cannot be written: others change it all the time")
+    raise OutputError(f"{path} cannot be written: other processes keep changing it")

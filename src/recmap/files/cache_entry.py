@@ -146,7 +146,7 @@ class CacheEntry:
         return empty_bytes(min(BLOCK, self.size - block * BLOCK))
 
     def _copy(self, begin: int, target: npt.NDArray[np.uint8]) -> bool:
-        """Copy what the file has at ``begin``; return whether there was so much."""
+        """Copy what the file has at ``begin``; return whether there was that much."""
         done = 0
         try:
             while done < len(target):
@@ -198,7 +198,7 @@ class CacheEntry:
         content = memoryview(data).cast("B")
         begin, end = block * BLOCK, min((block + 1) * BLOCK, self.size)
         if not 0 <= begin < end or content.nbytes != end - begin:
-            raise ValueError(f"block {block} of {self.size:,} bytes has not {content.nbytes:,}")
+            raise ValueError(f"block {block} does not have {content.nbytes:,} bytes")
         if self._checked[block]:
             self.give_back(1)  # another thread was first
             return True

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import weakref
-from collections import OrderedDict
 from collections.abc import Sequence
 from functools import cache
 from threading import RLock
@@ -15,6 +14,7 @@ import numpy.typing as npt
 from recmap.files.fetch_memory import bytes_ahead
 from recmap.files.fetched_file import FetchedFile
 from recmap.files.held_objects import held_object
+from recmap.files.lru import Lru
 from recmap.files.mapped import MappedFile
 from recmap.files.object_path import ObjectPath
 from recmap.files.spans import as_places
@@ -69,7 +69,7 @@ class MappedFiles:
     """Maps files on first use, and releases the least recently used."""
 
     def __init__(self) -> None:
-        self._files: OrderedDict[str, MappedFile] = OrderedDict()
+        self._files = Lru[str, MappedFile](_OPEN_FILES)
         self._lock = RLock()
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -78,14 +78,10 @@ class MappedFiles:
     def open(self, path: str) -> MappedFile:
         """Return the mapped file. Keep a reference while you use it."""
         with self._lock:
-            file = self._files.get(path)
-            if file is None:
-                file = self._files[path] = self._map(path)
-            else:
-                file = self._files[path] = file.current()
-            self._files.move_to_end(path)
-            if len(self._files) > _OPEN_FILES:
-                self._files.popitem(last=False)
+            kept = self._files.get(path)
+            file = self._map(path) if kept is None else kept.current()
+            if file is not kept:
+                self._files.put(path, file)
             return file
 
     def _map(self, path: str) -> MappedFile:
@@ -94,7 +90,7 @@ class MappedFiles:
         except OSError as e:
             if e.errno not in _TOO_MANY or not self._files:
                 raise
-            self._files.clear()
+            self._files.shrink(0)
             return map_file(path)
 
     def hold(self, paths: Sequence[str]) -> HeldFiles | None:

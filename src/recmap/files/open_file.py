@@ -6,17 +6,13 @@ This is for headers, footers and small files. Rows are read from ``mapped.map_fi
 from __future__ import annotations
 
 import os
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from threading import Lock
 from typing import Protocol, Self, TypeVar
-
-import numpy as np
-import numpy.typing as npt
 
 from recmap.errors import PathNotFoundError
 from recmap.files.found_path import check_unchanged
 from recmap.files.held_objects import held_object
+from recmap.files.lru import Lru
 from recmap.files.object_path import ObjectPath, in_store
 from recmap.files.object_store import ObjectInfo
 from recmap.files.threads import Threads
@@ -152,7 +148,13 @@ class _ObjectFile:
         return self._info.size
 
     def _head(self) -> bytes:
-        return self._path.store.read(self._info, 0, min(_HEAD, self.size)).tobytes()
+        key = f"{self._path.store.place}/{self._info.key}", self._info
+        head = _heads.get(key) if self._info.pinned else None
+        if head is None:
+            head = self._path.store.read(self._info, 0, min(_HEAD, self.size)).tobytes()
+            if self._info.pinned:
+                _heads.put(key, head)
+        return head
 
     def pread(self, count: int, at: int) -> bytes:
         return self.pread_many([(count, at)])[0]
@@ -164,7 +166,7 @@ class _ObjectFile:
             with file.hold(*zip(*spans, strict=True)):
                 return [file.bytes[begin:end].tobytes() for begin, end in spans]
         if all(end <= _HEAD for _, end in spans):
-            head = _heads.get(self._path, self._info) if self._info.pinned else self._head()
+            head = self._head()
             return [head[begin:end] for begin, end in spans]
         read = self._path.store.read_many(self._info, spans)
         return [each.tobytes() for each in read]
@@ -176,25 +178,5 @@ class _ObjectFile:
         return
 
 
-class _Heads:
-    """The beginnings of the objects that were looked at last."""
-
-    def __init__(self) -> None:
-        self._kept: OrderedDict[tuple[str, ObjectInfo], bytes] = OrderedDict()
-        self._lock = Lock()
-
-    def get(self, path: ObjectPath, info: ObjectInfo) -> bytes:
-        key = f"{path.store.place}/{info.key}", info
-        with self._lock:
-            if key in self._kept:
-                self._kept.move_to_end(key)
-                return self._kept[key]
-        head: npt.NDArray[np.uint8] = path.store.read(info, 0, min(_HEAD, info.size))
-        with self._lock:
-            self._kept[key] = head.tobytes()
-            if len(self._kept) > _KEPT_HEADS:
-                self._kept.popitem(last=False)
-            return self._kept[key]
-
-
-_heads = _Heads()
+# The beginnings of the objects that were looked at last.
+_heads = Lru[tuple[str, ObjectInfo], bytes](_KEPT_HEADS)

@@ -144,7 +144,7 @@ class OutputFile:
             raise OptionError(f'compression={compression!r}: use "gzip", "zlib" or None')
         self.path = path
         self._target = (
-            _SentObject(path) if isinstance(path, ObjectPath) else _LocalFile(path, unnamed)
+            _SentObject(path) if isinstance(path, ObjectPath) else _DiskFile(path, unnamed)
         )
         self._deflater = Deflater(compression) if compression is not None else None
         self._spooler = spooler
@@ -203,7 +203,7 @@ class OutputFile:
 
     def reader(self) -> IO[bytes]:
         """Return the file, ready to be read from the beginning. Close the spooler first."""
-        assert isinstance(self._target, _LocalFile)
+        assert isinstance(self._target, _DiskFile)
         self._target.file.seek(0)
         return self._target.file
 
@@ -229,7 +229,7 @@ class OutputFile:
         self._target.abort()
 
 
-class _LocalFile:
+class _DiskFile:
     """A file on disk."""
 
     def __init__(self, path: str, unnamed: bool) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import os
-from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from copy import copy
@@ -12,6 +11,7 @@ from threading import Lock
 from typing import Any, BinaryIO, cast
 
 from recmap.files.found_path import check_unchanged
+from recmap.files.lru import Lru
 from recmap.files.mapped import MappedFile
 from recmap.files.object_path import ObjectPath
 from recmap.files.open_file import open_file
@@ -28,9 +28,9 @@ _AT_ONCE = 32
 
 @contextmanager
 def open_seekable(path: str) -> Iterator[BinaryIO]:
-    """Have a file open for reading.
+    """Open a file for reading, inside a context.
 
-    A failed request is raised in the end, whatever a library makes of it.
+    The error of a failed request is raised at the end, even if a library hides it.
     """
     if not isinstance(path, ObjectPath):
         with open(path, "rb") as local:
@@ -96,14 +96,14 @@ class SeekableObject(_Seekable):
         super().__init__(path.info.size)
         self._error: BaseException | None = None
         self._path, self._info, self._store = path, path.info, path.store
-        self._blocks: OrderedDict[int, bytes] = OrderedDict()
+        self._blocks = Lru[int, bytes](_KEPT)
         self._lock = Lock()
 
     def fetch_beginning(self) -> None:
-        """Have the beginning ready, before a library takes its lock."""
+        """Fetch the beginning, before a library takes its lock."""
         if self._size:
             with open_file(self._path) as file:
-                self._blocks[0] = file.pread(_BLOCK, 0)
+                self._blocks.put(0, file.pread(_BLOCK, 0))
 
     def raise_error(self) -> None:
         """Raise what went wrong since the last call, if anything did."""
@@ -137,18 +137,15 @@ class SeekableObject(_Seekable):
     def _block(self, number: int, end: int) -> bytes:
         """Return a block. Those up to ``end`` are fetched with it."""
         found = self._blocks.get(number)
-        if found is None:
-            last = min(-(-end // _BLOCK), number + _AT_ONCE)
-            stop = next((i for i in range(number + 1, last) if i in self._blocks), last)
-            begin, upto = number * _BLOCK, min(stop * _BLOCK, self._size)
-            # In this thread: h5py holds a lock meanwhile, and other threads may wait for it, if
-            # they happen to collect garbage of h5py.
-            read = memoryview(self._store.get(self._info, begin, upto))
-            for i in range(number, stop):
-                at = (i - number) * _BLOCK
-                self._blocks[i] = bytes(read[at : at + _BLOCK])
-            while len(self._blocks) > _KEPT:
-                self._blocks.popitem(last=False)
-            found = self._blocks[number]
-        self._blocks.move_to_end(number)
-        return found
+        if found is not None:
+            return found
+        last = min(-(-end // _BLOCK), number + _AT_ONCE)
+        stop = next((i for i in range(number + 1, last) if i in self._blocks), last)
+        begin, upto = number * _BLOCK, min(stop * _BLOCK, self._size)
+        # In this thread: h5py holds a lock meanwhile, and other threads may wait for it, if
+        # they happen to collect garbage of h5py.
+        read = memoryview(self._store.get(self._info, begin, upto))
+        blocks = [bytes(read[at : at + _BLOCK]) for at in range(0, upto - begin, _BLOCK)]
+        for i, block in reversed(list(enumerate(blocks, number))):
+            self._blocks.put(i, block)
+        return blocks[0]

@@ -9,12 +9,12 @@ from __future__ import annotations
 import json
 import os
 import re
-import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
-from recmap.errors import MissingShardsWarning, UnfinishedOutputError, level_outside
+from recmap.errors import MissingShardsWarning, UnfinishedOutputError
+from recmap.warn import warn
 
 __all__ = ["FOLDER_MANIFEST", "refuse_unfinished", "warn_of_missing", "warn_of_unfinished"]
 
@@ -80,7 +80,7 @@ def warn_of_missing(folder: str, names: Iterable[str], chosen: Sequence[str]) ->
 
 
 def _warn(text: str) -> None:
-    warnings.warn(text, MissingShardsWarning, stacklevel=level_outside())
+    warn(text, MissingShardsWarning)
 
 
 def _joined(folder: str, name: str) -> str:

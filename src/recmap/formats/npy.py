@@ -8,7 +8,6 @@ import os
 import re
 import struct
 import threading
-import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -41,6 +40,7 @@ from recmap.model.field import Field
 from recmap.model.ragged import Ragged
 from recmap.model.schema import Schema
 from recmap.model.sink import Sink, SinkKind
+from recmap.warn import warn
 
 __all__ = [
     "MAX_HEADER",
@@ -153,10 +153,9 @@ def _described(path: str) -> tuple[str, Field] | None:
         return None
     why = described.mismatch(path)
     if why:
-        warnings.warn(
+        warn(
             f"{described.path} was not used: {why}; remove it if it belongs to an older file",
             StaleIndexWarning,
-            stacklevel=3,
         )
         return None
     return next(iter(described.schema.items()))
@@ -295,9 +294,9 @@ class NpySink(RawSink):
         lost = [name for name, field in schema.items() if not header_keeps(field.dtype)]
         if lost and len(schema) > 1:
             raise ColumnError(
-                f"field {lost[0]!r} is {schema[lost[0]]}, which numpy's header cannot tell among "
-                f"other columns; write it to a .npy file of its own, or write {path} as .npz, "
-                ".h5, .zarr or .tfrecord"
+                f"field {lost[0]!r} is {schema[lost[0]]}, which NumPy's header cannot describe "
+                f"among other columns; write it to a .npy file of its own, or write {path} as "
+                ".npz, .h5, .zarr or .tfrecord"
             )
 
     def _header(self, rows: int | None) -> bytes:

@@ -154,7 +154,7 @@ def _count(
             Message(
                 f"{file.path}: {file.size - offset:,} bytes are {rows:,} rows of {dtype}"
                 f"{list(inner) if inner else ''} ({row_size:,} bytes each) and {rest:,} bytes "
-                f"more; is the dtype or shape another one, or is there a header of {rest:,} bytes "
+                f"more; is the dtype or shape wrong, or is there a header of {rest:,} bytes "
                 "(",
                 Option("offset", rest),
                 ")?",
@@ -200,8 +200,8 @@ class RawSink(Sink):
         """Refuse columns that the format cannot hold."""
         if not any(field.row_bytes for field in schema.values()):
             raise ColumnError(
-                f"{path}: rows of {schema} have no bytes, so that nothing would tell how many "
-                "there are; write .npy"
+                f"{path}: rows of {schema} have no bytes, so nothing would show how many there "
+                "are; write .npy"
             )
 
     def _header(self, rows: int | None) -> bytes:

@@ -61,7 +61,7 @@ class TFRecordWriter(Sink):
 
     ``path`` may be a URL in a store, with the options in ``storage``. One file is sent while it
     is written; several are made on disk first, in the folder for temporary files. Parts of large
-    files that a killed process sent stay in the bucket until a rule of it lets them expire.
+    files that a killed process sent stay in the bucket until a lifecycle rule deletes them.
 
     Several files get their names one after the other. Meanwhile, and if the process is killed,
     opening their folder raises ``UnfinishedOutputError``; the same call writes them again.

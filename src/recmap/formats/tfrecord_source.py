@@ -7,9 +7,7 @@ read from the start. They buffer upcoming rows, only a few files at a time.
 
 from __future__ import annotations
 
-import warnings
 from bisect import bisect_right
-from collections import OrderedDict
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
@@ -32,6 +30,7 @@ from recmap.errors import (
 from recmap.files.cpus import thread_count
 from recmap.files.files_ahead import FilesAhead, files_ahead, files_in_turn
 from recmap.files.inflate import CompressionOption
+from recmap.files.lru import Lru
 from recmap.files.mapped import guarded
 from recmap.files.mapped_files import MappedFiles
 from recmap.files.object_path import ObjectPath, in_store
@@ -76,6 +75,7 @@ from recmap.tfrecord.record_file import RecordFile
 from recmap.tfrecord.schema_inference import Summary
 from recmap.tfrecord.sidecar import Sidecar, kept_index, load_sidecar, read_text_index
 from recmap.tfrecord.survey import sample, survey
+from recmap.warn import warn
 
 __all__ = ["TFRecordSource"]
 
@@ -128,7 +128,7 @@ class TFRecordSource(Source):
         self._starts = [0]
         self._lock = RLock()
         # Compressed files that keep inflated rows, the most recently read one last.
-        self._holding: OrderedDict[int, CompressedFile] = OrderedDict()
+        self._holding = Lru[int, CompressedFile](_OPEN_WINDOWS)
         self._gathering = FileGroups(self._files, self._mapped)
         self._views: dict[str, npt.NDArray[Any]] | None = None
         skip = errors == "skip"
@@ -168,11 +168,10 @@ class TFRecordSource(Source):
             self._decoder, skipped = survey(file, self._decoder, self._summary, True)
             self._skipped += skipped
         if self._skipped:
-            warnings.warn(
+            warn(
                 f"{quantity(len(self._skipped), 'bad record')} left out, the first: "
                 f"{self._skipped[0]}",
                 SkippedRecordsWarning,
-                stacklevel=7,  # the caller of rm.open
             )
 
     def __getstate__(self) -> dict[str, Any]:
@@ -182,7 +181,7 @@ class TFRecordSource(Source):
         return {**self.__dict__, **dropped}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state, _lock=RLock(), _holding=OrderedDict())
+        self.__dict__.update(state, _lock=RLock(), _holding=Lru(_OPEN_WINDOWS))
 
     # Facts.
 
@@ -368,13 +367,8 @@ class TFRecordSource(Source):
         file = self._files[i]
         if not isinstance(file, CompressedFile):
             return
-        with self._lock:
-            self._holding[i] = file
-            self._holding.move_to_end(i)
-            too_many = len(self._holding) > _OPEN_WINDOWS + thread_count()
-            oldest = self._holding.popitem(last=False)[1] if too_many else None
-        if oldest is not None:
-            oldest.release()
+        for old in self._holding.put(i, file, _OPEN_WINDOWS + thread_count()):
+            old.release()
 
     @guarded
     def gather(self, rows: npt.NDArray[np.int64]) -> Batch:

@@ -175,7 +175,8 @@ def _extension_dtype(dtype: npt.DTypeLike) -> np.dtype[Any] | None:
 def check_column_name(name: Any) -> None:
     """Refuse names that no format can store."""
     if not isinstance(name, str):
-        raise ColumnError(f"column {name!r}: the name of a column is text, not {_kind(name)}")
+        kind = type(name).__name__
+        raise ColumnError(f"column {name!r}: the name of a column is text, not {kind}")
     try:
         name.encode()
     except UnicodeEncodeError as e:
@@ -344,7 +345,3 @@ def unknown_option(
     near = difflib.get_close_matches(str(name), names, 1)
     meant = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(names) or 'none'}"
     return OptionTypeError(f"{where}there is no option {name!r}; {meant}")
-
-
-def _kind(value: Any) -> str:
-    return type(value).__name__

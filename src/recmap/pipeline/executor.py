@@ -229,7 +229,7 @@ class Blocks:
         whole = epoch.at == 0 and epoch.left is None
         if self._plan.repeat is None and whole and count == 0:
             raise OptionError(
-                "repeat() without end, but an epoch has no batches: the filters or this rank have "
+                "repeat() never ends, but an epoch has no batches: the filters or this rank have "
                 "no rows left, or too few for a batch with drop_last"
             )
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import pickle
 import time
-import warnings
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -34,6 +33,7 @@ from recmap.ray.cluster import (
     working_nodes,
 )
 from recmap.ray.parallel_index import find_records
+from recmap.warn import warn
 
 __all__ = ["RayRunner", "on_cluster"]
 
@@ -94,12 +94,11 @@ class RayRunner:
         """Write the shards."""
         self._check_memory(writer.budget.memory)
         if len(self._compressed) < len(shards) and self._compressed:
-            warnings.warn(
+            warn(
                 f"{self._compressed[0]}: a compressed file cannot be split, so each of several "
                 "tasks inflates it from the beginning; write as many files as are read, or "
                 "decompress it first",
                 SlowOrderWarning,
-                stacklevel=6,
             )
         running: dict[Any, Shard] = {}
         try:

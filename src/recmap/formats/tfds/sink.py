@@ -297,7 +297,9 @@ def _new_features(
         at = tree
         for parent in parents:
             at = at.setdefault(parent, {})
-        at[last] = _Leaf(_given(feature, given.get(name)) or described(feature, len(classes)))
+        at[last] = _LeafDescription(
+            _given(feature, given.get(name)) or described(feature, len(classes))
+        )
         if classes:
             if any(each != each.strip() or not each or "\n" in each for each in classes):
                 raise DataError(f"column {name!r}: a class has a name that no line can hold")
@@ -305,12 +307,14 @@ def _new_features(
     return _group(tree)
 
 
-class _Leaf(dict[str, Any]):
+class _LeafDescription(dict[str, Any]):
     """The description of a column, not of a group of columns."""
 
 
 def _group(tree: Mapping[str, Any]) -> dict[str, Any]:
-    inner = {n: each if isinstance(each, _Leaf) else _group(each) for n, each in tree.items()}
+    inner = {
+        n: each if isinstance(each, _LeafDescription) else _group(each) for n, each in tree.items()
+    }
     return _class("features_dict.FeaturesDict", "featuresDict", {"features": inner})
 
 

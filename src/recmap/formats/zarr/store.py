@@ -13,17 +13,17 @@ import zarr.storage
 from recmap.errors import RecmapError, StoreError
 from recmap.files.object_path import ObjectPath
 
-__all__ = ["Place", "place_of"]
+__all__ = ["ZarrFolder", "place_of"]
 
 _T = TypeVar("_T")
 
 
-def place_of(path: str) -> Place:
+def place_of(path: str) -> ZarrFolder:
     """Return where the store at a path is."""
-    return _ObjectPlace(path) if isinstance(path, ObjectPath) else Place(path)
+    return _ZarrObjects(path) if isinstance(path, ObjectPath) else ZarrFolder(path)
 
 
-class Place:
+class ZarrFolder:
     """A folder on disk that is a Zarr store."""
 
     #: Whether folders in it can be listed.
@@ -52,7 +52,7 @@ class Place:
         return set(os.listdir(inside)) if os.path.isdir(inside) else set()
 
 
-class _ObjectPlace(Place):
+class _ZarrObjects(ZarrFolder):
     """A folder in an object store."""
 
     def __init__(self, path: ObjectPath) -> None:
@@ -60,7 +60,7 @@ class _ObjectPlace(Place):
         self.listed = path.store.listed
 
     def open(self, **options: Any) -> Any:
-        return zarr.open(_Requests(self._object), path=self._key, mode="r", **options)
+        return zarr.open(_ZarrRequests(self._object), path=self._key, mode="r", **options)
 
     def folders(self, group: str) -> list[tuple[str, str]]:
         found = self._store.folder(self._at(group)).folders
@@ -75,20 +75,20 @@ class _ObjectPlace(Place):
         return "/".join(filter(None, [self._key, folder]))
 
 
-class _Requests(zarr.storage.ObjectStore[Any]):  # type: ignore[misc]  # zarr is not checked
+class _ZarrRequests(zarr.storage.ObjectStore[Any]):  # type: ignore[misc]  # zarr is not checked
     """Makes the requests of zarr. Errors are those of recmap, without secrets."""
 
     def __init__(self, path: ObjectPath) -> None:
         super().__init__(path.store.connection(), read_only=True)
         self._path, self._ours = path, path.store
 
-    def with_read_only(self, read_only: bool = False) -> _Requests:
+    def with_read_only(self, read_only: bool = False) -> _ZarrRequests:
         if not read_only:
             raise ValueError("recmap opens Zarr stores only for reading")
         return self
 
     def __reduce__(self) -> Any:
-        return _Requests, (self._path,)
+        return _ZarrRequests, (self._path,)
 
     async def get(self, key: str, prototype: Any, byte_range: Any = None) -> Any:
         get = super().get
@@ -118,7 +118,7 @@ class _Requests(zarr.storage.ObjectStore[Any]):  # type: ignore[misc]  # zarr is
             yield name
 
     async def _ask(self, key: str, request: Callable[[], Awaitable[_T]]) -> _T:
-        """Make a request, and repeat it while the store is away."""
+        """Make a request, and repeat it while the store is unavailable."""
         attempts = self._ours.attempts()
         while True:
             try:
