@@ -113,17 +113,18 @@ class CacheEntry:
         """
         first, stop = begin // BLOCK, -(-(begin + len(target)) // BLOCK)
         before = self._changed()
-        if (self._checked[first:stop] == before).all() and self._copy(begin, target):
-            if self._changed() == before:
-                return True
-        # All of them, so that one more attempt finds all that is damaged replaced.
-        return all([self._read_part(block, begin, target) for block in range(first, stop)])
+        checked = (self._checked[first:stop] == before).all() and self._copy(begin, target)
+        if checked and self._changed() == before:
+            return True
+        # All of them, so that all that is damaged is fetched before the next attempt.
+        sound = [self._read_part(block, begin, target) for block in range(first, stop)]
+        return all(sound)
 
     def _read_part(self, block: int, begin: int, target: npt.NDArray[np.uint8]) -> bool:
         """Copy what a block has of a target that begins at ``begin``, and check the block."""
         at = block * BLOCK - begin
         end = at + min(BLOCK, self.size - block * BLOCK)
-        if 0 <= at and end <= len(target):
+        if at >= 0 and end <= len(target):
             return self._read_block(block, target[at:end])
         whole, low, high = self._buffer(block), max(at, 0), min(end, len(target))
         sound = self._read_block(block, whole)

@@ -231,13 +231,15 @@ class PipelineFeed:
         return Cursor(epoch=_first_epoch(cursor) + self.turns)
 
     def _batches(self, cursor: Cursor, meter: Meter) -> Generator[tuple[Batch, Cursor], None, None]:
-        """Yield the batches from a cursor on that ``take`` and ``skip`` after ``repeat`` keep."""
+        """Return the batches from a cursor on that ``take`` and ``skip`` after ``repeat`` keep."""
         plan = self._plan
         batches = (plain_batches if plan.plain else grouped_batches)(self.ready, cursor, meter)
-        wanted, done = plan.total_slice, cursor.done
-        if not wanted:
-            yield from batches
-            return
+        return self._sliced(batches, cursor) if plan.total_slice else batches
+
+    def _sliced(
+        self, batches: Iterator[tuple[Batch, Cursor]], cursor: Cursor
+    ) -> Generator[tuple[Batch, Cursor], None, None]:
+        wanted, done = self._plan.total_slice, cursor.done
         if wanted.take == 0:
             return
         while done < wanted.stop and (made := list(islice(batches, 1))):
