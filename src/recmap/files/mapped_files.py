@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from recmap.files.fetch_memory import bytes_ahead
 from recmap.files.fetched_file import FetchedFile
-from recmap.files.held_objects import held_object
+from recmap.files.held_objects import HeldNote, held_object
 from recmap.files.lru import Lru
 from recmap.files.mapped import MappedFile
 from recmap.files.object_path import ObjectPath
@@ -53,6 +53,9 @@ def fetch_ahead(
         return None
     first, stop = as_places(begins, ends)
     hold = file.start(first, stop)
+    # Rows in order: what opens the object, or checks it before, finds its beginning.
+    if isinstance(begins, int) and isinstance(file.path, ObjectPath):
+        return Fetching(hold.size, 1, [hold, HeldNote(file.path, file)])
     return Fetching(hold.size, len(first), [hold])
 
 

@@ -16,7 +16,6 @@ from recmap.errors import (
     OptionError,
     UnknownFormatError,
 )
-from recmap.files.files_ahead import files_in_turn
 from recmap.files.inflate import CompressionOption, begins_stream
 from recmap.files.object_path import ObjectPath
 from recmap.files.object_writer import refuse_unwritable
@@ -36,6 +35,7 @@ from recmap.model.arguments import check_choice, check_flag, check_iterable
 from recmap.model.progress import Counter, ProgressOption
 from recmap.native import _core
 from recmap.tfrecord.compressed_file import CompressedFile
+from recmap.tfrecord.files_in_order import in_turn
 from recmap.tfrecord.plain_file import PlainFile
 from recmap.tfrecord.record_file import RecordFile, Window
 
@@ -177,19 +177,12 @@ def records(
     opened = for_each_file(lambda file: open_record_file(file, verify, compression), files)
     views = (
         record
-        for each in _in_turn(opened)
+        for each in in_turn(opened)
         for window in each.windows(errors == "skip")
         # What is read of an object is gone when the next window is read.
         for record in (_copies(window) if isinstance(each.path, ObjectPath) else _views(window))
     )
     return views if view else (bytes(record) for record in views)
-
-
-def _in_turn(files: Sequence[RecordFile]) -> Iterator[RecordFile]:
-    with files_in_turn([file.path for file in files]) as reach:
-        for number, file in enumerate(files):
-            reach(number)
-            yield file
 
 
 def _views(window: Window) -> Iterator[memoryview]:
