@@ -323,9 +323,14 @@ def _open_column(name: str, part: Any, options: OpenOptions, storage: Storage | 
     names = {name + each.removeprefix(old): each for each in with_masks([old], columns)}
     if columns == list(names):
         return rows
-    change = partial(SelectedSource, names=names)
+    change = partial(_renamed, names=names)
     reopen = None if rows.reopen is None else partial(derive_again, rows.reopen, change)
     return OpenedRows(change(rows.source), {**rows.how, "column": old}, rows.lasting, reopen)
+
+
+def _renamed(source: Source, names: Mapping[str, str]) -> Source:
+    """Return some columns by their new names; the others are not read."""
+    return SelectedSource(source.select(list(names.values())), names)
 
 
 def _open_named(part: Any, options: OpenOptions, storage: Storage | None) -> OpenedRows:

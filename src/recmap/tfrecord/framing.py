@@ -32,6 +32,7 @@ from recmap.files.sniff import holds_records, is_record, named_tfrecord, sniff, 
 from recmap.files.storage import Storage
 from recmap.files.temporary import remove_leftovers
 from recmap.model.arguments import check_choice, check_flag, check_iterable
+from recmap.model.iteration import Iteration
 from recmap.model.progress import Counter, ProgressOption
 from recmap.native import _core
 from recmap.tfrecord.compressed_file import CompressedFile
@@ -182,7 +183,7 @@ def records(
         # What is read of an object is gone when the next window is read.
         for record in (_copies(window) if isinstance(each.path, ObjectPath) else _views(window))
     )
-    return views if view else (bytes(record) for record in views)
+    return Iteration(views) if view else Iteration(bytes(record) for record in views)
 
 
 def _views(window: Window) -> Iterator[memoryview]:
