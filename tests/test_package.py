@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import pickle
 import re
 import subprocess
 import sys
+from collections.abc import Callable
+from typing import Any
 
 import jax
 import numpy as np
@@ -15,7 +18,9 @@ import torch
 
 import recmap as rm
 from recmap import errors
-from recmap.dataset.save import SaveOptions, Saving
+from recmap.conversion.options import OutputOptions, SaveOptions
+from recmap.formats.open_spec import OpenOptions
+from recmap.formats.registry import FORMATS
 from recmap.pipeline.pipeline import Verbs
 from tests.docs.pages import ROOT
 
@@ -90,13 +95,38 @@ def test_completion_of_a_pipeline_offers_what_is_documented() -> None:
     assert public(pipeline) == documented("recmap.Pipeline") | verbs()
 
 
-def test_save_has_all_options_of_convert_except_those_of_the_input() -> None:
-    convert = inspect.signature(rm.convert).parameters
-    options = {name for name, p in convert.items() if p.kind is p.KEYWORD_ONLY}
-    output = options - {"source", "nulls"}
-    assert set(SaveOptions.__annotations__) == output
-    saving = inspect.signature(Saving).parameters
-    assert all(saving[name].default == convert[name].default for name in output)
+def keywords(function: Callable[..., Any]) -> dict[str, Any]:
+    """Return the keyword arguments of a function, and their defaults."""
+    parameters = inspect.signature(function).parameters
+    return {name: p.default for name, p in parameters.items() if p.kind is p.KEYWORD_ONLY}
+
+
+def options(kind: type) -> dict[str, Any]:
+    """Return the names and defaults of options."""
+    return {field.name: field.default for field in dataclasses.fields(kind)}
+
+
+def test_the_arguments_of_functions_are_their_options() -> None:
+    storage: dict[str, Any] = {"storage": None}
+    assert keywords(rm.open) == options(OpenOptions) | storage
+    assert keywords(rm.Dataset.save) == options(SaveOptions) | storage
+    of_input = {"source": None, "nulls": options(OpenOptions)["nulls"]}
+    assert keywords(rm.convert) == options(SaveOptions) | storage | of_input
+    written = keywords(rm.ray.write)
+    shared = {n: d for n, d in options(OutputOptions).items() if n not in ("name", "split")}
+    assert {name: written[name] for name in shared} == shared
+    types = inspect.get_annotations(rm.convert)
+    assert inspect.get_annotations(rm.Dataset.save).items() <= types.items()
+
+
+def test_every_option_is_documented() -> None:
+    for function in (rm.open, rm.convert, rm.ray.write):
+        documented = set(re.findall(r"\w+", inspect.getdoc(function) or ""))
+        assert keywords(function).keys() <= documented
+
+
+def test_the_help_of_open_lists_every_format() -> None:
+    assert all(f'``"{name}"``' in (rm.open.__doc__ or "") for name in FORMATS)
 
 
 def test_errors_name_the_options_that_help() -> None:

@@ -19,7 +19,7 @@ from selenium.webdriver.support.ui import WebDriverWait
 import recmap as rm
 from recmap.view.api import Api
 from recmap.view.server import Server
-from recmap.view.table import Table
+from recmap.view.table import RowTable
 from tests.view.browser import start_browser
 
 IMAGES = Path(__file__).parent.parent / "images"
@@ -87,7 +87,7 @@ def scene(rng: np.random.Generator) -> dict[str, Any]:
 def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         make(f"{folder}/shapes.tfrecord")
-        table = Table(rm.open(f"{folder}/shapes.tfrecord"), "shapes.tfrecord")
+        table = RowTable(rm.open(f"{folder}/shapes.tfrecord"), "shapes.tfrecord")
         for scheme in ("light", "dark"):
             with Server(Api(table)) as server, start_browser(scheme) as browser:
                 browser.get(server.url)

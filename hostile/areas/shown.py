@@ -24,7 +24,7 @@ from recmap.cli import main
 from recmap.view.api import Api
 from recmap.view.report import write_report
 from recmap.view.search import OPERATORS
-from recmap.view.table import Table
+from recmap.view.table import RowTable
 
 __all__ = ["case"]
 
@@ -142,7 +142,7 @@ def _show_in_terminal(case: Case, dataset: rm.Dataset) -> None:
 
 
 def _ask_the_page(case: Case, dataset: rm.Dataset, rows: int) -> None:
-    api = Api(Table(dataset, _HOSTILE))
+    api = Api(RowTable(dataset, _HOSTILE))
     names = list(dataset.schema)
     numbers = list(range(len(names)))
     assert _asked(api, "info")["count"]["rows"] >= rows
@@ -165,7 +165,7 @@ def _ask_the_page(case: Case, dataset: rm.Dataset, rows: int) -> None:
         _asked_or_refused(api, "try", column=column, row=0, **tried)
     case.note("report")
     path = case.path("report.html")
-    write_report(Table(dataset, _HOSTILE), path)
+    write_report(RowTable(dataset, _HOSTILE), path)
     _check_html(Path(path).read_text("utf-8"))
 
 
@@ -198,11 +198,11 @@ def _find_a_difference(case: Case, columns: dict[str, Any], rows: int) -> None:
     two = rm.from_arrays({n: c[:-1] for n, c in others.items()} if shorter else others)
     found = rm.diff(one, two)
     assert (found.rows, found.columns[0].row) == (1, changed)
-    api = Api(Table(one, "a"), Table(two, "b"))
+    api = Api(RowTable(one, "a"), RowTable(two, "b"))
     rest = [rows - 1] if shorter else []
     assert _asked(api, "search", operator="differs", start=0)["rows"] == [changed, *rest]
     path = case.path("both.html")
-    write_report(Table(one, "a"), path, other=Table(two, "b"))
+    write_report(RowTable(one, "a"), path, other=RowTable(two, "b"))
     text = Path(path).read_text("utf-8")
     _check_html(text)
     assert f"1 row of {rows - len(rest):,} differs" in text

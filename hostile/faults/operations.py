@@ -19,7 +19,7 @@ import numpy as np
 
 import recmap as rm
 from recmap.conversion import budget, engine
-from recmap.files.object_writer import Parts, sending
+from recmap.files.object_writer import UploadParts, sending
 
 __all__ = ["OPERATIONS", "Operation", "Site"]
 
@@ -301,7 +301,7 @@ def _large(site: Site) -> None:
 
 def _in_parts(act: Act, site: Site) -> None:
     """Write with uploads of the smallest parts that stores take."""
-    least = Parts(5 << 20, 2)
+    least = UploadParts(5 << 20, 2)
     for module in (budget, engine):
         vars(module)["choose_parts"] = lambda *_: least
     with sending(least):

@@ -35,7 +35,7 @@ RecmapError
 Each error also inherits from the builtin exception you would expect, so
 `except FileNotFoundError` works.
 
-The warnings are LeftOutWarning, MissingShardsWarning, NoCacheWarning, OldStateWarning,
+The warnings are LeftOutWarning, MissingShardsWarning, NoCacheWarning,
 SkippedRecordsWarning, SlowOrderWarning, StaleIndexWarning, StalledWorkersWarning,
 StoreWaitWarning, UnknownFeatureWarning and UnshardedWarning.
 """
@@ -43,7 +43,6 @@ StoreWaitWarning, UnknownFeatureWarning and UnshardedWarning.
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Self
 
@@ -67,7 +66,6 @@ __all__ = [
     "NoCacheWarning",
     "NotExampleError",
     "ObjectChangedError",
-    "OldStateWarning",
     "OptionError",
     "OptionTypeError",
     "OutputError",
@@ -195,7 +193,7 @@ def _shown(argument: Any) -> Any:
 
 
 class RecmapError(Exception):
-    """The root of all errors recmap raises. No message has a secret of a URL in it."""
+    """The root of all errors recmap raises. Messages never contain secrets of URLs."""
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*(_shown(each) for each in args))
@@ -331,7 +329,7 @@ class RowNotFoundError(RecmapError, IndexError):
 
 
 class LeftOut(NamedTuple):
-    """A part of a file that is no column: why, and what it is, such as its type and shape."""
+    """A part of a file that is not a column: why, and what it is, such as its type and shape."""
 
     why: str
     what: str = ""
@@ -363,7 +361,7 @@ class DataError(RecmapError, ValueError):
 
 
 class UnknownFormatError(DataError):
-    """A file is in no format that recmap reads.
+    """A file is not in a format that recmap reads.
 
     The message says what the file looks like and how to read it instead.
     """
@@ -382,7 +380,7 @@ class FileChangedError(DataError):
 
 
 class NotExampleError(DataError):
-    """Records are intact but hold no ``tf.train.Example``."""
+    """Records are intact, but they are not ``tf.train.Example`` messages."""
 
 
 class FieldMismatchError(DataError):
@@ -461,10 +459,6 @@ class NoCacheWarning(UserWarning):
     """The folder for the disk cache cannot be used, so objects are fetched again each time."""
 
 
-class OldStateWarning(UserWarning):
-    """A state saved by an older recmap does not say which data and functions it belongs to."""
-
-
 class SkippedRecordsWarning(UserWarning):
     """Bad records were left out, as ``errors="skip"`` asks."""
 
@@ -487,11 +481,3 @@ class UnknownFeatureWarning(UserWarning):
 
 class UnshardedWarning(UserWarning):
     """Every rank reads every row, because ``shard`` was not called."""
-
-
-def level_outside() -> int:
-    """Return the ``stacklevel`` that attributes a warning to the code that called recmap."""
-    frame, level = sys._getframe(1), 1  # noqa: SLF001
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("recmap."):
-        frame, level = frame.f_back, level + 1
-    return level

@@ -15,9 +15,8 @@ def feature_spec(
 ) -> dict[str, Any]:
     """Return the features of ``tf.io.parse_example`` for records that recmap writes.
 
-    ``encoding`` is that of the writer, for records that hold some fields otherwise. Fields
-    that are stored as raw bytes, such as images of ``uint8``, come as strings for
-    ``tf.io.decode_raw``.
+    ``encoding`` is the one that the records were written with, if any. Fields that are stored
+    as raw bytes, such as images of ``uint8``, come as strings for ``tf.io.decode_raw``.
 
     >>> import recmap as rm
     >>> rm.tf.feature_spec({"tokens": "int64[*]", "image": "uint8[28,28]"})["image"]

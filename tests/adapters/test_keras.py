@@ -46,7 +46,7 @@ CHAINS: dict[str, Any] = {
 }
 
 
-@pytest.mark.filterwarnings("ignore:batches are asked for out of order")
+@pytest.mark.filterwarnings("ignore:batches are requested out of order")
 @pytest.mark.parametrize("chain", CHAINS)
 def test_batches_have_numbers_and_epochs_follow_each_other(ds: rm.Dataset, chain: str) -> None:
     plain = CHAINS[chain](ds)

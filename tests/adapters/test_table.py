@@ -12,7 +12,7 @@ import torch
 
 import recmap as rm
 
-pytestmark = pytest.mark.filterwarnings("ignore:JAX keeps 32 bits")
+pytestmark = pytest.mark.filterwarnings("ignore:JAX converts numbers to 32 bits")
 
 
 @pytest.fixture

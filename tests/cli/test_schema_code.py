@@ -188,7 +188,7 @@ def test_a_field_missing_from_the_sample_is_assumed_to_be_stored_as_recmap_would
 def test_other_formats_have_no_features(capsys: pytest.CaptureFixture[str]) -> None:
     np.save("x.npy", np.zeros(3))
     assert main(["schema", "x.npy", "--as", "tf"]) == 2
-    assert "x.npy is none (recmap convert makes some" in capsys.readouterr().err
+    assert "x.npy is not one (recmap convert makes them" in capsys.readouterr().err
 
 
 def test_rm_open_accepts_the_json(capsys: pytest.CaptureFixture[str]) -> None:

@@ -29,7 +29,7 @@ ROWS = 8000
 @pytest.fixture(autouse=True)
 def _small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let objects above 5 MiB be sent in parts, which is the least that S3 takes."""
-    parts = object_writer.Parts(5 << 20, 2)
+    parts = object_writer.UploadParts(5 << 20, 2)
     monkeypatch.setattr(object_writer, "choose_parts", lambda *_: parts)
     for name in ("recmap.conversion.budget", "recmap.conversion.engine"):
         monkeypatch.setattr(f"{name}.choose_parts", lambda *_: parts)
@@ -108,10 +108,11 @@ def test_strings_and_rows_of_unknown_number_are_made_on_disk_first(
 ) -> None:
     words = rm.from_arrays({"word": [b"a", b"bcd", b""] * 50})
     numbers = [{"x": np.arange(6, dtype="float32").reshape(2, 3)}] * 4
-    for name, save in {
+    saves: dict[str, Callable[..., Any]] = {
         "words.npy": words.save,
         "batches.npy": lambda dst, **more: rm.from_batches(iter(numbers)).save(dst, **more),
-    }.items():
+    }
+    for name, save in saves.items():
         save(tmp_path / name)
         save(f"{bucket.url}/d/{name}", storage=bucket.storage)
     _assert_same(bucket, "d", tmp_path)

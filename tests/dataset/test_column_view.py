@@ -199,7 +199,7 @@ def test_an_index_reads_only_the_rows_it_needs(key: Any, rows: int) -> None:
         read.append(len(found))
         return found
 
-    reader = indexing.RowReader(
+    reader = indexing.OnDemandArray(
         array.shape, array.dtype, lambda a, b: note(array[a:b]), lambda n: note(array[n])
     )
     assert np.array_equal(indexing.index_array(reader, key), array[key])

@@ -89,7 +89,7 @@ def test_credentials_that_need_the_aws_tools_are_refused() -> None:
 
 def test_a_broken_file_is_named_but_not_quoted() -> None:
     Path(os.environ["AWS_SHARED_CREDENTIALS_FILE"]).write_text("canary = secret")
-    with pytest.raises(rm.OptionError, match="not a configuration file") as caught:
+    with pytest.raises(rm.OptionError, match="not an AWS configuration file") as caught:
         profile_options(None, {})
     assert "canary" not in "".join(traceback.format_exception(caught.value))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +47,7 @@ def put_files(
     """Write the same files to a folder and to a bucket, without indexes."""
     made: Any = columns(files * rows, width)
     format, _, compression = format.partition(".")
-    options = {"compression": "gzip"} if compression else {}
+    options: dict[str, Any] = {"compression": "gzip"} if compression else {}
     rm.open(made["x"] if format == "npy" else made).save(
         f"{folder}/", format=format, shards=files, durable=False, progress=False, **options
     )
@@ -241,7 +242,7 @@ def test_what_is_broken_off_is_not_fetched(bucket: S3Bucket, tmp_path: Path) -> 
     bucket.proxy.reset()
     batches = ds.batches(10)
     next(batches)
-    batches.close()
+    del batches
     assert held_bytes() == 0
     assert bucket.proxy.count() < 20  # the first block has 1 MiB
 
@@ -272,7 +273,7 @@ class Held:
 
     def coming(self, sizes: list[int]) -> Iterator[Coming]:
         return (
-            Coming(self, size, lambda size=size: self.begin(size), lambda stop=number: stop)
+            Coming(self, size, partial(self.begin, size), partial(int, number))
             for number, size in enumerate(sizes, 1)
         )
 

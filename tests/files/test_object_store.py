@@ -223,7 +223,7 @@ def test_an_absent_server_is_an_error() -> None:
 @pytest.mark.parametrize(
     ("storage", "word"),
     [
-        ({"hello": "x"}, "hello is no option"),
+        ({"hello": "x"}, "hello is not an option"),
         ({"timeout": "soon"}, "timeout: give a number"),
         ({"read_timeout": 0}, "read_timeout: give a number"),
         ({"region": ["eu"]}, "region: give text"),

@@ -14,8 +14,8 @@ import recmap as rm
 from recmap.files.memory import anonymous_memory
 from recmap.files.object_path import ObjectPath, object_path
 from recmap.files.object_writer import (
-    Parts,
     Upload,
+    UploadParts,
     choose_parts,
     create_object,
     delete_object,
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from tests.buckets import S3Bucket as Bucket
 
 DATA = np.random.default_rng(1).integers(0, 256, 24 << 20, np.uint8)
-SMALL_PARTS = Parts(5 << 20, 2)
+SMALL_PARTS = UploadParts(5 << 20, 2)
 
 
 def _path(bucket: Bucket, key: str = "a/x.bin") -> ObjectPath:
@@ -157,10 +157,10 @@ def test_an_upload_left_open_at_exit_is_aborted(bucket: Bucket) -> None:
     program = f"""
         import numpy as np
         from recmap.files.object_path import object_path
-        from recmap.files.object_writer import Parts, Upload
+        from recmap.files.object_writer import Upload, UploadParts
         from recmap.files.storage import Storage
         storage = Storage({bucket.storage!r})
-        upload = Upload(object_path("s3://{bucket.name}/a", storage), Parts(5 << 20, 2))
+        upload = Upload(object_path("s3://{bucket.name}/a", storage), UploadParts(5 << 20, 2))
         for _ in range(20):
             upload.write(np.zeros(1 << 20, np.uint8))
     """
@@ -202,7 +202,7 @@ def test_http_servers_are_not_written_to() -> None:
     for write in (
         lambda: put_object(path, b""),
         lambda: delete_object(path),
-        lambda: Upload(path, Parts()),
+        lambda: Upload(path, UploadParts()),
     ):
         with pytest.raises(rm.OptionError, match="does not write to them"):
             write()

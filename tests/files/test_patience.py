@@ -19,8 +19,8 @@ from recmap.files.object_path import ObjectPath, object_path
 from recmap.files.object_store import ObjectStore
 from recmap.files.object_tree import tree_of
 from recmap.files.object_writer import (
-    Parts,
     Upload,
+    UploadParts,
     copy_object,
     create_object,
     delete_object,
@@ -59,7 +59,7 @@ def requests_to(bucket: Bucket, storage: Storage) -> dict[str, Callable[[], obje
         return object_path(bucket.url_of(key), storage)
 
     def send_parts() -> None:
-        upload = Upload(at("parts.bin"), Parts(PART, 2))
+        upload = Upload(at("parts.bin"), UploadParts(PART, 2))
         for _ in range(3):
             upload.write(np.zeros(PART, np.uint8))
         upload.complete()
@@ -203,7 +203,7 @@ def test_an_upload_that_waits_is_said(bucket: S3Bucket, monkeypatch: pytest.Monk
 
     monkeypatch.setattr(object_writer, "SILENCE", 0.01)
     monkeypatch.setattr(object_store, "tell", tell)
-    upload = Upload(object_path(bucket.url_of("x.bin"), patient(bucket)), Parts(PART, 1))
+    upload = Upload(object_path(bucket.url_of("x.bin"), patient(bucket)), UploadParts(PART, 1))
     bucket.proxy.faults.extend([Status(503)] * 10_000)
     for _ in range(3):
         upload.write(np.zeros(PART, np.uint8))
@@ -234,6 +234,6 @@ def test_a_server_name_that_does_not_exist_is_not_waited_for() -> None:
         (f"http://{name}/x.npy", {}, "check the URL"),
         ("s3://b/x.npy", {"endpoint": f"http://{name}", **keys}, "check the endpoint"),
     ):
-        with pytest.raises(rm.StoreError, match=f"no server of this name; {said}") as caught:
+        with pytest.raises(rm.StoreError, match=f"no server with this name; {said}") as caught:
             rm.open(url, storage={"retry_timeout": 600, **storage})
         assert not caught.value.transient

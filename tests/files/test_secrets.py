@@ -105,7 +105,7 @@ def test_names_that_may_be_secrets_are_not_shown() -> None:
         with pytest.raises(rm.OptionError, match="may be a secret") as caught:
             rm.open("s3://bucket/x.npy", storage={name: "x"})
         assert name not in str(caught.value)
-    with pytest.raises(rm.OptionError, match="sekret is no option"):
+    with pytest.raises(rm.OptionError, match="sekret is not an option"):
         rm.open("s3://bucket/x.npy", storage={"sekret": "x"})
 
 

@@ -253,7 +253,9 @@ def test_azure_needs_an_account(azure_container: AzureContainer) -> None:
 
 
 def test_options_of_other_stores_are_refused_over_http(http_folder: HttpFolder) -> None:
-    with pytest.raises(rm.OptionError, match="secret_access_key is no option of http") as caught:
+    with pytest.raises(
+        rm.OptionError, match="secret_access_key is not an option of http"
+    ) as caught:
         http_folder.store(secret_access_key=CANARY)
     assert CANARY not in "".join(traceback.format_exception(caught.value))
 

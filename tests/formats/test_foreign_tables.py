@@ -106,6 +106,14 @@ def test_columns_that_nobody_asked_for_block_nothing() -> None:
             rm.open(each, ["s/y"])
 
 
+def test_a_file_beside_others_is_read_for_its_column_alone() -> None:
+    table = pa.table({"n": pa.array([1, None]), "x": [1, 2], "l": pa.array([[1, None], None])})
+    for each in in_every_file(table):
+        assert as_lists(rm.open({"x": each})[:]) == {"x": [1, 2]}
+        (batch,) = rm.open({"x": each, "y": np.arange(2)}).batch(2)
+        assert as_lists(batch) == {"x": [1, 2], "y": [0, 1]}
+
+
 def test_a_column_may_be_called_like_the_member_of_another() -> None:
     table = pa.table({"a": [1, 2], "a/b": [3, None]})
     wanted = {"a": [1, 2], "a/b": [3, 0]}

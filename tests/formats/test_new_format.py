@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -98,6 +99,20 @@ def test_it_is_recognized_by_its_first_bytes() -> None:
     rm.from_arrays({"number": np.arange(3)}).save("a.toy")
     os.rename("a.toy", "a.txt")
     assert len(rm.open("a.txt")) == 3
+
+
+def test_a_format_that_is_only_read_needs_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    line = Format("old", (".old",), "toy:open_toy", magic=b"\n25\n", magic_offset=len(MAGIC) + 11)
+    monkeypatch.setitem(FORMATS, "old", line)
+    monkeypatch.delitem(FORMATS, "toy")
+    Path("a.txt").write_bytes(MAGIC + b"\n0\n1\n4\n9\n16\n25\n")
+    assert rm.open("a.txt")[5] == {"number": 25}
+    assert rm.convert("a.txt", "a.npy", verify="full").rows == 6
+    with pytest.raises(rm.OptionError, match="reads old files, but does not write them"):
+        rm.convert("a.txt", "b.old")
+    with pytest.raises(rm.OptionError, match='use one of "tfrecord"'):
+        rm.open("a.txt").save("b", format="old")
+    assert sorted(os.listdir()) == ["a.npy", "a.npy.recmap.json", "a.txt"]
 
 
 def test_many_files_are_combined_and_used_for_training() -> None:

@@ -187,7 +187,7 @@ def test_an_error_of_a_batch_reaches_the_consumer_with_its_text() -> None:
 
 def test_a_date_that_arrow_cannot_hold_is_refused() -> None:
     days = np.array([2**40], "M8[D]")
-    with pytest.raises(OSError, match="'x'.*too far away"):
+    with pytest.raises(OSError, match="'x'.*out of range"):
         pa.table(ArrowBatches(Schema({"x": "datetime64[D]"}), [{"x": days}]))
 
 

@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from PIL import Image, ImageOps
 
 import recmap as rm
-from recmap.pipeline.transforms.decode_image import ImageDecoder, _Rows
+from recmap.pipeline.transforms.decode_image import ImageDecoder, _RowQueue
 from tests.pictures import LOSSLESS, detailed, encoded, picture
 
 EVERY = ["JPEG", "GIF", *LOSSLESS]
@@ -383,11 +383,11 @@ def test_threads_share_rows_that_only_one_may_take_at_a_time() -> None:
             time.sleep(0.001)
             yield row
 
-    rows = _Rows(slow())
+    rows = _RowQueue(slow())
     with ThreadPoolExecutor(4) as pool:
         taken = [task.result() for task in [pool.submit(list, rows) for _ in range(4)]]
     assert sorted(row for some in taken for row in some) == list(range(50))
-    rows = _Rows(range(9))
+    rows = _RowQueue(range(9))
     assert next(rows) == 0
     rows.stop()
     assert list(rows) == []
@@ -397,7 +397,7 @@ def test_threads_share_rows_that_only_one_may_take_at_a_time() -> None:
 def test_rows_that_no_thread_took_are_not_good(
     size: tuple[int, int] | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_Rows, "__next__", lambda rows: next(rows._rows) and next(rows._rows))
+    monkeypatch.setattr(_RowQueue, "__next__", lambda rows: next(rows._rows) and next(rows._rows))
     for _ in range(3):  # memory that was in use before
         pixels, good = ImageDecoder("image", size, threads=1).decode(
             rm.Ragged.from_bytes([GOOD, GOOD])

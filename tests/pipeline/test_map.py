@@ -52,7 +52,7 @@ def test_a_function_that_fails_says_where() -> None:
     ("made", "said"),
     [
         (lambda _: None, "returned NoneType; return a dict"),
-        (lambda row: {"x": row["x"]} if row["x"] < 9 else {}, "no 'x' came out"),
+        (lambda row: {"x": row["x"]} if row["x"] < 9 else {}, "returned no 'x'"),
         (lambda row: {"x": row["x"]} | ({"z": 1} if row["x"] > 9 else {}), "added 'z'"),
         (lambda row: {"x": np.zeros(2 if row["x"] < 9 else 3)}, r"shape \[3\].*fields="),
         (lambda row: {"x": 1 if row["x"] < 9 else 1.5}, "is float64.*cast it"),

@@ -49,9 +49,6 @@ class Numbers:
     def origin(self, position: int, epoch: int) -> str:
         return f"row {position} of {self.chain} in epoch {epoch}"
 
-    def describe(self) -> list[Any]:
-        return ["numbers", self.chain, self.count]
-
 
 def mixed(
     counts: Sequence[int | None],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -89,7 +90,17 @@ def test_mix_takes_datasets_one_by_one() -> None:
         rm.zip([numbers(), numbers()])  # type: ignore[arg-type]
 
 
-def test_an_iterator_used_by_two_threads_at_once_says_so() -> None:
+@pytest.mark.parametrize(
+    "to",
+    [
+        iter,
+        lambda batches: iter(batches.to_torch()),
+        lambda batches: iter(batches.to_torch(device="cpu", prefetch=0)),
+        lambda batches: iter(batches.to_jax(prefetch=0)),
+    ],
+    ids=["pipeline", "torch", "placed", "jax"],
+)
+def test_an_iterator_used_by_two_threads_at_once_says_so(to: Callable[[Any], Any]) -> None:
     begun, go_on = threading.Event(), threading.Event()
 
     def wait(row: dict[str, Any]) -> dict[str, Any]:
@@ -98,7 +109,7 @@ def test_an_iterator_used_by_two_threads_at_once_says_so() -> None:
             assert go_on.wait(60)
         return row
 
-    batches = iter(rm.from_arrays({"x": np.arange(8)}).map(wait).batch(8))
+    batches = to(rm.from_arrays({"x": np.arange(8, dtype=np.int32)}).map(wait).batch(8))
     with ThreadPoolExecutor(1) as pool:
         first = pool.submit(next, batches)
         assert begun.wait(60)

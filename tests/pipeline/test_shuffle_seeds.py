@@ -58,7 +58,7 @@ def test_a_state_does_not_replace_an_explicit_seed() -> None:
 
 def test_ranks_need_an_explicit_seed() -> None:
     for chain in (dataset().shuffle(), rm.mix(dataset().shuffle(), dataset())):
-        with pytest.raises(rm.OptionError, match=r"give them all the same one: shuffle\(seed="):
+        with pytest.raises(rm.OptionError, match=r"give all the same one: shuffle\(seed="):
             chain.batch(4).shard(0, 2)
     dataset().shuffle().batch(4).shard(0, 1)
 

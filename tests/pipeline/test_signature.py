@@ -388,12 +388,12 @@ def _nested() -> Any:
 )
 @pytest.mark.parametrize("chain", ["bucket", "pack"])
 def test_impossible_held_rows_are_refused(chain: str, held: Any, check: bool) -> None:
-    state = {**begun(OLD_CHAINS[chain]()), "held": held}
+    state = {**begun(CHAINS[chain]()), "held": held}
     if chain == "pack" and held == {"open": [], "full": []}:
-        OLD_CHAINS[chain]().restore(state)  # nothing is held
+        CHAINS[chain]().restore(state)  # nothing is held
         return
     with pytest.raises(rm.RecmapError):
-        list(OLD_CHAINS[chain]().restore(state, check=check))
+        list(CHAINS[chain]().restore(state, check=check))
 
 
 def test_remaining_rows_that_do_not_exist_are_refused_even_without_a_check() -> None:
@@ -420,58 +420,19 @@ def test_an_incomplete_state_is_refused(missing: str) -> None:
         ds.batch(4).restore(state)
 
 
-def _numbers(rows: int = 30) -> rm.Dataset:
-    return rm.from_arrays({"x": np.arange(rows)})
-
-
 def _tokens() -> rm.Dataset:
     rows = [list(range(i, i + 1 + i % 5)) for i in range(30)]
     return rm.from_arrays({"t": rm.Ragged.from_rows(rows)})
 
 
-OLD_CHAINS: dict[str, Callable[[], Any]] = {
-    "batch": lambda: _numbers().batch(4),
-    "shuffle": lambda: _numbers().shuffle(seed=3).batch(4),
-    "rows": lambda: _numbers(7).pipeline(),
-    "window": lambda: _numbers().shuffle(seed=3, window=8).batch(4),
-    "filter": lambda: _numbers().filter(even).batch(4),
-    "cut": lambda: _numbers().batch(4).skip(2).take(4),
-    "shard": lambda: _numbers().shuffle(seed=3).batch(4).shard(0, 2),
-    "repeat": lambda: _numbers(10).batch(4).repeat(2),
+CHAINS: dict[str, Callable[[], Any]] = {
     "bucket": lambda: _tokens().bucket("t", [3]).batch(4, pad="longest"),
     "pack": lambda: _tokens().pack(8).batch(2),
-    "picked": lambda: _numbers().select([5, 3, 1, 9, 7]).batch(2),
-    "rejoined": lambda: _numbers().batch(4).skip(1),
 }
 
-# States that recmap 0.1 saved: in the middle of an epoch, and after the last batch.
-OLD_STATES: dict[str, list[dict[str, Any]]] = json.loads(
-    (Path(__file__).parent / "states_of_0_1.json").read_text()
-)
 
-
-@pytest.mark.parametrize("name", OLD_CHAINS)
-def test_states_of_0_1_are_restored_with_a_warning(name: str) -> None:
-    def plain(batches: Any) -> list[Any]:
-        return [{n: np.asarray(c).tolist() for n, c in batch.items()} for batch in batches]
-
-    whole = OLD_CHAINS[name]()
-    epochs = [plain(whole), plain(whole)]
-    middle, end = OLD_STATES[name][:-1], OLD_STATES[name][-1:]
-    taken = [2, 4]
-    if name == "rejoined":  # after a change of ranks: two ranks took a batch each, then one
-        middle, end, taken = end, [], [3]
-    for count, state in zip(taken, middle, strict=False):
-        with pytest.warns(rm.OldStateWarning, match="0.1"):
-            again = OLD_CHAINS[name]().restore(state)
-        assert plain(again) == epochs[0][count:]
-        assert plain(again) == epochs[1]
-    for state in end:
-        with pytest.warns(rm.OldStateWarning, match="0.1"):
-            again = OLD_CHAINS[name]().restore(state)
-        assert plain(again) == epochs[1]
-
-
-def test_a_state_of_0_1_of_another_pipeline_is_refused() -> None:
-    with pytest.raises(rm.OptionError, match="another pipeline"):
-        _numbers().batch(5).restore(OLD_STATES["batch"][0])
+def test_a_state_of_another_version_is_refused() -> None:
+    pipeline = rm.from_arrays({"x": np.arange(30)}).batch(4)
+    for version, said in ((1, "not a state"), (3, "update recmap"), ("2", "not a state")):
+        with pytest.raises(rm.OptionError, match=said):
+            pipeline.restore({**begun(pipeline), "version": version})

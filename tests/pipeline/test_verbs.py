@@ -260,7 +260,7 @@ def test_ranks_share_rows_and_take_equal_steps_with_pad_and_drop(rows: int, worl
         (lambda ds: ds.shuffle(seed=-1), "0 or more"),
         (lambda ds: ds.shuffle(seed=1, window=1), "2 rows or more"),
         (lambda ds: ds.repeat(-1), "0 or more"),
-        (lambda ds: ds.repeat().repeat(), "without end"),
+        (lambda ds: ds.repeat().repeat(), "endless rows"),
         (lambda ds: ds.map(3), "not a function"),
         (lambda ds: ds.map(bool, workers="many"), "threads:4"),
         (lambda ds: ds.batch(2, lengths=True), "give pad="),

@@ -12,7 +12,7 @@ import pytest
 import recmap as rm
 from recmap.view.api import Api
 from recmap.view.server import Server
-from recmap.view.table import Table
+from recmap.view.table import RowTable
 from tests.pictures import encoded, picture
 from tests.view.browser import start_browser
 
@@ -105,7 +105,7 @@ def complaints(browser: Any) -> list[str]:
 def test_rows_are_shown_scrolled_filtered_and_opened(browser: Any, mixed: str) -> None:
     from selenium.webdriver.common.keys import Keys
 
-    with Server(Api(Table(rm.open(mixed), "mixed"))) as server:
+    with Server(Api(RowTable(rm.open(mixed), "mixed"))) as server:
         open_page(browser, server)
         # Images with their boxes, in fractions of the picture.
         box = one(browser, "#c0-0 .boxes rect")
@@ -175,7 +175,7 @@ def test_a_file_of_a_terabyte_scrolls_to_its_end(browser: Any, tmp_path: Path) -
         file.seek(10**12 - 4)
         file.write(np.float32(7).tobytes())
     huge = rm.open(str(path), dtype="float32", shape=(-1, 25))
-    with Server(Api(Table(huge, "huge"))) as server:
+    with Server(Api(RowTable(huge, "huge"))) as server:
         open_page(browser, server)
         assert "10,000,000,000 rows" in one(browser, "#facts").text
         until(browser, lambda b: "of the first 10,000 rows" in [e.text for e in all_of(b, ".of")])
@@ -207,7 +207,7 @@ def test_two_datasets_are_compared(browser: Any) -> None:
     a = np.arange(500.0)
     b = a.copy()
     b[[3, 400]] += 1
-    tables = [Table(rm.from_arrays({"x": x, n: a}), n) for x, n in ((a, "old"), (b, "new"))]
+    tables = [RowTable(rm.from_arrays({"x": x, n: a}), n) for x, n in ((a, "old"), (b, "new"))]
     with Server(Api(*tables)) as server:
         open_page(browser, server)
         assert one(browser, "#name").text == "old ↔ new"
@@ -225,7 +225,7 @@ def test_damage_is_shown_with_its_bytes(browser: Any, mixed: str, tmp_path: Path
     data[offset] ^= 1
     path = tmp_path / "damaged.tfrecord"
     path.write_bytes(data)
-    with Server(Api(Table(rm.open(str(path)), "damaged"))) as server:
+    with Server(Api(RowTable(rm.open(str(path)), "damaged"))) as server:
         open_page(browser, server)
         until(browser, lambda b: "record 1 at byte" in one(b, ".cell.damaged").text)
         click(browser, ".cell.damaged")
@@ -243,7 +243,7 @@ def test_lists_of_images_are_strips_and_everything_has_a_name(browser: Any) -> N
         read = "return arguments[0].map((image) => image.naturalWidth)"
         until(browser, lambda b: b.execute_script(read, all_of(b, selector)) == expected)
 
-    with Server(Api(Table(rm.open(rows), "lists"))) as server:
+    with Server(Api(RowTable(rm.open(rows), "lists"))) as server:
         open_page(browser, server)
         await_widths("#c0-0 .strip img", [])
         await_widths("#c2-0 .strip img", [32] * 2)

@@ -13,7 +13,7 @@ import pytest
 import recmap as rm
 from recmap.view.api import Api
 from recmap.view.server import Server
-from recmap.view.table import Table
+from recmap.view.table import RowTable
 
 SVG = b"<svg xmlns='http://www.w3.org/2000/svg'><script>alert(1)</script></svg>"
 
@@ -27,7 +27,7 @@ class Answer(NamedTuple):
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:
     rows = {"x": np.arange(5), "svg": rm.Ragged.from_bytes([SVG] * 5)}
-    with Server(Api(Table(rm.from_arrays(rows), "five"))) as server:
+    with Server(Api(RowTable(rm.from_arrays(rows), "five"))) as server:
         yield server
 
 
@@ -124,7 +124,10 @@ def test_bad_requests_are_answered_with_the_reason(server: Server) -> None:
         return answer.status, json.loads(answer.body)["error"]
 
     assert error("rows", {"start": -1, "stop": 2})[0] == 400
-    assert error("rows", {"numbers": list(range(999))}) == (400, "numbers is a list of up to 256")
+    assert error("rows", {"numbers": list(range(999))}) == (
+        400,
+        "numbers must be a list of up to 256",
+    )
     assert error("rows", {"start": 0, "stop": 1, "columns": [7]}) == (400, "there is no column 7")
     assert error("value", {"row": 5, "column": 0}) == (400, "there is no row 5")
     assert error("search", {"column": 0, "operator": "=", "text": "a", "start": 0})[0] == 400
@@ -137,8 +140,8 @@ def test_bad_requests_are_answered_with_the_reason(server: Server) -> None:
 
 
 def test_closing_frees_the_port() -> None:
-    server = Server(Api(Table(rm.from_arrays({"x": np.arange(2)}), "two")))
+    server = Server(Api(RowTable(rm.from_arrays({"x": np.arange(2)}), "two")))
     port = server.port
     server.close()
-    with Server(Api(Table(rm.from_arrays({"x": np.arange(2)}), "two")), port=port) as again:
+    with Server(Api(RowTable(rm.from_arrays({"x": np.arange(2)}), "two")), port=port) as again:
         assert request(again, f"/{again.token}/").status == 200

@@ -21,12 +21,12 @@ import recmap as rm
 from recmap.view.api import Api
 from recmap.view.batches import BatchTable
 from recmap.view.report import write_report
-from recmap.view.table import Table
+from recmap.view.table import RowTable
 
 
 def api_of(rows: Any, name: str = "rows") -> Api:
     dataset = rm.open(rows) if isinstance(rows, str) else rm.from_arrays(rows)
-    return Api(Table(dataset, name))
+    return Api(RowTable(dataset, name))
 
 
 def ask(api: Api, name: str, **given: Any) -> Any:
@@ -87,7 +87,7 @@ def test_items_of_lists_and_stacks_of_pixels_are_images() -> None:
     clips = random.integers(0, 256, (2, 6, 20, 30, 3), dtype=np.uint8)
     encoded = [[png(frame) for frame in clip] for clip in clips]
     rows = [{"clip": a, "list": b} for a, b in zip(clips, encoded, strict=True)]
-    api = Api(Table(rm.open(rows), "x"))
+    api = Api(RowTable(rm.open(rows), "x"))
     for cell in cells(api, 1, 0, 1):
         assert (cell["kind"], cell["size"], len(cell["items"])) == ("list", 6, 4)
         assert {item["kind"] for item in cell["items"]} == {"image"}
@@ -99,7 +99,7 @@ def test_items_of_lists_and_stacks_of_pixels_are_images() -> None:
         for item in ("6", "5,0", ""):
             assert api.media({"row": "1", "column": column, "item": item}) is None
         for item in ("-1", "x", "5,x"):
-            with pytest.raises(rm.OptionError, match="item is a whole number"):
+            with pytest.raises(rm.OptionError, match="item must be a whole number"):
                 api.media({"row": "1", "column": column, "item": item})
 
 
@@ -175,7 +175,7 @@ def test_records_without_an_index_are_found_step_by_step(monkeypatch: pytest.Mon
     monkeypatch.setattr("recmap.view.table._FIND_SIZE", 1 << 16)
     monkeypatch.setattr("recmap.view.api._SECONDS", 0.0)
     Path(".x.tfrecord.recmap").unlink()  # the index that the writer made
-    table = Table(rm.open("x.tfrecord"), "x")
+    table = RowTable(rm.open("x.tfrecord"), "x")
     assert not table.count().exact
     api = Api(table)
     answer = ask(api, "rows", start=rows - 1, stop=rows, columns=[0])
@@ -217,7 +217,7 @@ def test_damage_that_hides_later_records_is_the_last_row(
 def test_rows_of_two_datasets_are_compared_exactly() -> None:
     a = {"x": np.array([2**53 + 1, 5, 6]), "s": rm.Ragged.from_bytes([b"a", b"b", b"c"])}
     b = {"x": np.array([2.0**53, 5, 6]), "s": rm.Ragged.from_text(["a", "b", "d"])}
-    api = Api(*(Table(rm.from_arrays(rows), "x") for rows in (a, b)))
+    api = Api(*(RowTable(rm.from_arrays(rows), "x") for rows in (a, b)))
     assert ask(api, "search", operator="differs", start=0)["rows"] == [0, 2]
     rows = ask(api, "rows", start=0, stop=3, columns=[0, 1])["rows"]
     assert [row["differs"] for row in rows] == [[0], [], [1]]
@@ -239,7 +239,7 @@ def test_a_report_is_one_file_without_scripts() -> None:
     hostile = "</style><script>alert(1)</script>"
     pixels = np.zeros((30, 600, 800, 3), np.uint8)
     rows = {"image": pixels, hostile: rm.Ragged.from_text([hostile] * 30), "x": np.arange(30.0)}
-    write_report(Table(rm.from_arrays(rows), f"a/{hostile}"), "report.html")
+    write_report(RowTable(rm.from_arrays(rows), f"a/{hostile}"), "report.html")
     text = Path("report.html").read_text()
     assert "<script" not in text
     assert "default-src &#x27;none&#x27;" in text
@@ -249,13 +249,13 @@ def test_a_report_is_one_file_without_scripts() -> None:
     assert len(images) == 20
     assert all(image.startswith("data:image/png;base64,") for image in images)
     with pytest.raises(rm.OutputExistsError):
-        write_report(Table(rm.from_arrays(rows), "x"), "report.html")
+        write_report(RowTable(rm.from_arrays(rows), "x"), "report.html")
 
 
 def test_a_report_shows_large_images_and_lists_of_images_small() -> None:
     noise = np.random.default_rng(0).integers(0, 256, (5, 400, 500, 3), dtype=np.uint8)
     rows = [{"large": png(each), "list": [png(each[:20, :20])] * 5} for each in noise]
-    write_report(Table(rm.open(rows), "x"), "report.html")
+    write_report(RowTable(rm.open(rows), "x"), "report.html")
     text = Path("report.html").read_text()
     assert "left out" not in text
     assert text.count('<img alt="PNG"') == 5 + 5 * 4
@@ -269,7 +269,7 @@ def test_a_report_on_two_datasets_shows_the_rows_that_differ() -> None:
 
     def report(x: npt.NDArray[np.int64]) -> str:
         b = rm.from_arrays({"x": x, "s": words[: len(x)]})
-        write_report(Table(a, "<b>"), "both.html", other=Table(b, "b"), overwrite=True)
+        write_report(RowTable(a, "<b>"), "both.html", other=RowTable(b, "b"), overwrite=True)
         text = Path("both.html").read_text()
         assert "<b>" not in text
         return re.sub("<[^>]*>", " ", text)
@@ -296,7 +296,7 @@ def test_large_rows_are_compared_and_rows_that_cannot_be_are_told(
         rm.from_arrays({**column, "y": numbers}).save(f"{name}.h5")
 
     def report(one: str, other: str) -> str:
-        tables = [Table(rm.open(name), name) for name in (one, other)]
+        tables = [RowTable(rm.open(name), name) for name in (one, other)]
         write_report(tables[0], "both.html", other=tables[1], overwrite=True)
         return re.sub("<[^>]*>", " ", Path("both.html").read_text())
 
@@ -314,7 +314,7 @@ def test_lists_of_lists_of_images_are_in_reports() -> None:
     pixels = np.zeros((6, 20, 20, 3), np.uint8)
     nested = rm.Ragged(rm.Ragged(pixels, [0, 2, 4, 6]), [0, 1, 3])
     mixed = rm.Ragged(rm.Ragged.from_bytes([png(pixels[0]), b"text", b"more"]), [0, 2, 3])
-    write_report(Table(rm.from_arrays({"x": nested, "y": mixed}), "x"), "report.html")
+    write_report(RowTable(rm.from_arrays({"x": nested, "y": mixed}), "x"), "report.html")
     text = Path("report.html").read_text()
     assert text.count("<img ") == 6 + 1
     assert "2 items" in text

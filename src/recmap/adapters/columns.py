@@ -63,16 +63,16 @@ class FeaturesAndLabels:
             given = [*_as_tuple(self.features), mask]
             raise OptionError(
                 f'shard(even="pad") repeats rows, and only the column {mask!r} tells which; '
-                f'take it along: features={given!r}, or use even="drop"'
+                f'include it: features={given!r}, or use even="drop"'
             )
 
     def refuse_lost_masks(self, columns: Collection[str]) -> None:
-        """Refuse to leave out the mask of a column, which says where its values are none."""
+        """Refuse to leave out the mask of a column, which says where values are missing."""
         for mask in with_masks(self.names, columns):
             if mask not in self.names:
                 raise OptionError(
                     Message(
-                        f"{mask!r}, which says where rows have no value, is left out: name it in "
+                        f"{mask!r}, which says where values are missing, is left out: name it in "
                         "features=, too, or open the table with ",
                         Option("nulls", "fill"),
                     )

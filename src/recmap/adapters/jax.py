@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -19,6 +18,7 @@ from recmap.adapters.feed import Feed
 from recmap.adapters.placed_batches import PlacedBatches, check_prefetch
 from recmap.errors import FieldNotFoundError, MissingPackageError, OptionError
 from recmap.model.schema import Batch
+from recmap.warn import warn
 
 try:
     import jax
@@ -115,10 +115,9 @@ def _warn_of_narrowing(sample: Batch, names: list[str]) -> None:
         if _dtype_on_device(name, array) != as_native(array).dtype:
             narrowed.append(f"{name!r} ({array.dtype})")
     if narrowed:
-        warnings.warn(
-            "JAX keeps 32 bits of numbers unless jax_enable_x64 is set; cut to them: "
-            f"{', '.join(narrowed)}",
-            stacklevel=4,
+        warn(
+            "JAX converts numbers to 32 bits unless jax_enable_x64 is set; these columns lose "
+            f"precision: {', '.join(narrowed)}"
         )
 
 

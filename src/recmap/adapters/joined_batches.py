@@ -19,7 +19,7 @@ def join_neighbours(batches: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any
     A block is yielded as soon as its arrays end, so no batch waits for one that is still to be
     read. Other batches are yielded unchanged.
     """
-    block: _Span | None = None
+    block: _ArraySpan | None = None
     for batch in batches:
         span = _find_span(batch)
         if block is not None and span is not None and block.continues_with(span):
@@ -39,7 +39,7 @@ def join_neighbours(batches: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any
 
 
 @dataclass(frozen=True)
-class _Span:
+class _ArraySpan:
     """Rows ``start`` to ``stop`` of arrays. Each array comes with the shape of one row."""
 
     arrays: dict[str, tuple[npt.NDArray[Any], tuple[int, ...]]]
@@ -51,7 +51,7 @@ class _Span:
         """Whether the arrays end with this span."""
         return all(a.size == self.stop * math.prod(row) for a, row in self.arrays.values())
 
-    def continues_with(self, other: _Span) -> bool:
+    def continues_with(self, other: _ArraySpan) -> bool:
         same_arrays = all(
             name in self.arrays and self.arrays[name][0] is array
             for name, (array, _) in other.arrays.items()
@@ -67,7 +67,7 @@ class _Span:
         return flat.reshape(self.stop - self.start, *row)
 
 
-def _find_span(batch: dict[str, Any]) -> _Span | None:
+def _find_span(batch: dict[str, Any]) -> _ArraySpan | None:
     """Find the span of a batch, if all its columns are the same rows of larger arrays."""
     arrays = {}
     spans = set()
@@ -82,7 +82,7 @@ def _find_span(batch: dict[str, Any]) -> _Span | None:
         spans.add((start, start + len(column)))
     if len(spans) != 1:
         return None
-    return _Span(arrays, *spans.pop())
+    return _ArraySpan(arrays, *spans.pop())
 
 
 def _is_slice(column: npt.NDArray[Any], whole: npt.NDArray[Any]) -> bool:

@@ -11,7 +11,6 @@ one epoch of the pipeline.
 from __future__ import annotations
 
 import multiprocessing
-import warnings
 from collections.abc import Iterator
 from threading import Lock
 from typing import Any
@@ -20,6 +19,7 @@ from recmap.adapters.columns import FeaturesAndLabels, Names, as_native, refuse_
 from recmap.adapters.feed import Feed, State
 from recmap.errors import MissingPackageError, OptionError, OptionTypeError, SlowOrderWarning
 from recmap.model.arguments import parse_workers, unknown_option
+from recmap.warn import warn
 
 try:
     import keras
@@ -131,11 +131,10 @@ class KerasBatches(keras.utils.PyDataset):  # type: ignore[misc]  # untyped
         batch = self._epoch.take(index)
         if batch is None and self._feed.in_turn and not self._warned:
             self._warned = True
-            warnings.warn(
-                "batches are asked for out of order, so each is made on the spot, without the "
+            warn(
+                "batches are requested out of order, so each is made on demand, without the "
                 "workers of the pipeline; use fit(..., shuffle=False), and shuffle in the pipeline",
                 SlowOrderWarning,
-                stacklevel=3,
             )
         return batch
 
@@ -213,7 +212,7 @@ class KerasBatches(keras.utils.PyDataset):  # type: ignore[misc]  # untyped
         with self._lock:
             if not self._followed:
                 raise OptionError(
-                    "what was trained on is known with "
+                    "state() needs to know what was trained on: use "
                     "fit(train, shuffle=False, callbacks=[train.follow()])"
                 )
             if not self._epoch.in_order:

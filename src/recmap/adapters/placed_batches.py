@@ -12,6 +12,7 @@ from recmap.adapters.columns import FeaturesAndLabels
 from recmap.adapters.feed import Feed, State
 from recmap.errors import OptionError
 from recmap.files.memory import locked_pages
+from recmap.model.iteration import Iteration
 
 __all__ = ["PlacedBatches", "check_prefetch"]
 
@@ -46,7 +47,7 @@ class PlacedBatches(ABC):
         return len(self._feed)
 
     def __iter__(self) -> Iterator[Any]:
-        return self._prefetched(iter(self._feed))
+        return Iteration(self._prefetched(iter(self._feed)))
 
     def set_epoch(self, epoch: int) -> None:
         """Set the epoch of the next iteration. By default, each iteration is the next epoch.

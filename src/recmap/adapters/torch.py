@@ -23,6 +23,7 @@ from recmap.adapters.loader_workers import (
 from recmap.adapters.placed_batches import PlacedBatches, check_prefetch
 from recmap.errors import MissingPackageError, OptionError, RowNotFoundError
 from recmap.model.arguments import check_choice
+from recmap.model.iteration import Iteration
 from recmap.model.ragged import Ragged
 
 if TYPE_CHECKING:
@@ -79,9 +80,9 @@ def to_torch(
         raise OptionError("to_torch(pin_memory=True) gives batches; put batch(n) before it")
     if feed.resumed:
         raise OptionError(
-            "to_torch(): rows by number come in the order of a sampler, which alone can go on in "
-            "the middle; leave restore() out, or put batch(n) before to_torch() for a stream that "
-            "continues from a state"
+            "to_torch(): rows by number come in the order of a sampler, and only the sampler can "
+            "resume in the middle; leave restore() out, or put batch(n) before to_torch() for a "
+            "stream that continues from a state"
         )
     return TorchRows(feed, chosen, ragged)
 
@@ -195,7 +196,7 @@ class TorchStream(torch.utils.data.IterableDataset):  # type: ignore[misc]  # un
         return self._iteration(self._begun_in_worker(info))
 
     def _iteration(self, batches: Iterable[dict[str, Any]]) -> _Tensors:
-        made = _Tensors(self._tensors, batches)
+        made = _Tensors(self._tensors, Iteration(iter(batches)))
         made.stream = self
         return made
 

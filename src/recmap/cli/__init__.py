@@ -124,7 +124,7 @@ def _finished(code: int | SystemExit) -> int:
 
 
 def _discard(stream: Any) -> None:
-    """Write what is left in a stream nowhere, now and when Python ends."""
+    """Discard what is left in a stream, now and when Python ends."""
     with suppress(OSError, ValueError):
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, stream.fileno())
@@ -179,7 +179,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _check_verb(command: argparse.ArgumentParser, words: Sequence[str]) -> None:
-    """Refuse a verb that there is not, and suggest the nearest."""
+    """Refuse an unknown verb, and suggest the nearest."""
     verbs = [verb.__name__.rpartition(".")[2] for verb in _VERBS]
     verb = next((word for word in words if not word.startswith("-")), None)
     if verb is not None and verb not in verbs:

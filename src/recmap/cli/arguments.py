@@ -6,7 +6,9 @@ import argparse
 import json
 import os
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import Field, fields
+from functools import partial
 from types import EllipsisType
 from typing import Any
 
@@ -14,14 +16,16 @@ from recmap.dataset.dataset import Dataset
 from recmap.dataset.open import open as open_dataset
 from recmap.errors import OptionError
 from recmap.files.urls import is_url
-from recmap.formats.registry import FORMATS
+from recmap.formats.open_spec import OpenOptions
 from recmap.model.arguments import as_dtype
 
 __all__ = [
+    "add_options",
     "add_source",
     "add_storage",
     "add_verb",
     "call_text",
+    "given",
     "is_named",
     "opened",
     "pairs",
@@ -100,42 +104,74 @@ def add_source(
             metavar="NAME=VALUE",
             help="format or compression of the input, if recmap cannot tell: --source format=raw",
         )
-    else:
-        group.add_argument(
-            "--format", metavar="NAME", help=f"{', '.join(FORMATS)} (default: look at the file)"
-        )
-    group.add_argument(
-        "--split",
-        metavar="NAME",
-        help="split of a TFDS folder: train, train[10:20], train+test, all",
-    )
-    group.add_argument(
-        "--unit",
-        choices=("episodes", "steps"),
-        help="of a TFDS folder of episodes (RLDS): a row for each episode, or for each step",
-    )
-    group.add_argument("--dtype", help="type of the numbers in a file without a header: float32")
-    group.add_argument(
-        "--shape", metavar="ROWS,...", help="shape of a file without a header; -1,10: rows of 10"
-    )
-    group.add_argument(
-        "--offset", type=int, default=0, metavar="BYTES", help="bytes before the first number"
-    )
-    group.add_argument(
-        "--errors",
-        choices=("raise", "skip"),
-        default="raise",
-        help="stop at a bad record (raise), or leave it out and warn (skip)",
-    )
-    group.add_argument(
-        "--nulls",
-        choices=("error", "fill", "mask"),
-        default="error",
-        help="stop at a missing value of a table (error), fill it (fill), or also add a column "
-        "NAME/is_null (mask)",
-    )
-    group.add_argument("--no-verify", action="store_true", help="do not check the CRCs of the data")
+    for each in _shown(OpenOptions):
+        if not (writes and each.name == "format"):
+            _add_option(group, OpenOptions, each)
     add_storage(group)
+
+
+def add_options(
+    parser: argparse.ArgumentParser, kind: type, titles: Mapping[str, str]
+) -> dict[str, Any]:
+    """Add an option for each field that has help, in groups.
+
+    ``titles`` are those of the groups, by the first field of each. Return the groups by title.
+    """
+    groups = {title: parser.add_argument_group(title) for title in titles.values()}
+    title = ""
+    for each in _shown(kind):
+        title = titles.get(each.name, title)
+        _add_option(groups[title], kind, each)
+    return groups
+
+
+def _shown(kind: type) -> list[Field[Any]]:
+    return [each for each in fields(kind) if each.metadata["help"]]
+
+
+def _add_option(group: Any, kind: type, each: Field[Any]) -> None:
+    """Add the option of a field. A field that is True by default is turned off by --no-NAME."""
+    told, how = each.metadata, dict[str, Any]()
+    if isinstance(each.default, bool) and not told["words"]:
+        how = {"action": "store_false" if each.default else "store_true"}
+    elif told["words"]:
+        how = {"choices": list(told["words"])}
+    else:
+        how = {"metavar": told["metavar"]}
+        if str(each.type).startswith(("dict", "list")):
+            how["action"] = "append"
+        elif each.type in ("int", "int | None"):
+            how["type"] = int
+    group.add_argument(_spelled(each), dest=_dest(kind, each), help=told["help"], **how)
+
+
+def _spelled(each: Field[Any]) -> str:
+    off = "no-" if each.default is True and not each.metadata["words"] else ""
+    return f"--{off}{'option' if each.name == 'options' else each.name}"
+
+
+def _dest(kind: type, each: Field[Any]) -> str:
+    # The input and the output may have options of the same name.
+    return f"{kind.__name__}.{each.name}"
+
+
+def given(args: argparse.Namespace, kind: type) -> dict[str, Any]:
+    """Return the options of this kind that were given, as the functions of recmap take them."""
+    found = {}
+    for each in _shown(kind):
+        value = getattr(args, _dest(kind, each), None)
+        if value is not None:
+            found[each.name] = _parsed(each, value)
+    return found
+
+
+def _parsed(each: Field[Any], value: Any) -> Any:
+    if each.metadata["words"]:
+        return each.metadata["words"][value]
+    parse = _PARSERS.get(each.name)
+    if parse is not None:
+        return parse(value)
+    return pairs(value, _spelled(each)) if isinstance(value, list) else value
 
 
 def add_storage(parser: Any) -> None:
@@ -150,16 +186,16 @@ def add_storage(parser: Any) -> None:
     )
 
 
-def opened(args: argparse.Namespace) -> Dataset:
-    """Open the files that the arguments name."""
-    return open_dataset(_paths(args.path), _fields(args), **_options(args))
+def opened(args: argparse.Namespace, **changed: Any) -> Dataset:
+    """Open the files that the arguments name, with some options changed."""
+    return open_dataset(_paths(args.path), _fields(args), **{**_options(args), **changed})
 
 
 def call_text(args: argparse.Namespace) -> str:
     """Return the equivalent ``rm.open`` call as text."""
     paths, fields = _paths(args.path), _fields(args)
-    given = {"errors": "raise", "verify": True, "offset": 0, "nulls": "error"}
-    options = {n: v for n, v in _options(args).items() if v is not None and v != given.get(n)}
+    usual = vars(OpenOptions())
+    options = {n: v for n, v in _options(args).items() if v is not None and v != usual.get(n)}
     store = options.pop("storage", None)
     texts = [repr(paths[0] if isinstance(paths, list) and len(paths) == 1 else paths)]
     texts += [] if fields is None else [f"fields={fields!r}"]
@@ -228,33 +264,19 @@ def _fields(args: argparse.Namespace) -> dict[str | EllipsisType, str | None] | 
 
 
 def _options(args: argparse.Namespace) -> dict[str, Any]:
-    given = values(args.source, "--source") if hasattr(args, "source") else {"format": args.format}
-    for name in given:
+    source = values(getattr(args, "source", ()), "--source")
+    for name in source:
         if name not in ("format", "compression"):
             raise OptionError(f"--source {name}: give format or compression")
-    return {
-        **given,
-        "errors": args.errors,
-        "verify": not args.no_verify,
-        "dtype": _dtype(args.dtype),
-        "shape": _shape(args.shape),
-        "offset": args.offset,
-        "nulls": args.nulls,
-        "split": args.split,
-        "unit": args.unit,
-        "storage": storage(args),
-    }
+    return {**source, **given(args, OpenOptions), "storage": storage(args)}
 
 
-def _dtype(text: str | None) -> str | None:
-    if text is not None:
-        as_dtype("--dtype", text)
+def _dtype(text: str) -> str:
+    as_dtype("--dtype", text)
     return text
 
 
-def _shape(text: str | None) -> tuple[int, ...] | None:
-    if text is None:
-        return None
+def _shape(text: str) -> tuple[int, ...]:
     try:
         axes = tuple(int(axis) for axis in text.strip("()").split(",") if axis.strip())
     except ValueError:
@@ -266,3 +288,28 @@ def _shape(text: str | None) -> tuple[int, ...] | None:
             "rows of one value"
         )
     return axes
+
+
+def _names(texts: list[str]) -> list[str]:
+    return [name for text in texts for name in text.split(",")]
+
+
+def _slice(text: str) -> slice:
+    try:
+        bounds = [int(bound) if bound else None for bound in text.split(":")]
+    except ValueError:
+        bounds = []
+    if not 2 <= len(bounds) <= 3 or bounds[2:] == [0]:
+        raise OptionError(f"--rows {text}: write it like 0:1000, :-1 or ::10")
+    return slice(*bounds)
+
+
+# How the text of an option is read; others are passed on as they are.
+_PARSERS: dict[str, Callable[[Any], Any]] = {
+    "columns": _names,
+    "dtype": _dtype,
+    "options": partial(values, option="--option"),
+    "rows": _slice,
+    "shape": _shape,
+    "workers": workers,
+}

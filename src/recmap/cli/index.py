@@ -47,8 +47,8 @@ def run(args: argparse.Namespace) -> int:
     for file in files:
         if (format := detect(file)) != "tfrecord":
             raise OptionError(
-                f"{file} is {format}, which needs no index: only the records of TFRecord files "
-                "have to be looked for; recmap info tells what is in it"
+                f"{file} is {format}, which needs no index: only TFRecord files do; recmap info "
+                "shows what is in it"
             )
     try:
         with watching("index") as watcher:

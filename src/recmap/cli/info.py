@@ -49,9 +49,9 @@ def add(verbs: Any) -> None:
         run,
         help="show format, size, rows and fields",
         description=(
-            "Shows format, size, rows and fields of files. It also lists what is no column, and "
-            "why; counts records that are no Examples; and shows what is left of damaged files, "
-            "with exit code 1."
+            "Shows format, size, rows and fields of files. It also lists what is not a column, "
+            "and why; counts records that are not Examples; and shows what is left of damaged "
+            "files, with exit code 1."
         ),
         examples=_EXAMPLES,
     )
@@ -97,7 +97,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _readable(args: argparse.Namespace) -> tuple[Dataset, Info]:
     """Open the records that are sound."""
-    dataset = opened(argparse.Namespace(**{**vars(args), "errors": "skip"}))
+    dataset = opened(args, errors="skip")
     return dataset, dataset.info()
 
 
@@ -153,7 +153,7 @@ def _in_groups(format: str, names: Iterable[str]) -> bool:
 
 
 def _as_tree(fields: Iterable[Sequence[str]], left_out: Mapping[str, LeftOut]) -> Table:
-    """Return a table of columns, and of what is none, below the groups that they are in."""
+    """Return a table of columns, and of what is not one, below the groups that they are in."""
     tree = _Place()
     for name, kind, notes in fields:
         tree.put(name, kind, notes)

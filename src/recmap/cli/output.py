@@ -37,12 +37,6 @@ __all__ = [
     "worded",
 ]
 
-# Options that are flags on the command line.
-_SWITCHES = {
-    ("overwrite", True): "--overwrite",
-    ("durable", False): "--no-durable",
-    ("shuffle", True): "--shuffle",
-}
 # Input options that ``recmap convert`` takes with --source, because its own options of the same
 # name are for the output.
 _OF_INPUT = ("format", "compression")
@@ -84,8 +78,8 @@ def _typed(option: Option, verb: str) -> str:
     ('--ray 10.0.0.1:6379', '--memory')
     """
     name, value = option.name, option.value
-    if isinstance(value, bool) and (name, value) in _SWITCHES:
-        return _SWITCHES[name, value]
+    if isinstance(value, bool):
+        return f"--{'' if value else 'no-'}{name}"
     if name == "fields":
         return " ".join(_field(*field) for field in _fields(value))
     if name in ("encoding", "rename") and isinstance(value, Mapping):

@@ -51,8 +51,8 @@ def run(args: argparse.Namespace) -> int:
         source = opened_rows(dataset).source
         if source.features() is None:
             raise OptionError(
-                f"--as tf reads TFRecord files, and {args.path[0]} is none (recmap convert "
-                "makes some, and --as torch reads any)"
+                f"--as tf reads TFRecord files, and {args.path[0]} is not one (recmap "
+                "convert makes them, and --as torch reads any format)"
             )
         print(tf_code(source), end="")
     return 0

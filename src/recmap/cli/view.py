@@ -64,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
     from recmap.view.batches import BatchTable, load_pipeline
     from recmap.view.report import write_report
     from recmap.view.server import Server
-    from recmap.view.table import Table
+    from recmap.view.table import RowTable
 
     if bool(args.path) == bool(args.pipeline):
         raise OptionError("give the path of a dataset, or --pipeline MODULE:NAME")
@@ -73,7 +73,7 @@ def run(args: argparse.Namespace) -> int:
     if args.pipeline:
         tables: list[Any] = [BatchTable(load_pipeline(args.pipeline), args.pipeline)]
     else:
-        tables = [Table(opened(each), " ".join(each.path)) for each in _datasets(args)]
+        tables = [RowTable(opened(each), " ".join(each.path)) for each in _datasets(args)]
     if args.html:
         other = tables[1] if len(tables) > 1 else None
         with watching("view") as watcher:

@@ -16,7 +16,7 @@ from recmap.files.cpus import ThreadLimit, thread_count
 from recmap.files.fetch_memory import LEAST_FETCH_MEMORY, MOST_FETCH_MEMORY, fetching_within
 from recmap.files.files_ahead import FilesAhead
 from recmap.files.memory import anonymous_memory, give_back
-from recmap.files.object_writer import Parts, choose_parts
+from recmap.files.object_writer import UploadParts, choose_parts
 from recmap.model.arguments import parse_size, size_text
 from recmap.model.ragged import Column, Ragged
 from recmap.model.row_sizes import measure
@@ -70,7 +70,7 @@ class Budget:
     # Bytes of rows that each file that is written may collect.
     room: int = 0
     # The parts of each object that is sent while it is written.
-    parts: Parts | None = None
+    parts: UploadParts | None = None
     # Memory to fetch objects that are read.
     fetch_memory: int = 0
     # Processes among which the user's memory is divided; ``memory`` is the share of each.
@@ -204,7 +204,7 @@ def least_budget(
     more_copies: int,
     columns: int = 0,
     processes: int = 1,
-    parts: Parts | None = None,
+    parts: UploadParts | None = None,
     *,
     collects: bool = False,
 ) -> Budget:

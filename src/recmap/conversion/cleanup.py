@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import re
-import warnings
 from collections.abc import Iterable, Sequence
 from typing import Any, TypeAlias
 
@@ -32,6 +31,7 @@ from recmap.files.temporary import (
 from recmap.formats.registry import FORMATS
 from recmap.formats.zarr.attributes import not_ours, refuse_foreign
 from recmap.tfrecord.sidecar import is_written, remove_sidecar, sidecar_path
+from recmap.warn import warn
 
 __all__ = [
     "BEGUN",
@@ -224,10 +224,9 @@ def clear_uploads(paths: Sequence[str], lock: RunLock | None = None) -> None:
     try:
         files[0].abort_uploads([*files, *map(sidecar_path, files)], since)
     except StoreError as e:
-        warnings.warn(
-            f"unfinished uploads of an earlier run may remain: {e}. A rule of the bucket can "
-            "let them expire",
-            stacklevel=2,
+        warn(
+            f"unfinished uploads of an earlier run may remain: {e}. A lifecycle rule of the bucket "
+            "can delete them"
         )
 
 

@@ -19,18 +19,20 @@ How a row gets from the source to a finished file:
 from __future__ import annotations
 
 import errno
+import os
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from recmap.conversion.budget import Budget, Sample, choose_budget, least_budget, take_sample
 from recmap.conversion.external_shuffle import shuffled
-from recmap.conversion.manifest import Manifest, manifest_path
+from recmap.conversion.manifest import Manifest, load_manifest, manifest_path
+from recmap.conversion.options import SaveOptions, Verify
 from recmap.conversion.plan import Shard, Sharding, output_format, plan_shards
-from recmap.conversion.runners import Runner, ThreadRunner
-from recmap.conversion.shard_writer import ShardWriter, Verify
+from recmap.conversion.runners import Runner
+from recmap.conversion.shard_writer import ShardWriter
 from recmap.conversion.transform import transformed
 from recmap.errors import Message, OptionError, OutputError
 from recmap.files.atomic_write import writing
@@ -38,43 +40,17 @@ from recmap.files.cpus import within
 from recmap.files.local_path import located
 from recmap.files.object_writer import choose_parts
 from recmap.files.staging import check_space
-from recmap.formats.registry import FORMATS, check_output, column_bytes, read_copies, streams
+from recmap.formats.registry import FORMATS, check_output, known_to_sink, parameters
 from recmap.model.arguments import size_text
 from recmap.model.preview import quantity
-from recmap.model.progress import Counter, ProgressOption
+from recmap.model.progress import Counter
+from recmap.model.sink import SinkKind
 from recmap.model.source import Source
 from recmap.model.table import html_table
-from recmap.tfrecord.encoder import little_endian
 
-__all__ = ["OutputOptions", "Report", "WorkOptions", "convert_source"]
+__all__ = ["Report", "convert_source"]
 
 _DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-
-
-@dataclass(frozen=True)
-class OutputOptions:
-    """What a conversion writes; ``options`` are the options of the format."""
-
-    dst: str
-    format: str | None = None
-    sharding: Sharding = field(default_factory=Sharding)
-    durable: bool = True
-    options: Mapping[str, Any] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class WorkOptions:
-    """How a conversion runs; without a ``runner``, in threads of this process."""
-
-    memory: int | str
-    workers: int | None = None
-    verify: Verify = True
-    resume: bool = True
-    overwrite: bool = False
-    progress: ProgressOption = None
-    runner: Runner | None = None
-    # The processes that share the memory.
-    processes: int = 1
 
 
 # Files that a report in a notebook lists.
@@ -129,13 +105,13 @@ class Report:
 
 
 @dataclass(frozen=True)
-class _Plan:
+class _ConversionPlan:
     """The plan derived from the options: the shards, and the budget to write them."""
 
     source: Source
-    output: OutputOptions
-    work: WorkOptions
+    options: SaveOptions
     format: str
+    stored: Mapping[str, Any]
     rows: int | None
     shards: list[Shard]
     budget: Budget
@@ -144,54 +120,56 @@ class _Plan:
 
 def convert_source(
     source: Source,
-    output: OutputOptions,
-    work: WorkOptions,
-    *,
-    seed: int | None = None,
-    description: Mapping[str, Any] | None = None,
+    dst: str,
+    options: SaveOptions,
+    runner: Runner,
+    description: Mapping[str, Any],
 ) -> Report:
-    """Write all rows of a source; shuffle them if there is a ``seed``.
+    """Write all rows of a source.
 
     ``description`` says how the source was opened and transformed. The manifest stores it, so
     that a different conversion of the same files is not resumed by mistake.
     """
     begun = time.monotonic()
-    if work.verify == "full" and source.known_rows() is None and not source.files:
+    if options.verify == "full" and source.known_rows() is None and not source.files:
         raise OptionError('verify="full" reads the rows twice, but these can be read only once')
-    located(output.dst).refuse_unwritable()
-    format = output_format(output.dst, output.format)
-    check_output(output.dst, format, source.schema, output.options)
-    if format in ("tfrecord", "tfds"):
-        source = _in_little_endian(source)
-    plan = _make_plan(source, format, output, work)
+    located(dst).refuse_unwritable()
+    format = output_format(dst, options.format)
+    stored = {**known_to_sink(format, source), **options.for_sink()}
+    check_output(dst, format, source.schema, stored)
+    kind = FORMATS[format].sink_kind()
+    source = _as_stored(source, kind)
+    plan = _make_plan(source, dst, options, format, stored, runner)
     paths = [shard.path for shard in plan.shards]
-    FORMATS[format].check_start(output.dst, source.schema, output.options, paths, work.overwrite)
-    runner = work.runner or ThreadRunner()
+    if kind.begin is not None:
+        kind.begin(dst, source.schema, paths, options.overwrite)
+    seed = _seed(options, manifest_path(dst))
     manifest = Manifest(
-        manifest_path(output.dst),
+        manifest_path(dst),
         plan.shards,
         source.schema,
         format,
         source.files,
-        {**(description or {}), "shuffle": seed, **output.options},
+        {**description, "shuffle": seed, **stored},
     )
     unfinished: list[Shard] = []
     try:
         with manifest.running():
-            with writing(output.dst):
-                unfinished = manifest.begin(work.resume, work.overwrite)
+            with writing(dst):
+                unfinished = manifest.begin(options.resume, options.overwrite)
             _write_shards(plan, manifest, unfinished, runner, seed)
             if manifest.lock.lost:
-                raise manifest.lock.taken_over(output.dst)
+                raise manifest.lock.taken_over(dst)
             manifest.inputs.check()
             sizes = [located(shard.path).size_below() for shard in plan.shards]
             rows = len(source) if plan.rows is None else plan.rows
             counts = [rows if s.stop is None else s.stop - s.start for s in plan.shards]
-            with writing(output.dst):
-                FORMATS[format].complete(output.dst, source.schema, counts, sizes, output.options)
+            with writing(dst):
+                if kind.complete is not None:
+                    kind.complete(dst, source.schema, counts, sizes, stored)
                 manifest.finish({"rows": rows, "bytes": sizes}, manifest.worth_keeping)
     except BaseException as e:
-        explained = _explained(e, manifest, output.dst)
+        explained = _explained(e, manifest, dst)
         if explained is e:
             raise
         raise explained from e
@@ -206,51 +184,78 @@ def convert_source(
     )
 
 
-def _in_little_endian(source: Source) -> Source:
-    """Return the source with the dtypes that TFRecord files store."""
-    stored = {name: field.dtype for name, field in little_endian(source.schema).items()}
-    swapped = {n: dtype for n, dtype in stored.items() if dtype != source.schema[n].dtype}
-    return transformed(source, cast=swapped)
+def _as_stored(source: Source, kind: SinkKind) -> Source:
+    """Return the source with the dtypes that the files store."""
+    if kind.stored is None:
+        return source
+    stored = {name: field.dtype for name, field in kind.stored(source.schema).items()}
+    others = {n: dtype for n, dtype in stored.items() if dtype != source.schema[n].dtype}
+    return transformed(source, cast=others)
 
 
-def _make_plan(source: Source, format: str, output: OutputOptions, work: WorkOptions) -> _Plan:
+def _seed(options: SaveOptions, manifest: str) -> int | None:
+    """Return the seed of a shuffle, or None for rows in order.
+
+    If no seed is given, use the one in the manifest, or else a random one.
+    """
+    if not options.shuffle or options.seed is not None:
+        return options.seed
+    known = load_manifest(manifest).get("options")
+    begun = known.get("shuffle") if isinstance(known, dict) else None
+    drawn = int.from_bytes(os.urandom(4), "little")
+    return begun if type(begun) is int and begun >= 0 else drawn
+
+
+def _make_plan(
+    source: Source,
+    dst: str,
+    options: SaveOptions,
+    format: str,
+    stored: Mapping[str, Any],
+    runner: Runner,
+) -> _ConversionPlan:
     """Sample the source, divide its rows among shards, and choose the budget."""
-    copies = read_copies(format, source.schema) if work.verify == "full" else 0
-    columns = column_bytes(format, source.schema, _open_files(source, work.verify))
-    parts = choose_parts(0, 1) if located(output.dst).remote else None
+    kind = FORMATS[format].sink_kind()
+    copies = kind.read_copies(source.schema) if options.verify == "full" else 0
+    columns = kind.column_memory(source.schema, _open_files(source, options.verify))
+    parts = choose_parts(0, 1) if located(dst).remote else None
     least = least_budget(
         source,
-        work.memory,
+        options.memory,
         copies,
         columns,
-        work.processes,
+        runner.processes,
         parts,
-        collects=FORMATS[format].collects,
+        collects="room" in parameters(kind.create),
     )
     with within(least.thread_limit):
         rows = _count_rows(source, least)
         with least.fetching():
             sample = take_sample(source, rows, least)
-    shards = plan_shards(output.dst, format, rows, sample.row_bytes, output.sharding)
+    shards = plan_shards(dst, format, rows, sample.row_bytes, options.shards or Sharding())
     largest = None if rows is None else max(map(_rows_of, shards), default=0) * sample.row_bytes
     budget = choose_budget(
-        least, source, work.memory, work.workers, len(shards), sample.row_bytes, largest
+        least, source, options.memory, runner.threads, len(shards), sample.row_bytes, largest
     )
-    staged = parts is not None and not streams(output.dst, format, source.schema, output.options)
+    staged = parts is not None and not kind.sends(dst, source.schema, stored)
     if staged and largest is not None:
-        check_space(largest * min(budget.workers, len(shards)), output.dst)
-    return _Plan(source, output, work, format, rows, shards, budget, sample)
+        check_space(largest * min(budget.workers, len(shards)), dst)
+    return _ConversionPlan(source, options, format, stored, rows, shards, budget, sample)
 
 
 def _write_shards(
-    plan: _Plan, manifest: Manifest, unfinished: list[Shard], runner: Runner, seed: int | None
+    plan: _ConversionPlan,
+    manifest: Manifest,
+    unfinished: list[Shard],
+    runner: Runner,
+    seed: int | None,
 ) -> None:
-    source, output, work = plan.source, plan.output, plan.work
+    source, options = plan.source, plan.options
     with ExitStack() as stack:
-        total = None if plan.rows is None else _row_count(unfinished)
-        counter = stack.enter_context(Counter(total, work.progress))
+        total = None if plan.rows is None else sum(map(_rows_of, unfinished))
+        counter = stack.enter_context(Counter(total, options.progress))
         in_one_pass = source.in_order and len(unfinished) == len(plan.shards)
-        if seed is not None or not in_one_pass or work.runner is not None:
+        if seed is not None or not in_one_pass or not runner.in_this_process:
             source.check_sums()  # this process does not read all rows in order
         if seed is not None and unfinished:
             stack.enter_context(within(plan.budget.thread_limit))
@@ -261,19 +266,15 @@ def _write_shards(
             source=source,
             format=plan.format,
             budget=plan.budget,
-            verify=work.verify,
-            durable=output.durable,
-            options=dict(output.options),
+            verify=options.verify,
+            durable=options.durable,
+            options=plan.stored,
             finished=manifest.finished,
             lock=manifest.lock,
             inputs=manifest.inputs,
         )
         runner.run(writer, unfinished, counter)
         counter.finish()
-
-
-def _row_count(shards: list[Shard]) -> int:
-    return sum(map(_rows_of, shards))
 
 
 def _rows_of(shard: Shard) -> int:

@@ -383,8 +383,9 @@ class Manifest:
         that could belong to another number of shards.
         """
         single = len(self.shards) == 1 and os.path.basename(self.path) != FOLDER_MANIFEST
-        folder = self._plan["format"] == "zarr" and located(self.path).remote
-        return not single or folder or FORMATS[self._plan["format"]].numbered
+        format = FORMATS[self._plan["format"]]
+        folder = format.folder and located(self.path).remote
+        return not single or folder or format.sink_kind().numbered
 
     @property
     def done(self) -> int:

@@ -11,10 +11,18 @@ from recmap.errors import Message, Option, OptionError
 from recmap.files.array_sidecar import described_name
 from recmap.files.local_path import is_store, located
 from recmap.files.paths import MOST_SHARDS, shard_names
-from recmap.formats.registry import FORMATS, format_of
-from recmap.model.arguments import parse_size
+from recmap.formats.registry import FORMATS, format_of, written_formats
+from recmap.model.arguments import as_whole, parse_size
 
-__all__ = ["Shard", "Sharding", "is_output_folder", "output_format", "plan_shards", "stem_of"]
+__all__ = [
+    "Shard",
+    "Sharding",
+    "is_output_folder",
+    "output_format",
+    "parse_shards",
+    "plan_shards",
+    "stem_of",
+]
 
 
 @dataclass(frozen=True)
@@ -36,13 +44,46 @@ class Sharding:
 
     files: int | None = None
     rows: int | None = None
-    size: int | str | None = None
+    size: int | None = None
 
     def rows_per_file(self, row_bytes: int) -> int | None:
         """Return the number of rows in each file but the last; None to divide them evenly."""
         if self.size is not None:
-            return max(1, parse_size(self.size) // row_bytes)
+            return max(1, self.size // row_bytes)
         return self.rows
+
+
+def parse_shards(name: str, shards: int | str) -> Sharding:
+    """Parse ``shards=``: the number of files, or the size or rows of each.
+
+    >>> parse_shards("shards", 16).files, parse_shards("shards", "10_000 rows").rows
+    (16, 10000)
+    >>> parse_shards("shards", "256MB").size
+    256000000
+    """
+    if not isinstance(shards, str):
+        return Sharding(files=as_whole(name, shards, 1, MOST_SHARDS))
+    whole = r"\d{1,3}(?:,\d{3}){1,9}|\d[\d_]{0,30}"
+    match = re.fullmatch(rf"\s*({whole})\s*(rows?)?\s*", shards)
+    if match is not None and match[2]:
+        return Sharding(rows=as_whole(name, _digits(match[1]), 1))
+    if match is not None:
+        return Sharding(files=as_whole(name, _digits(match[1]), 1, MOST_SHARDS))
+    try:
+        # A number without a unit is one of files, which is whole.
+        size = parse_size(shards) if shards.strip()[-1:].isalpha() else 0
+    except OptionError:
+        size = 0
+    if size < 1:
+        raise OptionError(
+            f"{name}={shards!r}: give a whole number of files, the size of each with its unit, "
+            "'256MB', or the rows of each, '10_000 rows'"
+        )
+    return Sharding(size=size)
+
+
+def _digits(text: str) -> int:
+    return int(text.replace("_", "").replace(",", ""))
 
 
 def is_output_folder(dst: str) -> bool:
@@ -52,7 +93,9 @@ def is_output_folder(dst: str) -> bool:
     """
     if dst.endswith("/"):
         return True
-    return located(dst).is_folder() and format_of(dst) != "zarr" and not is_store(dst)
+    found = format_of(dst)
+    stored = found is not None and FORMATS[found].folder
+    return located(dst).is_folder() and not stored and not is_store(dst)
 
 
 def output_format(dst: str, asked: str | None) -> str:
@@ -64,7 +107,7 @@ def output_format(dst: str, asked: str | None) -> str:
     if found is None and is_output_folder(dst):
         found = "tfrecord"
     if found is None:
-        known = ", ".join(suffix for format in FORMATS.values() for suffix in format.suffixes)
+        known = ", ".join(s for name in written_formats() for s in FORMATS[name].suffixes)
         raise OptionError(
             Message(
                 f"{dst}: what format? End the name with one of {known}, end it with / for a folder "
@@ -72,8 +115,14 @@ def output_format(dst: str, asked: str | None) -> str:
                 Option("format"),
             )
         )
-    if found not in FORMATS:
-        raise OptionError(f"format={found!r} is not one of {', '.join(FORMATS)}")
+    if not FORMATS[found].writes:
+        raise OptionError(
+            Message(
+                f"{dst}: recmap reads {found} files, but does not write them; give ",
+                Option("format"),
+                f", one of {', '.join(written_formats())}",
+            )
+        )
     return found
 
 
@@ -93,7 +142,7 @@ def plan_shards(
     if per_file is not None:
         count = max(1, math.ceil(rows / per_file))
     if count > MOST_SHARDS:
-        raise OptionError(f"{count:,} files are too many: {MOST_SHARDS:,} at most")
+        raise OptionError(f"too many files: {count:,}; at most {MOST_SHARDS:,} can be written")
     if per_file is not None:
         edges = [min(i * per_file, rows) for i in range(count + 1)]
     else:
@@ -119,7 +168,7 @@ def _paths(dst: str, format: str, count: int) -> list[str]:
     if is_output_folder(dst):
         name = f"data{FORMATS[format].suffixes[0]}"
         dst = located(dst).child(name)
-    if FORMATS[format].numbered:
+    if FORMATS[format].sink_kind().numbered:
         return [
             located(dst).sibling(each) for each in shard_names(os.path.basename(dst), "", count)
         ]

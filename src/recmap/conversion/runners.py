@@ -38,10 +38,14 @@ _PATIENCE = 30.0
 class Runner(Protocol):
     """Runs the writer for each shard of a plan, in this process or elsewhere."""
 
-    @property
-    def on_this_machine(self) -> bool:
-        """Whether the shards are written here, where temporary files of this process are seen."""
-        ...
+    #: How many processes share the memory.
+    processes: int
+    #: How many shards each of them writes at a time, or None for as many as fit.
+    threads: int | None
+    #: Whether this process writes the shards.
+    in_this_process: bool
+    #: Whether the shards are written here, where temporary files of this process are seen.
+    on_this_machine: bool
 
     def run(self, writer: ShardWriter, shards: list[Shard], counter: Counter) -> None:
         """Write these shards. After an error, stop the others and raise it."""
@@ -55,7 +59,11 @@ class Runner(Protocol):
 class ThreadRunner:
     """Runs as many threads as the budget allows, each of which writes one shard at a time."""
 
-    on_this_machine = True
+    processes = 1
+    in_this_process = on_this_machine = True
+
+    def __init__(self, threads: int | None) -> None:
+        self.threads = threads
 
     def run(self, writer: ShardWriter, shards: list[Shard], counter: Counter) -> None:
         """Write these shards."""
@@ -88,6 +96,8 @@ def _wait_for(futures: list[Future[None]]) -> None:
 class ProcessRunner:
     """Runs several processes, each of which writes one shard at a time."""
 
+    threads: int | None = 1
+    in_this_process = False
     on_this_machine = True
 
     def __init__(self, source: Source, count: int, method: str | None) -> None:
@@ -96,21 +106,21 @@ class ProcessRunner:
                 "these rows can be read only here, not in other processes; save them to a file "
                 "first, or use threads"
             )
-        self._count = count
+        self.processes = count
         self._context: Any = multiprocessing.get_context(method)
 
     def explain(self, files: int) -> str:
         """Return a note on how many processes share the work."""
-        return f"; {min(self._count, files):,} processes, each with its share of the memory"
+        return f"; {min(self.processes, files):,} processes, each with its share of the memory"
 
     def run(self, writer: ShardWriter, shards: list[Shard], counter: Counter) -> None:
         """Write these shards."""
-        workers: list[_Worker] = []
+        workers: list[_ShardProcess] = []
         try:
             # Pass bytes: unpickling opens files, which each process has to do itself.
             sent = pickle.dumps(writer)
-            while len(workers) < min(self._count, len(shards)):
-                workers.append(_Worker(self._context, sent, workers))
+            while len(workers) < min(self.processes, len(shards)):
+                workers.append(_ShardProcess(self._context, sent, workers))
             _hand_out(workers, deque(shards), counter)
         finally:
             for worker in workers:
@@ -122,10 +132,10 @@ class ProcessRunner:
                 clear_temporary([shard.path for shard in shards])
 
 
-class _Worker:
+class _ShardProcess:
     """The parent's handle of a process that writes shards."""
 
-    def __init__(self, context: Any, writer: bytes, others: list[_Worker]) -> None:
+    def __init__(self, context: Any, writer: bytes, others: list[_ShardProcess]) -> None:
         self.name = f"process {len(others) + 1}"
         self.shard: Shard | None = None
         self.connection, theirs = context.Pipe()
@@ -177,7 +187,7 @@ class _Worker:
         )
 
 
-def _hand_out(workers: list[_Worker], shards: deque[Shard], counter: Counter) -> None:
+def _hand_out(workers: list[_ShardProcess], shards: deque[Shard], counter: Counter) -> None:
     for worker in workers:
         worker.begin(shards.popleft())
     while busy := [worker for worker in workers if worker.shard is not None]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from recmap.conversion.budget import BoundedReader, Budget
 from recmap.conversion.cleanup import remove_output
 from recmap.conversion.inputs import Inputs
 from recmap.conversion.manifest import FinishedShards
+from recmap.conversion.options import Verify
 from recmap.conversion.plan import Shard
 from recmap.conversion.verify import RecordCheck, check_values, check_written
 from recmap.errors import DataError
@@ -20,14 +21,13 @@ from recmap.files.local_path import located
 from recmap.files.mapped import Guard
 from recmap.files.object_writer import choose_parts, sending
 from recmap.files.run_lock import RunLock
-from recmap.formats.registry import create_sink
+from recmap.formats.registry import FORMATS, create_sink
 from recmap.model.row_sizes import measure
 from recmap.model.sink import Sink
 from recmap.model.source import Source
 
-__all__ = ["Count", "ShardWriter", "StoppedError", "Verify"]
+__all__ = ["Count", "ShardWriter", "StoppedError"]
 
-Verify = bool | Literal["full"]
 # Called with the number of rows and bytes of every slab.
 Count = Callable[[int, int], None]
 
@@ -125,7 +125,7 @@ class ShardWriter:
 
     def _forget_description(self, shard: Shard) -> None:
         """Remove an old description, which belongs to a file of another format with this name."""
-        if self.format not in ("raw", "npy"):
+        if not FORMATS[self.format].sink_kind().describes:
             remove_description(shard.path)
 
     def _copy_rows(

@@ -99,8 +99,6 @@ class _CastSource(WrappedSource):
 
     def __init__(self, source: Source, cast: Mapping[str, npt.DTypeLike], casting: Casting) -> None:
         super().__init__(source)
-        if casting not in ("same_value", "unsafe"):
-            raise OptionError(f'casting={casting!r}: use "same_value" or "unsafe"')
         self._cast, self._casting = dict(cast), casting
         fields = dict(source.schema)
         for name, dtype in cast.items():

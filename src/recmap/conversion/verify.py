@@ -17,6 +17,7 @@ from recmap.files.cpus import thread_count
 from recmap.formats.column_source import ColumnsSource
 from recmap.formats.open_spec import OpenOptions, open_source
 from recmap.formats.raw import packed_dtype
+from recmap.formats.registry import FORMATS, parameters
 from recmap.model.comparison import same_bits
 from recmap.model.field import BYTES, TEXT
 from recmap.model.ragged import BYTE, TEXT_BYTE, Column, Ragged
@@ -104,7 +105,8 @@ def check_written(path: str, name: str, format: str, schema: Schema, rows: int) 
             f"{name}: {rows:,} rows were written, but the file has {len(written):,}"
         )
     written.check_sums()
-    if format != "tfrecord" and rows and _types(written.schema) != _types(schema):
+    untyped = FORMATS[format].sink_kind().untyped
+    if not untyped and rows and _types(written.schema) != _types(schema):
         raise VerificationError(f"{name}: {schema} was written, but the file has {written.schema}")
 
 
@@ -125,9 +127,12 @@ def _kept(dtype: np.dtype[Any]) -> str:
 
 def _reopened(path: str, format: str, schema: Schema) -> Source:
     """Open a file under its temporary name, without a sidecar or description next to it."""
-    fields = dict(schema) if format in ("tfrecord", "tfds") else None
-    dtype = packed_dtype(schema) if format == "raw" else None
-    return open_source(path, fields, OpenOptions(format=format, dtype=dtype))
+    kind = FORMATS[format]
+    if not kind.sink_kind().untyped:
+        return open_source(path, None, OpenOptions(format=format))
+    if "dtype" in parameters(kind.opener()):
+        return open_source(path, None, OpenOptions(format=format, dtype=packed_dtype(schema)))
+    return open_source(path, dict(schema), OpenOptions(format=format))
 
 
 def check_values(

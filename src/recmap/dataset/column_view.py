@@ -12,7 +12,7 @@ import numpy.typing as npt
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from recmap.dataset.glimpse import first_values
-from recmap.dataset.indexing import RowReader, index_array
+from recmap.dataset.indexing import OnDemandArray, index_array
 from recmap.dataset.reductions import reduce_blocks
 from recmap.dataset.rows import get_row, get_rows, iterate_rows, read_blocks
 from recmap.errors import OptionError, OptionTypeError, RecmapError, RowNotFoundError
@@ -111,7 +111,7 @@ class ColumnView(NDArrayOperatorsMixin):
         if not self._is_array:
             return self._listed(key)
         source, name = self._source, self.name
-        reader = RowReader(
+        reader = OnDemandArray(
             self._fixed("indexing"),
             self.dtype,
             lambda start, stop: _array(source.read(start, stop)[name]),
@@ -170,13 +170,13 @@ class ColumnView(NDArrayOperatorsMixin):
         if self._is_array and self.size == 1:
             return bool(np.asarray(self))
         raise OptionError(
-            f"the truth of column {self.name!r} is ambiguous: use .any(), .all() or len()"
+            f"the truth value of column {self.name!r} is ambiguous: use .any(), .all() or len()"
         )
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[Any]:
         self._fixed("np.asarray")
         if copy is False:
-            raise OptionError(f"column {self.name!r} has to be read: copy=False cannot be had")
+            raise OptionError(f"column {self.name!r} has to be read: copy=False is not possible")
         column = _array(get_rows(self._source, slice(None))[self.name])
         if dtype is None or np.dtype(dtype) == column.dtype:
             return np.array(column) if copy else column
@@ -323,8 +323,8 @@ class ColumnView(NDArrayOperatorsMixin):
             padded = self.field.ragged == 1 and not self.field.is_bytes
             how = f"ds[:][{self.name!r}]" + (".pad()" if padded else "")
             raise OptionError(
-                f"{what}: column {self.name!r} is {self.field}: rows of different lengths are no "
-                f"array; use {how}"
+                f"{what}: column {self.name!r} is {self.field}: rows of different lengths are not "
+                f"an array; use {how}"
             )
         return (len(self), *self.field.inner)
 

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Never
 
 import numpy.typing as npt
 
 from recmap.conversion.engine import Report
-from recmap.conversion.shard_writer import Verify
+from recmap.conversion.options import SaveOptions, Verify
 from recmap.conversion.transform import Casting
 from recmap.dataset.dataset import Dataset, opened_rows
 from recmap.dataset.open import open
-from recmap.dataset.save import Saving
+from recmap.dataset.save import save
 from recmap.errors import OptionError, OptionTypeError
 from recmap.files.paths import PathLike
-from recmap.model.arguments import (
-    as_mapping,
-    unknown_option,
-)
+from recmap.model.arguments import as_mapping, checked, unknown_option
 from recmap.model.nulls import Nulls
 from recmap.model.progress import ProgressOption
 
@@ -56,7 +52,7 @@ def convert(
     storage: Mapping[str, Any] | None = None,
     name: str | None = None,
     split: str | None = None,
-    **unknown: Any,
+    **unknown: Never,
 ) -> Report:
     """Convert files or a dataset to files of any format.
 
@@ -84,11 +80,11 @@ def convert(
     split="train")`` writes ``faces/1.0.0``, and another call adds another split. ``dst`` may also
     be the folder of the version. (The split to read is ``source={"split": "train"}``.)
 
-    **Data in a bucket.** ``src`` and ``dst`` may be URLs that begin with ``s3://``, ``gs://`` or
+    **Cloud storage.** ``src`` and ``dst`` may be URLs that begin with ``s3://``, ``gs://`` or
     ``az://``, and ``src`` also an ``https://`` one. ``storage`` has the options of the stores,
     such as ``{"region": "eu-west-1"}``, for both; if the input needs others, give them as
-    ``source={"storage": {...}}``. Without options, the environment and the usual configuration
-    files count.
+    ``source={"storage": {...}}``. By default, they come from the environment and the usual
+    configuration files.
 
     **The rows.** ``rows=slice(1000)`` and ``columns=["x"]`` select rows and columns.
     ``rename={"x": "pixels"}`` and ``cast={"x": "float32"}`` change columns; with
@@ -113,56 +109,30 @@ def convert(
     >>> rm.convert(np.load("x.npy", mmap_mode="r"), "x.tfrecord").rows
     4
     """
-    for option, value in unknown.items():
+    for option, value in dict[str, Any](unknown).items():
         if option in _OPEN_OPTIONS:
             raise OptionTypeError(
                 f"rm.convert: {option}= is an option of rm.open: give it for the input as "
                 f"source={{{option!r}: {value!r}}}"
             )
         raise unknown_option(option, _KNOWN, "rm.convert: ", value)
-    saving = Saving(
-        dst,
-        format=format,
-        compression=compression,
-        encoding=encoding,
-        align=align,
-        durable=durable,
-        options=options,
-        shards=shards,
-        rows=rows,
-        columns=columns,
-        rename=rename,
-        cast=cast,
-        casting=casting,
-        shuffle=shuffle,
-        seed=seed,
-        memory=memory,
-        workers=workers,
-        verify=verify,
-        resume=resume,
-        overwrite=overwrite,
-        progress=progress,
-        engine=engine,
-        storage=storage,
-        name=name,
-        split=split,
-    )
+    chosen = checked(SaveOptions, locals())
+    target = chosen.located(dst, storage)
     given = {} if source is None else as_mapping("source", source, '{"dtype": "float32"}')
     for option in given:
         if option not in _OPEN_OPTIONS:
             raise unknown_option(option, _OPEN_OPTIONS, "source: ")
     if nulls != "error":
         given.setdefault("nulls", nulls)
-    if not isinstance(src, Dataset):
-        if storage is not None:
-            given.setdefault("storage", storage)
-        return saving.run(opened_rows(open(src, **given)))
-    if given:
+    if isinstance(src, Dataset) and given:
         raise OptionError(
             f"the dataset is already open, so give {', '.join(given)} to rm.open instead of source="
         )
-    return saving.run(opened_rows(src))
+    if storage is not None:
+        given.setdefault("storage", storage)
+    dataset = src if isinstance(src, Dataset) else open(src, **given)
+    return save(opened_rows(dataset), target, chosen)
 
 
-_OPEN_OPTIONS = list(inspect.signature(open).parameters)[1:-1]  # without path and **unknown
+_OPEN_OPTIONS = ["fields", *(open.__kwdefaults__ or ())]
 _KNOWN = [*(convert.__kwdefaults__ or ()), *_OPEN_OPTIONS]

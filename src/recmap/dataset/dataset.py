@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, TypeAlias, Unpack, overload
+from typing import TYPE_CHECKING, Any, Never, TypeAlias, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -13,8 +13,8 @@ import numpy.typing as npt
 from recmap.dataset.column_view import ColumnView
 from recmap.dataset.glimpse import glimpse_html, glimpse_text
 from recmap.dataset.rows import (
-    Blocks,
     OpenedRows,
+    RowBlocks,
     get_row,
     get_rows,
     iterate_rows,
@@ -33,6 +33,8 @@ from recmap.model.arguments import (
     check_choice,
     check_column_name,
     check_flag,
+    checked,
+    unknown_option,
 )
 from recmap.model.field import Field
 from recmap.model.info import Info
@@ -47,8 +49,8 @@ from recmap.pipeline.pipeline import Verbs
 if TYPE_CHECKING:
     # Needed at run time only to convert or train.
     from recmap.conversion.engine import Report
+    from recmap.conversion.options import Verify
     from recmap.conversion.transform import Casting
-    from recmap.dataset.save import SaveOptions
     from recmap.pipeline.plan import Plan
     from recmap.view.widget import Widget
 
@@ -82,8 +84,8 @@ class Dataset(Verbs):
         records = () if verbs is None else (VerbRecord(verbs),)
         return Plan(rows, sources=(rows,), records=records)
 
-    def _table(self) -> tuple[Schema, Blocks]:
-        return self.schema, Blocks(self._source)
+    def _table(self) -> tuple[Schema, RowBlocks]:
+        return self.schema, RowBlocks(self._source)
 
     @property
     def schema(self) -> Schema:
@@ -256,15 +258,44 @@ class Dataset(Verbs):
         >>> {name: len(part) for name, part in parts.items()}
         {'train': 8, 'val': 2}
         """
-        from recmap.dataset.split import Part, split
+        from recmap.dataset.split import SplitPart, split
 
         made = {}
         for name, order in split(self._source, parts, seed, by, stratify).items():
             verb = f"split({dict(parts)}, seed={seed}, by={by!r}, stratify={stratify!r})[{name!r}]"
-            made[name] = Dataset(self._opened.derive(verb, partial(Part, order=order)))
+            made[name] = Dataset(self._opened.derive(verb, partial(SplitPart, order=order)))
         return made
 
-    def save(self, dst: PathLike, **options: Unpack[SaveOptions]) -> Report:
+    def save(
+        self,
+        dst: PathLike,
+        *,
+        format: str | None = None,
+        compression: str | None = None,
+        encoding: Mapping[str, str] | None = None,
+        align: int | None = None,
+        durable: bool = True,
+        options: Mapping[str, Any] | None = None,
+        shards: int | str | None = None,
+        rows: slice | None = None,
+        columns: Sequence[str] | None = None,
+        rename: Mapping[str, str] | None = None,
+        cast: Mapping[str, npt.DTypeLike] | None = None,
+        casting: Casting = "same_value",
+        shuffle: bool = False,
+        seed: int | None = None,
+        memory: int | str = "512MB",
+        workers: int | str | None = None,
+        verify: Verify = True,
+        resume: bool = True,
+        overwrite: bool = False,
+        progress: ProgressOption = None,
+        engine: str = "local",
+        storage: Mapping[str, Any] | None = None,
+        name: str | None = None,
+        split: str | None = None,
+        **unknown: Never,
+    ) -> Report:
         """Write all rows to ``dst``, in any format and in bounded memory.
 
         The options are those of ``rm.convert``, except ``source`` and ``nulls``.
@@ -275,9 +306,13 @@ class Dataset(Verbs):
         >>> np.load("x.npy", mmap_mode="r").shape
         (3, 2)
         """
+        for option, value in dict[str, Any](unknown).items():
+            raise unknown_option(option, Dataset.save.__kwdefaults__, value=value)
+        from recmap.conversion.options import SaveOptions
         from recmap.dataset.save import save
 
-        return save(self._opened, dst, **options)
+        chosen = checked(SaveOptions, locals())
+        return save(self._opened, chosen.located(dst, storage), chosen)
 
     def view(self, *, height: int = 640, port: int = 0) -> Widget:
         """Show the page of ``recmap view`` in a notebook, in a frame of this ``height``.

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from recmap.errors import OptionError, OptionTypeError, RecmapError, RowNotFoundError
 from recmap.model.casting import exact_array
 
-__all__ = ["RowReader", "index_array"]
+__all__ = ["OnDemandArray", "index_array"]
 
 # Bytes of whole rows read at a time if only a part of each is kept.
 _BLOCK = 16 << 20
@@ -23,7 +23,7 @@ _NOTHING = np.dtype([])
 
 
 @dataclass(frozen=True)
-class RowReader:
+class OnDemandArray:
     """An array that is read on demand, by a span of rows or by row numbers."""
 
     shape: tuple[int, ...]
@@ -38,7 +38,7 @@ class RowReader:
         return max(1, _BLOCK // max(1, size))
 
 
-def index_array(array: RowReader, key: Any) -> Any:
+def index_array(array: OnDemandArray, key: Any) -> Any:
     """Return what ``ndarray.__getitem__`` would, reading only the rows it needs."""
     items = tuple(_item(item) for item in (key if isinstance(key, tuple) else (key,)))
     # Let NumPy check the index and compute the shape of the result.
@@ -124,7 +124,7 @@ def _axes(item: Any) -> int:
 
 
 def _sliced(
-    array: RowReader, items: tuple[Any, ...], axis: int, shape: tuple[int, ...]
+    array: OnDemandArray, items: tuple[Any, ...], axis: int, shape: tuple[int, ...]
 ) -> npt.NDArray[Any]:
     rows = range(*items[axis].indices(array.shape[0]))
     inside = _replaced(items, axis, slice(None))
@@ -146,12 +146,12 @@ def _sliced(
     return out
 
 
-def _keeps_most(array: RowReader, rows: int, shape: tuple[int, ...]) -> bool:
+def _keeps_most(array: OnDemandArray, rows: int, shape: tuple[int, ...]) -> bool:
     """Return whether the result is at least as large as the rows it is taken from."""
     return rows * math.prod(array.shape[1:]) <= math.prod(shape)
 
 
-def _read_range(array: RowReader, rows: range) -> npt.NDArray[Any]:
+def _read_range(array: OnDemandArray, rows: range) -> npt.NDArray[Any]:
     if rows.step == 1:
         return array.read(rows.start, rows.stop)
     if rows.step > 0:
@@ -161,7 +161,7 @@ def _read_range(array: RowReader, rows: range) -> npt.NDArray[Any]:
 
 
 def _gathered(
-    array: RowReader, items: tuple[Any, ...], axis: int, shape: tuple[int, ...]
+    array: OnDemandArray, items: tuple[Any, ...], axis: int, shape: tuple[int, ...]
 ) -> npt.NDArray[Any]:
     """Read rows by number or mask, possibly paired with indices of other axes."""
     items, axis = _without_masks(items, axis)

@@ -1,4 +1,4 @@
-"""Open what people hold: arrays, tables, rows, tensors, objects of h5py and zarr.
+"""Open objects in memory: arrays, tables, rows, tensors, objects of h5py and zarr.
 
 ``open_object`` tells what an object is. What it cannot open gets an error that says what to do
 instead.

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import os
+import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict
 from functools import partial
 from typing import Any, Literal, Never
 
-import numpy as np
 import numpy.typing as npt
 
 from recmap.dataset.dataset import Dataset, opened_rows
 from recmap.dataset.objects import blaming, held_columns, open_object, settled
-from recmap.dataset.rows import OpenedRows, option_texts
+from recmap.dataset.rows import OpenedRows, derive_again, option_texts
 from recmap.dataset.tables import Wanted
 from recmap.errors import (
     ColumnError,
@@ -23,21 +23,18 @@ from recmap.errors import (
     PathNotFoundError,
 )
 from recmap.files.inflate import CompressionOption
-from recmap.files.paths import PathLike, absolute, as_path, given_paths
+from recmap.files.paths import PathLike, absolute, given_paths
 from recmap.files.storage import Storage
 from recmap.formats.combined import SideBySideSource
 from recmap.formats.memory import StreamSource
 from recmap.formats.open_spec import Opening, OpenOptions, open_source, select
 from recmap.formats.registry import FORMATS
 from recmap.model.arguments import (
-    as_dtype,
     as_list,
     as_mapping,
-    as_whole,
-    check_choice,
     check_column_name,
-    check_flag,
     check_iterable,
+    checked,
     unknown_option,
 )
 from recmap.model.field import FieldLike, as_field
@@ -70,7 +67,7 @@ def open(
     storage: Mapping[str, Any] | None = None,
     **unknown: Never,
 ) -> Dataset:
-    """Open files, or what you hold in Python, as one dataset, without loading it.
+    """Open files, or objects in memory, as one dataset, without loading them.
 
     ``path`` is a file, a pattern, a folder, or a list of these; their rows are concatenated.
     Pass a dict to take columns from different files:
@@ -91,8 +88,7 @@ def open(
     ``fields={"x": "int64 = 0"}``, or else NaN or nothing; or do so and add a ``"mask"``, the column
     ``x/is_null``, which comes with ``x`` if you select that.
 
-    ``format`` is ``"tfrecord"``, ``"npy"``, ``"npz"``, ``"hdf5"``, ``"zarr"``, ``"parquet"``,
-    ``"arrow"``, ``"raw"`` or ``"tfds"``. By default, recmap detects it from the file.
+    By default, recmap detects the format from the file. ``format`` sets it: ``"tfrecord"``, ...
 
     ``fields`` selects columns, and gives types to TFRecord features that are stored as raw bytes:
     ``{"data": "float32[10]"}``. In files of any format, ``{"caption": "text"}`` reads byte strings
@@ -113,10 +109,11 @@ def open(
     ``is_first`` and ``is_last``; ``unit="episodes"`` makes every episode a row.
 
     For TFRecord, ``errors="skip"`` leaves out bad records and lists them in ``ds.skipped``.
-    ``verify=False`` skips the CRC checks of the data. ``index`` is a text index of offsets and
-    sizes, as used by DALI.
+    ``verify=False`` skips the CRC checks of the data. ``compression`` is ``"gzip"``, ``"zlib"`` or
+    None; by default, recmap detects it. ``index`` is a text index of offsets and sizes, as used by
+    DALI.
 
-    >>> import recmap as rm
+    >>> import numpy as np, recmap as rm
     >>> with rm.TFRecordWriter("tour.tfrecord") as w:
     ...     w.write({"x": np.arange(6, dtype="float32").reshape(3, 2), "label": [7, 8, 9]})
     >>> ds = rm.open("tour.tfrecord")
@@ -134,24 +131,7 @@ def open(
     """
     for name in unknown:
         raise unknown_option(name, ["fields", *(open.__kwdefaults__ or ())], "rm.open: ")
-    check_choice("errors", errors, ("raise", "skip"))
-    check_choice("format", format, (*FORMATS, None))
-    check_choice("compression", compression, ("auto", "gzip", "zlib", None))
-    check_choice("unit", unit, ("episodes", "steps", None))
-    check_choice("nulls", nulls, ("error", "fill", "mask"))
-    options = OpenOptions(
-        format=format,
-        errors=errors,
-        verify=check_flag("verify", verify),
-        compression=compression,
-        index=None if index is None else _index_file(index),
-        dtype=None if dtype is None else as_dtype("dtype", dtype),
-        shape=None if shape is None else _shape(shape),
-        offset=as_whole("offset", offset),
-        nulls=nulls,
-        split=None if split is None else _split(split),
-        unit=unit,
-    )
+    options = checked(OpenOptions, locals())
     fields = None if fields is None else _fields(fields)  # only once, because it may be a generator
     store = None if storage is None else Storage(storage)
     if isinstance(path, Verbs):  # iterable, but over rows, not paths
@@ -176,6 +156,17 @@ def open(
         ) from None
     reopen = Opening(absolute(source.files), fields, options)
     return Dataset(OpenedRows(source, _how(options, fields), reopen=reopen))
+
+
+def _with_formats(text: str) -> str:
+    """Return a docstring with all formats of the table."""
+    listed = textwrap.fill(", ".join(f'``"{name}"``' for name in FORMATS), 92)
+    return text.replace(
+        'sets it: ``"tfrecord"``, ...', f"sets it:\n{listed}.".replace("\n", "\n    ")
+    )
+
+
+open.__doc__ = _with_formats(open.__doc__ or "")
 
 
 def _already_open(dataset: Verbs, fields: FieldsLike | None, options: OpenOptions) -> Dataset:
@@ -281,7 +272,7 @@ def _how(options: OpenOptions, fields: Any, **more: Any) -> dict[str, str]:
 def from_arrays(columns: Mapping[str, Any]) -> Dataset:
     """Make a dataset from columns in memory: a dict of arrays, or a DataFrame.
 
-    >>> import recmap as rm
+    >>> import numpy as np, recmap as rm
     >>> rm.from_arrays({"x": np.eye(3), "name": [b"a", b"b", b"c"]}).schema
     Schema(x: float64[3], name: bytes)
     """
@@ -297,7 +288,7 @@ def from_batches(
 
     It can be read only once, in order. ``schema`` defaults to that of the first batch.
 
-    >>> import recmap as rm
+    >>> import numpy as np, recmap as rm
     >>> ds = rm.from_batches({"i": np.arange(n, n + 2)} for n in (0, 2))
     >>> [batch["i"].tolist() for batch in ds.batches(3)]
     [[0, 1, 2], [3]]
@@ -332,9 +323,14 @@ def _open_column(name: str, part: Any, options: OpenOptions, storage: Storage | 
     names = {name + each.removeprefix(old): each for each in with_masks([old], columns)}
     if columns == list(names):
         return rows
-    change = partial(SelectedSource, names=names)
-    reopen = None if rows.reopen is None else partial(_changed, rows.reopen, change)
+    change = partial(_renamed, names=names)
+    reopen = None if rows.reopen is None else partial(derive_again, rows.reopen, change)
     return OpenedRows(change(rows.source), {**rows.how, "column": old}, rows.lasting, reopen)
+
+
+def _renamed(source: Source, names: Mapping[str, str]) -> Source:
+    """Return some columns by their new names; the others are not read."""
+    return SelectedSource(source.select(list(names.values())), names)
 
 
 def _open_named(part: Any, options: OpenOptions, storage: Storage | None) -> OpenedRows:
@@ -358,28 +354,6 @@ def _open_file(part: Any, options: OpenOptions, storage: Storage | None) -> Open
 
 def _changed(reopen: Callable[[], Source], change: Callable[[Source], Source]) -> Source:
     return change(reopen())
-
-
-def _index_file(index: Any) -> str:
-    file = os.path.abspath(as_path(index, "index"))
-    if not os.path.isfile(file):
-        raise PathNotFoundError(
-            f"index={index!r}: no such file; rm.index(path, text=True) makes it"
-        )
-    return file
-
-
-def _split(split: Any) -> str:
-    if not isinstance(split, str):
-        raise OptionTypeError(f"split={split!r}: give text, such as 'train' or 'train[:80%]'")
-    return str(split)
-
-
-def _shape(shape: Any) -> tuple[int, ...]:
-    if isinstance(shape, int | np.integer):
-        raise OptionError(f"shape={shape}: give all axes, rows first, such as (-1, {shape})")
-    axes = as_list("shape", shape, "(-1, 10), all axes, rows first")
-    return tuple(as_whole("an axis of shape", axis, least=-1) for axis in axes)
 
 
 def _fields(fields: Any) -> Any:

@@ -25,9 +25,9 @@ from recmap.model.schema import Batch
 from recmap.model.source import Source
 
 __all__ = [
-    "Blocks",
     "OpenedRows",
     "Row",
+    "RowBlocks",
     "get_row",
     "get_rows",
     "iterate_rows",
@@ -50,7 +50,7 @@ _LONG = 100
 
 
 @dataclass(frozen=True)
-class Blocks:
+class RowBlocks:
     """All rows of a source, in blocks of a few megabytes."""
 
     source: Source
@@ -91,7 +91,7 @@ class OpenedRows:
             change(self.source),
             {**self.how, _VERBS: before + verb},
             self.lasting,
-            None if self.reopen is None else partial(_derive_again, self.reopen, change),
+            None if self.reopen is None else partial(derive_again, self.reopen, change),
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -104,7 +104,8 @@ def option_texts(options: Mapping[str, Any]) -> dict[str, str]:
     return {name: repr(value) for name, value in sorted(options.items())}
 
 
-def _derive_again(reopen: Callable[[], Source], change: Callable[[Source], Source]) -> Source:
+def derive_again(reopen: Callable[[], Source], change: Callable[[Source], Source]) -> Source:
+    """Open a source, and change it; a function that can be pickled."""
     return change(reopen())
 
 
@@ -117,7 +118,7 @@ def _same(source: Source) -> Source:
 
 
 class Row(dict[str, Any]):
-    """A row: a dict of values by name. Long byte strings, text and arrays are printed in short.
+    """A row: a dict of values by name. Long strings and arrays are shortened when printed.
 
     >>> Row({"label": 3, "image": b"GIF89a" + bytes(5000)})
     {'label': 3, 'image': <GIF, 5,006 bytes>}
@@ -142,7 +143,7 @@ _jax_knows = False
 
 
 def _tell_jax() -> None:
-    """Have ``jax.tree.map`` look into rows, as it does for dicts but not for other classes."""
+    """Make ``jax.tree.map`` look into rows, as it does for dicts but not for other classes."""
     global _jax_knows  # noqa: PLW0603  # jax takes a class once
     if _jax_knows or "jax" not in sys.modules:
         return

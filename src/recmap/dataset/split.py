@@ -20,10 +20,10 @@ from recmap.model.row_sizes import measure
 from recmap.model.schema import Batch
 from recmap.model.source import Source
 
-__all__ = ["Part", "split"]
+__all__ = ["SplitPart", "split"]
 
 Bits: TypeAlias = npt.NDArray[np.bool_]
-Order: TypeAlias = "_Span | _Marked"
+Order: TypeAlias = "_OrderSpan | _Marked"
 
 # Makes a split independent of a shuffle with the same seed.
 _SALT = 0x5917
@@ -35,7 +35,7 @@ _READ_SIZE = 4 << 20
 _MOST_SWAPS = 1000
 
 
-class Part(ReorderedSource):
+class SplitPart(ReorderedSource):
     """The rows of a source that a split assigned to one part."""
 
     def __init__(self, source: Source, order: Order) -> None:
@@ -58,7 +58,7 @@ class Part(ReorderedSource):
         return {name: column[found] for name, column in some.items()}
 
 
-class _Span:
+class _OrderSpan:
     """A span of a random order, in constant memory."""
 
     def __init__(self, total: int, seed: int, start: int, stop: int) -> None:
@@ -111,7 +111,7 @@ def split(
         ends = np.cumsum([0, *counts]).tolist()
         if source.chunk_rows == 1:
             pairs = pairwise(ends)
-            return {n: _Span(total, seed, *p) for n, p in zip(parts, pairs, strict=True)}
+            return {n: _OrderSpan(total, seed, *p) for n, p in zip(parts, pairs, strict=True)}
         # Rows in chunks are fast to read only in file order, so keep it.
         labels = np.full(total, _NONE, np.uint8)
         for part, (begin, end) in enumerate(pairwise(ends)):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import warnings
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -19,7 +18,6 @@ from recmap.errors import (
     MissingPackageError,
     Option,
     OptionError,
-    level_outside,
 )
 from recmap.formats.array_object import open_array
 from recmap.formats.column_readers import DEFAULT_NAME
@@ -32,6 +30,7 @@ from recmap.model.field import Field
 from recmap.model.nulls import NULL_SUFFIX, Nulls
 from recmap.model.reordered import ReorderedSource
 from recmap.model.source import Source
+from recmap.warn import warn
 
 __all__ = ["Wanted", "is_table", "open_hugging_face", "open_table"]
 
@@ -118,8 +117,8 @@ def _with_columns(x: Any, name: str | None) -> Any:
         x = x.to_frame(name or x.name or DEFAULT_NAME)
     if package == "polars" and sys.modules["polars"].Object in x.dtypes:
         raise OptionError(
-            "a column of Python objects, which polars gives to others as bare addresses; make it "
-            "one of numbers, text or lists first"
+            "a column of Python objects, which polars exports only as bare addresses; convert it "
+            "to numbers, text or lists first"
         )
     if package == "pyarrow" and not hasattr(x, "schema"):  # an Array or ChunkedArray
         return sys.modules["pyarrow"].table({name or DEFAULT_NAME: x})
@@ -202,18 +201,17 @@ def _of_sequences(name: str, values: Any) -> Source:
 
 
 def _first(values: Any) -> Any:
-    """Return the first value that is there."""
+    """Return the first value that is not None."""
     return next((value for value in values if value is not None), None)
 
 
 def _warn_of_index(index: Any) -> None:
     named = [repr(name) for name in index.names if name is not None]
     if named:
-        warnings.warn(
+        warn(
             f"the index {' and '.join(named)} of the DataFrame is left out; df.reset_index() "
             "makes it a column",
             LeftOutWarning,
-            stacklevel=level_outside(),
         )
 
 

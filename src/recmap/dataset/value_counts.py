@@ -82,7 +82,7 @@ class ValueCounter:
         self._full = len(self._counts) > _MOST_DISTINCT
 
     def add_numbers(self, numbers: npt.NDArray[Any]) -> None:
-        """Count numbers or dates. NaN and NaT are no values."""
+        """Count numbers or dates. NaN and NaT are not counted."""
         if self.done:
             return
         assert self._counts is not None

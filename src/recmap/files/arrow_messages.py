@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from recmap.errors import DataError
 from recmap.files.mapped import MappedFile
 
-__all__ = ["Message", "Messages", "read_messages"]
+__all__ = ["ArrowMessage", "ArrowMessages", "read_messages"]
 
 # How a file begins, and how it ends.
 _MAGIC, _END = b"ARROW1\0\0", b"ARROW1"
@@ -28,7 +28,7 @@ _AHEAD = 1 << 12
 
 
 @dataclass(frozen=True)
-class Message:
+class ArrowMessage:
     """The place of a message in the file, and what it holds.
 
     A record batch has a number of ``rows``. ``decoded`` is how many bytes its values take, and
@@ -45,17 +45,17 @@ class Message:
     big_endian: bool = False
 
 
-class Messages(NamedTuple):
+class ArrowMessages(NamedTuple):
     """The messages of a file or a stream. ``head`` is where the schema and all else is."""
 
     head: tuple[int, int]
     is_file: bool
-    dictionaries: list[Message]
-    batches: list[Message]
+    dictionaries: list[ArrowMessage]
+    batches: list[ArrowMessage]
     big_endian: bool = False
 
 
-def read_messages(file: MappedFile) -> Messages:
+def read_messages(file: MappedFile) -> ArrowMessages:
     """Find the messages: by the footer of a file, or one after the other in a stream."""
     try:
         with file.hold(0, len(_MAGIC)):
@@ -71,7 +71,7 @@ def _damaged(file: MappedFile, at: int, why: str) -> DataError:
     )
 
 
-def _of_file(file: MappedFile) -> Messages:
+def _of_file(file: MappedFile) -> ArrowMessages:
     end = file.size - len(_END)
     with file.hold(end - 4, file.size):
         tail = file.bytes[end - 4 :].tobytes()
@@ -80,18 +80,20 @@ def _of_file(file: MappedFile) -> Messages:
         raise _damaged(file, file.size, "it was cut, or its end was overwritten")
     first = end - 4 - size
     with file.hold(first, end):
-        footer = _Table.root(file.bytes[first:end].tobytes())
+        footer = _FlatTable.root(file.bytes[first:end].tobytes())
     dictionaries = [_read(file, at) for at, *_ in footer.structs(2, _BLOCK)]
     batches = [_read(file, at) for at, *_ in footer.structs(3, _BLOCK)]
     for message in batches:
         if message is None or message.kind != _BATCH:
             raise _damaged(file, first, "the footer does not say where the record batches are")
     big_endian = _is_big_endian(footer.table(1))
-    return Messages((first, file.size), True, _there(dictionaries), _there(batches), big_endian)
+    return ArrowMessages(
+        (first, file.size), True, _there(dictionaries), _there(batches), big_endian
+    )
 
 
-def _of_stream(file: MappedFile) -> Messages:
-    found: list[Message] = []
+def _of_stream(file: MappedFile) -> ArrowMessages:
+    found: list[ArrowMessage] = []
     at = 0
     while at < file.size and (message := _read(file, at)) is not None:
         found.append(message)
@@ -100,18 +102,18 @@ def _of_stream(file: MappedFile) -> Messages:
         raise _damaged(file, 0, "it does not begin with a schema")
     dictionaries = [message for message in found if message.kind == _DICTIONARY]
     batches = [message for message in found if message.kind == _BATCH]
-    return Messages((0, found[0].end), False, dictionaries, batches, found[0].big_endian)
+    return ArrowMessages((0, found[0].end), False, dictionaries, batches, found[0].big_endian)
 
 
-def _is_big_endian(schema: _Table) -> bool:
+def _is_big_endian(schema: _FlatTable) -> bool:
     return schema.number(0, "h") == 1
 
 
-def _there(messages: list[Message | None]) -> list[Message]:
+def _there(messages: list[ArrowMessage | None]) -> list[ArrowMessage]:
     return [message for message in messages if message is not None]
 
 
-def _read(file: MappedFile, at: int) -> Message | None:
+def _read(file: MappedFile, at: int) -> ArrowMessage | None:
     """Read the metadata of a message; None at the end of a stream."""
     if not 0 <= at <= file.size - 4:
         raise _damaged(file, at, "no message")
@@ -126,15 +128,15 @@ def _read(file: MappedFile, at: int) -> Message | None:
     if size < 0 or first + size > file.size:
         raise _damaged(file, at, f"a message with {size:,} bytes of metadata")
     with file.hold(first, first + size):
-        table = _Table.root(file.bytes[first : first + size].tobytes())
+        table = _FlatTable.root(file.bytes[first : first + size].tobytes())
     kind, length, body = table.number(1, "B"), table.number(3, "q"), first + size
     if not 0 <= length <= file.size - body:
         raise _damaged(file, at, f"a message of {length:,} bytes, which the file does not have")
     end = body + length
     if kind == _SCHEMA:
-        return Message(at, end, kind, big_endian=_is_big_endian(table.table(2)))
+        return ArrowMessage(at, end, kind, big_endian=_is_big_endian(table.table(2)))
     if kind != _BATCH:
-        return Message(at, end, kind)
+        return ArrowMessage(at, end, kind)
     batch = table.table(2)
     rows, compressed = batch.number(0, "q"), batch.has(3)
     if rows < 0:
@@ -142,10 +144,10 @@ def _read(file: MappedFile, at: int) -> Message | None:
     decoded = _decoded(file, batch, body, end, compressed)
     if rows > 8 * decoded:
         raise _damaged(file, at, f"{rows:,} rows in {decoded:,} bytes")
-    return Message(at, end, kind, rows, decoded, compressed)
+    return ArrowMessage(at, end, kind, rows, decoded, compressed)
 
 
-def _decoded(file: MappedFile, batch: _Table, body: int, end: int, compressed: bool) -> int:
+def _decoded(file: MappedFile, batch: _FlatTable, body: int, end: int, compressed: bool) -> int:
     """Add up the sizes of all buffers. Compressed ones begin with the size they will have."""
     total = 0
     for offset, length in batch.structs(2, "qq"):
@@ -162,7 +164,7 @@ def _decoded(file: MappedFile, batch: _Table, body: int, end: int, compressed: b
     return total
 
 
-class _Table:
+class _FlatTable:
     """A table of a flatbuffer. Offsets outside of it raise ``struct.error`` or ``IndexError``."""
 
     def __init__(self, data: bytes, at: int) -> None:
@@ -171,7 +173,7 @@ class _Table:
         self._entries = (self._get("H", self._fields) - 4) // 2
 
     @classmethod
-    def root(cls, data: bytes) -> _Table:
+    def root(cls, data: bytes) -> _FlatTable:
         return cls(data, struct.unpack_from("<I", data)[0])
 
     def _get(self, kind: str, at: int) -> int:
@@ -194,11 +196,11 @@ class _Table:
         place = self._place(field)
         return self._get(kind, place) if place else 0
 
-    def table(self, field: int) -> _Table:
+    def table(self, field: int) -> _FlatTable:
         place = self._place(field)
         if not place:
             raise IndexError("a part is missing")
-        return _Table(self._data, place + self._get("I", place))
+        return _FlatTable(self._data, place + self._get("I", place))
 
     def structs(self, field: int, kind: str) -> list[tuple[Any, ...]]:
         place = self._place(field)

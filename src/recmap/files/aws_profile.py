@@ -38,7 +38,8 @@ def profile_options(profile: str | None, given: Mapping[str, Any]) -> dict[str, 
         if named and indirect and not options:
             raise OptionError(
                 f"profile {name!r} gets its credentials by {indirect[0]}, which recmap does not "
-                f"do; run: eval $(aws configure export-credentials --profile {name} --format env)"
+                f"support; run: eval $(aws configure export-credentials --profile {name} "
+                "--format env)"
             )
     for option, key, variables in (
         ("region", "region", ("AWS_REGION", "AWS_DEFAULT_REGION")),
@@ -58,7 +59,7 @@ def _section(variable: str, usual: str, name: str, prefix: str = "") -> dict[str
     except (configparser.Error, UnicodeDecodeError):
         broken = True
     if broken:  # raised here, because the original quotes lines of the file
-        raise OptionError(f"{path}: not a configuration file of AWS")
+        raise OptionError(f"{path}: not an AWS configuration file")
     for section in (f"{prefix}{name}", name if name == "default" else ""):
         if section and parser.has_section(section):
             return dict(parser.items(section))

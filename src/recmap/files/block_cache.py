@@ -2,9 +2,9 @@
 
 An entry belongs to one version of one object. It appears when the object is first opened, and is
 filled block by block. Nothing is replaced under a scan: once the budget is used up, further
-blocks are refused, so that a dataset larger than the budget keeps a fixed part. (To evict what was
-used least recently would evict what the scan needs next.) Only entries of earlier runs that no
-process has open make room for others, least recently opened first.
+blocks are refused, so that a dataset larger than the budget keeps a fixed part. (Evicting
+what was used least recently would evict what the scan needs next.) Only entries of earlier runs
+that no process has open make room for others, least recently opened first.
 
 A block is written before its checksum, and without a lock: processes that write the same block
 write the same bytes. Each process checks a block when it first uses it, because after a power
@@ -20,7 +20,6 @@ import json
 import os
 import stat
 import time
-import warnings
 from functools import cache
 
 from recmap.errors import NoCacheWarning, OptionError, without_secrets
@@ -30,6 +29,7 @@ from recmap.files.cache_folder import CacheFolder, is_file, lock
 from recmap.files.temporary import remove, temporary_path
 from recmap.files.urls import shown_url
 from recmap.model.arguments import parse_size
+from recmap.warn import warn
 
 __all__ = ["BLOCK", "BlockCache", "CacheEntry", "cache_budget", "cache_folder", "default_cache"]
 
@@ -85,7 +85,7 @@ def default_cache() -> BlockCache | None:
 
 @cache
 def _cache_of(environment: tuple[str | None, ...]) -> BlockCache | None:
-    """Return the cache for these settings: the same one for all who ask."""
+    """Return the cache for these settings: the same one for every caller."""
     try:
         folder = cache_folder()
         if environment[1] and cache_budget(folder) == 0:
@@ -94,12 +94,11 @@ def _cache_of(environment: tuple[str | None, ...]) -> BlockCache | None:
         folder.used()  # raises if the file system has no locks
         return BlockCache(folder, cache_budget(folder))
     except OSError as e:
-        warnings.warn(
+        warn(
             f"{e.filename or 'the cache'} cannot be used, so data from object stores is not kept "
-            f"on disk: {e.strerror or e}; set {_FOLDER} to another folder, or {_SIZE}=0 to do "
-            "without",
+            f"on disk: {e.strerror or e}; set {_FOLDER} to another folder, or {_SIZE}=0 to "
+            "turn the cache off",
             NoCacheWarning,
-            stacklevel=3,
         )
         return None
 

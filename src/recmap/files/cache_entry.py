@@ -113,17 +113,18 @@ class CacheEntry:
         """
         first, stop = begin // BLOCK, -(-(begin + len(target)) // BLOCK)
         before = self._changed()
-        if (self._checked[first:stop] == before).all() and self._copy(begin, target):
-            if self._changed() == before:
-                return True
-        # All of them, so that one more attempt finds all that is damaged replaced.
-        return all([self._read_part(block, begin, target) for block in range(first, stop)])
+        checked = (self._checked[first:stop] == before).all() and self._copy(begin, target)
+        if checked and self._changed() == before:
+            return True
+        # All of them, so that all that is damaged is fetched before the next attempt.
+        sound = [self._read_part(block, begin, target) for block in range(first, stop)]
+        return all(sound)
 
     def _read_part(self, block: int, begin: int, target: npt.NDArray[np.uint8]) -> bool:
         """Copy what a block has of a target that begins at ``begin``, and check the block."""
         at = block * BLOCK - begin
         end = at + min(BLOCK, self.size - block * BLOCK)
-        if 0 <= at and end <= len(target):
+        if at >= 0 and end <= len(target):
             return self._read_block(block, target[at:end])
         whole, low, high = self._buffer(block), max(at, 0), min(end, len(target))
         sound = self._read_block(block, whole)
@@ -146,7 +147,7 @@ class CacheEntry:
         return empty_bytes(min(BLOCK, self.size - block * BLOCK))
 
     def _copy(self, begin: int, target: npt.NDArray[np.uint8]) -> bool:
-        """Copy what the file has at ``begin``; return whether there was so much."""
+        """Copy what the file has at ``begin``; return whether there was that much."""
         done = 0
         try:
             while done < len(target):
@@ -198,7 +199,7 @@ class CacheEntry:
         content = memoryview(data).cast("B")
         begin, end = block * BLOCK, min((block + 1) * BLOCK, self.size)
         if not 0 <= begin < end or content.nbytes != end - begin:
-            raise ValueError(f"block {block} of {self.size:,} bytes has not {content.nbytes:,}")
+            raise ValueError(f"block {block} does not have {content.nbytes:,} bytes")
         if self._checked[block]:
             self.give_back(1)  # another thread was first
             return True

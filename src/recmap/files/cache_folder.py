@@ -64,7 +64,7 @@ class CacheFolder:
         self.path = os.path.join(os.path.abspath(path), _LAYOUT)
 
     def make(self) -> None:
-        """Create the folder, for this user only. Raise an OSError if that cannot be."""
+        """Create the folder, for this user only. Raise an OSError if that fails."""
         os.makedirs(os.path.dirname(self.path), exist_ok=True)
         try:
             os.mkdir(self.path, 0o700)

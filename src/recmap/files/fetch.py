@@ -70,7 +70,7 @@ class Fetch:
 
     @contextmanager
     def _ready_target(self) -> Iterator[_Bytes | None]:
-        """Have the place to write to, or None if nobody wants the bytes. Giving up has to wait."""
+        """Yield the place to write to, or None if nobody wants the bytes. Giving up has to wait."""
         with self._lock:
             if self._target is not None and self._prepare is not None:
                 self._prepare()

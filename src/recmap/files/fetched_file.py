@@ -16,7 +16,6 @@ import numpy.typing as npt
 
 from recmap.files.fetch import Fetch, wait_for
 from recmap.files.fetch_memory import request_size
-from recmap.files.held_objects import note_object
 from recmap.files.mapped import MappedFile
 from recmap.files.object_address import ObjectAddress
 from recmap.files.object_reader import ObjectReader
@@ -58,7 +57,6 @@ class FetchedFile(MappedFile):
         self._fetches: list[Fetch] = []
         self._lock = Lock()
         self._ahead = ReadAhead(self)
-        note_object(path, self)
 
     @property
     def whole(self) -> bool:

@@ -21,7 +21,7 @@ from recmap.files.object_store import Folder, ObjectInfo, ObjectStore
 from recmap.files.storage import ObjectUrl
 from recmap.files.threads import Threads
 
-__all__ = ["Found", "find_objects", "is_store_of"]
+__all__ = ["FoundObjects", "find_objects", "is_store_of"]
 
 _Listing: TypeAlias = Callable[[str], Folder]
 
@@ -29,7 +29,7 @@ _Listing: TypeAlias = Callable[[str], Folder]
 _AT_ONCE = 32
 
 
-class Found(NamedTuple):
+class FoundObjects(NamedTuple):
     """Data objects, sorted by key, and all objects in the folders that were listed, by key.
 
     ``beside`` is None if no folder was listed. ``stores`` are the keys of folders that are
@@ -41,7 +41,7 @@ class Found(NamedTuple):
     stores: Sequence[str] = ()
 
 
-def find_objects(store: ObjectStore, url: ObjectUrl) -> Found:
+def find_objects(store: ObjectStore, url: ObjectUrl) -> FoundObjects:
     """Find the data objects of a URL, a pattern or a folder.
 
     An object that exists is used literally, even if its key looks like a pattern. The objects of
@@ -49,7 +49,7 @@ def find_objects(store: ObjectStore, url: ObjectUrl) -> Found:
     """
     key = url.key
     if not store.listed and key.endswith(("/", ".zarr")) and _answers_as_store(store, key):
-        return Found([], None, [key.rstrip("/")])
+        return FoundObjects([], None, [key.rstrip("/")])
     denied: AccessDeniedError | None = None
     if key and not key.endswith("/"):
         try:
@@ -57,13 +57,13 @@ def find_objects(store: ObjectStore, url: ObjectUrl) -> Found:
         except (AccessDeniedError, PathNotFoundError) as e:
             if not store.listed:
                 if _answers_as_store(store, key):
-                    return Found([], None, [key])
+                    return FoundObjects([], None, [key])
                 raise
             # Who may list one folder only may not ask for an object that does not exist.
             denied = e if isinstance(e, AccessDeniedError) else None
         else:
             if not _is_companion(store, key):
-                return Found([found])
+                return FoundObjects([found])
     known: dict[str, Folder] = {}
 
     def listing(folder: str) -> Folder:
@@ -80,7 +80,7 @@ def find_objects(store: ObjectStore, url: ObjectUrl) -> Found:
     else:
         listed = listing(key)
         if _is_store(listed):
-            return Found([], None, [key.rstrip("/")])
+            return FoundObjects([], None, [key.rstrip("/")])
         if key.rstrip("/").endswith(".zarr") and (listed.objects or listed.folders):
             # The arrays of half a store are not stores to be read one after the other.
             raise PathNotFoundError(
@@ -101,7 +101,7 @@ def find_objects(store: ObjectStore, url: ObjectUrl) -> Found:
     if not matches and not stores:
         raise PathNotFoundError(f"{url.at(key)}: {what}")
     beside = {each.key: each for folder in known.values() for each in folder.objects}
-    return Found(sorted(matches, key=lambda each: each.key), beside, stores)
+    return FoundObjects(sorted(matches, key=lambda each: each.key), beside, stores)
 
 
 def is_store_of(present: Collection[str], names: Sequence[str] = STORE_FILES) -> bool:

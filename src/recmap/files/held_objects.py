@@ -1,4 +1,4 @@
-"""Find what is held of an object, so that nothing is fetched twice."""
+"""Find what was fetched ahead of an object, so that nothing is fetched twice."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy.typing as npt
 from recmap.files.object_address import ObjectAddress
 from recmap.files.object_store import ObjectInfo
 
-__all__ = ["HeldObject", "held_object", "note_object"]
+__all__ = ["HeldNote", "HeldObject", "held_object"]
 
 
 class HeldObject(Protocol):
@@ -27,14 +27,22 @@ class HeldObject(Protocol):
     ) -> AbstractContextManager[None]: ...
 
 
-# The last one that was made of each version of an object, as long as it lives.
+# The last one that was fetched ahead of each version of an object.
 _objects: WeakValueDictionary[tuple[str, ObjectInfo], Any] = WeakValueDictionary()
 
 
-def note_object(path: ObjectAddress, file: HeldObject) -> None:
-    """Note an object in memory, so that others find what is held of it."""
-    if path.info.pinned:
-        _objects[path.store.place, path.info] = file
+class HeldNote:
+    """Lets others find what is held of an object, until it is closed and the beginning is gone."""
+
+    def __init__(self, path: ObjectAddress, file: HeldObject) -> None:
+        self._key, self._file = (path.store.place, path.info), file
+        if path.info.pinned:
+            _objects[self._key] = file
+
+    def close(self) -> None:
+        """Forget the object, unless its beginning is still held."""
+        if not self._file.holds(0, 1) and _objects.get(self._key) is self._file:
+            _objects.pop(self._key, None)
 
 
 def held_object(path: ObjectAddress, spans: list[tuple[int, int]]) -> HeldObject | None:

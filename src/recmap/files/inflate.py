@@ -57,7 +57,7 @@ class Inflated(NamedTuple):
 
 
 @dataclass
-class _Member:
+class _InflatingMember:
     """The member being inflated: where it begins, and how many plain bytes it has yielded."""
 
     begin: int
@@ -76,7 +76,7 @@ def inflate(
     with located(path).open(in_order=True) as file:
         size, reread = file.size, 0
         while True:
-            member = _Member(position)
+            member = _InflatingMember(position)
             try:
                 yield from _inflate_sound(file, path, compression, position, member)
                 return
@@ -100,7 +100,11 @@ def inflate(
 
 
 def _inflate_sound(
-    file: OpenFile, path: str, compression: Literal["gzip", "zlib"], position: int, member: _Member
+    file: OpenFile,
+    path: str,
+    compression: Literal["gzip", "zlib"],
+    position: int,
+    member: _InflatingMember,
 ) -> Iterator[Inflated]:
     """Yield the plain bytes up to the first damage, then raise."""
     engine, error = inflater(compression)

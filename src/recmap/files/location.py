@@ -282,7 +282,8 @@ class Location(str):
         """Raise if a file that was found before has been replaced, changed or removed since.
 
         Call it after the file was opened: what is then at the path is what was opened, unless it
-        changes to and fro. ``status`` is that of the open file. Objects are checked by their store.
+        changes back and forth. ``status`` is that of the open file. Objects are checked by their
+        store.
         """
         return
 

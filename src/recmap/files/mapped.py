@@ -112,7 +112,7 @@ class MappedFile:
     def hold(
         self, begins: int | npt.ArrayLike, ends: int | npt.ArrayLike
     ) -> AbstractContextManager[None]:
-        """Have the bytes of one or more spans ready, inside a context.
+        """Make the bytes of one or more spans available inside a context.
 
         Those of a local file always are. Those of an object are fetched, and may be gone
         afterwards.
@@ -178,7 +178,7 @@ class Guard:
     in an array that the user holds, touching the missing part still kills the process.
 
     ``reader`` says which files are read: it is a path, has ``files`` or a ``path``, or is a
-    tuple of paths. Those of others are none of its business, even if they are truncated at the
+    tuple of paths. Other files are ignored, even if they are truncated at the
     same moment. Without one, the files are those of the guard around this one; if there is none
     either, every truncation counts, because another thread may have run into it first.
     """

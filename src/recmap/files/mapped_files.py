@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import weakref
-from collections import OrderedDict
 from collections.abc import Sequence
 from functools import cache
 from threading import RLock
@@ -14,8 +13,11 @@ import numpy.typing as npt
 
 from recmap.files.fetch_memory import bytes_ahead
 from recmap.files.fetched_file import FetchedFile
+from recmap.files.held_objects import HeldNote
 from recmap.files.local_path import located
+from recmap.files.lru import Lru
 from recmap.files.mapped import MappedFile
+from recmap.files.object_address import ObjectAddress
 from recmap.files.spans import as_places
 from recmap.model.fetching import Fetching
 
@@ -41,6 +43,9 @@ def fetch_ahead(
         return None
     first, stop = as_places(begins, ends)
     hold = file.start(first, stop)
+    # Rows in order: what opens the object, or checks it before, finds its beginning.
+    if isinstance(begins, int) and isinstance(file.path, ObjectAddress):
+        return Fetching(hold.size, 1, [hold, HeldNote(file.path, file)])
     return Fetching(hold.size, len(first), [hold])
 
 
@@ -59,7 +64,7 @@ class MappedFiles:
     """Maps files on first use, and releases the least recently used."""
 
     def __init__(self) -> None:
-        self._files: OrderedDict[str, MappedFile] = OrderedDict()
+        self._files = Lru[str, MappedFile](_OPEN_FILES)
         self._lock = RLock()
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -68,14 +73,10 @@ class MappedFiles:
     def open(self, path: str) -> MappedFile:
         """Return the mapped file. Keep a reference while you use it."""
         with self._lock:
-            file = self._files.get(path)
-            if file is None:
-                file = self._files[path] = self._map(path)
-            else:
-                file = self._files[path] = file.current()
-            self._files.move_to_end(path)
-            if len(self._files) > _OPEN_FILES:
-                self._files.popitem(last=False)
+            kept = self._files.get(path)
+            file = self._map(path) if kept is None else kept.current()
+            if file is not kept:
+                self._files.put(path, file)
             return file
 
     def _map(self, path: str) -> MappedFile:
@@ -84,7 +85,7 @@ class MappedFiles:
         except OSError as e:
             if e.errno not in _TOO_MANY or not self._files:
                 raise
-            self._files.clear()
+            self._files.shrink(0)
             return located(path).map()
 
     def hold(self, paths: Sequence[str]) -> HeldFiles | None:

@@ -121,7 +121,7 @@ def give_back() -> None:
 
 
 def also_give_back(release: Callable[[], object]) -> None:
-    """Have ``give_back`` call a function of a library that keeps freed memory for itself."""
+    """Make ``give_back`` call a function of a library that keeps freed memory for itself."""
     _others.append(release)
 
 

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import glob
 import os
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
-from threading import Lock
 from typing import IO, Any, BinaryIO, Self, cast
 
 import numpy as np
@@ -20,6 +18,7 @@ from recmap.files.file_state import STORE_FILES
 from recmap.files.find_objects import find_objects
 from recmap.files.held_objects import held_object
 from recmap.files.location import Location, OpenFile, Output, Stat, Version
+from recmap.files.lru import Lru
 from recmap.files.object_address import ObjectAddress
 from recmap.files.object_reader import keep_beside, kept_beside
 from recmap.files.object_store import ObjectInfo, ObjectStore
@@ -246,7 +245,7 @@ class ObjectPath(ObjectAddress):
             text = change(None if data is None else data.decode())
             if self.write_if(text.encode(), seen) is not None:
                 return
-        raise OutputError(f"{self} cannot be written: others keep changing it")
+        raise OutputError(f"{self} cannot be written: other processes keep changing it")
 
     def remove(self) -> None:
         delete_object(self)
@@ -306,10 +305,19 @@ class _OpenObject(OpenFile):
             with file.hold(*zip(*spans, strict=True)):
                 return [file.bytes[begin:end].tobytes() for begin, end in spans]
         if all(end <= _HEAD for _, end in spans):
-            head = _heads.get(self._path, self._info)
+            head = self._head()
             return [head[begin:end] for begin, end in spans]
         read = self._path.store.read_many(self._info, spans)
         return [each.tobytes() for each in read]
+
+    def _head(self) -> bytes:
+        key = f"{self._path.store.place}/{self._info.key}", self._info
+        head = _heads.get(key) if self._info.pinned else None
+        if head is None:
+            head = self._path.store.read(self._info, 0, min(_HEAD, self.size)).tobytes()
+            if self._info.pinned:
+                _heads.put(key, head)
+        return head
 
 
 class _ReadInOrder(OpenFile):
@@ -376,29 +384,8 @@ class _SentOutput(Output):
         self._upload.abort()
 
 
-class _Heads:
-    """The beginnings of the objects that were looked at last."""
-
-    def __init__(self) -> None:
-        self._kept: OrderedDict[tuple[str, ObjectInfo], bytes] = OrderedDict()
-        self._lock = Lock()
-
-    def get(self, path: ObjectPath, info: ObjectInfo) -> bytes:
-        key = f"{path.store.place}/{info.key}", info
-        with self._lock:
-            if info.pinned and key in self._kept:
-                self._kept.move_to_end(key)
-                return self._kept[key]
-        head = path.store.read(info, 0, min(_HEAD, info.size)).tobytes()
-        if info.pinned:
-            with self._lock:
-                self._kept[key] = head
-                if len(self._kept) > _KEPT_HEADS:
-                    self._kept.popitem(last=False)
-        return head
-
-
-_heads = _Heads()
+# The beginnings of the objects that were looked at last.
+_heads = Lru[tuple[str, ObjectInfo], bytes](_KEPT_HEADS)
 
 
 def _stat(info: ObjectInfo) -> Stat:

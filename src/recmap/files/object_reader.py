@@ -132,7 +132,7 @@ class ObjectReader:
 
     @contextmanager
     def _open_entry(self) -> Iterator[CacheEntry | None]:
-        """Have the entry of the cache open, if there is one."""
+        """Yield the entry of the cache, open; None if there is none."""
         with self._lock:
             self._users += 1
             if self._cached and (self._entry is None or self._entry.fd < 0):

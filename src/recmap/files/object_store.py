@@ -44,7 +44,7 @@ _Bytes = npt.NDArray[np.uint8]
 
 # Options of our own, with their defaults; the others belong to the store.
 _SECONDS = {"timeout": 300.0, "read_timeout": 30.0, "connect_timeout": 5.0}
-# Variables with the address of a server of one's own.
+# Variables with the address of a private server.
 _ENDPOINTS = {
     "s3": ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT"),
     "gs": ("GOOGLE_BASE_URL",),
@@ -112,7 +112,7 @@ class ObjectStore:
         except self._obstore.exceptions.UnknownConfigurationKeyError as e:
             name = re.search(r"key: '(\w{1,60})'", str(e))
             what = name[1] if name is not None else "one of the names"
-            failure = OptionError(f"storage: {what} is no option of {self._url.scheme}://")
+            failure = OptionError(f"storage: {what} is not an option of {self._url.scheme}://")
         except (self._obstore.exceptions.BaseError, TypeError, ValueError) as e:
             failure = OptionError(
                 'storage: give the account, as in storage={"account_name": "mine"}'
@@ -257,8 +257,8 @@ class ObjectStore:
         if not info.pinned and not self._storage.get("unpinned"):
             url = self._url.at(info.key)
             raise StoreError(
-                f"{url}: the server tells neither an ETag nor a date, so that a change of the file "
-                'while it is read would not be noticed; storage={"unpinned": True} accepts that',
+                f"{url}: the server sends neither an ETag nor a date, so a change of the file "
+                'while it is read would go unnoticed; storage={"unpinned": True} accepts that',
                 url=url,
             )
         self.refuse_fork(info.key)  # others may have been in flight
@@ -286,7 +286,7 @@ class ObjectStore:
         return data
 
     def _ask(self, key: str, request: Callable[[], _T], *, alone: bool = False) -> _T:
-        """Make a request, repeat it while the store is away, and translate its errors."""
+        """Make a request, repeat it while the store is unavailable, and translate its errors."""
         attempts = self.attempts(alone=alone)
         while True:
             try:
@@ -322,7 +322,7 @@ class ObjectStore:
             del failure  # its traceback would keep this frame and its callers alive
 
     def translated(self, key: str, error: BaseException) -> RecmapError | None:
-        """Return the error to raise for one of obstore; None if it is none of obstore's."""
+        """Return the error to raise for one of obstore; None if it is not one of obstore."""
         known = (self._obstore.exceptions.BaseError, FileNotFoundError, ValueError)
         # A panic in Rust, which has no class that could be named, is no Exception.
         panic = type(error).__name__ == "PanicException"
@@ -403,7 +403,7 @@ class ObjectStore:
             )
         if _UNKNOWN_HOST.search(text) and not self._answered:
             by = _NAMED_BY.get(self._url.scheme, "the URL")
-            return StoreError(f"{url}: there is no server of this name; check {by}", url=url)
+            return StoreError(f"{url}: there is no server with this name; check {by}", url=url)
         if re.search(r"kind: (Connect|Request|Interrupted|Body)", text) and status is None:
             return StoreError(f"{url}: {UNREACHABLE}", url=url, transient=True)
         if status is not None and status < 500 and status not in (408, 429):
@@ -455,7 +455,7 @@ def _connect(url: ObjectUrl, storage: Storage, retries: dict[str, Any]) -> Any:
         options["skip_signature"] = True
     if url.scheme in ("http", "https"):
         if options:
-            raise OptionError(f"storage: {next(iter(options))} is no option of {url.scheme}://")
+            raise OptionError(f"storage: {next(iter(options))} is not an option of {url.scheme}://")
         common["client_options"]["allow_http"] = url.scheme == "http"
         return stores.HTTPStore.from_url(url.root, **common)
     if url.scheme == "s3" and not options.get("skip_signature"):
@@ -475,7 +475,7 @@ def _connect(url: ObjectUrl, storage: Storage, retries: dict[str, Any]) -> Any:
 
 
 def _endpoint_variable(scheme: str) -> str:
-    """Return the address of a server of one's own that the environment gives; "" if none."""
+    """Return the address of a private server that the environment gives; "" if none."""
     given = [os.environ[name] for name in _ENDPOINTS.get(scheme, ()) if name in os.environ]
     return given[0] if given else ""
 

@@ -35,7 +35,7 @@ class Tree:
 
 
 def tree_of(path: ObjectAddress) -> Tree:
-    """List all objects below a path; none if it is no folder."""
+    """List all objects below a path; none if it is not a folder."""
     prefix = path.key.rstrip("/")
 
     def listed(obstore: Any, store: Any) -> dict[str, tuple[int, str]]:

@@ -35,8 +35,8 @@ from recmap.files.patience import SILENCE
 from recmap.files.threads import start_thread
 
 __all__ = [
-    "Parts",
     "Upload",
+    "UploadParts",
     "choose_parts",
     "copy_object",
     "create_object",
@@ -72,7 +72,7 @@ _READ_SIZE = 4 << 20
 
 
 @dataclass(frozen=True)
-class Parts:
+class UploadParts:
     """The size of the parts of an upload, and how many are sent at a time."""
 
     size: int = _USUAL_PART
@@ -86,7 +86,7 @@ class Parts:
         return (self.requests + 3) * self.size
 
 
-def choose_parts(expected: int | None, memory: int | None = None) -> Parts:
+def choose_parts(expected: int | None, memory: int | None = None) -> UploadParts:
     """Choose parts for an object of about ``expected`` bytes, to fit into ``memory`` if given.
 
     The object may become half as large again. If the memory is too small for parts of which 10,000
@@ -97,16 +97,16 @@ def choose_parts(expected: int | None, memory: int | None = None) -> Parts:
         least = max(_LEAST_PART, -(-3 * expected // (2 * _MOST_PARTS)))
         size = max(_USUAL_PART, least)
     if memory is None:
-        return Parts(size, _REQUESTS if size <= _USUAL_PART else 2)
+        return UploadParts(size, _REQUESTS if size <= _USUAL_PART else 2)
     size = max(least, min(size, memory // 5))
-    return Parts(size, max(1, min(_REQUESTS, memory // size - 3)))
+    return UploadParts(size, max(1, min(_REQUESTS, memory // size - 3)))
 
 
-_PARTS: ContextVar[Parts | None] = ContextVar("recmap parts", default=None)
+_PARTS: ContextVar[UploadParts | None] = ContextVar("recmap parts", default=None)
 
 
 @contextmanager
-def sending(parts: Parts) -> Iterator[None]:
+def sending(parts: UploadParts) -> Iterator[None]:
     """Let the uploads that begin here have these parts."""
     token = _PARTS.set(parts)
     try:
@@ -115,7 +115,7 @@ def sending(parts: Parts) -> Iterator[None]:
         _PARTS.reset(token)
 
 
-def parts_to_send() -> Parts:
+def parts_to_send() -> UploadParts:
     """Return the parts of an upload that begins here."""
     return _PARTS.get() or choose_parts(None)
 
@@ -182,7 +182,7 @@ def read_object(path: ObjectAddress) -> tuple[bytes, Version] | None:
         answer = obstore.get(store, path.key)
         if answer.meta["size"] > _MOST_READ:
             size = answer.meta["size"]
-            raise OutputError(f"{path}: not what recmap writes there, but {size:,} bytes")
+            raise OutputError(f"{path}: an object of {size:,} bytes, which recmap did not write")
         return bytes(answer.bytes()), _version(answer.meta)
 
     try:
@@ -226,7 +226,7 @@ def _send_again(src: ObjectAddress, dst: ObjectAddress) -> None:
         raise
 
 
-def put_file(path: ObjectAddress, file: str, parts: Parts) -> Version:
+def put_file(path: ObjectAddress, file: str, parts: UploadParts) -> Version:
     """Write an object with the content of a local file, in these parts, or larger ones."""
     least = -(-os.path.getsize(file) // _MOST_PARTS)
     upload = Upload(path, replace(parts, size=max(parts.size, least)))
@@ -251,7 +251,7 @@ class Upload:
     parts. ``write`` waits while more than a part waits to be sent.
     """
 
-    def __init__(self, path: ObjectAddress, parts: Parts) -> None:
+    def __init__(self, path: ObjectAddress, parts: UploadParts) -> None:
         refuse_unwritable(path)
         self._path, self._parts = path, parts
         #: The bytes that were written.
@@ -269,7 +269,7 @@ class Upload:
         if self.size + len(data) > _MOST_PARTS * self._parts.size:
             raise OutputError(
                 f"{self._path}: more than {_MOST_PARTS:,} parts of {self._parts.size >> 20} MiB, "
-                "which no store takes; write several files (shards)"
+                "which no store accepts; write several files (shards)"
             )
         with self._changed:
             while self._thread is not None and self._held >= self._parts.size:
@@ -302,7 +302,7 @@ class Upload:
             self._tell_trouble()
 
     def _tell_trouble(self) -> None:
-        """Say so, once, if the store is away. obstore repeats the parts without a word."""
+        """Warn once if the store is unavailable. obstore repeats the parts silently."""
         if not self._told:
             self._told = True
             start_thread(self._path.store.tell_trouble, self._path.key, name="recmap-tell")
@@ -330,7 +330,7 @@ class Upload:
     def _start(self) -> None:
         self._thread = start_thread(self._send, name="recmap-upload")
         if self._thread is None:
-            raise OutputError(f"{self._path}: the system starts no thread to send its parts")
+            raise OutputError(f"{self._path}: cannot start a thread to send its parts")
         _open.add(self)
 
     def _send(self) -> None:

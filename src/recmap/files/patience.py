@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import random
 import time
-import warnings
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-from recmap.errors import OptionError, StoreError, StoreWaitWarning, level_outside
+from recmap.errors import OptionError, StoreError, StoreWaitWarning
 from recmap.files.storage import Storage
 from recmap.model.arguments import as_whole
+from recmap.warn import warn
 
 __all__ = ["SILENCE", "UNREACHABLE", "Attempts", "Patience", "tell"]
 
@@ -112,4 +112,4 @@ def tell(place: str, error: StoreError, seconds: float) -> None:
         f"{place}: {why}; recmap tries again for up to {seconds:g} s "
         '(storage={"retry_timeout": ...} changes that)'
     )
-    warnings.warn(text, StoreWaitWarning, stacklevel=level_outside())
+    warn(text, StoreWaitWarning)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import weakref
-from collections import OrderedDict, deque
-from threading import Lock, RLock
-from typing import Any, NamedTuple, Protocol
+from collections import deque
+from threading import Lock
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
 from recmap.files.fetch_memory import bytes_ahead, bytes_behind, request_size
+from recmap.files.lru import Lru
 from recmap.files.spans import Places
+from recmap.model.fetching import Closable
 
 __all__ = ["GROWTH", "MOST_OBJECTS", "ReadAhead", "objects_ahead"]
 
@@ -22,24 +24,20 @@ _LARGE = 1 << 20
 MOST_OBJECTS = 16
 
 
-class _Hold(Protocol):
-    def close(self) -> None: ...
-
-
 class _Fetchable(Protocol):
     @property
     def size(self) -> int: ...
 
-    def start(self, begins: Places, ends: Places) -> _Hold: ...
+    def start(self, begins: Places, ends: Places) -> Closable: ...
 
 
 class _Droppable(Protocol):
     def drop(self) -> None: ...
 
 
-class _Piece(NamedTuple):
+class _AheadPiece(NamedTuple):
     end: int
-    hold: _Hold
+    hold: Closable
 
 
 class ReadAhead:
@@ -48,7 +46,7 @@ class ReadAhead:
     def __init__(self, file: _Fetchable) -> None:
         self._file = weakref.ref(file)
         self._lock = Lock()
-        self._pieces: deque[_Piece] = deque()
+        self._pieces: deque[_AheadPiece] = deque()
         # The span read last, how much has been read in order, and how far it is fetched.
         self._begin = self._end = self._passed = self._stop = 0
 
@@ -78,7 +76,7 @@ class ReadAhead:
             while self._stop < (wanted if last else max(end, wanted - piece + 1)):
                 stop = min(self._stop + piece, file.size)
                 hold = file.start(np.array([self._stop]), np.array([stop]))
-                self._pieces.append(_Piece(stop, hold))
+                self._pieces.append(_AheadPiece(stop, hold))
                 self._stop = stop
         if self._pieces:
             objects_ahead.note(self)
@@ -99,28 +97,20 @@ class _Objects:
     """What is read ahead: objects, and sets of them. What was not read for longest is given up."""
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[int, weakref.ref[Any]] = OrderedDict()
-        self._lock = RLock()  # reentrant: garbage may be collected anywhere
+        self._kept = Lru[int, weakref.ref[_Droppable]](MOST_OBJECTS)
 
     def count(self) -> int:
         return len(self._kept)
 
     def note(self, ahead: _Droppable) -> None:
-        with self._lock:
-            self._kept[id(ahead)] = weakref.ref(ahead)
-            self._kept.move_to_end(id(ahead))
-            old = None
-            if len(self._kept) > MOST_OBJECTS:
-                old = self._kept.popitem(last=False)[1]()
-        if old is not None:
-            old.drop()
+        key = id(ahead)
+        for found in self._kept.put(key, weakref.ref(ahead, lambda _: self._kept.pop(key))):
+            old = found()
+            if old is not None:
+                old.drop()
 
     def forget(self, ahead: _Droppable) -> None:
-        with self._lock:
-            self._kept.pop(id(ahead), None)
-            gone = [key for key, found in self._kept.items() if found() is None]
-            for key in gone:
-                del self._kept[key]
+        self._kept.pop(id(ahead))
 
 
 #: Everything that is read ahead in this process.

@@ -91,7 +91,7 @@ class S3Uploads:
         raise self._failed(prefix, "the list of unfinished uploads cannot be read")
 
     def abort(self, upload: UnfinishedUpload) -> None:
-        """Delete the parts of an upload; one that has ended in the meantime is no error."""
+        """Delete the parts of an upload; one that has ended in the meantime is not an error."""
         self._send("DELETE", upload.key, {"uploadId": upload.id}, upload.key)
 
     def _send(self, method: str, key: str, query: Mapping[str, str], place: str) -> bytes:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import io
-from collections import OrderedDict
 from collections.abc import Callable
 from copy import copy
 from threading import Lock
 from typing import Any
 
+from recmap.files.lru import Lru
 from recmap.files.mapped import MappedFile
 from recmap.files.object_store import ObjectInfo, ObjectStore
 
@@ -76,13 +76,13 @@ class SeekableObject(_Seekable):
         super().__init__(info.size)
         self._error: BaseException | None = None
         self._info, self._store, self._beginning = info, store, beginning
-        self._blocks: OrderedDict[int, bytes] = OrderedDict()
+        self._blocks = Lru[int, bytes](_KEPT)
         self._lock = Lock()
 
     def fetch_beginning(self) -> None:
-        """Have the beginning ready, before a library takes its lock."""
+        """Fetch the beginning, before a library takes its lock."""
         if self._size:
-            self._blocks[0] = self._beginning(_BLOCK)
+            self._blocks.put(0, self._beginning(_BLOCK))
 
     def raise_error(self) -> None:
         """Raise what went wrong since the last call, if anything did."""
@@ -116,18 +116,15 @@ class SeekableObject(_Seekable):
     def _block(self, number: int, end: int) -> bytes:
         """Return a block. Those up to ``end`` are fetched with it."""
         found = self._blocks.get(number)
-        if found is None:
-            last = min(-(-end // _BLOCK), number + _AT_ONCE)
-            stop = next((i for i in range(number + 1, last) if i in self._blocks), last)
-            begin, upto = number * _BLOCK, min(stop * _BLOCK, self._size)
-            # In this thread: h5py holds a lock meanwhile, and other threads may wait for it, if
-            # they happen to collect garbage of h5py.
-            read = memoryview(self._store.get(self._info, begin, upto))
-            for i in range(number, stop):
-                at = (i - number) * _BLOCK
-                self._blocks[i] = bytes(read[at : at + _BLOCK])
-            while len(self._blocks) > _KEPT:
-                self._blocks.popitem(last=False)
-            found = self._blocks[number]
-        self._blocks.move_to_end(number)
-        return found
+        if found is not None:
+            return found
+        last = min(-(-end // _BLOCK), number + _AT_ONCE)
+        stop = next((i for i in range(number + 1, last) if i in self._blocks), last)
+        begin, upto = number * _BLOCK, min(stop * _BLOCK, self._size)
+        # In this thread: h5py holds a lock meanwhile, and other threads may wait for it, if
+        # they happen to collect garbage of h5py.
+        read = memoryview(self._store.get(self._info, begin, upto))
+        blocks = [bytes(read[at : at + _BLOCK]) for at in range(0, upto - begin, _BLOCK)]
+        for i, block in reversed(list(enumerate(blocks, number))):
+            self._blocks.put(i, block)
+        return blocks[0]

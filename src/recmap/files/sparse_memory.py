@@ -38,7 +38,7 @@ class SparseMemory:
         self._advise("MADV_NOHUGEPAGE", 0, size)
 
     def prepare(self, begin: int, end: int) -> None:
-        """Have the pages of a part ready before it is written."""
+        """Prepare the pages of a part before it is written."""
         first, stop = _within_large_pages(begin, end)
         self._advise("MADV_HUGEPAGE", first, stop)
         # Faster than one page at a time. Where it fails, the pages are made when they are written.

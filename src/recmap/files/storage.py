@@ -61,7 +61,7 @@ def parse_url(url: str) -> ObjectUrl:
             "give credentials with storage={...}"
         )
     if key.startswith("/"):
-        raise OptionError(f"{shown_url(url)}: a slash too many after the bucket or server")
+        raise OptionError(f"{shown_url(url)}: an extra slash after the bucket or server")
     if without_secrets(key) != key:
         raise OptionError(
             f"{shown_url(url)}: signed URLs are not supported; use the URL of the bucket with "

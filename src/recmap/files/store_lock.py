@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import threading
 import time
-import warnings
 from datetime import UTC, datetime
 from typing import Any
 from uuid import uuid4
@@ -27,6 +26,7 @@ from recmap.files.object_writer import (
 from recmap.files.run_lock import RunLock
 from recmap.files.temporary import Process, runs, this_process
 from recmap.files.threads import start_thread
+from recmap.warn import warn
 
 __all__ = ["StoreLock"]
 
@@ -70,13 +70,15 @@ class StoreLock(RunLock):
             if self._version is not None:
                 break
         else:
-            raise OutputExistsError(f"{self._output}: several conversions want to write there")
+            raise OutputExistsError(
+                f"{self._output}: several conversions are trying to write there"
+            )
         self._held, self._renewed = True, time.monotonic()
         self._known = None
         try:
             self.since = self._object.anew().info.modified
             if start_thread(self._renew, name="recmap-lock") is None:
-                raise OutputError(f"{self._output}: no thread can be started to renew the lock")
+                raise OutputError(f"{self._output}: cannot start a thread to renew the lock")
         except BaseException:
             self.release()
             raise
@@ -100,10 +102,9 @@ class StoreLock(RunLock):
                     delete_object(self._object)
             except StoreError as e:
                 # The conversion has succeeded, or has failed with an error that tells more.
-                warnings.warn(
+                warn(
                     f"the run lock was not deleted, and expires in {_EXPIRES / 60:.0f} minutes: "
                     f"{e}",
-                    stacklevel=2,
                 )
 
     @property
@@ -192,9 +193,10 @@ class StoreLock(RunLock):
             return
         where = "" if here else f" on {process.machine.rpartition('_')[0] or process.machine}"
         raise OutputExistsError(
-            f"{self._output} is being written by process {process.number}{where}, which last said "
-            f"so {max(0, round(age))} seconds ago; wait for it, or stop it. If it was killed, try "
-            f"again {round(_EXPIRES / 60)} minutes after that, or delete {self.path}"
+            f"{self._output} is being written by process {process.number}{where}, which last "
+            f"renewed its lock {max(0, round(age))} seconds ago; wait for it, or stop it. If "
+            f"it was killed, try again {round(_EXPIRES / 60)} minutes after that, or delete "
+            f"{self.path}"
         )
 
 

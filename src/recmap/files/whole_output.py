@@ -9,13 +9,13 @@ from __future__ import annotations
 import json
 import os
 import re
-import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple, TypeVar
 
-from recmap.errors import MissingShardsWarning, UnfinishedOutputError, level_outside
+from recmap.errors import MissingShardsWarning, UnfinishedOutputError
 from recmap.files.location import Location
+from recmap.warn import warn
 
 __all__ = ["FOLDER_MANIFEST", "refuse_unfinished", "warn_of_incomplete", "warn_of_missing"]
 
@@ -100,7 +100,7 @@ def warn_of_missing(folder: str, names: Iterable[str], chosen: Sequence[str]) ->
 
 
 def _warn(text: str) -> None:
-    warnings.warn(text, MissingShardsWarning, stacklevel=level_outside())
+    warn(text, MissingShardsWarning)
 
 
 def _joined(folder: str, name: str) -> str:

@@ -214,9 +214,9 @@ class ArrowColumns:
             stored = {name: str(stored_field(field)), ...: None}
             raise DataError(
                 Message(
-                    f"{self._path}: column {name!r}: in row {first_row:,} or after, a value is not "
-                    f"{field}, as the note of its columns says: another program has changed the "
-                    "file",
+                    f"{self._path}: column {name!r}: in row {first_row:,} or later, a value is not "
+                    f"{field}, although the note of its columns says so: another program has "
+                    "changed the file",
                     hint=("read what is stored, ", Option("fields", stored)),
                 ),
                 file=self._path,

@@ -26,8 +26,9 @@ from recmap.formats.row_groups import RowGroupSource
 from recmap.model.arguments import check_choice
 from recmap.model.nulls import Nulls
 from recmap.model.schema import Batch, FieldsLike, Schema
+from recmap.model.sink import SinkKind
 
-__all__ = ["ArrowFileSink", "check_arrow", "open_arrow"]
+__all__ = ["SINK", "check_arrow", "open_arrow"]
 
 also_give_back(pa.default_memory_pool().release_unused)
 
@@ -202,3 +203,6 @@ class ArrowFileSink(RowGroupSink):
 
     def end(self) -> None:
         self._writer.close()
+
+
+SINK = SinkKind(ArrowFileSink, streams=True, column_bytes=8_000)

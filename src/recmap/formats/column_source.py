@@ -166,7 +166,7 @@ class ColumnsSource(Source):
             return {name: column.gather(rows) for name, column in self._columns.items()}
 
     def _fetched(self, rows: RowNumbers) -> AbstractContextManager[object]:
-        """Have the rows of all columns of an object fetched at once, inside a context."""
+        """Fetch the rows of all columns of an object at once, inside a context."""
         if self._mapped is None or self._mapped.whole:
             return nullcontext()
         if len(self._columns) < 2 and not self._unchecked:

@@ -66,7 +66,7 @@ def _by_magic(path: str) -> str | None:
     for format in FORMATS.values():
         if format.magic:
             with located(path).open() as file:
-                if file.pread(len(format.magic), 0) == format.magic:
+                if file.pread(len(format.magic), format.magic_offset) == format.magic:
                     return format.name
     return None
 

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import resource
 import weakref
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass
 from itertools import count
-from threading import RLock
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from recmap.files.lru import Lru
 from recmap.files.mapped_files import fetch_whole
 from recmap.formats.column_source import refuse_changed
 from recmap.model.batch import RowNumbers
@@ -66,29 +65,20 @@ class OpenFiles:
         return OpenFiles, ()  # another process opens its own files
 
     def get(self, path: str) -> Source | None:
-        key = self._number, path
-        with _lock:
-            if key in _kept:
-                _kept.move_to_end(key)
-            return _kept.get(key)
+        return _kept.get((self._number, path))
 
     def keep(self, path: str, source: Source) -> None:
-        with _lock:
-            _kept[self._number, path] = source
-            while len(_kept) > _max_kept():
-                _kept.popitem(last=False)
+        _kept.put((self._number, path), source, _max_kept())
 
 
 _numbers = count()
-_kept: OrderedDict[tuple[int, str], Source] = OrderedDict()
-# Reentrant: the garbage collector may call _forget while this thread holds the lock.
-_lock = RLock()
+_kept = Lru[tuple[int, str], Source](_MAX_OPEN)
 
 
 def _forget(number: int) -> None:
-    with _lock:
-        for key in [key for key in _kept if key[0] == number]:
-            _kept.pop(key, None)
+    for key in _kept:
+        if key[0] == number:
+            _kept.pop(key)
 
 
 @dataclass(frozen=True)

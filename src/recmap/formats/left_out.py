@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping, Sequence
 
 from recmap.errors import (
@@ -11,9 +10,9 @@ from recmap.errors import (
     Message,
     Option,
     StaleIndexWarning,
-    level_outside,
 )
 from recmap.model.field import Field
+from recmap.warn import warn
 
 __all__ = ["listed", "misfit", "warn_of_left_out", "warn_of_notes"]
 
@@ -29,7 +28,7 @@ def listed(left: Sequence[str]) -> str:
 def warn_of_left_out(told: str, left_out: Mapping[str, LeftOut] | None = None) -> None:
     """Warn of columns that are left out because nobody chose any; ``left_out`` has the reasons."""
     text = Message(f"{told} (", Option("fields", [...]), " chooses columns)")
-    warnings.warn(LeftOutWarning(text, left_out), stacklevel=level_outside())
+    warn(LeftOutWarning(text, left_out))
 
 
 def misfit(name: str, noted: Field, found: object) -> str:
@@ -40,9 +39,8 @@ def misfit(name: str, noted: Field, found: object) -> str:
 def warn_of_notes(path: str, misfits: Sequence[str]) -> None:
     """Warn that what a file notes of its columns does not fit them, and is ignored."""
     if misfits:
-        warnings.warn(
+        warn(
             f"{path}: the note of its columns says {listed(misfits)}: another program has changed "
             "the file, and the note is ignored",
             StaleIndexWarning,
-            stacklevel=level_outside(),
         )

@@ -8,7 +8,6 @@ import os
 import re
 import struct
 import threading
-import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -38,14 +37,15 @@ from recmap.model.coerce import as_columns, fit
 from recmap.model.field import Field
 from recmap.model.ragged import Ragged
 from recmap.model.schema import Schema
-from recmap.model.sink import Sink
+from recmap.model.sink import Sink, SinkKind
+from recmap.warn import warn
 
 __all__ = [
     "MAX_HEADER",
     "SCATTERED",
     "SHORT_HEADER",
+    "SINK",
     "NpyHeader",
-    "create_npy",
     "header_bytes",
     "header_keeps",
     "open_npy",
@@ -151,10 +151,9 @@ def _described(path: str) -> tuple[str, Field] | None:
         return None
     why = described.mismatch(path)
     if why:
-        warnings.warn(
+        warn(
             f"{described.path} was not used: {why}; remove it if it belongs to an older file",
             StaleIndexWarning,
-            stacklevel=3,
         )
         return None
     return next(iter(described.schema.items()))
@@ -293,9 +292,9 @@ class NpySink(RawSink):
         lost = [name for name, field in schema.items() if not header_keeps(field.dtype)]
         if lost and len(schema) > 1:
             raise ColumnError(
-                f"field {lost[0]!r} is {schema[lost[0]]}, which numpy's header cannot tell among "
-                f"other columns; write it to a .npy file of its own, or write {path} as .npz, "
-                ".h5, .zarr or .tfrecord"
+                f"field {lost[0]!r} is {schema[lost[0]]}, which NumPy's header cannot describe "
+                f"among other columns; write it to a .npy file of its own, or write {path} as "
+                ".npz, .h5, .zarr or .tfrecord"
             )
 
     def _header(self, rows: int | None) -> bytes:
@@ -415,3 +414,15 @@ def _write_padded(
         within = np.arange(width) < some[:, None]
         padded[within] = np.frombuffer(contents.read(int(some.sum())), np.uint8)
         output.write(padded.reshape(-1))
+
+
+def _streams(path: str, schema: Schema, options: Mapping[str, Any]) -> bool:
+    """Return whether rows are sent as they are written.
+
+    The header of a file of strings has the length of the longest, which is known last.
+    """
+    del path, options
+    return not any(field.is_bytes for field in schema.values())
+
+
+SINK = SinkKind(create_npy, streams=_streams, describes=True)

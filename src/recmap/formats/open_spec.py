@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from dataclasses import fields as dataclass_fields
 from functools import partial
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 
 from recmap.errors import (
@@ -15,17 +16,27 @@ from recmap.errors import (
     FieldMismatchError,
     FieldNotFoundError,
     OptionError,
+    OptionTypeError,
     PathNotFoundError,
 )
 from recmap.files.inflate import CompressionOption
 from recmap.files.mapped import guarded
-from recmap.files.paths import PathsLike, as_paths, expand, for_each_file
+from recmap.files.paths import PathsLike, as_path, as_paths, expand, for_each_file
 from recmap.files.sniff import sniff
 from recmap.formats.combined import ConcatenatedSource
 from recmap.formats.detect import check_raw, detect_all, has_header, refuse_packed
 from recmap.formats.lazy_files import LazySource, OpenFiles, max_open_files
 from recmap.formats.registry import FORMATS, Format, parameters
 from recmap.formats.string_types import is_string_type, with_string_types
+from recmap.model.arguments import (
+    as_dtype,
+    as_list,
+    as_whole,
+    check_choice,
+    check_flag,
+    choice,
+    option,
+)
 from recmap.model.field import Field, FieldLike, as_field
 from recmap.model.nulls import Nulls, with_masks
 from recmap.model.schema import FieldsLike, Schema
@@ -34,21 +45,66 @@ from recmap.model.source import Errors, Source
 __all__ = ["OpenOptions", "Opening", "open_source", "select"]
 
 
-@dataclass(frozen=True)
-class OpenOptions:
-    """The options of ``rm.open`` besides the path and the fields."""
+def _format(name: str, value: Any) -> Any:
+    return check_choice(name, value, (*FORMATS, None))
 
-    format: str | None = None
-    errors: Errors = "raise"
-    verify: bool = True
-    compression: CompressionOption = "auto"
-    index: Any = None
-    dtype: npt.DTypeLike | None = None
-    shape: tuple[int, ...] | None = None
-    offset: int = 0
-    nulls: Nulls = "error"
-    split: str | None = None
-    unit: str | None = None
+
+def _split(name: str, split: Any) -> str:
+    if not isinstance(split, str):
+        raise OptionTypeError(f"{name}={split!r}: give text, such as 'train' or 'train[:80%]'")
+    return str(split)
+
+
+def _shape(name: str, shape: Any) -> tuple[int, ...]:
+    if isinstance(shape, int | np.integer):
+        raise OptionError(f"{name}={shape}: give all axes, rows first, such as (-1, {shape})")
+    axes = as_list(name, shape, "(-1, 10), all axes, rows first")
+    return tuple(as_whole(f"an axis of {name}", axis, least=-1) for axis in axes)
+
+
+def _index_file(name: str, index: Any) -> str:
+    file = os.path.abspath(as_path(index, name))
+    if not os.path.isfile(file):
+        raise PathNotFoundError(
+            f"{name}={index!r}: no such file; rm.index(path, text=True) makes it"
+        )
+    return file
+
+
+@dataclass(frozen=True, kw_only=True)
+class OpenOptions:
+    """The options of ``rm.open`` besides the path, its storage, and the fields."""
+
+    format: str | None = option(
+        None, _format, f"{', '.join(FORMATS)} (default: look at the file)", metavar="NAME"
+    )
+    split: str | None = option(
+        None, _split, "split of a TFDS folder: train, train[10:20], train+test, all", metavar="NAME"
+    )
+    unit: str | None = choice(
+        None,
+        ("episodes", "steps", None),
+        "of a TFDS folder of episodes (RLDS): a row for each episode, or for each step",
+    )
+    dtype: npt.DTypeLike | None = option(
+        None, as_dtype, "type of the numbers in a file without a header: float32", metavar="DTYPE"
+    )
+    shape: tuple[int, ...] | None = option(
+        None, _shape, "shape of a file without a header; -1,10: rows of 10", metavar="ROWS,..."
+    )
+    offset: int = option(0, as_whole, "bytes before the first number", metavar="BYTES")
+    errors: Errors = choice(
+        "raise", ("raise", "skip"), "stop at a bad record (raise), or leave it out and warn (skip)"
+    )
+    nulls: Nulls = choice(
+        "error",
+        ("error", "fill", "mask"),
+        "stop at a missing value of a table (error), fill it (fill), or also add a column "
+        "NAME/is_null (mask)",
+    )
+    verify: bool = option(True, check_flag, "do not check the CRCs of the data")
+    compression: CompressionOption = choice("auto", ("auto", "gzip", "zlib", None))
+    index: str | None = option(None, _index_file)
 
     @property
     def describe_raw(self) -> bool:
@@ -63,9 +119,6 @@ class OpenOptions:
         if self.dtype is None or self.format is not None or not has_header(expand(paths)[0]):
             return self
         return replace(self, dtype=None, shape=None, offset=0)
-
-
-_OPTIONS = [field.name for field in dataclass_fields(OpenOptions)]
 
 
 @dataclass(frozen=True)
@@ -124,12 +177,6 @@ def _expand(paths: PathsLike) -> list[str]:
 def _choose_format(files: list[str], options: OpenOptions) -> str:
     """Return the format that all files share."""
     given = options.format or ("raw" if options.dtype is not None else None)
-    if given is not None and given not in FORMATS:
-        raise OptionError(f"format={given!r} is not one of {', '.join(FORMATS)}")
-    if options.compression not in ("auto", "gzip", "zlib", None):
-        raise OptionError(
-            f'compression={options.compression!r}: use "auto", "gzip", "zlib" or None'
-        )
     if given == "raw":
         packed = options.compression is None
         for_each_file(
@@ -188,7 +235,11 @@ def _call_opener(
     """Call an opener with the fields and options that it has parameters for."""
     opener = format.opener()
     accepted = parameters(opener)
-    arguments = {name: getattr(options, name) for name in _OPTIONS if name in accepted}
+    arguments = {
+        name: getattr(options, name)
+        for name in OpenOptions.__dataclass_fields__
+        if name in accepted
+    }
     if "fields" in accepted:
         arguments["fields"] = fields
     if "names" in accepted:

@@ -29,8 +29,9 @@ from recmap.formats.row_groups import RowGroupSource
 from recmap.model.arguments import as_whole, check_choice
 from recmap.model.nulls import Nulls
 from recmap.model.schema import Batch, FieldsLike, Schema
+from recmap.model.sink import SinkKind
 
-__all__ = ["ParquetSink", "check_parquet", "open_parquet"]
+__all__ = ["SINK", "check_parquet", "open_parquet"]
 
 also_give_back(pa.default_memory_pool().release_unused)
 
@@ -343,3 +344,6 @@ class ParquetSink(RowGroupSink):
 
     def end(self) -> None:
         self._writer.close()
+
+
+SINK = SinkKind(ParquetSink, streams=True, column_bytes=12_000)

@@ -32,7 +32,16 @@ from recmap.model.row_sizes import OFFSET, RowSizes, added
 from recmap.model.schema import Schema
 from recmap.model.sink import Sink
 
-__all__ = ["OFFSETS", "VALUES", "ArraysSink", "Part", "Splitter", "join", "levels", "levels_of"]
+__all__ = [
+    "OFFSETS",
+    "VALUES",
+    "ArraysSink",
+    "ColumnPart",
+    "Splitter",
+    "join",
+    "levels",
+    "levels_of",
+]
 
 VALUES, OFFSETS = "values", "offsets"
 # Limit the depth, because a file may claim any. NumPy once allowed this many axes.
@@ -63,7 +72,7 @@ def _depth(field: Field) -> int:
 
 
 @dataclass(frozen=True)
-class Part:
+class ColumnPart:
     """One of the arrays of a column; ``key`` is "" if it is the only one."""
 
     key: str
@@ -84,11 +93,11 @@ class Splitter:
         self._name, self._field, self._axes = name, field, _axes(field)
         self._ends = dict.fromkeys(levels_of(field), 0)
         values = (
-            Part(VALUES, BYTE, ())
+            ColumnPart(VALUES, BYTE, ())
             if field.is_bytes
-            else Part(VALUES if depth else "", field.dtype, field.inner)
+            else ColumnPart(VALUES if depth else "", field.dtype, field.inner)
         )
-        self.parts = [values, *(Part(key, np.dtype(np.int64), ()) for key in self._ends)]
+        self.parts = [values, *(ColumnPart(key, np.dtype(np.int64), ()) for key in self._ends)]
 
     def head(self) -> dict[str, npt.NDArray[Any]]:
         """Return the first items of each array."""
@@ -236,7 +245,7 @@ class _RaggedColumn(ColumnReader):
         return self._ragged(self._values.gather(within + np.repeat(starts, lengths)), offsets)
 
     def _fetched(self, spans: Sequence[range]) -> AbstractContextManager[object]:
-        """Have spans of values fetched at once, inside a context."""
+        """Fetch spans of values at once, inside a context."""
         if not self._values.remote:
             return nullcontext()
         fetching = fetching_all(self._values.fetch_ahead(span) for span in spans)

@@ -28,9 +28,9 @@ from recmap.formats.column_readers import DEFAULT_NAME, ColumnReader, array_colu
 from recmap.formats.column_source import ColumnsSource
 from recmap.model.coerce import as_columns, fit
 from recmap.model.schema import Batch, Schema
-from recmap.model.sink import Sink
+from recmap.model.sink import Sink, SinkKind
 
-__all__ = ["RawSink", "open_raw", "packed_dtype"]
+__all__ = ["SINK", "RawSink", "open_raw", "packed_dtype"]
 
 
 def open_raw(
@@ -153,7 +153,7 @@ def _count(
             Message(
                 f"{file.path}: {file.size - offset:,} bytes are {rows:,} rows of {dtype}"
                 f"{list(inner) if inner else ''} ({row_size:,} bytes each) and {rest:,} bytes "
-                f"more; is the dtype or shape another one, or is there a header of {rest:,} bytes "
+                f"more; is the dtype or shape wrong, or is there a header of {rest:,} bytes "
                 "(",
                 Option("offset", rest),
                 ")?",
@@ -199,8 +199,8 @@ class RawSink(Sink):
         """Refuse columns that the format cannot hold."""
         if not any(field.row_bytes for field in schema.values()):
             raise ColumnError(
-                f"{path}: rows of {schema} have no bytes, so that nothing would tell how many "
-                "there are; write .npy"
+                f"{path}: rows of {schema} have no bytes, so nothing would show how many there "
+                "are; write .npy"
             )
 
     def _header(self, rows: int | None) -> bytes:
@@ -255,3 +255,6 @@ class RawSink(Sink):
     def abort(self) -> None:
         self._spooler.stop()
         self._file.abort()
+
+
+SINK = SinkKind(RawSink, streams=True, untyped=True, describes=True)

@@ -7,44 +7,29 @@ and add a line to ``FORMATS``.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from typing import Any
 
-from recmap.errors import (
-    MissingPackageError,
-    OptionTypeError,
-)
+from recmap.errors import MissingPackageError
 from recmap.files.local_path import located
-from recmap.files.output_file import choose_compression
-from recmap.model.arguments import as_mapping, check_column_name, unknown_option
+from recmap.model.arguments import check_column_name, unknown_option
 from recmap.model.schema import Schema
-from recmap.model.sink import Sink
+from recmap.model.sink import Sink, SinkKind
 from recmap.model.source import Source
 
 __all__ = [
     "FORMATS",
     "Format",
     "check_output",
-    "column_bytes",
     "create_sink",
     "format_of",
+    "known_to_sink",
     "parameters",
-    "read_copies",
-    "sink_options",
-    "streams",
+    "written_formats",
 ]
-
-# Memory is counted only for columns beyond this number.
-_FEW_COLUMNS = 100
-# Maximum bytes of one column that wait to fill a chunk.
-_WAITING = 24_000
-# Maximum bytes that one column of an open file takes.
-_OPENED = 11_000
-# How many columns a library holds ready to read, beyond the first few.
-_READY = 200
 
 
 @dataclass(frozen=True)
@@ -56,18 +41,17 @@ class Format:
 
     The function in ``opens`` takes ``path``, or ``files`` if one source reads several files,
     and returns a ``Source``. It also gets ``names``, ``fields`` and the options of ``rm.open``
-    by keyword, if it has parameters for them. The function in ``writes`` takes ``path``,
-    ``schema`` and ``durable`` and returns a ``Sink``. Its other parameters are options of
-    ``rm.convert``, except ``expected``, the number of rows that will be written, and ``room``,
-    the bytes of rows that may be held in memory.
+    by keyword, if it has parameters for them. ``writes`` names a ``SinkKind``, or only the
+    ``create`` of one. It is empty if files of the format are only read.
     """
 
     name: str
     suffixes: tuple[str, ...]
     opens: str
-    writes: str
-    #: The first bytes of a file, unless ``files.sniff`` detects the format.
+    writes: str = ""
+    #: Bytes that a file has at ``magic_offset``, unless ``files.sniff`` detects the format.
     magic: bytes = b""
+    magic_offset: int = 0
     #: Whether a file of the format is a folder.
     folder: bool = False
     #: The function that checks the checksums of a file, if reading does not check them all.
@@ -76,37 +60,20 @@ class Format:
     verified_by_reading: bool = False
     #: The function that decodes every row group of a file, also what recmap cannot read.
     checks_groups: str = ""
-    #: How many additional copies of lists the format's library holds while reading them.
-    list_copies: int = 0
     #: The number of file descriptors that an open file takes.
     descriptors: int = 0
-    #: The bytes per column, besides its rows, while a file is written and checked.
-    column_bytes: int = 3_000
-    #: The bytes that the format's library takes for each column that it holds ready to read.
-    ready_bytes: int = 0
-    #: The most bytes of rows that wait to fill chunks, including overhead.
-    waiting: int = 0
-    #: Whether an object is sent while it is written. If not, it is made on disk first.
-    streams: bool = False
-    #: Whether rows are collected in memory, to be written together.
-    collects: bool = False
     #: The extra of recmap that installs what the format needs, if it is not called like it.
     extra: str = ""
-    #: Whether even a single shard has a number in its name, at the end.
-    numbered: bool = False
-    #: Functions that are called before and after all shards of an output are written.
-    begins: str = ""
-    completes: str = ""
 
     def opener(self) -> Callable[..., Source]:
         """Return the function that opens files of this format."""
         opener: Callable[..., Source] = self._load(self.opens)
         return opener
 
-    def creator(self) -> Callable[..., Sink]:
-        """Return the function that creates a file of this format."""
-        creator: Callable[..., Sink] = self._load(self.writes)
-        return creator
+    def sink_kind(self) -> SinkKind:
+        """Return how files of this format are written."""
+        found = self._load(self.writes)
+        return found if isinstance(found, SinkKind) else SinkKind(found)
 
     def checker(self) -> Callable[..., Any] | None:
         """Return the function that checks the checksums of a file; None if reading does."""
@@ -115,30 +82,6 @@ class Format:
     def group_checker(self) -> Callable[..., Any] | None:
         """Return the function that decodes every row group; None if the format has none."""
         return self._load(self.checks_groups) if self.checks_groups else None
-
-    def check_start(
-        self,
-        path: str,
-        schema: Schema,
-        options: Mapping[str, Any],
-        shards: Sequence[str],
-        overwrite: bool,
-    ) -> None:
-        """Refuse an output that could not be completed, before anything is written."""
-        if self.begins:
-            self._load(self.begins)(path, schema, options, shards, overwrite)
-
-    def complete(
-        self,
-        path: str,
-        schema: Schema,
-        rows: Sequence[int],
-        sizes: Sequence[int],
-        options: Mapping[str, Any],
-    ) -> None:
-        """Write what the shards of an output have in common, given the rows and bytes of each."""
-        if self.completes:
-            self._load(self.completes)(path, schema, rows, sizes, options)
 
     def _load(self, place: str) -> Any:
         module, _, name = place.partition(":")
@@ -157,74 +100,38 @@ FORMATS = {
             "tfrecord",
             (".tfrecord", ".tfrecords", ".tfr", ".tfrecord.gz", ".tfrecords.gz", ".tfrecord.zlib"),
             "tfrecord_source:TFRecordSource",
-            "tfrecord_sink:create_tfrecord",
-            streams=True,
+            "tfrecord_sink:SINK",
         ),
-        Format("npy", (".npy",), "npy:open_npy", "npy:create_npy", streams=True),
+        Format("npy", (".npy",), "npy:open_npy", "npy:SINK"),
         Format(
-            "npz",
-            (".npz",),
-            "npz.source:open_npz",
-            "npz.sink:NpzSink",
+            "npz", (".npz",), "npz.source:open_npz", "npz.sink:SINK",
             checks="npz.source:check_members",
-            column_bytes=5_000,
         ),
         Format(
-            "hdf5",
-            (".h5", ".hdf5", ".he5"),
-            "hdf5.source:open_hdf5",
-            "hdf5.sink:Hdf5Sink",
-            verified_by_reading=True,
-            list_copies=3,
-            descriptors=2,
-            column_bytes=6_000,
-            ready_bytes=90_000,
-            waiting=24 * 10**6,
+            "hdf5", (".h5", ".hdf5", ".he5"), "hdf5.source:open_hdf5", "hdf5.sink:SINK",
+            verified_by_reading=True, descriptors=2,
         ),
         Format(
-            "zarr",
-            (".zarr",),
-            "zarr.source:open_zarr",
-            "zarr.sink:ZarrSink",
-            folder=True,
-            verified_by_reading=True,
-            column_bytes=8_000,
+            "zarr", (".zarr",), "zarr.source:open_zarr", "zarr.sink:SINK",
+            folder=True, verified_by_reading=True,
         ),
-        Format("raw", (".bin", ".dat", ".raw"), "raw:open_raw", "raw:RawSink", streams=True),
+        Format("raw", (".bin", ".dat", ".raw"), "raw:open_raw", "raw:SINK"),
         Format(
-            "parquet",
-            (".parquet", ".pq"),
-            "parquet:open_parquet",
-            "parquet:ParquetSink",
-            checks_groups="parquet:check_parquet",
-            column_bytes=12_000,
-            streams=True,
-            collects=True,
-            extra="arrow",
+            "parquet", (".parquet", ".pq"), "parquet:open_parquet", "parquet:SINK",
+            checks_groups="parquet:check_parquet", extra="arrow",
         ),
         Format(
-            "arrow",
-            (".arrow", ".arrows", ".feather", ".ipc"),
-            "arrow_file:open_arrow",
-            "arrow_file:ArrowFileSink",
-            checks_groups="arrow_file:check_arrow",
-            column_bytes=8_000,
-            streams=True,
-            collects=True,
-            extra="arrow",
+            "arrow", (".arrow", ".arrows", ".feather", ".ipc"), "arrow_file:open_arrow",
+            "arrow_file:SINK", checks_groups="arrow_file:check_arrow", extra="arrow",
         ),
-        Format(
-            "tfds",
-            (),
-            "tfds.source:open_tfds",
-            "tfds.sink:TfdsShard",
-            streams=True,
-            numbered=True,
-            begins="tfds.sink:check_folder",
-            completes="tfds.sink:complete_folder",
-        ),
+        Format("tfds", (), "tfds.source:open_tfds", "tfds.sink:SINK"),
     )
-}
+}  # fmt: skip
+
+
+def written_formats() -> list[str]:
+    """Return the names of the formats that recmap writes, too."""
+    return [format.name for format in FORMATS.values() if format.writes]
 
 
 def format_of(path: str) -> str | None:
@@ -256,48 +163,22 @@ def create_sink(
     ``expected`` is the number of rows, if known. ``room`` is how many bytes of rows a sink that
     collects them may hold.
     """
-    creator = FORMATS[format].creator()
+    kind = FORMATS[format].sink_kind()
     known = {"expected": expected, "room": room}
-    options.update({name: fact for name, fact in known.items() if name in parameters(creator)})
-    if located(path).remote and not streams(path, format, schema, options):
+    options.update({name: fact for name, fact in known.items() if name in parameters(kind.create)})
+    if located(path).remote and not kind.sends(path, schema, options):
         from recmap.formats.staged_sink import StagedSink
 
-        return StagedSink(located(path), lambda local: creator(local, schema, **options))
-    return creator(path, schema, **options)
+        return StagedSink(located(path), lambda local: kind.create(local, schema, **options))
+    return kind.create(path, schema, **options)
 
 
-def streams(path: str, format: str, schema: Schema, options: Mapping[str, Any]) -> bool:
-    """Return whether an object of this format is sent while it is written.
-
-    Others are made on disk first: the length of the longest string, which is in the header of a
-    .npy file, is known last, and compressed records have to be checked before they are sent.
-    """
-    if format == "npy":
-        return not any(field.is_bytes for field in schema.values())
-    if format == "tfrecord":
-        return choose_compression(path, options.get("compression")) is None
-    return FORMATS[format].streams
-
-
-def sink_options(options: Any, compression: Any, encoding: Any, align: Any) -> dict[str, Any]:
-    """Return the options for the output format.
-
-    ``options`` holds those that only this format has. Options that several formats share are
-    separate parameters.
-    """
-    given = {} if options is None else as_mapping("options", options, '{"level": 3}')
-    for name in ("compression", "encoding", "align", "durable"):
-        if name in given:
-            raise OptionTypeError(
-                f"options={{{name!r}: {given[name]!r}}}: write {name}={given[name]!r} instead"
-            )
-    if encoding is not None:
-        encoding = as_mapping("encoding", encoding, '{"x": "raw"}')
-    direct = {"compression": compression, "encoding": encoding, "align": align}
-    made = {**given, **{name: value for name, value in direct.items() if value is not None}}
-    if made.get("compression") == "none":
-        made["compression"] = None  # for a format that compresses by default
-    return made
+def known_to_sink(format: str, source: Source) -> dict[str, Any]:
+    """Return what a source says about its columns, if a sink of the format stores it."""
+    labels = {column: list(names) for column, names in source.labels.items()}
+    known = {"labels": labels, "descriptions": dict(source.descriptions)}
+    taken = parameters(FORMATS[format].sink_kind().create)
+    return {name: facts for name, facts in known.items() if name in taken}
 
 
 def check_output(path: str, format: str, schema: Schema, options: Mapping[str, Any]) -> None:
@@ -307,24 +188,7 @@ def check_output(path: str, format: str, schema: Schema, options: Mapping[str, A
     if not options:
         return
     given = {"path", "schema", "durable", "expected", "room"}
-    known = parameters(FORMATS[format].creator()) - given
+    known = parameters(FORMATS[format].sink_kind().create) - given
     for name in options:
         if name not in known:
             raise unknown_option(name, known, f"{path}: options of {format} files: ")
-
-
-def column_bytes(format: str, schema: Schema, opened: int) -> int:
-    """Return the memory that many columns take in addition to their rows.
-
-    This counts the file being written and each of the ``opened`` files.
-    """
-    many, written = max(0, len(schema) - _FEW_COLUMNS), FORMATS[format]
-    waiting = min(many * _WAITING, written.waiting)
-    ready = min(many, _READY) * written.ready_bytes
-    return many * written.column_bytes + waiting + ready + opened * many * _OPENED
-
-
-def read_copies(format: str, schema: Schema) -> int:
-    """Return how many additional copies of rows are held while a file of the format is read."""
-    lists = any(field.is_bytes or field.ragged for field in schema.values())
-    return FORMATS[format].list_copies if lists else 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, wait
 from itertools import islice
@@ -119,7 +119,7 @@ class Scan:
         self._row_bytes = row_bytes
         self._starts: npt.NDArray[np.int64] = np.concatenate([[0], np.cumsum(file.group_rows)])
         self._decoders: dict[tuple[int, Names], _Decoder] = {}
-        self._pieces: OrderedDict[tuple[int, int], _Piece] = OrderedDict()
+        self._pieces: dict[tuple[int, int], _Piece] = {}
         self._lock = Lock()
         # The rows that have been read in order, and where the last read began and ended.
         self._passed, self._last = 0, range(0)

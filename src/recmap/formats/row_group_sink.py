@@ -127,7 +127,7 @@ class RowGroupSink(Sink):
         return join(parts)
 
     def _encode(self, batch: Batch) -> None:
-        """Have a row group encoded, once the one before is."""
+        """Encode a row group in a thread, after the one before it."""
         self._wait()
         self._encoding = self._encoder.submit(self._write_group, batch)
 

@@ -9,7 +9,6 @@ rows are gathered from, which are kept for the next ones.
 from __future__ import annotations
 
 import os
-from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import wait
 from functools import cached_property, partial
@@ -21,6 +20,7 @@ import numpy.typing as npt
 
 from recmap.files.cpus import pool_size, thread_count
 from recmap.files.local_path import any_remote, located
+from recmap.files.lru import Lru
 from recmap.files.mapped import guarded
 from recmap.files.mapped_files import fetch_ahead, fetch_whole
 from recmap.files.spans import merge_spans
@@ -70,18 +70,14 @@ class _Pieces:
 
     def __init__(self, file: RowGroupFile) -> None:
         self._file = file
-        self._lock = Lock()
-        self._kept: OrderedDict[_Piece, tuple[int, Batch]] = OrderedDict()
-        self._size = 0
-        self._cursors: OrderedDict[tuple[int, int, Names], Cursor] = OrderedDict()
+        self._kept = Lru[_Piece, Batch](_KEPT, lambda batch: measure(batch)[1])
+        self._cursors = Lru[tuple[int, int, Names], Cursor](pool_size())
 
     def get(self, piece: _Piece) -> Batch:
         """Return the rows of a piece."""
-        with self._lock:
-            found = self._kept.get(piece)
-            if found is not None:
-                self._kept.move_to_end(piece)
-                return found[1]
+        found = self._kept.get(piece)
+        if found is not None:
+            return found
         cursor = self._cursor(piece)
         batch = cursor.piece(piece.number)
         self._park(piece, cursor)
@@ -89,32 +85,23 @@ class _Pieces:
 
     def _cursor(self, piece: _Piece) -> Cursor:
         key = piece.group, piece.rows, piece.names
-        with self._lock:
-            parked = self._cursors.get(key)
-            if parked is not None and parked.number <= piece.number:
-                return self._cursors.pop(key)
-            # One that decodes other pieces of these columns is of no use any more.
-            for other in [k for k in self._cursors if k[1:] != key[1:] and k[2] == piece.names]:
-                del self._cursors[other]
+        parked = self._cursors.pop(key)
+        if parked is not None and parked.number <= piece.number:
+            return parked
+        # One that decodes other pieces of these columns is of no use any more.
+        for other in self._cursors:
+            if other[1:] != key[1:] and other[2] == piece.names:
+                self._cursors.pop(other)
         return Cursor(self._file, piece.group, piece.rows, piece.names)
 
     def _park(self, piece: _Piece, cursor: Cursor) -> None:
-        if cursor.ended:
-            return
-        with self._lock:
-            self._cursors[piece.group, piece.rows, piece.names] = cursor
-            while len(self._cursors) > pool_size():
-                self._cursors.popitem(last=False)
+        if not cursor.ended:
+            self._cursors.put((piece.group, piece.rows, piece.names), cursor, pool_size())
 
     def keep(self, piece: _Piece, batch: Batch) -> None:
         """Keep a piece for later reads, and drop the least recently used ones."""
-        size = measure(batch)[1]
-        with self._lock:
-            if piece not in self._kept:
-                self._kept[piece] = size, batch
-                self._size += size
-            while self._size > _KEPT and len(self._kept) > 1:
-                self._size -= self._kept.popitem(last=False)[1][0]
+        if piece not in self._kept:
+            self._kept.put(piece, batch)
 
 
 class RowGroupSource(Source):

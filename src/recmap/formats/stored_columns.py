@@ -169,7 +169,7 @@ def _in_milliseconds(times: npt.NDArray[Any]) -> npt.NDArray[Any]:
     known = ~np.isnat(times)
     if bool((np.abs(seconds // 1000, where=known, out=np.zeros_like(seconds)) > _FAR).any()):
         raise ColumnError(
-            "a time too far away to count in milliseconds, as Parquet does; cast it to int64"
+            "a time out of range in milliseconds, which Parquet needs; cast it to int64"
         )
     return times.astype(_MILLISECONDS)
 

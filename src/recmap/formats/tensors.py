@@ -79,7 +79,7 @@ def _refuse_device(x: Any, package: str) -> None:
 
 
 def _from_torch(tensor: Any) -> npt.NDArray[Any]:
-    """Return a tensor as an array. NumPy has no bfloat16, so that its bits are taken."""
+    """Return a tensor as an array. NumPy has no bfloat16, so its bits are used."""
     if tensor.device.type != "cpu":
         raise OptionError(
             f"this tensor is on {tensor.device}, not in the memory of the CPU; move it there: "

@@ -46,7 +46,7 @@ def _split(name: str) -> tuple[str, str]:
 
 
 class OlderFiles:
-    """The files that have the names of the new ones, or are shards of another number.
+    """The files that have the names of the new ones, or are shards of a set of another size.
 
     Several files get their names one after the other. Meanwhile, a manifest beside them says that
     they are unfinished. It has the name of a conversion's, which may continue what a killed writer
@@ -101,8 +101,9 @@ class OlderFiles:
     def _refuse_foreign(self, old: str) -> None:
         if old not in self._paths and not self._is_begun(old) and not is_written(old):
             raise OutputExistsError(
-                f"{old} belongs to another number of shards and would be read together with the "
-                "new ones, and recmap cannot tell that it wrote it; remove it, or write elsewhere"
+                f"{old} belongs to a set with another number of shards and would be read together "
+                "with the new ones, but recmap cannot tell whether it wrote it; remove it, or "
+                "write elsewhere"
             )
 
     def begin(self) -> None:

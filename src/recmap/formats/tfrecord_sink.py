@@ -27,7 +27,7 @@ from recmap.model.batch import pick
 from recmap.model.coerce import as_columns, fit, infer_schema
 from recmap.model.field import FieldLike
 from recmap.model.schema import Batch, Schema
-from recmap.model.sink import Sink
+from recmap.model.sink import Sink, SinkKind
 from recmap.tfrecord.encoder import Encoder, little_endian
 from recmap.tfrecord.index import Index
 from recmap.tfrecord.sidecar import (
@@ -38,7 +38,7 @@ from recmap.tfrecord.sidecar import (
     sidecar_path,
 )
 
-__all__ = ["TFRecordWriter", "create_tfrecord"]
+__all__ = ["SINK", "TFRecordWriter"]
 
 # Bytes encoded at a time.
 _BLOCK = 8 << 20
@@ -59,7 +59,7 @@ class TFRecordWriter(Sink):
 
     ``path`` may be a URL in a store, with the options in ``storage``. One file is sent while it
     is written; several are made on disk first, in the folder for temporary files. Parts of large
-    files that a killed process sent stay in the bucket until a rule of it lets them expire.
+    files that a killed process sent stay in the bucket until a lifecycle rule deletes them.
 
     Several files get their names one after the other. Meanwhile, and if the process is killed,
     opening their folder raises ``UnfinishedOutputError``; the same call writes them again.
@@ -353,3 +353,12 @@ def create_tfrecord(
         overwrite=True,
         describe=describe,
     )
+
+
+def _streams(path: str, schema: Schema, options: Mapping[str, Any]) -> bool:
+    """Return whether records are sent as they are written: compressed ones are checked before."""
+    del schema
+    return choose_compression(path, options.get("compression")) is None
+
+
+SINK = SinkKind(create_tfrecord, streams=_streams, untyped=True, stored=little_endian)

@@ -7,14 +7,10 @@ read from the start. They buffer upcoming rows, only a few files at a time.
 
 from __future__ import annotations
 
-import warnings
 from bisect import bisect_right
-from collections import OrderedDict
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
-from functools import cached_property, partial
-from itertools import accumulate
 from threading import RLock
 from typing import Any, TypeVar
 
@@ -30,14 +26,14 @@ from recmap.errors import (
     SkippedRecordsWarning,
 )
 from recmap.files.cpus import thread_count
-from recmap.files.files_ahead import FilesAhead, files_ahead, files_in_turn
+from recmap.files.files_ahead import FilesAhead, files_ahead
 from recmap.files.inflate import CompressionOption
 from recmap.files.local_path import any_remote, located
+from recmap.files.lru import Lru
 from recmap.files.mapped import guarded
 from recmap.files.mapped_files import MappedFiles
 from recmap.files.output_file import Compression
 from recmap.files.paths import PathLike, as_path, for_each_file
-from recmap.files.threads import Threads
 from recmap.formats.tfrecord_partitions import record_partitions
 from recmap.formats.tfrecord_schema import choose_schema
 from recmap.model.batch import (
@@ -68,6 +64,13 @@ from recmap.tfrecord.decoder import (
     StepNumbers,
 )
 from recmap.tfrecord.file_group import FileGroups
+from recmap.tfrecord.files_in_order import (
+    coming_files,
+    count_before,
+    count_objects,
+    in_turn,
+    uncounted_files,
+)
 from recmap.tfrecord.framing import check_compressions
 from recmap.tfrecord.index import Index
 from recmap.tfrecord.plain_file import PlainFile
@@ -75,6 +78,7 @@ from recmap.tfrecord.record_file import RecordFile
 from recmap.tfrecord.schema_inference import Summary
 from recmap.tfrecord.sidecar import Sidecar, kept_index, load_sidecar, read_text_index
 from recmap.tfrecord.survey import sample, survey
+from recmap.warn import warn
 
 __all__ = ["TFRecordSource"]
 
@@ -82,8 +86,6 @@ _T = TypeVar("_T")
 
 # How many compressed files keep inflated rows, in addition to one per thread.
 _OPEN_WINDOWS = 2
-# Counting the rows of one object takes up to this much memory, and of several at a time this much.
-_SCANNED, _MEMORY = 128 << 20, 512 << 20
 # How many files have their metadata checked on opening; the others are checked on first read.
 _EXAMINED = 64
 
@@ -127,7 +129,7 @@ class TFRecordSource(Source):
         self._starts = [0]
         self._lock = RLock()
         # Compressed files that keep inflated rows, the most recently read one last.
-        self._holding: OrderedDict[int, CompressedFile] = OrderedDict()
+        self._holding = Lru[int, CompressedFile](_OPEN_WINDOWS)
         self._gathering = FileGroups(self._files, self._mapped)
         self._views: dict[str, npt.NDArray[Any]] | None = None
         skip = errors == "skip"
@@ -163,15 +165,14 @@ class TFRecordSource(Source):
         file.use(Index.of_anchors(len(offsets), None, rows, offsets, file.size))
 
     def _skip_bad_records(self) -> None:
-        for file in _in_turn(self._files):
+        for file in in_turn(self._files):
             self._decoder, skipped = survey(file, self._decoder, self._summary, True)
             self._skipped += skipped
         if self._skipped:
-            warnings.warn(
+            warn(
                 f"{quantity(len(self._skipped), 'bad record')} left out, the first: "
                 f"{self._skipped[0]}",
                 SkippedRecordsWarning,
-                stacklevel=7,  # the caller of rm.open
             )
 
     def __getstate__(self) -> dict[str, Any]:
@@ -181,7 +182,7 @@ class TFRecordSource(Source):
         return {**self.__dict__, **dropped}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state, _lock=RLock(), _holding=OrderedDict())
+        self.__dict__.update(state, _lock=RLock(), _holding=Lru(_OPEN_WINDOWS))
 
     # Facts.
 
@@ -242,33 +243,15 @@ class TFRecordSource(Source):
 
     @guarded
     def __len__(self) -> int:
-        self._count_objects()
+        count_objects(self.unindexed_files())
         last = len(self._files) - 1
         return self._start_of(last) + self._files[last].count()
-
-    def _count_objects(self) -> None:
-        """Count the rows of objects that were not counted yet, several objects at a time."""
-        unknown = [file for file in self.unindexed_files() if located(file.path).remote]
-        if len(unknown) > 1:
-            scanned = min(max(file.size for file in unknown), _SCANNED)
-            at_once = min(len(unknown), max(1, _MEMORY // max(scanned, 8 << 20)))
-            with Threads(at_once, "recmap-count") as pool:
-                list(pool.map(PlainFile.count, unknown))
 
     def _start_of(self, i: int) -> int:
         """Return the number of the first row of a file; count the files before it if needed."""
         with self._lock:
-            if len(self._starts) <= i:
-                self._count_before(i)
+            count_before(self._files, i, self._starts)
             return self._starts[i]
-
-    def _count_before(self, i: int) -> None:
-        last = len(self._starts) - 1
-        with closing(_in_turn(_uncounted(self._files[last:i]))) as uncounted:
-            for file in self._files[last:i]:
-                if file.known_count() is None:
-                    next(uncounted)
-                self._starts.append(self._starts[-1] + file.count())
 
     def _all_starts(self) -> npt.NDArray[np.int64]:
         self._start_of(len(self._files) - 1)
@@ -367,13 +350,8 @@ class TFRecordSource(Source):
         file = self._files[i]
         if not isinstance(file, CompressedFile):
             return
-        with self._lock:
-            self._holding[i] = file
-            self._holding.move_to_end(i)
-            too_many = len(self._holding) > _OPEN_WINDOWS + thread_count()
-            oldest = self._holding.popitem(last=False)[1] if too_many else None
-        if oldest is not None:
-            oldest.release()
+        for old in self._holding.put(i, file, _OPEN_WINDOWS + thread_count()):
+            old.release()
 
     @guarded
     def gather(self, rows: npt.NDArray[np.int64]) -> Batch:
@@ -403,40 +381,7 @@ class TFRecordSource(Source):
         return fetching_all(self._files[i].fetch_ahead(mine) for i, mine in divided)
 
     def coming(self, start: int, stop: int | None = None) -> Iterator[Coming]:
-        first = bisect_right(self._starts, start)
-        for i in range(first, len(self._files) if self._remote else 0):
-            if stop is not None and self._about_start_of(i) >= stop:
-                return
-            size = self._ends[i + 1] - self._ends[i]
-            fetch, end = partial(self._fetch_file, i, stop), partial(self._known_start, i + 1)
-            yield Coming(self, size, fetch, end)
-
-    def _fetch_file(self, i: int, stop: int | None) -> Fetching | None:
-        """Begin to fetch the rows of a file, up to row ``stop`` of the source if it is known."""
-        file, count, first = self._files[i], self._files[i].known_count(), self._known_start(i)
-        if count is None or first is None:
-            return file.fetch_whole()
-        return file.fetch_ahead(range(count if stop is None else min(count, stop - first)))
-
-    def _known_start(self, i: int) -> int | None:
-        """Return the number of the first row of a file, if the files before it were counted."""
-        if i == len(self._files) and i == len(self._starts):
-            count = self._files[-1].known_count()
-            return None if count is None else self._starts[-1] + count
-        return self._starts[i] if i < len(self._starts) else None
-
-    @cached_property
-    def _ends(self) -> list[int]:
-        """The bytes before each file, and of all files."""
-        return [0, *accumulate(located(path).stat().size for path in self._paths)]
-
-    def _about_start_of(self, i: int) -> float:
-        """Estimate the number of the first row of a file, judging by those counted so far."""
-        last = len(self._starts) - 1
-        if i <= last:
-            return self._starts[i]
-        rows, size = (self._starts[last], self._ends[last]) if last else (1, self.row_bytes())
-        return self._starts[last] + (self._ends[i] - self._ends[last]) * rows / max(size, 1)
+        return coming_files(self, self._files, self._starts, start, stop)
 
     @guarded
     def read_padded(
@@ -528,8 +473,8 @@ class TFRecordSource(Source):
     def largest_row(self, above: int) -> tuple[int, int] | None:
         found = None
         # Only these are read.
-        compressed = [file for file in _uncounted(self._files) if file.compression]
-        with closing(_in_turn(compressed)) as uncounted:
+        compressed = [file for file in uncounted_files(self._files) if file.compression]
+        with closing(in_turn(compressed)) as uncounted:
             for i, file in enumerate(self._files):
                 if file.compression and file.known_count() is None:
                     next(uncounted)
@@ -546,15 +491,3 @@ class TFRecordSource(Source):
 
     def partitions(self, *, skip: bool) -> list[Partition]:
         return record_partitions(self._files, self._decoder, self._verify, skip)
-
-
-def _uncounted(files: Sequence[RecordFile]) -> list[RecordFile]:
-    return [file for file in files if file.known_count() is None]
-
-
-def _in_turn(files: Sequence[RecordFile]) -> Generator[RecordFile, None, None]:
-    """Yield files that are read whole, while those that follow are fetched."""
-    with files_in_turn([file.path for file in files]) as reach:
-        for number, file in enumerate(files):
-            reach(number)
-            yield file

@@ -24,7 +24,7 @@ from recmap.formats.detect import detect
 from recmap.formats.open_spec import OpenOptions, open_source
 from recmap.formats.registry import FORMATS, Format
 from recmap.formats.tfds.metadata import shard_files
-from recmap.model.arguments import Workers, as_whole, parse_workers
+from recmap.model.arguments import Workers, as_workers
 from recmap.model.progress import Counter, ProgressOption, check_progress
 from recmap.model.row_sizes import measure
 from recmap.model.source import Skipped, Source
@@ -62,10 +62,7 @@ def verify(
     >>> rm.verify("sound.tfrecord").ok
     True
     """
-    if not isinstance(workers, str):
-        given = Workers("threads", thread_count() if workers is None else _whole(workers))
-    else:
-        given = parse_workers(workers, "threads")
+    given = as_workers("workers", thread_count() if workers is None else workers)
     check_progress(progress)
     files = [shard for file in expand(path, storage) for shard in _shards(file)]
     formats = dict(zip(files, for_each_file(_format, files), strict=True))
@@ -108,10 +105,6 @@ def _shards(file: str) -> list[str]:
     if not located(file).is_folder() or not located(file).child(TFDS_INFO).is_file():
         return [file]
     return shard_files(file)
-
-
-def _whole(workers: Any) -> int:
-    return as_whole("workers", workers, 1)
 
 
 def _add(result: Verified, found: Verified) -> None:

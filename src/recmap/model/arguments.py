@@ -11,9 +11,10 @@ import operator
 import re
 import reprlib
 import sys
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
-from typing import Any, Literal
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from functools import partial
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -29,11 +30,15 @@ __all__ = [
     "as_row",
     "as_slice",
     "as_whole",
+    "as_workers",
     "check_choice",
     "check_column_name",
     "check_flag",
     "check_iterable",
+    "checked",
+    "choice",
     "is_iterable",
+    "option",
     "parse_size",
     "parse_workers",
     "size_text",
@@ -126,12 +131,13 @@ def as_names(name: str, value: Any) -> list[str]:
     return names
 
 
-def check_choice(name: str, value: Any, choices: Iterable[str | None]) -> None:
-    """Refuse a value that is not one of the choices."""
+def check_choice(name: str, value: Any, choices: Iterable[str | None]) -> Any:
+    """Return a value that is one of the choices; refuse others."""
     known = list(choices)
     if not isinstance(value, str | None) or value not in known:
         listed = ", ".join(f'"{choice}"' if choice else "None" for choice in known)
         raise OptionError(f"{name}={value!r}: use one of {listed}")
+    return value
 
 
 def as_mapping(name: str, value: Any, example: str) -> dict[Any, Any]:
@@ -169,7 +175,8 @@ def _extension_dtype(dtype: npt.DTypeLike) -> np.dtype[Any] | None:
 def check_column_name(name: Any) -> None:
     """Refuse names that no format can store."""
     if not isinstance(name, str):
-        raise ColumnError(f"column {name!r}: the name of a column is text, not {_kind(name)}")
+        kind = type(name).__name__
+        raise ColumnError(f"column {name!r}: the name of a column is text, not {kind}")
     try:
         name.encode()
     except UnicodeEncodeError as e:
@@ -267,6 +274,53 @@ def parse_workers(workers: Any, number: Literal["threads", "processes"] = "proce
     return Workers("processes", count, None if kind == "processes" else kind)
 
 
+def as_workers(name: str, value: Any) -> Workers:
+    """Return at least one worker; a plain number means threads."""
+    if isinstance(value, str):
+        return parse_workers(value, "threads")
+    return Workers("threads", as_whole(name, value, 1))
+
+
+_T = TypeVar("_T")
+
+
+def option(
+    default: Any,
+    check: Callable[[str, Any], Any],
+    help: str = "",
+    *,
+    metavar: str = "",
+    words: Mapping[str, Any] | None = None,
+) -> Any:
+    """Return the field of a dataclass of options.
+
+    ``check`` gets the name and the value, and returns what the field holds. The rest is for the
+    command line, which has an option for each field with ``help``: what to call its value, or
+    the ``words`` that stand for its values.
+    """
+    told = {"help": help, "metavar": metavar, "words": words}
+    return field(default=default, metadata={"check": check, **told})
+
+
+def choice(default: str | None, choices: Iterable[str | None], help: str = "") -> Any:
+    """Return the field of an option that is one of a few words."""
+    words = {word: word for word in choices if word is not None}
+    return option(default, partial(check_choice, choices=choices), help, words=words)
+
+
+def checked(kind: type[_T], arguments: Mapping[str, Any]) -> _T:
+    """Return the options of this kind that are among the arguments of a function, checked.
+
+    None is not checked where it is the default.
+    """
+    made = {}
+    for each in fields(kind):  # type: ignore[arg-type]  # a dataclass
+        value = arguments.get(each.name, each.default)
+        unset = value is None and each.default is None
+        made[each.name] = value if unset else each.metadata["check"](each.name, value)
+    return kind(**made)
+
+
 # Options of older versions, and how to spell them now.
 _RENAMED = {
     "to": "format={value!r}",
@@ -291,7 +345,3 @@ def unknown_option(
     near = difflib.get_close_matches(str(name), names, 1)
     meant = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(names) or 'none'}"
     return OptionTypeError(f"{where}there is no option {name!r}; {meant}")
-
-
-def _kind(value: Any) -> str:
-    return type(value).__name__

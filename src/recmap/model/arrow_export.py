@@ -190,7 +190,7 @@ def _days(dates: npt.NDArray[Any], missing: npt.NDArray[np.bool_]) -> npt.NDArra
     days = np.where(missing, 0, dates.view(np.int64))
     narrow = days.astype(np.int32)
     if not np.array_equal(narrow, days):
-        raise ColumnError("a date too far away for the days of Arrow, which are 32-bit numbers")
+        raise ColumnError("a date out of range for Arrow, whose dates are 32-bit days")
     return narrow
 
 

@@ -30,13 +30,13 @@ from recmap.model.arrow_readers import (
     Dictionary,
     FixedLists,
     ListViews,
-    Member,
     Nothing,
-    Numbers,
     OffsetLists,
+    PlainNumbers,
     Reader,
     Strings,
     StringViews,
+    StructMember,
     TensorRows,
     damaged,
 )
@@ -154,7 +154,7 @@ def _dictionary_reader(kind: _core.ArrowType, stored: np.dtype[Any], values: Rea
 
 
 def _member_reader(number: int, nullable: bool, member: Reader) -> Reader:
-    made = Member(member.field, number, member)
+    made = StructMember(member.field, number, member)
     made.nullable = member.nullable or nullable
     return made
 
@@ -218,7 +218,7 @@ def _leaf_reader(kind: _core.ArrowType, name: str, given: Field | None, above: S
         raise _refused(kind, name, "a period has no dtype; use its start, x.dt.to_timestamp()")
     if form in _NUMBERS:
         dtype = np.dtype(_NUMBERS[form])
-        return Numbers(_filled(dtype, given), dtype)
+        return PlainNumbers(_filled(dtype, given), dtype)
     if form == b"b":
         return Booleans(_filled(np.dtype(np.bool_), given))
     if form in _STRINGS:
@@ -232,13 +232,13 @@ def _leaf_reader(kind: _core.ArrowType, name: str, given: Field | None, above: S
     if time is not None:
         stored = np.dtype(time[0])
         as_numbers = given is not None and given.dtype == stored == np.int64
-        return Numbers(_filled(stored if as_numbers else np.dtype(time[1]), given), stored)
+        return PlainNumbers(_filled(stored if as_numbers else np.dtype(time[1]), given), stored)
     if form.startswith(b"w:"):
         width = _number(form[2:])
         if not 0 < width < 1 << 31:
             raise _refused(kind, name, "NumPy has no values of that size")
         void = np.dtype((np.void, width))
-        return Numbers(_filled(void, given), void)
+        return PlainNumbers(_filled(void, given), void)
     if form.startswith(b"d:"):
         return _decimal_reader(kind, name, given)
     if form == b"n":
@@ -287,7 +287,7 @@ def _decimal_reader(kind: _core.ArrowType, name: str, given: Field | None) -> Re
             "smallest unit",
         )
     if bits == 32:
-        return Numbers(_filled(np.dtype(np.int32), given), np.dtype(np.int32))
+        return PlainNumbers(_filled(np.dtype(np.int32), given), np.dtype(np.int32))
     return Decimals(_filled(np.dtype(np.int64), given), bits // 64)
 
 

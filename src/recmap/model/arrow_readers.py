@@ -28,13 +28,13 @@ __all__ = [
     "Dictionary",
     "FixedLists",
     "ListViews",
-    "Member",
     "Nothing",
-    "Numbers",
     "OffsetLists",
+    "PlainNumbers",
     "Reader",
     "StringViews",
     "Strings",
+    "StructMember",
     "TensorRows",
     "damaged",
 ]
@@ -125,7 +125,7 @@ def _either(one: Mask | None, other: Mask | None) -> Mask | None:
 
 
 @dataclass
-class Numbers(Reader):
+class PlainNumbers(Reader):
     field: Field
     stored: np.dtype[Any]
 
@@ -379,7 +379,7 @@ class TensorRows(Reader):
 
 
 @dataclass
-class Member(Reader):
+class StructMember(Reader):
     """One member of a struct; it is null where the struct is."""
 
     field: Field

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-__all__ = ["Coming", "FetchCounts", "Fetching", "fetching_all"]
+__all__ = ["Closable", "Coming", "FetchCounts", "Fetching", "fetching_all"]
 
 
 class FetchCounts(NamedTuple):
@@ -41,7 +41,9 @@ class FetchCounts(NamedTuple):
         )
 
 
-class _Hold(Protocol):
+class Closable(Protocol):
+    """Something to close."""
+
     def close(self) -> None: ...
 
 
@@ -54,7 +56,7 @@ class Fetching:
 
     size: int
     spans: int
-    holds: Sequence[_Hold]
+    holds: Sequence[Closable]
 
     def close(self) -> None:
         for hold in self.holds:

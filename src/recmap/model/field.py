@@ -93,7 +93,7 @@ class Field:
 
     @property
     def is_bytes(self) -> bool:
-        """Whether the values are byte strings. Text is: it is stored as UTF-8."""
+        """Whether the values are byte strings. Text counts: it is stored as UTF-8."""
         return self.dtype.kind in "SU"
 
     @property

@@ -15,17 +15,18 @@ _T = TypeVar("_T")
 class Iteration(Generic[_T]):
     """Iterates over what a generator makes, and explains itself to a second thread."""
 
-    __slots__ = ("__weakref__", "_items")
+    __slots__ = ("__weakref__", "_items", "_next")
 
     def __init__(self, items: Iterator[_T]) -> None:
         self._items = items
+        self._next = items.__next__  # runs for every row, and next() takes longer
 
     def __iter__(self) -> Self:
         return self
 
     def __next__(self) -> _T:
         try:
-            return next(self._items)
+            return self._next()
         except ValueError as e:
             if e.args == ("generator already executing",):
                 raise OptionError(

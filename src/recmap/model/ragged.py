@@ -127,7 +127,7 @@ class Ragged:
 
     @property
     def is_bytes(self) -> bool:
-        """Whether the rows are byte strings. Text is: it is stored as UTF-8."""
+        """Whether the rows are byte strings. Text counts: it is stored as UTF-8."""
         return isinstance(self.values, np.ndarray) and self.values.dtype in (BYTE, TEXT_BYTE)
 
     @property

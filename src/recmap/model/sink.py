@@ -1,16 +1,28 @@
-"""Sink: writes rows. Every format that recmap writes has one."""
+"""Sink: writes rows. Every format that recmap writes has one, and a SinkKind that makes it."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Sink"]
+from recmap.model.schema import Schema
+
+__all__ = ["Sink", "SinkKind"]
+
+# Memory is counted only for columns beyond this number.
+_FEW_COLUMNS = 100
+# Maximum bytes of one column that wait to fill a chunk.
+_WAITING = 24_000
+# Maximum bytes that one column of an open file takes.
+_OPENED = 11_000
+# How many columns a library holds ready to read, beyond the first few.
+_READY = 200
 
 
 class Sink(ABC):
@@ -63,3 +75,66 @@ class Sink(ABC):
             self.commit()
         else:
             self.abort()
+
+
+@dataclass(frozen=True)
+class SinkKind:
+    """How the files of a format are written: what makes a sink, and what else is to be known.
+
+    ``create`` takes ``path``, ``schema`` and ``durable`` and returns a ``Sink``. Its other
+    parameters are options of ``rm.convert``, except ``expected``, the number of rows that will be
+    written, ``room``, the bytes of rows that may be held in memory, and ``labels`` and
+    ``descriptions``, which are those of the source.
+    """
+
+    create: Callable[..., Sink]
+    #: Whether an object is sent while it is written, given its path, schema and options. If not,
+    #: it is made on disk first.
+    streams: bool | Callable[[str, Schema, Mapping[str, Any]], bool] = False
+    #: Whether the files do not tell the types of their columns, so that reading takes a schema.
+    untyped: bool = False
+    #: Whether the sink takes care of a description beside the file.
+    describes: bool = False
+    #: Returns the types that the files hold. Columns are cast to them.
+    stored: Callable[[Schema], Schema] | None = None
+    #: The bytes per column, besides its rows, while a file is written and checked.
+    column_bytes: int = 3_000
+    #: The bytes that the format's library takes for each column that it holds ready to read.
+    ready_bytes: int = 0
+    #: The most bytes of rows that wait to fill chunks, including overhead.
+    waiting_bytes: int = 0
+    #: How many additional copies of lists the format's library holds while reading them.
+    list_copies: int = 0
+    #: Whether even a single shard has a number in its name, at the end.
+    numbered: bool = False
+    #: Returns the path of the shards, given that of the user and the options.
+    place: Callable[[str, Mapping[str, Any]], str] | None = None
+    #: Refuses an output that could not be completed, given its path, its schema, the paths of its
+    #: shards, and whether they may be overwritten.
+    begin: Callable[[str, Schema, Sequence[str], bool], None] | None = None
+    #: Writes what the shards have in common, given the path, the schema, the rows and the bytes
+    #: of each shard, and the options.
+    complete: (
+        Callable[[str, Schema, Sequence[int], Sequence[int], Mapping[str, Any]], None] | None
+    ) = None
+
+    def sends(self, path: str, schema: Schema, options: Mapping[str, Any]) -> bool:
+        """Return whether an object is sent while it is written."""
+        if isinstance(self.streams, bool):
+            return self.streams
+        return self.streams(path, schema, options)
+
+    def column_memory(self, schema: Schema, opened: int) -> int:
+        """Return the memory that many columns take in addition to their rows.
+
+        This counts the file being written and each of the ``opened`` files.
+        """
+        many = max(0, len(schema) - _FEW_COLUMNS)
+        waiting = min(many * _WAITING, self.waiting_bytes)
+        ready = min(many, _READY) * self.ready_bytes
+        return many * self.column_bytes + waiting + ready + opened * many * _OPENED
+
+    def read_copies(self, schema: Schema) -> int:
+        """Return how many additional copies of rows are held while a file is read."""
+        lists = any(field.is_bytes or field.ragged for field in schema.values())
+        return self.list_copies if lists else 0

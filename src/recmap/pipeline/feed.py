@@ -7,7 +7,6 @@ counts epochs, gives rows and batches by number, and can be divided among worker
 from __future__ import annotations
 
 import time
-import warnings
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
@@ -23,7 +22,6 @@ from recmap.errors import (
     OptionTypeError,
     RowNotFoundError,
     UnshardedWarning,
-    level_outside,
 )
 from recmap.model.arguments import Workers, as_whole
 from recmap.model.field import Field
@@ -43,6 +41,7 @@ from recmap.pipeline.signature import Seed, compare, signed
 from recmap.pipeline.state import Cursor, CursorLog, load, redealt, save
 from recmap.pipeline.state_check import checked
 from recmap.pipeline.transforms.batch import Batches
+from recmap.warn import warn
 
 __all__ = ["PipelineFeed", "table_feed"]
 
@@ -114,11 +113,10 @@ class PipelineFeed:
             return
         self._warned = True
         if (found := reads_for_itself()) is not None:
-            warnings.warn(
+            warn(
                 f"rank {found[0]} of {found[1]} reads every row, like all the others; add "
                 "shard() to divide the rows, or shard(0, 1) if every rank should read all of them",
                 UnshardedWarning,
-                stacklevel=level_outside(),
             )
 
     @property
@@ -233,13 +231,15 @@ class PipelineFeed:
         return Cursor(epoch=_first_epoch(cursor) + self.turns)
 
     def _batches(self, cursor: Cursor, meter: Meter) -> Generator[tuple[Batch, Cursor], None, None]:
-        """Yield the batches from a cursor on that ``take`` and ``skip`` after ``repeat`` keep."""
+        """Return the batches from a cursor on that ``take`` and ``skip`` after ``repeat`` keep."""
         plan = self._plan
         batches = (plain_batches if plan.plain else grouped_batches)(self.ready, cursor, meter)
-        wanted, done = plan.total_slice, cursor.done
-        if not wanted:
-            yield from batches
-            return
+        return self._sliced(batches, cursor) if plan.total_slice else batches
+
+    def _sliced(
+        self, batches: Iterator[tuple[Batch, Cursor]], cursor: Cursor
+    ) -> Generator[tuple[Batch, Cursor], None, None]:
+        wanted, done = self._plan.total_slice, cursor.done
         if wanted.take == 0:
             return
         while done < wanted.stop and (made := list(islice(batches, 1))):
@@ -400,7 +400,7 @@ class PipelineFeed:
     ) -> PipelineFeed:
         """Continue from a state, or from the states of all ranks."""
         plan = self._plan
-        states = checked(state, plan.digest_of_0_1, plan.remaining.tail, len(plan.row_slices))
+        states = checked(state, len(plan.row_slices))
         seeds = self._compared(states) if check else []
         step, repeat = plan.rows_per_step, plan.repeat
         cursor = load(states, plan.share, plan.groups, step, repeat, plan.steps_of, check=check)
@@ -426,8 +426,6 @@ class PipelineFeed:
         """Refuse states of other data or verbs; return the seeds to take from the states."""
         seeds: list[tuple[Seed, int]] = []
         for state in states:
-            if state["version"] == 1:
-                continue
             data = [each.known_by for each in self._plan.sources]
             difference, seeds = compare(state, data, self._plan.records)
             if difference is not None:

@@ -50,7 +50,7 @@ def requests_of_shuffle(rows: int, row_bytes: int, size: int) -> int:
 
 
 @dataclass
-class _Group:
+class _FetchGroup:
     """Requests whose rows are fetched together."""
 
     fetching: Fetching | None
@@ -70,7 +70,7 @@ class Lookahead:
         self._rows, self._most = rows, most
         self._row_bytes = rows.row_bytes()
         self._together = max(1, min(_TOGETHER, most // 4) // self._row_bytes)
-        self._groups: dict[int, _Group] = {}
+        self._groups: dict[int, _FetchGroup] = {}
         self._size = self._spans = 0
         self._closed = False
         self._lock = Lock()
@@ -99,9 +99,9 @@ class Lookahead:
         except (RecmapError, OSError):
             fetching = None  # reading these rows raises it, in their turn
         if fetching is None:
-            group = _Group(None, len(positions) * self._row_bytes, 0, len(requests))
+            group = _FetchGroup(None, len(positions) * self._row_bytes, 0, len(requests))
         else:
-            group = _Group(fetching, fetching.size, fetching.spans, len(requests))
+            group = _FetchGroup(fetching, fetching.size, fetching.spans, len(requests))
         with self._lock:
             closed = self._closed
             if not closed:

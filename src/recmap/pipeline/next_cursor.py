@@ -18,7 +18,7 @@ R = TypeVar("R")
 _REMEMBERED = 64
 
 
-class _Place(NamedTuple):
+class _Iterations(NamedTuple):
     next: Cursor
     #: The last iterations of workers, and where each began.
     taken: tuple[tuple[LoaderWorkers, Cursor], ...] = ()
@@ -30,13 +30,13 @@ class NextCursor:
     A feed begins an iteration by taking it. The workers of a loader are several processes that
     begin one iteration: the first of them takes the cursor, and all get the same. Once the
     cursor is shared, a process has it in common with the workers it starts. A process that was
-    forked for another purpose goes on by itself.
+    forked for another purpose continues by itself.
     """
 
     def __init__(self, cursor: Cursor) -> None:
-        self._here = _Place(cursor)
+        self._here = _Iterations(cursor)
         # By the number of the process that starts the workers.
-        self._shared: SharedValue[dict[int, _Place]] | None = None
+        self._shared: SharedValue[dict[int, _Iterations]] | None = None
 
     def share(self) -> None:
         """Share the cursor with workers that are started from now on."""
@@ -54,7 +54,7 @@ class NextCursor:
     def take(self, following: Callable[[Cursor], Cursor]) -> Cursor:
         """Begin an iteration: return its cursor, and set the one that follows."""
 
-        def taken(place: _Place) -> tuple[_Place, Cursor]:
+        def taken(place: _Iterations) -> tuple[_Iterations, Cursor]:
             return place._replace(next=following(place.next)), place.next
 
         return self._update(os.getpid(), taken)
@@ -70,13 +70,13 @@ class NextCursor:
         Return its cursor: ``start``, if it is given.
         """
 
-        def taken(place: _Place) -> tuple[_Place, Cursor]:
+        def taken(place: _Iterations) -> tuple[_Iterations, Cursor]:
             for others, cursor in reversed(place.taken):
                 if workers.are_those(others):
                     return place, cursor
             cursor = place.next if start is None else start
             remembered = (*place.taken, (workers, cursor))[-_REMEMBERED:]
-            return _Place(following(cursor), remembered), cursor
+            return _Iterations(following(cursor), remembered), cursor
 
         return self._update(workers.parent, taken)
 
@@ -86,16 +86,18 @@ class NextCursor:
         taken = self._place().taken
         return taken[-1][1] if taken else None
 
-    def _place(self) -> _Place:
+    def _place(self) -> _Iterations:
         places = {} if self._shared is None else self._shared.get()
         return places.get(os.getpid(), self._here)
 
-    def _update(self, owner: int, change: Callable[[_Place], tuple[_Place, R]]) -> R:
+    def _update(self, owner: int, change: Callable[[_Iterations], tuple[_Iterations, R]]) -> R:
         if self._shared is None:
             self._here, result = change(self._here)
             return result
 
-        def changed(places: dict[int, _Place]) -> tuple[dict[int, _Place], tuple[_Place, R]]:
+        def changed(
+            places: dict[int, _Iterations],
+        ) -> tuple[dict[int, _Iterations], tuple[_Iterations, R]]:
             place, result = change(places.get(owner, self._here))
             return {**places, owner: place}, (place, result)
 

@@ -300,7 +300,7 @@ class Verbs(Frameworks):
             padding = Padding(pad, lengths=lengths, mask=mask)
             if not plan.transforms and plan.grouping is None:
                 padding.schema(plan.rows.schema)  # refuses what cannot be padded
-            made = made.with_transform(PadBatches(padding, repr((pad, lengths, mask))))
+            made = made.with_transform(PadBatches(padding))
         elif lengths or mask:
             raise OptionError("lengths= and mask= describe padding; give pad=")
         return self._then(made, record(self.batch, size, drop_last, pad, lengths, mask))

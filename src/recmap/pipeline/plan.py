@@ -11,7 +11,7 @@ from recmap.model.nulls import with_masks
 from recmap.pipeline.row_source import Rows, SourceRows, is_damaged, reach_of
 from recmap.pipeline.sharding import ENDLESS, Even, Remaining, Share
 from recmap.pipeline.signature import VerbRecord, record_joined
-from recmap.pipeline.state import Cursor, digest
+from recmap.pipeline.state import Cursor
 from recmap.pipeline.transforms.base import Transform
 from recmap.pipeline.transforms.batch import Grouping, SingleRows
 from recmap.pipeline.transforms.bucket import Boundaries
@@ -103,16 +103,11 @@ class Plan:
     def with_columns(self, names: Sequence[str]) -> Plan:
         """Select columns; the others are not read if that can be avoided."""
         self.check_no_bucket()
-        select = SelectColumns(tuple(names))
-        if self.transforms or self.batch_transforms:
-            return self.with_transform(select)
-        names = with_masks(names, self.rows.schema)
-        if self.grouping is None:
-            return replace(self, rows=self.rows.select(names))
-        if self.grouping.rows_per_group is None:  # grouping may need the other columns
-            return self.with_transform(select)
-        # Add the transform as well: states of 0.1 identify a pipeline by its transforms.
-        return replace(self, rows=self.rows.select(names)).with_transform(select)
+        # Grouping by length or by content may need the other columns.
+        needs_all = self.grouping is not None and self.grouping.rows_per_group is None
+        if self.transforms or self.batch_transforms or needs_all:
+            return self.with_transform(SelectColumns(tuple(names)))
+        return replace(self, rows=self.rows.select(with_masks(names, self.rows.schema)))
 
     def with_workers(self, workers: Workers) -> Plan:
         """Ask for workers. One pool serves all verbs: the largest one asked for."""
@@ -154,7 +149,7 @@ class Plan:
     def repeated(self, times: int | None) -> Plan:
         """Repeat epochs of batches, or of the rows that a filter keeps."""
         if self.repeat is None or self.count_rows is None:
-            raise OptionError("repeat: this pipeline already repeats without end")
+            raise OptionError("repeat: this pipeline already repeats forever")
         return replace(self, repeat=None if times is None else self.repeat * times)
 
     def with_rank(self, rank: Rank) -> Plan:
@@ -183,7 +178,7 @@ class Plan:
         drawn = [each.seed for each in self.records if each.seed is not None and each.seed.drawn]
         if drawn:
             raise OptionError(
-                "shard: every rank would draw another seed for shuffle(); give them all the same "
+                "shard: every rank would draw a different seed for shuffle(); give all the same "
                 f"one: shuffle(seed={drawn[0].value})"
             )
 
@@ -409,25 +404,6 @@ class Plan:
         if self.prefetch is not None:
             names.append(f"prefetch({self.prefetch})")
         return names
-
-    def digest_of_0_1(self) -> str:
-        """Return the digest by which states of recmap 0.1 identify this pipeline."""
-        rows, count = self.rows.describe(), reach_of(self.rows)
-        for skip, taken in self.epoch_slices:
-            start = skip if count is None else min(skip, count)
-            rest = None if count is None else count - start
-            count = min((n for n in (rest, taken) if n is not None), default=None)
-            rows = ["stretch", rows, start, count]
-        kept = self.row_slices[-1][1] if self.row_slices else Slice()
-        slices = [[kept.skip, kept.take], [self.batch_slice.skip, self.batch_slice.take]]
-        return digest(
-            [
-                rows,
-                [each.describe() for each in (*self.transforms, *self.batch_transforms)],
-                self.groups.describe(),
-                [*slices, self.repeat],
-            ]
-        )
 
 
 def joined_rows(plans: Sequence[Plan], verb: str) -> list[Rows]:

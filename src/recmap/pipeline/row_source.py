@@ -98,14 +98,6 @@ class Rows(Protocol):
         """Say where a row comes from, for error messages: ``row 17 of x.npy``."""
         ...
 
-    def describe(self) -> list[Any]:
-        """Return what determines the order of the rows, as plain lists.
-
-        Pipelines with equal descriptions give the same rows. States of recmap 0.1 hold a
-        digest of it.
-        """
-        ...
-
 
 class SourceRows:
     """The rows of a source, in its order.
@@ -262,9 +254,6 @@ class SourceRows:
             return f"row {position:,}"
         more = f" and {len(self._files) - 1:,} more" if len(self._files) > 1 else ""
         return f"row {position:,} of {self._files[0]}{more}"
-
-    def describe(self) -> list[Any]:
-        return ["rows", self.reach]
 
     @cached_property
     def known_by(self) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
@@ -16,7 +15,7 @@ from recmap.pipeline.sharding import ENDLESS, Remaining, Share
 from recmap.pipeline.state_check import STATE_VERSION, check_held, check_numbers
 from recmap.pipeline.transforms.batch import Grouping
 
-__all__ = ["Cursor", "CursorLog", "digest", "load", "redealt", "save"]
+__all__ = ["Cursor", "CursorLog", "load", "redealt", "save"]
 
 # How many batches a framework may take before it uses them.
 _LOGGED = 256
@@ -82,12 +81,6 @@ class CursorLog:
             f"state(batches={batches}): {self._given:,} have been given out in this iteration, and "
             f"the places after the last {_LOGGED} are known"
         )
-
-
-def digest(described: Sequence[Any]) -> str:
-    """Return a short name for a pipeline, as stored in states of recmap 0.1."""
-    text = json.dumps(described, default=str)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def save(cursor: Cursor, share: Share, signature: Mapping[str, Any]) -> dict[str, Any]:
@@ -172,8 +165,8 @@ def load(
 def _is_over(state: Mapping[str, Any], share: Share, grouping: Grouping) -> bool:
     """Return whether all rows of a rank have been given out.
 
-    Only states of version 1 can be in that place: since version 2, the state after the last
-    batch is the one before the first batch of the next epoch.
+    A state is never saved there: after the last batch, it is in the next epoch. But a rank
+    that is ahead of the others, or whose epoch was divided anew, can have none of it left.
     """
     if grouping.held_numbers(state["held"]):
         return False
@@ -372,9 +365,9 @@ def _taken(
     ranks = [state["rank"] for state in states]
     if ranks != list(range(old.world)):
         raise OptionError(
-            f"restore: the ranks were {old.world}, and the states given are of {ranks}; on other "
-            "ranks, a pipeline that leaves rows out or holds them back needs the states of all: "
-            "restore([state_0, state_1, ...])"
+            f"restore: there were {old.world} ranks, and these are the states of {ranks}; to "
+            "resume with another number of ranks, a pipeline that drops rows or holds them back "
+            "needs the states of all: restore([state_0, state_1, ...])"
         )
     taken, held = [], list[int]()
     for state in states:

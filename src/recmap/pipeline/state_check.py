@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from recmap.errors import OldStateWarning, OptionError
+from recmap.errors import OptionError
 from recmap.pipeline.sharding import ENDLESS, Share
 from recmap.pipeline.transforms.batch import Grouping
 
@@ -19,35 +18,26 @@ STATE_VERSION = 2
 _MOST_RANKS = 1 << 17
 
 
-def checked(
-    given: Any, digest_of_0_1: Callable[[], str], first: int, slices: int
-) -> list[dict[str, Any]]:
+def checked(given: Any, slices: int) -> list[dict[str, Any]]:
     """Return the states that ``restore`` was given, each with all its fields.
 
-    States of recmap 0.1 are upgraded: ``first`` is the first position of an epoch, and
-    ``slices`` the number of ``take`` and ``skip`` stages that count rows after filters.
+    ``slices`` is the number of ``take`` and ``skip`` stages that count rows after filters.
     """
     states = [given] if isinstance(given, Mapping) else given
     if not isinstance(states, list | tuple) or not states:
-        raise OptionError("restore takes the dict that state() gave, or a list of such")
+        raise OptionError("restore takes the dict that state() returned, or a list of them")
     if not all(isinstance(state, Mapping) for state in states):
-        raise OptionError("restore takes the dict that state() gave, or a list of such")
-    result = []
-    for state in states:
-        complete = _checked(state, slices)
-        if complete["version"] == 1:
-            complete = _upgraded(complete, digest_of_0_1(), first, slices)
-        result.append(complete)
-    return result
+        raise OptionError("restore takes the dict that state() returned, or a list of them")
+    return [_checked(state, slices) for state in states]
 
 
 def _checked(state: Mapping[str, Any], slices: int) -> dict[str, Any]:
     version = state.get("version")
-    if type(version) is not int or version not in (1, STATE_VERSION):
+    if type(version) is not int or version != STATE_VERSION:
         newer = type(version) is int and version > STATE_VERSION
         raise OptionError(
-            f"restore: a state of version {version}, and this recmap knows {STATE_VERSION}; "
-            "update it"
+            f"restore: a state of version {version}, but this recmap knows only {STATE_VERSION}; "
+            "update recmap"
             if newer
             else "restore: not a state of a pipeline: it has no version that recmap knows"
         )
@@ -60,34 +50,13 @@ def _checked(state: Mapping[str, Any], slices: int) -> dict[str, Any]:
             )
     if not state["rank"] < state["world"] <= _MOST_RANKS or state["block"] < 1:
         raise OptionError("restore: a damaged state: its rank, world and block do not fit")
-    if version == 1:
-        return state
     texts = isinstance(state.get("verbs"), list) and all(
         isinstance(verb, str) for verb in state["verbs"]
     )
-    kept = _are_whole(state["kept"]) and len(state["kept"]) in (0, slices)
+    kept = len(state["kept"]) in (0, slices)
     if not texts or not _is_data(state.get("data")) or not kept:
         raise OptionError("restore: a damaged state: what it was saved from cannot be read")
     return state
-
-
-def _upgraded(state: dict[str, Any], digest: str, first: int, slices: int) -> dict[str, Any]:
-    if state.get("chain") != digest:
-        raise OptionError(
-            "restore: the state of another pipeline; rows, seeds, functions, batches and the order "
-            "of verbs must be those it was saved from (shard and prefetch may differ)"
-        )
-    warnings.warn(
-        "a state of recmap 0.1 does not tell which files and functions it was saved from: make "
-        "sure that they are the same, and save a new state",
-        OldStateWarning,
-        stacklevel=5,
-    )
-    left = state["left"]
-    if left is not None:  # 0.1 counted positions from the first batch that is taken
-        runs = [[a + first, b + first] for a, b in left["runs"]]
-        left = {"tail": left["tail"] + first, "runs": runs}
-    return {**state, "kept": [state["kept"]] * slices, "left": left}
 
 
 def _is_whole(value: Any) -> bool:
@@ -133,7 +102,7 @@ def check_numbers(state: Mapping[str, Any], share: Share, repeat: int | None, al
     # A rank that is filled up has one row more than others.
     most = len(replace(share, rank=state["rank"])) + share.block
     wrong = {
-        "at": state["version"] != 1 and state["at"] > most,
+        "at": state["at"] > most,
         "turn": state["turn"] > state["epoch"] or (repeat or ENDLESS) <= state["turn"] > 0,
         "kept": max(state["kept"], default=0) > state["at"],
         "left": state["left"] is not None and state["left"]["tail"] > share.left.total,
@@ -151,7 +120,7 @@ def _shown(value: Any) -> str:
     try:
         return ascii(value)[:60]
     except RecursionError:
-        return "nested without end"
+        return "nested too deeply"
 
 
 def _is_data(value: Any) -> bool:
@@ -170,7 +139,7 @@ def _is_data(value: Any) -> bool:
 _FIELDS: dict[str, Callable[[Any], bool]] = {
     **dict.fromkeys(("epoch", "turn", "at", "given", "done", "rank", "world", "block"), _is_whole),
     "held": lambda value: isinstance(value, list | tuple | Mapping),  # _check_held looks closer
-    "kept": lambda value: _is_whole(value) or _are_whole(value),
+    "kept": _are_whole,
     "left": _is_left,
     "ahead": lambda value: isinstance(value, list | tuple) and all(map(_is_left, value)),
 }

@@ -240,10 +240,6 @@ class TransformedRows(_SamePositions):
         transforms = [transform.reseeded(by) for transform in self._transforms]
         return TransformedRows(self._rows.reseeded(by), transforms, self._workers)
 
-    def describe(self) -> list[Any]:
-        described = [transform.describe() for transform in self._transforms]
-        return ["steps", self._rows.describe(), described]
-
 
 class SelectedRows(_SamePositions):
     """Some columns of rows that need other columns to be made."""
@@ -262,6 +258,3 @@ class SelectedRows(_SamePositions):
 
     def reseeded(self, by: int) -> Rows:
         return SelectedRows(self._rows.reseeded(by), self._columns)
-
-    def describe(self) -> list[Any]:
-        return self._rows.describe()

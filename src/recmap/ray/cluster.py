@@ -210,7 +210,7 @@ def task_result(ray: Any, task: Any, purpose: str, retries: int) -> Any:
 
 
 @dataclass(frozen=True)
-class _Seen:
+class _SeenPath:
     """What a process sees at a path.
 
     That is the size and modification time of a file, the size and version of an object, and None
@@ -221,7 +221,7 @@ class _Seen:
     state: tuple[int, int | str] | None
 
     @classmethod
-    def here(cls, path: str) -> _Seen:
+    def here(cls, path: str) -> _SeenPath:
         now = located(path).anew()
         if now.is_folder():
             return cls(now, None)
@@ -241,7 +241,7 @@ def check_visible(ray: Any, driver: Driver, files: Sequence[str], dst: str | Non
     with nullcontext() if dst is None else _probe_file(dst) as probe:
         paths = [*_one_of_each_store(files), *([probe] if probe else [])]
         # Pickled here, so that the task itself reports what is wrong with the options of a store.
-        seen = pickle.dumps([_Seen.here(path) for path in paths])
+        seen = pickle.dumps([_SeenPath.here(path) for path in paths])
         look = ray.remote(_find_difference)
         affinity = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy
         asked = {
@@ -301,11 +301,11 @@ def _cannot_run(node: Node, error: Exception) -> WorkerDiedError:
 def _find_difference(driver: Driver, pickled: bytes) -> tuple[str, str] | None:
     """Return the first path that looks different in this process, and why. Runs in a task."""
     with driver.impersonated():
-        expected: list[_Seen] = pickle.loads(pickled)  # noqa: S301 - our own
+        expected: list[_SeenPath] = pickle.loads(pickled)  # noqa: S301 - our own
         for wanted in expected:
             path = str(wanted.path)  # without the options of a store
             try:
-                found = _Seen.here(wanted.path)
+                found = _SeenPath.here(wanted.path)
             except FileNotFoundError:
                 return path, "does not see it"
             except AccessDeniedError:

@@ -27,7 +27,7 @@ _RETRIES = 5
 
 
 @dataclass(frozen=True)
-class _Search:
+class _FileSearch:
     """A file, and the byte spans to search."""
 
     file: PlainFile
@@ -58,14 +58,14 @@ def find_records(ray: Any, driver: Driver, source: Source, span_bytes: int | Non
         _join(ray, find, driver, search, list(islice(found, len(search.stops))))
 
 
-def _divide(file: PlainFile, span_bytes: int) -> _Search:
+def _divide(file: PlainFile, span_bytes: int) -> _FileSearch:
     starts = list(range(0, file.size, span_bytes))
     every = choose_every(file.size, file.row_bytes())
-    return _Search(file, every, starts, [*starts[1:], file.size])
+    return _FileSearch(file, every, starts, [*starts[1:], file.size])
 
 
 def _search_all(
-    ray: Any, find: Any, driver: Driver, searches: list[_Search], most_tasks: int
+    ray: Any, find: Any, driver: Driver, searches: list[_FileSearch], most_tasks: int
 ) -> Iterator[ScannedSpan]:
     """Yield the result of each span, file by file.
 
@@ -82,7 +82,9 @@ def _search_all(
         yield task_result(ray, tasks.popleft(), "searching for records", _RETRIES)
 
 
-def _join(ray: Any, find: Any, driver: Driver, search: _Search, found: list[ScannedSpan]) -> None:
+def _join(
+    ray: Any, find: Any, driver: Driver, search: _FileSearch, found: list[ScannedSpan]
+) -> None:
     file, every = search.file, search.every
 
     def find_again(start: int, stop: int) -> ScannedSpan:

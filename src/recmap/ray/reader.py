@@ -12,6 +12,7 @@ from recmap.files.local_path import located
 from recmap.files.paths import PathsLike, absolute, expand, given_paths
 from recmap.files.storage import Storage
 from recmap.formats.open_spec import Opening, OpenOptions
+from recmap.model.arguments import checked, unknown_option
 from recmap.model.nulls import with_masks
 from recmap.model.schema import FieldsLike, Schema
 from recmap.model.source import Partition, Source
@@ -110,14 +111,12 @@ def _opened(
             f"{type(src).__name__}; open it first: rm.ray.read(rm.open(x)) reads a memmap, an "
             'HDF5 dataset, or columns from several files, {"x": "x.npy", ...}'
         )
-    storage = options.get("storage")
-    try:
-        chosen = OpenOptions(
-            **{name: value for name, value in options.items() if name != "storage"}
-        )
-    except TypeError as e:
-        raise OptionError(f"rm.ray.read: no such option: {e}") from None
-    opening = Opening(absolute(given_paths(src, Storage(storage))), fields, chosen)
+    known = [*OpenOptions.__dataclass_fields__, "storage"]
+    for name in options:
+        if name not in known:
+            raise unknown_option(name, known, "rm.ray.read: ")
+    chosen = checked(OpenOptions, options)
+    opening = Opening(absolute(given_paths(src, Storage(options.get("storage")))), fields, chosen)
     source = opening()
     # Tasks open the files that were found now, not what their names stand for by then.
     reopen = replace(opening, paths=absolute(source.files))

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import pickle
 import time
-import warnings
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -33,6 +32,7 @@ from recmap.ray.cluster import (
     working_nodes,
 )
 from recmap.ray.parallel_index import find_records
+from recmap.warn import warn
 
 __all__ = ["RayRunner", "on_cluster"]
 
@@ -60,8 +60,6 @@ def on_cluster(
             "rows that can be read only once are on this machine only, not on a cluster; save them "
             "to a file first"
         )
-    if workers is not None and workers < 1:
-        raise OptionError("workers must be 1 or more")
     located(dst).refuse_unwritable()
     driver = Driver.here()
     with connect(address) as ray, output_folder(dst):
@@ -73,7 +71,9 @@ def on_cluster(
 class RayRunner:
     """Writes each shard in its own task."""
 
-    on_this_machine = False
+    processes = 1  # the memory is that of each task
+    threads: int | None = 1
+    in_this_process = on_this_machine = False
 
     def __init__(self, ray: Any, driver: Driver, source: Source, workers: int | None) -> None:
         self._ray, self._driver = ray, driver
@@ -93,12 +93,11 @@ class RayRunner:
         """Write the shards."""
         self._check_memory(writer.budget.memory)
         if len(self._compressed) < len(shards) and self._compressed:
-            warnings.warn(
+            warn(
                 f"{self._compressed[0]}: a compressed file cannot be split, so each of several "
                 "tasks inflates it from the beginning; write as many files as are read, or "
                 "decompress it first",
                 SlowOrderWarning,
-                stacklevel=6,
             )
         running: dict[Any, Shard] = {}
         try:

@@ -8,7 +8,6 @@ store copies them, which takes no time of this machine.
 from __future__ import annotations
 
 import re
-import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -28,6 +27,7 @@ from recmap.formats.registry import FORMATS
 from recmap.model.schema import Schema
 from recmap.ray.staged_output import StagedOutput, StagedShard
 from recmap.tfrecord.sidecar import remove_sidecar, sidecar_path
+from recmap.warn import warn
 
 __all__ = ["StoreOutput"]
 
@@ -155,8 +155,7 @@ def _remove_folder(folder: Location) -> None:
         folder.abort_uploads([folder])
         folder.remove_tree()
     except StoreError as e:
-        warnings.warn(
+        warn(
             f"hidden objects of an unfinished write may remain: {e}. The next write to the same "
             "place deletes them",
-            stacklevel=2,
         )

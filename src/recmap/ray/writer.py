@@ -6,17 +6,18 @@ import os
 import re
 import time
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Never
 
 from recmap.conversion.engine import Report
 from recmap.conversion.manifest import manifest_path
+from recmap.conversion.options import OutputOptions
 from recmap.conversion.plan import output_format
 from recmap.errors import OptionError, RecmapError
 from recmap.files.local_path import located
 from recmap.files.paths import PathLike, as_location
 from recmap.files.storage import Storage
-from recmap.formats.registry import check_output, sink_options
-from recmap.model.arguments import as_whole, unknown_option
+from recmap.formats.registry import check_output
+from recmap.model.arguments import as_whole, checked, unknown_option
 from recmap.model.field import FieldLike, as_field
 from recmap.model.schema import Schema
 from recmap.ray.cluster import Driver, check_visible, connect, load_ray
@@ -47,15 +48,16 @@ def write(
     verify: bool = True,
     concurrency: int | None = None,
     storage: Mapping[str, Any] | None = None,
-    **unknown: Any,
+    **unknown: Never,
 ) -> Report:
     """Write the rows of a ``ray.data.Dataset`` to files of any format, one file per task.
 
     ``format``, or else the suffix of ``path``, selects the format; a folder (``"out/"``) gets
     TFRecord files. ``shards`` is the number of files; ``min_rows_per_file`` joins blocks until
     they have that many rows. ``fields`` gives types that Arrow does not determine, such as
-    ``"uint8[*,*,3]"`` for rows of different shapes. ``compression``, ``encoding``, ``align``
-    and ``options`` are those of ``rm.convert``.
+    ``"uint8[*,*,3]"`` for rows of different shapes. At most ``concurrency`` tasks write at a time.
+    ``verify=False`` does not check the rows and CRCs of what was written. ``compression``,
+    ``encoding``, ``align``, ``options``, ``overwrite`` and ``durable`` are those of ``rm.convert``.
 
     Either all files are written or none. The rows keep the order of the dataset if Ray preserves
     it (``DataContext.execution_options.preserve_order``).
@@ -64,8 +66,9 @@ def write(
     options, such as credentials, and is sent to the workers. Objects get their final names when
     all are complete, but in a store not at the same moment.
     """
-    for name, value in unknown.items():
+    for name, value in dict[str, Any](unknown).items():
         raise unknown_option(name, write.__kwdefaults__, "rm.ray.write: ", value)
+    chosen = checked(OutputOptions, locals())
     load_ray()
     from recmap.ray.arrow_tables import known_schema
     from recmap.ray.ray_data import RecmapDatasink
@@ -75,7 +78,7 @@ def write(
     for option, count in (("shards", shards), ("min_rows_per_file", min_rows_per_file)):
         if count is not None:
             as_whole(option, count, 1)
-    stored = sink_options(options, compression, encoding, align)
+    stored = chosen.for_sink()
     begun = time.monotonic()
     dst = _destination(path, storage)
     output = _output(dst, output_format(dst, format), overwrite, durable)

@@ -103,7 +103,7 @@ class FileGroup:
     def _hold(
         self, read: Sequence[int], numbers: _RowNumbers, owners: npt.NDArray[np.uint32] | None
     ) -> AbstractContextManager[Any]:
-        """Have the records of these rows ready, in the files that are read."""
+        """Make the records of these rows available, in the files that are read."""
         stack = ExitStack()
         if self.whole:
             return stack

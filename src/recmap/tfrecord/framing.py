@@ -15,7 +15,6 @@ from recmap.errors import (
     OptionError,
     UnknownFormatError,
 )
-from recmap.files.files_ahead import files_in_turn
 from recmap.files.inflate import CompressionOption, begins_stream
 from recmap.files.local_path import located
 from recmap.files.output_file import (
@@ -29,9 +28,11 @@ from recmap.files.paths import PathLike, PathsLike, as_location, expand, for_eac
 from recmap.files.sniff import holds_records, is_record, named_tfrecord, sniff, unknown_format
 from recmap.files.storage import Storage
 from recmap.model.arguments import check_choice, check_flag, check_iterable
+from recmap.model.iteration import Iteration
 from recmap.model.progress import Counter, ProgressOption
 from recmap.native import _core
 from recmap.tfrecord.compressed_file import CompressedFile
+from recmap.tfrecord.files_in_order import in_turn
 from recmap.tfrecord.plain_file import PlainFile
 from recmap.tfrecord.record_file import RecordFile, Window
 
@@ -173,19 +174,12 @@ def records(
     opened = for_each_file(lambda file: open_record_file(file, verify, compression), files)
     views = (
         record
-        for each in _in_turn(opened)
+        for each in in_turn(opened)
         for window in each.windows(errors == "skip")
         # What is read of an object is gone when the next window is read.
         for record in (_copies(window) if located(each.path).remote else _views(window))
     )
-    return views if view else (bytes(record) for record in views)
-
-
-def _in_turn(files: Sequence[RecordFile]) -> Iterator[RecordFile]:
-    with files_in_turn([file.path for file in files]) as reach:
-        for number, file in enumerate(files):
-            reach(number)
-            yield file
+    return Iteration(views) if view else Iteration(bytes(record) for record in views)
 
 
 def _views(window: Window) -> Iterator[memoryview]:

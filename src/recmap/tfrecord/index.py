@@ -17,7 +17,7 @@ __all__ = [
     "LARGE_RECORD",
     "MAX_ANCHORS",
     "ExpectedRows",
-    "Found",
+    "FoundRecords",
     "Index",
     "Offsets",
 ]
@@ -37,7 +37,7 @@ _MAX_ARRAYS = 1024
 _MOST_EXPECTED = 256 << 20
 
 
-class Found(Protocol):
+class FoundRecords(Protocol):
     """Records stored end to end, as reported by a Scan of the native core."""
 
     @property
@@ -159,7 +159,7 @@ class Index:
         """Choose the number of records per anchor by the length of the first record."""
         self.every = 1 if length >= LARGE_RECORD else ANCHOR_EVERY
 
-    def add(self, scan: Found, keep: int = 1) -> None:
+    def add(self, scan: FoundRecords, keep: int = 1) -> None:
         """Add records found at ``end``, or after a gap that follows it.
 
         Keep every ``keep``-th of their anchors.

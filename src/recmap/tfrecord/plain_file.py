@@ -47,7 +47,7 @@ _LONG_RECORD = 16 << 10
 _LENGTH_SIZE = 8
 
 
-class _Span(NamedTuple):
+class _FoundSpan(NamedTuple):
     """Consecutive rows, and the offset of each."""
 
     first: int
@@ -79,7 +79,7 @@ class PlainFile(RecordFile):
         self._files = files or MappedFiles()
         self.index = index or Index()
         # The spans found last, for the next reads in order.
-        self._ahead: list[_Span] = []
+        self._ahead: list[_FoundSpan] = []
         if self.size == 0:
             self.index.complete = True
 
@@ -166,7 +166,7 @@ class PlainFile(RecordFile):
     def _hold_rows(
         self, file: MappedFile, rows: npt.NDArray[np.int64]
     ) -> AbstractContextManager[None]:
-        """Have these rows ready, and what is read to find them."""
+        """Make these rows available, and what is read to find them."""
         return file.hold(0, 0) if file.whole else file.hold(*self.index.spans(rows))
 
     def _check_held(self, file: MappedFile, rows: npt.NDArray[np.int64], offsets: Offsets) -> None:
@@ -179,7 +179,7 @@ class PlainFile(RecordFile):
             raise misplaced(self.path, int(rows[bad]), int(offsets[bad]))
 
     def _hold_span(self, file: MappedFile, start: int, stop: int) -> AbstractContextManager[None]:
-        """Have the rows from ``start`` to ``stop`` ready."""
+        """Make the rows from ``start`` to ``stop`` available."""
         if file.whole or start >= stop:
             return file.hold(0, 0)
         begins, ends = self.index.spans(np.array([start, stop - 1]))
@@ -187,7 +187,7 @@ class PlainFile(RecordFile):
 
     def _scan_ahead(self) -> None:
         first = self.index.count
-        self._ahead.append(_Span(first, self._scan_on(_AHEAD_SIZE, each=True).anchor_offsets))
+        self._ahead.append(_FoundSpan(first, self._scan_on(_AHEAD_SIZE, each=True).anchor_offsets))
 
     def count(self) -> int:
         return self.ensure(_core.NO_LIMIT)

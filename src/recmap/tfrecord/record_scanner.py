@@ -33,7 +33,7 @@ _SEEK_BYTES = 16 << 20
 
 
 def hold_headers(file: MappedFile, begin: int, stop: int) -> AbstractContextManager[None]:
-    """Have ready what a scan reads: the headers of all records that begin in a span."""
+    """Make available what a scan reads: the headers of all records that begin in a span."""
     return file.hold(begin, min(stop + _core.HEADER_SIZE, file.size))
 
 

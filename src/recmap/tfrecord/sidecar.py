@@ -38,6 +38,7 @@ from recmap.model.schema import Schema
 from recmap.native import _core
 from recmap.tfrecord.embedded_schema import checksum, parse_schema, schema_texts
 from recmap.tfrecord.index import Index
+from recmap.warn import warn
 
 __all__ = [
     "Fingerprint",
@@ -382,10 +383,9 @@ def _lead(info: Mapping[str, Any]) -> int:
 
 
 def _distrust(target: str, why: str) -> None:
-    warnings.warn(
+    warn(
         f"{target} was not used: {why}. Run `recmap index` to renew it.",
         StaleIndexWarning,
-        stacklevel=2,
     )
 
 

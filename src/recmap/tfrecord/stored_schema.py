@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import warnings
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from threading import Lock
@@ -40,6 +39,7 @@ from recmap.tfrecord.embedded_schema import (
 from recmap.tfrecord.record_file import RecordFile
 from recmap.tfrecord.sidecar import Fingerprint, Sidecar, sidecar_path
 from recmap.tfrecord.survey import sample
+from recmap.warn import warn
 
 __all__ = [
     "FirstRead",
@@ -192,7 +192,7 @@ def _embedded(frame: Bytes, path: str, skip: bool) -> Types | None:
     except DataError as e:
         if not skip:
             raise
-        warnings.warn(Message("not used: ", e.wording), SkippedRecordsWarning, stacklevel=6)
+        warn(Message("not used: ", e.wording), SkippedRecordsWarning)
         return None
     return Types(schema, "from the first record", where, path)
 
@@ -241,11 +241,10 @@ class Manifests:
             return None
         size = known[1][name]
         if size is not None and size != located(path).stat().size:
-            warnings.warn(
+            warn(
                 f"{target} was not used for {path}, which has changed: it had {size:,} bytes when "
                 "it was written",
                 StaleIndexWarning,
-                stacklevel=6,
             )
             return None
         return Types(known[0], "from the manifest", f"the manifest {target}", path)

@@ -8,14 +8,14 @@ the feature would be lost.
 from __future__ import annotations
 
 import threading
-import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeAlias
 
-from recmap.errors import FieldMismatchError, Message, Option, UnknownFeatureWarning, level_outside
+from recmap.errors import FieldMismatchError, Message, Option, UnknownFeatureWarning
 from recmap.native import _core
 from recmap.tfrecord.faults import KIND_NAMES
+from recmap.warn import warn
 
 __all__ = ["UnknownFeatures", "Where", "refuse_unknown_features"]
 
@@ -91,7 +91,7 @@ class UnknownFeatures:
                 record=record,
                 field=name,
             )
-        warnings.warn(
+        warn(
             Message(
                 f"{has}, which is not in the schema ({self._origin}) and is not read; found so "
                 f"far: {self._counts()}. To read it, ",
@@ -99,7 +99,6 @@ class UnknownFeatures:
                 ".",
             ),
             UnknownFeatureWarning,
-            stacklevel=level_outside(),
         )
 
     def _counts(self) -> str:

@@ -17,9 +17,9 @@ from recmap.view.boxes import ORDERS, box_columns, boxes_on, image_for
 from recmap.view.cells import Cell, cell_of, detail_of, hex_dump, media_of, told_rate
 from recmap.view.comparison import differing, find_differences
 from recmap.view.media import Media
-from recmap.view.search import OPERATORS, Found, Search
+from recmap.view.search import OPERATORS, Search, SearchHits
 from recmap.view.summary import summary
-from recmap.view.table import Damage, Row, Table
+from recmap.view.table import Damage, RowTable, TableRow
 from recmap.view.typed_bytes import DTYPES, as_array, code, shapes
 
 __all__ = ["Api"]
@@ -35,7 +35,7 @@ _RATES = (8000, 16000, 22050, 24000, 32000, 44100, 48000)
 class Api:
     """Answers about a table, and about another one to compare it with."""
 
-    def __init__(self, table: Table | BatchTable, other: Table | None = None) -> None:
+    def __init__(self, table: RowTable | BatchTable, other: RowTable | None = None) -> None:
         self._table: Any = table
         self._other: Any = other
         self._names = list(table.schema)
@@ -86,12 +86,12 @@ class Api:
         if self._other is not None:
             there = self._other.schema
             found["other"] = str(there[name]) if name in there else None
-        if isinstance(self._table, Table) and name in schema:
+        if isinstance(self._table, RowTable) and name in schema:
             found["storage"] = self._table.storage(name)
         return found
 
     def _skipped(self) -> list[dict[str, Any]]:
-        if not isinstance(self._table, Table):
+        if not isinstance(self._table, RowTable):
             return []
         return [asdict(each) for each in self._table.dataset.skipped[:_MOST_SKIPPED]]
 
@@ -104,7 +104,7 @@ class Api:
         return dict(count)
 
     def count(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Go on counting rows, for a moment."""
+        """Continue to count rows, for a moment."""
         del given
         done = all(each.find(2**63 - 2, _SECONDS) for each in self._tables())
         return {"count": self._count(), "done": done}
@@ -154,11 +154,11 @@ class Api:
             return list(range(start, stop))
         count = self._table.count()
         if not count.exact:
-            raise OptionError("rows are shuffled once they are counted")
+            raise OptionError("rows can be shuffled once they are counted")
         places = np.arange(start, max(start, min(stop, count.rows)), dtype=np.int64)
         return [int(n) for n in Permutation(count.rows, _whole(given, "seed"))[places]]
 
-    def _row(self, row: Row, names: Sequence[str], order: str) -> dict[str, Any]:
+    def _row(self, row: TableRow, names: Sequence[str], order: str) -> dict[str, Any]:
         found: dict[str, Any] = {"row": row.number}
         if isinstance(self._table, BatchTable):
             found["title"] = self._table.title(row.number)
@@ -168,7 +168,7 @@ class Api:
         boxes = self._boxes_of(row, names, found["cells"], order)
         return {**found, "boxes": boxes} if boxes else found
 
-    def _cells(self, row: Row, names: Sequence[str]) -> list[Cell | None]:
+    def _cells(self, row: TableRow, names: Sequence[str]) -> list[Cell | None]:
         labels = self._table.labels
         return [
             cell_of(name, row.values[name], labels) if name in row.values else None
@@ -176,7 +176,7 @@ class Api:
         ]
 
     def _boxes_of(
-        self, row: Row, names: Sequence[str], cells: list[Cell | None], order: str
+        self, row: TableRow, names: Sequence[str], cells: list[Cell | None], order: str
     ) -> dict[int, Any]:
         """Return boxes by the place of the column they are drawn on."""
         images = [
@@ -192,7 +192,7 @@ class Api:
         return drawn
 
     def _pair(
-        self, number: int, a: Row | None, b: Row | None, names: Sequence[str], order: str
+        self, number: int, a: TableRow | None, b: TableRow | None, names: Sequence[str], order: str
     ) -> dict[str, Any]:
         found: dict[str, Any] = {"row": number} if a is None else self._row(a, names, order)
         if b is not None and b.damage is not None:
@@ -220,7 +220,7 @@ class Api:
         if given.get("operator") == "differs":
             if self._other is None:
                 raise OptionError("there is no other dataset to compare with")
-            found: Found = find_differences(self._table, self._other, start, _SECONDS)
+            found: SearchHits = find_differences(self._table, self._other, start, _SECONDS)
         else:
             name = self._name(given.get("column"))
             self._table.schema[name]  # it may be a column of the other dataset only
@@ -266,7 +266,7 @@ class Api:
             raise OptionError(f"{name} has a type already: {self._table.schema[name]}")
         return name, as_array(value, str(given.get("dtype")), str(given.get("shape", "")))
 
-    def _asked(self, given: Mapping[str, Any]) -> tuple[str, Row]:
+    def _asked(self, given: Mapping[str, Any]) -> tuple[str, TableRow]:
         """Return the column that is asked for, and the row, which has it."""
         name, number = self._name(given.get("column")), _whole(given, "row")
         table = self._other if given.get("side") == "b" and self._other else self._table
@@ -295,7 +295,7 @@ def _damage(damage: Damage) -> dict[str, Any]:
     }
 
 
-def _rate(given: Mapping[str, Any], row: Row) -> int:
+def _rate(given: Mapping[str, Any], row: TableRow) -> int:
     """Return the sample rate of a sound: as asked for, as the row tells, or a usual one."""
     rate = _whole({"rate": given.get("rate") or told_rate(row.values) or 16_000}, "rate")
     return min(max(rate, 1000), 192_000)
@@ -314,12 +314,12 @@ def _whole(given: Mapping[str, Any], name: str) -> int:
     except ValueError:
         number = -1
     if not 0 <= number < 2**63 - 1:
-        raise OptionError(f"{name} is a whole number from 0, not {str(value)[:40]!r}")
+        raise OptionError(f"{name} must be a whole number of 0 or more, not {str(value)[:40]!r}")
     return number
 
 
 def _list(given: Mapping[str, Any], name: str, most: int) -> list[Any]:
     value = given.get(name, [])
     if not isinstance(value, list) or len(value) > most:
-        raise OptionError(f"{name} is a list of up to {most}")
+        raise OptionError(f"{name} must be a list of up to {most}")
     return value

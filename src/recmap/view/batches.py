@@ -13,7 +13,7 @@ from recmap.errors import OptionError, RecmapError
 from recmap.model.row_sizes import measure
 from recmap.model.schema import Batch, Schema
 from recmap.pipeline.pipeline import Pipeline, Verbs
-from recmap.view.table import Count, Damage, Row
+from recmap.view.table import Count, Damage, TableRow
 
 __all__ = ["BatchTable", "load_pipeline"]
 
@@ -46,7 +46,7 @@ def load_pipeline(name: str) -> Pipeline:
 class BatchTable:
     """Some of the batches of a pipeline. ``advance`` takes the next ones.
 
-    It has the members of a ``Table`` that the page needs.
+    It has the members of a ``RowTable`` that the page needs.
     """
 
     format = "pipeline"
@@ -102,7 +102,7 @@ class BatchTable:
         del row, seconds
         return True
 
-    def rows(self, numbers: Iterable[int]) -> list[Row]:
+    def rows(self, numbers: Iterable[int]) -> list[TableRow]:
         """Return rows by their place among those held."""
         with self._lock:
             found = []
@@ -110,10 +110,10 @@ class BatchTable:
                 batch, _, i = self._place(number)
                 if batch is not None:
                     values = {name: column[i] for name, column in batch.items()}
-                    found.append(Row(number, values))
+                    found.append(TableRow(number, values))
             return found
 
-    def row(self, number: int) -> Row | None:
+    def row(self, number: int) -> TableRow | None:
         """Return one row, or None if there is none."""
         return next(iter(self.rows([number])), None)
 

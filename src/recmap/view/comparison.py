@@ -11,15 +11,15 @@ from recmap.errors import OptionError
 from recmap.model.comparison import unlike_rows
 from recmap.model.ragged import Column, Ragged
 from recmap.model.row_sizes import measure
-from recmap.view.search import Found
-from recmap.view.table import Row, Table
+from recmap.view.search import SearchHits
+from recmap.view.table import RowTable, TableRow
 
 __all__ = ["differing", "find_differences"]
 
 _ROWS = 1 << 16
 
 
-def differing(a: Row | None, b: Row | None, names: list[str]) -> list[str]:
+def differing(a: TableRow | None, b: TableRow | None, names: list[str]) -> list[str]:
     """Return the columns in which two rows differ. A missing or damaged row differs in all."""
     if a is None or b is None or a.damage is not None or b.damage is not None:
         return names
@@ -43,12 +43,12 @@ def _column(value: Any) -> Column:
     return np.asarray(value)[np.newaxis]
 
 
-def find_differences(a: Table, b: Table, start: int, seconds: float) -> Found:
+def find_differences(a: RowTable, b: RowTable, start: int, seconds: float) -> SearchHits:
     """Find rows that differ in a column both datasets have, from ``start``, for some time."""
     names = [name for name in a.schema if name in b.schema]
     if not names:
         raise OptionError("the datasets have no column in common")
-    found = Found(start)
+    found = SearchHits(start)
     until = time.monotonic() + seconds
     while not found.done and not found.full and time.monotonic() < until:
         begin = found.next
@@ -72,7 +72,7 @@ def find_differences(a: Table, b: Table, start: int, seconds: float) -> Found:
     return found
 
 
-def _add_rest(a: Table, b: Table, found: Found) -> None:
+def _add_rest(a: RowTable, b: RowTable, found: SearchHits) -> None:
     """Note the first row that only one dataset has: all later ones are the same."""
     found.done = True
     if bool(a.row(found.next)) != bool(b.row(found.next)):

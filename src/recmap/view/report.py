@@ -22,9 +22,9 @@ from recmap.pipeline.transforms.image_reader import small_png
 from recmap.view.cells import Cell, cell_of, hex_dump, media_of
 from recmap.view.comparison import differing, find_differences
 from recmap.view.media import Media, image_of
-from recmap.view.search import Found
+from recmap.view.search import SearchHits
 from recmap.view.summary import summary
-from recmap.view.table import Damage, Row, Table
+from recmap.view.table import Damage, RowTable, TableRow
 
 __all__ = ["write_report"]
 
@@ -55,7 +55,7 @@ def write_report(
     table: Any,
     path: str,
     *,
-    other: Table | None = None,
+    other: RowTable | None = None,
     overwrite: bool = False,
     progress: ProgressOption = None,
 ) -> None:
@@ -86,7 +86,7 @@ def _about(table: Any) -> Iterator[str]:
     yield "</table></div></html>\n"
 
 
-def _about_both(a: Table, b: Table, progress: ProgressOption) -> Iterator[str]:
+def _about_both(a: RowTable, b: RowTable, progress: ProgressOption) -> Iterator[str]:
     found = _differences(a, b, progress)
     yield _head(f"{_name(a)} and {_name(b)}")
     for side, table in (("a", a), ("b", b)):
@@ -135,11 +135,11 @@ class _Differences:
         return f"The first {_ROWS} rows that {differ}, of {self.compared:,} compared"
 
 
-def _differences(a: Table, b: Table, progress: ProgressOption) -> _Differences:
+def _differences(a: RowTable, b: RowTable, progress: ProgressOption) -> _Differences:
     rows: list[int] = []
     damaged, known = 0, a.count()
     with Counter(known.rows if known.exact else None, progress) as counter:
-        found = Found(0)
+        found = SearchHits(0)
         while not found.done and len(rows) < _ROWS:
             start = found.next
             found = find_differences(a, b, start, seconds=0.25)
@@ -155,7 +155,7 @@ def _differences(a: Table, b: Table, progress: ProgressOption) -> _Differences:
     return _Differences(rows[:_ROWS], compared, damaged, longer)
 
 
-def _pair(number: int, a: Table, b: Table, names: list[str], room: _Room) -> Iterator[str]:
+def _pair(number: int, a: RowTable, b: RowTable, names: list[str], room: _Room) -> Iterator[str]:
     """Yield a line for each column in which two rows differ."""
     one, other = a.part(number, names), b.part(number, names)
     if one is None or other is None or one.damage is not None or other.damage is not None:
@@ -174,7 +174,7 @@ def _pair(number: int, a: Table, b: Table, names: list[str], room: _Room) -> Ite
         yield f"<tr><td>{number:,}<td colspan=3>{rest}</tr>"
 
 
-def _absent_or_damaged(row: Row | None) -> str:
+def _absent_or_damaged(row: TableRow | None) -> str:
     if row is None:
         return "no such row"
     return "a row" if row.damage is None else _damage(row.damage)
@@ -248,7 +248,7 @@ def _column(name: str, kind: str, found: Mapping[str, Any]) -> str:
     return "<tr>" + "".join(f"<td>{cell}" for cell in cells) + "</tr>"
 
 
-def _row(row: Row, names: list[str], labels: Any, room: _Room) -> str:
+def _row(row: TableRow, names: list[str], labels: Any, room: _Room) -> str:
     if row.damage is not None:
         return f'<tr><td>{row.number:,}<td colspan="{len(names)}">{_damage(row.damage)}</tr>'
     cells = [_value(name, row.values[name], labels, room) for name in names]

@@ -15,9 +15,9 @@ from recmap.errors import OptionError
 from recmap.model.field import Field
 from recmap.model.ragged import Column, Ragged
 from recmap.model.row_sizes import measure
-from recmap.view.table import Table
+from recmap.view.table import RowTable
 
-__all__ = ["OPERATORS", "Found", "Search"]
+__all__ = ["OPERATORS", "Search", "SearchHits"]
 
 _COMPARE: dict[str, Callable[[Any, Any], Any]] = {
     "=": operator.eq,
@@ -34,7 +34,7 @@ _MOST_FOUND = 20_000
 
 
 @dataclass
-class Found:
+class SearchHits:
     """Row numbers that were found, the row to go on with, and the damaged rows passed."""
 
     next: int
@@ -66,10 +66,10 @@ class Search:
     operator: str
     text: str
 
-    def run(self, table: Table, start: int, seconds: float) -> Found:
+    def run(self, table: RowTable, start: int, seconds: float) -> SearchHits:
         """Search from row ``start``, for some time."""
         matches = self._matcher(table.schema[self.column], table.labels.get(self.column, ()))
-        found = Found(start)
+        found = SearchHits(start)
         until = time.monotonic() + seconds
         while not found.done and not found.full and time.monotonic() < until:
             batch, damage = table.read([self.column], found.next, found.next + _ROWS)

@@ -122,7 +122,7 @@ class _Handler(BaseHTTPRequestHandler):
         name, _ = target
         length = self.headers.get("Content-Length", "")
         if not length.isascii() or not length.isdigit() or int(length) > _LONGEST_REQUEST:
-            self._refuse(413, "the request is too long, or does not tell its length")
+            self._refuse(413, "the request is too long, or does not state its length")
             return
         kind, body = self.headers.get_content_type(), self.rfile.read(int(length))
         try:

@@ -10,7 +10,7 @@ from recmap.model.ragged import Ragged
 from recmap.model.row_sizes import measure
 from recmap.view.cells import number_text, text_of
 from recmap.view.media import sniffed
-from recmap.view.table import Table
+from recmap.view.table import RowTable
 
 __all__ = ["summary"]
 
@@ -21,7 +21,7 @@ _TOP = 5
 _LETTERS = 60
 
 
-def summary(table: Table, name: str) -> dict[str, Any]:
+def summary(table: RowTable, name: str) -> dict[str, Any]:
     """Summarise a column: rows read, histogram, missing and distinct values, the most frequent."""
     field = table.schema[name]
     collector = FieldCollector(field)
@@ -66,7 +66,7 @@ def summary(table: Table, name: str) -> dict[str, Any]:
     return answer
 
 
-def _top(table: Table, name: str, counts: ValueCounts) -> list[dict[str, Any]]:
+def _top(table: RowTable, name: str, counts: ValueCounts) -> list[dict[str, Any]]:
     """Return the most frequent values, unless all occur once."""
     labels = table.labels.get(name, ())
     return [

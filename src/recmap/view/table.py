@@ -1,9 +1,8 @@
-"""Table: the rows of a dataset, read a few at a time, with damaged ones among them."""
+"""RowTable: the rows of a dataset, read a few at a time, with damaged ones among them."""
 
 from __future__ import annotations
 
 import time
-from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -17,11 +16,12 @@ from recmap.dataset.dataset import Dataset, opened_rows
 from recmap.errors import CompressionError, DataError, MemoryLimitError, RecmapError
 from recmap.files.inflate import inflate
 from recmap.files.local_path import located
+from recmap.files.lru import Lru
 from recmap.model.ragged import Ragged
 from recmap.model.row_sizes import measure
 from recmap.model.schema import Batch, Schema
 
-__all__ = ["Count", "Damage", "Row", "Table", "read_some"]
+__all__ = ["Count", "Damage", "RowTable", "TableRow", "read_some"]
 
 # The limits of one read, of a large row, of the rows of one answer, and of those kept for the next.
 _READ_SIZE = 16 << 20
@@ -44,7 +44,7 @@ class Damage:
 
 
 @dataclass(frozen=True)
-class Row:
+class TableRow:
     """A row by number: its values by column, or the damage."""
 
     number: int
@@ -64,15 +64,14 @@ class Count(NamedTuple):
     found: int
 
 
-class Table:
+class RowTable:
     """The rows of a dataset by number. Threads may share it: one reads at a time."""
 
     def __init__(self, dataset: Dataset, name: str) -> None:
         self.dataset, self.name = dataset, name
         self._source = opened_rows(dataset).source
         self._lock = RLock()
-        self._kept: OrderedDict[int, Row] = OrderedDict()
-        self._kept_size = 0
+        self._kept = Lru[int, TableRow](_KEPT_SIZE, lambda row: row.size)
         self._found = 0
         self._end: int | None = None  # after a damaged record that hides all later ones
 
@@ -90,7 +89,7 @@ class Table:
 
     @cached_property
     def size(self) -> int | None:
-        """The size of the files in bytes; None if it cannot be told, as for rows in memory."""
+        """The size of the files in bytes; None if it is unknown, as for rows in memory."""
         if not self.dataset.files:
             return None
         with suppress(OSError, RecmapError):
@@ -122,7 +121,7 @@ class Table:
     def find(self, row: int, seconds: float) -> bool:
         """Search for rows up to ``row``, for some time; return whether they were found.
 
-        Records without an index are found one after another. The search goes on where the last
+        Records without an index are found one after another. The search continues where the last
         one stopped.
         """
         until = time.monotonic() + seconds
@@ -153,46 +152,46 @@ class Table:
         if before is not None and before <= row:
             self._end = before + 1
 
-    def rows(self, numbers: Iterable[int]) -> list[Row]:
+    def rows(self, numbers: Iterable[int]) -> list[TableRow]:
         """Return rows by number. Large rows end the list early; ask for the others again."""
         wanted = list(numbers)
-        found: dict[int, Row] = {}
+        found: dict[int, TableRow] = {}
         taken = 0
         with self._lock:
             for number in wanted:
                 row = self._kept.get(number)
                 if row is not None:
-                    self._kept.move_to_end(number)
                     found[number] = row
             for start, stop in _spans([n for n in wanted if n not in found]):
                 for row in self._read(start, stop):
                     found[row.number] = row
                     taken += row.size
-                    self._keep(row)
+                    if row.size <= _KEPT_SIZE:
+                        self._kept.put(row.number, row)
                     if taken > _ANSWER_SIZE:
                         break
                 if taken > _ANSWER_SIZE:
                     break
         return [found[number] for number in wanted if number in found]
 
-    def row(self, number: int) -> Row | None:
+    def row(self, number: int) -> TableRow | None:
         """Return one row, or None if there is none."""
         return next(iter(self.rows([number])), None)
 
-    def part(self, number: int, columns: Sequence[str]) -> Row | None:
+    def part(self, number: int, columns: Sequence[str]) -> TableRow | None:
         """Return some columns of a row, or None if there is no such row."""
         batch, damage = self.read(columns, number, number + 1)
         if damage is not None:
-            return Row(number, {}, damage)
+            return TableRow(number, {}, damage)
         values = {name: column[0] for name, column in batch.items() if len(column)}
-        return Row(number, values) if values else None
+        return TableRow(number, values) if values else None
 
-    def _read(self, start: int, stop: int) -> Iterator[Row]:
+    def _read(self, start: int, stop: int) -> Iterator[TableRow]:
         while start < stop and (self._end is None or start < self._end):
             batch, damage = read_some(self._source, start, stop)
             if damage is not None:
                 self._note_damage(start)
-                yield Row(start, {}, damage)
+                yield TableRow(start, {}, damage)
                 start += 1
                 continue
             rows = measure(batch)[0]
@@ -200,14 +199,8 @@ class Table:
                 return
             self._found = max(self._found, start + rows)
             for i in range(rows):
-                yield Row(start + i, {name: column[i] for name, column in batch.items()})
+                yield TableRow(start + i, {name: column[i] for name, column in batch.items()})
             start += rows
-
-    def _keep(self, row: Row) -> None:
-        self._kept[row.number] = row
-        self._kept_size += row.size
-        while self._kept_size > _KEPT_SIZE:
-            self._kept_size -= self._kept.popitem(last=False)[1].size
 
     def read(
         self, columns: Sequence[str], start: int, stop: int, limit: int = _READ_SIZE

@@ -8,7 +8,7 @@ from typing import Self
 from recmap.dataset.dataset import Dataset
 from recmap.view.api import Api
 from recmap.view.server import Server
-from recmap.view.table import Table
+from recmap.view.table import RowTable
 
 __all__ = ["Widget"]
 
@@ -22,7 +22,7 @@ class Widget:
     def __init__(self, dataset: Dataset, height: int, port: int) -> None:
         name = dataset.files[0] if dataset.files else "in memory"
         more = f" and {len(dataset.files) - 1:,} more" if len(dataset.files) > 1 else ""
-        self._server = Server(Api(Table(dataset, name + more)), port=port, framed=True)
+        self._server = Server(Api(RowTable(dataset, name + more)), port=port, framed=True)
         self._height = height
 
     @property

@@ -122,7 +122,7 @@ def _complete(dataset: Any, grid: Grid, where: Numbers) -> bool:
 
 
 @dataclass(frozen=True)
-class _Request:
+class _WantedRows:
     """Rows to read from one row group, and their place in the output.
 
     ``whole`` is set if they are all rows of the group, in order.
@@ -193,7 +193,7 @@ class ChunkedArray:
             first, end = self._grid.rows(group)
             low, high = max(start, first), min(stop, end)
             requests.append(
-                _Request(
+                _WantedRows(
                     group,
                     slice(low - first, high - first),
                     slice(low - start, high - start),
@@ -212,7 +212,8 @@ class ChunkedArray:
         by_group = zip(groups.tolist(), np.split(order, starts[1:]), strict=True)
         if self._chunk_index() is not None:
             requests = [
-                _Request(group, rows[mine] - group * step, mine, False) for group, mine in by_group
+                _WantedRows(group, rows[mine] - group * step, mine, False)
+                for group, mine in by_group
             ]
             return self._decode(len(rows), requests)
         out = self._empty(len(rows))
@@ -249,7 +250,7 @@ class ChunkedArray:
                 self._file.dataset(self._name).read_direct(out, np.s_[start:stop])
         return out
 
-    def _decode(self, count: int, requests: Sequence[_Request]) -> npt.NDArray[Any]:
+    def _decode(self, count: int, requests: Sequence[_WantedRows]) -> npt.NDArray[Any]:
         out = self._empty(count)
         if not out.size:
             return out
@@ -285,7 +286,7 @@ class ChunkedArray:
         return out
 
     def _hold(self, index: ChunkIndex, jobs: Sequence[_Job]) -> AbstractContextManager[None]:
-        """Have the bytes of all chunks ready, which are fetched at once if they are an object's."""
+        """Make the bytes of all chunks available. Those of an object are fetched at once."""
         if self._file.mapped.whole:
             return nullcontext()
         entries = [job.entry for job in jobs]
@@ -333,7 +334,10 @@ class ChunkedArray:
         if self._pipeline and edge and size == self._nbytes:
             # Chunks at the edges may be stored unfiltered, and h5py does not say which are.
             if not self._values:
-                raise DataError(f"{self._file.path}: dataset {self._name!r}: filtered or not?")
+                raise DataError(
+                    f"{self._file.path}: dataset {self._name!r}: a chunk at its edge may or may "
+                    "not be filtered"
+                )
             region = tuple(slice(at, at + n) for at, n in zip(corner, extent, strict=True))
             with self._file.locked(self._name):
                 read: npt.NDArray[Any] = self._file.dataset(self._name)[region]

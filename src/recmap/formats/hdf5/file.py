@@ -6,10 +6,9 @@ import atexit
 import io
 import os
 import weakref
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from threading import Lock, RLock
+from threading import RLock
 from typing import Any, TypeVar
 
 import numpy as np
@@ -18,6 +17,7 @@ import numpy.typing as npt
 from recmap.errors import DataError, MissingPackageError, RecmapError
 from recmap.files.cpus import pool_size, thread_count
 from recmap.files.local_path import located
+from recmap.files.lru import Lru
 from recmap.files.seekable import SeekableObject
 from recmap.files.spans import Places, merge_spans
 from recmap.files.threads import Threads
@@ -82,7 +82,7 @@ class Hdf5File:
         self._object = stored
         self.chunk_cache = _ChunkCache()
         self._lock = RLock()
-        self._datasets: OrderedDict[str, Any] = OrderedDict()
+        self._datasets = Lru[str, Any](_OPEN_DATASETS)
         self._pool: tuple[int, Threads] | None = None
         self._descriptor = -1
         if self._object is None:
@@ -125,7 +125,7 @@ class Hdf5File:
     def close_object(self) -> None:
         """Close the file if it is in a store. It cannot be used any more."""
         if self._object is not None:
-            self._datasets.clear()
+            self._datasets.shrink(0)
             self.root.close()
 
     @contextmanager
@@ -154,12 +154,10 @@ class Hdf5File:
 
         Columns do not hold datasets themselves, because a file may have thousands.
         """
-        dataset = self._datasets.pop(path, None)
+        dataset = self._datasets.get(path)
         if dataset is None:
-            while len(self._datasets) >= _OPEN_DATASETS:
-                self._datasets.popitem(last=False)
             dataset = self.root[path]
-        self._datasets[path] = dataset
+            self._datasets.put(path, dataset)
         return dataset
 
     def pread(self, offset: int, size: int) -> bytes:
@@ -234,9 +232,7 @@ class _ChunkCache:
     """
 
     def __init__(self) -> None:
-        self._lock = Lock()
-        self._groups: OrderedDict[tuple[str, int], npt.NDArray[Any]] = OrderedDict()
-        self._size = 0
+        self._groups = Lru[tuple[str, int], npt.NDArray[Any]](_KEPT_SIZE, lambda rows: rows.nbytes)
 
     @staticmethod
     def worth_keeping(size: int, already: int) -> bool:
@@ -245,28 +241,17 @@ class _ChunkCache:
 
     def get(self, dataset: str, group: int) -> npt.NDArray[Any] | None:
         """Return the rows of a row group, or None if they are not cached."""
-        with self._lock:
-            found = self._groups.get((dataset, group))
-            if found is not None:
-                self._groups.move_to_end((dataset, group))
-            return found
+        return self._groups.get((dataset, group))
 
     def put(self, dataset: str, group: int, rows: npt.NDArray[Any]) -> None:
         """Keep a row group, and drop the least recently used ones."""
-        with self._lock:
-            if (dataset, group) in self._groups:
-                return
-            self._groups[dataset, group] = rows
-            self._size += rows.nbytes
-            while self._size > _KEPT_SIZE and len(self._groups) > 1:
-                self._size -= self._groups.popitem(last=False)[1].nbytes
+        self._groups.put((dataset, group), rows)
 
     def shrink(self, dataset: str, most: int) -> None:
         """Keep only the ``most`` recently used row groups of a dataset."""
-        with self._lock:
-            mine = [key for key in self._groups if key[0] == dataset]
-            for key in mine[: max(len(mine) - most, 0)]:
-                self._size -= self._groups.pop(key).nbytes
+        mine = [key for key in self._groups if key[0] == dataset]
+        for key in mine[: max(len(mine) - most, 0)]:
+            self._groups.pop(key)
 
 
 class Hdf5Output(io.FileIO):

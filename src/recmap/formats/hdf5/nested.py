@@ -18,7 +18,7 @@ from recmap.formats.hdf5.column_writer import ColumnWriter
 from recmap.formats.hdf5.columns import columns_of, refusal
 from recmap.formats.hdf5.file import Hdf5File, h5py
 from recmap.formats.hdf5.types import FIELD_ATTRIBUTE, ORDER_ATTRIBUTE, leaves, written_field
-from recmap.formats.ragged_layout import VALUES, Part, Splitter, join, levels_of
+from recmap.formats.ragged_layout import VALUES, ColumnPart, Splitter, join, levels_of
 from recmap.model.field import Field
 from recmap.model.ragged import BYTE, Column
 
@@ -73,7 +73,7 @@ class NestedWriter:
 class _ArrayWriter(ColumnWriter):
     """Writes values or offsets, which are not one per row of the table."""
 
-    def __init__(self, group: Any, part: Part, filters: dict[str, Any], room: int) -> None:
+    def __init__(self, group: Any, part: ColumnPart, filters: dict[str, Any], room: int) -> None:
         field = Field(np.uint8 if part.dtype == BYTE else part.dtype, part.inner)
         super().__init__(group, part.key, field, None, None, filters, room, None)
         # Table rows that added values, and the number of values after each.

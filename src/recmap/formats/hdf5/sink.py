@@ -16,9 +16,9 @@ from recmap.formats.hdf5.nested import NestedWriter, is_nested
 from recmap.model.arguments import as_whole, check_choice, check_flag
 from recmap.model.coerce import as_columns, fit
 from recmap.model.schema import Schema
-from recmap.model.sink import Sink
+from recmap.model.sink import Sink, SinkKind
 
-__all__ = ["Hdf5Sink"]
+__all__ = ["SINK", "Hdf5Sink"]
 
 # Bytes of rows that may wait to fill a chunk, for all columns together.
 _HELD = 16 << 20
@@ -172,3 +172,8 @@ def _around(name: str, schema: Schema) -> list[str]:
     names = name.split("/")
     outer = ["/".join(names[:end]) for end in range(1, len(names))]
     return [each for each in outer if each in schema]
+
+
+SINK = SinkKind(
+    Hdf5Sink, column_bytes=6_000, ready_bytes=90_000, waiting_bytes=24 * 10**6, list_copies=3
+)

@@ -63,7 +63,7 @@ def open_hdf5(
     return ColumnsSource("hdf5", [path], columns, reopen=again, mapped=file.mapped, reference=other)
 
 
-class _Table:
+class _DatasetColumns:
     """The columns of a dataset, or of a group that is a column.
 
     ``refused`` says why the other fields are not columns.
@@ -149,7 +149,7 @@ def _path_of(file: Any) -> str:
 
 
 def _all(file: Hdf5File, inside: str) -> dict[str, ColumnReader]:
-    tables: list[_Table] = []
+    tables: list[_DatasetColumns] = []
     refused: dict[str, str] = {}
     whats: dict[str, str] = {}
     for name, item in _items(file, inside):
@@ -159,7 +159,7 @@ def _all(file: Hdf5File, inside: str) -> dict[str, ColumnReader]:
         with file.locked(name):
             whats[name] = _what(item)
         try:
-            table = _Table(file, name, item)
+            table = _DatasetColumns(file, name, item)
         except DataError as e:
             refused[name] = str(e)
             continue
@@ -215,7 +215,9 @@ def _items(file: Hdf5File, inside: str) -> Iterator[tuple[str, Any]]:
         yield entry
 
 
-def _of_equal_length(tables: list[_Table], refused: dict[str, str]) -> dict[str, ColumnReader]:
+def _of_equal_length(
+    tables: list[_DatasetColumns], refused: dict[str, str]
+) -> dict[str, ColumnReader]:
     lengths = [len(next(iter(table.columns.values()))) for table in tables]
     rows = common_length(lengths)
     columns: dict[str, ColumnReader] = {}
@@ -233,7 +235,7 @@ def _of_equal_length(tables: list[_Table], refused: dict[str, str]) -> dict[str,
 
 
 def _named(file: Hdf5File, names: list[str], direct: bool) -> dict[str, ColumnReader]:
-    tables: dict[str, _Table] = {}
+    tables: dict[str, _DatasetColumns] = {}
     columns: dict[str, ColumnReader] = {}
     for name in names:
         with file.locked(name):
@@ -242,12 +244,12 @@ def _named(file: Hdf5File, names: list[str], direct: bool) -> dict[str, ColumnRe
             raise FieldNotFoundError(f"{file.path}: no dataset {name!r}{_available(file)}")
         path, dataset = found
         if path not in tables:
-            tables[path] = _Table(file, path, dataset, direct)
+            tables[path] = _DatasetColumns(file, path, dataset, direct)
         columns[name] = _column(file, tables[path], name)
     return columns
 
 
-def _column(file: Hdf5File, table: _Table, name: str) -> ColumnReader:
+def _column(file: Hdf5File, table: _DatasetColumns, name: str) -> ColumnReader:
     plain = name.strip("/")
     if plain in table.columns:
         return table.columns[plain]

@@ -292,7 +292,7 @@ class _Pass:
             self._source.finished(self._crc)
 
 
-class _Inflated(Protocol):
+class _ReadAsInflated(Protocol):
     """The bytes of a member, inflated as they are read."""
 
     def read(self, offset: int, size: int) -> npt.NDArray[np.uint8]: ...
@@ -303,7 +303,7 @@ class StreamedArray:
 
     note = "deflated, read in order"
 
-    def __init__(self, member: _Inflated, header: NpyHeader) -> None:
+    def __init__(self, member: _ReadAsInflated, header: NpyHeader) -> None:
         self._member, self._header = member, header
         self.dtype, self.shape = header.dtype, header.shape
         self.row_size = header.dtype.itemsize * math.prod(header.shape[1:])

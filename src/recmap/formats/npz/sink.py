@@ -16,12 +16,13 @@ from recmap.errors import ColumnError
 from recmap.files.output_file import OutputFile, Spooler
 from recmap.formats.npy import header_bytes, header_keeps
 from recmap.formats.npz.source import FIELD_PREFIX
-from recmap.formats.ragged_layout import VALUES, ArraysSink, Part
+from recmap.formats.ragged_layout import VALUES, ArraysSink, ColumnPart
 from recmap.model.arguments import check_choice
 from recmap.model.field import Field
 from recmap.model.schema import Schema
+from recmap.model.sink import SinkKind
 
-__all__ = ["NpzSink"]
+__all__ = ["SINK"]
 
 NpzCompression: TypeAlias = Literal["deflate"] | None
 
@@ -56,7 +57,7 @@ class NpzSink(ArraysSink):
         self._finished = False
         self._held = 0
         self._spooler = Spooler()
-        self._members: dict[tuple[str, str], _Member] = {}
+        self._members: dict[tuple[str, str], _SpooledArray] = {}
         self._spools: list[_Spool] = []
         self._file: OutputFile | None = None
         try:
@@ -67,7 +68,7 @@ class NpzSink(ArraysSink):
             for i, (name, part) in enumerate(parts):
                 if i % share == 0:
                     self._spools.append(_Spool(path, self._spooler))
-                self._members[name, part.key] = _Member(path, name, part, self._spools[-1])
+                self._members[name, part.key] = _SpooledArray(path, name, part, self._spools[-1])
             for name, splitter in self.splitters.items():
                 self.append(name, splitter.head())
         except BaseException:
@@ -103,7 +104,7 @@ class NpzSink(ArraysSink):
             self._finished = True
         return self._file.temporary
 
-    def _join(self, archive: zipfile.ZipFile, member: _Member, comment: str) -> None:
+    def _join(self, archive: zipfile.ZipFile, member: _SpooledArray, comment: str) -> None:
         # Use a fixed time, so that equal input gives equal bytes.
         info = zipfile.ZipInfo(member.name, (1980, 1, 1, 0, 0, 0))
         info.compress_type = self._method
@@ -176,10 +177,10 @@ class _Spool:
             self.file.abort()
 
 
-class _Member:
+class _SpooledArray:
     """An array of the zip while it is being written."""
 
-    def __init__(self, path: str, column: str, part: Part, spool: _Spool) -> None:
+    def __init__(self, path: str, column: str, part: ColumnPart, spool: _Spool) -> None:
         self.name = f"{column}/{part.key}.npy" if part.key else f"{column}.npy"
         if "\0" in self.name or len(self.name.encode()) >= 1 << 16:
             raise ColumnError(f"{path}: the column {column!r} has a name no zip file can hold")
@@ -245,3 +246,6 @@ def _padding(archive: zipfile.ZipFile, info: zipfile.ZipInfo, large: bool) -> by
     fixed = 30 + len(info.filename.encode()) + (_ZIP64_SIZE if large else 0) + 6
     size = -(archive.fp.tell() + fixed) % _ALIGN
     return struct.pack("<HHH", _PADDING, 2 + size, _ALIGN) + bytes(size)
+
+
+SINK = SinkKind(NpzSink, column_bytes=5_000)

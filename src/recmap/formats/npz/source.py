@@ -79,7 +79,7 @@ def open_npz(
     found_members = _directory(path)
     with _hold_heads(file, found_members):
         # If two members have the same name, the last one counts, as in NumPy.
-        members = {m.name: m for m in (_Member(file, info, reader) for info in found_members)}
+        members = {m.name: m for m in (_ZippedArray(file, info, reader) for info in found_members)}
     found: dict[str, ColumnReader] = {}
     sums: dict[str, list[Checksum]] = {}
     refused: dict[str, str] = {}
@@ -115,7 +115,7 @@ def check_members(path: str) -> Iterator[tuple[str, DataError | None]]:
         try:
             with Guard(path):
                 file.check_size()
-                member = _Member(file, info)
+                member = _ZippedArray(file, info)
                 if member.checksum is not None:
                     member.checksum.check()
                 else:
@@ -160,14 +160,16 @@ def _directory(path: str) -> list[zipfile.ZipInfo]:
 def _hold_heads(
     file: MappedFile, members: Sequence[zipfile.ZipInfo]
 ) -> AbstractContextManager[None]:
-    """Have the headers of all members ready: that of the zip, and that of the array."""
+    """Make the headers of all members available: that of the zip, and that of the array."""
     begins = np.array([info.header_offset for info in members], np.int64).clip(0, file.size)
     names = [len(info.orig_filename.encode()) + len(info.extra) for info in members]
     ends = begins + np.array(names, np.int64) + _LOCAL_SIZE + SHORT_HEADER
     return file.hold(begins, ends.clip(0, file.size))
 
 
-def _ragged(path: str, name: str, values: _Member, offsets: Mapping[str, _Member]) -> ColumnReader:
+def _ragged(
+    path: str, name: str, values: _ZippedArray, offsets: Mapping[str, _ZippedArray]
+) -> ColumnReader:
     for member in (values, *offsets.values()):
         if member.refusal:
             raise values.error(member.refusal)
@@ -177,14 +179,14 @@ def _ragged(path: str, name: str, values: _Member, offsets: Mapping[str, _Member
     return join(path, name, _only(values, dtype), readers, strings, values.field)
 
 
-def _only(member: _Member, dtype: np.dtype[Any]) -> ColumnReader:
+def _only(member: _ZippedArray, dtype: np.dtype[Any]) -> ColumnReader:
     columns = member.columns(dtype)
     if len(columns) != 1:
         raise member.error("has fields, but is a part of a ragged column")
     return next(iter(columns.values()))
 
 
-class _Member:
+class _ZippedArray:
     """An array in the zip."""
 
     def __init__(

@@ -8,7 +8,6 @@ import struct
 import weakref
 import zipfile
 import zlib
-from collections import OrderedDict
 from contextlib import ExitStack
 from threading import Lock
 from typing import IO, Any
@@ -18,6 +17,7 @@ import numpy.typing as npt
 
 from recmap.errors import DataError, RecmapError
 from recmap.files.local_path import located
+from recmap.files.lru import Lru
 from recmap.files.seekable import SeekableObject
 from recmap.formats.npy import MAX_HEADER, NpyHeader
 
@@ -38,7 +38,7 @@ class ZipReader:
         self._seekable = self._opened.enter_context(located(path).seekable())
         self._archive = zipfile.ZipFile(self._seekable)
         self._file = self._opened.enter_context(located(path).open())
-        self._members: OrderedDict[int, IO[bytes]] = OrderedDict()
+        self._members = Lru[int, IO[bytes]](_OPEN)
         weakref.finalize(self, _close, self._archive, self._members, self._opened)
         self._lock = Lock()
 
@@ -70,21 +70,20 @@ class ZipReader:
         return b"".join(found)
 
     def _member(self, info: zipfile.ZipInfo) -> IO[bytes]:
-        member = self._members.pop(info.header_offset, None)
+        member = self._members.get(info.header_offset)
         if member is None:
-            while len(self._members) >= _OPEN:
-                self._members.popitem(last=False)[1].close()
             member = self._archive.open(info)
-        self._members[info.header_offset] = member
+            for old in self._members.put(info.header_offset, member):
+                old.close()
         return member
 
 
 def _close(
     archive: zipfile.ZipFile,
-    members: OrderedDict[int, IO[bytes]],
+    members: Lru[int, IO[bytes]],
     opened: ExitStack,
 ) -> None:
-    for member in members.values():
+    for member in members.shrink(0):
         member.close()
     archive.close()
     opened.close()

@@ -14,7 +14,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from recmap.errors import ColumnError, DataError, Message, Option, OptionError, OutputExistsError
+from recmap.errors import (
+    ColumnError,
+    DataError,
+    Message,
+    Option,
+    OptionError,
+    OptionTypeError,
+    OutputExistsError,
+)
 from recmap.files.local_path import located
 from recmap.formats.tfds.features import Feature, parse_features
 from recmap.formats.tfds.metadata import (
@@ -34,17 +42,10 @@ from recmap.formats.tfrecord_sink import TFRecordWriter
 from recmap.model.field import TEXT, Field
 from recmap.model.ragged import Ragged
 from recmap.model.schema import Schema
-from recmap.model.sink import Sink
+from recmap.model.sink import Sink, SinkKind
 from recmap.tfrecord.encoder import little_endian
 
-__all__ = [
-    "TfdsShard",
-    "check_folder",
-    "complete_folder",
-    "described",
-    "shard_features",
-    "split_path",
-]
+__all__ = ["SINK", "described", "shard_features"]
 
 _PACKAGE = "tensorflow_datasets.core.features"
 _VERSION = "1.0.0"
@@ -56,11 +57,15 @@ _RAW = ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint64", 
         "float32", "float64")  # fmt: skip
 
 
-def split_path(folder: str, name: str | None, split: str | None) -> str:
+def split_path(folder: str, options: Mapping[str, Any]) -> str:
     """Return the path that the names of the shards of a split begin with.
 
     ``folder`` is that of a version, ``.../NAME/1.0.0``, or the one that all datasets are in.
     """
+    name, split = options.get("name"), options.get("split")
+    for option, value in (("name", name), ("split", split)):
+        if not isinstance(value, str | None):
+            raise OptionTypeError(f"{option}={value!r}: give text")
     if split is None:
         raise _missing("split", "train", "the split to write")
     if not re.fullmatch(r"\w[\w-]*", split) or split == "all":
@@ -76,6 +81,12 @@ def split_path(folder: str, name: str | None, split: str | None) -> str:
     if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
         raise OptionError(f"name={name!r}: the name of a dataset is like 'my_dataset'")
     return located(folder).child(f"{name}-{split}.tfrecord")
+
+
+def _name_and_split(path: str) -> tuple[str, str]:
+    """Return the parts of a path that ``split_path`` made."""
+    name, _, split = os.path.basename(path).removesuffix(".tfrecord").partition("-")
+    return name, split
 
 
 def _below(folder: str, name: str) -> str:
@@ -207,18 +218,16 @@ def _unsupported(name: str, field: Field, dtype: str) -> ColumnError:
 # The metadata.
 
 
-def check_folder(
-    path: str, schema: Schema, options: Mapping[str, Any], shards: Sequence[str], overwrite: bool
-) -> None:
+def check_folder(path: str, schema: Schema, shards: Sequence[str], overwrite: bool) -> None:
     """Refuse a folder whose metadata does not fit what is going to be written."""
     features = shard_features(schema)
-    folder, split = _folder(path), str(options["split"])
+    folder, (name, split) = _folder(path), _name_and_split(path)
     if located(path).sibling(FEATURES).is_file():
         _refuse_others(folder, load_features(folder), features)
     if not located(path).sibling(INFO).is_file():
         return
     info = load_info(folder)
-    if info.name != options["name"] or info.file_format != "tfrecord":
+    if info.name != name or info.file_format != "tfrecord":
         raise OutputExistsError(
             f"{folder} holds {info.name!r} as {info.file_format} files; write elsewhere"
         )
@@ -255,7 +264,7 @@ def complete_folder(
     path: str, schema: Schema, rows: Sequence[int], sizes: Sequence[int], options: Mapping[str, Any]
 ) -> None:
     """Add a split to the metadata of its folder, or write the metadata."""
-    folder, split = _folder(path), str(options["split"])
+    folder, (name, split) = _folder(path), _name_and_split(path)
     features = shard_features(schema)
 
     def kept(content: dict[str, Any] | None) -> Mapping[str, Any]:
@@ -266,7 +275,7 @@ def complete_folder(
 
     keep_features(folder, kept)
     version = folder.rstrip("/").rpartition("/")[2]
-    new = DatasetInfo(str(options["name"]), version if is_version(version) else _VERSION)
+    new = DatasetInfo(name, version if is_version(version) else _VERSION)
     add_split(folder, new, Split(split, tuple(rows), sum(sizes)))
 
 
@@ -286,7 +295,9 @@ def _new_features(
         at = tree
         for parent in parents:
             at = at.setdefault(parent, {})
-        at[last] = _Leaf(_given(feature, given.get(name)) or described(feature, len(classes)))
+        at[last] = _LeafDescription(
+            _given(feature, given.get(name)) or described(feature, len(classes))
+        )
         if classes:
             if any(each != each.strip() or not each or "\n" in each for each in classes):
                 raise DataError(f"column {name!r}: a class has a name that no line can hold")
@@ -295,12 +306,14 @@ def _new_features(
     return _group(tree)
 
 
-class _Leaf(dict[str, Any]):
+class _LeafDescription(dict[str, Any]):
     """The description of a column, not of a group of columns."""
 
 
 def _group(tree: Mapping[str, Any]) -> dict[str, Any]:
-    inner = {n: each if isinstance(each, _Leaf) else _group(each) for n, each in tree.items()}
+    inner = {
+        n: each if isinstance(each, _LeafDescription) else _group(each) for n, each in tree.items()
+    }
     return _class("features_dict.FeaturesDict", "featuresDict", {"features": inner})
 
 
@@ -343,3 +356,15 @@ def _class(name: str, kind: str, content: Mapping[str, Any]) -> dict[str, Any]:
 
 def _length(length: int | None) -> str:
     return "-1" if length is None else str(length)
+
+
+SINK = SinkKind(
+    TfdsShard,
+    streams=True,
+    untyped=True,
+    stored=little_endian,
+    numbered=True,
+    place=split_path,
+    begin=check_folder,
+    complete=complete_folder,
+)

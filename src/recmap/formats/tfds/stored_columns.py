@@ -180,7 +180,7 @@ class StoredColumn:
         assert counts is not None
         dims = _dimensions(feature.shape, counts) if shapes is None else shapes
         if not np.array_equal(_products(dims, feature.shape), counts):
-            raise _MismatchError("an item has not as many values as its shape says")
+            raise _MismatchError("an item does not have as many values as its shape says")
         return values.reshape(-1, *fixed), list(_axis_lengths(dims[:, :ragged]))
 
     def _decoded(
@@ -321,7 +321,7 @@ def _nested(feature: Feature, values: Column, lengths: list[_Lengths]) -> Column
     """Put values into the ragged axes of a column. ``lengths`` has those of each axis."""
     for axis, static in zip(lengths, feature.axes, strict=False):
         if static is not None and bool((axis != static).any()):
-            raise _MismatchError(f"a sequence has not the length {static}")
+            raise _MismatchError(f"a sequence does not have the length {static}")
     ragged = feature.ragged
     if feature.is_string:
         return _nested_strings(feature, values, lengths)

@@ -19,7 +19,7 @@ from recmap.files.local_path import located
 from recmap.formats.ragged_layout import VALUES, levels_of
 from recmap.model.field import Field
 
-__all__ = ["StoredColumn", "column_attributes", "not_ours", "read_columns", "refuse_foreign"]
+__all__ = ["ZarrColumn", "column_attributes", "not_ours", "read_columns", "refuse_foreign"]
 
 _KEY = "recmap"
 _GROUP_FILES = {"zarr.json", ".zgroup", ".zattrs", ".zmetadata"}
@@ -30,7 +30,7 @@ _MAX_SIZE = 256 << 20
 
 
 @dataclass(frozen=True)
-class StoredColumn:
+class ZarrColumn:
     """The name, the path in the store and the field of a column."""
 
     name: str
@@ -38,7 +38,7 @@ class StoredColumn:
     field: Field
 
 
-def column_attributes(columns: Sequence[StoredColumn]) -> dict[str, Any]:
+def column_attributes(columns: Sequence[ZarrColumn]) -> dict[str, Any]:
     """Return the attributes of a group with these columns."""
     listed = [
         {"name": c.name, "path": c.path, "field": str(Field(c.field.dtype, c.field.shape))}
@@ -47,13 +47,13 @@ def column_attributes(columns: Sequence[StoredColumn]) -> dict[str, Any]:
     return {_KEY: {"columns": listed}}
 
 
-def read_columns(path: str, attributes: Mapping[str, Any]) -> list[StoredColumn]:
+def read_columns(path: str, attributes: Mapping[str, Any]) -> list[ZarrColumn]:
     """Return the columns listed in the attributes; none if recmap did not write the store."""
     if _KEY not in attributes:
         return []
     try:
         return [
-            StoredColumn(str(c["name"]), str(c["path"]), Field.parse(str(c["field"])))
+            ZarrColumn(str(c["name"]), str(c["path"]), Field.parse(str(c["field"])))
             for c in attributes[_KEY]["columns"]
         ]
     except (FieldTextError, KeyError, TypeError) as e:
@@ -71,8 +71,8 @@ def refuse_foreign(path: str) -> None:
     found = not_ours(path)
     if found:
         raise OutputExistsError(
-            f"{path} is not replaced: overwrite=True deletes a folder only if recmap wrote all "
-            f"that is in it, and {found} is not recmap's. Move it away, or write elsewhere"
+            f"{path} is not replaced: overwrite=True deletes a folder only if recmap wrote "
+            f"everything in it, and it did not write {found}. Move it away, or write elsewhere"
         )
 
 

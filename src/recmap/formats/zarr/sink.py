@@ -21,13 +21,14 @@ from zarr.codecs import BloscCodec, GzipCodec, ZstdCodec
 from recmap.errors import OptionError
 from recmap.files.atomic_write import exchange, make_folder, sync
 from recmap.files.temporary import remove, temporary_path
-from recmap.formats.ragged_layout import ArraysSink, Part
-from recmap.formats.zarr.attributes import StoredColumn, column_attributes, refuse_foreign
+from recmap.formats.ragged_layout import ArraysSink, ColumnPart
+from recmap.formats.zarr.attributes import ZarrColumn, column_attributes, refuse_foreign
 from recmap.formats.zarr.source import limit_threads, stored, stored_as
 from recmap.model.arguments import as_whole, check_choice
 from recmap.model.schema import Schema
+from recmap.model.sink import SinkKind
 
-__all__ = ["ZarrSink"]
+__all__ = ["SINK", "ZarrSink"]
 
 ZarrCompression: TypeAlias = Literal["zstd", "blosc", "gzip"] | None
 
@@ -90,7 +91,7 @@ class ZarrSink(ArraysSink):
                 self._temporary,
                 zarr_format=number,
                 attributes=column_attributes(
-                    [StoredColumn(name, paths[name], field) for name, field in schema.items()]
+                    [ZarrColumn(name, paths[name], field) for name, field in schema.items()]
                 ),
             )
             for column, splitter in self.splitters.items():
@@ -173,7 +174,7 @@ class _Array:
         self,
         group: Any,
         name: str,
-        part: Part,
+        part: ColumnPart,
         codec: Any,
         rows: int | None,
         expected: int | None,
@@ -275,3 +276,6 @@ def _gzipped(data: Any, level: int) -> bytes:
     with gzip.GzipFile(fileobj=out, mode="wb", compresslevel=level, mtime=0) as stream:
         stream.write(data)
     return out.getvalue()
+
+
+SINK = SinkKind(ZarrSink, column_bytes=8_000)

@@ -8,11 +8,9 @@ from __future__ import annotations
 
 import math
 import os
-from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -24,12 +22,13 @@ from recmap.errors import DataError, OptionError, OptionTypeError, RecmapError
 from recmap.files.cpus import pool_size, thread_count
 from recmap.files.local_path import located
 from recmap.files.location import Location
+from recmap.files.lru import Lru
 from recmap.files.sniff import sniff, unknown_format
 from recmap.formats.column_readers import DEFAULT_NAME, ColumnReader, DecodedArray, decoded_columns
 from recmap.formats.column_source import ColumnsSource, choose_columns
 from recmap.formats.left_out import misfit, warn_of_notes
 from recmap.formats.ragged_layout import VALUES, join, levels_of
-from recmap.formats.zarr.attributes import StoredColumn, read_columns
+from recmap.formats.zarr.attributes import ZarrColumn, read_columns
 from recmap.formats.zarr.store import open_node
 from recmap.model.field import Field
 
@@ -160,7 +159,7 @@ def _columns(path: str, name: str, array: Any, field: Field | None) -> dict[str,
     return {f"{name}.{inner}" if inner else name: column for inner, column in columns.items()}
 
 
-def _ragged(path: str, column: StoredColumn, arrays: dict[str, Any]) -> ColumnReader:
+def _ragged(path: str, column: ZarrColumn, arrays: dict[str, Any]) -> ColumnReader:
     name, field = column.name, column.field
     missing = [inner for inner, array in arrays.items() if array is None]
     if missing:
@@ -281,13 +280,12 @@ class _ZarrArray:
         self._strings = array.dtype.kind in "OT"
         self.dtype: np.dtype[Any] = np.dtype("O") if self._strings else np.dtype(array.dtype)
         self.chunk_rows = max(1, int(array.chunks[0]))
-        self._groups: OrderedDict[int, npt.NDArray[Any]] = OrderedDict()
-        self._lock = Lock()
         row = self.dtype.itemsize * math.prod(self.shape[1:])
         # A chunk is stored whole, even if it has few rows.
         self.chunk_bytes = self.chunk_rows * row
         group = min(self.chunk_rows, self.shape[0]) * row
         self._most = self._asked = _MAX_KEPT // max(group, 1)
+        self._groups = Lru[int, npt.NDArray[Any]](self._most)
 
     def keep(self, groups: int | None) -> None:
         self._asked = self._most if groups is None else min(self._most, groups)
@@ -335,22 +333,13 @@ class _ZarrArray:
         return self._load(wanted)[order]
 
     def _group(self, group: int) -> npt.NDArray[Any]:
-        with self._lock:
-            rows = self._groups.get(group)
+        rows = self._groups.get(group)
         if rows is None:
-            self._shrink(self._kept - 1)  # make room before the next one is decoded
+            self._groups.shrink(self._kept - 1)  # make room before the next one is decoded
             first = group * self.chunk_rows
             rows = self._load(slice(first, min(first + self.chunk_rows, self.shape[0])))
-        with self._lock:
-            self._groups[group] = rows
-            self._groups.move_to_end(group)
-        self._shrink(self._kept)
+        self._groups.put(group, rows, self._kept)
         return rows
-
-    def _shrink(self, most: int) -> None:
-        with self._lock:
-            while len(self._groups) > most:
-                self._groups.popitem(last=False)
 
     def _load(self, rows: Any) -> npt.NDArray[Any]:
         try:

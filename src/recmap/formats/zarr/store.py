@@ -24,23 +24,23 @@ def open_node(path: Location, **options: Any) -> Any:
         # Absolute: after a change of the working directory, no chunk would be found, and missing
         # chunks read as zeros.
         return zarr.open(str(path.absolute()), mode="r", **options)
-    return zarr.open(_Requests(path.store), path=path.key.strip("/"), mode="r", **options)
+    return zarr.open(_ZarrRequests(path.store), path=path.key.strip("/"), mode="r", **options)
 
 
-class _Requests(zarr.storage.ObjectStore[Any]):  # type: ignore[misc]  # zarr is not checked
+class _ZarrRequests(zarr.storage.ObjectStore[Any]):  # type: ignore[misc]  # zarr is not checked
     """Makes the requests of zarr. Errors are those of recmap, without secrets."""
 
     def __init__(self, store: ObjectStore) -> None:
         super().__init__(store.connection(), read_only=True)
         self._ours = store
 
-    def with_read_only(self, read_only: bool = False) -> _Requests:
+    def with_read_only(self, read_only: bool = False) -> _ZarrRequests:
         if not read_only:
             raise ValueError("recmap opens Zarr stores only for reading")
         return self
 
     def __reduce__(self) -> Any:
-        return _Requests, (self._ours,)
+        return _ZarrRequests, (self._ours,)
 
     async def get(self, key: str, prototype: Any, byte_range: Any = None) -> Any:
         get = super().get
@@ -70,7 +70,7 @@ class _Requests(zarr.storage.ObjectStore[Any]):  # type: ignore[misc]  # zarr is
             yield name
 
     async def _ask(self, key: str, request: Callable[[], Awaitable[_T]]) -> _T:
-        """Make a request, and repeat it while the store is away."""
+        """Make a request, and repeat it while the store is unavailable."""
         attempts = self._ours.attempts()
         while True:
             try:

@@ -89,10 +89,6 @@ class Transform(ABC):
         del by  # nothing here is random
         return self
 
-    @abstractmethod
-    def describe(self) -> list[Any]:
-        """Return what identifies the transform. States of recmap 0.1 hold a digest of it."""
-
 
 def run_transforms(block: Block, transforms: Sequence[Transform]) -> tuple[Block, list[float]]:
     """Apply the transforms in turn; return the rows and the seconds each took."""

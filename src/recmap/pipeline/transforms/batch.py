@@ -126,10 +126,6 @@ class Grouping(ABC):
             raise ValueError("nothing is held back")
         return []
 
-    @abstractmethod
-    def describe(self) -> list[Any]:
-        """Return what identifies the grouping. States of 0.1 hold a digest of it."""
-
 
 @dataclass(frozen=True)
 class SingleRows(Grouping):
@@ -144,9 +140,6 @@ class SingleRows(Grouping):
 
     def start(self) -> Grouper:
         return _RowGrouper()
-
-    def describe(self) -> list[Any]:
-        return ["rows"]
 
 
 class _RowGrouper:
@@ -194,9 +187,6 @@ class Batches(Grouping):
 
     def start(self) -> Grouper:
         return _Batcher(self.size, self.drop_last)
-
-    def describe(self) -> list[Any]:
-        return ["batch", self.size, self.drop_last]
 
 
 class _Batcher:

@@ -99,10 +99,6 @@ class Buckets(Grouping):
             raise ValueError("there are other buckets")
         return [number for bucket in held for number in bucket]
 
-    def describe(self) -> list[Any]:
-        by = self.by if isinstance(self.by, str) else _name(self.by)
-        return ["bucket", by, list(self.boundaries), list(self.sizes), self.drop_last]
-
     def bucket_of(self, batch: Batch) -> npt.NDArray[np.int64]:
         """Return the bucket of each row."""
         if isinstance(self.by, str):
@@ -115,7 +111,7 @@ class Buckets(Grouping):
                 lengths = np.array([operator.index(self.by(row)) for row in rows], np.int64)
             except Exception as e:
                 raise MapError(
-                    f"bucket: {_name(self.by)} of a row is to be a whole number, but: "
+                    f"bucket: {_name(self.by)} must return a whole number, but: "
                     f"{type(e).__name__}: {e}",
                     cause_type=type(e).__name__,
                 ) from e

@@ -68,9 +68,6 @@ class DecodeImages(Transform):
         made = replace(block, batch={**block.batch, self.decoder.column: pixels})
         return made.where(good) if self.drops else made
 
-    def describe(self) -> list[Any]:
-        return ["decode_image", self.decoder.column, str(self.decoder.field)]
-
 
 class ImageDecoder:
     """Decodes JPEG, PNG, WebP, BMP and the first frame of GIF into one column.
@@ -194,7 +191,7 @@ class ImageDecoder:
     ) -> npt.NDArray[np.bool_]:
         reasons: dict[int, str] = {}
         which = range(len(strings)) if which is None else which
-        rows = _Rows(which)
+        rows = _RowQueue(which)
         good = np.zeros(len(strings), np.bool_)
 
         def work() -> None:
@@ -281,7 +278,7 @@ def _check_for_device(size: tuple[int, int] | None, errors: BadImages, fast: boo
         raise OptionError("decode_image(fast=True, device=...): fast=True is for the CPU")
 
 
-class _Rows(Iterator[int]):
+class _RowQueue(Iterator[int]):
     """Rows that several threads share: each takes the next one."""
 
     def __init__(self, rows: Iterable[int]) -> None:

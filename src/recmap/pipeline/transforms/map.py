@@ -79,9 +79,6 @@ class Function:
         """Return it as another function of a pipeline, with other random numbers."""
         return Function(self.fn, self.seed, self.stage + by)
 
-    def describe(self) -> list[Any]:
-        return [self.name, self.seed, self.stage]
-
 
 def _takes_rng(fn: Callable[..., Any]) -> bool:
     try:
@@ -105,10 +102,6 @@ class FunctionTransform(Transform):
 
     def reseeded(self, by: int) -> Self:
         return replace(self, function=self.function.reseeded(by))
-
-    def describe(self) -> list[Any]:
-        # States of recmap 0.1 identify these transforms by their class names.
-        return [type(self).__name__, *self.function.describe()]
 
 
 class _RowGenerators:
@@ -194,7 +187,7 @@ class MapRows(FunctionTransform):
                     column.put(i, row[name])
                 except KeyError:
                     raise MapError(
-                        f"{block.origin(i)}: no {name!r} came out of {self.name}; {_REMEDY}"
+                        f"{block.origin(i)}: {self.name} returned no {name!r}; {_REMEDY}"
                     ) from None
                 except MapError as e:
                     raise MapError(f"{block.origin(i)}: {e}") from None
@@ -258,8 +251,8 @@ class MapBatch(FunctionTransform):
         counts = {len(column) for column in columns.values()}
         if self.rows_stay and columns and counts != {len(block.positions)}:
             raise MapError(
-                f"{batch_text(block)}: {self.name} made columns of {_listed(counts)} rows of "
-                f"{len(block.positions):,}; use filter to leave rows out"
+                f"{batch_text(block)}: {self.name} returned columns of {_listed(counts)} rows, "
+                f"not {len(block.positions):,}; use filter to leave rows out"
             )
         return replace(block, batch=columns)
 

@@ -71,7 +71,7 @@ class MixedRows:
         self.in_order = any(branch.in_order for branch in branches)
         self.calls_user_code = any(branch.calls_user_code for branch in branches)
         self._phases = _plan([branch.count for branch in branches], self._weights, until)
-        self._trees = [_Tree(phase.shares) for phase in self._phases]
+        self._trees = [_BranchTree(phase.shares) for phase in self._phases]
         self._patterns: tuple[int, list[_Pattern]] | None = None
         last = self._phases[-1]
         self.count = None if last.length is None else last.start + last.length
@@ -135,13 +135,8 @@ class MixedRows:
         owner, inner = self._locate(np.array([position]), epoch)
         return self._branches[int(owner[0])].origin(int(inner[0]), epoch)
 
-    def describe(self) -> list[Any]:
-        branches = [branch.describe() for branch in self._branches]
-        # Version 0.1 called it "mixed", and had a different order.
-        return ["evenly mixed", branches, list(self._weights), self._until, self._seed]
 
-
-class _Tree:
+class _BranchTree:
     """A tree with the branches of the pipeline as leaves, stored as arrays of its nodes.
 
     Leaves are numbered from 0 up, inner nodes from -1 (the root) down.
@@ -172,7 +167,7 @@ class _Tree:
 class _Pattern:
     """Which branch each position of a phase belongs to, in one epoch."""
 
-    def __init__(self, tree: _Tree, length: int | None, seed: Sequence[int]) -> None:
+    def __init__(self, tree: _BranchTree, length: int | None, seed: Sequence[int]) -> None:
         self._tree, self._length = tree, length
         # The numbers of a Generator may change from one NumPy release to the next.
         drawn = np.random.SeedSequence(list(seed)).generate_state(len(tree.odds) + 1, np.uint64)
@@ -238,7 +233,7 @@ def _checked(weights: Sequence[float] | None, branches: Sequence[Rows]) -> list[
     if weights is None:
         counts = [branch.count for branch in branches]
         if None in counts:
-            raise OptionError("mix: datasets without end need weights")
+            raise OptionError("mix: endless datasets need weights")
         return [count or 0 for count in counts]
     weights = as_list("weights", weights, "[0.7, 0.3]")
     if not all(isinstance(weight, Real) for weight in weights):

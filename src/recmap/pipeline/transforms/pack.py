@@ -93,10 +93,6 @@ class Packs(Grouping):
             raise ValueError("segments are a row number, and where they begin and end")
         return sorted({number for number, _, _ in segments})
 
-    def describe(self) -> list[Any]:
-        options = [self.length, self.columns, self.fill, self.long, self.size, self.drop_last]
-        return ["pack", *options]
-
 
 class _Packing:
     """Packs rows, and keeps them until their batch is full."""
@@ -116,7 +112,8 @@ class _Packing:
 
     def _group(self, at: int) -> Group:
         rows, self._waiting = self._waiting[: self._size], self._waiting[self._size :]
-        held = {"open": self._packer.held(), "full": [_segments(row) for row in self._waiting]}
+        full = [[list(segment) for segment in row.segments] for row in self._waiting]
+        held = {"open": self._packer.held(), "full": full}
         numbers = np.array([row.segments[0].position for row in rows], np.int64)
         return Group(self._packer.batch(rows), numbers, at, held)
 
@@ -136,7 +133,3 @@ class _Packing:
                 self._packer.restore(held[kind], batch)
             else:
                 self._waiting = self._packer.rows(held[kind], batch)
-
-
-def _segments(row: PackedRow) -> list[list[int]]:
-    return [list(segment) for segment in row.segments]

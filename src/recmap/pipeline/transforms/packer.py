@@ -248,12 +248,14 @@ class Packer:
             self._check(fields)
             self._fields, self._names = fields, list(fields)
         elif fields != self._fields:
-            raise ColumnError(f"sequences of {Schema(fields)} after such of {Schema(self._fields)}")
+            raise ColumnError(
+                f"sequences of {Schema(fields)} after sequences of {Schema(self._fields)}"
+            )
         if self._long == "error" and int(lengths.max(initial=0)) > self._length:
             row = int(np.argmax(lengths > self._length))
             raise DataError(
                 f"row {int(positions[row]):,}: a sequence of {int(lengths[row]):,} items, but "
-                f"packed rows have {self._length:,} (long='cut' or 'split' takes it)"
+                f"packed rows have {self._length:,} (long='cut' or 'split' accepts it)"
             )
         return sequences
 

@@ -255,10 +255,9 @@ class Padding:
 
 @dataclass(frozen=True)
 class PadBatches(Transform):
-    """Makes ragged columns of a batch dense. ``asked`` is what the user gave, as text."""
+    """Makes ragged columns of a batch dense."""
 
     padding: Padding
-    asked: str
     before: Schema | None = None
 
     @property
@@ -276,9 +275,6 @@ class PadBatches(Transform):
     def pads_while_read(self) -> bool:
         """Whether some columns can be padded while they are read."""
         return self.before is not None and self.padding.has_flat(self.before)
-
-    def describe(self) -> list[Any]:
-        return ["pad", self.asked]
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from recmap.errors import OptionError
@@ -21,7 +19,7 @@ class RepeatedRows(WrappedRows):
 
     def __init__(self, rows: Rows, times: int | None) -> None:
         if rows.count is None:
-            raise OptionError("rows without end cannot be repeated")
+            raise OptionError("endless rows cannot be repeated")
         if times is not None and times < 0:
             raise OptionError(f"repeat({times}): give a number of times, or nothing for no end")
         endless = times is None and rows.count > 0
@@ -57,6 +55,3 @@ class RepeatedRows(WrappedRows):
     def origin(self, position: int, epoch: int) -> str:
         turn, within = divmod(position, max(self._each, 1))
         return self._rows.origin(within, self._epoch(turn, epoch))
-
-    def describe(self) -> list[Any]:
-        return ["repeated", self._rows.describe(), self._times]

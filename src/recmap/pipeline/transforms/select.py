@@ -49,9 +49,6 @@ class SelectColumns(Transform):
     def apply(self, block: Block) -> Block:
         return replace(block, batch={name: block.batch[name] for name in self.columns})
 
-    def describe(self) -> list[Any]:
-        return ["select", list(self.columns)]
-
 
 @dataclass(frozen=True)
 class Slice:
@@ -98,10 +95,6 @@ class PickedRows(ReorderedRows):
         del epoch
         return self._numbers[positions]
 
-    def describe(self) -> list[Any]:
-        samples = [int(number) for number in self._numbers[:: max(1, len(self._numbers) // 16)]]
-        return ["picked", self._rows.describe(), len(self._numbers), samples]
-
 
 class SpanRows(ReorderedRows):
     """The rows from ``start`` to ``stop``."""
@@ -129,10 +122,6 @@ class SpanRows(ReorderedRows):
         del epoch
         return positions + self._start
 
-    def describe(self) -> list[Any]:
-        # The word in states of recmap 0.1.
-        return ["stretch", self._rows.describe(), self._start, self.reach]
-
 
 def sliced(rows: Rows, skip: int, take: int | None) -> Rows:
     """Drop the first ``skip`` rows, and return the first ``take`` of the others."""
@@ -152,14 +141,14 @@ def column_names(what: Any, more: Sequence[str]) -> list[str] | None:
     if isinstance(what, list | tuple) and what and all(isinstance(name, str) for name in what):
         return [*what, *more]
     if more:
-        raise OptionError("select: names of columns, or one collection of row numbers")
+        raise OptionError("select: give names of columns, or one collection of row numbers")
     return None
 
 
 def row_numbers(what: Any, count: int | None) -> Positions:
     """Return the numbers of the rows that ``select(what)`` selects, of ``count`` rows."""
     if count is None:
-        raise OptionError("select of rows: they repeat without end; use take and skip")
+        raise OptionError("select: the rows repeat forever; use take and skip")
     if isinstance(what, slice):
         return np.arange(*as_slice("rows", what).indices(count), dtype=np.int64)
     try:
@@ -171,7 +160,7 @@ def row_numbers(what: Any, count: int | None) -> Positions:
     if numbers.dtype == bool and numbers.shape == (count,):
         return np.flatnonzero(numbers)
     if numbers.ndim != 1 or (numbers.size and numbers.dtype.kind not in "iu"):
-        raise OptionError("select: names of columns, or numbers of rows, a slice or a mask")
+        raise OptionError("select: give names of columns, or numbers of rows, a slice or a mask")
     wrapped = numbers.astype(np.int64)
     wrapped = np.where(wrapped < 0, wrapped + count, wrapped)
     wrong = (wrapped < 0) | (wrapped >= count)

@@ -11,7 +11,6 @@ blocks keep their order.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from threading import Lock
@@ -32,6 +31,7 @@ from recmap.pipeline.row_source import Rows, SourceRows
 from recmap.pipeline.signature import Seed
 from recmap.pipeline.transforms.base import ReorderedRows, WrappedRows
 from recmap.pipeline.workers.pool import Request
+from recmap.warn import warn
 
 __all__ = ["ShuffledRows", "WindowShuffledRows", "refuse_sizes", "warn_if_slow"]
 
@@ -48,7 +48,7 @@ class ShuffledRows(ReorderedRows):
 
     def __init__(self, rows: Rows, seed: Seed, reshuffle: bool = True) -> None:
         if rows.count is None:
-            raise OptionError("rows without end cannot be shuffled; shuffle before repeat")
+            raise OptionError("endless rows cannot be shuffled; shuffle before repeat")
         super().__init__(rows, rows.count)
         self._seed, self._reshuffle, self._each = seed, reshuffle, rows.count
         self._order: tuple[tuple[int, int], Permutation] | None = None
@@ -62,16 +62,13 @@ class ShuffledRows(ReorderedRows):
     def _over(self, rows: Rows) -> Rows:
         return ShuffledRows(rows, self._seed, self._reshuffle)
 
-    def describe(self) -> list[Any]:
-        return ["shuffled", self._rows.describe(), self._seed.value]
-
 
 class WindowShuffledRows(WrappedRows):
     """All rows, shuffled by windows; the order is new in every epoch if ``reshuffle``."""
 
     def __init__(self, rows: Rows, seed: Seed, window: int, reshuffle: bool = True) -> None:
         if rows.count is None:
-            raise OptionError("rows without end cannot be shuffled; shuffle before repeat")
+            raise OptionError("endless rows cannot be shuffled; shuffle before repeat")
         if window < 2:
             raise OptionError(f"window={window}: a window has 2 rows or more")
         super().__init__(rows, rows.count)
@@ -156,9 +153,6 @@ class WindowShuffledRows(WrappedRows):
         place = self._shuffle(window, epoch)[np.array([within])]
         return self._rows.origin(int(self._numbers(window, place, epoch)[0]), epoch)
 
-    def describe(self) -> list[Any]:
-        return ["windowed", self._rows.describe(), self._seed.value, self._window]
-
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_held": None, "_lock": None}
 
@@ -200,17 +194,15 @@ def warn_if_slow(rows: Rows, sources: Sequence[SourceRows]) -> None:
     """
     requests = sum(map(_requests, sources))
     if requests:
-        warnings.warn(
+        warn(
             f"these rows are in a store and small: a full shuffle takes about {requests:,} "
             "requests in every epoch; use shuffle(window=100_000), which reads in pieces, or "
             "give the disk cache more room with RECMAP_CACHE_SIZE",
             SlowOrderWarning,
-            stacklevel=3,
         )
     if rows.in_order:
-        warnings.warn(
+        warn(
             "these rows are fast to read only in order, and a full shuffle reads a lot of data "
             "for each row; use shuffle(window=100_000), or convert the file first",
             SlowOrderWarning,
-            stacklevel=3,
         )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from recmap.errors import DataError, FieldMismatchError
 from recmap.model.batch import Positions
@@ -59,9 +58,6 @@ class ZippedRows:
 
     def origin(self, position: int, epoch: int) -> str:
         return " beside ".join(branch.origin(position, epoch) for branch in self._branches)
-
-    def describe(self) -> list[Any]:
-        return ["beside", [branch.describe() for branch in self._branches]]
 
 
 def _chosen(branches: Sequence[Rows], schema: Schema) -> list[Rows]:

@@ -37,7 +37,7 @@ import numpy.typing as npt
 from recmap.errors import OptionError
 from recmap.pipeline.workers.column_message import PackedColumns, Section, copied, unpack
 
-__all__ = ["Channel", "Message", "MessageKind", "close_in_forks"]
+__all__ = ["Channel", "MessageKind", "WorkerMessage", "close_in_forks"]
 
 # Kind, number, epoch, seconds busy, slot, its size (0 unless it is new), length of the
 # header in the slot, number of freed slots, number of dropped slots.
@@ -59,7 +59,7 @@ class MessageKind(IntEnum):
     ERROR = 3
 
 
-class Message(NamedTuple):
+class WorkerMessage(NamedTuple):
     """A message from one end to the other."""
 
     kind: MessageKind
@@ -121,14 +121,14 @@ class Channel:
         poll.register(self._socket, select.POLLIN)
         return bool(poll.poll(0))
 
-    def receive(self) -> Message | None:
+    def receive(self) -> WorkerMessage | None:
         """Wait for the next message. Return None if the other end is closed."""
         try:
             return self._receive()
         except ConnectionResetError:
             return None
 
-    def _receive(self) -> Message | None:
+    def _receive(self) -> WorkerMessage | None:
         data, descriptors, *_ = socket.recv_fds(self._socket, _HEAD.size, 1)
         try:
             head = self._receive_rest(data, _HEAD.size)
@@ -146,7 +146,7 @@ class Channel:
         numbers = struct.unpack(f"<{freed + dropped}i", tail)
         self._outbox.take_back(numbers[:freed])
         self._inbox.forget(numbers[freed:])
-        return Message(MessageKind(kind), number, epoch, busy, self._sections(slot, header))
+        return WorkerMessage(MessageKind(kind), number, epoch, busy, self._sections(slot, header))
 
     def _sections(self, slot: int, header: int) -> list[Section]:
         sections = unpack(self._inbox.borrow(slot), header)

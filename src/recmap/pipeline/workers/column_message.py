@@ -40,7 +40,7 @@ class PackedColumns(NamedTuple):
         begin = len(self.header)
         memory[:begin] = np.frombuffer(self.header, np.uint8)
         for offset, array in self.arrays:
-            place = _ArrayPlace(array.dtype, array.shape, offset)
+            place = _SlotArray(array.dtype, array.shape, offset)
             place.view(memory, _aligned(begin))[...] = array
 
 
@@ -49,7 +49,7 @@ Section: TypeAlias = list[tuple[str, Column]]
 
 def pack(sections: Iterable[Iterable[tuple[str, Column]]]) -> PackedColumns:
     """Lay out sections of columns, without copying anything yet."""
-    packer = _Packer()
+    packer = _SlotLayout()
     header = _header(
         tuple(
             tuple((name, packer.add(name, column)) for name, column in section)
@@ -106,7 +106,7 @@ def copied(column: Column) -> Column:
     return column.copy()
 
 
-class _ArrayPlace(NamedTuple):
+class _SlotArray(NamedTuple):
     """Where an array is in a slot."""
 
     dtype: np.dtype[Any]
@@ -120,11 +120,11 @@ class _ArrayPlace(NamedTuple):
         return [_dtype_to_json(self.dtype), self.shape, self.offset]
 
 
-class _RaggedPlace(NamedTuple):
+class _SlotRagged(NamedTuple):
     """Where a ragged column is in a slot."""
 
-    values: _ArrayPlace | _RaggedPlace
-    offsets: _ArrayPlace
+    values: _SlotArray | _SlotRagged
+    offsets: _SlotArray
 
     def view(self, memory: npt.NDArray[np.uint8], begin: int) -> Ragged:
         return Ragged(self.values.view(memory, begin), self.offsets.view(memory, begin))
@@ -133,10 +133,10 @@ class _RaggedPlace(NamedTuple):
         return {"values": self.values.to_json(), "offsets": self.offsets.to_json()}
 
 
-_Place: TypeAlias = _ArrayPlace | _RaggedPlace
+_Place: TypeAlias = _SlotArray | _SlotRagged
 
 
-class _Packer:
+class _SlotLayout:
     """Places arrays one after another."""
 
     def __init__(self) -> None:
@@ -147,7 +147,7 @@ class _Packer:
         if isinstance(column, Ragged):
             # Send only its own rows: the values may be those of a whole file.
             offsets = column.offsets - column.offsets[0]
-            return _RaggedPlace(self.add(name, column.flat), self._add_array(offsets))
+            return _SlotRagged(self.add(name, column.flat), self._add_array(offsets))
         if not isinstance(column, np.ndarray):
             raise ColumnError(
                 f"field {name!r}: a column is an array or a Ragged, not {type(column).__name__}"
@@ -159,11 +159,11 @@ class _Packer:
             )
         return self._add_array(column)
 
-    def _add_array(self, array: npt.NDArray[Any]) -> _ArrayPlace:
+    def _add_array(self, array: npt.NDArray[Any]) -> _SlotArray:
         offset = self.size
         self.arrays.append((offset, array))
         self.size = _aligned(offset + array.nbytes)
-        return _ArrayPlace(array.dtype, array.shape, offset)
+        return _SlotArray(array.dtype, array.shape, offset)
 
 
 # Most batches of a pipeline have the same columns and shapes as the previous one.
@@ -181,13 +181,13 @@ def _places(header: bytes) -> list[list[tuple[str, _Place]]]:
 
 def _place(spec: Any) -> _Place:
     if isinstance(spec, dict):
-        return _RaggedPlace(_place(spec["values"]), _array_place(spec["offsets"]))
+        return _SlotRagged(_place(spec["values"]), _array_place(spec["offsets"]))
     return _array_place(spec)
 
 
-def _array_place(spec: Any) -> _ArrayPlace:
+def _array_place(spec: Any) -> _SlotArray:
     dtype, shape, offset = spec
-    return _ArrayPlace(_dtype(dtype), tuple(shape), offset)
+    return _SlotArray(_dtype(dtype), tuple(shape), offset)
 
 
 def _dtype_to_json(dtype: np.dtype[Any]) -> Any:

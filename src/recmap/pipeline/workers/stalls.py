@@ -14,12 +14,12 @@ import signal
 import sys
 import time
 import traceback
-import warnings
 from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from recmap.errors import StalledWorkersWarning
+from recmap.warn import warn
 
 if TYPE_CHECKING:
     from socket import socket
@@ -55,11 +55,10 @@ class StallTimer:
         if waited < self._limit:
             return
         self._limit *= 2
-        warnings.warn(
+        warn(
             f"no worker has answered for {waited:,.0f} seconds; still waiting. Where they are "
             f"(most recent call first):\n{self._where()}\n{self._advice}",
             StalledWorkersWarning,
-            stacklevel=2,
         )
 
 

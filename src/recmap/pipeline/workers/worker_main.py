@@ -18,7 +18,7 @@ import numpy as np
 
 from recmap.files.fetch_counts import counted_here
 from recmap.native import _core
-from recmap.pipeline.workers.channel import Channel, Message, MessageKind
+from recmap.pipeline.workers.channel import Channel, MessageKind, WorkerMessage
 from recmap.pipeline.workers.column_message import PackedColumns, pack, pack_result
 from recmap.pipeline.workers.errors import describe
 from recmap.pipeline.workers.pool import Ahead, Request, Result, Work, lookahead_of
@@ -46,7 +46,7 @@ def serve(end: socket.socket, stack: socket.socket, parent: int, work: Work | Sp
     end.set_inheritable(False)
     channel = Channel(end)
     busy = 0.0
-    requests = _Requests(channel, lookahead_of(work))
+    requests = _RequestQueue(channel, lookahead_of(work))
     while (request := requests.next()) is not None:
         begin = time.perf_counter()
         kind, columns = _answer(requests.counting(work), request)
@@ -68,7 +68,7 @@ def _set_signals() -> None:
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
-class _Requests:
+class _RequestQueue:
     """The requests of the parent. While one is worked on, the rows of the others are fetched."""
 
     def __init__(self, channel: Channel, ahead: Ahead | None) -> None:
@@ -109,7 +109,7 @@ def _answer(work: Work, request: Request) -> tuple[MessageKind, PackedColumns]:
         return MessageKind.ERROR, pack([[("error", np.frombuffer(describe(e), np.uint8))]])
 
 
-def _request(message: Message) -> Request:
+def _request(message: WorkerMessage) -> Request:
     ((_, positions),), columns = message.sections
     assert isinstance(positions, np.ndarray)
     batch = dict(columns) if message.kind is MessageKind.BATCH else None
