@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
+from pathlib import Path
 
+import numpy as np
 import pytest
 
 import recmap as rm
@@ -86,3 +89,12 @@ def test_an_exception_that_cannot_be_printed_still_arrives() -> None:
 def test_work_that_calls_exit_is_an_error(kind: str) -> None:
     with pytest.raises(rm.MapError, match="SystemExit: 4"):
         list(pool_of(lambda _: sys.exit(4), kind).run(jobs.requests(), ahead=1))
+
+
+def test_processes_that_cannot_be_started_are_an_error_with_a_way_out() -> None:
+    ds = rm.from_arrays({"x": np.arange(3)})
+    Path("gone").mkdir()
+    with contextlib.chdir("gone"):
+        Path.cwd().rmdir()
+        with pytest.raises(rm.OptionError, match='"spawn:1": .* not start .*"threads:1"'):
+            list(ds.map(dict, workers="spawn:1").batch(2))

@@ -341,5 +341,5 @@ def test_bytes_of_a_fixed_size_are_shown_and_searched() -> None:
         assert [item["text"] for item in each["items"]] == ["abc", "ff 00 01"]
     assert "hex" in ask(api, "value", column=0, row=0)
     assert [found(api, column, "=", "abc") for column in range(3)] == [[0], [0, 1], [0]]
-    write_report(Table(rm.from_arrays(rows), "rows"), "fixed.html")
+    write_report(RowTable(rm.from_arrays(rows), "rows"), "fixed.html")
     assert "0xff0001" in Path("fixed.html").read_text()

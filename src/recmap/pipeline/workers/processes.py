@@ -235,6 +235,12 @@ def _start(work: Work, index: int, count: int, method: str) -> _Worker:
             f"method needs: {e} (use a function of a module rather than a lambda or a "
             f'closure, or workers="fork:{count}" or "threads:{count}")'
         ) from e
+    except OSError as e:  # no more processes, no memory, or no working directory
+        worker.hang_up()
+        raise OptionError(
+            f'workers="{method}:{count}": the system does not start {name}: {e} (use fewer, or '
+            f'workers="threads:{count}")'
+        ) from e
     except BaseException:
         worker.hang_up()
         raise
