@@ -409,7 +409,7 @@ def located(path: str) -> Location:
 
 def any_remote(paths: Sequence[str]) -> bool:
     """Return whether any of these paths is in a store."""
-    return any(located(path).remote for path in paths)
+    return any(isinstance(path, Location) and path.remote for path in paths)
 
 
 def check_all_unchanged(paths: Sequence[str]) -> None:

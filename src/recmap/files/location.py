@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
-from typing import IO, Any, BinaryIO, NamedTuple, Self
+from typing import IO, Any, BinaryIO, ClassVar, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -122,15 +122,13 @@ class Location(str):
 
     __slots__ = ()
 
+    #: Whether each look at it is a request to a server.
+    remote: ClassVar[bool] = False
+
     @property
     def store(self) -> ObjectStore | None:
         """The bucket or server that holds it; None on disk."""
         return None
-
-    @property
-    def remote(self) -> bool:
-        """Whether each look at it is a request to a server."""
-        return self.store is not None
 
     @property
     def name(self) -> str:

@@ -23,6 +23,8 @@ class ObjectAddress(Location):
 
     __slots__ = ("_beside", "_info", "_store", "_url")
 
+    remote = True
+
     _url: ObjectUrl
     _store: ObjectStore
     # The object as it was when it was found; reading it later fails if it has changed.
