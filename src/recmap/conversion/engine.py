@@ -7,7 +7,7 @@ How a row gets from the source to a finished file:
 2. ``budget.py`` samples the first rows and decides how large a slab may be; ``plan.py`` divides
    the rows among shards.
 3. ``cleanup.py`` removes the leftovers of a killed run. ``manifest.py`` takes the run lock
-   (``run_lock.py``), records the plan, and drops the shards that an earlier run with the same
+   (``files/run_lock.py``), records the plan, and drops the shards that an earlier run with the same
    plan finished.
 4. ``external_shuffle.py`` puts the rows in random order, if requested.
 5. A runner (``runners.py``, or ``ray/runner.py`` on a cluster) passes each shard to
