@@ -100,6 +100,10 @@ class _ArrowFile(RowGroupFile):
         return f"{note}, compressed" if self._compressed else note
 
     @property
+    def packed(self) -> bool:
+        return self._copied
+
+    @property
     def in_place(self) -> bool:
         return not self._copied and self.mapped.whole
 

@@ -64,6 +64,10 @@ class _Combined(Source):
         return max(source.chunk_rows for source in self._sources)
 
     @property
+    def stored_in_order(self) -> bool:
+        return any(source.stored_in_order for source in self._sources)
+
+    @property
     def in_order(self) -> bool:
         return all(source.in_order for source in self._sources)
 

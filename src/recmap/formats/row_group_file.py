@@ -50,6 +50,11 @@ class RowGroupFile(ABC):
         return "1 row group" if groups == 1 else f"{groups:,} row groups"
 
     @property
+    def packed(self) -> bool:
+        """Whether rows have to be decoded, from the beginning of their row group."""
+        return True
+
+    @property
     def in_place(self) -> bool:
         """Whether rows are views of the file, and nothing has to be decoded."""
         return False

@@ -169,6 +169,10 @@ class RowGroupSource(Source):
         return max(1, most if self._file.decodes_whole else min(most, self._piece_rows(None)))
 
     @property
+    def stored_in_order(self) -> bool:
+        return self._file.packed and int(self._file.group_rows.max(initial=1)) > 1
+
+    @property
     def chunk_bytes(self) -> int:
         if self._file.in_place:
             return 0

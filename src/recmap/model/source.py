@@ -148,6 +148,14 @@ class Source(ABC):
         return 0
 
     @property
+    def stored_in_order(self) -> bool:
+        """Whether rows are stored so that they are fast to read only in order.
+
+        Unlike ``chunk_rows``, this is the same wherever the files are: orders depend on it.
+        """
+        return self.chunk_rows > 1
+
+    @property
     def in_order(self) -> bool:
         """Whether reading all rows in order reads every row of the files in file order."""
         return True
@@ -342,6 +350,10 @@ class WrappedSource(Source):
     @property
     def chunk_bytes(self) -> int:
         return self._source.chunk_bytes
+
+    @property
+    def stored_in_order(self) -> bool:
+        return self._source.stored_in_order
 
     @property
     def in_order(self) -> bool:
