@@ -94,14 +94,11 @@ class _ColumnFacts:
 
     row_bytes: int = 1
     chunk_rows: int = 1
-    chunk_bytes: int = 0
     stored_in_order: bool = False
 
     @classmethod
     def of(cls, column: Source) -> _ColumnFacts:
-        return cls(
-            column.row_bytes(), column.chunk_rows, column.chunk_bytes, column.stored_in_order
-        )
+        return cls(column.row_bytes(), column.chunk_rows, column.stored_in_order)
 
 
 class LazySource(Source):
@@ -186,7 +183,11 @@ class LazySource(Source):
 
     @property
     def chunk_bytes(self) -> int:
-        return sum(facts.chunk_bytes for facts in self._chosen())
+        return self._open().chunk_bytes  # only conversions ask
+
+    @property
+    def chunk_place(self) -> str:
+        return self._open().chunk_place
 
     @property
     def remote(self) -> bool:

@@ -148,6 +148,11 @@ class Source(ABC):
         return 0
 
     @property
+    def chunk_place(self) -> str:
+        """Where the chunks of ``chunk_bytes`` are, for messages; empty if they are everywhere."""
+        return ""
+
+    @property
     def stored_in_order(self) -> bool:
         """Whether rows are stored so that they are fast to read only in order.
 
@@ -350,6 +355,10 @@ class WrappedSource(Source):
     @property
     def chunk_bytes(self) -> int:
         return self._source.chunk_bytes
+
+    @property
+    def chunk_place(self) -> str:
+        return self._source.chunk_place
 
     @property
     def stored_in_order(self) -> bool:
