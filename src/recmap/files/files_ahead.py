@@ -132,19 +132,32 @@ def files_ahead(
 
 
 @contextmanager
-def files_in_turn(paths: Sequence[str], at_once: int = 1) -> Iterator[Callable[[int], None]]:
-    """Fetch objects ahead that are read whole, in this order and ``at_once`` at a time.
+def files_in_turn(
+    paths: Sequence[str],
+) -> Iterator[Callable[[int], AbstractContextManager[None]]]:
+    """Fetch objects ahead that are read whole and begun in this order, by one or more threads.
 
-    Call what this yields with the number of each file before it is read.
+    What this yields returns a context for the number of a file. Read the file inside.
     """
     turn = object()
+    being_read: set[int] = set()
     coming = (
         Coming(turn, file_size(path), partial(fetch_whole, path), partial(int, number + 1))
         for number, path in enumerate(paths)
         if number and isinstance(path, ObjectPath) and not is_folder(path)
     )
     with FilesAhead(coming, sure=True) as ahead:
-        yield lambda number: ahead.reach(turn, number - at_once + 1)
+
+        @contextmanager
+        def reading(number: int) -> Iterator[None]:
+            being_read.add(number)
+            ahead.reach(turn, min(list(being_read)))
+            try:
+                yield
+            finally:
+                being_read.discard(number)
+
+        yield reading
 
 
 def _is_passed(file: Coming, source: object, row: int) -> bool:
