@@ -12,7 +12,7 @@ import numpy as np
 from recmap.files.fetch_memory import bytes_ahead, bytes_behind, request_size
 from recmap.files.spans import Places
 
-__all__ = ["GROWTH", "MOST_OBJECTS", "ReadAhead", "objects_ahead"]
+__all__ = ["GROWTH", "MOST_OBJECTS", "ReadAhead", "count_ahead", "forget_ahead", "note_ahead"]
 
 #: Fetch ahead this many times what has been read in order, so that a few rows cost little.
 GROWTH = 2
@@ -56,7 +56,7 @@ class ReadAhead:
         """Note that a span is about to be read."""
         file = self._file()
         assert file is not None
-        objects = objects_ahead.count()
+        objects = _objects.count()
         most, behind = bytes_ahead(objects), bytes_behind(objects)
         with self._lock:
             in_order = self._begin - behind <= begin <= max(self._end, self._stop)
@@ -81,7 +81,7 @@ class ReadAhead:
                 self._pieces.append(_Piece(stop, hold))
                 self._stop = stop
         if self._pieces:
-            objects_ahead.note(self)
+            _objects.note(self)
 
     def drop(self) -> None:
         """Give up what was fetched ahead."""
@@ -92,7 +92,7 @@ class ReadAhead:
         while self._pieces:
             self._pieces.popleft().hold.close()
         self._begin = self._end = self._passed = self._stop = 0
-        objects_ahead.forget(self)
+        _objects.forget(self)
 
 
 class _Objects:
@@ -123,5 +123,6 @@ class _Objects:
                 del self._kept[key]
 
 
-#: Everything that is read ahead in this process.
-objects_ahead = _Objects()
+_objects = _Objects()
+#: Note what is read ahead, forget it, and count all of it in this process.
+note_ahead, forget_ahead, count_ahead = _objects.note, _objects.forget, _objects.count
