@@ -134,7 +134,7 @@ fuzz:
 	cmake -S . -B $(BUILD)/fuzz -DRECMAP_FUZZ=ON -DCMAKE_CXX_COMPILER=clang++
 	cmake --build $(BUILD)/fuzz --parallel 2
 	$(BUILD)/fuzz/native/fuzz/make_seeds build/corpus
-	for target in scan example sequence step utf8 lzf; do \
+	for target in scan example sequence step utf8 lzf parquet; do \
 	  $(BUILD)/fuzz/native/fuzz/fuzz_$$target -max_total_time=$(FUZZ_SECONDS) -max_len=4096 \
 	    -dict=native/fuzz/record.dict build/corpus/$$target || exit 1; \
 	done

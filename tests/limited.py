@@ -37,6 +37,7 @@ resource.setrlimit(resource.RLIMIT_DATA, (before + {limit}, before + {limit}))
 WATCHED = """
 import sys, threading
 import h5py, zarr
+import pyarrow.parquet
 import numpy as np
 import recmap as rm
 all(getattr(rm, name) for name in rm.__all__)  # names are loaded on first use

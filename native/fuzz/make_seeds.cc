@@ -100,6 +100,20 @@ std::vector<Buffer> lzf_seeds() {
   return {{5, 0, 1, 'a', 'b', 0x20, 0}, {20, 0, 2, 'a', 'b', 'c', 0xe0, 8, 2}, {1, 0, 0x40, 9}};
 }
 
+// A footer of one column, the headers of two pages, levels, and a Snappy stream.
+std::vector<Buffer> parquet_seeds() {
+  const Buffer choices = {0, 20, 0};
+  const Buffer footer = {0x36, 6,  0x19, 0x1c, 0x19, 0x1c, 0x3c, 0x16, 12,   0x36, 2,
+                         0x16, 18, 0x16, 80,   0x16, 60,   0x26, 20,   0x26, 8,    0x5c,
+                         0x16, 50, 0,    0,    0,    0x26, 6,    0,    0};
+  const Buffer first = {0x15, 0, 0x15, 100, 0x15, 40, 0x2c, 0x15, 14, 0x15, 16, 0, 0};
+  const Buffer second = {0x15, 6, 0x15, 100, 0x15, 40, 0x5c, 0x15, 14, 0x25, 4, 0x15, 16, 0, 0};
+  const Buffer levels = {20, 0, 3, 0x5a, 8, 1};
+  const Buffer stream = {13, 8, 'a', 'b', 'c', 5, 3, 0xf0, 0, 'z', 14, 1, 0};
+  return {join(choices, footer), join(choices, first), join(choices, second), join(choices, levels),
+          join(choices, stream)};
+}
+
 }  // namespace
 }  // namespace recmap
 
@@ -115,5 +129,6 @@ int main(int argc, char** argv) {
   recmap::write(root / "step", recmap::step_seeds());
   recmap::write(root / "utf8", recmap::utf8_seeds());
   recmap::write(root / "lzf", recmap::lzf_seeds());
+  recmap::write(root / "parquet", recmap::parquet_seeds());
   return 0;
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -284,3 +285,20 @@ def test_ranks_fetch_only_their_own_rows(ds: rm.Dataset, bucket: Bucket) -> None
     list(pipeline)
     rows = SHARDS * ROWS // 4
     assert bucket.proxy.body_bytes < 1.5 * rows * ROW
+
+
+@pytest.mark.parametrize("compression", [None, "zstd"])
+def test_a_window_shuffle_of_an_arrow_file_is_the_same_in_a_store(
+    bucket: Bucket, compression: str | None
+) -> None:
+    rm.from_arrays({"x": np.arange(1200)}).save(
+        "x.arrow", compression=compression or "none", options={"row_group_rows": 300}
+    )
+    bucket.put("x.arrow", Path("x.arrow").read_bytes())
+    url = bucket.url_of("x.arrow")
+    for here, there in (("x.arrow", url), (["x.arrow", "x.arrow"], [url, url])):
+        local, stored = (
+            np.concatenate([batch["x"] for batch in ds.shuffle(window=80, seed=3).batch(64)])
+            for ds in (rm.open(here), rm.open(there, storage=bucket.storage))
+        )
+        np.testing.assert_array_equal(local, stored)

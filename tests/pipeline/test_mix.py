@@ -22,7 +22,7 @@ class Numbers:
     """Computed rows: the number of their branch, and their own number in it."""
 
     schema = Schema({"chain": "int64", "row": "int64"})
-    in_order, calls_user_code = False, False
+    in_order, keeps_blocks, calls_user_code = False, False, False
 
     def __init__(self, chain: int, count: int | None) -> None:
         self.chain, self.count = chain, count

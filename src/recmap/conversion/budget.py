@@ -65,6 +65,8 @@ class Budget:
     copies: int = _COPIES
     # Memory for chunks that are decoded whole.
     chunk_memory: int = 0
+    # Where they are, for messages.
+    chunk_place: str = ""
     # Memory for the columns of each file that is written, regardless of its rows.
     column_bytes: int = 0
     # Bytes of rows that each file that is written may collect.
@@ -179,7 +181,8 @@ class Budget:
         held = []
         if self.chunk_memory:
             size = size_text(self.chunk_memory // _CHUNK_COPIES)
-            held.append(f"chunks of {size} that are decoded whole")
+            where = f" ({self.chunk_place})" if self.chunk_place else ""
+            held.append(f"chunks of {size} that are decoded whole{where}")
         if self.column_bytes:
             held.append(f"{size_text(self.column_bytes)} for so many columns")
         if self.room:
@@ -232,7 +235,8 @@ def least_budget(
         processes=processes,
     )
     if source.chunk_bytes > least.limit:
-        least = replace(least, chunk_memory=_CHUNK_COPIES * source.chunk_bytes)
+        chunk = _CHUNK_COPIES * source.chunk_bytes
+        least = replace(least, chunk_memory=chunk, chunk_place=source.chunk_place)
     least.check(memory)
     return least
 

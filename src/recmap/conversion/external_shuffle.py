@@ -1,9 +1,9 @@
 """Read all rows in a random order.
 
 Rows that can be read individually are gathered by number. Rows that are decoded together with
-others (compressed files, chunks), and inputs larger than half of the physical memory, are first
-copied in one pass into bucket files. Each bucket holds a span of the new order, and its rows are
-then read in that order.
+others (compressed files, chunks), rows whose sizes are not known before, and inputs larger than
+half of the physical memory, are first copied in one pass into bucket files. Each bucket holds a
+span of the new order, and its rows are then read in that order.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def shuffled(
         raise OptionError("rows that can be read only once cannot be shuffled; save them first")
     order = Permutation(len(source), seed)
     size = len(source) * source.row_bytes()
-    if source.chunk_rows == 1 and size <= _physical_memory() // 2:
+    if _can_gather(source) and size <= _physical_memory() // 2:
         yield _Shuffled(source, order)
         return
     if located(place).remote:
@@ -75,6 +75,13 @@ def shuffled(
         yield _Bucketed(source, order, temporary, bucket_rows, budget)
     finally:
         remove(temporary)
+
+
+def _can_gather(source: Source) -> bool:
+    """Return whether rows are read alone, and their sizes are known before, to read only a few."""
+    if source.chunk_rows > 1:
+        return False
+    return not len(source) or source.row_sizes(np.zeros(1, np.int64)) is not None
 
 
 class _Shuffled(ReorderedSource):

@@ -31,9 +31,9 @@ _AHEAD = 1 << 12
 class ArrowMessage:
     """The place of a message in the file, and what it holds.
 
-    A record batch has a number of ``rows``. ``decoded`` is how many bytes its values take, and
-    ``compressed`` whether they have to be decompressed. A schema says whether numbers in record
-    batches are ``big_endian``.
+    A record batch has a number of ``rows``. ``decoded`` is how many bytes its values take, or those
+    of a dictionary, and ``compressed`` whether they have to be decompressed. A schema says whether
+    numbers in record batches are ``big_endian``.
     """
 
     begin: int
@@ -135,13 +135,15 @@ def _read(file: MappedFile, at: int) -> ArrowMessage | None:
     end = body + length
     if kind == _SCHEMA:
         return ArrowMessage(at, end, kind, big_endian=_is_big_endian(table.table(2)))
-    if kind != _BATCH:
+    if kind not in (_DICTIONARY, _BATCH):
         return ArrowMessage(at, end, kind)
-    batch = table.table(2)
+    batch = table.table(2) if kind == _BATCH else table.table(2).table(1)
     rows, compressed = batch.number(0, "q"), batch.has(3)
+    decoded = _decoded(file, batch, body, end, compressed)
+    if kind == _DICTIONARY:
+        return ArrowMessage(at, end, kind, decoded=decoded, compressed=compressed)
     if rows < 0:
         raise _damaged(file, at, f"a record batch of {rows:,} rows")
-    decoded = _decoded(file, batch, body, end, compressed)
     if rows > 8 * decoded:
         raise _damaged(file, at, f"{rows:,} rows in {decoded:,} bytes")
     return ArrowMessage(at, end, kind, rows, decoded, compressed)

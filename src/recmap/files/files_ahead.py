@@ -9,15 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import ContextVar
 from functools import partial
-from threading import Lock, local
+from threading import Lock
 from typing import Protocol, Self
 
 from recmap.errors import RecmapError
 from recmap.files.fetch_memory import bytes_ahead
 from recmap.files.local_path import located
 from recmap.files.mapped_files import fetch_whole
-from recmap.files.read_ahead import GROWTH, objects_ahead
+from recmap.files.read_ahead import GROWTH, count_ahead, forget_ahead, note_ahead
 from recmap.model.fetching import Coming, Fetching
 
 __all__ = ["FilesAhead", "files_ahead", "files_in_turn"]
@@ -58,12 +59,11 @@ class FilesAhead:
     @contextmanager
     def reading(self) -> Iterator[None]:
         """Fetch ahead of what this thread reads inside the context."""
-        before = getattr(_current, "ahead", None)
-        _current.ahead = self
+        token = _current.set(self)
         try:
             yield
         finally:
-            _current.ahead = before
+            _current.reset(token)
 
     def knows(self, source: object) -> bool:
         """Return whether files of a source are fetched ahead."""
@@ -74,8 +74,8 @@ class FilesAhead:
         """Note that ``row`` of a source is about to be read, and all files before it have been."""
         if self._next is None and not self._begun:
             return
-        objects_ahead.note(self)
-        most = bytes_ahead(objects_ahead.count())
+        note_ahead(self)
+        most = bytes_ahead(count_ahead())
         with self._lock:
             for each in [each for each in self._begun if _is_passed(each[0], source, row)]:
                 self._end(*each)
@@ -111,10 +111,10 @@ class FilesAhead:
         with self._lock:
             for each in list(self._begun):
                 self._end(*each)
-        objects_ahead.forget(self)
+        forget_ahead(self)
 
 
-_current = local()
+_current: ContextVar[FilesAhead | None] = ContextVar("recmap files ahead", default=None)
 
 
 def files_ahead(
@@ -124,26 +124,39 @@ def files_ahead(
 
     That is what a longer pass fetches, if there is one. A read with a ``limit`` may end anywhere.
     """
-    ahead: FilesAhead | None = getattr(_current, "ahead", None)
+    ahead = _current.get()
     if ahead is not None and ahead.knows(source):
         return nullcontext(ahead)
     return FilesAhead(source.coming(start, stop) if limit is None else iter(()), sure=True)
 
 
 @contextmanager
-def files_in_turn(paths: Sequence[str], at_once: int = 1) -> Iterator[Callable[[int], None]]:
-    """Fetch objects ahead that are read whole, in this order and ``at_once`` at a time.
+def files_in_turn(
+    paths: Sequence[str],
+) -> Iterator[Callable[[int], AbstractContextManager[None]]]:
+    """Fetch objects ahead that are read whole and begun in this order, by one or more threads.
 
-    Call what this yields with the number of each file before it is read.
+    What this yields returns a context for the number of a file. Read the file inside.
     """
     turn = object()
+    being_read: set[int] = set()
     coming = (
         Coming(turn, path.stat().size, partial(fetch_whole, path), partial(int, number + 1))
         for number, path in enumerate(map(located, paths))
         if number and path.remote and not path.is_folder()
     )
     with FilesAhead(coming, sure=True) as ahead:
-        yield lambda number: ahead.reach(turn, number - at_once + 1)
+
+        @contextmanager
+        def reading(number: int) -> Iterator[None]:
+            being_read.add(number)
+            ahead.reach(turn, min(list(being_read)))
+            try:
+                yield
+            finally:
+                being_read.discard(number)
+
+        yield reading
 
 
 def _is_passed(file: Coming, source: object, row: int) -> bool:

@@ -14,7 +14,7 @@ from recmap.files.lru import Lru
 from recmap.files.spans import Places
 from recmap.model.fetching import Closable
 
-__all__ = ["GROWTH", "MOST_OBJECTS", "ReadAhead", "objects_ahead"]
+__all__ = ["GROWTH", "MOST_OBJECTS", "ReadAhead", "count_ahead", "forget_ahead", "note_ahead"]
 
 #: Fetch ahead this many times what has been read in order, so that a few rows cost little.
 GROWTH = 2
@@ -54,7 +54,7 @@ class ReadAhead:
         """Note that a span is about to be read."""
         file = self._file()
         assert file is not None
-        objects = objects_ahead.count()
+        objects = _objects.count()
         most, behind = bytes_ahead(objects), bytes_behind(objects)
         with self._lock:
             in_order = self._begin - behind <= begin <= max(self._end, self._stop)
@@ -79,7 +79,7 @@ class ReadAhead:
                 self._pieces.append(_AheadPiece(stop, hold))
                 self._stop = stop
         if self._pieces:
-            objects_ahead.note(self)
+            _objects.note(self)
 
     def drop(self) -> None:
         """Give up what was fetched ahead."""
@@ -90,7 +90,7 @@ class ReadAhead:
         while self._pieces:
             self._pieces.popleft().hold.close()
         self._begin = self._end = self._passed = self._stop = 0
-        objects_ahead.forget(self)
+        _objects.forget(self)
 
 
 class _Objects:
@@ -113,5 +113,6 @@ class _Objects:
         self._kept.pop(id(ahead))
 
 
-#: Everything that is read ahead in this process.
-objects_ahead = _Objects()
+_objects = _Objects()
+#: Note what is read ahead, forget it, and count all of it in this process.
+note_ahead, forget_ahead, count_ahead = _objects.note, _objects.forget, _objects.count

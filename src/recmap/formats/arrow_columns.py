@@ -17,6 +17,7 @@ from recmap.errors import (
     RecmapError,
 )
 from recmap.formats.left_out import listed, misfit, warn_of_left_out, warn_of_notes
+from recmap.formats.row_group_cuts import even_cuts
 from recmap.formats.row_group_file import Cursor, RowGroupFile
 from recmap.formats.stored_columns import (
     fits,
@@ -36,8 +37,9 @@ from recmap.model.schema import Batch, FieldsLike, Schema
 __all__ = ["ArrowColumns", "check_values"]
 
 _LOOSE = re.compile("date64|time32|time64|decimal|union")
-# Rows that are looked at when a file is opened, to see whether a note fits them.
-_CHECKED = 1 << 20
+# Rows that are looked at when a file is opened, to see whether a note fits them, and how many at
+# once.
+_CHECKED, _TOGETHER = 1 << 20, 1 << 14
 
 
 class ArrowColumns:
@@ -237,10 +239,13 @@ def check_values(table: Any) -> None:
 
 
 def _some(file: RowGroupFile, name: str) -> Iterator[Column]:
-    """Yield the first rows of a column."""
+    """Yield the first rows of a column, some at a time."""
     left = _CHECKED
     for group, rows in enumerate(file.group_rows.tolist()):
         if left > 0 and rows:
             with suppress(DataError):  # raised when these rows are asked for
-                yield Cursor(file, group, min(rows, left), (name,)).piece(0)[name]
+                cuts = even_cuts(rows, 1, _TOGETHER)
+                cursor = Cursor(file, group, cuts, (name,))
+                while not cursor.ended and left > int(cuts.starts[cursor.number]):
+                    yield cursor.piece(cursor.number)[name]
         left -= rows

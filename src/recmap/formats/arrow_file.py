@@ -5,8 +5,10 @@ The record batches are row groups. Those that are not compressed are views of th
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
+from itertools import pairwise
 from typing import Any, Literal
 
 import numpy as np
@@ -14,16 +16,19 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from recmap.errors import DataError, RecmapError
-from recmap.files.arrow_messages import read_messages
+from recmap.files.arrow_messages import ArrowMessage, read_messages
 from recmap.files.local_path import located
 from recmap.files.mapped import guarded
 from recmap.files.memory import also_give_back
 from recmap.files.spans import Places
 from recmap.formats.arrow_columns import ArrowColumns, check_values
+from recmap.formats.arrow_sizes import bytes_before, check_offsets
+from recmap.formats.row_group_cuts import Cells, Cuts, cut, even_cuts
 from recmap.formats.row_group_file import RowGroupFile, check_groups
 from recmap.formats.row_group_sink import RowGroupSink
 from recmap.formats.row_groups import RowGroupSource
 from recmap.model.arguments import check_choice
+from recmap.model.batch import RowArray
 from recmap.model.nulls import Nulls
 from recmap.model.schema import Batch, FieldsLike, Schema
 from recmap.model.sink import SinkKind
@@ -32,6 +37,8 @@ __all__ = ["SINK", "check_arrow", "open_arrow"]
 
 also_give_back(pa.default_memory_pool().release_unused)
 
+# Cells that rows are divided into to find large ones, and the part of a piece that one may have.
+_CELLS, _PART = 256, 4
 # What pyarrow raises for damaged files.
 _FAILURES = (pa.ArrowException, OSError, ValueError, MemoryError, OverflowError, RuntimeError)
 
@@ -50,6 +57,7 @@ def open_arrow(
 class _ArrowFile(RowGroupFile):
     def __init__(self, path: str, fields: FieldsLike | None, nulls: Nulls) -> None:
         super().__init__(path, located(path).map())
+        self._threads, self._nulls = threading.local(), nulls
         self._messages = read_messages(self.mapped)
         try:
             with self.mapped.hold(*self._places([])):
@@ -63,14 +71,26 @@ class _ArrowFile(RowGroupFile):
         except _FAILURES as e:
             raise DataError(f"{path}: not a sound Arrow file: {e}", file=path) from e
         self.columns = ArrowColumns(path, alone, self._arrow_schema.metadata, nulls, fields)
-        self._compressed = any(message.compressed for message in self._messages.batches)
+        stored = (*self._messages.dictionaries, *self._messages.batches)
+        self._compressed = any(message.compressed for message in stored)
         # Whether pyarrow makes a copy of a whole batch.
         streamed = bool(self._messages.dictionaries) and not self._messages.is_file
         self._copied = self._compressed or self._messages.big_endian or streamed
         self.columns.compare_notes(self)
 
+    def _opened(self, fields: list[int] | None) -> Any:
+        """Return the file as this thread has opened it, to read some columns, by number.
+
+        Opening it takes as long as it has record batches.
+        """
+        key = None if fields is None else tuple(fields)
+        opened = self._threads.__dict__.setdefault("opened", {})
+        if key not in opened:
+            opened.clear()
+            opened[key] = self._open(fields)
+        return opened[key]
+
     def _open(self, fields: list[int] | None) -> Any:
-        """Open the file to read some columns, by number."""
         options = pa.ipc.IpcReadOptions(use_threads=False, included_fields=fields)
         source = pa.BufferReader(pa.py_buffer(self.mapped.bytes))
         opened = pa.ipc.open_file if self._messages.is_file else pa.ipc.open_stream
@@ -101,12 +121,25 @@ class _ArrowFile(RowGroupFile):
         return f"{note}, compressed" if self._compressed else note
 
     @property
+    def packed(self) -> bool:
+        return self._copied
+
+    @property
     def in_place(self) -> bool:
         return not self._copied and self.mapped.whole
 
-    @property
-    def decodes_whole(self) -> bool:
-        return self._copied
+    def can_take(self, names: Sequence[str]) -> bool:
+        types = [self._arrow_schema.field(self.columns.owners[name]).type for name in names]
+        return self.in_place and self._nulls == "error" and all(map(_is_fixed, types))
+
+    def take(self, group: int, names: Sequence[str], rows: RowArray) -> Batch | None:
+        try:
+            read = self._read(group, names)
+            if any(column.null_count for column in read.columns):
+                return None  # reading them tells which row has one
+            return self.columns.batch(read.take(pa.array(rows)), names, self.first_row(group))
+        except _FAILURES as e:
+            raise self.damaged(group, e) from e
 
     def row_bytes(self, name: str) -> int:
         known = [field.row_bytes for field in self.schema.values()]
@@ -123,13 +156,54 @@ class _ArrowFile(RowGroupFile):
         del names  # they are close to each other
         return self._places([self._messages.batches[group]])
 
-    def batches(self, group: int, names: Sequence[str], rows: int) -> Iterator[Batch]:
+    def largest_unit(self, names: Sequence[str]) -> tuple[int, int]:
+        del names  # a compressed batch has a buffer for each, but in a store all are held
+        dictionaries = sum(map(_size, self._messages.dictionaries))
+        sizes = [dictionaries + _size(message) for message in self._messages.batches]
+        return max(zip(sizes, range(len(sizes)), strict=True), default=(0, 0))
+
+    def cuts(
+        self, group: int, row_bytes: Mapping[str, int], size: int, whole: int | None = None
+    ) -> Cuts:
+        message = self._messages.batches[group]
+        varying = [name for name in row_bytes if self.schema[name].row_bytes is None]
+        each = sum(bytes for name, bytes in row_bytes.items() if name not in varying)
+        if varying and (self.in_place or self._messages.dictionaries):
+            del whole  # looking at offsets takes little
+            with self.mapped.hold(*self.spans(group, varying)):
+                return self._measured_cuts(group, varying, each, size)
+        if varying:
+            each = max(each, message.decoded // max(1, message.rows))
+        if each * message.rows <= 2 * message.decoded and not self.in_place:
+            # It is in memory, and pieces of it would be views.
+            return Cuts(np.array([0, message.rows]), np.array([message.decoded]))
+        return even_cuts(message.rows, each, size)
+
+    def _measured_cuts(self, group: int, names: Sequence[str], each: int, size: int) -> Cuts:
         try:
-            read = self._batch(group, sorted({self.columns.owners[name] for name in names}))
-            read.validate()
+            read = self._read(group, names)
+            cells = _cells(read.columns, 0, read.num_rows, max(1, size // _PART))
+        except _FAILURES as e:
+            raise self.damaged(group, e) from e
+        return cut([Cells(*cells)], read.num_rows, each, size)
+
+    def _read(self, group: int, names: Sequence[str]) -> Any:
+        """Read the columns of a record batch that these columns are in."""
+        read = self._batch(group, sorted({self.columns.owners[name] for name in names}))
+        read.validate()
+        return read
+
+    def batches(self, group: int, names: Sequence[str], cuts: Cuts) -> Iterator[Batch]:
+        try:
+            read = self._read(group, names)
+            if read.num_rows != self.group_rows[group]:
+                raise self.damaged(group, f"it has {read.num_rows:,} rows")
+            if len(cuts.sizes) > 1:
+                for column in read.columns:
+                    check_offsets(column)
             first = self.first_row(group)
-            for start in range(0, read.num_rows, rows):
-                yield self.columns.batch(read.slice(start, rows), names, first + start)
+            for start, stop in pairwise(cuts.starts.tolist()):
+                yield self.columns.batch(read.slice(start, stop - start), names, first + start)
         except RecmapError:
             raise
         except _FAILURES as e:
@@ -137,11 +211,13 @@ class _ArrowFile(RowGroupFile):
 
     def _batch(self, group: int, fields: list[int]) -> Any:
         """Read some columns of a record batch, by number."""
-        messages = self._messages
-        if messages.is_file:
-            return self._open(fields).get_batch(group)
-        message = messages.batches[group]
-        if not messages.dictionaries and not messages.big_endian:
+        messages, message = self._messages, self._messages.batches[group]
+        if messages.is_file and self._copied:
+            return self._opened(fields).get_batch(group)
+        if messages.is_file and messages.dictionaries:
+            # Unlike one that is asked for some columns, this reader copies nothing.
+            return self._opened(None).get_batch(group).select(fields)
+        if not self._copied:
             data = pa.py_buffer(self.mapped.bytes[message.begin : message.end])
             read = pa.ipc.read_record_batch(pa.ipc.read_message(data), self._arrow_schema)
             return read.select(fields)
@@ -168,6 +244,37 @@ class _ArrowFile(RowGroupFile):
 def check_arrow(path: str) -> Iterator[tuple[int, DataError | None]]:
     """Decode all of a file, and yield the rows of each batch and what is wrong with it."""
     return check_groups(_ArrowFile(path, None, "error"))
+
+
+def _size(message: ArrowMessage) -> int:
+    """Return the bytes that a message takes in memory, as it is stored or decoded."""
+    return max(message.decoded, message.end - message.begin)
+
+
+def _is_fixed(kind: Any) -> bool:
+    """Return whether the values of an Arrow type are numbers or bools, in rows of one size."""
+    if isinstance(kind, pa.BaseExtensionType):
+        kind = kind.storage_type
+    if pa.types.is_fixed_size_list(kind):
+        return _is_fixed(kind.value_type)
+    is_number = pa.types.is_integer(kind) or pa.types.is_floating(kind)
+    return bool(is_number or pa.types.is_boolean(kind))
+
+
+def _cells(
+    columns: Sequence[Any], first: int, stop: int, most: int
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Divide rows into cells of at most ``most`` bytes, or of one row."""
+    edges = np.unique(np.linspace(first, stop, min(_CELLS, stop - first) + 1).astype(np.int64))
+    before = sum(bytes_before(column, edges) for column in columns)
+    sizes = np.diff(before)
+    large = np.flatnonzero((sizes > most) & (np.diff(edges) > 1))
+    ends, found = np.split(edges[1:], large), np.split(sizes, large)
+    for number, cell in enumerate(large.tolist(), 1):
+        inner = _cells(columns, int(edges[cell]), int(edges[cell + 1]), most)
+        ends[number] = np.append(inner[0], ends[number][1:])
+        found[number] = np.append(inner[1], found[number][1:])
+    return np.concatenate(ends), np.concatenate(found)
 
 
 class ArrowFileSink(RowGroupSink):

@@ -68,6 +68,14 @@ class _Combined(Source):
         return max(source.chunk_rows for source in self._sources)
 
     @property
+    def chunk_place(self) -> str:
+        return max(self._sources, key=lambda source: source.chunk_bytes).chunk_place
+
+    @property
+    def stored_in_order(self) -> bool:
+        return any(source.stored_in_order for source in self._sources)
+
+    @property
     def in_order(self) -> bool:
         return all(source.in_order for source in self._sources)
 

@@ -87,11 +87,11 @@ class _ColumnFacts:
 
     row_bytes: int = 1
     chunk_rows: int = 1
-    chunk_bytes: int = 0
+    stored_in_order: bool = False
 
     @classmethod
     def of(cls, column: Source) -> _ColumnFacts:
-        return cls(column.row_bytes(), column.chunk_rows, column.chunk_bytes)
+        return cls(column.row_bytes(), column.chunk_rows, column.stored_in_order)
 
 
 class LazySource(Source):
@@ -165,13 +165,23 @@ class LazySource(Source):
 
     @property
     def chunk_rows(self) -> int:
-        # Use the largest column, as ColumnsSource does.
-        heaviest = max(self._chosen(), key=lambda facts: facts.row_bytes, default=_ColumnFacts())
-        return heaviest.chunk_rows
+        return self._heaviest().chunk_rows
+
+    @property
+    def stored_in_order(self) -> bool:
+        return self._heaviest().stored_in_order
+
+    def _heaviest(self) -> _ColumnFacts:
+        """Return what is known of the largest column, which stands for all, as in ColumnsSource."""
+        return max(self._chosen(), key=lambda facts: facts.row_bytes, default=_ColumnFacts())
 
     @property
     def chunk_bytes(self) -> int:
-        return sum(facts.chunk_bytes for facts in self._chosen())
+        return self._open().chunk_bytes  # only conversions ask
+
+    @property
+    def chunk_place(self) -> str:
+        return self._open().chunk_place
 
     @property
     def remote(self) -> bool:

@@ -22,7 +22,9 @@ from recmap.files.memory import also_give_back
 from recmap.files.seekable import SeekableMapping
 from recmap.formats.arrow_columns import ArrowColumns, check_values
 from recmap.formats.left_out import warn_of_left_out
-from recmap.formats.parquet_pages import Chunk, read_chunks
+from recmap.formats.parquet_pages import CODECS
+from recmap.formats.parquet_sizes import LEVELS, ParquetSizes
+from recmap.formats.row_group_cuts import Cuts, cut, even_cuts
 from recmap.formats.row_group_file import RowGroupFile, check_groups
 from recmap.formats.row_group_sink import RowGroupSink
 from recmap.formats.row_groups import RowGroupSource
@@ -40,12 +42,12 @@ _FAILURES = (pa.ArrowException, OSError, ValueError, MemoryError, OverflowError,
 # The end of every file: the size of the footer, and the magic number.
 _END = 8
 _COMPRESSIONS = ("zstd", "snappy", "gzip", "lz4", "brotli", None)
-# Rows and bytes to read to estimate the size of a row.
-_SAMPLED, _SAMPLE_SIZE = 32, 1 << 20
+# Rows and bytes to read to estimate the size of a row, and how large pages may be for that.
+_SAMPLED, _SAMPLE_SIZE, _SAMPLED_PAGES = 32, 1 << 20, 8 << 20
+# What is read at once of an object, instead of a whole column of a row group.
+_BUFFER = 1 << 20
 # Bytes to decode at once to check a file.
 _CHECKED = 32 << 20
-# Bytes that pyarrow takes for each value of a list while it is decoded: how deep it is.
-_LEVELS = 8
 _PARTITION = re.compile(r"([A-Za-z_][\w.-]*)=.*")
 
 
@@ -82,7 +84,8 @@ class _ParquetFile(RowGroupFile):
         super().__init__(path, located(path).map())
         self._verify = verify
         try:
-            with self.mapped.hold(*self._footer()):
+            footer = self._footer()
+            with self.mapped.hold(*footer):
                 self._metadata: Any = None
                 file = self._open()
                 self._metadata = file.metadata
@@ -99,6 +102,7 @@ class _ParquetFile(RowGroupFile):
         self._group_rows = np.array(
             [self._metadata.row_group(i).num_rows for i in groups], np.int64
         )
+        self._sizes = ParquetSizes(self.mapped, footer, self._metadata, self._open)
         self._check_rows()
         self.columns = ArrowColumns(path, alone, schema.metadata, nulls, fields)
         self._leaves = _leaves(schema, self.columns.owners)
@@ -124,14 +128,17 @@ class _ParquetFile(RowGroupFile):
             )
         return size - _END - length, size
 
-    def _open(self) -> Any:
+    def _open(self, dictionaries: Sequence[str] = ()) -> Any:
+        """Open the file. The strings of some columns are left in their ``dictionaries``."""
         # Each thread opens the file for itself: an open one remembers the size of batches.
         file = self.mapped
         source = pa.BufferReader(pa.py_buffer(file.bytes)) if file.whole else SeekableMapping(file)
         return pq.ParquetFile(
             source,
             metadata=self._metadata,
+            read_dictionary=list(dictionaries) or None,
             pre_buffer=False,
+            buffer_size=0 if file.whole else _BUFFER,
             page_checksum_verification=self._verify,
         )
 
@@ -145,20 +152,10 @@ class _ParquetFile(RowGroupFile):
                 file=self.path,
             )
         # A row group without rows is never read. Those of others are counted when they are.
-        empty = rows == 0
-        for group, chunks in enumerate(self._chunks(len(rows)) if empty.any() else ()):
-            values = max((chunk.values for chunk in chunks), default=0)
-            if empty[group] and values:
+        for group in np.flatnonzero(rows == 0).tolist():
+            values = max((chunk.values for chunk in self._sizes.chunks(group)), default=0)
+            if values:
                 raise self.damaged(group, f"0 rows, but {values:,} values in a column")
-
-    def _chunks(self, groups: int) -> list[list[Chunk]]:
-        """Return what the footer says of the columns of the first row groups."""
-        begin, end = self._footer()
-        try:
-            with self.mapped.hold(begin, end):
-                return list(islice(read_chunks(self.mapped.bytes.data[begin:end]), groups))
-        except (ValueError, LookupError, TypeError) as e:
-            raise DataError(f"{self.path}: a damaged footer: {e}", file=self.path) from e
 
     @property
     def format(self) -> str:
@@ -167,9 +164,8 @@ class _ParquetFile(RowGroupFile):
     @property
     def note(self) -> str:
         # The first row group stands for all: programs compress them alike.
-        chunks = [chunk for group in self._chunks(1) for chunk in group]
-        codecs = sorted({chunk.codec for chunk in chunks})
-        return ", ".join([super().note, *codecs])
+        codecs = {chunk.codec for chunk in self._sizes.chunks(0)}
+        return ", ".join([super().note, *sorted(map(_codec_name, codecs))])
 
     @property
     def schema(self) -> Schema:
@@ -185,8 +181,15 @@ class _ParquetFile(RowGroupFile):
         varying = [name for name, field in self.schema.items() if field.row_bytes is None]
         group = int(np.argmax(self._group_rows > 0)) if len(self._group_rows) else 0
         sizes, rows = dict.fromkeys(varying, 0), 0
+        if not varying or not self._group_rows.any():
+            return sizes
+        if self._sizes.unit(group, self._leaves_of(varying)) > _SAMPLED_PAGES:
+            # Reading any row would take much memory.
+            return {name: self._sizes.stored_row(group, self._leaves[name]) for name in varying}
+        count = int(self._group_rows[group])
+        few = np.unique([*range(min(_SAMPLED, count) + 1), count])
         with suppress(DataError):  # raised when these rows are asked for
-            for batch in islice(self.batches(group, varying, 1), _SAMPLED) if varying else ():
+            for batch in islice(self.batches(group, varying, Cuts(few, few)), _SAMPLED):
                 rows += 1
                 for name, column in batch.items():
                     sizes[name] += column.nbytes
@@ -202,19 +205,49 @@ class _ParquetFile(RowGroupFile):
         field = self.schema[name]
         if not field.shape:
             return row_bytes
-        return row_bytes + _LEVELS * (row_bytes // max(1, field.dtype.itemsize))
+        return row_bytes + LEVELS * (row_bytes // max(1, field.dtype.itemsize))
 
     def _leaves_of(self, names: Sequence[str]) -> list[int]:
         """Return the numbers of the stored columns that these columns need."""
         return sorted({leaf for name in names for leaf in self._leaves[name]})
 
-    def batches(self, group: int, names: Sequence[str], rows: int) -> Iterator[Batch]:
+    def largest_unit(self, names: Sequence[str]) -> tuple[int, int]:
+        return self._sizes.largest_unit(self._leaves_of(names))
+
+    def cuts(
+        self, group: int, row_bytes: Mapping[str, int], size: int, whole: int | None = None
+    ) -> Cuts:
+        varying = [name for name in row_bytes if self.schema[name].row_bytes is None]
+        if whole is None or not varying:
+            return super().cuts(group, row_bytes, size)
+        rows, leaves = int(self._group_rows[group]), self._leaves_of(varying)
+        same = {name: each for name, each in row_bytes.items() if name not in varying}
+        each = sum(self.decoding_bytes(*column) for column in same.items())
+        most = self._sizes.most(group, leaves)
+        if most is not None and most + each * rows <= whole:
+            return even_cuts(rows, each + most // max(1, rows), size)
+        cells = self._sizes.cells(group, leaves, size)
+        if cells is None:
+            return super().cuts(group, row_bytes, size)
+        return cut(cells, rows, each, size)
+
+    def batches(self, group: int, names: Sequence[str], cuts: Cuts) -> Iterator[Batch]:
         try:
-            found = self._open().reader.iter_batches(
-                rows, row_groups=[group], column_indices=self._leaves_of(names), use_threads=False
+            reader = self._open().reader
+            rows = np.diff(cuts.starts).tolist()
+            found = reader.iter_batches(
+                rows[0],
+                row_groups=[group],
+                column_indices=self._leaves_of(names),
+                use_threads=False,
             )
-            row = self.first_row(group)
+            row, piece, left = self.first_row(group), 0, rows[0]
             for batch in found:
+                left -= batch.num_rows
+                if left <= 0 and piece + 1 < len(rows):
+                    piece += 1
+                    left = rows[piece]
+                    reader.set_batch_size(left)
                 yield self.columns.batch(batch, names, row)
                 row += batch.num_rows
         except RecmapError:
@@ -254,6 +287,12 @@ class _ParquetFile(RowGroupFile):
 def check_parquet(path: str) -> Iterator[tuple[int, DataError | None]]:
     """Decode all of a file, and yield the rows of each row group and what is wrong with it."""
     return check_groups(_ParquetFile(path, None, "error", verify=True))
+
+
+def _codec_name(number: int) -> str:
+    if not 0 <= number < len(CODECS):
+        return "an unknown compression"
+    return CODECS[number].partition("_")[0] or "uncompressed"
 
 
 def _leaves(schema: Any, owners: Mapping[str, int]) -> dict[str, range]:

@@ -1,129 +1,115 @@
-"""The column chunks of a Parquet file, as its footer lists them.
+"""The column chunks of a Parquet file and their pages: how large they are, and how many rows.
 
-The footer is a struct in Thrift's compact protocol. pyarrow reads it too, but ends the process if
-what a damaged footer says of a column chunk does not fit together.
+A column chunk is a sequence of pages, and a page can only be decoded whole. pyarrow does not tell
+of pages, and ends the process if what a damaged footer says does not fit together.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-__all__ = ["Chunk", "read_chunks"]
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
 
-# Names of the compressions, by their numbers in a file.
-_CODECS = ("uncompressed", "snappy", "gzip", "lzo", "brotli", "lz4", "zstd", "lz4")
-# No footer has structs this deep.
-_MOST_DEPTH = 8
+from recmap.files.mapped import MappedFile
+from recmap.native import _core
+
+__all__ = ["CODECS", "Chunk", "Page", "count_rows", "read_pages"]
+
+#: The compressions by their numbers in a file, as pyarrow calls them.
+CODECS = ("", "snappy", "gzip", "lzo", "brotli", "lz4_hadoop", "zstd", "lz4_raw")
+# Those that the beginning of a page can be had of without the rest.
+_STREAMED = ("gzip", "brotli", "zstd")
+_DICTIONARY = 2
+# Encodings of values that refer to the dictionary, and of strings that take less than they are.
+_BY_DICTIONARY, _BY_DIFFERENCE = (2, 8), 7
+# As many bytes of an object are fetched to find a header: with statistics, it may have hundreds.
+_HEADER = 1 << 14
 
 
 class Chunk(NamedTuple):
-    """A column of a row group: how it is compressed, and how many values it has."""
+    """A column of a row group: how it is stored, where, and how large it is once decompressed.
 
-    codec: str
-    values: int
-
-
-def read_chunks(footer: memoryview) -> Iterator[list[Chunk]]:
-    """Yield the column chunks of each row group.
-
-    Raise ValueError, LookupError or TypeError if the footer is damaged.
+    ``kind`` is the number of its type. ``text`` are the bytes of its strings once they are
+    decoded; -1 if the file does not tell.
     """
-    for group in _listed(footer, 4):
-        yield [_chunk(column[3]) for column in group[1]]
+
+    group: int
+    kind: int
+    codec: int
+    values: int
+    size: int
+    begin: int
+    end: int
+    has_dictionary: int
+    text: int
 
 
-def _listed(data: memoryview, wanted: int) -> Iterator[Any]:
-    """Yield the values of a list in a struct, as they are read: there may be many."""
-    at = number = 0
-    while head := data[at]:
-        at += 1
-        if head >> 4:
-            number += head >> 4
-        else:
-            number, at = _zigzag(data, at)
-        if number != wanted:
-            _, at = _value(data, at, head & 15, _MOST_DEPTH)
-            continue
-        count, kind, at = _list_head(data, at)
-        for _ in range(count):
-            value, at = _value(data, at, kind, _MOST_DEPTH)
-            yield value
+class Page(NamedTuple):
+    """A page: where it is in the file, its bytes once decompressed, and what is in it.
+
+    ``rows`` is -1 if the header does not tell. A dictionary has no ``values``. ``indices`` says
+    that the values refer to the dictionary.
+    """
+
+    begin: int
+    end: int
+    size: int
+    values: int
+    rows: int
+    indices: bool
 
 
-def _chunk(about: dict[int, Any]) -> Chunk:
-    if about[5] < 0:
-        raise ValueError("a column with a negative number of values")
-    known = 0 <= about[4] < len(_CODECS)
-    return Chunk(_CODECS[about[4]] if known else "an unknown compression", about[5])
+def read_pages(file: MappedFile, chunk: Chunk) -> Iterator[Page]:
+    """Yield the pages of a column chunk. Raise ValueError if it is damaged."""
+    at, end = chunk.begin, min(chunk.end, file.size)
+    while at < end:
+        ahead = end if file.whole else min(at + _HEADER, end)
+        with file.hold(at, ahead):
+            found = _core.parquet_page(file.bytes[at:ahead])
+        header, kind, size, stored, values, rows, encoding = found
+        begin, at = at + header, at + header + stored
+        if at > end or (kind == _DICTIONARY and values):
+            raise ValueError("a page outside of its column")
+        if values and encoding == _BY_DIFFERENCE:
+            raise ValueError("strings that are stored by differences, which may be any size")
+        yield Page(begin, at, size, values, rows, encoding in _BY_DICTIONARY)
 
 
-def _struct(data: memoryview, at: int, depth: int) -> tuple[dict[int, Any], int]:
-    """Read a struct, and return its fields by number, and where it ends."""
-    fields: dict[int, Any] = {}
-    number = 0
-    while head := data[at]:
-        at += 1
-        if head >> 4:
-            number += head >> 4
-        else:
-            number, at = _zigzag(data, at)
-        fields[number], at = _value(data, at, head & 15, depth)
-    return fields, at + 1
+def count_rows(file: MappedFile, page: Page, codec: int, deepest: int) -> int:
+    """Count the rows that begin in a page of lists, whose levels are ``deepest`` at most.
+
+    They begin where the level is 0, and the levels are at the beginning of the page.
+    """
+    if page.rows >= 0:
+        return page.rows
+    if not 0 <= codec < len(CODECS):
+        raise ValueError("an unknown compression")
+    with file.hold(page.begin, page.end):
+        levels = _levels(file.bytes[page.begin : page.end], page.size, CODECS[codec])
+        found = _core.count_zero_levels(levels, page.values, deepest.bit_length())
+    if found < 0:
+        raise ValueError("fewer values than a page says")
+    return found
 
 
-def _value(data: memoryview, at: int, kind: int, depth: int) -> tuple[Any, int]:
-    if kind in (1, 2):  # true and false
-        return kind == 1, at
-    if kind == 3:
-        return data[at], at + 1
-    if kind in (4, 5, 6):
-        return _zigzag(data, at)
-    if kind == 7:
-        return None, at + 8
-    if kind == 8:  # bytes, which are statistics
-        size, at = _varint(data, at)
-        return None, at + size
-    if kind == 9:
-        return _list(data, at, depth)
-    if kind == 12 and depth:
-        return _struct(data, at, depth - 1)
-    raise ValueError(f"a field of kind {kind}")
+def _levels(data: npt.NDArray[np.uint8], size: int, codec: str) -> npt.NDArray[np.uint8]:
+    """Decompress the levels of a page, and the rest only if they cannot be had alone."""
+    if codec in _STREAMED:
+        with pa.input_stream(pa.py_buffer(data), compression=codec) as stream:
+            length = int.from_bytes(stream.read(4), "little")
+            return np.frombuffer(stream.read(min(length, size)), np.uint8)
+    if codec == "snappy":
+        length = int.from_bytes(_snappy_front(data, 4), "little")
+        return _snappy_front(data, min(4 + length, size))[4:]
+    if codec:
+        data = np.frombuffer(pa.Codec(codec).decompress(data, size), np.uint8)
+    length = int.from_bytes(data[:4].tobytes(), "little")
+    return data[4 : 4 + length]
 
 
-def _list(data: memoryview, at: int, depth: int) -> tuple[list[Any], int]:
-    count, kind, at = _list_head(data, at)
-    values = []
-    for _ in range(count):
-        value, at = _value(data, at, kind, depth)
-        values.append(value)
-    return values, at
-
-
-def _list_head(data: memoryview, at: int) -> tuple[int, int, int]:
-    """Return how many values a list has, of which kind, and where they begin."""
-    head, at = data[at], at + 1
-    count, kind = head >> 4, head & 15
-    if count == 15:
-        count, at = _varint(data, at)
-    if count > len(data) - at:
-        raise ValueError("a list that is longer than what it is in")
-    return count, 3 if kind in (1, 2) else kind, at  # true and false take a byte here
-
-
-def _zigzag(data: memoryview, at: int) -> tuple[int, int]:
-    value, at = _varint(data, at)
-    return (value >> 1) ^ -(value & 1), at
-
-
-def _varint(data: memoryview, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        byte = data[at]
-        at += 1
-        value |= (byte & 127) << shift
-        if byte < 128:
-            return value, at
-        shift += 7
-        if shift > 63:
-            raise ValueError("a number without end")
+def _snappy_front(data: npt.NDArray[np.uint8], size: int) -> npt.NDArray[np.uint8]:
+    front = np.empty(size, np.uint8)
+    return front[: _core.snappy_front(data, front)]

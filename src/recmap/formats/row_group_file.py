@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from typing import TypeAlias
 
@@ -13,7 +13,8 @@ import numpy.typing as npt
 from recmap.errors import DataError
 from recmap.files.mapped import MappedFile
 from recmap.files.spans import Places
-from recmap.model.batch import join
+from recmap.formats.row_group_cuts import Cuts, even_cuts
+from recmap.model.batch import RowArray, join
 from recmap.model.ragged import owned
 from recmap.model.row_sizes import measure
 from recmap.model.schema import Batch, Schema
@@ -50,14 +51,23 @@ class RowGroupFile(ABC):
         return "1 row group" if groups == 1 else f"{groups:,} row groups"
 
     @property
+    def packed(self) -> bool:
+        """Whether rows have to be decoded, from the beginning of their row group."""
+        return True
+
+    @property
     def in_place(self) -> bool:
         """Whether rows are views of the file, and nothing has to be decoded."""
         return False
 
-    @property
-    def decodes_whole(self) -> bool:
-        """Whether a row group can only be decoded whole."""
+    def can_take(self, names: Sequence[str]) -> bool:
+        """Return whether rows of these columns can be read without the others around them."""
+        del names
         return False
+
+    def take(self, group: int, names: Sequence[str], rows: RowArray) -> Batch | None:
+        """Read rows of a row group, if ``can_take``; None if they are to be read by pieces."""
+        raise NotImplementedError
 
     @abstractmethod
     def row_bytes(self, name: str) -> int:
@@ -68,6 +78,25 @@ class RowGroupFile(ABC):
         del name
         return row_bytes
 
+    def cuts(
+        self, group: int, row_bytes: Mapping[str, int], size: int, whole: int | None = None
+    ) -> Cuts:
+        """Divide a row group into pieces of about ``size`` bytes.
+
+        ``row_bytes`` has what a row of each column is known to take. Unless all rows take at most
+        ``whole`` bytes, look for those that take more.
+        """
+        del whole
+        each = sum(self.decoding_bytes(*column) for column in row_bytes.items())
+        return even_cuts(int(self.group_rows[group]), each, size)
+
+    @abstractmethod
+    def largest_unit(self, names: Sequence[str]) -> tuple[int, int]:
+        """Return the bytes of these columns that can only be decoded together, and their row group.
+
+        They are the most of any row group.
+        """
+
     def spans(self, group: int, names: Sequence[str]) -> tuple[Places, Places] | None:
         """Return where the columns of a row group are in the file, to be held while it is decoded.
 
@@ -77,8 +106,8 @@ class RowGroupFile(ABC):
         return None
 
     @abstractmethod
-    def batches(self, group: int, names: Sequence[str], rows: int) -> Iterator[Batch]:
-        """Decode a row group, ``rows`` rows at a time; the last batch may have fewer."""
+    def batches(self, group: int, names: Sequence[str], cuts: Cuts) -> Iterator[Batch]:
+        """Decode the pieces of a row group, each in one or more batches."""
 
     @abstractmethod
     def check(self, group: int) -> None:
@@ -109,10 +138,10 @@ def check_groups(file: RowGroupFile) -> Iterator[tuple[int, DataError | None]]:
 class Cursor:
     """A row group that is being decoded from its beginning, piece by piece."""
 
-    def __init__(self, file: RowGroupFile, group: int, rows: int, names: Names) -> None:
+    def __init__(self, file: RowGroupFile, group: int, cuts: Cuts, names: Names) -> None:
         self._file, self._group, self._names = file, group, names
-        self._expected = int(file.group_rows[group])
-        self._rows, self._batches = rows, file.batches(group, names, rows)
+        self._starts = cuts.starts
+        self._batches = file.batches(group, names, cuts)
         #: The number of the next piece.
         self.number = 0
 
@@ -130,8 +159,8 @@ class Cursor:
         return batch
 
     def _next(self) -> Batch:
-        first = self.number * self._rows
-        wanted = min(self._rows, self._expected - first)
+        first = int(self._starts[self.number])
+        wanted = int(self._starts[self.number + 1]) - first
         parts: list[Batch] = []
         found = 0
         # Strings of more than 2 GB come in several batches.
@@ -141,10 +170,11 @@ class Cursor:
         if found != wanted:
             raise self._file.damaged(
                 self._group,
-                f"{first + found:,} rows were found, not {self._expected:,} as the file says",
+                f"{first + found:,} rows were found, not {int(self._starts[-1]):,} as the file "
+                "says",
             )
         return join(parts)
 
     @property
     def ended(self) -> bool:
-        return self.number * self._rows >= self._expected
+        return self.number >= len(self._starts) - 1

@@ -15,9 +15,12 @@ import numpy.typing as npt
 
 from recmap.errors import DataError
 from recmap.files.cpus import pool_size
+from recmap.files.memory import give_back
 from recmap.files.threads import Threads
+from recmap.formats.row_group_cuts import Cuts
 from recmap.formats.row_group_file import Cursor, Names, RowGroupFile
 from recmap.model.batch import join, pick
+from recmap.model.row_sizes import measure
 from recmap.model.schema import Batch
 
 __all__ = ["Scan", "Scans"]
@@ -26,14 +29,23 @@ __all__ = ["Scan", "Scans"]
 _GROWTH = 2
 # Pieces that are decoded ahead, for each thread. Small ones take long to begin, not to decode.
 _AHEAD = 4
+# A read with a limit that has so many bytes ends with its piece, because more would have to be
+# copied.
+_ENOUGH = 1 << 20
+# Below this size of pieces, each thread returns what it has freed before it decodes the next one:
+# pyarrow's allocator keeps it for every thread, and no other thread can return it.
+_FRUGAL = 2 << 20
+# Pieces may be so many times smaller than those that are asked for.
+_SMALLER = 4
 
 
 class _Place(NamedTuple):
-    """A piece: its row group, its number there, and its rows in the file."""
+    """A piece: its row group, its number there, its rows in the file, and its size in bytes."""
 
     group: int
     number: int
     rows: range
+    size: int
 
 
 class _Piece:
@@ -45,8 +57,12 @@ class _Piece:
         self.is_read = False
 
     @property
-    def ready(self) -> bool:
-        return all(bundle.done() for bundle in self._bundles)
+    def size(self) -> int:
+        """The bytes that it takes, or will take."""
+        made = [bundle for bundle in self._bundles if bundle.done() and not bundle.cancelled()]
+        if len(made) < len(self._bundles) or any(bundle.exception() for bundle in made):
+            return self.place.size
+        return sum(measure(bundle.result())[1] for bundle in made)
 
     def batch(self) -> Batch:
         return {name: column for made in self._bundles for name, column in made.result().items()}
@@ -65,8 +81,8 @@ class _Piece:
 class _Decoder:
     """Decodes pieces of a row group, in the order in which they are wanted, in any thread."""
 
-    def __init__(self, cursor: Cursor) -> None:
-        self._cursor = cursor
+    def __init__(self, cursor: Cursor, *, frugal: bool) -> None:
+        self._cursor, self._frugal = cursor, frugal
         self._wanted: deque[tuple[int, Future[Batch]]] = deque()
         self._running = False
         self._lock = Lock()
@@ -99,6 +115,8 @@ class _Decoder:
                 number, future = self._wanted.popleft()
             if not future.set_running_or_notify_cancel():
                 continue
+            if self._frugal:
+                give_back()
             try:
                 future.set_result(self._cursor.piece(number))
             except BaseException as e:  # raised when the rows are read
@@ -108,15 +126,18 @@ class _Decoder:
 class Scan:
     """The pieces around a read, and those after it that are decoded ahead.
 
-    A piece has ``rows`` rows. ``row_bytes`` are the bytes of a row in memory, and while it is
-    decoded.
+    ``cuts`` divides a row group into pieces of at most about ``size`` bytes.
     """
 
     def __init__(
-        self, file: RowGroupFile, bundles: Sequence[Names], rows: int, row_bytes: tuple[int, int]
+        self,
+        file: RowGroupFile,
+        bundles: Sequence[Names],
+        size: int,
+        cuts: Callable[[int, int], Cuts],
     ) -> None:
-        self._file, self._bundles, self.piece_rows = file, bundles, rows
-        self._row_bytes = row_bytes
+        self._file, self._bundles, self._size = file, bundles, size
+        self._cut, self._cuts = cuts, dict[int, Cuts]()
         self._starts: npt.NDArray[np.int64] = np.concatenate([[0], np.cumsum(file.group_rows)])
         self._decoders: dict[tuple[int, Names], _Decoder] = {}
         self._pieces: dict[tuple[int, int], _Piece] = {}
@@ -125,32 +146,31 @@ class Scan:
         self._passed, self._last = 0, range(0)
         self._process = os.getpid()
 
-    def continues(self, start: int, rows: int) -> bool:
-        """Return whether a read from ``start`` in pieces of ``rows`` rows belongs to this."""
-        if self._process != os.getpid() or self.piece_rows > rows:  # threads do not survive a fork
+    def continues(self, start: int, size: int) -> bool:
+        """Return whether a read from ``start`` in pieces of ``size`` bytes belongs to this."""
+        if self._process != os.getpid():  # threads do not survive a fork
             return False
-        place = next(self._places(start))
-        return start == self._last.stop or (place.group, place.number) in self._pieces
+        if not size // _SMALLER <= self._size <= size:
+            return False
+        if start == self._last.stop:
+            return True
+        with self._lock:
+            return any(start in piece.place.rows for piece in self._pieces.values())
 
     def read(
-        self,
-        start: int,
-        stop: int,
-        enough: int | None,
-        room: int,
-        threads: Threads | None,
+        self, start: int, stop: int, limit: int | None, room: int, threads: Threads | None
     ) -> Batch:
-        """Read rows, or at least ``enough`` of them if the others would have to be copied.
+        """Read rows, or some of them if there is a ``limit`` in bytes.
 
         ``room`` is how many bytes of pieces may be held. Without threads, nothing is decoded
         ahead.
         """
-        if enough is not None:
-            stop = min(stop, max(next(self._places(start)).rows.stop, start + enough))
         with self._lock:
-            self._pass(start, 0 if enough is not None else stop - start)
+            self._pass(start, 0 if limit is not None else stop - start)
             places = self._places(start)
-            pieces = []
+            pieces: list[_Piece] = []
+            if limit is not None:
+                stop = min(stop, self._enough(start, min(limit, _ENOUGH)))
             for place in places:
                 pieces.append(self._want(place))
                 pieces[-1].is_read = True
@@ -169,10 +189,24 @@ class Scan:
             try:
                 parts.append(_part(piece, start, stop))
             except DataError:
-                if enough is None or not parts:
+                if limit is None or not parts:
                     raise
                 break  # the rows before it are intact; the next read raises it
         return join(parts)
+
+    def _enough(self, start: int, size: int) -> int:
+        """Return where a read ends that has ``size`` bytes, or all that is left of a piece."""
+        stop = start
+        for place in self._places(start):
+            if size <= 0 and stop > start:
+                break
+            stop = place.rows.stop
+            rows = stop - max(start, place.rows.start)
+            more = place.size * rows // len(place.rows)
+            if more > size and place.rows.start > start:
+                return place.rows.start + max(1, rows * max(0, size) // max(1, more))
+            size -= more
+        return stop
 
     def held(self) -> int:
         """Return about how many bytes the pieces take."""
@@ -192,14 +226,18 @@ class Scan:
 
     def _places(self, row: int) -> Iterator[_Place]:
         """Yield the place of a row, and those that follow."""
-        size = self.piece_rows
         group = int(np.searchsorted(self._starts, row, side="right")) - 1
-        number = (row - int(self._starts[group])) // size
         for group in range(group, len(self._starts) - 1):  # noqa: B020
-            first, end = int(self._starts[group]), int(self._starts[group + 1])
-            for at in range(first + number * size, end, size):
-                yield _Place(group, (at - first) // size, range(at, min(at + size, end)))
-            number = 0
+            first, (starts, sizes) = int(self._starts[group]), self._cuts_of(group)
+            number = max(0, int(np.searchsorted(starts, row - first, side="right")) - 1)
+            for i in range(number, len(sizes)):
+                rows = range(first + int(starts[i]), first + int(starts[i + 1]))
+                yield _Place(group, i, rows, int(sizes[i]))
+
+    def _cuts_of(self, group: int) -> Cuts:
+        if group not in self._cuts:
+            self._cuts[group] = self._cut(group, self._size)
+        return self._cuts[group]
 
     def _pass(self, start: int, behind: int) -> None:
         """Drop what is before a read. Threads that read in turns may be ``behind`` rows late."""
@@ -210,6 +248,9 @@ class Scan:
         for group, names in list(self._decoders):
             if int(self._starts[group + 1]) <= start - behind:
                 del self._decoders[group, names]
+        for group in list(self._cuts):
+            if int(self._starts[group + 1]) <= start - behind:
+                del self._cuts[group]
 
     def _want(self, place: _Place) -> _Piece:
         key = place.group, place.number
@@ -221,28 +262,24 @@ class Scan:
     def _decoder(self, place: _Place, names: Names) -> _Decoder:
         decoder = self._decoders.get((place.group, names))
         if decoder is None or decoder.next > place.number:
-            decoder = _Decoder(Cursor(self._file, place.group, self.piece_rows, names))
+            cursor = Cursor(self._file, place.group, self._cuts_of(place.group), names)
+            decoder = _Decoder(cursor, frugal=self._file.packed and self._size < _FRUGAL)
             self._decoders[place.group, names] = decoder
         return decoder
 
     def _want_ahead(self, places: Iterator[_Place], room: int) -> None:
         held, rows = self._held(), 0
-        decoding = self._row_bytes[1]
         for place in islice(places, _AHEAD * pool_size()):
             rows += len(place.rows)
             if (place.group, place.number) in self._pieces:
                 continue
-            held += len(place.rows) * decoding
+            held += place.size
             if held > room or rows > max(_GROWTH * self._passed, len(place.rows)):
                 return
             self._want(place)
 
     def _held(self) -> int:
-        ready, decoding = self._row_bytes
-        return sum(
-            len(piece.place.rows) * (ready if piece.ready else decoding)
-            for piece in self._pieces.values()
-        )
+        return sum(piece.size for piece in self._pieces.values())
 
 
 def _part(piece: _Piece, start: int, stop: int) -> Batch:
@@ -260,13 +297,13 @@ class Scans:
         self._scans: list[Scan] = []
         self._lock = Lock()
 
-    def find(self, start: int, rows: int, begin: Callable[[], Scan], most: int) -> Scan:
+    def find(self, start: int, size: int, begin: Callable[[], Scan], most: int) -> Scan:
         """Return the scan that a read from ``start`` continues, or a new one.
 
         Older ones are given up if all of them hold more than ``most`` bytes.
         """
         with self._lock:
-            found = next((scan for scan in self._scans if scan.continues(start, rows)), None)
+            found = next((scan for scan in self._scans if scan.continues(start, size)), None)
             if found is None:
                 found = begin()
             else:

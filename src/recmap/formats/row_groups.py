@@ -26,13 +26,14 @@ from recmap.files.mapped_files import fetch_ahead, fetch_whole
 from recmap.files.spans import merge_spans
 from recmap.files.threads import Threads
 from recmap.formats.column_source import refuse_changed
+from recmap.formats.row_group_cuts import Cuts
 from recmap.formats.row_group_file import Cursor, Names, RowGroupFile
 from recmap.formats.row_group_scan import Scan, Scans
 from recmap.model.batch import RowArray, RowNumbers, divide_rows, interleave, pick, rows_by_owner
 from recmap.model.coerce import empty_column
 from recmap.model.fetching import Fetching
 from recmap.model.info import Info
-from recmap.model.row_sizes import batch_sizes, fitting, measure
+from recmap.model.row_sizes import RowSizes, batch_sizes, fitting, measure
 from recmap.model.schema import Batch, Schema
 from recmap.model.source import Source
 
@@ -42,14 +43,16 @@ __all__ = ["RowGroupSource"]
 _PIECE = 32 << 20
 # Bytes of pieces kept for later reads. A larger piece is kept alone.
 _KEPT = 64 << 20
-# With a limit, as many times the limit are kept. Twice as much if several reads go on.
-_KEPT_LIMITS, _SCANS = 2, 2
-# A read that has so many bytes ends with its piece, because more would have to be copied.
-_ENOUGH = 1 << 20
+# Twice as much may be kept if several reads go on.
+_SCANS = 2
+# From this limit on, pieces may be larger in relation to it, and more of them kept. One of them may
+# turn out to have the bytes of all others in a row group of as many times the limit: a conversion
+# has eight times the limit, and to find out takes up to a tenth of the time to decode lists.
+_AMPLE, _AMPLE_GROUPS = 16 << 20, 5
 # Less than this is decoded by the thread that reads.
 _FEW_BYTES = 1 << 18
-# Bytes that must be in memory to decode any rows of a bundle of columns.
-_PAGES = 3 << 20
+# Bytes that gathering a row takes besides its values, to find it and put it in its place.
+_ROW_OVERHEAD = 64
 # Column chunks this close to each other are fetched together.
 _NEAR = 64 << 10
 # A small object is fetched whole if it has at most so many times the columns that are read.
@@ -57,21 +60,20 @@ _WASTE = 2
 
 
 class _Piece(NamedTuple):
-    """Some rows of a row group, numbered within it by multiples of ``rows``, and some columns."""
+    """Some rows of a row group, by the number of the piece, and some columns."""
 
     group: int
     number: int
-    rows: int
     names: Names
 
 
 class _Pieces:
     """Decodes pieces of a file, and keeps some of them, and the places where decoding stopped."""
 
-    def __init__(self, file: RowGroupFile) -> None:
-        self._file = file
+    def __init__(self, file: RowGroupFile, cuts: Callable[[int], Cuts]) -> None:
+        self._file, self._cuts = file, cuts
         self._kept = Lru[_Piece, Batch](_KEPT, lambda batch: measure(batch)[1])
-        self._cursors = Lru[tuple[int, int, Names], Cursor](pool_size())
+        self._cursors = Lru[tuple[int, Names], Cursor](pool_size())
 
     def get(self, piece: _Piece) -> Batch:
         """Return the rows of a piece."""
@@ -84,19 +86,14 @@ class _Pieces:
         return batch
 
     def _cursor(self, piece: _Piece) -> Cursor:
-        key = piece.group, piece.rows, piece.names
-        parked = self._cursors.pop(key)
+        parked = self._cursors.pop((piece.group, piece.names))
         if parked is not None and parked.number <= piece.number:
             return parked
-        # One that decodes other pieces of these columns is of no use any more.
-        for other in self._cursors:
-            if other[1:] != key[1:] and other[2] == piece.names:
-                self._cursors.pop(other)
-        return Cursor(self._file, piece.group, piece.rows, piece.names)
+        return Cursor(self._file, piece.group, self._cuts(piece.group), piece.names)
 
     def _park(self, piece: _Piece, cursor: Cursor) -> None:
         if not cursor.ended:
-            self._cursors.put((piece.group, piece.rows, piece.names), cursor, pool_size())
+            self._cursors.put((piece.group, piece.names), cursor, pool_size())
 
     def keep(self, piece: _Piece, batch: Batch) -> None:
         """Keep a piece for later reads, and drop the least recently used ones."""
@@ -114,7 +111,9 @@ class RowGroupSource(Source):
         self._file, self._reopen = file, reopen
         self._schema = file.schema.select(names)
         self._starts: npt.NDArray[np.int64] = np.concatenate([[0], np.cumsum(file.group_rows)])
-        self._pieces, self._scans = _Pieces(file), Scans()
+        self._pieces, self._scans = _Pieces(file, self._gathered), Scans()
+        # How row groups are divided to gather rows.
+        self._cuts: dict[int, Cuts] = {}
         self._pool: tuple[int, Threads] | None = None
         self._lock = Lock()
 
@@ -154,27 +153,29 @@ class RowGroupSource(Source):
         if self._file.in_place:
             return 1
         most = int(self._file.group_rows.max(initial=1))
-        return max(1, most if self._file.decodes_whole else min(most, self._piece_rows(None)))
+        return max(1, min(most, _PIECE // self._decoding_bytes()))
 
     @property
     def chunk_bytes(self) -> int:
         if self._file.in_place:
             return 0
-        whole = int(self._file.group_rows.max(initial=0)) * self.row_bytes()
-        # If it is decoded in pieces, only pages and their dictionaries have to be in memory.
-        pages = _PAGES * len(self._bundles)
-        return whole if self._file.decodes_whole else min(whole, pages)
+        return self._file.largest_unit(list(self._schema))[0]
+
+    @property
+    def stored_in_order(self) -> bool:
+        return self._file.packed and int(self._file.group_rows.max(initial=1)) > 1
+
+    @property
+    def chunk_place(self) -> str:
+        if self._file.in_place:
+            return ""
+        return f"{self._file.path}, row group {self._file.largest_unit(list(self._schema))[1]:,}"
 
     def row_bytes(self) -> int:
         return max(1, sum(self._row_bytes.values()))
 
-    def _piece_rows(self, limit: int | None) -> int:
-        """Return how many rows of a row group to decode at once."""
-        if self._file.decodes_whole:
-            return max(1, int(self._file.group_rows.max(initial=1)))
-        size = _PIECE if limit is None else min(_PIECE, limit // 2)
-        # A power of two, so that it stays the same when a few rows turn out larger.
-        return 1 << (max(1, size // self._decoding_bytes()).bit_length() - 1)
+    def _cuts_of(self, group: int, size: int = _PIECE, whole: int | None = None) -> Cuts:
+        return self._file.cuts(group, self._row_bytes, size, whole)
 
     def _decoding_bytes(self) -> int:
         """Return how many bytes decoding a row takes."""
@@ -185,8 +186,6 @@ class RowGroupSource(Source):
         self._file.mapped.check_size()
         stop = min(stop, len(self))
         start = min(start, stop)
-        if limit is not None:
-            stop = min(stop, start + max(1, limit // self.row_bytes()))
         if start == stop:
             return {name: empty_column(field) for name, field in self._schema.items()}
         batch = self._scan(start, stop, limit)
@@ -197,32 +196,39 @@ class RowGroupSource(Source):
         return batch if fits == rows else pick(batch, slice(fits))
 
     def _scan(self, start: int, stop: int, limit: int | None) -> Batch:
-        size = self._piece_rows(limit)
-        room = _KEPT if limit is None else min(_KEPT, _KEPT_LIMITS * limit)
-        scan = self._scans.find(start, size, partial(self._new_scan, size), _SCANS * room)
-        enough = None if limit is None else max(1, _ENOUGH // self.row_bytes())
+        size, room, whole = self._shares(limit)
+        cuts = partial(self._cuts_of, whole=whole)
+        begin = partial(Scan, self._file, self._bundles, size, cuts)
+        scan = self._scans.find(start, size, begin, _SCANS * room)
         few = (stop - start) * self.row_bytes() < _FEW_BYTES
         threads = None if few or thread_count() == 1 else self._threads()
         try:
-            batch = scan.read(start, stop, enough, room, threads)
+            batch = scan.read(start, stop, limit, room, threads)
         except BaseException:
             self._scans.end(scan)  # the caller may replace the file
             raise
         self._learn([batch])
         return {name: batch[name] for name in self._schema}
 
-    def _new_scan(self, size: int) -> Scan:
-        return Scan(self._file, self._bundles, size, (self.row_bytes(), self._decoding_bytes()))
+    def _shares(self, limit: int | None) -> tuple[int, int, int | None]:
+        """Return how many bytes of rows to decode at once, how many to keep, and how many a row
+        group may have so that it does not matter how large each of its rows is.
+        """
+        if limit is None:
+            return _PIECE, _KEPT, None
+        if limit >= _AMPLE:
+            return min(_PIECE, limit // 2), min(_KEPT, 2 * limit), _AMPLE_GROUPS * limit
+        # What pyarrow decodes is in memory twice meanwhile, and threads keep what they free.
+        return limit // (4 if self._file.packed else 2), limit, limit // 2
 
     @guarded
     def gather(self, rows: RowArray) -> Batch:
         self._file.mapped.check_size()
         if not len(rows):
             return {name: empty_column(field) for name, field in self._schema.items()}
-        size = self._piece_rows(None)
         groups = list(rows_by_owner(self._starts[:-1], rows))
         jobs = [
-            partial(self._gather_from, group, rows[mine] - self._starts[group], size, names)
+            partial(self._gather_from, group, rows[mine] - self._starts[group], names)
             for group, mine in groups
             for names in self._bundles
         ]
@@ -236,18 +242,29 @@ class RowGroupSource(Source):
         joined = interleave(parts, [mine for _, mine in groups])
         return {name: joined[name] for name in self._schema}
 
-    def _gather_from(self, group: int, rows: RowArray, size: int, names: Names) -> Batch:
+    def _gather_from(self, group: int, rows: RowArray, names: Names) -> Batch:
         """Gather rows of one row group."""
-        order = np.argsort(rows // size, kind="stable")
-        numbers, begins = np.unique(rows[order] // size, return_index=True)
+        if self._file.can_take(names) and (taken := self._file.take(group, names, rows)):
+            return taken
+        starts = self._gathered(group).starts
+        owners = np.searchsorted(starts, rows, side="right") - 1
+        order = np.argsort(owners, kind="stable")
+        numbers, begins = np.unique(owners[order], return_index=True)
         parts, places = [], []
         for number, mine in zip(numbers.tolist(), np.split(order, begins[1:]), strict=True):
-            piece = _Piece(group, number, size, names)
+            piece = _Piece(group, number, names)
             batch = self._pieces.get(piece)
             self._pieces.keep(piece, batch)
-            parts.append(pick(batch, rows[mine] - number * size))
+            parts.append(pick(batch, rows[mine] - starts[number]))
             places.append(mine)
         return interleave(parts, places)
+
+    def _gathered(self, group: int) -> Cuts:
+        """Return how a row group is divided to gather rows, which must not change."""
+        with self._lock:
+            if group not in self._cuts:
+                self._cuts[group] = self._cuts_of(group)
+            return self._cuts[group]
 
     def _learn(self, parts: Sequence[Batch]) -> None:
         """Note how large rows are, for the next read."""
@@ -290,6 +307,12 @@ class RowGroupSource(Source):
             return fetch_whole(self._file.mapped) if begin and most else None
         begins, ends = (np.concatenate(each) for each in zip(*known, strict=True))
         return fetch_ahead(self._file.mapped, *merge_spans(begins, ends, _NEAR))
+
+    def row_sizes(self, rows: RowArray) -> RowSizes | None:
+        del rows
+        # Those of other columns would be decoded together with many others.
+        alone = self._file.can_take(list(self._schema))
+        return self.row_bytes() + _ROW_OVERHEAD if alone else None
 
     def select(self, names: Sequence[str]) -> RowGroupSource:
         chosen = list(self._schema.select(names))

@@ -26,6 +26,7 @@ from recmap.model.arguments import as_mapping, as_whole, check_choice, check_fla
 from recmap.model.batch import pick
 from recmap.model.coerce import as_columns, fit, infer_schema
 from recmap.model.field import FieldLike
+from recmap.model.ragged import Column, Ragged
 from recmap.model.schema import Batch, Schema
 from recmap.model.sink import Sink, SinkKind
 from recmap.tfrecord.encoder import Encoder, little_endian
@@ -42,6 +43,10 @@ __all__ = ["SINK", "TFRecordWriter"]
 
 # Bytes encoded at a time.
 _BLOCK = 8 << 20
+# Bytes of a record besides its values, and of each of its features besides its name.
+_RECORD, _FEATURE = 24, 16
+# The bytes that an integer may take, whatever its type: negative ones take all of them.
+_LONGEST = 10
 
 
 class TFRecordWriter(Sink):
@@ -172,8 +177,7 @@ class TFRecordWriter(Sink):
         columns, rows = fit(given, self._encoder.schema, guessed=self._guesses)
         if self._rows is not None and self._written + rows > self._rows:
             raise ColumnError(f"more than the {self._rows:,} rows that were announced")
-        size = sum(column.nbytes for column in columns.values())
-        step = max(1, _BLOCK * rows // max(size, 1))
+        step = max(1, _BLOCK * rows // max(_encoded_size(columns, rows), 1))
         for start in range(0, rows, step):
             stop = min(start + step, rows)
             self._deal(pick(columns, slice(start, stop)), stop - start)
@@ -322,6 +326,19 @@ class TFRecordWriter(Sink):
             self._spooler.abandon(self._files)
             if self._staging is not None:
                 remove(self._staging)
+
+
+def _encoded_size(columns: Batch, rows: int) -> int:
+    """Return how many bytes rows may take as records: far more than in memory, if they are few."""
+    overhead = _RECORD + sum(_FEATURE + len(name.encode()) for name in columns)
+    return rows * overhead + sum(map(_encoded_values, columns.values()))
+
+
+def _encoded_values(column: Column) -> int:
+    size = column.nbytes
+    while isinstance(column, Ragged):
+        column = column.flat
+    return size * _LONGEST // column.itemsize if column.dtype.kind == "i" else 2 * size
 
 
 class _ConvertedFile(TFRecordWriter):

@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import nullcontext
 from typing import Any
 
 from recmap.errors import DataError, LeftOutWarning, MemoryLimitError, WorkerDiedError
@@ -78,15 +79,14 @@ def verify(
     # Of the others, only the header is read.
     read = [file for file in others if _reads_all(FORMATS[formats[file]])]
     with (
-        files_in_turn(read, given.count) as reach,
+        files_in_turn(read) as reading,
         Threads(min(given.count, len(others)), "recmap-verify") as pool,
     ):
         turns = {file: number for number, file in enumerate(read)}
 
         def check(file: str) -> Verified:
-            if file in turns:
-                reach(turns[file])
-            return _verify_one(file, formats[file])
+            with reading(turns[file]) if file in turns else nullcontext():
+                return _verify_one(file, formats[file])
 
         for found in pool.map(check, others):
             result.files += 1

@@ -148,6 +148,19 @@ class Source(ABC):
         return 0
 
     @property
+    def chunk_place(self) -> str:
+        """Where the chunks of ``chunk_bytes`` are, for messages; empty if they are everywhere."""
+        return ""
+
+    @property
+    def stored_in_order(self) -> bool:
+        """Whether rows are stored so that they are fast to read only in order.
+
+        Unlike ``chunk_rows``, this is the same wherever the files are: orders depend on it.
+        """
+        return self.chunk_rows > 1
+
+    @property
     def in_order(self) -> bool:
         """Whether reading all rows in order reads every row of the files in file order."""
         return True
@@ -350,6 +363,14 @@ class WrappedSource(Source):
     @property
     def chunk_bytes(self) -> int:
         return self._source.chunk_bytes
+
+    @property
+    def chunk_place(self) -> str:
+        return self._source.chunk_place
+
+    @property
+    def stored_in_order(self) -> bool:
+        return self._source.stored_in_order
 
     @property
     def in_order(self) -> bool:

@@ -506,6 +506,26 @@ def pad_rows(values: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='
     Write ragged rows as rows of one length. `fill` is one item; all have its size.
     """
 
+def parquet_chunks(footer: numpy.typing.NDArray[numpy.uint8]) -> numpy.typing.NDArray[numpy.int64]:
+    """
+    Read the column chunks of a Parquet footer: for each a row of group, type, codec, values, size, begin, end, has_dictionary, text.
+    """
+
+def parquet_page(bytes: numpy.typing.NDArray[numpy.uint8]) -> tuple[int, int, int, int, int, int, int]:
+    """
+    Read the header of a Parquet page: its own size, kind, size, stored, values, rows, encoding.
+    """
+
+def count_zero_levels(levels: numpy.typing.NDArray[numpy.uint8], count: int, bits: int) -> int:
+    """
+    Count the zeros among the levels of a Parquet page; -1 if it has fewer levels.
+    """
+
+def snappy_front(stream: numpy.typing.NDArray[numpy.uint8], out: numpy.typing.NDArray[numpy.uint8]) -> int:
+    """
+    Fill `out` with the beginning of a Snappy stream. Return how many bytes were made.
+    """
+
 def permute(n: int, keys: Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C', device='cpu', writable=False)], back: bool, numbers: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu')], threads: int = 1) -> None:
     """Replace positions by row numbers in a random order of n rows, or back."""
 

@@ -70,6 +70,11 @@ class Rows(Protocol):
         ...
 
     @property
+    def keeps_blocks(self) -> bool:
+        """Whether a shuffle by windows keeps the order of its blocks, wherever the files are."""
+        ...
+
+    @property
     def calls_user_code(self) -> bool:
         """Whether reading calls the user's functions, which not every thread may do."""
         ...
@@ -130,6 +135,7 @@ class SourceRows:
                 raise
             self._damage, self.reach = e, sound + 1
             self.in_order = bool(source.compressed_files)
+        self.keeps_blocks = self.in_order if self._damage is not None else source.stored_in_order
         self._files = list(source.files)
         self.remote = source.remote
         self._can_pad, self._owns_rows = source.can_pad, source.owns_rows

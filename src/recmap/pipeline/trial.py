@@ -179,6 +179,7 @@ class _SamePositions:
     def __init__(self, rows: Rows) -> None:
         self._rows = rows
         self.in_order, self.calls_user_code = rows.in_order, rows.calls_user_code
+        self.keeps_blocks = rows.keeps_blocks
         self.reach, self.damaged = reach_of(rows), is_damaged(rows)
 
     @property

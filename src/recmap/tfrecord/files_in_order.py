@@ -23,10 +23,10 @@ _SCANNED, _MEMORY = 128 << 20, 512 << 20
 
 def in_turn(files: Sequence[RecordFile]) -> Generator[RecordFile, None, None]:
     """Yield files that are read whole, while those that follow are fetched."""
-    with files_in_turn([file.path for file in files]) as reach:
+    with files_in_turn([file.path for file in files]) as reading:
         for number, file in enumerate(files):
-            reach(number)
-            yield file
+            with reading(number):
+                yield file
 
 
 def uncounted_files(files: Sequence[RecordFile]) -> list[RecordFile]:

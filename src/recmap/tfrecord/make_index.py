@@ -85,11 +85,11 @@ def index(
     make = _index_text if text else _index
     largest = max((file.stat().size for file in files), default=1)
     at_once = max(1, min(_AT_ONCE, _BYTES_AT_ONCE // max(largest, 1)))
-    with files_in_turn(files, at_once) as reach, ScanProgress(files, progress) as scan:
+    with files_in_turn(files) as reading, ScanProgress(files, progress) as scan:
 
         def index_one(number: int) -> str:
-            reach(number)
-            return make(files[number], scan)
+            with reading(number):
+                return make(files[number], scan)
 
         return for_each(index_one, range(len(files)), files, at_once)
 

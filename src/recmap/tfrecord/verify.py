@@ -63,11 +63,11 @@ def verify_records(
     pool = Threads(at_once, "recmap-verify")
 
     def check(number: int) -> Verified:
-        reach(number)
-        return _verify_one(files[number], scan)
+        with reading(number):
+            return _verify_one(files[number], scan)
 
     try:
-        with files_in_turn(files, at_once) as reach, ScanProgress(files, progress) as scan:
+        with files_in_turn(files) as reading, ScanProgress(files, progress) as scan:
             for found in pool.map(check, range(len(files))):
                 result.files += 1
                 result.size += found.size

@@ -106,6 +106,7 @@ class WrappedRows(ABC):
     def __init__(self, rows: Rows, count: int | None) -> None:
         self._rows, self._count = rows, count
         self.in_order, self.calls_user_code = rows.in_order, rows.calls_user_code
+        self.keeps_blocks = rows.keeps_blocks
 
     @property
     def count(self) -> int | None:

@@ -69,6 +69,7 @@ class MixedRows:
         self._weights = _checked(weights, branches)
         self.schema = branches[0].schema
         self.in_order = any(branch.in_order for branch in branches)
+        self.keeps_blocks = any(branch.keeps_blocks for branch in branches)
         self.calls_user_code = any(branch.calls_user_code for branch in branches)
         self._phases = _plan([branch.count for branch in branches], self._weights, until)
         self._trees = [_BranchTree(phase.shares) for phase in self._phases]

@@ -73,12 +73,12 @@ class WindowShuffledRows(WrappedRows):
             raise OptionError(f"window={window}: a window has 2 rows or more")
         super().__init__(rows, rows.count)
         # One thread reads, so that only one window is in memory.
-        self.in_order = True
+        self.in_order = self.keeps_blocks = True
         self._seed, self._window, self._reshuffle, self._each = seed, window, reshuffle, rows.count
         self._block = max(1, window // _BLOCKS)
         self._whole = rows.count // self._block
         self._window_rows = self._block * _BLOCKS
-        self._keep_blocks = rows.in_order
+        self._keep_blocks = rows.keeps_blocks
         self._lock = Lock()
         self._held: tuple[tuple[int, int, int], Batch] | None = None
 

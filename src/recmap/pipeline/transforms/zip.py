@@ -36,6 +36,7 @@ class ZippedRows:
         self._read = self._branches if chosen is None else _chosen(branches, chosen)
         self.count = counts[0] if counts else None
         self.in_order = any(branch.in_order for branch in self._read)
+        self.keeps_blocks = any(branch.keeps_blocks for branch in self._read)
         self.calls_user_code = any(branch.calls_user_code for branch in self._read)
 
     def gather(self, positions: Positions, epoch: int) -> Batch:

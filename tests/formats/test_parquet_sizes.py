@@ -1,0 +1,101 @@
+"""Random Parquet files, read in pieces that fit: the rows of pyarrow, and no more bytes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from recmap.formats.parquet import open_parquet
+from recmap.model.row_sizes import measure
+
+Random = np.random.Generator
+
+
+def sizes(random: Random, rows: int) -> Any:
+    """Return small numbers, and in some tables a few large ones somewhere."""
+    found = random.integers(0, int(random.choice([2, 9])), rows)
+    if random.random() < 0.6:
+        at = int(random.integers(rows))
+        found[at : at + int(random.integers(1, 40))] = random.integers(50, 100)
+    return found
+
+
+def lists(random: Random, rows: int, inside: Any) -> Any:
+    offsets = np.append(0, np.cumsum(sizes(random, rows))).astype(np.int32)
+    return pa.ListArray.from_arrays(pa.array(offsets), inside(random, int(offsets[-1])))
+
+
+def numbers(random: Random, rows: int) -> Any:
+    kind = random.choice(["int8", "int32", "int64", "float32", "float64", "bool"])
+    return pa.array(random.integers(0, 2, rows).astype(kind))
+
+
+def strings(random: Random, rows: int) -> Any:
+    words = [bytes([97 + i % 26]) * int(n) for i, n in enumerate(sizes(random, max(1, rows)))]
+    picked = random.integers(0, int(random.integers(1, 1 + len(words))), rows)
+    return pa.array([words[i] for i in np.sort(picked)], pa.binary())
+
+
+def table(random: Random) -> Any:
+    rows = int(random.integers(1, 700))
+    kinds = [
+        numbers,
+        strings,
+        lambda random, rows: lists(random, rows, numbers),
+        lambda random, rows: lists(random, rows, strings),
+        lambda random, rows: lists(random, rows, lambda r, n: lists(r, n, numbers)),
+    ]
+    picked = random.integers(0, len(kinds), int(random.integers(1, 4)))
+    return pa.table({f"c{i}": kinds[kind](random, rows) for i, kind in enumerate(picked)})
+
+
+@pytest.mark.parametrize("codec", ["none", "snappy", "zstd", "gzip", "lz4", "brotli"])
+def test_random_tables_in_pieces_are_those_that_pyarrow_reads(codec: str) -> None:
+    random = np.random.default_rng(sum(codec.encode()))
+    for _ in range(7):
+        made = table(random)
+        pq.write_table(
+            made,
+            "x.parquet",
+            compression=codec,
+            use_dictionary=bool(random.random() < 0.6),
+            data_page_version=str(random.choice(["1.0", "2.0"])),
+            data_page_size=int(random.choice([100, 1000, 1 << 20])),
+            write_batch_size=int(random.choice([1, 16, 1024])),
+            row_group_size=int(random.choice([50, 400, 2000])),
+        )
+        source, at = open_parquet("x.parquet"), 0
+        limit = int(random.choice([100_000, 400_000]))
+        while at < made.num_rows:
+            batch = source.read(at, made.num_rows, limit)
+            rows, size = measure(batch)
+            assert rows > 0
+            assert size <= limit
+            expected = made.slice(at, rows)
+            for name, column in batch.items():
+                assert column.tolist() == expected[name].to_pylist()
+            at += rows
+
+
+def test_pieces_take_no_more_than_is_said_of_them() -> None:
+    random = np.random.default_rng(8)
+    for _ in range(20):
+        made = table(random)
+        pq.write_table(
+            made,
+            "x.parquet",
+            use_dictionary=bool(random.random() < 0.5),
+            data_page_size=200,
+            write_batch_size=1,
+        )
+        source = open_parquet("x.parquet")
+        file = source._file  # what it does to read
+        names = list(source.schema)
+        cuts = file.cuts(0, {name: file.row_bytes(name) for name in names}, 30_000, 0)
+        for start, stop, said in zip(cuts.starts, cuts.starts[1:], cuts.sizes, strict=False):
+            taken = measure(source.read(int(start), int(stop)))[1]
+            assert taken <= said + 5_000 * len(names)
