@@ -110,7 +110,7 @@ def test_every_way_to_read_in_order_has_many_requests_under_way(
         proxy.delay = 0.03
         assert joined(way(ds)) == joined(way(local)), way
         assert proxy.most_at_once >= AT_ONCE, way
-        assert proxy.count() <= FILES + 12, way  # each object once, and a sample of 32 rows
+        assert proxy.count() <= FILES + 16, way  # each object once, and a sample of 32 rows
     proxy.reset()
     assert rm.verify(url, storage=bucket.storage).ok
     # Of a .npy file, only the header is checked, which was read before.

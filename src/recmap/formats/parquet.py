@@ -89,6 +89,9 @@ class _ParquetFile(RowGroupFile):
                 self._metadata: Any = None
                 file = self._open()
                 self._metadata = file.metadata
+                self._sizes = ParquetSizes(self.mapped, footer, self._metadata, self._open)
+                if not self.mapped.whole:
+                    self._sizes.read_footer()  # it would have to be fetched again
             schema = file.schema_arrow
             alone = [
                 (field.name, pa.RecordBatchReader.from_batches(pa.schema([field]), []))
@@ -102,7 +105,6 @@ class _ParquetFile(RowGroupFile):
         self._group_rows = np.array(
             [self._metadata.row_group(i).num_rows for i in groups], np.int64
         )
-        self._sizes = ParquetSizes(self.mapped, footer, self._metadata, self._open)
         self._check_rows()
         self.columns = ArrowColumns(path, alone, schema.metadata, nulls, fields)
         self._leaves = _leaves(schema, self.columns.owners)

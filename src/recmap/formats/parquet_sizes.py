@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from functools import cache, cached_property
 from typing import Any
 
@@ -69,6 +70,11 @@ class ParquetSizes:
         except ValueError as e:
             path = self._mapped.path
             raise DataError(f"{path}: a damaged footer: {e}", file=path) from e
+
+    def read_footer(self) -> None:
+        """Read the footer now. If it is damaged, that is raised when it is needed."""
+        with suppress(DataError):
+            _ = self._table
 
     def chunks(self, group: int) -> list[Chunk]:
         """Return what the footer says of the columns of a row group."""
