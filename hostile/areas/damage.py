@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from isal import igzip, isal_zlib
 
 import recmap as rm
 from hostile import records
@@ -64,6 +65,17 @@ def _sound(content: bytes) -> list[bytes] | None:
         return None
 
 
+def _by_isal(content: bytes) -> list[bytes] | None:
+    """Return the records of a gzip file that only zlib refuses: for a wrong code that is not used.
+
+    What comes out has the right CRC.
+    """
+    try:
+        return records.split(bytes(igzip.decompress(content)))  # type: ignore[no-untyped-call]
+    except (OSError, EOFError, isal_zlib.error, NoReferenceError):  # type: ignore[misc]
+        return None
+
+
 def _is_zlib(content: bytes) -> bool:
     # A plain file begins with a length and its CRC.
     try:
@@ -92,6 +104,8 @@ def _in_order(case: Case, path: str, wanted: list[bytes] | None, compression: st
             raise AssertionError(f"a sound file is refused: {e}") from e
         _check_prefix(path, found, compression)
         return
+    if wanted is None:
+        wanted = _by_isal(Path(path).read_bytes())
     if wanted is None:
         raise AssertionError("a damaged file was read to its end")
     assert_same(found, [_number(data) for data in wanted], "in order")
