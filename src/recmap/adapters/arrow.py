@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     import polars as pl
     import pyarrow as pa
 
-__all__ = ["to_arrow", "to_pandas", "to_polars"]
-
 _T = TypeVar("_T")
 
 

@@ -15,8 +15,6 @@ from recmap.model.arguments import as_names
 from recmap.model.nulls import with_masks
 from recmap.model.ragged import Ragged
 
-__all__ = ["FeaturesAndLabels", "Names", "as_native", "refuse_ragged", "unknown_dtype"]
-
 Names: TypeAlias = "str | Sequence[str] | None"
 _Chosen: TypeAlias = str | tuple[str, ...]
 

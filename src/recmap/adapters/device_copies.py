@@ -9,8 +9,6 @@ from typing import Any
 
 import torch
 
-__all__ = ["Copies", "Copy", "copies_to"]
-
 
 def copies_to(device: Any) -> Copies:
     """Return what copies tensors to a device."""

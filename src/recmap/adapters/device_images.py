@@ -20,8 +20,6 @@ from recmap.adapters.feed import ImagesOnDevice
 from recmap.errors import MissingPackageError, OptionError
 from recmap.model.ragged import Ragged
 
-__all__ = ["DeviceImages", "check_devices"]
-
 # Takes encoded images, the name of a colour mode and a device; returns (channels, height, width),
 # or None for an image to be left to the CPU.
 _DecodeJpegs: TypeAlias = Callable[[list[Any], str, Any], list[Any]]

@@ -14,15 +14,6 @@ from recmap.model.field import Field
 from recmap.model.ragged import Ragged
 from recmap.model.schema import Batch, Schema
 
-__all__ = [
-    "ExternalReader",
-    "Feed",
-    "ImagesOnDevice",
-    "NumberedRows",
-    "State",
-    "check_on_host",
-]
-
 #: A state as ``state()`` returns it, or a list with the states of all ranks.
 State: TypeAlias = Mapping[str, Any] | Sequence[Mapping[str, Any]]
 

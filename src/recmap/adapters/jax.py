@@ -25,8 +25,6 @@ try:
 except ImportError as e:
     raise MissingPackageError("to_jax() needs JAX", extra="jax") from e
 
-__all__ = ["JaxBatches", "to_jax"]
-
 
 def to_jax(
     feed: Feed, device: Any, sharding: Any, prefetch: int, features: Names, label: Names

@@ -10,8 +10,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["join_neighbours"]
-
 
 def join_neighbours(batches: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     """Yield runs of batches that are adjacent slices of the same arrays as one block.

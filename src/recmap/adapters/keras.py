@@ -28,8 +28,6 @@ except ImportError as e:
         "to_keras() needs Keras 3 and one of its backends", extra="keras"
     ) from e
 
-__all__ = ["Follow", "KerasBatches", "to_keras"]
-
 # Number of batches that Keras previews before it trains.
 _LOOK = 2
 

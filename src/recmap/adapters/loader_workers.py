@@ -9,14 +9,6 @@ from typing import Any, NamedTuple
 
 from recmap.errors import OptionError
 
-__all__ = [
-    "LoaderWorkers",
-    "check_workers",
-    "checked_state",
-    "own_workers",
-    "refuse_second_division",
-]
-
 
 class LoaderWorkers(NamedTuple):
     """The worker processes of a loader, in one of its iterations."""

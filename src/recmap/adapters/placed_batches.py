@@ -14,8 +14,6 @@ from recmap.errors import OptionError
 from recmap.files.memory import locked_pages
 from recmap.model.iteration import Iteration
 
-__all__ = ["PlacedBatches", "check_prefetch"]
-
 # A pipeline remembers the states after somewhat more batches.
 _MOST_PREFETCHED = 200
 

@@ -34,8 +34,6 @@ try:
 except ImportError as e:
     raise MissingPackageError("to_torch() needs PyTorch", extra="torch") from e
 
-__all__ = ["Device", "Parts", "TorchBatches", "TorchRows", "TorchStream", "to_torch"]
-
 #: How PyTorch names a device.
 Device: TypeAlias = "str | int | torch.device"
 

@@ -19,21 +19,6 @@ from recmap.files.urls import is_url
 from recmap.formats.open_spec import OpenOptions
 from recmap.model.arguments import as_dtype
 
-__all__ = [
-    "add_options",
-    "add_source",
-    "add_storage",
-    "add_verb",
-    "call_text",
-    "given",
-    "is_named",
-    "opened",
-    "pairs",
-    "storage",
-    "values",
-    "workers",
-]
-
 # Options of a store that are numbers, or true or false.
 _PLAIN = {
     "anonymous",

@@ -11,8 +11,6 @@ from recmap.cli.output import json_text, say, show
 from recmap.errors import OptionError
 from recmap.pipeline.meter import Timings
 
-__all__ = ["add"]
-
 _EXAMPLES = """  recmap bench train.tfrecord
   recmap bench images.npy --batch 32 --shuffle --seconds 10
   recmap bench 'part-*.tfrecord.gz' --shuffle --window 10000

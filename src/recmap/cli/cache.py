@@ -15,8 +15,6 @@ from recmap.files.cache_folder import CacheFolder, StoredObject
 from recmap.model.arguments import size_text
 from recmap.model.preview import printable
 
-__all__ = ["add"]
-
 _EXAMPLES = """  recmap cache info
   recmap cache info --json | jq '.objects[].url'
   recmap cache clear

@@ -7,8 +7,6 @@ from typing import Any
 
 from recmap.cli.arguments import add_verb
 
-__all__ = ["add"]
-
 _SHELLS = ("bash", "zsh", "fish")
 _PATHS = ("path", "src", "dst")
 _EXAMPLES = """  recmap completion bash >> ~/.bash_completion

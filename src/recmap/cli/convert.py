@@ -11,8 +11,6 @@ from recmap.conversion.options import SaveOptions
 from recmap.dataset.convert import convert
 from recmap.model.preview import printable
 
-__all__ = ["add"]
-
 _EXAMPLES = """  recmap convert train.npy train.tfrecord
   recmap convert 'train-*.tfrecord' train.npy
   recmap convert numbers.bin out/ --dtype float32 --shape -1,10 --shards 16

@@ -11,8 +11,6 @@ from recmap.dataset.diff import diff
 from recmap.errors import OptionError
 from recmap.model.preview import printable
 
-__all__ = ["add"]
-
 _EXAMPLES = """  recmap diff old.tfrecord new.tfrecord
   recmap diff 'train-*.tfrecord' train.h5
   recmap diff a.npz b.npz --field label

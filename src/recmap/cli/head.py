@@ -13,8 +13,6 @@ from recmap.errors import OptionError
 from recmap.model.preview import preview
 from recmap.model.table import Column, Table
 
-__all__ = ["add"]
-
 _EXAMPLES = """  recmap head train.tfrecord
   recmap head train.tfrecord -n 3 --field label
   recmap head train.tfrecord --start 1000000

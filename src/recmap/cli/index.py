@@ -13,8 +13,6 @@ from recmap.formats.detect import detect
 from recmap.model.preview import printable
 from recmap.tfrecord.make_index import index
 
-__all__ = ["add"]
-
 _EXAMPLES = """  recmap index train.tfrecord
   recmap index 'train-*.tfrecord'
   recmap index --text train.tfrecord     # train.tfrecord.idx, for DALI and others

@@ -27,8 +27,6 @@ from recmap.model.preview import preview, printable
 from recmap.model.table import Column, Table
 from recmap.tfrecord.framing import records
 
-__all__ = ["add"]
-
 _EXAMPLES = """  recmap info train.tfrecord
   recmap info 'train-*.tfrecord'
   recmap info old.tfrecord --field data='float32[10]'

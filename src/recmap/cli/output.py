@@ -25,18 +25,6 @@ from recmap.model.progress import Progress, Watcher
 from recmap.model.ragged import Ragged
 from recmap.model.table import Column, Table
 
-__all__ = [
-    "json_text",
-    "on_terminal",
-    "painted",
-    "say",
-    "show",
-    "show_table",
-    "terminal_width",
-    "watching",
-    "worded",
-]
-
 # Input options that ``recmap convert`` takes with --source, because its own options of the same
 # name are for the output.
 _OF_INPUT = ("format", "compression")

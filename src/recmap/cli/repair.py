@@ -13,8 +13,6 @@ from recmap.files.paths import as_path
 from recmap.model.preview import printable
 from recmap.tfrecord.repair import repair
 
-__all__ = ["add"]
-
 _EXAMPLES = """  recmap repair damaged.tfrecord sound.tfrecord
   recmap repair damaged.tfrecord.gz sound.tfrecord.gz --report lost.jsonl
 """

@@ -11,8 +11,6 @@ from recmap.cli.schema_code import tf_code, torch_code
 from recmap.dataset.dataset import opened_rows
 from recmap.errors import OptionError
 
-__all__ = ["add"]
-
 _EXAMPLES = """  recmap schema train.tfrecord --as tf > features.py
   recmap schema train.npy --as torch
   recmap schema train.tfrecord           # JSON: {"label": "int64", ...}

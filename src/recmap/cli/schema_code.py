@@ -13,8 +13,6 @@ from recmap.native import _core
 from recmap.tfrecord.decoder import LISTS
 from recmap.tfrecord.encoder import choose_encoding, parsing_of
 
-__all__ = ["tf_code", "torch_code"]
-
 Kind = _core.Kind
 
 _LISTS = {

@@ -11,8 +11,6 @@ from recmap.dataset.stats_table import Stats, stats_table
 from recmap.model.preview import quantity
 from recmap.model.table import Table
 
-__all__ = ["add"]
-
 _EXAMPLES = """  recmap stats train.tfrecord
   recmap stats train.tfrecord --field label --field data='float32[10]'
   recmap stats numbers.npy --json

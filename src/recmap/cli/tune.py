@@ -14,8 +14,6 @@ from recmap.errors import OptionError
 from recmap.model.arguments import size_text
 from recmap.pipeline.tune import Measurement, fits_memory, tune
 
-__all__ = ["add"]
-
 _EXAMPLES = """  recmap tune train.tfrecord
   recmap tune 'part-*.tfrecord' --batch 512
   recmap tune images.h5 --seconds 60 --cold

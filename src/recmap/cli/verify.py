@@ -13,8 +13,6 @@ from recmap.formats.detect import detect
 from recmap.formats.verify import verify
 from recmap.model.preview import printable
 
-__all__ = ["add"]
-
 _EXAMPLES = """  recmap verify train.tfrecord
   recmap verify out/
   recmap verify out/ --json | jq '.damage[].file'

@@ -13,8 +13,6 @@ from recmap.cli.output import watching
 from recmap.errors import OptionError
 from recmap.model.preview import printable
 
-__all__ = ["add"]
-
 _EXAMPLES = """  recmap view train.tfrecord
   recmap view 'train-*.tfrecord'
   recmap view before.npy after.npy

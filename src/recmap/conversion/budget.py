@@ -24,8 +24,6 @@ from recmap.model.schema import Batch
 from recmap.model.source import Source
 from recmap.tfrecord.unknown_features import refuse_unknown_features
 
-__all__ = ["BoundedReader", "Budget", "Sample", "choose_budget", "least_budget", "take_sample"]
-
 # Copies of a slab in memory: as read, encoded, in the writer's queue, and kept by the
 # allocator.
 _COPIES = 8

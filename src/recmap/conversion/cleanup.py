@@ -33,17 +33,6 @@ from recmap.formats.zarr.attributes import not_ours, refuse_foreign
 from recmap.tfrecord.sidecar import is_written, remove_sidecar, sidecar_path
 from recmap.warn import warn
 
-__all__ = [
-    "BEGUN",
-    "PreviousOutput",
-    "State",
-    "check_free",
-    "clear_temporary",
-    "clear_uploads",
-    "remove_output",
-    "states_of",
-]
-
 # What tells whether a file has changed: its size and time, or the size and ETag of an object.
 State: TypeAlias = "list[int | str]"
 # The state of a file that is about to appear in a store, where its ETag is not known before.

@@ -48,8 +48,6 @@ from recmap.model.sink import SinkKind
 from recmap.model.source import Source
 from recmap.model.table import html_table
 
-__all__ = ["Report", "convert_source"]
-
 _DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 

@@ -32,8 +32,6 @@ from recmap.model.schema import Batch, Schema
 from recmap.model.source import Source
 from recmap.tfrecord.encoder import Encoder
 
-__all__ = ["shuffled"]
-
 _POSITION = "recmap position"
 # The memory that a row of a bucket takes in addition to its values: its position, its place in
 # the order, and its offset in the file.

@@ -9,8 +9,6 @@ from typing import Any
 from recmap.errors import FileChangedError, ObjectChangedError
 from recmap.files.local_path import located
 
-__all__ = ["Inputs"]
-
 # The files of all shards together that are looked at again before a shard is published.
 _MOST_CHECKS = 100_000
 

@@ -46,15 +46,6 @@ from recmap.formats.registry import FORMATS
 from recmap.model.schema import Schema
 from recmap.tfrecord.sidecar import sidecar_path
 
-__all__ = [
-    "FinishedShards",
-    "Manifest",
-    "existing_files",
-    "file_names",
-    "load_manifest",
-    "manifest_path",
-]
-
 _MAX_SIZE = 256 << 20
 # Lines of a list. In a store, a list is written again with each new line.
 _MOST_LINES = 500

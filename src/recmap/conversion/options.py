@@ -33,8 +33,6 @@ from recmap.model.arguments import (
 )
 from recmap.model.progress import ProgressOption, check_progress
 
-__all__ = ["OutputOptions", "SaveOptions", "Verify"]
-
 Verify: TypeAlias = bool | Literal["full"]
 
 # Options that several formats have. Each has a parameter of its own.

@@ -14,16 +14,6 @@ from recmap.files.paths import MOST_SHARDS, shard_names
 from recmap.formats.registry import FORMATS, format_of, written_formats
 from recmap.model.arguments import as_whole, parse_size
 
-__all__ = [
-    "Shard",
-    "Sharding",
-    "is_output_folder",
-    "output_format",
-    "parse_shards",
-    "plan_shards",
-    "stem_of",
-]
-
 
 @dataclass(frozen=True)
 class Shard:

@@ -29,8 +29,6 @@ from recmap.model.progress import Counter
 from recmap.model.source import Source
 from recmap.native import _core
 
-__all__ = ["ProcessRunner", "Runner", "ThreadRunner"]
-
 # Seconds to let processes stop and clean up before they are killed.
 _PATIENCE = 30.0
 

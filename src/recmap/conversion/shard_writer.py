@@ -26,8 +26,6 @@ from recmap.model.row_sizes import measure
 from recmap.model.sink import Sink
 from recmap.model.source import Source
 
-__all__ = ["Count", "ShardWriter", "StoppedError"]
-
 # Called with the number of rows and bytes of every slab.
 Count = Callable[[int, int], None]
 

@@ -28,8 +28,6 @@ from recmap.model.row_sizes import RowSizes
 from recmap.model.schema import Batch, Schema
 from recmap.model.source import SelectedSource, Source, WrappedSource
 
-__all__ = ["Casting", "transformed"]
-
 Casting: TypeAlias = Literal["same_value", "unsafe"]
 
 

@@ -27,8 +27,6 @@ from recmap.model.sink import Sink
 from recmap.model.source import Source
 from recmap.native import _core
 
-__all__ = ["RecordCheck", "check_values", "check_written"]
-
 # Bytes to check at a time while the file grows.
 _FOLLOW_SIZE = 16 << 20
 # Bytes of a slab for each column below which fewer columns are compared at a time.

@@ -22,8 +22,6 @@ from recmap.model.iteration import Iteration
 from recmap.model.ragged import Column, Ragged
 from recmap.model.source import Source
 
-__all__ = ["ColumnView"]
-
 # Attributes of ndarray that load the column first. In-place methods are missing, because they
 # would change a copy.
 _OF_ARRAY = frozenset(

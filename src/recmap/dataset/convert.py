@@ -19,8 +19,6 @@ from recmap.model.arguments import as_mapping, checked, unknown_option
 from recmap.model.nulls import Nulls
 from recmap.model.progress import ProgressOption
 
-__all__ = ["convert"]
-
 
 def convert(
     src: Any,

@@ -54,8 +54,6 @@ if TYPE_CHECKING:
     from recmap.pipeline.plan import Plan
     from recmap.view.widget import Widget
 
-__all__ = ["Dataset", "opened_rows"]
-
 # What selects several rows: ds[100:200], ds[[5, 3, 9]], ds[mask].
 RowsKey: TypeAlias = slice | npt.NDArray[Any] | list[int] | list[bool] | range
 

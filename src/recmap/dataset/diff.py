@@ -22,8 +22,6 @@ from recmap.model.row_sizes import measure
 from recmap.model.schema import Batch
 from recmap.model.source import Source
 
-__all__ = ["ColumnDifference", "Difference", "diff"]
-
 
 @dataclass(frozen=True)
 class ColumnDifference:

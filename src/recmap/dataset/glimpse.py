@@ -17,8 +17,6 @@ from recmap.model.row_sizes import measure
 from recmap.model.source import Source
 from recmap.model.table import Column, Table, html_table
 
-__all__ = ["first_values", "glimpse_html", "glimpse_text"]
-
 _ROWS = 3
 _MOST_BYTES = 16 << 20
 # The width of the text, and the least width of a value in it.

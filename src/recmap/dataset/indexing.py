@@ -14,8 +14,6 @@ import numpy.typing as npt
 from recmap.errors import OptionError, OptionTypeError, RecmapError, RowNotFoundError
 from recmap.model.casting import exact_array
 
-__all__ = ["OnDemandArray", "index_array"]
-
 # Bytes of whole rows read at a time if only a part of each is kept.
 _BLOCK = 16 << 20
 # An empty dtype takes no memory, so NumPy can try an index on a shape of any size.

@@ -27,8 +27,6 @@ from recmap.model.coerce import as_columns, fit, infer_schema
 from recmap.model.ragged import Ragged
 from recmap.model.source import Source
 
-__all__ = ["blaming", "held_columns", "open_object", "settled"]
-
 _PATH = (str, bytes, os.PathLike)
 # What to do with objects that cannot be opened, by package and class.
 _REMEDIES = {

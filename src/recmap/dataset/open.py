@@ -43,8 +43,6 @@ from recmap.model.schema import FieldsLike, Schema
 from recmap.model.source import Errors, SelectedSource, Source
 from recmap.pipeline.pipeline import Verbs
 
-__all__ = ["from_arrays", "from_batches", "open"]
-
 # Newer options. States and manifests that mention none of them still compare equal.
 _NEW_OPTIONS = {"nulls": "error", "split": None, "unit": None}
 

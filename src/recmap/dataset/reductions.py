@@ -16,8 +16,6 @@ from numpy.lib.array_utils import normalize_axis_tuple
 
 from recmap.errors import OptionError, OptionTypeError, RecmapError
 
-__all__ = ["REDUCTIONS", "reduce_blocks"]
-
 Array: TypeAlias = npt.NDArray[Any]
 Axes: TypeAlias = tuple[int, ...]
 

@@ -24,18 +24,6 @@ from recmap.model.row_sizes import measure
 from recmap.model.schema import Batch
 from recmap.model.source import Source
 
-__all__ = [
-    "OpenedRows",
-    "Row",
-    "RowBlocks",
-    "get_row",
-    "get_rows",
-    "iterate_rows",
-    "option_texts",
-    "read_batches",
-    "read_blocks",
-]
-
 # The key of the verbs of a dataset in manifests. split() was the first verb.
 _VERBS = "split"
 # Bytes read at a time by a pass over all rows; small batches are slices of one read. The first

@@ -13,8 +13,6 @@ from recmap.dataset.rows import OpenedRows
 from recmap.files.local_path import any_remote
 from recmap.model.source import Source
 
-__all__ = ["save"]
-
 
 def save(opened: OpenedRows, dst: str, options: SaveOptions) -> Report:
     """Write rows to ``dst``."""

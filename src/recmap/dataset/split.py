@@ -20,8 +20,6 @@ from recmap.model.row_sizes import measure
 from recmap.model.schema import Batch
 from recmap.model.source import Source
 
-__all__ = ["SplitPart", "split"]
-
 Bits: TypeAlias = npt.NDArray[np.bool_]
 Order: TypeAlias = "_OrderSpan | _Marked"
 

@@ -16,8 +16,6 @@ from recmap.model.casting import as_floats
 from recmap.model.field import Field
 from recmap.model.ragged import BYTE, Column, Ragged
 
-__all__ = ["FieldCollector", "FieldStats", "Histogram", "Numbers"]
-
 _INT64 = np.dtype(np.int64)
 # Values processed at a time. They fit in the CPU cache, and large rows need no extra memory.
 _STEP = 1 << 16

@@ -10,8 +10,6 @@ from recmap.dataset.value_counts import ValueCounts
 from recmap.model.preview import number, preview, quantity
 from recmap.model.table import Column, Table
 
-__all__ = ["Stats", "stats_table"]
-
 _BARS = " ▁▂▃▄▅▆▇█"
 # Most bars of a histogram.
 _MOST_BARS = 32

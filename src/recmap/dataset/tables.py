@@ -32,8 +32,6 @@ from recmap.model.reordered import ReorderedSource
 from recmap.model.source import Source
 from recmap.warn import warn
 
-__all__ = ["Wanted", "is_table", "open_hugging_face", "open_table"]
-
 # Objects whose rows are computed each time, perhaps in another order.
 _COMPUTED = ("duckdb", "_duckdb")
 # Values of pandas' object columns that Arrow would turn into lists, even if all have one length.

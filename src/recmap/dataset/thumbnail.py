@@ -16,8 +16,6 @@ from recmap.model.ragged import Ragged
 from recmap.model.table import Markup
 from recmap.pipeline.transforms.image_reader import small_png
 
-__all__ = ["LARGE_IMAGE", "thumbnail"]
-
 # Images shown of a list of them.
 _MOST_IMAGES = 3
 # Pixels of a side.

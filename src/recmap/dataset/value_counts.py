@@ -11,8 +11,6 @@ import numpy.typing as npt
 
 from recmap.model.ragged import Ragged
 
-__all__ = ["ValueCounter", "ValueCounts", "most_common"]
-
 # Counting stops when there are more distinct values, or strings take more bytes, than this.
 _MOST_DISTINCT = 10_000
 _MOST_BYTES = 1 << 20

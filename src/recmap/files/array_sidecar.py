@@ -21,16 +21,6 @@ from recmap.files.local_path import located
 from recmap.files.location import Location
 from recmap.model.schema import Schema
 
-__all__ = [
-    "Description",
-    "described_name",
-    "description_path",
-    "is_description",
-    "load_description",
-    "remove_description",
-    "save_description",
-]
-
 # A description has a few lines. A larger file is something else.
 _MAX_SIZE = 1 << 20
 # Number of samples for the checksum, and the bytes of each.

@@ -14,8 +14,6 @@ from typing import Any, NamedTuple
 from recmap.errors import DataError
 from recmap.files.mapped import MappedFile
 
-__all__ = ["ArrowMessage", "ArrowMessages", "read_messages"]
-
 # How a file begins, and how it ends.
 _MAGIC, _END = b"ARROW1\0\0", b"ARROW1"
 # Kinds of messages.

@@ -14,8 +14,6 @@ from contextlib import contextmanager, suppress
 from recmap.errors import OutputError, RecmapError
 from recmap.files.temporary import remove, temporary_path
 
-__all__ = ["exchange", "make_folder", "put_in_place", "sync", "writing"]
-
 # For renameat2: paths are not relative to an open folder, and names are exchanged.
 _HERE, _EXCHANGE = -100, 2
 

@@ -9,8 +9,6 @@ from typing import Any
 
 from recmap.errors import OptionError
 
-__all__ = ["profile_options"]
-
 _KEYS = ("aws_access_key_id", "aws_secret_access_key", "aws_session_token")
 # What only the AWS tools can turn into credentials.
 _INDIRECT = ("sso_session", "sso_start_url", "role_arn", "credential_process")

@@ -9,8 +9,6 @@ from collections.abc import Callable
 
 from recmap.files.cache_folder import CacheFolder, StoredObject
 
-__all__ = ["CacheBudget", "Reservations"]
-
 # Blocks leave this part of the budget to new entries and their small files.
 _PART_FOR_SMALL_FILES = 64
 # Looking for entries to evict takes time, so it is done at most every few seconds.

@@ -21,8 +21,6 @@ from recmap.files.cache_budget import CacheBudget, Reservations
 from recmap.files.memory import empty_bytes
 from recmap.native import _core
 
-__all__ = ["BLOCK", "NUMBER", "NUMBER_SIZE", "CacheEntry", "table_size"]
-
 #: Bytes of a block. The last block of an object may be shorter.
 BLOCK = 1 << 20
 

@@ -31,8 +31,6 @@ from dataclasses import dataclass
 from recmap.files.local_path import located
 from recmap.files.temporary import process_of, remove, runs, temporary_path, this_process
 
-__all__ = ["CacheFolder", "StoredObject", "is_file", "lock"]
-
 # Another layout gets another name, so that versions of recmap do not disturb each other.
 _LAYOUT = "objects-v1"
 _ENTRY = re.compile(r"[0-9a-f]{64}")

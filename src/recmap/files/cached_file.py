@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from recmap.files.mapped import MappedFile
 
-__all__ = ["CachedFile"]
-
 
 class CachedFile(MappedFile):
     """The copy of an object in the cache. All its blocks are sound, unless the file has changed.

@@ -15,17 +15,6 @@ from typing import NamedTuple
 
 from recmap.errors import OptionError
 
-__all__ = [
-    "ThreadLimit",
-    "own_limit",
-    "pool_size",
-    "thread_count",
-    "thread_share",
-    "using_threads",
-    "within",
-    "work_beside",
-]
-
 _allowed: int | None = None
 _CGROUPS, _OWN_CGROUPS = Path("/sys/fs/cgroup"), Path("/proc/self/cgroup")
 _NO_QUOTA = 1 << 16

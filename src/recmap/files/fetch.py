@@ -14,8 +14,6 @@ import numpy.typing as npt
 from recmap.files.fetch_memory import bytes_in_flight
 from recmap.files.fetch_threads import submit
 
-__all__ = ["Fetch", "room_for", "wait_for"]
-
 _Bytes = npt.NDArray[np.uint8]
 
 

@@ -9,8 +9,6 @@ from typing import Any
 
 from recmap.model.fetching import FetchCounts
 
-__all__ = ["FetchCounter", "counted", "counted_here"]
-
 
 class FetchCounter:
     """Counts from any thread. A copy in another process begins at zero."""

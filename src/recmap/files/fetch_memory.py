@@ -6,17 +6,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Lock
 
-__all__ = [
-    "LEAST_FETCH_MEMORY",
-    "MOST_FETCH_MEMORY",
-    "bytes_ahead",
-    "bytes_behind",
-    "bytes_in_flight",
-    "fetch_memory",
-    "fetching_within",
-    "request_size",
-]
-
 #: No less makes sense, and more does not help.
 LEAST_FETCH_MEMORY, MOST_FETCH_MEMORY = 16 << 20, 384 << 20
 # Stores are fastest with requests of this size, several at a time.

@@ -16,8 +16,6 @@ from typing import Any, TypeAlias
 
 from recmap.files.threads import start_thread
 
-__all__ = ["submit"]
-
 # Requests at a time.
 _MOST = 64
 # Seconds to wait at exit for requests under way. A thread that comes back after the interpreter

@@ -32,8 +32,6 @@ from recmap.files.spans import (
 )
 from recmap.files.sparse_memory import PAGE, SparseMemory
 
-__all__ = ["FetchedFile", "Hold"]
-
 # Spans that are this close are fetched in one request: a request takes as long as this many bytes.
 # But what is between them must not take more memory than the spans, or this much.
 _GAP, _LEAST_WASTE = 64 << 10, 1 << 20

@@ -9,16 +9,6 @@ from collections.abc import Iterable, Iterator
 from functools import cache
 from typing import NamedTuple
 
-__all__ = [
-    "DESCRIPTION",
-    "STORE_FILES",
-    "TEXT_INDEX",
-    "TFDS_FILE",
-    "TFDS_INFO",
-    "ZARR_FILES",
-    "FileState",
-]
-
 # A folder with one of these files is a Zarr store, of version 3 or 2.
 ZARR_FILES = ("zarr.json", ".zgroup", ".zarray", ".zmetadata")
 # A folder with this file is a version of a TFDS dataset.

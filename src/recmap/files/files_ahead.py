@@ -21,8 +21,6 @@ from recmap.files.mapped_files import fetch_whole
 from recmap.files.read_ahead import GROWTH, count_ahead, forget_ahead, note_ahead
 from recmap.model.fetching import Coming, Fetching
 
-__all__ = ["FilesAhead", "files_ahead", "files_in_turn"]
-
 # Far more files than there are requests at a time gain nothing. Those that are opened ahead must
 # not close each other.
 _MOST_FILES = 32

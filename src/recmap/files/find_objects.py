@@ -21,8 +21,6 @@ from recmap.files.object_store import Folder, ObjectInfo, ObjectStore
 from recmap.files.storage import ObjectUrl
 from recmap.files.threads import Threads
 
-__all__ = ["FoundObjects", "find_objects", "is_store_of"]
-
 _Listing: TypeAlias = Callable[[str], Folder]
 
 # Folders listed at a time.

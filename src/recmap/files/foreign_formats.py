@@ -14,8 +14,6 @@ import numpy as np
 
 from recmap.errors import Message, Option
 
-__all__ = ["ZIP", "FileKind", "pandas_advice", "recognise", "recognise_zip"]
-
 # A pickle of protocol 0 or 1 has no magic number. It begins with the opcode of a container,
 # a global, a string or a number.
 _OLD_PICKLES = b"(]}lcVXUSKMJFGIL"

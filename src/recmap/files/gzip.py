@@ -27,8 +27,6 @@ from recmap.files.cpus import pool_size, thread_count
 from recmap.files.location import OpenFile
 from recmap.files.threads import Threads
 
-__all__ = ["GZIP_MAGIC", "Deflater", "inflate_members", "inflater", "member_size"]
-
 # On ARM, zlib-ng inflates 1.5 times as fast as ISA-L, which has fast paths written for x86.
 _INFLATE = isal_zlib if platform.machine() in ("x86_64", "AMD64") else zlib_ng
 # ISA-L compresses 2 to 4 times as fast as zlib at its default level, to about the same size.

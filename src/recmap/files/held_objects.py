@@ -12,8 +12,6 @@ import numpy.typing as npt
 from recmap.files.object_address import ObjectAddress
 from recmap.files.object_store import ObjectInfo
 
-__all__ = ["HeldNote", "HeldObject", "held_object"]
-
 
 class HeldObject(Protocol):
     """An object in memory, of which some spans are held."""

@@ -12,8 +12,6 @@ from recmap.files.gzip import GZIP_MAGIC, inflate_members, inflater, member_size
 from recmap.files.local_path import located
 from recmap.files.location import OpenFile
 
-__all__ = ["CompressionOption", "Inflated", "begins_stream", "inflate"]
-
 CompressionOption: TypeAlias = Literal["auto", "gzip", "zlib"] | None
 
 # Larger buffers leave the CPU cache and make inflating 12% slower.

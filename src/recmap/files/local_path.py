@@ -40,15 +40,6 @@ from recmap.files.temporary import remove, remove_leftovers, temporary_path
 from recmap.files.whole_output import refuse_unfinished, warn_of_incomplete, warn_of_missing
 from recmap.native import _core
 
-__all__ = [
-    "LocalPath",
-    "any_remote",
-    "check_all_unchanged",
-    "is_store",
-    "located",
-    "working_folder",
-]
-
 # The clock that file systems take their times from. It ticks every few milliseconds.
 _CLOCK = 5 if sys.platform == "linux" else time.CLOCK_REALTIME  # CLOCK_REALTIME_COARSE
 # The longest to wait for the next tick, in ns.

@@ -24,8 +24,6 @@ from recmap.files.object_store import ObjectStore
 from recmap.files.run_lock import RunLock
 from recmap.files.seekable import SeekableObject
 
-__all__ = ["Location", "OpenFile", "Output", "Stat", "Version"]
-
 
 class Stat(NamedTuple):
     """The size of a file, and what tells it from another version of it.

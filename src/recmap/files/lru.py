@@ -7,8 +7,6 @@ from collections.abc import Callable, Hashable, Iterator
 from threading import RLock
 from typing import Generic, TypeVar
 
-__all__ = ["Lru"]
-
 _K = TypeVar("_K", bound=Hashable)
 _V = TypeVar("_V")
 

@@ -19,8 +19,6 @@ from recmap.errors import CorruptRecordError, DataError, PathNotFoundError
 from recmap.model.preview import quantity
 from recmap.native import _core
 
-__all__ = ["NO_FILES", "Guard", "MappedFile", "guarded", "guarded_here", "reach"]
-
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 

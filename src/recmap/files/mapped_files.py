@@ -21,8 +21,6 @@ from recmap.files.object_address import ObjectAddress
 from recmap.files.spans import as_places
 from recmap.model.fetching import Fetching
 
-__all__ = ["HeldFiles", "MappedFiles", "fetch_ahead", "fetch_whole"]
-
 # Files that a dataset keeps mapped while it reads one after another.
 _OPEN_FILES = 1024
 # Files held for random access use at most half of the mappings that the system allows a

@@ -17,17 +17,6 @@ import numpy.typing as npt
 
 from recmap.native import _core
 
-__all__ = [
-    "also_give_back",
-    "anonymous_memory",
-    "empty",
-    "empty_bytes",
-    "give_back",
-    "locked_pages",
-    "locks_pages",
-    "page_locking",
-]
-
 # Below this size, malloc reuses memory just as well. Above it, new pages cost as much as
 # filling them.
 _SMALLEST = 1 << 18

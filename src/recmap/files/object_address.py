@@ -15,8 +15,6 @@ from recmap.files.location import Location
 from recmap.files.object_store import ObjectInfo, ObjectStore
 from recmap.files.storage import ObjectUrl
 
-__all__ = ["ObjectAddress"]
-
 
 class ObjectAddress(Location):
     """The URL of an object, which may exist or not."""

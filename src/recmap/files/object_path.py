@@ -44,8 +44,6 @@ from recmap.files.storage import Storage, parse_url
 from recmap.files.store_lock import StoreLock
 from recmap.files.whole_output import refuse_unfinished, warn_of_incomplete, warn_of_missing
 
-__all__ = ["ObjectPath", "object_path"]
-
 # The beginning of an object, which is asked for several times, is fetched once.
 _HEAD = 1 << 14
 _KEPT_HEADS = 256

@@ -21,8 +21,6 @@ from recmap.files.mapped import MappedFile
 from recmap.files.object_address import ObjectAddress
 from recmap.files.temporary import temporary_path
 
-__all__ = ["ObjectReader", "keep_beside", "kept_beside"]
-
 # Once the cache has this part of an object, the rest will likely be needed, too. So a missing block
 # is then fetched with its neighbours, which takes hardly longer.
 _LIKELY_WHOLE, _NEIGHBOURS = 1 / 8, 4

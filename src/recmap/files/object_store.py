@@ -37,8 +37,6 @@ from recmap.files.fetch_memory import request_size
 from recmap.files.patience import UNREACHABLE, Attempts, Patience, tell
 from recmap.files.storage import ObjectUrl, Storage
 
-__all__ = ["Folder", "ObjectInfo", "ObjectStore"]
-
 _T = TypeVar("_T")
 _Bytes = npt.NDArray[np.uint8]
 

@@ -11,8 +11,6 @@ from recmap.files.object_address import ObjectAddress
 from recmap.files.object_writer import copy_object, delete_object
 from recmap.files.threads import Threads
 
-__all__ = ["Tree", "copy_tree", "remove_others", "replace_tree", "tree_of"]
-
 # Objects to copy or delete at a time.
 _REQUESTS = 16
 

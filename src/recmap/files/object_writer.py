@@ -34,22 +34,6 @@ from recmap.files.object_address import ObjectAddress
 from recmap.files.patience import SILENCE
 from recmap.files.threads import start_thread
 
-__all__ = [
-    "Upload",
-    "UploadParts",
-    "choose_parts",
-    "copy_object",
-    "create_object",
-    "delete_object",
-    "parts_to_send",
-    "put_file",
-    "put_object",
-    "read_object",
-    "refuse_unwritable",
-    "replace_object",
-    "sending",
-]
-
 _Bytes = npt.NDArray[np.uint8]
 
 # Stores take at most this many parts, of at least 5 MiB (S3), and objects up to 5 TB.

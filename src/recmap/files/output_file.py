@@ -21,16 +21,6 @@ from recmap.files.gzip import Deflater
 from recmap.files.local_path import located
 from recmap.files.threads import start_thread
 
-__all__ = [
-    "Buffer",
-    "Compression",
-    "OutputFile",
-    "Spooler",
-    "choose_compression",
-    "refuse_existing",
-    "refuse_special",
-]
-
 Buffer = bytes | npt.NDArray[np.uint8]
 Compression: TypeAlias = Literal["gzip", "zlib"] | None
 

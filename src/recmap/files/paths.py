@@ -17,21 +17,6 @@ from recmap.files.threads import Threads
 from recmap.files.urls import SCHEMES, is_url, local_path, refuse_flattened_url
 from recmap.model.arguments import is_iterable
 
-__all__ = [
-    "MOST_SHARDS",
-    "PathLike",
-    "PathsLike",
-    "absolute",
-    "as_location",
-    "as_path",
-    "as_paths",
-    "expand",
-    "for_each",
-    "for_each_file",
-    "given_paths",
-    "shard_names",
-]
-
 PathLike: TypeAlias = "str | bytes | os.PathLike[str] | os.PathLike[bytes]"
 PathsLike: TypeAlias = "PathLike | Iterable[PathLike]"
 

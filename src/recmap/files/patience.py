@@ -17,8 +17,6 @@ from recmap.files.storage import Storage
 from recmap.model.arguments import as_whole
 from recmap.warn import warn
 
-__all__ = ["SILENCE", "UNREACHABLE", "Attempts", "Patience", "tell"]
-
 # Seconds for which a request is repeated, unless ``retry_timeout`` says otherwise.
 _SECONDS = 180.0
 # obstore repeats a request this often by itself, within a second.

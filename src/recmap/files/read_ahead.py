@@ -14,8 +14,6 @@ from recmap.files.lru import Lru
 from recmap.files.spans import Places
 from recmap.model.fetching import Closable
 
-__all__ = ["GROWTH", "MOST_OBJECTS", "ReadAhead", "count_ahead", "forget_ahead", "note_ahead"]
-
 #: Fetch ahead this many times what has been read in order, so that a few rows cost little.
 GROWTH = 2
 # A span of this size is read ahead from the start.

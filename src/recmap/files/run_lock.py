@@ -9,8 +9,6 @@ from recmap.errors import OutputExistsError
 from recmap.files.atomic_write import writing
 from recmap.files.temporary import remove
 
-__all__ = ["RunLock"]
-
 
 class RunLock:
     """A file that exists while a conversion runs.

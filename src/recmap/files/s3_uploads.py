@@ -26,8 +26,6 @@ from recmap.files.aws_profile import profile_options
 from recmap.files.patience import UNREACHABLE, Patience
 from recmap.files.storage import ObjectUrl, Storage
 
-__all__ = ["S3Uploads", "UnfinishedUpload", "find_s3_uploads"]
-
 _SECONDS = 30.0
 # A page lists 1,000 uploads; a longer answer is not one.
 _MAX_ANSWER = 16 << 20

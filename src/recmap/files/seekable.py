@@ -12,8 +12,6 @@ from recmap.files.lru import Lru
 from recmap.files.mapped import MappedFile
 from recmap.files.object_store import ObjectInfo, ObjectStore
 
-__all__ = ["SeekableMapping", "SeekableObject"]
-
 # What is read of an object is kept in blocks of this size. Metadata is read in small pieces, close
 # to each other.
 _BLOCK = 1 << 18

@@ -13,8 +13,6 @@ from multiprocessing import reduction
 from multiprocessing.context import get_spawning_popen
 from typing import Any, Generic, TypeVar
 
-__all__ = ["SharedValue"]
-
 T = TypeVar("T")
 R = TypeVar("R")
 

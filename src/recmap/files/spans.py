@@ -7,17 +7,6 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-__all__ = [
-    "Places",
-    "allowed_gap",
-    "as_places",
-    "cut_spans",
-    "merge_spans",
-    "numbers_within",
-    "spans_of",
-    "within_pages",
-]
-
 Places: TypeAlias = npt.NDArray[np.int64]
 
 

@@ -8,8 +8,6 @@ from contextlib import suppress
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["PAGE", "SparseMemory"]
-
 #: The unit of memory.
 PAGE = max(1 << 12, mmap.PAGESIZE)
 # With large pages, the system has less to do. It takes them if they begin at such an address.

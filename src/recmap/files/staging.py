@@ -18,8 +18,6 @@ from recmap.files.temporary import acting_for, process_of, runs, temporary_path,
 from recmap.files.threads import Threads
 from recmap.model.arguments import size_text
 
-__all__ = ["check_space", "files_below", "make_staging_folder", "send_files"]
-
 _NAME = "recmap-staging"
 # Files up to this size are sent several at a time.
 _SMALL = 1 << 20

@@ -10,9 +10,6 @@ from urllib.parse import quote, unquote
 from recmap.errors import OptionError, OptionTypeError, UnknownSchemeError, without_secrets
 from recmap.files.urls import SCHEMES, shown_url
 
-__all__ = ["ObjectUrl", "Storage", "parse_url"]
-
-
 _OPTION_NAME = re.compile(
     r"(?=.{1,50}$)([a-z]+\d?(_[a-z]*\d?[a-z]*)*|[A-Z]+\d?(_[A-Z]*\d?[A-Z]*)*)"
 )

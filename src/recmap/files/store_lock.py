@@ -28,8 +28,6 @@ from recmap.files.temporary import Process, runs, this_process
 from recmap.files.threads import start_thread
 from recmap.warn import warn
 
-__all__ = ["StoreLock"]
-
 # Seconds between renewals, and after which a lock that was not renewed counts for nothing.
 _RENEWED_EVERY = 30.0
 _EXPIRES = 300.0

@@ -20,20 +20,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 from uuid import uuid4
 
-__all__ = [
-    "Process",
-    "acting_for",
-    "alike",
-    "names_of",
-    "process_of",
-    "remove",
-    "remove_leftovers",
-    "runs",
-    "short_name",
-    "temporary_path",
-    "this_process",
-]
-
 _SUFFIX = ".tmp"
 # Names written by recmap 0.1 lack the start of the process.
 _OWNER = re.compile(

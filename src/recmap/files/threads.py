@@ -22,8 +22,6 @@ from recmap.files.cpus import ThreadLimit, own_limit, within
 from recmap.files.mapped import guarded_here
 from recmap.files.memory import locks_pages, page_locking
 
-__all__ = ["Threads", "read_ahead", "start_thread"]
-
 _T = TypeVar("_T")
 _P = ParamSpec("_P")
 

@@ -8,8 +8,6 @@ from urllib.parse import unquote_to_bytes
 
 from recmap.errors import OptionError, UnknownSchemeError
 
-__all__ = ["SCHEMES", "is_url", "local_path", "refuse_flattened_url", "shown_url"]
-
 # The schemes of stores that recmap reads.
 SCHEMES = ("s3", "gs", "az", "http", "https")
 

@@ -17,8 +17,6 @@ from recmap.errors import MissingShardsWarning, UnfinishedOutputError
 from recmap.files.location import Location
 from recmap.warn import warn
 
-__all__ = ["FOLDER_MANIFEST", "refuse_unfinished", "warn_of_incomplete", "warn_of_missing"]
-
 FOLDER_MANIFEST = "_manifest.json"
 _MANIFEST = re.compile(r"_manifest\.json|\..+\.manifest\.json")
 _NUMBERED = re.compile(r"(?<![0-9])([0-9]{1,9})[-_]of[-_]([0-9]{1,9})(?![0-9])")

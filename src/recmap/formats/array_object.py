@@ -23,8 +23,6 @@ from recmap.files.mapped import guarded, reach
 from recmap.formats.column_readers import DEFAULT_NAME, array_columns, array_refusal
 from recmap.formats.column_source import ColumnsSource
 
-__all__ = ["ArrayPlace", "open_array"]
-
 _MAPPINGS = "/proc/self/maps"
 # A line of _MAPPINGS: addresses, permissions, offset in the file, device, inode, path.
 _MAPPING = re.compile(rb"([0-9a-f]+)-([0-9a-f]+) ...(.) ([0-9a-f]+) \S+ (\d+) *(.*)")

@@ -34,8 +34,6 @@ from recmap.model.nulls import NULL_SUFFIX, Nulls, mask_taken, with_masks
 from recmap.model.ragged import Column
 from recmap.model.schema import Batch, FieldsLike, Schema
 
-__all__ = ["ArrowColumns", "check_values"]
-
 _LOOSE = re.compile("date64|time32|time64|decimal|union")
 # Rows that are looked at when a file is opened, to see whether a note fits them, and how many at
 # once.

@@ -33,8 +33,6 @@ from recmap.model.nulls import Nulls
 from recmap.model.schema import Batch, FieldsLike, Schema
 from recmap.model.sink import SinkKind
 
-__all__ = ["SINK", "check_arrow", "open_arrow"]
-
 also_give_back(pa.default_memory_pool().release_unused)
 
 # Cells that rows are divided into to find large ones, and the part of a piece that one may have.

@@ -14,8 +14,6 @@ import pyarrow as pa
 
 from recmap.model.row_sizes import OFFSET
 
-__all__ = ["bytes_before", "check_offsets"]
-
 # Values whose lengths are looked at together.
 _BLOCK = 1 << 16
 

@@ -22,18 +22,6 @@ from recmap.model.ragged import Column
 from recmap.model.row_sizes import OFFSET, STRING, RowSizes
 from recmap.native import _core
 
-__all__ = [
-    "DEFAULT_NAME",
-    "ArrayColumn",
-    "ColumnReader",
-    "DecodedArray",
-    "Which",
-    "array_columns",
-    "array_refusal",
-    "decoded_columns",
-    "field_paths",
-]
-
 # The name of a column that has none in its file.
 DEFAULT_NAME = "data"
 # Rows as a span or by number.

@@ -28,8 +28,6 @@ from recmap.model.row_sizes import RowSizes, added, fitting, largest
 from recmap.model.schema import Batch, Schema
 from recmap.model.source import Source
 
-__all__ = ["Checksum", "ColumnsSource", "choose_columns", "common_length", "refuse_changed"]
-
 # Decoded row groups cached for later reads may take this many times the limit of one read, because
 # two threads may be reading.
 _KEPT = 2

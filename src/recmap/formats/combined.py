@@ -30,8 +30,6 @@ from recmap.model.row_sizes import RowSizes, added, measure
 from recmap.model.schema import Batch, Schema
 from recmap.model.source import SelectedSource, Skipped, Source
 
-__all__ = ["ConcatenatedSource", "SideBySideSource"]
-
 
 def _agreed(told: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return what is told of each column, unless sources tell different things."""

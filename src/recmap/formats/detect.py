@@ -23,8 +23,6 @@ from recmap.files.paths import for_each_file
 from recmap.files.sniff import FileKind, holds_records, named_tfrecord, sniff, unknown_format
 from recmap.formats.registry import FORMATS, format_of
 
-__all__ = ["check_raw", "detect", "detect_all", "has_header", "refuse_packed"]
-
 _AS_RAW = Option("format", "raw", of_input=True)
 
 _FOLDER = next(format.name for format in FORMATS.values() if format.folder)

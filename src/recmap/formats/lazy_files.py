@@ -24,8 +24,6 @@ from recmap.model.row_sizes import RowSizes
 from recmap.model.schema import Batch, Schema
 from recmap.model.source import Source
 
-__all__ = ["LazySource", "OpenFiles", "max_open_files"]
-
 _MAX_OPEN = 64
 # A process keeps one file open per this many file descriptors it may use: HDF5 takes two per
 # file, and the rest of the program needs some too.

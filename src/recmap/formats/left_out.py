@@ -14,8 +14,6 @@ from recmap.errors import (
 from recmap.model.field import Field
 from recmap.warn import warn
 
-__all__ = ["listed", "misfit", "warn_of_left_out", "warn_of_notes"]
-
 _NAMED = 10
 
 

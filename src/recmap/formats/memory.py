@@ -20,8 +20,6 @@ from recmap.model.row_sizes import RowSizes, batch_sizes, column_sizes, fitting,
 from recmap.model.schema import Batch, Schema
 from recmap.model.source import Source
 
-__all__ = ["MemorySource", "StreamSource"]
-
 
 class _MemoryColumn(ColumnReader):
     def __init__(self, column: Column, field: Field) -> None:

@@ -40,19 +40,6 @@ from recmap.model.schema import Schema
 from recmap.model.sink import Sink, SinkKind
 from recmap.warn import warn
 
-__all__ = [
-    "MAX_HEADER",
-    "SCATTERED",
-    "SHORT_HEADER",
-    "SINK",
-    "NpyHeader",
-    "header_bytes",
-    "header_keeps",
-    "open_npy",
-    "parse_header",
-    "read_head",
-]
-
 _MAGIC = b"\x93NUMPY"
 # NumPy refuses more than 10,000 bytes by default; structured arrays with many fields need more.
 _MAX_TEXT = 1 << 16

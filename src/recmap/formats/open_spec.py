@@ -42,8 +42,6 @@ from recmap.model.nulls import Nulls, with_masks
 from recmap.model.schema import FieldsLike, Schema
 from recmap.model.source import Errors, Source
 
-__all__ = ["OpenOptions", "Opening", "open_source", "select"]
-
 
 def _format(name: str, value: Any) -> Any:
     return check_choice(name, value, (*FORMATS, None))

@@ -33,8 +33,6 @@ from recmap.model.nulls import Nulls
 from recmap.model.schema import Batch, FieldsLike, Schema
 from recmap.model.sink import SinkKind
 
-__all__ = ["SINK", "check_parquet", "open_parquet"]
-
 also_give_back(pa.default_memory_pool().release_unused)
 
 # What pyarrow raises for damaged files.

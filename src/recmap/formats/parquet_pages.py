@@ -16,8 +16,6 @@ import pyarrow as pa
 from recmap.files.mapped import MappedFile
 from recmap.native import _core
 
-__all__ = ["CODECS", "Chunk", "Page", "count_rows", "read_pages"]
-
 #: The compressions by their numbers in a file, as pyarrow calls them.
 CODECS = ("", "snappy", "gzip", "lzo", "brotli", "lz4_hadoop", "zstd", "lz4_raw")
 # Those that the beginning of a page can be had of without the rest.

@@ -19,8 +19,6 @@ from recmap.formats.row_group_cuts import Cells
 from recmap.model.row_sizes import OFFSET
 from recmap.native import _core
 
-__all__ = ["LEVELS", "ParquetSizes"]
-
 #: Bytes that pyarrow takes for each value of a list while it is decoded: how deep it is.
 LEVELS = 8
 # A column of a row group that is not larger is taken to be one page.

@@ -32,17 +32,6 @@ from recmap.model.row_sizes import OFFSET, RowSizes, added
 from recmap.model.schema import Schema
 from recmap.model.sink import Sink
 
-__all__ = [
-    "OFFSETS",
-    "VALUES",
-    "ArraysSink",
-    "ColumnPart",
-    "Splitter",
-    "join",
-    "levels",
-    "levels_of",
-]
-
 VALUES, OFFSETS = "values", "offsets"
 # Limit the depth, because a file may claim any. NumPy once allowed this many axes.
 _LEVELS = (OFFSETS, "steps", *(f"steps{level}" for level in range(2, 32)))

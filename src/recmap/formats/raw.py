@@ -30,8 +30,6 @@ from recmap.model.coerce import as_columns, fit
 from recmap.model.schema import Batch, Schema
 from recmap.model.sink import Sink, SinkKind
 
-__all__ = ["SINK", "RawSink", "open_raw", "packed_dtype"]
-
 
 def open_raw(
     path: str,

@@ -20,17 +20,6 @@ from recmap.model.schema import Schema
 from recmap.model.sink import Sink, SinkKind
 from recmap.model.source import Source
 
-__all__ = [
-    "FORMATS",
-    "Format",
-    "check_output",
-    "create_sink",
-    "format_of",
-    "known_to_sink",
-    "parameters",
-    "written_formats",
-]
-
 
 @dataclass(frozen=True)
 class Format:

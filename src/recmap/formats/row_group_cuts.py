@@ -8,8 +8,6 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Cells", "Cuts", "cut", "even_cuts"]
-
 # Pieces of equally many rows are preferred, even if some have a quarter more than they should.
 _MORE = 4
 

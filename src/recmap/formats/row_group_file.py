@@ -19,8 +19,6 @@ from recmap.model.ragged import owned
 from recmap.model.row_sizes import measure
 from recmap.model.schema import Batch, Schema
 
-__all__ = ["Cursor", "Names", "RowGroupFile", "check_groups"]
-
 Names: TypeAlias = tuple[str, ...]
 
 

@@ -23,8 +23,6 @@ from recmap.model.batch import join, pick
 from recmap.model.row_sizes import measure
 from recmap.model.schema import Batch
 
-__all__ = ["Scan", "Scans"]
-
 # Decode this many times what has been read in order, so that reading a few rows costs little.
 _GROWTH = 2
 # Pieces that are decoded ahead, for each thread. Small ones take long to begin, not to decode.

@@ -24,8 +24,6 @@ from recmap.model.row_sizes import RowSizes, batch_sizes
 from recmap.model.schema import Batch, Schema
 from recmap.model.sink import Sink
 
-__all__ = ["RowGroupSink"]
-
 # Bytes of the rows of a row group in memory, unless the budget allows only fewer.
 _GROUP = 16 << 20
 # More rows than any row group of another program has.

@@ -37,8 +37,6 @@ from recmap.model.row_sizes import RowSizes, batch_sizes, fitting, measure
 from recmap.model.schema import Batch, Schema
 from recmap.model.source import Source
 
-__all__ = ["RowGroupSource"]
-
 # The most bytes to decode at once of a row group, for all columns together.
 _PIECE = 32 << 20
 # Bytes of pieces kept for later reads. A larger piece is kept alone.

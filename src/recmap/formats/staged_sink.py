@@ -12,8 +12,6 @@ from recmap.files.staging import make_staging_folder, send_files
 from recmap.files.temporary import remove
 from recmap.model.sink import Sink
 
-__all__ = ["StagedSink"]
-
 
 class StagedSink(Sink):
     """Writes a file, or a folder such as a Zarr store, in local space, and sends it on commit.

@@ -22,18 +22,6 @@ from recmap.model.field import Field
 from recmap.model.ragged import Column, Ragged
 from recmap.model.schema import Batch, Schema
 
-__all__ = [
-    "KEY",
-    "description",
-    "fits",
-    "is_stored_as",
-    "loses",
-    "noted_fields",
-    "restore",
-    "store",
-    "stored_field",
-]
-
 #: The key in the metadata of a file.
 KEY = b"recmap"
 _UNITS = ("s", "ms", "us", "ns")

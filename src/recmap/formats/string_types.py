@@ -17,8 +17,6 @@ from recmap.model.schema import Batch, Schema
 from recmap.model.source import Source, WrappedSource
 from recmap.model.text import as_strings_of
 
-__all__ = ["is_string_type", "with_string_types"]
-
 
 def is_string_type(old: Field, new: Field) -> bool:
     """Return whether two fields differ only in that one is text and the other bytes."""

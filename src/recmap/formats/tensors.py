@@ -13,8 +13,6 @@ from recmap.errors import MissingPackageError, OptionError, OptionTypeError
 from recmap.model.arguments import as_dtype
 from recmap.model.casting import refuse_masked
 
-__all__ = ["as_array", "is_array"]
-
 # Devices of DLPack whose memory the CPU can read: its own, and page-locked memory of CUDA and ROCm.
 _ON_CPU = (1, 3, 11)
 _TO_CPU = {

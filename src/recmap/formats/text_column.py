@@ -17,8 +17,6 @@ from recmap.model.ragged import Column, Ragged
 from recmap.model.row_sizes import RowSizes
 from recmap.model.text import as_strings_of, first_not_text
 
-__all__ = ["checked_text", "of_string_type"]
-
 
 def checked_text(
     path: str, name: str, field: Field, column: Column, row_number: Callable[[int], int]

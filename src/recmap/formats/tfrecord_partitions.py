@@ -17,8 +17,6 @@ from recmap.tfrecord.plain_file import PlainFile
 from recmap.tfrecord.record_file import RecordFile
 from recmap.tfrecord.survey import survey
 
-__all__ = ["record_partitions"]
-
 # Maximum number of anchors sent to a task with its rows: about 256 KB.
 _MAX_ANCHORS = 1 << 14
 

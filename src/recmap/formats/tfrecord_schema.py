@@ -29,8 +29,6 @@ from recmap.tfrecord.stored_schema import (
 from recmap.tfrecord.survey import sample
 from recmap.tfrecord.unknown_features import UnknownFeatures
 
-__all__ = ["SchemaChoice", "choose_schema"]
-
 
 class SchemaChoice(NamedTuple):
     """How to decode records, where the schema comes from, and the sample it was inferred from,

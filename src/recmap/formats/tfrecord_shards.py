@@ -17,8 +17,6 @@ from recmap.files.temporary import alike, short_name
 from recmap.files.whole_output import FOLDER_MANIFEST
 from recmap.tfrecord.sidecar import is_written, remove_sidecar, sidecar_path
 
-__all__ = ["OlderFiles", "shard_paths"]
-
 # A larger manifest is not read.
 _MOST_READ = 256 << 20
 # The state of a file that may be half there, in manifests of conversions, too.

@@ -39,8 +39,6 @@ from recmap.tfrecord.sidecar import (
     sidecar_path,
 )
 
-__all__ = ["SINK", "TFRecordWriter"]
-
 # Bytes encoded at a time.
 _BLOCK = 8 << 20
 # Bytes of a record besides its values, and of each of its features besides its name.

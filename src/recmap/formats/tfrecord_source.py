@@ -80,8 +80,6 @@ from recmap.tfrecord.sidecar import Sidecar, kept_index, load_sidecar, read_text
 from recmap.tfrecord.survey import sample, survey
 from recmap.warn import warn
 
-__all__ = ["TFRecordSource"]
-
 _T = TypeVar("_T")
 
 # How many compressed files keep inflated rows, in addition to one per thread.

@@ -32,8 +32,6 @@ from recmap.model.source import Skipped, Source
 from recmap.native import _core
 from recmap.tfrecord.verify import Verified, verify_records
 
-__all__ = ["verify"]
-
 # Bytes read at a time.
 _LIMIT = 64 << 20
 

@@ -21,30 +21,6 @@ import numpy.typing as npt
 
 from recmap.errors import ColumnError, OptionError, OptionTypeError
 
-__all__ = [
-    "Workers",
-    "as_dtype",
-    "as_list",
-    "as_mapping",
-    "as_names",
-    "as_row",
-    "as_slice",
-    "as_whole",
-    "as_workers",
-    "check_choice",
-    "check_column_name",
-    "check_flag",
-    "check_iterable",
-    "checked",
-    "choice",
-    "is_iterable",
-    "option",
-    "parse_size",
-    "parse_workers",
-    "size_text",
-    "unknown_option",
-]
-
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 _BINARY = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 # System libraries survive a fork only on Linux.

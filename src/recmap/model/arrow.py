@@ -29,8 +29,6 @@ from recmap.model.nulls import NULL_SUFFIX, Nulls, fill_rows, mask_taken, null_i
 from recmap.model.schema import Batch, Schema
 from recmap.native import _core
 
-__all__ = ["ArrowBatches", "ArrowReader"]
-
 
 class ArrowBatches:
     """Batches for any library that reads Arrow streams. One batch is one record batch.

@@ -20,8 +20,6 @@ from recmap.model.schema import Schema
 from recmap.model.text import first_not_text
 from recmap.native import _core
 
-__all__ = ["EXTENSION_METADATA", "EXTENSION_NAME", "TENSOR", "Tensors", "arrow_batch", "arrow_type"]
-
 Tensors: TypeAlias = Literal["extension", "list"]
 
 # The keys under which Arrow stores an extension type, and the one for rows of several axes.

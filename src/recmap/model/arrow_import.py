@@ -44,8 +44,6 @@ from recmap.model.field import BYTES, TEXT, Field, Shape
 from recmap.model.nulls import Nulls
 from recmap.native import _core
 
-__all__ = ["make_readers"]
-
 # The dtype of strings, and of their offsets; None if they are views.
 _STRINGS: dict[bytes, tuple[np.dtype[Any], str | None]] = {
     b"z": (BYTES, "i4"),

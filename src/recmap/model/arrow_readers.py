@@ -21,24 +21,6 @@ from recmap.model.ragged import BYTE, Column, Ragged
 from recmap.model.text import as_strings_of, first_not_text
 from recmap.native import _core
 
-__all__ = [
-    "BadRowError",
-    "Booleans",
-    "Decimals",
-    "Dictionary",
-    "FixedLists",
-    "ListViews",
-    "Nothing",
-    "OffsetLists",
-    "PlainNumbers",
-    "Reader",
-    "StringViews",
-    "Strings",
-    "StructMember",
-    "TensorRows",
-    "damaged",
-]
-
 Mask: TypeAlias = npt.NDArray[np.bool_]
 Read: TypeAlias = tuple[Column, Mask | None]
 

@@ -11,24 +11,6 @@ import numpy.typing as npt
 from recmap.model.ragged import Column, Ragged, concatenate
 from recmap.model.schema import Batch
 
-__all__ = [
-    "Allocate",
-    "PadSpec",
-    "PaddedColumn",
-    "PaddedRows",
-    "Positions",
-    "RowArray",
-    "RowNumbers",
-    "cut",
-    "divide_rows",
-    "gather_from",
-    "interleave",
-    "join",
-    "pick",
-    "rename",
-    "rows_by_owner",
-]
-
 # Places in an order or in a batch.
 Positions: TypeAlias = npt.NDArray[np.int64]
 # Numbers of rows in a source, as an array or, if they are consecutive, perhaps as a range.

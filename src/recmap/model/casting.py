@@ -14,8 +14,6 @@ import numpy.typing as npt
 
 from recmap.errors import ColumnError
 
-__all__ = ["as_floats", "exact_array", "first_lost", "joint_dtype", "refuse_masked"]
-
 # Above this, float64 cannot hold every integer.
 _EXACT = 2.0**53
 # Types of single numbers, which need no checks for masks or rounding.

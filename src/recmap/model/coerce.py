@@ -21,16 +21,6 @@ from recmap.model.ragged import Column, Ragged, concatenate
 from recmap.model.schema import Batch, Schema
 from recmap.model.text import as_strings_of, first_not_text
 
-__all__ = [
-    "Given",
-    "as_columns",
-    "empty_column",
-    "fit",
-    "infer_schema",
-    "string_column",
-    "text_column",
-]
-
 _STRINGS = (str, bytes, bytearray, memoryview)
 
 

@@ -9,8 +9,6 @@ import numpy.typing as npt
 
 from recmap.model.ragged import BYTE, TEXT_BYTE, Column, Ragged
 
-__all__ = ["same_bits", "unlike_rows"]
-
 # Bytes to compare at a time. NumPy's result is as large as its input.
 _STEP = 1 << 18
 

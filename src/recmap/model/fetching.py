@@ -6,8 +6,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-__all__ = ["Closable", "Coming", "FetchCounts", "Fetching", "fetching_all"]
-
 
 class FetchCounts(NamedTuple):
     """What reading from stores took: bytes ``fetched``, and those of them that were ``used``.

@@ -14,8 +14,6 @@ from recmap.errors import FieldTextError, OptionError
 from recmap.model.arguments import as_dtype, as_whole, is_iterable
 from recmap.model.casting import exact_array, first_lost
 
-__all__ = ["BYTES", "TEXT", "Field", "FieldLike", "Shape", "as_field"]
-
 # The dtypes of byte strings and of text: NumPy's string dtypes without a length.
 BYTES = np.dtype("S")
 TEXT = np.dtype("U")

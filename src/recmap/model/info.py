@@ -9,8 +9,6 @@ from recmap.model.preview import printable, quantity
 from recmap.model.schema import Schema
 from recmap.model.table import Column, Table
 
-__all__ = ["Info", "size_fact"]
-
 _THOUSAND = 1000
 
 

@@ -7,8 +7,6 @@ from typing import Generic, Self, TypeVar
 
 from recmap.errors import OptionError
 
-__all__ = ["Iteration"]
-
 _T = TypeVar("_T")
 
 

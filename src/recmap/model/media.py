@@ -5,8 +5,6 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
-__all__ = ["MediaKind", "media_kind"]
-
 
 class MediaKind(NamedTuple):
     """A kind of image or sound: its name for people, and its content type."""

@@ -23,18 +23,6 @@ from recmap.model.coerce import empty_column
 from recmap.model.field import Field
 from recmap.model.ragged import Column, Ragged, concatenate
 
-__all__ = [
-    "NULL_SUFFIX",
-    "Nulls",
-    "blank",
-    "emptied",
-    "fill_items",
-    "fill_rows",
-    "mask_taken",
-    "null_item",
-    "with_masks",
-]
-
 Nulls: TypeAlias = Literal["error", "fill", "mask"]
 
 # The name of a mask column is that of its column and this.

@@ -15,8 +15,6 @@ import numpy.typing as npt
 from recmap.errors import OptionError, RowNotFoundError
 from recmap.native import _core
 
-__all__ = ["Permutation"]
-
 _ROUNDS = 8
 _FEW = 1 << 10
 

@@ -11,8 +11,6 @@ import numpy.typing as npt
 
 from recmap.model.casting import as_floats
 
-__all__ = ["Picture", "is_picture", "png_of"]
-
 # Smaller arrays are matrices rather than pictures.
 _LEAST_PIXELS = 8
 _CHANNELS = (1, 3, 4)

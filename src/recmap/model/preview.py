@@ -9,8 +9,6 @@ import numpy as np
 from recmap.model.media import media_kind
 from recmap.model.ragged import Ragged
 
-__all__ = ["number", "preview", "printable", "quantity"]
-
 # How much of a value is shown.
 _VALUES = 4
 _LETTERS = 32

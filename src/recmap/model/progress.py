@@ -19,8 +19,6 @@ from typing import Any, Self, TextIO, TypeAlias
 from recmap.errors import OptionTypeError
 from recmap.model.arguments import size_text
 
-__all__ = ["Bar", "Counter", "Progress", "ProgressOption", "Watcher", "check_progress"]
-
 # The minimum number of seconds between two calls to a watcher.
 _EVERY = 0.1
 _WIDTH = 24

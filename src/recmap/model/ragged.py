@@ -14,8 +14,6 @@ from recmap.model.casting import exact_array, first_lost, joint_dtype, refuse_ma
 from recmap.model.media import media_kind
 from recmap.native import _core
 
-__all__ = ["BYTE", "TEXT_BYTE", "Column", "Ragged", "concatenate", "offsets_of", "owned"]
-
 # The dtypes of the values of byte strings and of text. They tell these apart from each other, and
 # from a ragged uint8 column.
 BYTE = np.dtype("S1")

@@ -15,8 +15,6 @@ from recmap.model.row_sizes import RowSizes, fitting
 from recmap.model.schema import Batch
 from recmap.model.source import Source, WrappedSource
 
-__all__ = ["ReorderedSource", "SlicedSource", "gather_within"]
-
 
 def gather_within(source: Source, rows: npt.NDArray[np.int64], limit: int | None) -> Batch:
     """Return the first of these rows, as many as fit into ``limit`` bytes."""

@@ -12,18 +12,6 @@ from recmap.errors import MemoryLimitError
 from recmap.model.ragged import Column, Ragged
 from recmap.model.schema import Batch
 
-__all__ = [
-    "OFFSET",
-    "STRING",
-    "RowSizes",
-    "added",
-    "batch_sizes",
-    "column_sizes",
-    "fitting",
-    "largest",
-    "measure",
-]
-
 # The size of each row in bytes, or one number if all rows have the same size.
 RowSizes: TypeAlias = "int | npt.NDArray[np.int64]"
 

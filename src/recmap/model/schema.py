@@ -12,8 +12,6 @@ from recmap.model.preview import quantity
 from recmap.model.ragged import Column
 from recmap.model.table import html_table
 
-__all__ = ["Batch", "FieldsLike", "Schema"]
-
 Batch: TypeAlias = dict[str, Column]
 """A dict of columns of equal length."""
 

@@ -13,8 +13,6 @@ import numpy.typing as npt
 
 from recmap.model.schema import Schema
 
-__all__ = ["Sink", "SinkKind"]
-
 # Memory is counted only for columns beyond this number.
 _FEW_COLUMNS = 100
 # Maximum bytes of one column that wait to fill a chunk.

@@ -33,16 +33,6 @@ from recmap.model.info import Info
 from recmap.model.row_sizes import RowSizes, measure
 from recmap.model.schema import Batch, Schema
 
-__all__ = [
-    "Errors",
-    "Partition",
-    "RowReader",
-    "SelectedSource",
-    "Skipped",
-    "Source",
-    "WrappedSource",
-]
-
 # What to do with bad records.
 Errors: TypeAlias = Literal["raise", "skip"]
 

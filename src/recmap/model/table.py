@@ -9,8 +9,6 @@ from typing import Literal
 
 from recmap.model.preview import printable
 
-__all__ = ["Column", "Markup", "Table", "html_table", "shortened", "text_width"]
-
 _BETWEEN = 2
 _DOTS = "…"
 

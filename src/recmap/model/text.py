@@ -9,8 +9,6 @@ from recmap.model.field import Field
 from recmap.model.ragged import BYTE, TEXT_BYTE, Ragged
 from recmap.native import _core
 
-__all__ = ["as_strings_of", "first_not_text"]
-
 
 def as_strings_of(field: Field, column: Ragged) -> Ragged:
     """View strings as the text or the bytes that a field says they are, at any depth.

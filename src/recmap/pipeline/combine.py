@@ -12,8 +12,6 @@ from recmap.pipeline.plan import Plan, joined_plan, joined_rows
 from recmap.pipeline.transforms.mix import MixedRows, Until
 from recmap.pipeline.transforms.zip import ZippedRows
 
-__all__ = ["mix", "zip"]
-
 
 def mix(
     *datasets: Verbs,

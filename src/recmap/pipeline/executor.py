@@ -49,8 +49,6 @@ from recmap.pipeline.transforms.pad import batch_reader, has_ragged
 from recmap.pipeline.workers import open_pool
 from recmap.pipeline.workers.pool import Request, Result, Work
 
-__all__ = ["BlockSpan", "BlockTask", "Blocks", "batch_at", "block_task", "plain_batches"]
-
 
 def plain_batches(
     ready: ReadyPlan, cursor: Cursor, meter: Meter

@@ -43,8 +43,6 @@ from recmap.pipeline.state_check import checked
 from recmap.pipeline.transforms.batch import Batches
 from recmap.warn import warn
 
-__all__ = ["PipelineFeed", "table_feed"]
-
 # Bytes of rows that a table takes at a time.
 _TABLE_BYTES = 16 << 20
 

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from recmap.model.arrow import ArrowBatches
     from recmap.model.schema import Batch, Schema
 
-__all__ = ["Frameworks"]
-
 
 class Frameworks:
     """The methods that hand rows and batches to a framework."""

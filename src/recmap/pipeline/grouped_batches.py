@@ -29,8 +29,6 @@ from recmap.pipeline.trial import run_once
 from recmap.pipeline.workers import open_pool
 from recmap.pipeline.workers.pool import Request, Result
 
-__all__ = ["grouped_batches"]
-
 
 def grouped_batches(
     ready: ReadyPlan, cursor: Cursor, meter: Meter

@@ -20,8 +20,6 @@ from recmap.model.fetching import Fetching
 from recmap.pipeline.row_source import Rows
 from recmap.pipeline.workers.pool import Request
 
-__all__ = ["Lookahead", "bytes_ahead", "requests_of_shuffle"]
-
 _T = TypeVar("_T")
 
 # The most that is fetched ahead: bytes, a fraction of the memory limit, and places. Far more

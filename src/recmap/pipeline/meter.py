@@ -15,8 +15,6 @@ from recmap.model.preview import quantity
 from recmap.model.schema import Batch
 from recmap.model.table import Column, Table
 
-__all__ = ["Meter", "Stage", "Timings"]
-
 # If the loop waits for less than this share of the time, the input does not slow it down.
 _INPUT_BOUND = 0.1
 

@@ -10,8 +10,6 @@ from recmap.adapters.loader_workers import LoaderWorkers
 from recmap.files.shared_value import SharedValue
 from recmap.pipeline.state import Cursor
 
-__all__ = ["NextCursor"]
-
 R = TypeVar("R")
 
 # Iterations of workers to remember: more than can be starting at a time.

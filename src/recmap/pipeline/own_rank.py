@@ -11,8 +11,6 @@ from collections.abc import Callable
 
 from recmap.errors import OptionError
 
-__all__ = ["divided_by_others", "own_rank", "reads_for_itself"]
-
 _Found = tuple[int, int] | None
 
 # The variables that launchers set: of torchrun, Accelerate and DeepSpeed, and of MPI.

@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from recmap.pipeline.transforms.pad import PadLike
     from recmap.pipeline.transforms.select import RowNumbersLike
 
-__all__ = ["Pipeline", "Verbs"]
-
 # Rows and batches are counted in 64 bits.
 _MOST = 2**62
 

@@ -19,8 +19,6 @@ from recmap.pipeline.transforms.decode_image import ImageDecoder
 from recmap.pipeline.transforms.select import SelectColumns, Slice, sliced
 from recmap.pipeline.trial import TransformedRows
 
-__all__ = ["Plan", "Rank", "joined_plan", "joined_rows"]
-
 _MEMORY = parse_size("512MB")
 _START = Cursor()
 _EVERYTHING = Slice()

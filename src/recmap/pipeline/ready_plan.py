@@ -19,8 +19,6 @@ from recmap.pipeline.transforms.batch import Group, GroupInput
 from recmap.pipeline.transforms.pad import batch_reader
 from recmap.pipeline.trial import Trial, read_block, tried, try_rows
 
-__all__ = ["ReadyPlan", "ready"]
-
 # Read at most this many blocks to find a batch to try functions of batches on.
 _TRIED_BLOCKS = 64
 # Read several small batches at once, up to this many bytes, rows and batches: handing one

@@ -27,16 +27,6 @@ from recmap.model.schema import Batch, Schema
 from recmap.model.source import Source
 from recmap.pipeline.signature import data_of
 
-__all__ = [
-    "InOrder",
-    "Rows",
-    "SourceRows",
-    "is_damaged",
-    "only_a_few_rows",
-    "reach_of",
-    "sound_rows",
-]
-
 _FEW: ContextVar[bool] = ContextVar("recmap few rows", default=False)
 
 # More bytes than any rows take.

@@ -19,8 +19,6 @@ import numpy.typing as npt
 from recmap.errors import OptionError
 from recmap.model.batch import Positions
 
-__all__ = ["ENDLESS", "Even", "Remaining", "Share"]
-
 Even: TypeAlias = Literal["uneven", "pad", "drop"]
 Span: TypeAlias = tuple[int, int]
 

@@ -27,19 +27,6 @@ from recmap.files.local_path import located
 from recmap.model.ragged import Column, Ragged
 from recmap.model.source import Source
 
-__all__ = [
-    "Seed",
-    "VerbRecord",
-    "compare",
-    "data_of",
-    "drawn_seed",
-    "record",
-    "record_function",
-    "record_joined",
-    "record_select",
-    "signed",
-]
-
 # Names and characters that a state spells out; a digest covers the rest.
 _NAMES, _LETTERS = 6, 120
 # How many files to sample, the bytes to read in each place, and the places in each file.

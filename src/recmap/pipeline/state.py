@@ -15,8 +15,6 @@ from recmap.pipeline.sharding import ENDLESS, Remaining, Share
 from recmap.pipeline.state_check import STATE_VERSION, check_held, check_numbers
 from recmap.pipeline.transforms.batch import Grouping
 
-__all__ = ["Cursor", "CursorLog", "load", "redealt", "save"]
-
 # How many batches a framework may take before it uses them.
 _LOGGED = 256
 

@@ -10,8 +10,6 @@ from recmap.errors import OptionError
 from recmap.pipeline.sharding import ENDLESS, Share
 from recmap.pipeline.transforms.batch import Grouping
 
-__all__ = ["STATE_VERSION", "check_held", "check_numbers", "checked"]
-
 #: The version of the states that are saved.
 STATE_VERSION = 2
 # More than any cluster has. Without a limit, a damaged state would make recmap loop over ranks.

@@ -27,8 +27,6 @@ from recmap.pipeline.workers import open_pool
 from recmap.pipeline.workers.column_message import copied
 from recmap.pipeline.workers.pool import Request, Result, UnpicklableError, Work
 
-__all__ = ["TransformedRows", "Trial", "read_block", "run_once", "tried", "try_rows"]
-
 # How many rows to try; the larger numbers are for filters that keep none of the first rows.
 _SAMPLES = (4, 64, 1024)
 

@@ -11,8 +11,6 @@ from typing import Any
 from recmap.files.local_path import located
 from recmap.pipeline.pipeline import Pipeline, Verbs
 
-__all__ = ["Choice", "Measurement", "fits_memory", "tune"]
-
 _SEED = 1
 _WINDOWS = (1 << 10, 1 << 14, 1 << 18)
 _BATCHES = (32, 256, 1024)

@@ -34,8 +34,6 @@ from recmap.model.field import Field
 from recmap.model.ragged import BYTE, Column, Ragged, concatenate
 from recmap.model.schema import Batch, Schema
 
-__all__ = ["batch_of", "known_schema", "schema_of", "table_of", "table_of_block"]
-
 # Metadata key that stores a column's field when the Arrow type alone does not determine it.
 _FIELD_KEY = b"recmap"
 _UNITS = ("s", "ms", "us", "ns")

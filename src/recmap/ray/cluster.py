@@ -30,20 +30,6 @@ from recmap.files.local_path import located, working_folder
 from recmap.files.temporary import Process, acting_for, remove, temporary_path, this_process
 from recmap.files.urls import is_url
 
-__all__ = [
-    "TASK_CPUS",
-    "Connection",
-    "Driver",
-    "Node",
-    "check_visible",
-    "connect",
-    "cpu_count",
-    "load_ray",
-    "output_folder",
-    "task_result",
-    "working_nodes",
-]
-
 # CPUs that a task requests from Ray and uses.
 TASK_CPUS = 1
 # Seconds within which a cluster must answer.

@@ -16,8 +16,6 @@ from recmap.files.location import Stat
 from recmap.formats.open_spec import Opening, select
 from recmap.model.source import Partition, RowReader, Source
 
-__all__ = ["RowSpan", "assign_rows", "file_partitions", "good_count"]
-
 # Ray spends about 15 ms on each block, little compared to reading this many bytes.
 _GOOD_SIZE = 16 << 20
 _LEAST_SIZE = 1 << 20

@@ -14,8 +14,6 @@ from recmap.ray.cluster import TASK_CPUS, Driver, cpu_count, task_result
 from recmap.tfrecord.parallel_scan import ScannedSpan, choose_every, join_spans, scan_span
 from recmap.tfrecord.plain_file import PlainFile
 
-__all__ = ["find_records"]
-
 # Below this many bytes, the driver alone is faster.
 _PARALLEL_FROM = 256 << 20
 # The fewest and the most bytes that a task searches.

@@ -20,8 +20,6 @@ from recmap.ray.cluster import Driver, check_visible, connect, cpu_count, load_r
 from recmap.ray.file_partitions import file_partitions, good_count
 from recmap.ray.parallel_index import find_records
 
-__all__ = ["read"]
-
 
 class Reopenable(Protocol):
     """The opened rows of a dataset: the source, and how to open it again."""

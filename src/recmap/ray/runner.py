@@ -34,8 +34,6 @@ from recmap.ray.cluster import (
 from recmap.ray.parallel_index import find_records
 from recmap.warn import warn
 
-__all__ = ["RayRunner", "on_cluster"]
-
 # How often to start a shard again after a worker or node died.
 _RETRIES = 5
 # How many tasks are submitted at a time, unless the user asks for fewer.

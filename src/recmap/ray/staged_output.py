@@ -23,8 +23,6 @@ from recmap.files.local_path import located
 from recmap.formats.registry import FORMATS
 from recmap.model.schema import Schema
 
-__all__ = ["StagedOutput", "StagedShard"]
-
 
 @dataclass(frozen=True)
 class StagedShard:

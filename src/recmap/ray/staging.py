@@ -22,8 +22,6 @@ from recmap.model.schema import Schema
 from recmap.ray.staged_output import StagedOutput, StagedShard
 from recmap.tfrecord.sidecar import sidecar_path
 
-__all__ = ["LocalOutput"]
-
 _KEPT = ".before-"
 
 

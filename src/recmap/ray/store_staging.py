@@ -29,8 +29,6 @@ from recmap.ray.staged_output import StagedOutput, StagedShard
 from recmap.tfrecord.sidecar import remove_sidecar, sidecar_path
 from recmap.warn import warn
 
-__all__ = ["StoreOutput"]
-
 # Objects to copy at a time.
 _REQUESTS = 16
 

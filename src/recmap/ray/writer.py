@@ -25,8 +25,6 @@ from recmap.ray.staged_output import StagedOutput
 from recmap.ray.staging import LocalOutput
 from recmap.ray.store_staging import StoreOutput
 
-__all__ = ["write"]
-
 # Ray appends this to the message of an error that a task raised.
 _RAY_SUFFIX = "\nFailed to apply "
 

@@ -36,8 +36,6 @@ from recmap.tfrecord.decoder import ExampleDecoder, Records
 from recmap.tfrecord.record_file import RecordFile, Window, record_sizes
 from recmap.tfrecord.record_stream import START, Entry, PassStart, RecordStream
 
-__all__ = ["CompressedFile"]
-
 # Limit on the bytes inflated to find the first record.
 _MAX_FIRST_RECORD = 128 << 20
 

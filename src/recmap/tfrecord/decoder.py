@@ -18,23 +18,6 @@ from recmap.native import _core
 from recmap.tfrecord.faults import FieldChoice, fault_error
 from recmap.tfrecord.unknown_features import UnknownFeatures, Where
 
-__all__ = [
-    "LISTS",
-    "Decoder",
-    "ExampleDecoder",
-    "PaddedDecoder",
-    "Records",
-    "StepDecoder",
-    "StepNumbers",
-    "check_fill",
-    "dtype_code",
-    "fill_bytes",
-    "is_array",
-    "kinds_of",
-    "row_layout",
-    "split_name",
-]
-
 Kind = _core.Kind
 Records = _core.Records
 

@@ -22,16 +22,6 @@ from recmap.native import _core
 from recmap.tfrecord.decoder import LISTS, fill_bytes
 from recmap.tfrecord.unknown_features import Where
 
-__all__ = [
-    "EmbeddedSchemas",
-    "check_claims",
-    "checksum",
-    "description",
-    "parse_schema",
-    "read_description",
-    "schema_texts",
-]
-
 Bytes = npt.NDArray[np.uint8]
 
 # Field 14 of an Example or a SequenceExample, length-delimited.

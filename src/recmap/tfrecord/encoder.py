@@ -30,8 +30,6 @@ from recmap.native import _core
 from recmap.tfrecord.decoder import LISTS, check_fill, fill_bytes, row_layout
 from recmap.tfrecord.embedded_schema import description
 
-__all__ = ["Encoder", "Encoding", "Parsing", "choose_encoding", "little_endian", "parsing_of"]
-
 Kind = _core.Kind
 
 _KINDS = {

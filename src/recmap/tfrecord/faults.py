@@ -21,15 +21,6 @@ from recmap.model.media import media_kind
 from recmap.model.schema import Schema
 from recmap.native import _core
 
-__all__ = [
-    "KIND_NAMES",
-    "FieldChoice",
-    "describe_record",
-    "fault_error",
-    "fault_text",
-    "ragged_text",
-]
-
 FaultCode = _core.FaultCode
 
 KIND_NAMES = {

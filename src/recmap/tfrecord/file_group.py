@@ -24,8 +24,6 @@ from recmap.tfrecord.plain_file import PlainFile
 from recmap.tfrecord.record_file import RecordFile, first_beyond
 from recmap.tfrecord.sidecar import misplaced
 
-__all__ = ["FileGroup", "FileGroups"]
-
 # The most files mapped at once for a span of rows.
 _MAX_SPAN_FILES = 512
 

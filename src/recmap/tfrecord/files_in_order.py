@@ -15,8 +15,6 @@ from recmap.model.fetching import Coming, Fetching
 from recmap.tfrecord.plain_file import PlainFile
 from recmap.tfrecord.record_file import RecordFile
 
-__all__ = ["coming_files", "count_before", "count_objects", "in_turn", "uncounted_files"]
-
 # Counting the rows of one object takes up to this much memory, and of several at a time this much.
 _SCANNED, _MEMORY = 128 << 20, 512 << 20
 

@@ -36,14 +36,6 @@ from recmap.tfrecord.files_in_order import in_turn
 from recmap.tfrecord.plain_file import PlainFile
 from recmap.tfrecord.record_file import RecordFile, Window
 
-__all__ = [
-    "ScanProgress",
-    "check_compressions",
-    "open_record_file",
-    "records",
-    "write_records",
-]
-
 # Bytes of records framed at once.
 _FRAME_AT_ONCE = 1 << 20
 

@@ -12,16 +12,6 @@ import numpy.typing as npt
 from recmap.model.source import Skipped
 from recmap.native import _core
 
-__all__ = [
-    "ANCHOR_EVERY",
-    "LARGE_RECORD",
-    "MAX_ANCHORS",
-    "ExpectedRows",
-    "FoundRecords",
-    "Index",
-    "Offsets",
-]
-
 Offsets = npt.NDArray[np.uint64]
 
 # One record in this many is an anchor; the others are reached by walking from an anchor.

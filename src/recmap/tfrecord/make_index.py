@@ -38,8 +38,6 @@ from recmap.tfrecord.stored_schema import Manifests, Types, described_by, stored
 from recmap.tfrecord.survey import sample, survey
 from recmap.tfrecord.unknown_features import UnknownFeatures
 
-__all__ = ["index"]
-
 # Objects indexed at a time, and their bytes.
 _AT_ONCE, _BYTES_AT_ONCE = 16, 64 << 20
 

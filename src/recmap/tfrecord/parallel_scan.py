@@ -19,8 +19,6 @@ from recmap.files.mapped import MappedFile, guarded
 from recmap.native import _core
 from recmap.tfrecord.index import ANCHOR_EVERY, LARGE_RECORD, MAX_ANCHORS, Index, Offsets
 
-__all__ = ["ScannedSpan", "choose_every", "find_record", "join_spans", "scan_span"]
-
 # Bytes scanned before their pages are released.
 _WINDOW_SIZE = 64 << 20
 # Bytes of an object searched at a time.

@@ -34,8 +34,6 @@ from recmap.tfrecord.record_file import (
 from recmap.tfrecord.record_scanner import RecordScanner, hold_headers
 from recmap.tfrecord.sidecar import keep_index, misplaced
 
-__all__ = ["PlainFile"]
-
 _T = TypeVar("_T")
 
 # Bytes scanned for records at a time. The second size applies if the rows are read next: the

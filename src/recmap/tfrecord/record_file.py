@@ -23,16 +23,6 @@ from recmap.model.source import Skipped
 from recmap.native import _core
 from recmap.tfrecord.decoder import ExampleDecoder, split_name
 
-__all__ = [
-    "BeforeRead",
-    "RecordFile",
-    "Window",
-    "first_beyond",
-    "record_sizes",
-    "size_bound",
-    "uniform_fitting",
-]
-
 # The fewest bytes of a string or step in a record. In memory, each also takes an offset.
 _LEAST_ITEM = 2
 # Records with a larger bound are inspected, because the bound is far too high for most.

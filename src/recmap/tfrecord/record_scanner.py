@@ -17,8 +17,6 @@ from recmap.tfrecord.faults import fault_error, fault_text
 from recmap.tfrecord.parallel_scan import find_record
 from recmap.tfrecord.record_file import Window
 
-__all__ = ["RecordScanner", "hold_headers"]
-
 # Bytes scanned at a time for windows, which hold the offset of every record.
 _WINDOW_SIZE = 16 << 20
 # The same for each CPU if records are only counted and checked.

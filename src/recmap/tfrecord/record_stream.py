@@ -22,8 +22,6 @@ from recmap.native import _core
 from recmap.tfrecord.faults import fault_error, fault_text
 from recmap.tfrecord.record_file import Window
 
-__all__ = ["START", "Entry", "PassStart", "RecordStream"]
-
 _WINDOW_SIZE = 1 << 20
 _CUT = {_core.FaultCode.header_cut, _core.FaultCode.data_cut}
 # Bytes held while searching for the next sound record. Larger records are not found.

@@ -27,8 +27,6 @@ from recmap.tfrecord.framing import ScanProgress, open_record_file
 from recmap.tfrecord.record_file import Window
 from recmap.tfrecord.sidecar import sidecar_path
 
-__all__ = ["Repaired", "repair"]
-
 # Bytes passed to the writer at a time.
 _WRITE_SIZE = 4 << 20
 _FOOTER_SIZE = _core.FRAME_SIZE - _core.HEADER_SIZE

@@ -13,8 +13,6 @@ from recmap.native import _core
 from recmap.tfrecord.decoder import LISTS
 from recmap.tfrecord.faults import KIND_NAMES
 
-__all__ = ["FeatureSummary", "Seen", "Summary", "join_schemas"]
-
 _DTYPES = {_core.Kind.bytes: "bytes", _core.Kind.float: "float32", _core.Kind.int64: "int64"}
 
 

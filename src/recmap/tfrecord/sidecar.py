@@ -40,24 +40,6 @@ from recmap.tfrecord.embedded_schema import checksum, parse_schema, schema_texts
 from recmap.tfrecord.index import Index
 from recmap.warn import warn
 
-__all__ = [
-    "Fingerprint",
-    "Sidecar",
-    "indexed_schema",
-    "is_checked",
-    "is_written",
-    "keep_index",
-    "kept_index",
-    "load_sidecar",
-    "mark_checked",
-    "misplaced",
-    "read_text_index",
-    "remove_sidecar",
-    "save_sidecar",
-    "sidecar_path",
-    "write_text_index",
-]
-
 _MAGIC = b"RECMAPIX"
 _VERSION = 2
 # Blocks sampled for the fingerprint, by version. Version 1 also had the modification time.

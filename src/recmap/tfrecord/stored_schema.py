@@ -41,16 +41,6 @@ from recmap.tfrecord.sidecar import Fingerprint, Sidecar, sidecar_path
 from recmap.tfrecord.survey import sample
 from recmap.warn import warn
 
-__all__ = [
-    "FirstRead",
-    "Manifests",
-    "Types",
-    "described_by",
-    "indexed_types",
-    "stored_types",
-    "written_types",
-]
-
 Bytes = npt.NDArray[np.uint8]
 
 _ITS_FIRST = "its first record"

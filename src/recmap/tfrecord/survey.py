@@ -28,8 +28,6 @@ from recmap.tfrecord.plain_file import PlainFile
 from recmap.tfrecord.record_file import RecordFile, Window
 from recmap.tfrecord.schema_inference import Seen, Summary
 
-__all__ = ["sample", "survey"]
-
 # What some records hold, and where each of them is.
 _Found: TypeAlias = tuple[_core.Facts, Callable[[int], Seen]]
 

@@ -17,8 +17,6 @@ from recmap.native import _core
 from recmap.tfrecord.faults import KIND_NAMES
 from recmap.warn import warn
 
-__all__ = ["UnknownFeatures", "Where", "refuse_unknown_features"]
-
 Where: TypeAlias = Callable[[int], tuple[str, int]]
 """Tells the file of a decoded row, and its number among the records of the file."""
 

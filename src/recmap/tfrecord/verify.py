@@ -15,8 +15,6 @@ from recmap.model.progress import ProgressOption
 from recmap.model.source import Skipped
 from recmap.tfrecord.framing import ScanProgress
 
-__all__ = ["Verified", "verify_records"]
-
 
 @dataclass
 class Verified:

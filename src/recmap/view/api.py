@@ -22,8 +22,6 @@ from recmap.view.summary import summary
 from recmap.view.table import Damage, RowTable, TableRow
 from recmap.view.typed_bytes import DTYPES, as_array, code, shapes
 
-__all__ = ["Api"]
-
 # A request takes about this long at most. The page asks again for the rest.
 _SECONDS = 0.25
 _MOST_ROWS = 256

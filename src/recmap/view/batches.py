@@ -15,8 +15,6 @@ from recmap.model.schema import Batch, Schema
 from recmap.pipeline.pipeline import Pipeline, Verbs
 from recmap.view.table import Count, Damage, TableRow
 
-__all__ = ["BatchTable", "load_pipeline"]
-
 # Batches taken at a time, unless they are larger than this.
 _BATCHES = 16
 _SIZE = 64 << 20

@@ -13,8 +13,6 @@ from recmap.model.casting import as_floats
 from recmap.model.ragged import Ragged
 from recmap.model.schema import Schema
 
-__all__ = ["ORDERS", "BoxColumns", "box_columns", "boxes_on", "image_for"]
-
 # What the four numbers of a box may be. Nothing in a file tells, so the page lets people choose.
 ORDERS = ("xmin ymin xmax ymax", "ymin xmin ymax xmax", "x y width height")
 _CORNERS = ("xmin", "ymin", "xmax", "ymax")

@@ -15,17 +15,6 @@ from recmap.model.picture import is_picture
 from recmap.model.ragged import Ragged
 from recmap.view.media import Media, image_of, sniffed, sound_of
 
-__all__ = [
-    "Cell",
-    "cell_of",
-    "detail_of",
-    "hex_dump",
-    "media_of",
-    "number_text",
-    "text_of",
-    "told_rate",
-]
-
 Cell = dict[str, Any]
 
 # How much of a value a cell shows, and how much the pane.

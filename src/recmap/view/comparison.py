@@ -14,8 +14,6 @@ from recmap.model.row_sizes import measure
 from recmap.view.search import SearchHits
 from recmap.view.table import RowTable, TableRow
 
-__all__ = ["differing", "find_differences"]
-
 _ROWS = 1 << 16
 
 

@@ -12,8 +12,6 @@ from recmap.model.casting import as_floats
 from recmap.model.media import media_kind
 from recmap.model.picture import png_of
 
-__all__ = ["Media", "image_of", "sniffed", "sound_of"]
-
 # Pictures of arrays are thinned out to this many pixels a side.
 _MOST_PIXELS = 2048
 # Sound of at most this many samples is sent: a minute and a half at 44.1 kHz.

@@ -26,8 +26,6 @@ from recmap.view.search import SearchHits
 from recmap.view.summary import summary
 from recmap.view.table import Damage, RowTable, TableRow
 
-__all__ = ["write_report"]
-
 _ROWS = 20
 _COLUMNS = 60
 # Arrays and large images are shown as thumbnails, as far as there is room.

@@ -17,8 +17,6 @@ from recmap.model.ragged import Column, Ragged
 from recmap.model.row_sizes import measure
 from recmap.view.table import RowTable
 
-__all__ = ["OPERATORS", "Search", "SearchHits"]
-
 _COMPARE: dict[str, Callable[[Any, Any], Any]] = {
     "=": operator.eq,
     "≠": operator.eq,  # no value is equal

@@ -21,8 +21,6 @@ from urllib.parse import parse_qsl
 from recmap.errors import RecmapError
 from recmap.view.api import Api
 
-__all__ = ["Server"]
-
 _HOST = "127.0.0.1"
 # Where notebooks run that may show the page in a frame.
 _NOTEBOOKS = "http://127.0.0.1:* http://localhost:* https://127.0.0.1:* https://localhost:*"

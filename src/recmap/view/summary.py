@@ -12,8 +12,6 @@ from recmap.view.cells import number_text, text_of
 from recmap.view.media import sniffed
 from recmap.view.table import RowTable
 
-__all__ = ["summary"]
-
 # A summary covers this many rows, or as many as these bytes hold.
 _ROWS = 10_000
 _SIZE = 32 << 20

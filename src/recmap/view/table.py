@@ -21,8 +21,6 @@ from recmap.model.ragged import Ragged
 from recmap.model.row_sizes import measure
 from recmap.model.schema import Batch, Schema
 
-__all__ = ["Count", "Damage", "RowTable", "TableRow", "read_some"]
-
 # The limits of one read, of a large row, of the rows of one answer, and of those kept for the next.
 _READ_SIZE = 16 << 20
 _LARGEST_ROW = 256 << 20

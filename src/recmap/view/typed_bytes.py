@@ -12,8 +12,6 @@ import numpy.typing as npt
 from recmap.errors import OptionError
 from recmap.model.field import Field
 
-__all__ = ["DTYPES", "as_array", "code", "shapes"]
-
 DTYPES = (
     "uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64",
     "float16", "float32", "float64", "bool",

@@ -10,8 +10,6 @@ from recmap.view.api import Api
 from recmap.view.server import Server
 from recmap.view.table import RowTable
 
-__all__ = ["Widget"]
-
 
 class Widget:
     """The page of a dataset, in a frame. It is served until ``close()``, or the program ends.

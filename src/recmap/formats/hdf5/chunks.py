@@ -24,8 +24,6 @@ from recmap.formats.hdf5.filters import FilterError, FilterPipeline
 from recmap.model.batch import RowNumbers
 from recmap.model.fetching import Fetching
 
-__all__ = ["ChunkedArray", "Grid"]
-
 Numbers = npt.NDArray[Any]
 
 

@@ -15,8 +15,6 @@ from recmap.model.field import Field
 from recmap.model.ragged import Column, Ragged, concatenate, owned
 from recmap.model.row_sizes import column_sizes
 
-__all__ = ["ColumnWriter"]
-
 # Bytes per chunk. The last chunk of a column is stored whole, even if it has few rows.
 _CHUNK = 1 << 18
 # The smallest chunk size, for files with many columns.

@@ -25,8 +25,6 @@ from recmap.model.field import Field
 from recmap.model.ragged import Column, concatenate
 from recmap.model.row_sizes import STRING, RowSizes
 
-__all__ = ["columns_of", "refusal"]
-
 # Before this release, chunk addresses did not include the user block before the HDF5 data.
 _USERBLOCK_COUNTED = (1, 14, 4)
 # Bytes that a list takes while the library reads it, in addition to its values, because it

@@ -12,16 +12,6 @@ import numpy.typing as npt
 from recmap.files.gzip import inflater
 from recmap.native import _core
 
-__all__ = [
-    "FilterError",
-    "FilterPipeline",
-    "filter_names",
-    "filters_of",
-    "fletcher32",
-    "how_to_get",
-    "unshuffle",
-]
-
 DEFLATE, SHUFFLE, FLETCHER32, SZIP, LZO, LZF = 1, 2, 3, 4, 305, 32000
 
 _NAMES = {

@@ -22,8 +22,6 @@ from recmap.formats.ragged_layout import VALUES, ColumnPart, Splitter, join, lev
 from recmap.model.field import Field
 from recmap.model.ragged import BYTE, Column
 
-__all__ = ["NestedWriter", "is_nested", "nested_column", "nested_field"]
-
 
 def is_nested(field: Field) -> bool:
     """Tell whether the rows are lists of lists; a string counts as a list."""

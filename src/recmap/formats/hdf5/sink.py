@@ -18,8 +18,6 @@ from recmap.model.coerce import as_columns, fit
 from recmap.model.schema import Schema
 from recmap.model.sink import Sink, SinkKind
 
-__all__ = ["SINK", "Hdf5Sink"]
-
 # Bytes of rows that may wait to fill a chunk, for all columns together.
 _HELD = 16 << 20
 # Maximum bytes of the library's own cache per column; chunks are written whole.

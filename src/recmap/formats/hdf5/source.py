@@ -30,8 +30,6 @@ from recmap.formats.hdf5.types import ORDER_ATTRIBUTE, leaves
 from recmap.formats.left_out import warn_of_left_out
 from recmap.model.source import SelectedSource, Source
 
-__all__ = ["Hdf5Place", "hdf5_place", "open_hdf5"]
-
 # Drivers of files that are not on disk under their name.
 _IN_MEMORY = ("core", "fileobj", "ros3")
 # Maximum number of names listed in a message.

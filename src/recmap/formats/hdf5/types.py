@@ -17,8 +17,6 @@ from recmap.model.coerce import empty_column, string_column
 from recmap.model.field import Field
 from recmap.model.ragged import BYTE, Column, Ragged
 
-__all__ = ["FIELD_ATTRIBUTE", "ORDER_ATTRIBUTE", "Leaf", "leaves", "written_field"]
-
 # The attribute that holds the field of a dataset, if HDF5 has no such type.
 FIELD_ATTRIBUTE = "recmap"
 # The attribute that holds the position of the column. Without it, columns are in file order,

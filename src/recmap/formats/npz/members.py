@@ -20,8 +20,6 @@ from recmap.files.cpus import thread_count
 from recmap.files.mapped import MappedFile
 from recmap.formats.npy import NpyHeader
 
-__all__ = ["MAX_LOADED", "Deflated", "StoredChecksum", "StreamedArray"]
-
 # A read at most this many bytes past the checked ones still belongs to the same pass: threads
 # read several blocks at once, out of order.
 _NEAR = 64 << 20

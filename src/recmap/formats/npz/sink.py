@@ -22,8 +22,6 @@ from recmap.model.field import Field
 from recmap.model.schema import Schema
 from recmap.model.sink import SinkKind
 
-__all__ = ["SINK"]
-
 NpzCompression: TypeAlias = Literal["deflate"] | None
 
 _METHODS = {None: zipfile.ZIP_STORED, "deflate": zipfile.ZIP_DEFLATED}

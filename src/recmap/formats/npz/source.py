@@ -37,8 +37,6 @@ from recmap.model.arguments import size_text
 from recmap.model.field import Field
 from recmap.model.ragged import BYTE
 
-__all__ = ["FIELD_PREFIX", "check_members", "open_npz"]
-
 # Precedes the field in the comment of a member, if its header cannot hold the field.
 FIELD_PREFIX = "recmap: "
 _LOCAL_MAGIC = b"PK\x03\x04"

@@ -21,8 +21,6 @@ from recmap.files.lru import Lru
 from recmap.files.seekable import SeekableObject
 from recmap.formats.npy import MAX_HEADER, NpyHeader
 
-__all__ = ["UnzippedMember", "ZipReader"]
-
 # Members kept open; each has a 32 kB window.
 _OPEN = 256
 _LOCAL_SIZE = 30

@@ -19,8 +19,6 @@ from recmap.model.schema import Batch, Schema
 from recmap.native import _core
 from recmap.tfrecord.decoder import Decoder, ExampleDecoder, Records, StepDecoder, StepNumbers
 
-__all__ = ["ArrayRecordSource"]
-
 _T = TypeVar("_T")
 # Records looked at to judge how many fit into memory, and how much longer values may be than the
 # records that hold them.

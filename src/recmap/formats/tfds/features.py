@@ -19,8 +19,6 @@ import numpy as np
 from recmap.errors import DataError
 from recmap.model.field import BYTES, TEXT, Field
 
-__all__ = ["ENCODINGS", "Feature", "parse_features"]
-
 ENCODINGS = ("none", "bytes", "zlib")
 _PACKAGE = "tensorflow_datasets.core.features."
 _NUMBERS = ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",

@@ -21,23 +21,6 @@ from recmap.files.local_path import located
 from recmap.files.paths import MOST_SHARDS, for_each_file
 from recmap.model.preview import quantity
 
-__all__ = [
-    "FEATURES",
-    "INFO",
-    "DatasetInfo",
-    "Split",
-    "add_split",
-    "check_present",
-    "describe_versions",
-    "is_version",
-    "keep_features",
-    "label_file",
-    "load_features",
-    "load_info",
-    "load_labels",
-    "shard_files",
-]
-
 INFO, FEATURES = TFDS_INFO, TFDS_FILE
 # The most bytes of a metadata file. Those of the largest datasets take a few hundred kilobytes.
 _MAX_SIZE = 64 << 20

@@ -27,8 +27,6 @@ from recmap.model.schema import FieldsLike, Schema
 from recmap.model.source import Errors, Source
 from recmap.tfrecord.framing import open_record_file
 
-__all__ = ["WRITTEN_BY_OLD", "is_old", "open_old"]
-
 WRITTEN_BY_OLD = f"an old version of TFDS wrote this folder, without {FEATURES}"
 
 

@@ -45,8 +45,6 @@ from recmap.model.schema import Schema
 from recmap.model.sink import Sink, SinkKind
 from recmap.tfrecord.encoder import little_endian
 
-__all__ = ["SINK", "described", "shard_features"]
-
 _PACKAGE = "tensorflow_datasets.core.features"
 _VERSION = "1.0.0"
 # Lists of integers hold these exactly. They are shorter than raw bytes for a few values only.

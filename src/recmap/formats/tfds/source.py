@@ -52,8 +52,6 @@ from recmap.model.source import Errors, Source, WrappedSource
 from recmap.tfrecord.decoder import ExampleDecoder, StepNumbers
 from recmap.tfrecord.record_file import RecordFile
 
-__all__ = ["TfdsSource", "open_tfds"]
-
 _MOST_NAMED = 5
 Unit = Literal["episodes", "steps"]
 

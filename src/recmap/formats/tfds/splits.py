@@ -9,8 +9,6 @@ from dataclasses import dataclass
 from recmap.errors import Message, Option, OptionError
 from recmap.formats.tfds.metadata import DatasetInfo, Split
 
-__all__ = ["ShardRows", "choose_shards"]
-
 _PART = re.compile(r"(?P<name>[\w-]+)(\[(?P<rows>[^\]]*)\])?")
 _BOUND = re.compile(r"(?P<number>-?\d[\d_]*(\.\d+)?)(?P<unit>%|shard)?")
 

@@ -31,8 +31,6 @@ from recmap.model.schema import Batch, Schema
 from recmap.model.source import Source
 from recmap.tfrecord.decoder import ExampleDecoder, StepNumbers
 
-__all__ = ["EpisodeRecords", "StepsSource", "open_steps"]
-
 EPISODE, STEP, FIRST, LAST = "episode", "step", "is_first", "is_last"
 _PLACES = {
     EPISODE: Field(np.int64),

@@ -32,8 +32,6 @@ from recmap.model.schema import Batch, Schema
 from recmap.native import _core
 from recmap.tfrecord.decoder import ExampleDecoder
 
-__all__ = ["FLAT", "LENGTHS", "StoredColumn", "disassemble", "record_decoder"]
-
 FLAT, LENGTHS = "ragged_flat_values", "ragged_row_lengths_"
 _Lengths = npt.NDArray[np.int64]
 

@@ -19,8 +19,6 @@ from recmap.files.local_path import located
 from recmap.formats.ragged_layout import VALUES, levels_of
 from recmap.model.field import Field
 
-__all__ = ["ZarrColumn", "column_attributes", "not_ours", "read_columns", "refuse_foreign"]
-
 _KEY = "recmap"
 _GROUP_FILES = {"zarr.json", ".zgroup", ".zattrs", ".zmetadata"}
 _ARRAY_FILES = {"zarr.json", ".zarray", ".zattrs"}

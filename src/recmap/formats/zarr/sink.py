@@ -28,8 +28,6 @@ from recmap.model.arguments import as_whole, check_choice
 from recmap.model.schema import Schema
 from recmap.model.sink import SinkKind
 
-__all__ = ["SINK", "ZarrSink"]
-
 ZarrCompression: TypeAlias = Literal["zstd", "blosc", "gzip"] | None
 
 _GZIP_LEVEL = 5

@@ -32,16 +32,6 @@ from recmap.formats.zarr.attributes import ZarrColumn, read_columns
 from recmap.formats.zarr.store import open_node
 from recmap.model.field import Field
 
-__all__ = [
-    "HeldZarr",
-    "ZarrPlace",
-    "limit_threads",
-    "open_zarr",
-    "stored",
-    "stored_as",
-    "zarr_place",
-]
-
 _PICKLED = "is pickled, and a pickle can run any code; save it again as numbers or strings"
 _NODES = ("zarr.json", ".zarray", ".zgroup")
 # Larger row groups are not cached: a read decodes only the chunks it needs.

@@ -13,8 +13,6 @@ from recmap.errors import RecmapError, StoreError
 from recmap.files.location import Location
 from recmap.files.object_store import ObjectStore
 
-__all__ = ["open_node"]
-
 _T = TypeVar("_T")
 
 

@@ -20,8 +20,6 @@ from recmap.model.fetching import Fetching
 from recmap.model.schema import Batch, Schema
 from recmap.pipeline.row_source import Rows
 
-__all__ = ["Block", "ReorderedRows", "Transform", "WrappedRows", "run_transforms"]
-
 
 @dataclass(frozen=True)
 class Block:

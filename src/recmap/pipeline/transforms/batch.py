@@ -19,17 +19,6 @@ from recmap.model.arguments import as_whole
 from recmap.model.batch import Positions, join, pick
 from recmap.model.schema import Batch, Schema
 
-__all__ = [
-    "END",
-    "Batches",
-    "Group",
-    "GroupInput",
-    "Grouper",
-    "Grouping",
-    "SingleRows",
-    "check_one_size",
-]
-
 END = -1
 # Rows and batches are counted in 64 bits.
 _MOST = 2**62

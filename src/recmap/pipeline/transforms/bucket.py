@@ -17,8 +17,6 @@ from recmap.model.ragged import Ragged
 from recmap.model.schema import Batch, Schema
 from recmap.pipeline.transforms.batch import END, Group, Grouper, Grouping, GroupInput
 
-__all__ = ["Boundaries", "Buckets"]
-
 By: TypeAlias = str | Callable[[dict[str, Any]], int]
 # Rows and batches are counted in 64 bits.
 _MOST = 2**62

@@ -24,8 +24,6 @@ from recmap.native import _core
 from recmap.pipeline.transforms.base import Block, Transform
 from recmap.pipeline.transforms.image_reader import ImageReader, reason_of, sample_jpeg
 
-__all__ = ["DecodeImages", "ImageDecoder"]
-
 BadImages: TypeAlias = Literal["raise", "skip", "zero"]
 
 _CHANNELS = (1, 3, 4)

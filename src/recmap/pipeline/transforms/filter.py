@@ -15,8 +15,6 @@ from recmap.pipeline.transforms.base import Block
 from recmap.pipeline.transforms.map import FunctionTransform, batch_text, function_failed
 from recmap.pipeline.transforms.own_columns import own_columns
 
-__all__ = ["Filter"]
-
 
 @dataclass(frozen=True)
 class Filter(FunctionTransform):

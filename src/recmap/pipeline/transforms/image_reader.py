@@ -20,8 +20,6 @@ import numpy.typing as npt
 
 from recmap.errors import MissingPackageError
 
-__all__ = ["ImageReader", "reason_of", "sample_jpeg", "small_png"]
-
 _FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP")
 _MODES = {1: "L", 3: "RGB", 4: "RGBA"}
 _START_OF_IMAGE, _END_OF_IMAGE = b"\xff\xd8\xff", b"\xff\xd9"

@@ -34,15 +34,6 @@ from recmap.pipeline.transforms.returned_values import (
     widened,
 )
 
-__all__ = [
-    "Function",
-    "FunctionTransform",
-    "MapBatch",
-    "MapRows",
-    "batch_text",
-    "function_failed",
-]
-
 
 class Function:
     """A function that may take a random generator, ``rng``, besides its rows."""

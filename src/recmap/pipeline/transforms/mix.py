@@ -29,8 +29,6 @@ from recmap.model.fetching import Fetching, fetching_all
 from recmap.model.schema import Batch
 from recmap.pipeline.row_source import Rows
 
-__all__ = ["MixedRows", "Until"]
-
 Until = Literal["first", "all"]
 
 # Positions that are shuffled together. More would be more random, and less even.

@@ -16,8 +16,6 @@ import numpy as np
 from recmap.model.ragged import Column, Ragged
 from recmap.model.schema import Batch
 
-__all__ = ["keeps_arrays", "keeps_result", "own_columns"]
-
 
 def own_columns(columns: Batch, inputs: Batch) -> tuple[Batch, bool]:
     """Return the columns, with copies of those that something else refers to.

@@ -21,8 +21,6 @@ from recmap.pipeline.transforms.batch import (
 )
 from recmap.pipeline.transforms.packer import PackedRow, Packer
 
-__all__ = ["Packs"]
-
 # Sequences to read at a time.
 _BLOCK = 256
 # Rows are counted in 64 bits.

@@ -17,8 +17,6 @@ from recmap.model.ragged import Column, Ragged
 from recmap.model.schema import Batch, Schema
 from recmap.pipeline.transforms.pad import as_ragged, fitting_fill
 
-__all__ = ["Held", "PackedRow", "Packer", "Segment"]
-
 Long: TypeAlias = Literal["error", "cut", "split"]
 Held: TypeAlias = list[list[list[int]]]
 """The segments of rows, each ``[position, begin, end]``, ready for JSON."""

@@ -21,18 +21,6 @@ from recmap.model.schema import Batch, Schema
 from recmap.pipeline.row_source import Rows, SourceRows
 from recmap.pipeline.transforms.base import Block, ReorderedRows, Transform
 
-__all__ = [
-    "BatchReader",
-    "Pad",
-    "PadBatches",
-    "PadLike",
-    "Padding",
-    "as_ragged",
-    "batch_reader",
-    "fitting_fill",
-    "has_ragged",
-]
-
 # Items of a row. A larger number is a mistake, and would overflow the size of an array.
 _MOST_LENGTH = 2**31
 

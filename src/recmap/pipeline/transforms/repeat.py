@@ -11,8 +11,6 @@ from recmap.model.schema import Batch
 from recmap.pipeline.row_source import Rows
 from recmap.pipeline.transforms.base import WrappedRows
 
-__all__ = ["RepeatedRows"]
-
 
 class RepeatedRows(WrappedRows):
     """All rows, ``times`` times or without end; each time is a separate epoch."""

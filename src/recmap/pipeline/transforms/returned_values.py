@@ -21,19 +21,6 @@ from recmap.model.ragged import TEXT_BYTE, Column, Ragged
 from recmap.model.schema import Schema
 from recmap.model.text import as_strings_of
 
-__all__ = [
-    "ColumnBuilder",
-    "as_texts",
-    "is_text",
-    "kept",
-    "lost_in_column",
-    "misfit",
-    "new_column",
-    "sample_schema",
-    "strings_misfit",
-    "widened",
-]
-
 _TEXT = Field(TEXT)
 _STRINGS = (str, bytes, bytearray, memoryview)
 

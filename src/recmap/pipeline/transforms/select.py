@@ -18,17 +18,6 @@ from recmap.pipeline.row_source import Rows, is_damaged, reach_of, sound_rows
 from recmap.pipeline.sharding import ENDLESS
 from recmap.pipeline.transforms.base import Block, ReorderedRows, Transform
 
-__all__ = [
-    "PickedRows",
-    "RowNumbersLike",
-    "SelectColumns",
-    "Slice",
-    "SpanRows",
-    "column_names",
-    "row_numbers",
-    "sliced",
-]
-
 RowNumbersLike: TypeAlias = slice | range | Sequence[int] | npt.NDArray[Any]
 
 

@@ -33,8 +33,6 @@ from recmap.pipeline.transforms.base import ReorderedRows, WrappedRows
 from recmap.pipeline.workers.pool import Request
 from recmap.warn import warn
 
-__all__ = ["ShuffledRows", "WindowShuffledRows", "refuse_sizes", "warn_if_slow"]
-
 # Rows of this many bytes are worth a request of their own.
 _SMALL_ROW = 64 << 10
 # Blocks of a window.

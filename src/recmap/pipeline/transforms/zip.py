@@ -10,8 +10,6 @@ from recmap.model.fetching import Fetching, fetching_all
 from recmap.model.schema import Batch, Schema
 from recmap.pipeline.row_source import Rows
 
-__all__ = ["ZippedRows"]
-
 
 class ZippedRows:
     """Rows with the columns of every branch: row ``i`` joins row ``i`` of each."""

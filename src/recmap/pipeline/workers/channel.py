@@ -37,8 +37,6 @@ import numpy.typing as npt
 from recmap.errors import OptionError
 from recmap.pipeline.workers.column_message import PackedColumns, Section, copied, unpack
 
-__all__ = ["Channel", "MessageKind", "WorkerMessage", "close_in_forks"]
-
 # Kind, number, epoch, seconds busy, slot, its size (0 unless it is new), length of the
 # header in the slot, number of freed slots, number of dropped slots.
 _HEAD = struct.Struct("<BqqdiqIII")

@@ -21,8 +21,6 @@ from recmap.model.field import Field
 from recmap.model.ragged import Column, Ragged
 from recmap.pipeline.workers.pool import Result
 
-__all__ = ["PackedColumns", "Section", "copied", "pack", "pack_result", "unpack", "unpack_result"]
-
 # A cache line. Frameworks use memory without copying only if it starts on one.
 _ALIGN = 64
 _USER_DEFINED = 2  # dtype.isbuiltin of bfloat16 and the like

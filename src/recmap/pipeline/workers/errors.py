@@ -11,8 +11,6 @@ import numpy as np
 from recmap import errors
 from recmap.errors import MapError, RecmapError, WorkerDiedError
 
-__all__ = ["death_error", "describe", "map_error", "rebuild"]
-
 _KINDS: dict[str, type[RecmapError]] = {
     name: kind for name in errors.__all__ if issubclass(kind := getattr(errors, name), RecmapError)
 }

@@ -20,19 +20,6 @@ from recmap.model.fetching import FetchCounts
 from recmap.model.schema import Batch
 from recmap.pipeline.workers.errors import map_error
 
-__all__ = [
-    "Ahead",
-    "Answer",
-    "OrderedPool",
-    "Pool",
-    "Request",
-    "Result",
-    "SerialPool",
-    "UnpicklableError",
-    "Work",
-    "lookahead_of",
-]
-
 
 class UnpicklableError(OptionError):
     """Raised for work that cannot be pickled and so cannot reach a process that was not forked."""

@@ -47,8 +47,6 @@ from recmap.pipeline.workers.spawned_work import SpawnedWork
 from recmap.pipeline.workers.stalls import ProcessStack, StallTimer
 from recmap.pipeline.workers.worker_main import serve
 
-__all__ = ["ProcessPool"]
-
 # Requests a worker has at a time.
 _IN_FLIGHT = 2
 # Batches a consumer may hold in shared memory; further ones are copied. Each takes a

@@ -15,8 +15,6 @@ from multiprocessing.reduction import ForkingPickler
 
 from recmap.pipeline.workers.pool import Request, Result, UnpicklableError, Work
 
-__all__ = ["SpawnedWork"]
-
 _SIZE = struct.Struct("<Q")
 _NO_SIGNAL = getattr(socket, "MSG_NOSIGNAL", 0)
 

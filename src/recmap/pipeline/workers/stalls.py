@@ -24,8 +24,6 @@ from recmap.warn import warn
 if TYPE_CHECKING:
     from socket import socket
 
-__all__ = ["ProcessStack", "StallTimer", "show_stack_on_signal", "thread_stack"]
-
 # Seconds without an answer before the first warning. The wait doubles after each one.
 PATIENCE = 60.0
 # Seconds to wait for the first chunk of a process's stack, and for each chunk after it.

@@ -16,8 +16,6 @@ from recmap.pipeline.workers.errors import map_error
 from recmap.pipeline.workers.pool import Answer, OrderedPool, Request, Work
 from recmap.pipeline.workers.stalls import StallTimer, thread_stack
 
-__all__ = ["ThreadPool"]
-
 # A request is the only item of a list, and the thread that works on it empties the list.
 _Queue: TypeAlias = "queue.SimpleQueue[tuple[list[Request], Answer] | None]"
 

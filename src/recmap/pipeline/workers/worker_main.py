@@ -25,8 +25,6 @@ from recmap.pipeline.workers.pool import Ahead, Request, Result, Work, lookahead
 from recmap.pipeline.workers.spawned_work import SpawnedWork
 from recmap.pipeline.workers.stalls import show_stack_on_signal
 
-__all__ = ["serve"]
-
 _OPENMP = re.compile(r"/\S*/lib(?:gomp|omp|iomp5)\b[^/\s]*\.so[^/\s]*$")
 
 
