@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import tracemalloc
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,8 +12,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+import recmap as rm
 from recmap.formats.parquet import open_parquet
 from recmap.model.row_sizes import measure
+from tests.formats.foreign_tables import Struct, with_footer
 
 Random = np.random.Generator
 
@@ -99,3 +104,32 @@ def test_pieces_take_no_more_than_is_said_of_them() -> None:
         for start, stop, said in zip(cuts.starts, cuts.starts[1:], cuts.sizes, strict=False):
             taken = measure(source.read(int(start), int(stop)))[1]
             assert taken <= said + 5_000 * len(names)
+
+
+def test_no_memory_is_taken_for_rows_that_a_footer_only_claims(tmp_path: Path) -> None:
+    path, claimed = str(tmp_path / "x.parquet"), 1 << 50
+
+    def claim(footer: Struct) -> None:
+        footer[3] = (footer[3][0], claimed)
+        for group in footer[4][1][1]:
+            group[3] = (group[3][0], claimed)
+            for column in group[1][1][1]:
+                column[3][1][5] = (column[3][1][5][0], claimed)
+
+    reads: list[Callable[[rm.Dataset], object]] = [
+        lambda ds: ds[5],
+        lambda ds: ds[-5],
+        lambda ds: next(ds.batches(10)),
+        lambda ds: ds.save(tmp_path / "x.npz", memory="60MB", overwrite=True, progress=False),
+    ]
+    for column in (np.arange(99), [[i] for i in range(99)], [str(i) for i in range(99)]):
+        pq.write_table(pa.table({"x": column}), path)
+        with_footer(path, claim)
+        for read in reads:
+            tracemalloc.start()
+            try:
+                with pytest.raises(rm.DataError, match="99 rows were found"):
+                    read(rm.open(path))
+                assert tracemalloc.get_traced_memory()[1] < 256 << 20
+            finally:
+                tracemalloc.stop()

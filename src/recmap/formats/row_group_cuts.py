@@ -8,6 +8,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+# A damaged file may claim any number of rows. It is divided into this many pieces at most, and the
+# last one, which has all other rows, is never reached.
+_MOST_PIECES = 1 << 17
 # Pieces of equally many rows are preferred, even if some have a quarter more than they should.
 _MORE = 4
 
@@ -35,8 +38,12 @@ def even_cuts(rows: int, row_bytes: int, size: int) -> Cuts:
     # A power of two, so that it stays the same when a few rows turn out larger, and that batches
     # of usual sizes end with a piece.
     step = 1 << (max(1, size // max(1, row_bytes)).bit_length() - 1)
-    starts = np.append(np.arange(0, rows, step), rows)
+    starts = np.append(_starts(0, rows, step), rows)
     return Cuts(starts, np.diff(starts) * row_bytes)
+
+
+def _starts(begin: int, end: int, step: int) -> npt.NDArray[np.int64]:
+    return np.arange(begin, min(end, begin + step * _MOST_PIECES), step, dtype=np.int64)
 
 
 def cut(columns: Sequence[Cells], rows: int, row_bytes: int, size: int) -> Cuts:
@@ -86,8 +93,8 @@ def _uneven_cuts(columns: Sequence[Cells], rows: int, row_bytes: int, size: int)
         after = max(at + 1, min(fits, len(grid) - 1))
         taken = int(ended[after] - begun[at])
         parts = min(int(grid[after] - grid[at]), -(-int(even[after] - even[at]) // max(1, size)))
-        edges = np.linspace(grid[at], grid[after], max(1, parts) + 1).astype(np.int64)
-        starts.append(edges[:-1])
-        sizes.append(np.full(len(edges) - 1, taken if parts < 2 else size))
+        begin, end = int(grid[at]), int(grid[after])
+        starts.append(_starts(begin, end, -(-(end - begin) // max(1, parts))))
+        sizes.append(np.full(len(starts[-1]), taken if parts < 2 else size))
         at = after
     return Cuts(np.concatenate([*starts, [rows]]), np.concatenate([*sizes, np.empty(0, np.int64)]))
