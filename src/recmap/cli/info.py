@@ -124,17 +124,17 @@ def _show_facts(title: str, facts: Iterable[tuple[str, str]]) -> None:
 
 
 @dataclass
-class _Place:
+class _TreeNode:
     """A column or a group, and what is inside it."""
 
     cells: tuple[str, str] = "", ""
-    inside: dict[str, _Place] = field(default_factory=dict)
+    inside: dict[str, _TreeNode] = field(default_factory=dict)
 
     def put(self, name: str, kind: str, notes: str) -> None:
         """Put a column where its name says."""
         place = self
         for part in name.strip("/").split("/", _DEEPEST):
-            place = place.inside.setdefault(part, _Place())
+            place = place.inside.setdefault(part, _TreeNode())
         place.cells = kind, notes
 
     def lines(self, before: str = "") -> Iterator[list[str]]:
@@ -152,7 +152,7 @@ def _in_groups(format: str, names: Iterable[str]) -> bool:
 
 def _as_tree(fields: Iterable[Sequence[str]], left_out: Mapping[str, LeftOut]) -> Table:
     """Return a table of columns, and of what is not one, below the groups that they are in."""
-    tree = _Place()
+    tree = _TreeNode()
     for name, kind, notes in fields:
         tree.put(name, kind, notes)
     for name, each in left_out.items():

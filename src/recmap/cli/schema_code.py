@@ -33,7 +33,7 @@ _TORCH_TYPES = {
 
 
 @dataclass(frozen=True)
-class _Feature:
+class _StoredFeature:
     """How a field is stored in the records."""
 
     name: str
@@ -75,24 +75,24 @@ def tf_code(source: Source) -> str:
     return "\n".join(lines)
 
 
-def _feature(source: Source, name: str, field: Field) -> _Feature:
+def _feature(source: Source, name: str, field: Field) -> _StoredFeature:
     seen = source.features() or {}
     found = seen.get(name) or seen.get(name.removeprefix(LISTS))
     if found is not None and found.kinds:
-        return _Feature(name, field, next(iter(found.kinds)), found.in_lists)
+        return _StoredFeature(name, field, next(iter(found.kinds)), found.in_lists)
     # The feature is rare and not in the sample. Assume that it is stored as recmap would.
     encoding = choose_encoding(name, field)
-    return _Feature(name, field, encoding.kind, encoding.in_lists)
+    return _StoredFeature(name, field, encoding.kind, encoding.in_lists)
 
 
-def _specs(variable: str, features: list[_Feature]) -> list[str]:
+def _specs(variable: str, features: list[_StoredFeature]) -> list[str]:
     if not features:
         return [f"{variable} = {{}}"]
     lines = [f"    {f.key!r}: {_spec(f)},{_comment(f)}" for f in features]
     return [f"{variable} = {{", *lines, "}"]
 
 
-def _spec(feature: _Feature) -> str:
+def _spec(feature: _StoredFeature) -> str:
     parsing = parsing_of(feature.field, feature.kind, feature.in_lists)
     shape, dtype = list(parsing.shape), _LISTS[parsing.kind]
     if parsing.form == "steps":
@@ -104,7 +104,7 @@ def _spec(feature: _Feature) -> str:
     return f"tf.io.RaggedFeature({dtype}{partitions})"
 
 
-def _comment(feature: _Feature) -> str:
+def _comment(feature: _StoredFeature) -> str:
     return f"  # raw bytes of {feature.field}" if feature.raw else ""
 
 
@@ -122,7 +122,7 @@ def _literal(value: Any) -> str:
     return repr(value)
 
 
-def _decoding(feature: _Feature) -> str | None:
+def _decoding(feature: _StoredFeature) -> str | None:
     """Return code that converts the parsed feature to the field; None if not needed."""
     field, value = feature.field, f"row[{feature.name!r}]"
     name = field.dtype.newbyteorder("=").name if field.dtype.kind != "V" else field.dtype.name
@@ -133,7 +133,7 @@ def _decoding(feature: _Feature) -> str | None:
     return f"tf.cast({value}, tf.{name})"
 
 
-def _decoding_raw(feature: _Feature, name: str, value: str) -> str | None:
+def _decoding_raw(feature: _StoredFeature, name: str, value: str) -> str | None:
     field = feature.field
     # TensorFlow has no dates, so they stay integers.
     name = "int64" if field.dtype.kind in "mM" else name

@@ -28,7 +28,7 @@ _MOST_FILES = 32
 _FIRST_BYTES = 1 << 20
 
 
-class _Source(Protocol):
+class _FileByFile(Protocol):
     def coming(self, start: int, stop: int | None = None) -> Iterator[Coming]: ...
 
 
@@ -116,7 +116,7 @@ _current: ContextVar[FilesAhead | None] = ContextVar("recmap files ahead", defau
 
 
 def files_ahead(
-    source: _Source, start: int, stop: int, limit: int | None
+    source: _FileByFile, start: int, stop: int, limit: int | None
 ) -> AbstractContextManager[FilesAhead]:
     """Return what fetches ahead while rows are read file after file.
 

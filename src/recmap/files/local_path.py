@@ -254,7 +254,7 @@ class LocalPath(Location):
         return file
 
     def create(self, *, unnamed: bool = False) -> Output:
-        return _LocalOutput(self, unnamed)
+        return _DiskOutput(self, unnamed)
 
     def write_whole(
         self, data: bytes, *, durable: bool = True, temporary: str | None = None
@@ -341,7 +341,7 @@ class _OpenLocal(OpenFile):
         os.close(self._fd)
 
 
-class _LocalOutput(Output):
+class _DiskOutput(Output):
     """A file with a temporary name until it is committed."""
 
     def __init__(self, path: LocalPath, unnamed: bool) -> None:

@@ -18,7 +18,7 @@ from recmap.errors import (
 )
 from recmap.formats.left_out import listed, misfit, warn_of_left_out, warn_of_notes
 from recmap.formats.row_group_cuts import even_cuts
-from recmap.formats.row_group_file import Cursor, RowGroupFile
+from recmap.formats.row_group_file import GroupDecoding, RowGroupFile
 from recmap.formats.stored_columns import (
     fits,
     is_stored_as,
@@ -243,7 +243,7 @@ def _some(file: RowGroupFile, name: str) -> Iterator[Column]:
         if left > 0 and rows:
             with suppress(DataError):  # raised when these rows are asked for
                 cuts = even_cuts(rows, 1, _TOGETHER)
-                cursor = Cursor(file, group, cuts, (name,))
+                cursor = GroupDecoding(file, group, cuts, (name,))
                 while not cursor.ended and left > int(cuts.starts[cursor.number]):
                     yield cursor.piece(cursor.number)[name]
         left -= rows

@@ -133,7 +133,7 @@ def check_groups(file: RowGroupFile) -> Iterator[tuple[int, DataError | None]]:
             yield rows, None
 
 
-class Cursor:
+class GroupDecoding:
     """A row group that is being decoded from its beginning, piece by piece."""
 
     def __init__(self, file: RowGroupFile, group: int, cuts: Cuts, names: Names) -> None:

@@ -18,7 +18,7 @@ from recmap.files.cpus import pool_size
 from recmap.files.memory import give_back
 from recmap.files.threads import Threads
 from recmap.formats.row_group_cuts import Cuts
-from recmap.formats.row_group_file import Cursor, Names, RowGroupFile
+from recmap.formats.row_group_file import GroupDecoding, Names, RowGroupFile
 from recmap.model.batch import join, pick
 from recmap.model.row_sizes import measure
 from recmap.model.schema import Batch
@@ -37,7 +37,7 @@ _FRUGAL = 2 << 20
 _SMALLER = 4
 
 
-class _Place(NamedTuple):
+class _PiecePlace(NamedTuple):
     """A piece: its row group, its number there, its rows in the file, and its size in bytes."""
 
     group: int
@@ -46,10 +46,10 @@ class _Place(NamedTuple):
     size: int
 
 
-class _Piece:
+class _DecodedPiece:
     """The rows at a place, once they are decoded: a batch for each bundle of columns."""
 
-    def __init__(self, place: _Place, bundles: list[Future[Batch]]) -> None:
+    def __init__(self, place: _PiecePlace, bundles: list[Future[Batch]]) -> None:
         self.place, self._bundles = place, bundles
         #: Whether a read waits for it, or has done so.
         self.is_read = False
@@ -76,10 +76,10 @@ class _Piece:
         wait([bundle for bundle in self._bundles if bundle.running()])
 
 
-class _Decoder:
+class _PieceDecoder:
     """Decodes pieces of a row group, in the order in which they are wanted, in any thread."""
 
-    def __init__(self, cursor: Cursor, *, frugal: bool) -> None:
+    def __init__(self, cursor: GroupDecoding, *, frugal: bool) -> None:
         self._cursor, self._frugal = cursor, frugal
         self._wanted: deque[tuple[int, Future[Batch]]] = deque()
         self._running = False
@@ -137,8 +137,8 @@ class Scan:
         self._file, self._bundles, self._size = file, bundles, size
         self._cut, self._cuts = cuts, dict[int, Cuts]()
         self._starts: npt.NDArray[np.int64] = np.concatenate([[0], np.cumsum(file.group_rows)])
-        self._decoders: dict[tuple[int, Names], _Decoder] = {}
-        self._pieces: dict[tuple[int, int], _Piece] = {}
+        self._decoders: dict[tuple[int, Names], _PieceDecoder] = {}
+        self._pieces: dict[tuple[int, int], _DecodedPiece] = {}
         self._lock = Lock()
         # The rows that have been read in order, and where the last read began and ended.
         self._passed, self._last = 0, range(0)
@@ -166,7 +166,7 @@ class Scan:
         with self._lock:
             self._pass(start, 0 if limit is not None else stop - start)
             places = self._places(start)
-            pieces: list[_Piece] = []
+            pieces: list[_DecodedPiece] = []
             if limit is not None:
                 stop = min(stop, self._enough(start, min(limit, _ENOUGH)))
             for place in places:
@@ -222,7 +222,7 @@ class Scan:
         for piece in pieces:
             piece.wait()
 
-    def _places(self, row: int) -> Iterator[_Place]:
+    def _places(self, row: int) -> Iterator[_PiecePlace]:
         """Yield the place of a row, and those that follow."""
         group = int(np.searchsorted(self._starts, row, side="right")) - 1
         for group in range(group, len(self._starts) - 1):  # noqa: B020
@@ -230,7 +230,7 @@ class Scan:
             number = max(0, int(np.searchsorted(starts, row - first, side="right")) - 1)
             for i in range(number, len(sizes)):
                 rows = range(first + int(starts[i]), first + int(starts[i + 1]))
-                yield _Place(group, i, rows, int(sizes[i]))
+                yield _PiecePlace(group, i, rows, int(sizes[i]))
 
     def _cuts_of(self, group: int) -> Cuts:
         if group not in self._cuts:
@@ -250,22 +250,22 @@ class Scan:
             if int(self._starts[group + 1]) <= start - behind:
                 del self._cuts[group]
 
-    def _want(self, place: _Place) -> _Piece:
+    def _want(self, place: _PiecePlace) -> _DecodedPiece:
         key = place.group, place.number
         if key not in self._pieces:
             made = [self._decoder(place, names).want(place.number) for names in self._bundles]
-            self._pieces[key] = _Piece(place, made)
+            self._pieces[key] = _DecodedPiece(place, made)
         return self._pieces[key]
 
-    def _decoder(self, place: _Place, names: Names) -> _Decoder:
+    def _decoder(self, place: _PiecePlace, names: Names) -> _PieceDecoder:
         decoder = self._decoders.get((place.group, names))
         if decoder is None or decoder.next > place.number:
-            cursor = Cursor(self._file, place.group, self._cuts_of(place.group), names)
-            decoder = _Decoder(cursor, frugal=self._file.packed and self._size < _FRUGAL)
+            cursor = GroupDecoding(self._file, place.group, self._cuts_of(place.group), names)
+            decoder = _PieceDecoder(cursor, frugal=self._file.packed and self._size < _FRUGAL)
             self._decoders[place.group, names] = decoder
         return decoder
 
-    def _want_ahead(self, places: Iterator[_Place], room: int) -> None:
+    def _want_ahead(self, places: Iterator[_PiecePlace], room: int) -> None:
         held, rows = self._held(), 0
         for place in islice(places, _AHEAD * pool_size()):
             rows += len(place.rows)
@@ -280,7 +280,7 @@ class Scan:
         return sum(piece.size for piece in self._pieces.values())
 
 
-def _part(piece: _Piece, start: int, stop: int) -> Batch:
+def _part(piece: _DecodedPiece, start: int, stop: int) -> Batch:
     """Return the rows of a piece between two rows of the file."""
     rows = piece.place.rows
     some = range(max(start, rows.start) - rows.start, min(stop, rows.stop) - rows.start)

@@ -61,7 +61,7 @@ class RowGroupSink(Sink):
         self._spooler = Spooler()
         self._encoder = Threads(1, "recmap-encoder")
         self._encoding: Future[None] | None = None
-        self._output = _Output()
+        self._output = _SinkFile()
         self._file: OutputFile | None = None
         try:
             self._file = self._output.file = OutputFile(path, None, self._spooler)
@@ -200,7 +200,7 @@ class _Rows(NamedTuple):
         return _Rows(pick(self.batch, slice(count, None)), self.rows - count, sizes)
 
 
-class _Output(io.RawIOBase):
+class _SinkFile(io.RawIOBase):
     """The output as a file object, for pyarrow to write to."""
 
     def __init__(self) -> None:

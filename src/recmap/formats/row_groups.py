@@ -27,7 +27,7 @@ from recmap.files.spans import merge_spans
 from recmap.files.threads import Threads
 from recmap.formats.column_source import refuse_changed
 from recmap.formats.row_group_cuts import Cuts
-from recmap.formats.row_group_file import Cursor, Names, RowGroupFile
+from recmap.formats.row_group_file import GroupDecoding, Names, RowGroupFile
 from recmap.formats.row_group_scan import Scan, Scans
 from recmap.model.batch import RowArray, RowNumbers, divide_rows, interleave, pick, rows_by_owner
 from recmap.model.coerce import empty_column
@@ -57,7 +57,7 @@ _NEAR = 64 << 10
 _WASTE = 2
 
 
-class _Piece(NamedTuple):
+class _PieceKey(NamedTuple):
     """Some rows of a row group, by the number of the piece, and some columns."""
 
     group: int
@@ -70,10 +70,10 @@ class _Pieces:
 
     def __init__(self, file: RowGroupFile, cuts: Callable[[int], Cuts]) -> None:
         self._file, self._cuts = file, cuts
-        self._kept = Lru[_Piece, Batch](_KEPT, lambda batch: measure(batch)[1])
-        self._cursors = Lru[tuple[int, Names], Cursor](pool_size())
+        self._kept = Lru[_PieceKey, Batch](_KEPT, lambda batch: measure(batch)[1])
+        self._cursors = Lru[tuple[int, Names], GroupDecoding](pool_size())
 
-    def get(self, piece: _Piece) -> Batch:
+    def get(self, piece: _PieceKey) -> Batch:
         """Return the rows of a piece."""
         found = self._kept.get(piece)
         if found is not None:
@@ -83,17 +83,17 @@ class _Pieces:
         self._park(piece, cursor)
         return batch
 
-    def _cursor(self, piece: _Piece) -> Cursor:
+    def _cursor(self, piece: _PieceKey) -> GroupDecoding:
         parked = self._cursors.pop((piece.group, piece.names))
         if parked is not None and parked.number <= piece.number:
             return parked
-        return Cursor(self._file, piece.group, self._cuts(piece.group), piece.names)
+        return GroupDecoding(self._file, piece.group, self._cuts(piece.group), piece.names)
 
-    def _park(self, piece: _Piece, cursor: Cursor) -> None:
+    def _park(self, piece: _PieceKey, cursor: GroupDecoding) -> None:
         if not cursor.ended:
             self._cursors.put((piece.group, piece.names), cursor, pool_size())
 
-    def keep(self, piece: _Piece, batch: Batch) -> None:
+    def keep(self, piece: _PieceKey, batch: Batch) -> None:
         """Keep a piece for later reads, and drop the least recently used ones."""
         if piece not in self._kept:
             self._kept.put(piece, batch)
@@ -250,7 +250,7 @@ class RowGroupSource(Source):
         numbers, begins = np.unique(owners[order], return_index=True)
         parts, places = [], []
         for number, mine in zip(numbers.tolist(), np.split(order, begins[1:]), strict=True):
-            piece = _Piece(group, number, names)
+            piece = _PieceKey(group, number, names)
             batch = self._pieces.get(piece)
             self._pieces.keep(piece, batch)
             parts.append(pick(batch, rows[mine] - starts[number]))
