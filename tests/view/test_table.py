@@ -343,3 +343,11 @@ def test_bytes_of_a_fixed_size_are_shown_and_searched() -> None:
     assert [found(api, column, "=", "abc") for column in range(3)] == [[0], [0, 1], [0]]
     write_report(RowTable(rm.from_arrays(rows), "rows"), "fixed.html")
     assert "0xff0001" in Path("fixed.html").read_text()
+
+
+@pytest.mark.skipif(np.finfo(np.longdouble).nmant != 63, reason="only x87 has such numbers")
+@pytest.mark.filterwarnings("error")
+def test_numbers_that_no_calculation_gives_are_summarized_without_a_warning() -> None:
+    words = np.array([[1, 0x4000, 1, 0x4000]] * 3, np.uint64)
+    api = api_of({"x": words.view(np.clongdouble).reshape(3)})
+    assert ask(api, "summary", column=0)["rows"] == 3

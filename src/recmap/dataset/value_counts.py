@@ -84,8 +84,9 @@ class ValueCounter:
         if self.done:
             return
         assert self._counts is not None
-        values, counts = np.unique(numbers, return_counts=True)
-        known = values == values  # noqa: PLR0124
+        with np.errstate(invalid="ignore"):  # NumPy warns of NaN that is meant to be signalling
+            values, counts = np.unique(numbers, return_counts=True)
+            known = values == values  # noqa: PLR0124
         values, counts = values[known], counts[known]
         # As Python objects, dates would have other types for other units. Without a unit they have
         # no hash, and are numbers.
