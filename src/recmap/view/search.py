@@ -96,8 +96,7 @@ class Search:
         compare, none = _COMPARE[self.operator], self.operator == "≠"
 
         def matches(column: Column) -> npt.NDArray[np.bool_]:
-            with np.errstate(invalid="ignore"):
-                mask = _any(column, lambda values: compare(values, value))
+            mask = _any(column, lambda values: compare(values, value))
             return ~mask if none else mask
 
         return matches
