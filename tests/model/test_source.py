@@ -53,7 +53,7 @@ def test_rows_are_padded_while_they_are_decoded(
     tokens: Source, wrapper: str, rows: RowNumbers
 ) -> None:
     source = WRAPPERS[wrapper](tokens)
-    assert source.can_pad
+    assert source.facts.can_pad
     dtype = source.schema["tokens"].dtype
     pad = PadSpec(None, 1, np.array(-1, dtype).tobytes(), False, False)
     padded = source.read_padded(rows, {"tokens": pad}, 16, lambda size: np.empty(size, np.uint8))

@@ -12,6 +12,7 @@ import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from recmap.files.local_path import located
 from recmap.files.staging import check_space, make_staging_folder
 from recmap.files.temporary import remove, temporary_path
 from recmap.formats.tfrecord_source import TFRecordSource
+from recmap.model.facts import SourceFacts, each_alone
 from recmap.model.field import Field
 from recmap.model.permutation import Permutation
 from recmap.model.ragged import concatenate
@@ -47,7 +49,7 @@ def shuffled(
     Buckets are written to a temporary folder next to ``place``, or on this machine if that is in
     a store. Then they can be read only ``on_this_machine``.
     """
-    if source.known_rows() is None and not source.files:
+    if source.facts.once:
         raise OptionError("rows that can be read only once cannot be shuffled; save them first")
     order = Permutation(len(source), seed)
     size = len(source) * source.row_bytes()
@@ -77,7 +79,7 @@ def shuffled(
 
 def _can_gather(source: Source) -> bool:
     """Return whether rows are read alone, and their sizes are known before, to read only a few."""
-    if source.chunk_rows > 1:
+    if source.facts.chunk_rows() > 1:
         return False
     return not len(source) or source.row_sizes(np.zeros(1, np.int64)) is not None
 
@@ -117,8 +119,8 @@ class _Bucketed(_Shuffled):
         self.__dict__.update(state, _held=threading.local())
 
     @property
-    def chunk_rows(self) -> int:
-        return 1
+    def facts(self) -> SourceFacts:
+        return replace(super().facts, chunk_rows=each_alone)
 
     def _path(self, bucket: int) -> str:
         return os.path.join(self._folder, f"{bucket}.tfrecord")

@@ -48,7 +48,7 @@ class SplitPart(ReorderedSource):
 
     def read(self, start: int, stop: int, limit: int | None = None) -> Batch:
         rows = self.row_numbers(np.arange(start, max(start, min(stop, len(self))), dtype=np.int64))
-        if limit is None or not len(rows) or self._source.chunk_rows == 1:
+        if limit is None or not len(rows) or self._source.facts.chunk_rows() == 1:
             return gather_within(self._source, rows, limit)
         # Read the whole span: the rows in between have to be decoded anyway.
         some = self._source.read(int(rows[0]), int(rows[-1]) + 1, limit)
@@ -107,7 +107,7 @@ def split(
     if by is None and stratify is None:
         counts = _counts(total, shares)
         ends = np.cumsum([0, *counts]).tolist()
-        if source.chunk_rows == 1:
+        if source.facts.chunk_rows() == 1:
             pairs = pairwise(ends)
             return {n: _OrderSpan(total, seed, *p) for n, p in zip(parts, pairs, strict=True)}
         # Rows in chunks are fast to read only in file order, so keep it.
@@ -142,7 +142,7 @@ def _check(source: Source, parts: Any, seed: Any, by: str | None, stratify: str 
         raise OptionError("split: give shares (0.8) for all parts, or numbers of rows for all")
     if any(whole) and (by is not None or stratify is not None):
         raise OptionError("split: by and stratify take shares (0.8), not numbers of rows")
-    if source.known_rows() is None and not source.files:
+    if source.facts.once:
         raise OptionError("split: rows that come only once cannot be split; save them first")
     most = len(source) if any(whole) else 1.0
     if sum(parts.values()) > most + (0 if any(whole) else 1e-9):

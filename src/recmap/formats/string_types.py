@@ -70,7 +70,7 @@ class _RetypedStrings(WrappedSource):
                 return column
             if not field.is_text:
                 return as_strings_of(field, column)
-            files = self._source.files
+            files = self._source.facts.files
             path = files[0] if len(files) == 1 else ""
             return checked_text(path, name, field, column, row_number)
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from recmap.model.batch import Allocate, PaddedRows, PadSpec, RowNumbers
+from recmap.model.facts import SourceFacts
 from recmap.model.fetching import Coming, Fetching
 from recmap.model.row_sizes import RowSizes, fitting
 from recmap.model.schema import Batch
@@ -32,8 +34,8 @@ class ReorderedSource(WrappedSource):
         """Return the row numbers in the wrapped source for positions in this one."""
 
     @property
-    def in_order(self) -> bool:
-        return False
+    def facts(self) -> SourceFacts:
+        return replace(self._source.facts, in_order=False, rows_before_damage=None)
 
     def known_rows(self) -> int | None:
         return len(self)
@@ -66,9 +68,6 @@ class ReorderedSource(WrappedSource):
         del above  # the largest row of the source may not be one of these
         return None
 
-    def rows_before_damage(self) -> int | None:
-        return None
-
     def column(self, name: str) -> npt.NDArray[Any] | None:
         del name
         return None
@@ -91,7 +90,7 @@ class SlicedSource(ReorderedSource):
         chosen = self._range[start:stop]
         if chosen.step == 1:
             return self._source.read(chosen.start, max(chosen.start, chosen.stop), limit)
-        if 1 < chosen.step < self._source.chunk_rows and limit is not None:
+        if 1 < chosen.step < self._source.facts.chunk_rows() and limit is not None:
             # Read the whole span: the rows in between have to be decoded anyway.
             some = self._source.read(chosen.start, max(chosen.start, chosen.stop), limit)
             return {name: column[:: chosen.step] for name, column in some.items()}

@@ -14,8 +14,8 @@ import os
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass, replace
-from typing import Any, Literal, Protocol, Self, TypeAlias
+from dataclasses import replace
+from typing import Any, Literal, Self, TypeAlias
 
 import numpy.typing as npt
 
@@ -28,6 +28,7 @@ from recmap.model.batch import (
     RowNumbers,
     rename,
 )
+from recmap.model.facts import SourceFacts
 from recmap.model.fetching import Coming, Fetching
 from recmap.model.info import Info
 from recmap.model.row_sizes import RowSizes, measure
@@ -35,51 +36,6 @@ from recmap.model.schema import Batch, Schema
 
 # What to do with bad records.
 Errors: TypeAlias = Literal["raise", "skip"]
-
-
-@dataclass(frozen=True)
-class Skipped:
-    """A record that was left out. If ``inflated``, ``byte`` is a place in the inflated data."""
-
-    file: str
-    record: int
-    byte: int
-    reason: str
-    inflated: bool = False
-
-    def __str__(self) -> str:
-        inflated = " of the inflated data" if self.inflated else ""
-        place = f"record {self.record:,} at byte {self.byte:,}{inflated}"
-        return f"{self.file}: {place}: {self.reason}"
-
-
-class RowReader(Protocol):
-    """Anything that reads a span of rows."""
-
-    def read(self, start: int, stop: int, limit: int | None = None) -> Batch: ...
-
-
-class Partition(Protocol):
-    """Files for one cluster task to read. It is small, is pickled, and the task opens it."""
-
-    @property
-    def files(self) -> list[str]: ...
-
-    @property
-    def rows(self) -> int | None:
-        """The number of rows; None if it is unknown until they are read."""
-        ...
-
-    @property
-    def unit(self) -> int:
-        """The number of rows that it is best to read together."""
-        ...
-
-    def part(self, start: int, stop: int) -> Partition:
-        """Return a partition for a task that reads only this span of rows."""
-        ...
-
-    def open(self, columns: Sequence[str]) -> RowReader: ...
 
 
 class Source(ABC):
@@ -105,85 +61,12 @@ class Source(ABC):
     def gather(self, rows: RowArray) -> Batch:
         """Return the rows with these numbers, in this order."""
 
-    # Facts about the rows.
-
     @property
-    def format(self) -> str:
-        """The format, as ``info()`` shows it."""
-        return "rows"
+    def facts(self) -> SourceFacts:
+        """What is known about the rows: the files, the order, how they are stored."""
+        return SourceFacts()
 
-    @property
-    def files(self) -> list[str]:
-        """The files, in the order of their rows."""
-        return []
-
-    @property
-    def origin(self) -> str:
-        """Where the schema comes from, in words."""
-        return "from the file"
-
-    @property
-    def skipped(self) -> Sequence[Skipped]:
-        """The records that ``errors="skip"`` left out."""
-        return ()
-
-    @property
-    def chunk_rows(self) -> int:
-        """The number of rows that are decoded together; 1 if any row can be read alone."""
-        return 1
-
-    @property
-    def chunk_bytes(self) -> int:
-        """The bytes that must be decoded to read any row, such as whole chunks."""
-        return 0
-
-    @property
-    def chunk_place(self) -> str:
-        """Where the chunks of ``chunk_bytes`` are, for messages; empty if they are everywhere."""
-        return ""
-
-    @property
-    def stored_in_order(self) -> bool:
-        """Whether rows are stored so that they are fast to read only in order.
-
-        Unlike ``chunk_rows``, this is the same wherever the files are: orders depend on it.
-        """
-        return self.chunk_rows > 1
-
-    @property
-    def in_order(self) -> bool:
-        """Whether reading all rows in order reads every row of the files in file order."""
-        return True
-
-    @property
-    def owns_rows(self) -> bool:
-        """Whether every read returns new arrays, which the caller may keep and write to."""
-        return False
-
-    @property
-    def remote(self) -> bool:
-        """Whether rows are fetched from a store. A process that is forked cannot do that."""
-        return False
-
-    @property
-    def can_pad(self) -> bool:
-        """Whether ``read_padded`` is worth trying."""
-        return False
-
-    @property
-    def compressed_files(self) -> Mapping[str, str]:
-        """The compression of each file that can only be read from the beginning."""
-        return {}
-
-    @property
-    def labels(self) -> Mapping[str, Sequence[str]]:
-        """The names of the classes, for columns of class numbers."""
-        return {}
-
-    @property
-    def descriptions(self) -> Mapping[str, Any]:
-        """The descriptions of columns in a TFDS folder, to keep them in another."""
-        return {}
+    # What a source may know better.
 
     def known_rows(self) -> int | None:
         """Return the number of rows, or None if they would have to be counted first."""
@@ -195,15 +78,16 @@ class Source(ABC):
 
     def info(self) -> Info:
         """Count the rows, and collect the other facts about the files."""
+        facts = self.facts
         return Info(
-            format=self.format,
-            files=list(self.files),
-            size=sum(os.path.getsize(file) for file in self.files if os.path.isfile(file)),
+            format=facts.format,
+            files=list(facts.files),
+            size=sum(os.path.getsize(file) for file in facts.files if os.path.isfile(file)),
             rows=len(self),
             schema=self.schema,
-            origin=self.origin,
-            mapped=self.mapped_columns(),
-            compression=sorted(set(self.compressed_files.values())),
+            origin=facts.origin,
+            mapped=[name for name in self.schema if self.column(name) is not None],
+            compression=sorted(set(facts.compressed_files.values())),
         )
 
     # What only some sources can do.
@@ -212,10 +96,6 @@ class Source(ABC):
         """Return a whole column as a view of the file, or None if it is not stored as an array."""
         del name
         return None
-
-    def mapped_columns(self) -> list[str]:
-        """Return the columns that are stored as arrays."""
-        return [name for name in self.schema if self.column(name) is not None]
 
     def read_padded(
         self, rows: RowNumbers, pads: Mapping[str, PadSpec], size: int, allocate: Allocate
@@ -258,34 +138,6 @@ class Source(ABC):
         del above
         return None
 
-    def rows_before_damage(self) -> int | None:
-        """Return the number of rows before the damage, after ``len()`` has raised DataError; None
-        if the damage makes the whole source unreadable.
-        """
-        return None
-
-    def partitions(self, *, skip: bool) -> list[Partition] | None:
-        """Divide the source into units of work for a cluster, or return None if it cannot.
-
-        With ``skip``, tasks leave out bad records.
-        """
-        del skip
-        return None
-
-    def unindexed_files(self) -> Sequence[Any]:
-        """Return the record files without an index, which several readers can index at once."""
-        return ()
-
-    def features(self) -> Mapping[str, Any] | None:
-        """Return the features in a sample of tf.train.Example records; None for other formats."""
-        return None
-
-    def check_sums(self) -> None:  # noqa: B027  # nothing to check
-        """Verify the checksums that ``gather`` skips, such as those of mapped columns."""
-
-    def trust(self) -> None:  # noqa: B027  # nothing to skip
-        """Skip the checks before the first read: they were done when the file was last opened."""
-
     # Other views of the same rows.
 
     def select(self, names: Sequence[str]) -> Source:
@@ -295,10 +147,6 @@ class Source(ABC):
     def reference(self) -> Source:
         """Return the same rows, read by the format's own library if there is one."""
         return self
-
-    def sequence(self) -> Sequence[Source]:
-        """Return the sources that this one concatenates."""
-        return [self]
 
 
 class WrappedSource(Source):
@@ -318,10 +166,6 @@ class WrappedSource(Source):
         return other
 
     @property
-    def format(self) -> str:
-        return self._source.format
-
-    @property
     def schema(self) -> Schema:
         return self._source.schema
 
@@ -335,61 +179,8 @@ class WrappedSource(Source):
         return self._source.gather(rows)
 
     @property
-    def files(self) -> list[str]:
-        return self._source.files
-
-    @property
-    def origin(self) -> str:
-        return self._source.origin
-
-    @property
-    def skipped(self) -> Sequence[Skipped]:
-        return self._source.skipped
-
-    @property
-    def chunk_rows(self) -> int:
-        return self._source.chunk_rows
-
-    @property
-    def chunk_bytes(self) -> int:
-        return self._source.chunk_bytes
-
-    @property
-    def chunk_place(self) -> str:
-        return self._source.chunk_place
-
-    @property
-    def stored_in_order(self) -> bool:
-        return self._source.stored_in_order
-
-    @property
-    def in_order(self) -> bool:
-        return self._source.in_order
-
-    @property
-    def owns_rows(self) -> bool:
-        return self._source.owns_rows
-
-    @property
-    def remote(self) -> bool:
-        return self._source.remote
-
-    @property
-    def can_pad(self) -> bool:
-        return self._source.can_pad
-
-    @property
-    def compressed_files(self) -> Mapping[str, str]:
-        return self._source.compressed_files
-
-    @property
-    def labels(self) -> Mapping[str, Sequence[str]]:
-        return {name: each for name, each in self._source.labels.items() if name in self.schema}
-
-    @property
-    def descriptions(self) -> Mapping[str, Any]:
-        found = self._source.descriptions
-        return {name: each for name, each in found.items() if name in self.schema}
+    def facts(self) -> SourceFacts:
+        return self._source.facts
 
     def known_rows(self) -> int | None:
         return self._source.known_rows()
@@ -425,18 +216,6 @@ class WrappedSource(Source):
     def largest_row(self, above: int) -> tuple[int, int] | None:
         return self._source.largest_row(above)
 
-    def rows_before_damage(self) -> int | None:
-        return self._source.rows_before_damage()
-
-    def unindexed_files(self) -> Sequence[Any]:
-        return self._source.unindexed_files()
-
-    def check_sums(self) -> None:
-        self._source.check_sums()
-
-    def trust(self) -> None:
-        self._source.trust()
-
     def select(self, names: Sequence[str]) -> Source:
         return self._over(self._source.select(names))
 
@@ -460,14 +239,17 @@ class SelectedSource(WrappedSource):
         return self._schema
 
     @property
-    def labels(self) -> Mapping[str, Sequence[str]]:
-        labels = self._source.labels
-        return {new: labels[old] for new, old in self._names.items() if old in labels}
-
-    @property
-    def descriptions(self) -> Mapping[str, Any]:
-        found = self._source.descriptions
-        return {new: found[old] for new, old in self._names.items() if old in found}
+    def facts(self) -> SourceFacts:
+        facts, names = self._source.facts, self._names.items()
+        return replace(
+            facts,
+            owns_rows=self._distinct and facts.owns_rows,
+            can_pad=self._distinct and facts.can_pad,
+            labels={new: facts.labels[old] for new, old in names if old in facts.labels},
+            descriptions={
+                new: facts.descriptions[old] for new, old in names if old in facts.descriptions
+            },
+        )
 
     def read(self, start: int, stop: int, limit: int | None = None) -> Batch:
         return rename(self._source.read(start, stop, limit), self._names)
@@ -477,14 +259,6 @@ class SelectedSource(WrappedSource):
 
     def column(self, name: str) -> npt.NDArray[Any] | None:
         return self._source.column(self._names[name])
-
-    @property
-    def owns_rows(self) -> bool:
-        return self._distinct and self._source.owns_rows
-
-    @property
-    def can_pad(self) -> bool:
-        return self._distinct and self._source.can_pad
 
     def read_padded(
         self, rows: RowNumbers, pads: Mapping[str, PadSpec], size: int, allocate: Allocate

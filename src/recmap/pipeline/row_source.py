@@ -105,7 +105,8 @@ class SourceRows:
     calls_user_code = False
 
     def __init__(self, source: Source, reopen: Callable[[], Source] | None) -> None:
-        if source.known_rows() is None and not source.files:
+        facts = source.facts
+        if facts.once:
             raise OptionError(
                 "these rows can be read only once, but training reads them again; save them first"
             )
@@ -113,22 +114,22 @@ class SourceRows:
         self._process = os.getpid()
         self.schema = source.schema
         self._damage: DataError | None = None
+        #: Rows that may be asked for in order: all of them or, if the file is damaged, those before
+        #: the damage and one more, which raises.
         try:
-            #: Rows that may be asked for in order: all of them or, if the file is damaged,
-            #: those before the damage and one more, which raises.
             self.reach = len(source)
-            # Rows are compressed together, in a chunk or a stream.
-            self.in_order = source.chunk_rows > 1
         except DataError as e:
-            sound = source.rows_before_damage()
-            if sound is None:
+            if facts.rows_before_damage is None:
                 raise
-            self._damage, self.reach = e, sound + 1
-            self.in_order = bool(source.compressed_files)
-        self.keeps_blocks = self.in_order if self._damage is not None else source.stored_in_order
-        self._files = list(source.files)
-        self.remote = source.remote
-        self._can_pad, self._owns_rows = source.can_pad, source.owns_rows
+            self._damage, self.reach = e, facts.rows_before_damage() + 1
+        # Rows are compressed together, in a chunk or a stream.
+        facts = source.facts
+        self.in_order = (
+            bool(facts.compressed_files) if self._damage is not None else facts.chunk_rows() > 1
+        )
+        self.keeps_blocks = self.in_order if self._damage is not None else facts.stored_in_order
+        self._files, self.remote = facts.files, facts.remote
+        self._can_pad, self._owns_rows = facts.can_pad, facts.owns_rows
 
     @property
     def count(self) -> int:
