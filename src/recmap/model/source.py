@@ -171,6 +171,16 @@ class Source(ABC):
         return False
 
     @property
+    def endless(self) -> bool:
+        """Whether there is no end of rows, as after ``repeat()``."""
+        return False
+
+    @property
+    def calls_user_code(self) -> bool:
+        """Whether reading calls the user's functions, which not every thread may do."""
+        return False
+
+    @property
     def compressed_files(self) -> Mapping[str, str]:
         """The compression of each file that can only be read from the beginning."""
         return {}
@@ -192,6 +202,12 @@ class Source(ABC):
     def row_bytes(self) -> int:
         """Return the approximate size of a row in the file, in bytes; at least 1."""
         return max(1, measure(self.read(0, 1))[1])
+
+    def row_name(self, row: int) -> str:
+        """Say which row this is, for error messages: ``row 17 of x.npy``."""
+        files = self.files
+        more = f" and {len(files) - 1:,} more" if len(files) > 1 else ""
+        return f"row {row:,} of {files[0]}{more}" if files else f"row {row:,}"
 
     def info(self) -> Info:
         """Count the rows, and collect the other facts about the files."""
@@ -264,6 +280,11 @@ class Source(ABC):
         """
         return None
 
+    def sound_rows(self, rows: RowArray) -> int:
+        """Count the consecutive rows before a bad one; 0 if that is unknown."""
+        del rows
+        return 0
+
     def partitions(self, *, skip: bool) -> list[Partition] | None:
         """Divide the source into units of work for a cluster, or return None if it cannot.
 
@@ -287,6 +308,16 @@ class Source(ABC):
         """Skip the checks before the first read: they were done when the file was last opened."""
 
     # Other views of the same rows.
+
+    def at_epoch(self, epoch: int) -> Source:
+        """Return the rows as they are in an epoch: a shuffle has a new order in each."""
+        del epoch  # a file is the same in every epoch
+        return self
+
+    def reseeded(self, by: int) -> Source:
+        """Return the rows for another branch of a pipeline, with other random numbers."""
+        del by  # nothing here is random
+        return self
 
     def select(self, names: Sequence[str]) -> Source:
         """Return a source of these columns, in this order; if possible, the others are not read."""
@@ -379,6 +410,14 @@ class WrappedSource(Source):
         return self._source.can_pad
 
     @property
+    def endless(self) -> bool:
+        return self._source.endless
+
+    @property
+    def calls_user_code(self) -> bool:
+        return self._source.calls_user_code
+
+    @property
     def compressed_files(self) -> Mapping[str, str]:
         return self._source.compressed_files
 
@@ -396,6 +435,9 @@ class WrappedSource(Source):
 
     def row_bytes(self) -> int:
         return self._source.row_bytes()
+
+    def row_name(self, row: int) -> str:
+        return self._source.row_name(row)
 
     def info(self) -> Info:
         return replace(
@@ -428,6 +470,9 @@ class WrappedSource(Source):
     def rows_before_damage(self) -> int | None:
         return self._source.rows_before_damage()
 
+    def sound_rows(self, rows: RowArray) -> int:
+        return self._source.sound_rows(rows)
+
     def unindexed_files(self) -> Sequence[Any]:
         return self._source.unindexed_files()
 
@@ -436,6 +481,14 @@ class WrappedSource(Source):
 
     def trust(self) -> None:
         self._source.trust()
+
+    def at_epoch(self, epoch: int) -> Source:
+        source = self._source.at_epoch(epoch)
+        return self if source is self._source else self._over(source)
+
+    def reseeded(self, by: int) -> Source:
+        source = self._source.reseeded(by)
+        return self if source is self._source else self._over(source)
 
     def select(self, names: Sequence[str]) -> Source:
         return self._over(self._source.select(names))
