@@ -38,8 +38,8 @@ def _agreed(told: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return {n: first for n, (first, *others) in found.items() if all(o == first for o in others)}
 
 
-class _Combined(Source):
-    """Base class of both ways to combine sources."""
+class CombinedSource(Source):
+    """Base class of the ways to combine sources."""
 
     def __init__(self, sources: Sequence[Source], schema: Schema) -> None:
         self._sources = list(sources)
@@ -86,6 +86,10 @@ class _Combined(Source):
         return any(source.remote for source in self._sources)
 
     @property
+    def calls_user_code(self) -> bool:
+        return any(source.calls_user_code for source in self._sources)
+
+    @property
     def labels(self) -> Mapping[str, Sequence[str]]:
         return _agreed([source.labels for source in self._sources])
 
@@ -123,7 +127,7 @@ class _Combined(Source):
         )
 
 
-class SideBySideSource(_Combined):
+class SideBySideSource(CombinedSource):
     """The columns of several sources of equal length."""
 
     def __init__(self, sources: Mapping[str, Source]) -> None:
@@ -251,7 +255,7 @@ def _in_order_of(names: Sequence[str], source: Source) -> Source:
     return source if same else SelectedSource(source, {name: name for name in names})
 
 
-class ConcatenatedSource(_Combined):
+class ConcatenatedSource(CombinedSource):
     """The rows of several sources with the same schema, one source after another."""
 
     def __init__(self, sources: Sequence[Source]) -> None:

@@ -131,6 +131,19 @@ def gather_within(source: Source, rows: RowArray, limit: int | None) -> Batch:
     return source.gather(rows)
 
 
+def gather_span(source: Source, start: int, stop: int, limit: int | None) -> Batch:
+    """Read a span of a source by the numbers of its rows."""
+    stop = stop if source.endless else min(stop, len(source))
+    return gather_within(source, np.arange(start, max(start, stop), dtype=np.int64), limit)
+
+
+def finite(count: int | None) -> int:
+    """Return the number of rows; raise if there is no end."""
+    if count is None:
+        raise OptionTypeError("these rows have no end, and so no number")
+    return count
+
+
 class OrderedRows(WrappedSource):
     """The rows of a source in an order, which may differ from epoch to epoch.
 
@@ -148,9 +161,7 @@ class OrderedRows(WrappedSource):
     def __len__(self) -> int:
         if self._damaged:
             return len(self._source)  # raises
-        if self._order.count is None:
-            raise OptionTypeError("these rows have no end, and so no number")
-        return self._order.count
+        return finite(self._order.count)
 
     @property
     def in_order(self) -> bool:

@@ -36,13 +36,14 @@ from recmap.errors import DataError, MapError, MemoryLimitError, OptionError
 from recmap.files.mapped import NO_FILES, Guard
 from recmap.files.threads import read_ahead
 from recmap.model.batch import Positions, cut
+from recmap.model.order import ENDLESS
 from recmap.model.row_sizes import measure
 from recmap.model.schema import Batch
+from recmap.model.source import Source
 from recmap.pipeline.lookahead import Lookahead, bytes_ahead
 from recmap.pipeline.meter import Meter
 from recmap.pipeline.ready_plan import ReadyPlan
-from recmap.pipeline.row_source import Rows, sound_rows
-from recmap.pipeline.sharding import ENDLESS, Share
+from recmap.pipeline.sharding import Share
 from recmap.pipeline.state import Cursor
 from recmap.pipeline.transforms.base import Block, Transform, run_transforms
 from recmap.pipeline.transforms.pad import batch_reader, has_ragged
@@ -249,7 +250,7 @@ class Blocks:
         """Yield the blocks that were requested but have no result, up to the first bad row."""
         for _, span in sorted(self._waiting.items(), key=itemgetter(0)):
             positions, _ = span.share.positions(span.start, span.stop)
-            sound = sound_rows(self._plan.rows, positions)
+            sound = self._plan.rows.sound_rows(positions)
             if sound < len(positions):
                 dropped = self._plan.plain and self._groups.drops_last
                 if sound and not dropped:
@@ -274,14 +275,14 @@ class Blocks:
             read = self._read_if_possible if task.may_fail else self._read
             requests: Iterable[Request] = self._requests(spans)
             # Worker processes fetch what they are asked for themselves.
-            here = self._plan.rows.in_order or self._plan.pool.kind != "processes"
+            here = self._plan.in_order or self._plan.pool.kind != "processes"
             lookahead = task.lookahead() if here else None
             if lookahead is not None:
                 stack.callback(lookahead.close)
                 requests = lookahead.over(requests)
                 work, read = lookahead.around(task), lookahead.around(read)
             pool = stack.enter_context(open_pool(work, self._plan.pool, ahead))
-            if self._plan.rows.in_order:
+            if self._plan.in_order:
                 # One thread reads ahead of the threads that transform the rows.
                 reads = read_ahead(takewhile(_was_read, map(read, requests)), ahead)
                 requests = stack.enter_context(closing(reads))
@@ -295,7 +296,7 @@ class Blocks:
 
     def _read(self, request: Request) -> Request:
         begun = time.perf_counter()
-        batch = self._plan.rows.gather(request.positions, request.epoch)
+        batch = self._plan.rows.at_epoch(request.epoch).gather(request.positions)
         self._meter.spend([time.perf_counter() - begun])
         return replace(request, batch=batch)
 
@@ -351,7 +352,7 @@ class BlockTask:
     fetch from a store.
     """
 
-    rows: Rows
+    rows: Source
     transforms: tuple[Transform, ...]
     batch_transforms: tuple[Transform, ...]
     size: int
@@ -397,7 +398,7 @@ class BlockTask:
         begun = time.perf_counter()
         batch = request.batch
         if batch is None:
-            batch = self.rows.gather(request.positions, request.epoch)
+            batch = self.rows.at_epoch(request.epoch).gather(request.positions)
         block = Block(batch, request.positions, request.epoch, self.rows)
         return block, [time.perf_counter() - begun]
 
@@ -424,9 +425,9 @@ class BlockTask:
         return self._finished(blocks, seconds, transforms)
 
     def _read_in_turn(self, positions: Positions, epoch: int) -> list[Batch]:
-        batches, total = list[Batch](), 0
+        batches, total, rows = list[Batch](), 0, self.rows.at_epoch(epoch)
         for start in range(0, max(1, len(positions)), self.size):
-            batches.append(self.rows.gather(positions[start : start + self.size], epoch))
+            batches.append(rows.gather(positions[start : start + self.size]))
             total += measure(batches[-1])[1]
             if total > self.max_bytes and len(batches) > 1:
                 raise MemoryLimitError("these batches are too large to be read together")

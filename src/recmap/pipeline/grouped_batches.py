@@ -18,10 +18,10 @@ from recmap.errors import DataError
 from recmap.files.mapped import NO_FILES, Guard
 from recmap.model.batch import Positions, interleave, pick
 from recmap.model.schema import Batch
+from recmap.model.source import Source
 from recmap.pipeline.executor import Blocks, BlockSpan, block_task
 from recmap.pipeline.meter import Meter
 from recmap.pipeline.ready_plan import ReadyPlan
-from recmap.pipeline.row_source import Rows
 from recmap.pipeline.state import Cursor
 from recmap.pipeline.transforms.base import Block, Transform, run_transforms
 from recmap.pipeline.transforms.batch import END, Group, Grouper, GroupInput
@@ -59,7 +59,7 @@ def grouped_batches(
 class BatchTask:
     """Transforms a batch."""
 
-    rows: Rows
+    rows: Source
     transforms: tuple[Transform, ...]
 
     def __call__(self, request: Request) -> Result:

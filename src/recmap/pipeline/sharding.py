@@ -22,9 +22,6 @@ from recmap.model.batch import Positions
 Even: TypeAlias = Literal["uneven", "pad", "drop"]
 Span: TypeAlias = tuple[int, int]
 
-#: Stands for a number of rows without end; larger than any real one.
-ENDLESS = 1 << 62
-
 
 @dataclass(frozen=True)
 class Remaining:

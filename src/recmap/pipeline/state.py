@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from recmap.errors import OptionError
-from recmap.pipeline.sharding import ENDLESS, Remaining, Share
+from recmap.model.order import ENDLESS
+from recmap.pipeline.sharding import Remaining, Share
 from recmap.pipeline.state_check import STATE_VERSION, check_held, check_numbers
 from recmap.pipeline.transforms.batch import Grouping
 

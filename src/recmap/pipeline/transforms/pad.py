@@ -18,8 +18,8 @@ from recmap.model.casting import first_lost
 from recmap.model.field import Field
 from recmap.model.ragged import Column, Ragged
 from recmap.model.schema import Batch, Schema
-from recmap.pipeline.row_source import Rows, SourceRows
-from recmap.pipeline.transforms.base import Block, ReorderedRows, Transform
+from recmap.model.source import Source
+from recmap.pipeline.transforms.base import Block, Transform
 
 # Items of a row. A larger number is a mistake, and would overflow the size of an array.
 _MOST_LENGTH = 2**31
@@ -151,7 +151,7 @@ class Padding:
         return any(_is_flat(schema[name]) for name in self._pads(schema))
 
     def read(
-        self, rows: SourceRows, positions: Positions, size: int, max_bytes: int, schema: Schema
+        self, rows: Source, positions: Positions, size: int, max_bytes: int, schema: Schema
     ) -> list[Batch]:
         """Read rows in batches of ``size``, padded while they are read. The batches share memory.
 
@@ -161,7 +161,7 @@ class Padding:
         pads = self._pads(schema)
         native = {n: self._native(n, p, schema[n]) for n, p in pads.items() if _is_flat(schema[n])}
         buffers = _BoundedBuffers(max_bytes if len(positions) > size else sys.maxsize)
-        read = rows.gather_padded(positions, native, size, buffers.bytes)
+        read = rows.read_padded(positions, native, size, buffers.bytes)
         if read is None:
             return []
         columns: dict[str, Sequence[Column]] = {}
@@ -272,34 +272,28 @@ class BatchReader:
     ``transforms`` are those left to apply to the batches.
     """
 
-    rows: Rows
+    rows: Source
     padding: Padding
     schema: Schema
     transforms: tuple[Transform, ...]
 
     def read(self, positions: Positions, epoch: int, size: int, max_bytes: int) -> list[Batch]:
         """Read rows in batches of ``size``; see ``Padding.read``."""
-        rows = self.rows
-        while isinstance(rows, ReorderedRows):
-            positions, rows = rows.numbers(positions, epoch), rows.rows
-        assert isinstance(rows, SourceRows)
+        rows = self.rows.at_epoch(epoch)
         return self.padding.read(rows, positions, size, max_bytes, self.schema)
 
 
-def batch_reader(rows: Rows, transforms: tuple[Transform, ...]) -> BatchReader | None:
+def batch_reader(rows: Source, transforms: tuple[Transform, ...]) -> BatchReader | None:
     """Return what reads several batches of ragged rows at once; None if nothing does."""
-    source = rows
-    while isinstance(source, ReorderedRows):
-        source = source.rows
-    if not isinstance(source, SourceRows) or not source.pads:
+    if not rows.can_pad:
         return None
     first = transforms[0] if transforms else None
     if isinstance(first, PadBatches) and first.pads_while_read:
         assert first.before is not None
         return BatchReader(rows, first.padding, first.before, transforms[1:])
-    if not has_ragged(source.schema):
+    if not has_ragged(rows.schema):
         return None
-    return BatchReader(rows, _NO_PADDING, source.schema, transforms)
+    return BatchReader(rows, _NO_PADDING, rows.schema, transforms)
 
 
 def has_ragged(schema: Schema) -> bool:
