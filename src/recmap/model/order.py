@@ -153,15 +153,16 @@ class OrderedRows(WrappedSource):
     def __init__(self, source: Source, order: Order, *, damaged: bool = False) -> None:
         super().__init__(source)
         self._order, self._damaged, self._epoch = order, damaged, 0
+        self._count = order.count
 
     @property
     def endless(self) -> bool:
-        return self._order.count is None
+        return self._count is None
 
     def __len__(self) -> int:
         if self._damaged:
             return len(self._source)  # raises
-        return finite(self._order.count)
+        return finite(self._count)
 
     @property
     def in_order(self) -> bool:
@@ -187,9 +188,7 @@ class OrderedRows(WrappedSource):
         return [(self._source.at_epoch(epoch), mine, places) for epoch, mine, places in turns]
 
     def read(self, start: int, stop: int, limit: int | None = None) -> Batch:
-        if not self.endless and not self._damaged:
-            stop = min(stop, len(self))
-        stop = max(start, stop)
+        stop = max(start, stop if self._count is None else min(stop, self._count))
         span = self._order.span(start, stop)
         if span is not None and span.step == 1:
             source = self._source.at_epoch(self._epoch)
@@ -207,13 +206,14 @@ class OrderedRows(WrappedSource):
         return {name: column[found] for name, column in some.items()}
 
     def gather(self, rows: RowArray) -> Batch:
-        parts, places = list[Batch](), list[Positions]()
-        for source, numbers, mine in self._turns(rows):
-            if mine is None:
-                return source.gather(numbers)
-            parts.append(source.gather(numbers))
-            places.append(mine)
-        return interleave(parts, places) if parts else self._source.gather(rows)
+        turns = self._order.turns(rows, self._epoch)
+        if turns is None:
+            numbers = self._order.numbers(rows, self._epoch)
+            return self._source.at_epoch(self._epoch).gather(numbers)
+        if not turns:
+            return self._source.gather(rows)
+        parts = [self._source.at_epoch(each.epoch).gather(each.numbers) for each in turns]
+        return interleave(parts, [each.places for each in turns])
 
     def read_padded(
         self, rows: RowNumbers, pads: Mapping[str, PadSpec], size: int, allocate: Allocate
@@ -257,7 +257,7 @@ class OrderedRows(WrappedSource):
         return span.index(largest[0]), largest[1]
 
     def rows_before_damage(self) -> int | None:
-        return (self._order.count or 1) - 1 if self._damaged else None
+        return finite(self._count) - 1 if self._damaged else None
 
     def sound_rows(self, rows: Positions) -> int:
         if self._order.gap != 1 or self._order.span(0, 0) is None:

@@ -26,11 +26,12 @@ import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import islice, pairwise, takewhile
 from operator import itemgetter
-from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from recmap.errors import DataError, MapError, MemoryLimitError, OptionError
 from recmap.files.mapped import NO_FILES, Guard
@@ -46,7 +47,7 @@ from recmap.pipeline.ready_plan import ReadyPlan
 from recmap.pipeline.sharding import Share
 from recmap.pipeline.state import Cursor
 from recmap.pipeline.transforms.base import Block, Transform, run_transforms
-from recmap.pipeline.transforms.pad import batch_reader, has_ragged
+from recmap.pipeline.transforms.pad import BatchReader, batch_reader, has_ragged
 from recmap.pipeline.workers import open_pool
 from recmap.pipeline.workers.pool import Request, Result, Work
 
@@ -110,22 +111,21 @@ def batch_at(ready: ReadyPlan, number: int, epoch: int) -> Batch:
     plan, size = ready.plan, ready.plan.groups.block
     turn, within = divmod(number + plan.total_slice.skip, plan.rest(Cursor()))
     start = (within + plan.batch_slice.skip) * size
-    positions, real = plan.share.positions(start, start + size)
-    result = block_task(ready)(Request(number, epoch + turn, positions))
-    return _add_mask(result.batches.pop(), plan.mask, real)
+    positions = plan.share.positions(start, start + size)
+    batch = block_task(ready)(Request(number, epoch + turn, positions)).batches.pop()
+    if plan.mask is not None:
+        _add_mask(batch, plan.mask, plan.share.real(start, start + size))
+    return batch
 
 
-def _add_mask(batch: Batch, mask: str | None, real: Any) -> Batch:
-    """Add the column that marks real rows, as opposed to padding, if one was asked for."""
-    if mask is None:
-        return batch
+def _add_mask(batch: Batch, mask: str, real: npt.NDArray[np.bool_]) -> None:
+    """Add the column that marks real rows, as opposed to padding."""
     if any(len(column) != len(real) for column in batch.values()):
         raise MapError(
             f"a function of batches changed the number of rows from {len(real):,}, so the "
             f'column {mask!r} of even="pad" cannot be made'
         )
     batch[mask] = real
-    return batch
 
 
 @dataclass(frozen=True)
@@ -165,7 +165,7 @@ class Blocks:
 
     def __init__(self, ready: ReadyPlan, meter: Meter) -> None:
         self._ready, self._plan, self._meter = ready, ready.plan, meter
-        self._groups = ready.plan.groups
+        self._groups, self._mask = ready.plan.groups, ready.plan.mask
         self.size = self._groups.block
         #: The work on a block that is a batch.
         self.task = block_task(ready)
@@ -249,7 +249,7 @@ class Blocks:
     def _sound_spans(self) -> Iterator[BlockSpan]:
         """Yield the blocks that were requested but have no result, up to the first bad row."""
         for _, span in sorted(self._waiting.items(), key=itemgetter(0)):
-            positions, _ = span.share.positions(span.start, span.stop)
+            positions = span.share.positions(span.start, span.stop)
             sound = self._plan.rows.sound_rows(positions)
             if sound < len(positions):
                 dropped = self._plan.plain and self._groups.drops_last
@@ -291,7 +291,7 @@ class Blocks:
     def _requests(self, spans: Iterator[BlockSpan]) -> Iterator[Request]:
         for number, span in enumerate(spans):
             self._waiting[number] = span
-            positions, _ = span.share.positions(span.start, span.stop)
+            positions = span.share.positions(span.start, span.stop)
             yield Request(number, span.cursor.epoch, positions)
 
     def _read(self, request: Request) -> Request:
@@ -312,9 +312,8 @@ class Blocks:
         self._meter.spend(result.seconds)
         if result.fetched is not None:
             self._meter.fetch(result.fetched)
-        if self._plan.mask is not None:
-            _, real = span.share.positions(span.start, span.stop)
-            _add_mask(result.batches[0], self._plan.mask, real)
+        if self._mask is not None:
+            _add_mask(result.batches[0], self._mask, span.share.real(span.start, span.stop))
         return span, result
 
 
@@ -365,6 +364,15 @@ class BlockTask:
         """Return what fetches the rows of coming blocks; None if they are not in a store."""
         return Lookahead(self.rows, self.ahead) if self.ahead else None
 
+    @cached_property
+    def _reads_ragged(self) -> bool:
+        """Whether rows that differ in size become batches as they are read."""
+        return not self.transforms and has_ragged(self.rows.schema)
+
+    @cached_property
+    def _reader(self) -> BatchReader | None:
+        return batch_reader(self.rows, self.batch_transforms)
+
     def __call__(self, request: Request) -> Result:
         if not self.may_fail:
             return self._guarded(request)
@@ -379,7 +387,7 @@ class BlockTask:
             return self._result(request)
 
     def _result(self, request: Request) -> Result:
-        if request.batch is None and not self.transforms and has_ragged(self.rows.schema):
+        if request.batch is None and self._reads_ragged:
             return self._read_ragged(request)
         block, seconds = self._read(request)
         block, reached, spent = self._transformed(block)
@@ -405,7 +413,7 @@ class BlockTask:
     def _read_ragged(self, request: Request) -> Result:
         """Read and transform batches of rows that differ in size, at once if that is possible."""
         begun = time.perf_counter()
-        reader = batch_reader(self.rows, self.batch_transforms)
+        reader = self._reader
         positions, epoch = request.positions, request.epoch
         batches, transforms = list[Batch](), self.batch_transforms
         if reader is not None:

@@ -237,7 +237,7 @@ class _Groups:
             after = self._cursor(group, span, at, reached)
         positions = None
         if self._ready.batch_transforms:
-            positions, _ = span.share.positions_of(group.numbers)
+            positions = span.share.numbers(group.numbers)
         return _PlacedGroup(group.batch, positions, span.cursor.epoch, after, last)
 
     def _cursor(
@@ -265,7 +265,7 @@ class _Groups:
             starts = wanted - wanted % size
             batches, places = [], []
             for start in np.unique(starts).tolist():
-                positions, _ = span.share.positions(start, start + size)
+                positions = span.share.positions(start, start + size)
                 request = Request(0, span.cursor.epoch, positions)
                 result = run_once(self._plan.workers, self._task, request) or self._task(request)
                 kept = np.arange(len(positions)) if result.kept is None else result.kept

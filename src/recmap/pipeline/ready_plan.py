@@ -156,7 +156,7 @@ def _first_batch(plan: Plan, transforms: Sequence[Transform], sample: Block) -> 
 def _first_group(plan: Plan, transforms: Sequence[Transform]) -> Group | None:
     grouper, size = plan.groups.start(), plan.groups.block
     for start in range(0, min(_TRIED_BLOCKS * size, len(plan.share)), size):
-        positions, _ = plan.share.positions(start, start + size)
+        positions = plan.share.positions(start, start + size)
         try:
             block = read_block(plan.rows, positions)
         except DataError:

@@ -373,5 +373,5 @@ def _taken(
         share = replace(old, rank=state["rank"])
         taken.append(min(state["at"], len(share)))
         numbers = np.array(grouping.held_numbers(state["held"]), np.int64)
-        held += share.positions_of(numbers)[0].tolist()
+        held += share.numbers(numbers).tolist()
     return taken, held

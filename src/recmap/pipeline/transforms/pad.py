@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -79,6 +79,15 @@ class Pad:
 PadLike: TypeAlias = Pad | PadLengths | Mapping[str, Pad | PadLengths]
 
 
+class _KnownPads(NamedTuple):
+    """How to pad rows of a schema: all ``names``, those to pad, and those padded while read."""
+
+    schema: Schema
+    pads: dict[str, Pad]
+    native: dict[str, PadSpec]
+    names: tuple[str, ...]
+
+
 class Padding:
     """Pads the columns that ``pad=`` names, to the lengths it gives.
 
@@ -105,7 +114,7 @@ class Padding:
         )
         self._lengths = lengths
         self._mask = mask
-        self._known: tuple[Schema, dict[str, Pad]] | None = None
+        self._known: _KnownPads | None = None
 
     def schema(self, schema: Schema) -> Schema:
         """Return the fields of the padded rows; refuse columns that cannot be padded.
@@ -158,14 +167,13 @@ class Padding:
         Return no batches if the source cannot do that. Raise MemoryLimitError if several
         batches together take more than ``max_bytes``.
         """
-        pads = self._pads(schema)
-        native = {n: self._native(n, p, schema[n]) for n, p in pads.items() if _is_flat(schema[n])}
+        _, pads, native, names = self._prepared(schema)
         buffers = _BoundedBuffers(max_bytes if len(positions) > size else sys.maxsize)
         read = rows.read_padded(positions, native, size, buffers.bytes)
         if read is None:
             return []
         columns: dict[str, Sequence[Column]] = {}
-        for name in schema:
+        for name in names:
             if name in read.padded:
                 made = self._parts(name, pads[name], read.padded[name], size)
                 added = [parts for part_of, parts in made.items() if part_of != name]
@@ -220,10 +228,17 @@ class Padding:
         return column.pad(widths[0], fill, side=pad.side, cut=cut, out=out)
 
     def _pads(self, schema: Schema) -> dict[str, Pad]:
+        return self._prepared(schema).pads
+
+    def _prepared(self, schema: Schema) -> _KnownPads:
         # All batches have the same schema.
-        if self._known is None or self._known[0] is not schema:
-            self._known = schema, self._checked(schema)
-        return self._known[1]
+        known = self._known
+        if known is None or known.schema is not schema:
+            pads = self._checked(schema)
+            flat = {n: pad for n, pad in pads.items() if _is_flat(schema[n])}
+            native = {n: self._native(n, pad, schema[n]) for n, pad in flat.items()}
+            self._known = known = _KnownPads(schema, pads, native, tuple(schema))
+        return known
 
     def _checked(self, schema: Schema) -> dict[str, Pad]:
         if self._all is not None:
