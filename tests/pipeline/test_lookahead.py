@@ -45,16 +45,20 @@ class FakeRows:
 
     def __init__(self, failing: int | None = None) -> None:
         self.begun: list[tuple[list[int], int, Hold]] = []
-        self.failing = failing
+        self.failing, self.epoch = failing, 0
+
+    def at_epoch(self, epoch: int) -> FakeRows:
+        self.epoch = epoch
+        return self
 
     def row_bytes(self) -> int:
         return 1000
 
-    def fetch_ahead(self, positions: Positions, epoch: int) -> Fetching:
+    def fetch_ahead(self, positions: Positions) -> Fetching:
         if self.failing in positions:
             raise StoreError("cannot be fetched")
         hold = Hold()
-        self.begun.append((positions.tolist(), epoch, hold))
+        self.begun.append((positions.tolist(), self.epoch, hold))
         return Fetching(1000 * len(positions), 1, [hold])
 
     @property

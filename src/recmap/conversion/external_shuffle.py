@@ -26,9 +26,9 @@ from recmap.files.temporary import remove, temporary_path
 from recmap.formats.tfrecord_source import TFRecordSource
 from recmap.model.facts import SourceFacts, each_alone
 from recmap.model.field import Field
+from recmap.model.order import OrderedRows, gather_within
 from recmap.model.permutation import Permutation
 from recmap.model.ragged import concatenate
-from recmap.model.reordered import ReorderedSource, gather_within
 from recmap.model.row_sizes import measure
 from recmap.model.schema import Batch, Schema
 from recmap.model.source import Source
@@ -54,7 +54,7 @@ def shuffled(
     order = Permutation(len(source), seed)
     size = len(source) * source.row_bytes()
     if _can_gather(source) and size <= _physical_memory() // 2:
-        yield _Shuffled(source, order)
+        yield OrderedRows(source, order)
         return
     if located(place).remote:
         if not on_this_machine:
@@ -84,24 +84,14 @@ def _can_gather(source: Source) -> bool:
     return not len(source) or source.row_sizes(np.zeros(1, np.int64)) is not None
 
 
-class _Shuffled(ReorderedSource):
-    """All rows of a source in random order."""
-
-    def __init__(self, source: Source, order: Permutation) -> None:
-        super().__init__(source)
-        self._order = order
-
-    def row_numbers(self, positions: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        return self._order[positions]
-
-
-class _Bucketed(_Shuffled):
+class _Bucketed(OrderedRows):
     """Rows read from bucket files. Each file holds a span of the new order."""
 
     def __init__(
         self, source: Source, order: Permutation, folder: str, bucket_rows: int, budget: Budget
     ) -> None:
         super().__init__(source, order)
+        self._mixed = order
         self._folder, self._bucket_rows = folder, bucket_rows
         self._fields = Schema({**source.schema, _POSITION: Field("int64")})
         self._held = threading.local()
@@ -131,7 +121,7 @@ class _Bucketed(_Shuffled):
             while (slab := reader.next()) is not None:
                 rows, _ = measure(slab)
                 start = reader.row - rows
-                positions = self._order.positions_of(np.arange(start, start + rows))
+                positions = self._mixed.positions_of(np.arange(start, start + rows))
                 buckets = positions // self._bucket_rows
                 by_bucket = np.argsort(buckets, kind="stable")
                 owners, firsts = np.unique(buckets[by_bucket], return_index=True)

@@ -22,8 +22,8 @@ from recmap.model.batch import Allocate, PaddedColumn, PaddedRows, PadSpec, RowN
 from recmap.model.casting import first_lost
 from recmap.model.field import Field
 from recmap.model.nulls import NULL_SUFFIX, with_masks
+from recmap.model.order import sliced
 from recmap.model.ragged import Column, Ragged
-from recmap.model.reordered import SlicedSource
 from recmap.model.row_sizes import RowSizes
 from recmap.model.schema import Batch, Schema
 from recmap.model.source import SelectedSource, Source, WrappedSource
@@ -45,7 +45,7 @@ def transformed(
         # Select columns first, so that the others are not read.
         source = _select(source, columns, rename or {})
     if rows is not None:
-        source = SlicedSource(source, rows)
+        source = sliced(source, rows)
     strings, numbers = _divided(source.schema, cast or {})
     source = with_string_types(source, strings) if strings else source
     return _CastSource(source, numbers, casting) if numbers else source

@@ -256,12 +256,13 @@ class Dataset(Verbs):
         >>> {name: len(part) for name, part in parts.items()}
         {'train': 8, 'val': 2}
         """
-        from recmap.dataset.split import SplitPart, split
+        from recmap.dataset.split import split
+        from recmap.model.order import OrderedRows
 
         made = {}
         for name, order in split(self._source, parts, seed, by, stratify).items():
             verb = f"split({dict(parts)}, seed={seed}, by={by!r}, stratify={stratify!r})[{name!r}]"
-            made[name] = Dataset(self._opened.derive(verb, partial(SplitPart, order=order)))
+            made[name] = Dataset(self._opened.derive(verb, partial(OrderedRows, order=order)))
         return made
 
     def save(

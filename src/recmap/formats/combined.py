@@ -54,8 +54,8 @@ def _chunks_together(told: Sequence[SourceFacts]) -> LargestChunk:
     return LargestChunk(sum(chunk.size for chunk in found), place)
 
 
-class _Combined(Source):
-    """Base class of both ways to combine sources."""
+class CombinedSource(Source):
+    """Base class of the ways to combine sources."""
 
     def __init__(self, sources: Sequence[Source], schema: Schema) -> None:
         self._sources = list(sources)
@@ -80,6 +80,7 @@ class _Combined(Source):
             owns_rows=all(each.owns_rows for each in told),
             remote=any(each.remote for each in told),
             can_pad=all(each.can_pad for each in told),
+            calls_user_code=any(each.calls_user_code for each in told),
             compressed_files={f: how for each in told for f, how in each.compressed_files.items()},
             skipped=[skipped for each in told for skipped in each.skipped],
             labels=_agreed([each.labels for each in told]),
@@ -107,7 +108,7 @@ class _Combined(Source):
         )
 
 
-class SideBySideSource(_Combined):
+class SideBySideSource(CombinedSource):
     """The columns of several sources of equal length."""
 
     def __init__(self, sources: Mapping[str, Source]) -> None:
@@ -235,7 +236,7 @@ def _in_order_of(names: Sequence[str], source: Source) -> Source:
     return source if same else SelectedSource(source, {name: name for name in names})
 
 
-class ConcatenatedSource(_Combined):
+class ConcatenatedSource(CombinedSource):
     """The rows of several sources with the same schema, one source after another."""
 
     def __init__(self, sources: Sequence[Source]) -> None:

@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
+from recmap.model.batch import RowArray
+
 
 @dataclass(frozen=True)
 class Skipped:
@@ -79,6 +81,10 @@ class SourceFacts:
     remote: bool = False
     #: Whether ``read_padded`` is worth trying.
     can_pad: bool = False
+    #: Whether there is no end of rows, as after ``repeat()``.
+    endless: bool = False
+    #: Whether reading calls the user's functions, which not every thread may do.
+    calls_user_code: bool = False
     #: The compression of each file that can only be read from the beginning.
     compressed_files: Mapping[str, str] = field(default_factory=dict)
     #: The records that ``errors="skip"`` left out.
@@ -94,3 +100,5 @@ class SourceFacts:
     #: Counts the rows before the damage, after ``len()`` has raised DataError; None if the damage
     #: makes the whole source unreadable.
     rows_before_damage: Callable[[], int] | None = None
+    #: Counts the consecutive ones of some rows before a bad one; None if that is unknown.
+    sound_rows: Callable[[RowArray], int] | None = None

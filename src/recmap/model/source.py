@@ -76,6 +76,12 @@ class Source(ABC):
         """Return the approximate size of a row in the file, in bytes; at least 1."""
         return max(1, measure(self.read(0, 1))[1])
 
+    def row_name(self, row: int) -> str:
+        """Say which row this is, for error messages: ``row 17 of x.npy``."""
+        files = self.facts.files
+        more = f" and {len(files) - 1:,} more" if len(files) > 1 else ""
+        return f"row {row:,} of {files[0]}{more}" if files else f"row {row:,}"
+
     def info(self) -> Info:
         """Count the rows, and collect the other facts about the files."""
         facts = self.facts
@@ -140,6 +146,16 @@ class Source(ABC):
 
     # Other views of the same rows.
 
+    def at_epoch(self, epoch: int) -> Source:
+        """Return the rows as they are in an epoch: a shuffle has a new order in each."""
+        del epoch  # a file is the same in every epoch
+        return self
+
+    def reseeded(self, by: int) -> Source:
+        """Return the rows for another branch of a pipeline, with other random numbers."""
+        del by  # nothing here is random
+        return self
+
     def select(self, names: Sequence[str]) -> Source:
         """Return a source of these columns, in this order; if possible, the others are not read."""
         return SelectedSource(self, {name: name for name in names})
@@ -188,6 +204,9 @@ class WrappedSource(Source):
     def row_bytes(self) -> int:
         return self._source.row_bytes()
 
+    def row_name(self, row: int) -> str:
+        return self._source.row_name(row)
+
     def info(self) -> Info:
         return replace(
             self._source.info(),
@@ -215,6 +234,14 @@ class WrappedSource(Source):
 
     def largest_row(self, above: int) -> tuple[int, int] | None:
         return self._source.largest_row(above)
+
+    def at_epoch(self, epoch: int) -> Source:
+        source = self._source.at_epoch(epoch)
+        return self if source is self._source else self._over(source)
+
+    def reseeded(self, by: int) -> Source:
+        source = self._source.reseeded(by)
+        return self if source is self._source else self._over(source)
 
     def select(self, names: Sequence[str]) -> Source:
         return self._over(self._source.select(names))

@@ -80,14 +80,14 @@ class Verbs(Frameworks):
         [40, 0]
         """
         from recmap.pipeline.signature import record_select
-        from recmap.pipeline.transforms.select import PickedRows, column_names, row_numbers
+        from recmap.pipeline.transforms.select import column_names, selected
 
         names = column_names(what, more)
         if names is not None:
             plan = self._plan.with_columns(names)
         else:
             rows = self._plan.random_access("select of rows")
-            plan = self._plan.with_rows(PickedRows(rows, row_numbers(what, rows.count)))
+            plan = self._plan.with_rows(selected(rows, what))
         return self._then(plan, record_select(names, what))
 
     def filter(self, fn: Callable[..., Any], *, batched: bool = False, seed: int = 0) -> Pipeline:
@@ -139,26 +139,21 @@ class Verbs(Frameworks):
         """
         from recmap.model.arguments import as_whole, check_flag
         from recmap.pipeline.signature import Seed, VerbRecord, drawn_seed
-        from recmap.pipeline.transforms.shuffle import (
-            ShuffledRows,
-            WindowShuffledRows,
-            refuse_sizes,
-            warn_if_slow,
-        )
+        from recmap.pipeline.transforms.shuffle import refuse_sizes, shuffled, warn_if_slow
 
         refuse_sizes(positional, unknown)
         check_flag("reshuffle", reshuffle)
         rows = self._plan.random_access("shuffle")
         chosen = drawn_seed() if seed is None else Seed(as_whole("seed", seed))
         kept = "" if reshuffle else ", reshuffle=False"
+        given = ""
         if window is None:
             warn_if_slow(rows, self._plan.sources)
-            plan = self._plan.with_rows(ShuffledRows(rows, chosen, reshuffle))
-            return self._then(plan, VerbRecord(f"shuffle(seed={{seed}}{kept})", chosen))
-        window = as_whole("window", window, most=_MOST)
-        plan = self._plan.with_rows(WindowShuffledRows(rows, chosen, window, reshuffle))
-        template = f"shuffle(seed={{seed}}, window={window}{kept})"
-        return self._then(plan, VerbRecord(template, chosen))
+        else:
+            window = as_whole("window", window, most=_MOST)
+            given = f", window={window}"
+        plan = self._plan.with_rows(shuffled(rows, chosen, window, reshuffle))
+        return self._then(plan, VerbRecord(f"shuffle(seed={{seed}}{given}{kept})", chosen))
 
     def map(
         self,
@@ -383,14 +378,14 @@ class Verbs(Frameworks):
         """
         from recmap.model.arguments import as_whole
         from recmap.pipeline.signature import record
-        from recmap.pipeline.transforms.repeat import RepeatedRows
+        from recmap.pipeline.transforms.repeat import repeated
 
         plan = self._plan
         if times is not None:
             times = as_whole("times", times, most=2**40)  # rows are counted in 64 bits
         plan.check_no_total_slice("repeat")
         if plan.grouping is None and not plan.drops and plan.bucket is None:
-            plan = plan.with_rows(RepeatedRows(plan.random_access("repeat"), times))
+            plan = plan.with_rows(repeated(plan.random_access("repeat"), times))
         else:
             plan = plan.repeated(times)
         return self._then(plan, record(self.repeat, times))

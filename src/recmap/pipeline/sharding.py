@@ -18,16 +18,14 @@ import numpy.typing as npt
 
 from recmap.errors import OptionError
 from recmap.model.batch import Positions
+from recmap.model.order import Order
 
 Even: TypeAlias = Literal["uneven", "pad", "drop"]
 Span: TypeAlias = tuple[int, int]
 
-#: Stands for a number of rows without end; larger than any real one.
-ENDLESS = 1 << 62
-
 
 @dataclass(frozen=True)
-class Remaining:
+class Remaining(Order):
     """Positions that have not been taken: some spans, then all from ``tail`` to ``total``."""
 
     total: int
@@ -37,27 +35,32 @@ class Remaining:
     def __len__(self) -> int:
         return int(self._starts[-1]) + max(0, self.total - self.tail)
 
+    @property
+    def count(self) -> int:
+        return len(self)
+
     @cached_property
     def _starts(self) -> npt.NDArray[np.int64]:
         return np.concatenate([[0], np.cumsum([b - a for a, b in self.runs])]).astype(np.int64)
 
-    def positions(self, numbers: npt.NDArray[np.int64]) -> Positions:
-        """Return the positions of the remaining rows with these numbers."""
+    def numbers(self, positions: Positions, epoch: int = 0) -> Positions:
+        """Return the positions in the epoch of those that remain."""
+        del epoch
         if not self.runs:
-            return numbers + self.tail if self.tail else numbers
+            return positions + self.tail if self.tail else positions
         held = int(self._starts[-1])
-        if not len(numbers) or int(numbers.min()) >= held:
-            return numbers - held + self.tail
-        run = np.searchsorted(self._starts, numbers, side="right") - 1
+        if not len(positions) or int(positions.min()) >= held:
+            return positions - held + self.tail
+        run = np.searchsorted(self._starts, positions, side="right") - 1
         inside = run < len(self.runs)
         firsts = np.array([a for a, _ in self.runs] + [0], np.int64)
-        found = firsts[run] + numbers - self._starts[run]
-        return np.where(inside, found, numbers - held + self.tail)
+        found = firsts[run] + positions - self._starts[run]
+        return np.where(inside, found, positions - held + self.tail)
 
     def after(self, number: int, others: Positions) -> Remaining:
         """Return what remains from a number on, plus some other positions."""
         held = int(self._starts[-1])
-        rest = self.positions(np.arange(number, held, dtype=np.int64))
+        rest = self.numbers(np.arange(number, held, dtype=np.int64))
         tail = self.tail + max(0, number - held)
         runs = _runs(np.concatenate([others, rest]))
         if runs and runs[-1][1] == tail:
@@ -66,7 +69,7 @@ class Remaining:
 
 
 @dataclass(frozen=True)
-class Share:
+class Share(Order):
     """The rows of one rank of ``world``."""
 
     left: Remaining
@@ -104,6 +107,10 @@ class Share:
     def _rest(self) -> int:
         return len(self.left) - self._rounds * self.block * self.world
 
+    @property
+    def count(self) -> int:
+        return len(self)
+
     def __len__(self) -> int:
         """Count the rows of this part of the rank, including padding."""
         part, parts = self.part
@@ -120,34 +127,40 @@ class Share:
             last = each + (self.even == "uneven" and self.rank < over)
         return self._rounds * self.block + last
 
-    def positions(self, start: int, stop: int) -> tuple[Positions, npt.NDArray[np.bool_]]:
-        """Return the positions of rows ``start`` to ``stop`` of this rank, and which are real.
+    def positions(self, start: int, stop: int) -> Positions:
+        """Return the positions of rows ``start`` to ``stop`` of this rank."""
+        return self.numbers(np.arange(start, min(stop, len(self)), dtype=np.int64))
 
-        The others repeat the last row, to fill up the rank.
-        """
-        return self.positions_of(np.arange(start, min(stop, len(self)), dtype=np.int64))
+    def real(self, start: int, stop: int) -> npt.NDArray[np.bool_]:
+        """Return which rows are real. The others repeat the last one, to fill up the rank."""
+        mine = self._of_whole_rank(np.arange(start, min(stop, len(self)), dtype=np.int64))
+        each, over = divmod(self._rest, self.world)
+        return mine < self._rounds * self.block + each + (self.rank < over)
 
-    def positions_of(self, mine: npt.NDArray[np.int64]) -> tuple[Positions, npt.NDArray[np.bool_]]:
-        """Return the positions of rows of this rank by number, and which are real."""
-        part, parts = self.part
-        if parts > 1:
-            blocks, within = np.divmod(mine, self.block)
-            mine = (blocks * parts + part) * self.block + within
+    def numbers(self, positions: Positions, epoch: int = 0) -> Positions:
+        """Return the positions in the epoch of rows of this rank."""
+        del epoch
+        mine = self._of_whole_rank(positions)
         if self.world == 1:
-            return self.left.positions(mine), np.ones(len(mine), bool)
+            return self.left.numbers(mine)
         rounds, within = np.divmod(mine, self.block)
         numbers = (rounds * self.world + self.rank) * self.block + within
         last = mine >= self._rounds * self.block
-        real = np.ones(len(mine), bool)
         if last.any():
             each, over = divmod(self._rest, self.world)
             begin = self.rank * each + min(self.rank, over)
-            own = each + (self.rank < over)
-            at = mine[last] - self._rounds * self.block
-            real[last] = at < own
             base = self._rounds * self.block * self.world
+            at = mine[last] - self._rounds * self.block
             numbers[last] = np.minimum(base + begin + at, len(self.left) - 1)
-        return self.left.positions(numbers), real
+        return self.left.numbers(numbers)
+
+    def _of_whole_rank(self, mine: Positions) -> Positions:
+        """Return the numbers in the whole rank of rows of this part of it."""
+        part, parts = self.part
+        if parts == 1:
+            return mine
+        blocks, within = np.divmod(mine, self.block)
+        return (blocks * parts + part) * self.block + within
 
     def in_step(self, taken: int, step: int) -> list[int]:
         """Return how many rows each rank has taken when this one has taken ``taken``.
@@ -171,8 +184,7 @@ class Share:
         positions = [np.asarray(held, np.int64)]
         for rank, count in enumerate(taken):
             share = replace(self, rank=rank)
-            mine, real = share.positions(count, upto)
-            positions.append(mine[real])
+            positions.append(share.positions(count, upto)[share.real(count, upto)])
         return self.left.after(end, np.concatenate(positions))
 
 

@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from recmap.errors import OptionError
-from recmap.pipeline.sharding import ENDLESS, Remaining, Share
+from recmap.model.order import ENDLESS
+from recmap.pipeline.sharding import Remaining, Share
 from recmap.pipeline.state_check import STATE_VERSION, check_held, check_numbers
 from recmap.pipeline.transforms.batch import Grouping
 
@@ -372,5 +373,5 @@ def _taken(
         share = replace(old, rank=state["rank"])
         taken.append(min(state["at"], len(share)))
         numbers = np.array(grouping.held_numbers(state["held"]), np.int64)
-        held += share.positions_of(numbers)[0].tolist()
+        held += share.numbers(numbers).tolist()
     return taken, held

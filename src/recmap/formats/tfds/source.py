@@ -46,7 +46,7 @@ from recmap.model.coerce import empty_column
 from recmap.model.facts import SourceFacts
 from recmap.model.field import BYTES, TEXT, as_field
 from recmap.model.info import Info
-from recmap.model.reordered import SlicedSource
+from recmap.model.order import sliced
 from recmap.model.row_sizes import RowSizes, added, fitting, measure
 from recmap.model.schema import Batch, FieldsLike, Schema
 from recmap.model.source import Errors, Source, WrappedSource
@@ -90,7 +90,7 @@ def open_tfds(
         steps = open_steps(list(zip(records, spans, strict=True)), columns, verify)
         return TfdsSource(steps, path, None, _step_labels(labels, features), features)
     parts: list[Source] = [
-        each if piece.whole else SlicedSource(each, slice(span.start, span.stop))
+        each if piece.whole else sliced(each, slice(span.start, span.stop))
         for each, piece, span in zip(records, pieces, spans, strict=True)
     ]
     if not parts:
