@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 import recmap as rm
 from recmap.model.batch import RowArray
+from recmap.model.facts import SourceFacts
 from recmap.model.schema import Batch, Schema
 from recmap.model.source import Source
 from recmap.pipeline.transforms.mix import MixedRows, Until
@@ -30,8 +31,8 @@ class Numbers(Source):
         self.chain, self.count = chain, count
 
     @property
-    def endless(self) -> bool:
-        return self.count is None
+    def facts(self) -> SourceFacts:
+        return SourceFacts(endless=self.count is None)
 
     def __len__(self) -> int:
         assert self.count is not None
