@@ -16,8 +16,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from recmap.errors import ColumnError, FieldTextError
+from recmap.errors import ColumnError
 from recmap.model.coerce import string_column
+from recmap.model.description import Description, json_object
 from recmap.model.field import Field
 from recmap.model.ragged import Column, Ragged
 from recmap.model.schema import Batch, Schema
@@ -42,16 +43,16 @@ _UINTS: dict[int, np.dtype[Any]] = {
 
 def description(schema: Schema) -> bytes:
     """Return what to note in a file with these columns."""
-    columns = [[name, str(Field(field.dtype, field.shape))] for name, field in schema.items()]
+    columns = [[name, text] for name, text in Description(schema, fills=False).texts.items()]
     return json.dumps({"columns": columns}, ensure_ascii=False).encode()
 
 
 def noted_fields(metadata: Mapping[bytes, bytes] | None) -> dict[str, Field] | None:
     """Return the columns that a file has a note of; None if the note cannot be read."""
     try:
-        columns = json.loads((metadata or {}).get(KEY, b'{"columns": []}'))["columns"]
-        return {str(name): Field.parse(str(text)) for name, text in columns}
-    except (FieldTextError, KeyError, TypeError, ValueError, RecursionError):
+        content = json_object((metadata or {}).get(KEY, b'{"columns": []}'))
+        return dict(Description.decode(dict(content["columns"])).schema)
+    except (KeyError, TypeError, ValueError):
         return None
 
 
