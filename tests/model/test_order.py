@@ -91,7 +91,7 @@ def test_each_repetition_is_an_epoch_of_what_is_repeated(source: Source) -> None
 
 def test_rows_without_end_have_no_number(source: Source) -> None:
     rows = OrderedRows(repeated(source, None), Span(range(5, ENDLESS)))
-    assert rows.endless
+    assert rows.facts.endless
     assert rows.read(ROWS - 10, ROWS)["x"].tolist() == [195, 196, 197, 198, 199, 0, 1, 2, 3, 4]
     with pytest.raises(OptionTypeError, match="no end"):
         len(rows)
@@ -100,7 +100,7 @@ def test_rows_without_end_have_no_number(source: Source) -> None:
 def test_slices_and_parts_of_rows_that_are_decoded_together_are_read_in_one_span() -> None:
     rm.from_arrays({"x": np.arange(ROWS)}).save("x.tfrecord.gz", format="tfrecord")
     stored = rm.open("x.tfrecord.gz")._source
-    assert stored.chunk_rows > 1
+    assert stored.facts.chunk_rows() > 1
     assert numbers(sliced(stored, slice(10, 190, 3))) == list(range(10, 190, 3))
     strided = sliced(stored, slice(10, 190, 3))
     assert strided.read(2, 5, 1 << 20)["x"].tolist() == [16, 19, 22]

@@ -40,7 +40,7 @@ from recmap.model.arguments import (
 from recmap.model.field import FieldLike, as_field
 from recmap.model.nulls import NULL_SUFFIX, Nulls, with_masks
 from recmap.model.schema import FieldsLike, Schema
-from recmap.model.source import Errors, SelectedSource, Source
+from recmap.model.source import Errors, Source, renamed
 from recmap.pipeline.pipeline import Verbs
 
 # Newer options. States and manifests that mention none of them still compare equal.
@@ -328,7 +328,7 @@ def _open_column(name: str, part: Any, options: OpenOptions, storage: Storage | 
 
 def _renamed(source: Source, names: Mapping[str, str]) -> Source:
     """Return some columns by their new names; the others are not read."""
-    return SelectedSource(source.select(list(names.values())), names)
+    return renamed(source.select(list(names.values())), names)
 
 
 def _open_named(part: Any, options: OpenOptions, storage: Storage | None) -> OpenedRows:

@@ -27,12 +27,12 @@ from recmap.formats.stored_columns import (
     restore,
     stored_field,
 )
-from recmap.formats.string_types import is_string_type
 from recmap.model.arrow import ArrowReader
 from recmap.model.field import Field, as_field
 from recmap.model.nulls import NULL_SUFFIX, Nulls, mask_taken, with_masks
 from recmap.model.ragged import Column
 from recmap.model.schema import Batch, FieldsLike, Schema
+from recmap.model.text import is_string_type
 
 _LOOSE = re.compile("date64|time32|time64|decimal|union")
 # Rows that are looked at when a file is opened, to see whether a note fits them, and how many at

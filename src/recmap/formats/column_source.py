@@ -19,15 +19,16 @@ from recmap.files.local_path import any_remote, check_all_unchanged, located
 from recmap.files.mapped import Guard, MappedFile, guarded
 from recmap.formats.column_readers import ColumnReader, Which
 from recmap.formats.left_out import listed, warn_of_left_out
-from recmap.formats.text_column import of_string_type
 from recmap.model.batch import RowNumbers
 from recmap.model.facts import LargestChunk, SourceFacts
 from recmap.model.fetching import Fetching, fetching_all
 from recmap.model.field import Field
 from recmap.model.info import Info
+from recmap.model.ragged import Ragged
 from recmap.model.row_sizes import RowSizes, added, fitting, largest
 from recmap.model.schema import Batch, Schema
-from recmap.model.source import Source
+from recmap.model.source import ColumnMap, MappedColumns, Source
+from recmap.model.text import stored_strings
 
 # Decoded row groups cached for later reads may take this many times the limit of one read, because
 # two threads may be reading.
@@ -122,16 +123,20 @@ class ColumnsSource(Source):
         mapped: MappedFile | None = None,
         reference: Callable[[], ColumnsSource] | None = None,
         sums: Mapping[str, Sequence[Checksum]] | None = None,
+        strings: Mapping[str, Field] | None = None,
     ) -> None:
         """``reopen`` opens the same file again in a process that unpickles this source.
         ``reference`` opens it with the format's own library. ``mapped`` is the file that
-        columns are views of. ``sums`` holds the checksums of each column.
+        columns are views of. ``sums`` holds the checksums of each column, and ``strings`` the
+        fields of strings that are to be text or bytes, whatever their readers say.
         """
         self._columns = dict(columns)
         self._reopen, self._reference = reopen, reference
         self._mapped = mapped
         self._sums = {name: tuple(found) for name, found in (sums or {}).items()}
-        self._schema = Schema({name: column.field for name, column in columns.items()})
+        fields = {name: column.field for name, column in columns.items()} | dict(strings or {})
+        self._schema = Schema(fields)
+        self._strings = {name: field for name, field in fields.items() if field.is_bytes}
         lengths = {name: len(column) for name, column in columns.items()}
         if len(set(lengths.values())) > 1:
             listed = ", ".join(f"{name!r} has {rows:,}" for name, rows in lengths.items())
@@ -185,14 +190,25 @@ class ColumnsSource(Source):
                 self._unchecked.check_ahead()
                 if limit is not None or (stop - start) * self.row_bytes() <= _MOST_CHECKED:
                     self._unchecked.check_span(start, stop, in_order=limit is not None)
-            return {name: column.read(start, stop) for name, column in self._columns.items()}
+            read = {name: column.read(start, stop) for name, column in self._columns.items()}
+        return self._typed(read, range(start, stop)) if self._strings else read
 
     @guarded
     def gather(self, rows: npt.NDArray[np.int64]) -> Batch:
         self._check_size()
         with self._fetched(rows):
             self._unchecked.check_ahead()
-            return {name: column.gather(rows) for name, column in self._columns.items()}
+            read = {name: column.gather(rows) for name, column in self._columns.items()}
+        return self._typed(read, rows) if self._strings else read
+
+    def _typed(self, batch: Batch, rows: RowNumbers) -> Batch:
+        """Make strings the text or the bytes that their fields say they are."""
+        file = "".join(self._facts.files[:1])
+        for name, field in self._strings.items():
+            column = batch[name]
+            assert isinstance(column, Ragged)
+            batch[name] = stored_strings(file, name, field, column, rows)
+        return batch
 
     def _fetched(self, rows: RowNumbers) -> AbstractContextManager[object]:
         """Fetch the rows of all columns of an object at once, inside a context."""
@@ -244,20 +260,18 @@ class ColumnsSource(Source):
 
     def select(self, names: Sequence[str]) -> ColumnsSource:
         chosen = {name: self._columns[name] for name in self._schema.select(names)}
-        return self._with(chosen, partial(_selected, list(chosen)))
+        strings = {name: field for name, field in self._strings.items() if name in chosen}
+        return self._with(chosen, strings, partial(_selected, list(chosen)))
 
     def with_string_types(self, fields: Mapping[str, Field]) -> ColumnsSource:
         """Return a source whose columns in ``fields`` are text or bytes, as these say."""
-        path = "".join(self._facts.files[:1])
-        columns = {
-            name: of_string_type(path, name, column, fields.get(name, column.field))
-            for name, column in self._columns.items()
-        }
-        return self._with(columns, partial(_retyped, dict(fields)))
+        strings = {**self._strings, **fields}
+        return self._with(self._columns, strings, partial(_retyped, dict(fields)))
 
     def _with(
         self,
         columns: Mapping[str, ColumnReader],
+        strings: Mapping[str, Field],
         change: Callable[[Callable[[], ColumnsSource]], ColumnsSource],
     ) -> ColumnsSource:
         """Return the same source with other columns; ``change`` makes that change again."""
@@ -272,6 +286,7 @@ class ColumnsSource(Source):
             self._mapped,
             reference,
             self._sums,
+            strings,
         )
 
     def reference(self) -> ColumnsSource:
@@ -296,6 +311,17 @@ class ColumnsSource(Source):
             mapped=[n for n, c in self._columns.items() if c.view() is not None and files],
             notes={n: c.note for n, c in self._columns.items() if c.note},
         )
+
+
+def with_string_types(source: Source, fields: Mapping[str, Field]) -> Source:
+    """Return a source whose columns in ``fields`` are text or bytes, as these say."""
+    if isinstance(source, ColumnsSource):  # text that is read as bytes is not checked
+        return source.with_string_types(fields)
+    file = source.facts.files[0] if len(source.facts.files) == 1 else ""
+    maps = {name: ColumnMap(name, field) for name, field in source.schema.items()}
+    for name, field in fields.items():
+        maps[name] = ColumnMap(name, field, partial(stored_strings, file, name, field))
+    return MappedColumns(source, maps)
 
 
 def _selected(names: Sequence[str], reopen: Callable[[], ColumnsSource]) -> ColumnsSource:

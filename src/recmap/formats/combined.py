@@ -30,7 +30,7 @@ from recmap.model.fetching import Coming, Fetching, fetching_all
 from recmap.model.info import Info
 from recmap.model.row_sizes import RowSizes, added, measure
 from recmap.model.schema import Batch, Schema
-from recmap.model.source import SelectedSource, Source
+from recmap.model.source import Source, renamed
 
 
 def _agreed(told: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -233,7 +233,7 @@ def _read_rows(source: Source, rows: RowNumbers) -> Batch:
 
 def _in_order_of(names: Sequence[str], source: Source) -> Source:
     same = list(source.schema) == list(names)
-    return source if same else SelectedSource(source, {name: name for name in names})
+    return source if same else renamed(source, {name: name for name in names})
 
 
 class ConcatenatedSource(CombinedSource):

@@ -16,8 +16,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from recmap.errors import ColumnError, FieldTextError
+from recmap.errors import ColumnError
 from recmap.model.coerce import string_column
+from recmap.model.description import Description, json_object
 from recmap.model.field import Field
 from recmap.model.ragged import Column, Ragged
 from recmap.model.schema import Batch, Schema
@@ -42,16 +43,16 @@ _UINTS: dict[int, np.dtype[Any]] = {
 
 def description(schema: Schema) -> bytes:
     """Return what to note in a file with these columns."""
-    columns = [[name, str(Field(field.dtype, field.shape))] for name, field in schema.items()]
+    columns = [[name, text] for name, text in Description(schema, fills=False).texts.items()]
     return json.dumps({"columns": columns}, ensure_ascii=False).encode()
 
 
 def noted_fields(metadata: Mapping[bytes, bytes] | None) -> dict[str, Field] | None:
     """Return the columns that a file has a note of; None if the note cannot be read."""
     try:
-        columns = json.loads((metadata or {}).get(KEY, b'{"columns": []}'))["columns"]
-        return {str(name): Field.parse(str(text)) for name, text in columns}
-    except (FieldTextError, KeyError, TypeError, ValueError, RecursionError):
+        content = json_object((metadata or {}).get(KEY, b'{"columns": []}'))
+        return dict(Description.decode(dict(content["columns"])).schema)
+    except (KeyError, TypeError, ValueError):
         return None
 
 
@@ -146,10 +147,10 @@ def _stored(column: Column, field: Field) -> Column:
     if isinstance(column, Ragged):
         return Ragged(_stored(column.flat, _item(field)), column.offsets - column.offsets[0])
     dtype, more = _stored_dtype(field.dtype)
-    native = np.ascontiguousarray(column, _native(field.dtype))
-    if native.dtype == _SECONDS:
-        return _in_milliseconds(native)
-    return _viewed(native, dtype, (*column.shape, *more))
+    values = np.ascontiguousarray(column, native(field.dtype))
+    if values.dtype == _SECONDS:
+        return _in_milliseconds(values)
+    return viewed(values, dtype, (*column.shape, *more))
 
 
 def _in_milliseconds(times: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -170,12 +171,11 @@ def restore(column: Column, field: Field) -> Column:
         return column
     if isinstance(column, Ragged):
         return Ragged(restore(column.flat, _item(field)), column.offsets - column.offsets[0])
-    native = _native(field.dtype)
-    if native == _SECONDS:
+    dtype = native(field.dtype)
+    if dtype == _SECONDS:
         return column.astype(field.dtype)
-    shape = (len(column), *field.inner)
-    restored = _viewed(np.ascontiguousarray(column), native, shape)
-    return restored.astype(field.dtype, copy=False)
+    values = viewed(np.ascontiguousarray(column), dtype, (len(column), *field.inner))
+    return values.astype(field.dtype, copy=False)
 
 
 def _without_values(rows: int, field: Field) -> Column:
@@ -189,14 +189,16 @@ def _item(field: Field) -> Field:
     return Field(field.dtype, field.shape[1:])
 
 
-def _native(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    # bfloat16 and similar types have only the native byte order.
+def native(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Return a dtype in the byte order of this machine."""
+    # bfloat16 and similar types have no other.
     return dtype if dtype.kind == "V" else dtype.newbyteorder("=")
 
 
-def _viewed(
+def viewed(
     values: npt.NDArray[Any], dtype: np.dtype[Any], shape: tuple[int, ...]
 ) -> npt.NDArray[Any]:
+    """View the bytes of contiguous values as another dtype."""
     if values.dtype == dtype:
         return values.reshape(shape)
     if not values.size:

@@ -19,7 +19,7 @@ from recmap.model.casting import exact_array, first_lost, joint_dtype
 from recmap.model.field import TEXT, Field
 from recmap.model.ragged import Column, Ragged, concatenate
 from recmap.model.schema import Batch, Schema
-from recmap.model.text import as_strings_of, first_not_text
+from recmap.model.text import as_strings_of, checked_strings
 
 _STRINGS = (str, bytes, bytearray, memoryview)
 
@@ -274,7 +274,7 @@ def _fit(name: str, given: Given, field: Field) -> Column:
         raise ColumnError(f"field {name!r} is {field}, but the column is {found}")
     if not field.is_bytes:
         return _cast(name, column, field, given.exact)
-    return _strings_of(name, column, field, found)
+    return _strings_of(name, column, field)
 
 
 def _items(column: Column) -> int:
@@ -290,17 +290,19 @@ def text_column(name: str, column: Column) -> Column:
     field = Field(TEXT, found.shape)
     if not found.is_bytes:
         raise ColumnError(f"field {name!r} is {field}, but the column is {found}")
-    return _strings_of(name, column, field, found)
+    return _strings_of(name, column, field)
 
 
-def _strings_of(name: str, column: Column, field: Field, found: Field) -> Column:
+def _strings_of(name: str, column: Column, field: Field) -> Column:
     assert isinstance(column, Ragged)
-    if field.is_text and not found.is_text and (row := first_not_text(column)) is not None:
-        raise ColumnError(
+    return checked_strings(
+        field,
+        column,
+        lambda row: ColumnError(
             f"field {name!r} is {field}, but row {row:,} is not UTF-8; decode it first, or make "
             "the field bytes"
-        )
-    return as_strings_of(field, column)
+        ),
+    )
 
 
 def _regular_strings(found: Field, field: Field) -> bool:

@@ -5,16 +5,18 @@ the rest. Optional capabilities are methods that return None, or properties that
 unless a source overrides them: ask the object, never check its class.
 
 ``WrappedSource`` forwards everything to another source. Its subclasses keep every fast path
-and define only what they change.
+and define only what they change. ``MappedColumns`` is the one for columns: it selects, renames and
+converts them.
 """
 
 from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal, Self, TypeAlias
 
 import numpy.typing as npt
@@ -26,11 +28,12 @@ from recmap.model.batch import (
     PadSpec,
     RowArray,
     RowNumbers,
-    rename,
 )
 from recmap.model.facts import SourceFacts
 from recmap.model.fetching import Coming, Fetching
+from recmap.model.field import Field
 from recmap.model.info import Info
+from recmap.model.ragged import Column
 from recmap.model.row_sizes import RowSizes, measure
 from recmap.model.schema import Batch, Schema
 
@@ -158,7 +161,7 @@ class Source(ABC):
 
     def select(self, names: Sequence[str]) -> Source:
         """Return a source of these columns, in this order; if possible, the others are not read."""
-        return SelectedSource(self, {name: name for name in names})
+        return renamed(self, {name: name for name in names})
 
     def reference(self) -> Source:
         """Return the same rows, read by the format's own library if there is one."""
@@ -250,16 +253,51 @@ class WrappedSource(Source):
         return self._over(self._source.reference())
 
 
-class SelectedSource(WrappedSource):
-    """Some columns of a source, possibly renamed."""
+@dataclass(frozen=True)
+class ColumnMap:
+    """A column of ``MappedColumns``: a ``column`` of the source, which may be converted.
 
-    def __init__(self, source: Source, names: Mapping[str, str]) -> None:
-        """Select and rename columns: ``names`` maps each new name to its name in ``source``."""
+    ``convert`` takes the values and the numbers of their rows, for errors; None leaves the values
+    as they are. Converted values take at most ``growth`` times as much memory. If ``convert``
+    works on every number by itself, rows may be padded before: ``fill_before`` returns the bytes
+    of the number that becomes a fill value, or None if there is none.
+    """
+
+    column: str
+    field: Field
+    convert: Callable[[Any, RowNumbers], Column] | None = None
+    growth: int = 1
+    fill_before: Callable[[bytes], bytes | None] | None = None
+
+
+def renamed(source: Source, names: Mapping[str, str]) -> MappedColumns:
+    """Select and rename columns: ``names`` maps each new name to the one in ``source``."""
+    return MappedColumns(
+        source, {n: ColumnMap(old, source.schema[old]) for n, old in names.items()}
+    )
+
+
+class MappedColumns(WrappedSource):
+    """Columns of a source: some of them, renamed, or converted when they are read.
+
+    Columns that are not converted keep every fast path.
+    """
+
+    def __init__(self, source: Source, maps: Mapping[str, ColumnMap]) -> None:
         super().__init__(source)
-        self._names = dict(names)
-        self._schema = Schema({new: source.schema[old] for new, old in names.items()})
+        self._maps = dict(maps)
+        self._schema = Schema({name: each.field for name, each in maps.items()})
+        self._names = {name: each.column for name, each in maps.items()}
+        self._conversions = {
+            n: each.convert for n, each in maps.items() if each.convert is not None
+        }
         # A column with two names could be padded in two ways, and both would share one array.
         self._distinct = len(set(self._names.values())) == len(self._names)
+        taken = Counter[str]()
+        for each in maps.values():
+            taken[each.column] += each.growth
+        # By how much a row may grow. Names without a conversion share the memory of the column.
+        self._growth = max([1, *(taken[self._names[name]] for name in self._conversions)])
 
     @property
     def schema(self) -> Schema:
@@ -267,42 +305,75 @@ class SelectedSource(WrappedSource):
 
     @property
     def facts(self) -> SourceFacts:
-        facts, names = self._source.facts, self._names.items()
+        facts = self._source.facts
         return replace(
             facts,
             owns_rows=self._distinct and facts.owns_rows,
             can_pad=self._distinct and facts.can_pad,
-            labels={new: facts.labels[old] for new, old in names if old in facts.labels},
-            descriptions={
-                new: facts.descriptions[old] for new, old in names if old in facts.descriptions
-            },
+            labels=self._by_new_name(facts.labels),
+            descriptions=self._by_new_name(facts.descriptions),
         )
 
+    def _by_new_name(self, told: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what is told of the columns of the source, for those here."""
+        return {new: told[old] for new, old in self._names.items() if old in told}
+
     def read(self, start: int, stop: int, limit: int | None = None) -> Batch:
-        return rename(self._source.read(start, stop, limit), self._names)
+        room = None if limit is None else limit // self._growth
+        return self._mapped(self._source.read(start, stop, room), range(start, stop))
 
     def gather(self, rows: RowArray) -> Batch:
-        return rename(self._source.gather(rows), self._names)
+        return self._mapped(self._source.gather(rows), rows)
+
+    def _mapped(self, batch: Batch, rows: RowNumbers) -> Batch:
+        mapped = self._by_new_name(batch)
+        for name, convert in self._conversions.items():
+            if name in mapped:  # others were padded
+                mapped[name] = convert(mapped[name], rows)
+        return mapped
 
     def column(self, name: str) -> npt.NDArray[Any] | None:
-        return self._source.column(self._names[name])
+        return None if name in self._conversions else self._source.column(self._names[name])
 
     def read_padded(
         self, rows: RowNumbers, pads: Mapping[str, PadSpec], size: int, allocate: Allocate
     ) -> PaddedRows | None:
-        there = {self._names[name]: pad for name, pad in pads.items()}
+        there: dict[str, PadSpec] = {}
+        for name, pad in pads.items():
+            fill = self._fill_before(name, pad.fill)
+            if fill is None:
+                return None
+            there[self._names[name]] = pad._replace(fill=fill)
         read = self._source.read_padded(rows, there, size, allocate)
         if read is None:
             return None
-        names = self._names.items()
-        padded: dict[str, PaddedColumn] = {n: read.padded[o] for n, o in names if o in read.padded}
-        return PaddedRows(padded, {n: read.others[o] for n, o in names if o in read.others})
+        padded: dict[str, PaddedColumn] = self._by_new_name(read.padded)
+        for name in padded.keys() & self._conversions.keys():
+            arrays, lengths = padded[name]
+            converted: list[Any] = [self._conversions[name](array, rows) for array in arrays]
+            padded[name] = PaddedColumn(converted, lengths)
+        return PaddedRows(padded, self._mapped(read.others, rows))
+
+    def _fill_before(self, name: str, fill: bytes) -> bytes | None:
+        if name not in self._conversions:
+            return fill
+        before = self._maps[name].fill_before
+        return None if before is None else before(fill)
+
+    def row_sizes(self, rows: RowArray) -> RowSizes | None:
+        sizes = self._source.row_sizes(rows)
+        return None if sizes is None else sizes * self._growth
+
+    def largest_row(self, above: int) -> tuple[int, int] | None:
+        largest = self._source.largest_row(above // self._growth)
+        return None if largest is None else (largest[0], largest[1] * self._growth)
 
     def select(self, names: Sequence[str]) -> Source:
-        chosen = {name: self._names[name] for name in self._schema.select(names)}
-        return SelectedSource(self._source.select(list(dict.fromkeys(chosen.values()))), chosen)
+        chosen = {name: self._maps[name] for name in self._schema.select(names)}
+        source = self._source.select(list(dict.fromkeys(each.column for each in chosen.values())))
+        plain = all(n == each.column and each.convert is None for n, each in chosen.items())
+        return source if plain else MappedColumns(source, chosen)
 
     def info(self) -> Info:
         info = super().info()
-        notes = {n: info.notes[o] for n, o in self._names.items() if o in info.notes}
-        return replace(info, notes=notes)
+        return replace(info, notes=self._by_new_name(info.notes))

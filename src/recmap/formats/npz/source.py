@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from recmap.errors import DataError, FieldTextError, RecmapError
+from recmap.errors import DataError, RecmapError
 from recmap.files.local_path import located
 from recmap.files.mapped import Guard, MappedFile
 from recmap.formats.column_readers import ColumnReader, array_columns, decoded_columns
@@ -34,6 +34,7 @@ from recmap.formats.npz.members import MAX_LOADED, Deflated, StoredChecksum, Str
 from recmap.formats.npz.zipfile_reader import UnzippedMember, ZipReader
 from recmap.formats.ragged_layout import VALUES, join, levels
 from recmap.model.arguments import size_text
+from recmap.model.description import decode_field
 from recmap.model.field import Field
 from recmap.model.ragged import BYTE
 
@@ -313,8 +314,8 @@ class _ZippedArray:
         if not comment.startswith(FIELD_PREFIX):
             return None
         try:
-            return Field.parse(comment.removeprefix(FIELD_PREFIX))
-        except FieldTextError as e:
+            return decode_field(comment.removeprefix(FIELD_PREFIX))
+        except ValueError as e:
             raise self.error(f"its comment: {e}") from e
 
     def _restored(self, header: NpyHeader) -> NpyHeader:
