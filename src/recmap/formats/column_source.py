@@ -14,21 +14,22 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from recmap.errors import DataError, FieldNotFoundError, LeftOut
+from recmap.errors import DataError, FieldNotFoundError, LeftOut, LeftOutWarning, Message, Option
 from recmap.files.local_path import any_remote, check_all_unchanged, located
 from recmap.files.mapped import Guard, MappedFile, guarded
 from recmap.formats.column_readers import ColumnReader, Which
-from recmap.formats.left_out import listed, warn_of_left_out
 from recmap.model.batch import RowNumbers
 from recmap.model.facts import LargestChunk, SourceFacts
 from recmap.model.fetching import Fetching, fetching_all
 from recmap.model.field import Field
 from recmap.model.info import Info
+from recmap.model.preview import listed
 from recmap.model.ragged import Ragged
 from recmap.model.row_sizes import RowSizes, added, fitting, largest
 from recmap.model.schema import Batch, Schema
 from recmap.model.source import ColumnMap, MappedColumns, Source
 from recmap.model.text import stored_strings
+from recmap.warn import warn
 
 # Decoded row groups cached for later reads may take this many times the limit of one read, because
 # two threads may be reading.
@@ -39,7 +40,6 @@ _NO_LIMIT = 1 << 48
 _MOST_CHECKED = 64 << 20
 # The mapped columns of a file are checked before the first read if they total at most this.
 _MOST_AHEAD = 16 << 20
-# Maximum number of arrays named in a warning: a file of weights has hundreds of lengths.
 
 
 class Checksum(Protocol):
@@ -403,3 +403,9 @@ def _asked(
     if name not in found:
         raise FieldNotFoundError(f"{path}: no column {name!r}; there are: {', '.join(found)}")
     return found[name]
+
+
+def warn_of_left_out(told: str, left_out: Mapping[str, LeftOut] | None = None) -> None:
+    """Warn of columns that are left out because nobody chose any; ``left_out`` has the reasons."""
+    text = Message(f"{told} (", Option("fields", [...]), " chooses columns)")
+    warn(LeftOutWarning(text, left_out))

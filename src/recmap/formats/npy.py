@@ -28,11 +28,11 @@ from recmap.formats.column_readers import (
     array_refusal,
 )
 from recmap.formats.column_source import ColumnsSource
-from recmap.formats.left_out import misfit, warn_of_notes
 from recmap.formats.raw import RawSink
 from recmap.formats.staged_sink import StagedSink
 from recmap.model.arguments import size_text
 from recmap.model.coerce import as_columns, fit
+from recmap.model.description import misfit, warn_of_notes
 from recmap.model.field import Field
 from recmap.model.ragged import Ragged
 from recmap.model.schema import Schema

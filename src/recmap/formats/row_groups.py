@@ -26,8 +26,7 @@ from recmap.files.mapped_files import fetch_ahead, fetch_whole
 from recmap.files.spans import merge_spans
 from recmap.files.threads import Threads
 from recmap.formats.column_source import refuse_changed
-from recmap.formats.row_group_cuts import Cuts
-from recmap.formats.row_group_file import GroupDecoding, Names, RowGroupFile
+from recmap.formats.row_group_file import Cuts, GroupDecoding, Names, RowGroupFile
 from recmap.formats.row_group_scan import Scan, Scans
 from recmap.model.batch import RowArray, RowNumbers, divide_rows, interleave, pick, rows_by_owner
 from recmap.model.coerce import empty_column

@@ -13,11 +13,14 @@ no description changes a value: one that does not fit what is stored is an error
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import Any
 
-from recmap.errors import OptionError
+from recmap.errors import OptionError, StaleIndexWarning
 from recmap.model.field import Field
+from recmap.model.preview import listed
 from recmap.model.schema import Schema
+from recmap.warn import warn
 
 # No real field is described by more, and no real row of fill values has more items.
 _MAX_TEXT = 1 << 16
@@ -83,3 +86,18 @@ def json_object(text: str | bytes) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise ValueError("it is not a JSON object")  # noqa: TRY004  # of the text
     return content
+
+
+def misfit(name: str, noted: Field, found: object) -> str:
+    """Say that a column is not what the file notes of it."""
+    return f"{name!r} is {noted}, but it holds {found}"
+
+
+def warn_of_notes(path: str, misfits: Sequence[str]) -> None:
+    """Warn that what a file notes of its columns does not fit them, and is ignored."""
+    if misfits:
+        warn(
+            f"{path}: the note of its columns says {listed(misfits)}: another program has changed "
+            "the file, and the note is ignored",
+            StaleIndexWarning,
+        )

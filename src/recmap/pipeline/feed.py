@@ -32,14 +32,12 @@ from recmap.model.source import Source
 from recmap.pipeline.executor import batch_at, plain_batches
 from recmap.pipeline.grouped_batches import grouped_batches
 from recmap.pipeline.meter import Meter, Timings
-from recmap.pipeline.next_cursor import NextCursor
-from recmap.pipeline.own_rank import divided_by_others, reads_for_itself
 from recmap.pipeline.plan import Plan
 from recmap.pipeline.ready_plan import ReadyPlan, ready
 from recmap.pipeline.row_source import count_of
-from recmap.pipeline.sharding import Remaining
+from recmap.pipeline.sharding import Remaining, divided_by_others, reads_for_itself
 from recmap.pipeline.signature import Seed, compare, signed
-from recmap.pipeline.state import Cursor, CursorLog, load, redealt, save
+from recmap.pipeline.state import Cursor, CursorLog, NextCursor, load, redealt, save
 from recmap.pipeline.state_check import checked
 from recmap.pipeline.transforms.batch import Batches
 from recmap.warn import warn

@@ -11,7 +11,7 @@ from recmap.model.nulls import with_masks
 from recmap.model.order import ENDLESS
 from recmap.model.source import Source
 from recmap.pipeline.row_source import SourceRows, count_of, is_damaged, reach_of
-from recmap.pipeline.sharding import Even, Remaining, Share
+from recmap.pipeline.sharding import Rank, Remaining, Share
 from recmap.pipeline.signature import VerbRecord, record_joined
 from recmap.pipeline.state import Cursor
 from recmap.pipeline.transforms.base import Transform
@@ -29,16 +29,6 @@ _SINGLE_ROWS_BYTES = 1 << 20
 _SINGLE_ROWS_MOST = 256
 # Threads that read batches ahead of the loop.
 _READ_THREADS = 2
-
-
-@dataclass(frozen=True)
-class Rank:
-    """One of ``world`` training processes."""
-
-    rank: int
-    world: int
-    even: Even
-    mask: str
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,8 @@ import numpy.typing as npt
 
 from recmap.errors import DataError
 from recmap.formats.hdf5.file import h5py
-from recmap.formats.left_out import misfit, warn_of_notes
 from recmap.model.coerce import empty_column, string_column
-from recmap.model.description import decode_field
+from recmap.model.description import decode_field, misfit, warn_of_notes
 from recmap.model.field import Field
 from recmap.model.ragged import BYTE, Column, Ragged
 

@@ -21,7 +21,6 @@ from recmap.files.local_path import located
 from recmap.files.mapped import Guard, MappedFile
 from recmap.formats.column_readers import ColumnReader, array_columns, decoded_columns
 from recmap.formats.column_source import Checksum, ColumnsSource, choose_columns
-from recmap.formats.left_out import misfit, warn_of_notes
 from recmap.formats.npy import (
     MAX_HEADER,
     SCATTERED,
@@ -34,7 +33,7 @@ from recmap.formats.npz.members import MAX_LOADED, Deflated, StoredChecksum, Str
 from recmap.formats.npz.zipfile_reader import UnzippedMember, ZipReader
 from recmap.formats.ragged_layout import VALUES, join, levels
 from recmap.model.arguments import size_text
-from recmap.model.description import decode_field
+from recmap.model.description import decode_field, misfit, warn_of_notes
 from recmap.model.field import Field
 from recmap.model.ragged import BYTE
 

@@ -26,11 +26,11 @@ from recmap.files.lru import Lru
 from recmap.files.sniff import sniff, unknown_format
 from recmap.formats.column_readers import DEFAULT_NAME, ColumnReader, decoded_columns
 from recmap.formats.column_source import ColumnsSource, choose_columns
-from recmap.formats.left_out import misfit, warn_of_notes
 from recmap.formats.ragged_layout import VALUES, join, levels_of
 from recmap.formats.stored_columns import native, viewed
 from recmap.formats.zarr.attributes import ZarrColumn, read_columns
 from recmap.formats.zarr.store import open_node
+from recmap.model.description import misfit, warn_of_notes
 from recmap.model.field import Field
 
 _PICKLED = "is pickled, and a pickle can run any code; save it again as numbers or strings"
