@@ -15,7 +15,7 @@ from recmap.formats.memory import MemorySource
 from recmap.model.order import ENDLESS, Chained, Order, OrderedRows, Picked, Span, sliced
 from recmap.model.permutation import Permutation
 from recmap.model.schema import Schema
-from recmap.model.source import Source
+from recmap.model.source import Source, row_name
 from recmap.pipeline.signature import Seed
 from recmap.pipeline.transforms.repeat import Repeat, repeated
 from recmap.pipeline.transforms.shuffle import Shuffle, WindowShuffle, shuffled
@@ -62,7 +62,9 @@ def test_every_way_to_read_gives_the_rows_of_the_order(source: Source, name: str
         start, stop = order.count // 3, order.count // 2
         assert rows.read(start, stop)["x"].tolist() == expected[start:stop]
         assert rows.read(start, 10**6, 24)["x"].tolist() == expected[start : start + 3]
-        assert [rows.row_name(int(i)) for i in some[:3]] == [f"row {expected[i]}" for i in some[:3]]
+        assert [row_name(rows, int(i)) for i in some[:3]] == [
+            f"row {expected[i]}" for i in some[:3]
+        ]
         again = pickle.loads(pickle.dumps(rows))
         assert numbers(again) == expected
         assert numbers(again.at_epoch(epoch)) == expected

@@ -17,6 +17,7 @@ import recmap as rm
 from recmap.errors import StoreError
 from recmap.model.batch import Positions
 from recmap.model.fetching import Fetching
+from recmap.model.source import VaryingRows
 from recmap.pipeline.lookahead import Lookahead
 from recmap.pipeline.workers.pool import Request
 from tests.buckets import Bucket
@@ -40,6 +41,7 @@ class Hold:
         self.closed += 1
 
 
+@VaryingRows.register
 class FakeRows:
     """Rows of 1,000 bytes that note what is fetched. ``failing`` positions cannot be."""
 

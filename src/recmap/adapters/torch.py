@@ -25,6 +25,7 @@ from recmap.errors import MissingPackageError, OptionError, RowNotFoundError
 from recmap.model.arguments import check_choice
 from recmap.model.iteration import Iteration
 from recmap.model.ragged import Ragged
+from recmap.model.source import at_epoch
 
 if TYPE_CHECKING:
     from recmap.adapters.device_images import DeviceImages
@@ -127,7 +128,7 @@ class TorchRows(torch.utils.data.Dataset):  # type: ignore[misc]  # untyped
         if wrong.any():
             number = int(np.asarray(indices).reshape(-1)[wrong][0])
             raise RowNotFoundError(f"row {number:,} of {self._count:,}")
-        batch = self._rows.at_epoch(int(self._epoch[0])).gather(positions)
+        batch = at_epoch(self._rows, int(self._epoch[0])).gather(positions)
         return {name: batch[name] for name in self._chosen.names}
 
 

@@ -31,7 +31,7 @@ from recmap.model.facts import SourceFacts
 from recmap.model.fetching import Coming, Fetching, fetching_all
 from recmap.model.row_sizes import RowSizes, fitting, measure
 from recmap.model.schema import Batch
-from recmap.model.source import Source, WrappedSource
+from recmap.model.source import Source, WrappedSource, at_epoch, row_name
 
 #: Stands for a number of rows without end; larger than any real one.
 ENDLESS = 1 << 62
@@ -189,14 +189,14 @@ class OrderedRows(WrappedSource):
         turns = self._order.turns(positions, self._epoch)
         if turns is None:
             numbers = self._order.numbers(positions, self._epoch)
-            return [(self._source.at_epoch(self._epoch), numbers, None)]
-        return [(self._source.at_epoch(epoch), mine, places) for epoch, mine, places in turns]
+            return [(at_epoch(self._source, self._epoch), numbers, None)]
+        return [(at_epoch(self._source, epoch), mine, places) for epoch, mine, places in turns]
 
     def read(self, start: int, stop: int, limit: int | None = None) -> Batch:
         stop = max(start, stop if self._count is None else min(stop, self._count))
         span = self._order.span(start, stop)
         if span is not None and span.step == 1:
-            source = self._source.at_epoch(self._epoch)
+            source = at_epoch(self._source, self._epoch)
             return source.read(span.start, max(span.start, span.stop), limit)
         positions = np.arange(start, stop, dtype=np.int64)
         turns = self._turns(positions)
@@ -214,10 +214,10 @@ class OrderedRows(WrappedSource):
         turns = self._order.turns(rows, self._epoch)
         if turns is None:
             numbers = self._order.numbers(rows, self._epoch)
-            return self._source.at_epoch(self._epoch).gather(numbers)
+            return at_epoch(self._source, self._epoch).gather(numbers)
         if not turns:
             return self._source.gather(rows)
-        parts = [self._source.at_epoch(each.epoch).gather(each.numbers) for each in turns]
+        parts = [at_epoch(self._source, each.epoch).gather(each.numbers) for each in turns]
         return interleave(parts, [each.places for each in turns])
 
     def read_padded(
@@ -225,7 +225,7 @@ class OrderedRows(WrappedSource):
     ) -> PaddedRows | None:
         span = self._order.span(rows.start, rows.stop) if isinstance(rows, range) else None
         if span is not None and span.step == 1:
-            return self._source.at_epoch(self._epoch).read_padded(span, pads, size, allocate)
+            return at_epoch(self._source, self._epoch).read_padded(span, pads, size, allocate)
         turns = self._turns(rows)
         if len(turns) != 1:
             return None
@@ -238,7 +238,7 @@ class OrderedRows(WrappedSource):
         span = self._order.span(start, stop)
         if not span or span.step != 1:
             return iter(())  # rows of any file may be next
-        return self._source.at_epoch(self._epoch).coming(span.start, span.stop)
+        return at_epoch(self._source, self._epoch).coming(span.start, span.stop)
 
     def row_sizes(self, rows: RowArray) -> RowSizes | None:
         total = np.empty(len(rows), np.int64)
@@ -251,7 +251,7 @@ class OrderedRows(WrappedSource):
 
     def row_name(self, row: int) -> str:
         [(source, numbers, _)] = self._turns(np.array([row]))
-        return source.row_name(int(numbers[0]))
+        return row_name(source, int(numbers[0]))
 
     def largest_row(self, above: int) -> tuple[int, int] | None:
         span = self._order.span(0, None)

@@ -79,12 +79,6 @@ class Source(ABC):
         """Return the approximate size of a row in the file, in bytes; at least 1."""
         return max(1, measure(self.read(0, 1))[1])
 
-    def row_name(self, row: int) -> str:
-        """Say which row this is, for error messages: ``row 17 of x.npy``."""
-        files = self.facts.files
-        more = f" and {len(files) - 1:,} more" if len(files) > 1 else ""
-        return f"row {row:,} of {files[0]}{more}" if files else f"row {row:,}"
-
     def info(self) -> Info:
         """Count the rows, and collect the other facts about the files."""
         facts = self.facts
@@ -149,16 +143,6 @@ class Source(ABC):
 
     # Other views of the same rows.
 
-    def at_epoch(self, epoch: int) -> Source:
-        """Return the rows as they are in an epoch: a shuffle has a new order in each."""
-        del epoch  # a file is the same in every epoch
-        return self
-
-    def reseeded(self, by: int) -> Source:
-        """Return the rows for another branch of a pipeline, with other random numbers."""
-        del by  # nothing here is random
-        return self
-
     def select(self, names: Sequence[str]) -> Source:
         """Return a source of these columns, in this order; if possible, the others are not read."""
         return renamed(self, {name: name for name in names})
@@ -168,7 +152,48 @@ class Source(ABC):
         return self
 
 
-class WrappedSource(Source):
+class VaryingRows(Source):
+    """Rows that may differ from epoch to epoch. Files are the same in each, so theirs do not."""
+
+    @abstractmethod
+    def at_epoch(self, epoch: int) -> Source:
+        """Return the rows as they are in an epoch: a shuffle has a new order in each."""
+
+    @abstractmethod
+    def reseeded(self, by: int) -> Source:
+        """Return the rows for another branch of a pipeline, with other random numbers."""
+
+    @abstractmethod
+    def row_name(self, row: int) -> str:
+        """Say which row this is, for error messages: ``row 17 of x.npy``."""
+
+
+def at_epoch(source: Source, epoch: int) -> Source:
+    """Return the rows of a source as they are in an epoch."""
+    return source.at_epoch(epoch) if isinstance(source, VaryingRows) else source
+
+
+def reseeded(source: Source, by: int) -> Source:
+    """Return the rows of a source for another branch of a pipeline."""
+    return source.reseeded(by) if isinstance(source, VaryingRows) else source
+
+
+def row_name(source: Source, row: int) -> str:
+    """Say which row this is, for error messages."""
+    return (
+        source.row_name(row)
+        if isinstance(source, VaryingRows)
+        else name_in_files(source.facts.files, row)
+    )
+
+
+def name_in_files(files: Sequence[str], row: int) -> str:
+    """Say which row of these files this is."""
+    more = f" and {len(files) - 1:,} more" if len(files) > 1 else ""
+    return f"row {row:,} of {files[0]}{more}" if files else f"row {row:,}"
+
+
+class WrappedSource(VaryingRows):
     """A source that forwards to another one, except for what a subclass overrides.
 
     A subclass that changes names or values overrides ``schema``, ``read``, ``gather``, ``column``
@@ -208,7 +233,7 @@ class WrappedSource(Source):
         return self._source.row_bytes()
 
     def row_name(self, row: int) -> str:
-        return self._source.row_name(row)
+        return row_name(self._source, row)
 
     def info(self) -> Info:
         return replace(
@@ -239,11 +264,11 @@ class WrappedSource(Source):
         return self._source.largest_row(above)
 
     def at_epoch(self, epoch: int) -> Source:
-        source = self._source.at_epoch(epoch)
+        source = at_epoch(self._source, epoch)
         return self if source is self._source else self._over(source)
 
     def reseeded(self, by: int) -> Source:
-        source = self._source.reseeded(by)
+        source = reseeded(self._source, by)
         return self if source is self._source else self._over(source)
 
     def select(self, names: Sequence[str]) -> Source:

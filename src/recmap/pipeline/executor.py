@@ -40,7 +40,7 @@ from recmap.model.batch import Positions, cut
 from recmap.model.order import ENDLESS
 from recmap.model.row_sizes import measure
 from recmap.model.schema import Batch
-from recmap.model.source import Source
+from recmap.model.source import Source, at_epoch
 from recmap.pipeline.lookahead import Lookahead, bytes_ahead
 from recmap.pipeline.meter import Meter
 from recmap.pipeline.ready_plan import ReadyPlan
@@ -297,7 +297,7 @@ class Blocks:
 
     def _read(self, request: Request) -> Request:
         begun = time.perf_counter()
-        batch = self._plan.rows.at_epoch(request.epoch).gather(request.positions)
+        batch = at_epoch(self._plan.rows, request.epoch).gather(request.positions)
         self._meter.spend([time.perf_counter() - begun])
         return replace(request, batch=batch)
 
@@ -407,7 +407,7 @@ class BlockTask:
         begun = time.perf_counter()
         batch = request.batch
         if batch is None:
-            batch = self.rows.at_epoch(request.epoch).gather(request.positions)
+            batch = at_epoch(self.rows, request.epoch).gather(request.positions)
         block = Block(batch, request.positions, request.epoch, self.rows)
         return block, [time.perf_counter() - begun]
 
@@ -434,7 +434,7 @@ class BlockTask:
         return self._finished(blocks, seconds, transforms)
 
     def _read_in_turn(self, positions: Positions, epoch: int) -> list[Batch]:
-        batches, total, rows = list[Batch](), 0, self.rows.at_epoch(epoch)
+        batches, total, rows = list[Batch](), 0, at_epoch(self.rows, epoch)
         for start in range(0, max(1, len(positions)), self.size):
             batches.append(rows.gather(positions[start : start + self.size]))
             total += measure(batches[-1])[1]

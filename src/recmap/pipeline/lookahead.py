@@ -17,7 +17,7 @@ import numpy as np
 
 from recmap.errors import RecmapError
 from recmap.model.fetching import Fetching
-from recmap.model.source import Source
+from recmap.model.source import Source, at_epoch
 from recmap.pipeline.workers.pool import Request
 
 _T = TypeVar("_T")
@@ -93,7 +93,7 @@ class Lookahead:
         """Begin to fetch the rows of requests of one epoch, all together."""
         positions = np.concatenate([request.positions for request in requests])
         try:
-            fetching = self._rows.at_epoch(requests[0].epoch).fetch_ahead(positions)
+            fetching = at_epoch(self._rows, requests[0].epoch).fetch_ahead(positions)
         except (RecmapError, OSError):
             fetching = None  # reading these rows raises it, in their turn
         if fetching is None:

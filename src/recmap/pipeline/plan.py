@@ -9,7 +9,7 @@ from recmap.errors import OptionError
 from recmap.model.arguments import Workers, parse_size
 from recmap.model.nulls import with_masks
 from recmap.model.order import ENDLESS
-from recmap.model.source import Source
+from recmap.model.source import Source, reseeded
 from recmap.pipeline.row_source import SourceRows, count_of, is_damaged, reach_of
 from recmap.pipeline.sharding import Rank, Remaining, Share
 from recmap.pipeline.signature import VerbRecord, record_joined
@@ -408,7 +408,7 @@ def joined_rows(plans: Sequence[Plan], verb: str) -> list[Source]:
         plan.check_images_on_host(verb)
         branch = plan.random_access(verb, workers)
         # The first is left unchanged, so that it does not have to be tried again.
-        rows.append(branch.reseeded(functions) if functions else branch)
+        rows.append(reseeded(branch, functions) if functions else branch)
         functions += plan.functions
     return rows
 

@@ -22,7 +22,7 @@ from recmap.model.batch import Positions, RowArray
 from recmap.model.facts import SourceFacts
 from recmap.model.row_sizes import measure
 from recmap.model.schema import Batch, Schema
-from recmap.model.source import Source, WrappedSource
+from recmap.model.source import Source, WrappedSource, at_epoch, reseeded
 from recmap.pipeline.row_source import count_sound, only_a_few_rows, reach_of
 from recmap.pipeline.transforms.base import Block, Transform
 from recmap.pipeline.workers import open_pool
@@ -231,13 +231,13 @@ class TransformedRows(WrappedSource):
         if epoch == self._epoch:
             return self
         self._trial  # noqa: B018  # tried once, and not again in every epoch
-        other = self._over(self._source.at_epoch(epoch))
+        other = self._over(at_epoch(self._source, epoch))
         other._epoch = epoch  # noqa: SLF001  # a copy of this one
         return other
 
     def reseeded(self, by: int) -> Source:
         transforms = [transform.reseeded(by) for transform in self._transforms]
-        return TransformedRows(self._source.reseeded(by), transforms, self._workers)
+        return TransformedRows(reseeded(self._source, by), transforms, self._workers)
 
     # The transforms may need all columns, and make others.
     select = Source.select

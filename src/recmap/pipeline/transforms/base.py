@@ -16,7 +16,7 @@ import numpy as np
 
 from recmap.model.batch import Positions, pick
 from recmap.model.schema import Batch, Schema
-from recmap.model.source import Source
+from recmap.model.source import Source, at_epoch, row_name
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Block:
 
     def origin(self, row: int) -> str:
         """Say where a row came from, for error messages."""
-        return self.rows.at_epoch(self.epoch).row_name(int(self.positions[row]))
+        return row_name(at_epoch(self.rows, self.epoch), int(self.positions[row]))
 
     def span(self, start: int, stop: int) -> Block:
         """Return rows ``start`` to ``stop``, as views."""

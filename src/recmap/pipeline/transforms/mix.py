@@ -30,7 +30,7 @@ from recmap.model.facts import SourceFacts
 from recmap.model.fetching import Fetching, fetching_all
 from recmap.model.order import finite, gather_span
 from recmap.model.schema import Batch
-from recmap.model.source import Source
+from recmap.model.source import Source, VaryingRows, at_epoch, reseeded, row_name
 from recmap.pipeline.row_source import count_of
 
 Until = Literal["first", "all"]
@@ -112,7 +112,7 @@ class Mixture:
         return owner, inner
 
 
-class MixedRows(CombinedSource):
+class MixedRows(CombinedSource, VaryingRows):
     """Rows of several branches with the same schema."""
 
     def __init__(self, branches: Sequence[Source], mixture: Mixture, epoch: int = 0) -> None:
@@ -128,13 +128,13 @@ class MixedRows(CombinedSource):
     def at_epoch(self, epoch: int) -> MixedRows:
         if epoch == self._epoch:
             return self
-        return MixedRows([each.at_epoch(epoch) for each in self._sources], self._mixture, epoch)
+        return MixedRows([at_epoch(each, epoch) for each in self._sources], self._mixture, epoch)
 
     def select(self, names: Sequence[str]) -> MixedRows:
         return MixedRows([each.select(names) for each in self._sources], self._mixture, self._epoch)
 
     def reseeded(self, by: int) -> MixedRows:
-        return MixedRows([each.reseeded(by) for each in self._sources], self._mixture, self._epoch)
+        return MixedRows([reseeded(each, by) for each in self._sources], self._mixture, self._epoch)
 
     def read(self, start: int, stop: int, limit: int | None = None) -> Batch:
         return gather_span(self, start, stop, limit)
@@ -159,7 +159,7 @@ class MixedRows(CombinedSource):
 
     def row_name(self, row: int) -> str:
         owner, inner = self._mixture.locate(np.array([row]), self._epoch)
-        return self._sources[int(owner[0])].row_name(int(inner[0]))
+        return row_name(self._sources[int(owner[0])], int(inner[0]))
 
 
 class _BranchTree:

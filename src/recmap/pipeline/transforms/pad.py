@@ -18,7 +18,7 @@ from recmap.model.casting import first_lost
 from recmap.model.field import Field
 from recmap.model.ragged import Column, Ragged
 from recmap.model.schema import Batch, Schema
-from recmap.model.source import Source
+from recmap.model.source import Source, at_epoch
 from recmap.pipeline.transforms.base import Block, Transform
 
 # Items of a row. A larger number is a mistake, and would overflow the size of an array.
@@ -294,7 +294,7 @@ class BatchReader:
 
     def read(self, positions: Positions, epoch: int, size: int, max_bytes: int) -> list[Batch]:
         """Read rows in batches of ``size``; see ``Padding.read``."""
-        rows = self.rows.at_epoch(epoch)
+        rows = at_epoch(self.rows, epoch)
         return self.padding.read(rows, positions, size, max_bytes, self.schema)
 
 

@@ -30,7 +30,7 @@ from recmap.model.fetching import Fetching, fetching_all
 from recmap.model.order import Order, OrderedRows
 from recmap.model.permutation import Permutation
 from recmap.model.schema import Batch
-from recmap.model.source import Source
+from recmap.model.source import Source, at_epoch
 from recmap.pipeline.lookahead import Lookahead, requests_of_shuffle
 from recmap.pipeline.row_source import SourceRows
 from recmap.pipeline.signature import Seed
@@ -185,7 +185,7 @@ class WindowedRows(OrderedRows):
             Request(i, epoch, numbers[start : start + order.block])
             for i, start in enumerate(range(0, len(numbers), order.block))
         ]
-        source = self._source.at_epoch(epoch)
+        source = at_epoch(self._source, epoch)
         with closing(Lookahead(source, _AHEAD)) as lookahead:
             read = lookahead.around(lambda block: source.gather(block.positions))
             return join([read(block) for block in lookahead.over(blocks)])
@@ -193,7 +193,7 @@ class WindowedRows(OrderedRows):
     def fetch_ahead(self, rows: RowNumbers) -> Fetching | None:
         """Begin to fetch the first rows of the windows that come next."""
         order, epoch, held = self._windows, self._epoch, self._held.key
-        source, count = self._source.at_epoch(epoch), max(1, _AHEAD // self._source.row_bytes())
+        source, count = at_epoch(self._source, epoch), max(1, _AHEAD // self._source.row_bytes())
         return fetching_all(
             source.fetch_ahead(
                 order.window_rows(window, np.arange(min(count, order.size(window))), epoch)

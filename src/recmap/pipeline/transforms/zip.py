@@ -13,11 +13,11 @@ from recmap.model.facts import SourceFacts
 from recmap.model.fetching import Fetching, fetching_all
 from recmap.model.order import finite, gather_span
 from recmap.model.schema import Batch, Schema
-from recmap.model.source import Source
+from recmap.model.source import Source, VaryingRows, at_epoch, reseeded, row_name
 from recmap.pipeline.row_source import count_of
 
 
-class ZippedRows(CombinedSource):
+class ZippedRows(CombinedSource, VaryingRows):
     """Rows with the columns of every branch: row ``i`` joins row ``i`` of each."""
 
     def __init__(self, branches: Sequence[Source], chosen: Schema | None = None) -> None:
@@ -59,8 +59,8 @@ class ZippedRows(CombinedSource):
 
     def at_epoch(self, epoch: int) -> Source:
         other = copy(self)
-        other._sources = [branch.at_epoch(epoch) for branch in self._sources]  # noqa: SLF001
-        other._branches = [branch.at_epoch(epoch) for branch in self._branches]  # noqa: SLF001
+        other._sources = [at_epoch(branch, epoch) for branch in self._sources]  # noqa: SLF001
+        other._branches = [at_epoch(branch, epoch) for branch in self._branches]  # noqa: SLF001
         return other
 
     def select(self, names: Sequence[str]) -> ZippedRows:
@@ -68,13 +68,13 @@ class ZippedRows(CombinedSource):
         return ZippedRows(self._branches, self.schema.select(names))
 
     def reseeded(self, by: int) -> ZippedRows:
-        return ZippedRows([branch.reseeded(by) for branch in self._branches], self._chosen)
+        return ZippedRows([reseeded(branch, by) for branch in self._branches], self._chosen)
 
     def row_bytes(self) -> int:
         return sum(branch.row_bytes() for branch in self._sources)
 
     def row_name(self, row: int) -> str:
-        return " beside ".join(branch.row_name(row) for branch in self._branches)
+        return " beside ".join(row_name(branch, row) for branch in self._branches)
 
 
 def _chosen(branches: Sequence[Source], schema: Schema) -> list[Source]:
