@@ -102,7 +102,15 @@ def describe_array(path: Path, text: Any) -> None:
 )
 def test_a_hostile_description_never_changes_a_value(end: str, describe: Any) -> None:
     x = np.arange(20.0).reshape(5, 4)
-    texts = [*NOT_FIELDS[::3], "int8 = 300", "float64[7]", "text", "int64[4]", ">f8[4]", "float64[4,0]"]
+    texts = [
+        *NOT_FIELDS[::3],
+        "int8 = 300",
+        "float64[7]",
+        "text",
+        "int64[4]",
+        ">f8[4]",
+        "float64[4,0]",
+    ]
     for number, text in enumerate(texts):
         path = Path(f"{number}{end}")
         rm.from_arrays({"x": x}).save(path)
