@@ -146,3 +146,20 @@ def test_rows_that_a_slice_leaves_out_are_not_converted() -> None:
     assert part.read(0, 2, 1 << 20)["x"].tolist() == [1, 2]
     with pytest.raises(rm.FieldMismatchError, match="300"):
         transformed(source, cast={"x": "uint8"}).read(0, 4)
+
+
+def test_values_outside_the_rows_of_a_slice_are_not_cast() -> None:
+    rows = Ragged.from_rows([[1, 2], [300], [3]])
+    nested = Ragged(rows, [0, 1, 2, 3])
+    part = rm.from_arrays({"x": rows, "y": nested}).cast({"x": "uint8", "y": "uint8"})
+    assert part[0:1]["x"].tolist() == [[1, 2]]
+    assert part[2:3]["y"].tolist() == [[[3]]]
+    assert part[2:3]["x"].values.tolist() == [3]
+    with pytest.raises(rm.FieldMismatchError, match="300"):
+        part[1:2]["x"]
+    (batch,) = rm.from_batches([{"x": rows[2:]}], {"x": "float64[*]"}).batches(5)
+    assert batch["x"].values.tolist() == [3]
+    with pytest.raises(rm.ColumnError, match="must ascend"):
+        next(
+            rm.from_batches([{"x": Ragged(np.arange(4), [-2, -1])}], {"x": "float64[*]"}).batches(1)
+        )

@@ -24,7 +24,7 @@ from recmap.model.casting import first_lost
 from recmap.model.field import Field
 from recmap.model.nulls import NULL_SUFFIX, with_masks
 from recmap.model.order import sliced
-from recmap.model.ragged import Column, Ragged
+from recmap.model.ragged import Column, with_values
 from recmap.model.schema import Schema
 from recmap.model.source import ColumnMap, MappedColumns, Source
 from recmap.model.text import is_string_type
@@ -112,14 +112,17 @@ def _cast_map(name: str, before: ColumnMap, dtype: npt.DTypeLike, casting: Casti
 def _cast(
     name: str, dtype: np.dtype[Any], casting: Casting, column: Column, rows: RowNumbers
 ) -> Column:
-    if isinstance(column, Ragged):
-        return Ragged(_cast(name, dtype, casting, column.values, rows), column.offsets)
-    if column.dtype == dtype:
-        return column
-    if casting == "same_value" and (lost := first_lost(column, dtype)) is not None:
+    del rows
+    return with_values(column, partial(_cast_values, name, dtype, casting))
+
+
+def _cast_values(
+    name: str, dtype: np.dtype[Any], casting: Casting, values: npt.NDArray[Any]
+) -> npt.NDArray[Any]:
+    if casting == "same_value" and (lost := first_lost(values, dtype)) is not None:
         raise FieldMismatchError(
             Message(
-                f"column {name!r}: {column.dtype} to {dtype} would lose values, such as "
+                f"column {name!r}: {values.dtype} to {dtype} would lose values, such as "
                 f"{lost[1]!r} (",
                 Option("casting", "unsafe"),
                 " allows it)",
@@ -128,7 +131,7 @@ def _cast(
         )
     with np.errstate(all="ignore"), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about imaginary parts, which are 0 or may be lost
-        return column.astype(dtype)
+        return values.astype(dtype)
 
 
 def _fill_before(old: np.dtype[Any], new: np.dtype[Any], fill: bytes) -> bytes | None:

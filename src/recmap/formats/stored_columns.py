@@ -20,7 +20,7 @@ from recmap.errors import ColumnError
 from recmap.model.coerce import string_column
 from recmap.model.description import Description, json_object
 from recmap.model.field import Field
-from recmap.model.ragged import Column, Ragged
+from recmap.model.ragged import Column, Ragged, with_values
 from recmap.model.schema import Batch, Schema
 
 #: The key in the metadata of a file.
@@ -144,13 +144,15 @@ def _stored(column: Column, field: Field) -> Column:
         return np.zeros(len(column), np.bool_)
     if field.is_bytes or field == stored_field(field):
         return column
-    if isinstance(column, Ragged):
-        return Ragged(_stored(column.flat, _item(field)), column.offsets - column.offsets[0])
     dtype, more = _stored_dtype(field.dtype)
-    values = np.ascontiguousarray(column, native(field.dtype))
-    if values.dtype == _SECONDS:
-        return _in_milliseconds(values)
-    return viewed(values, dtype, (*column.shape, *more))
+
+    def as_stored(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        values = np.ascontiguousarray(values, native(field.dtype))
+        if values.dtype == _SECONDS:
+            return _in_milliseconds(values)
+        return viewed(values, dtype, (*values.shape, *more))
+
+    return with_values(column, as_stored)
 
 
 def _in_milliseconds(times: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -169,24 +171,21 @@ def restore(column: Column, field: Field) -> Column:
         return _without_values(len(column), field)
     if field.is_bytes or (field == stored_field(field) and field.dtype.type is not np.void):
         return column
-    if isinstance(column, Ragged):
-        return Ragged(restore(column.flat, _item(field)), column.offsets - column.offsets[0])
     dtype = native(field.dtype)
-    if dtype == _SECONDS:
-        return column.astype(field.dtype)
-    values = viewed(np.ascontiguousarray(column), dtype, (len(column), *field.inner))
-    return values.astype(field.dtype, copy=False)
+
+    def restored(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        if dtype == _SECONDS:
+            return values.astype(field.dtype)
+        values = viewed(np.ascontiguousarray(values), dtype, (len(values), *field.inner))
+        return values.astype(field.dtype, copy=False)
+
+    return with_values(column, restored)
 
 
 def _without_values(rows: int, field: Field) -> Column:
     if field.is_bytes:
         return string_column(np.empty((rows, *field.inner), np.dtype("S1")))
     return np.empty((rows, *field.inner), field.dtype)
-
-
-def _item(field: Field) -> Field:
-    """Return the field of the items of a ragged column."""
-    return Field(field.dtype, field.shape[1:])
 
 
 def native(dtype: np.dtype[Any]) -> np.dtype[Any]:
