@@ -25,7 +25,9 @@ def planned() -> tuple[Manifest, ShardWriter]:
     source = rm.open("x.npy")._source
     shards = plan_shards("out/", "tfrecord", ROWS, 16, Sharding(files=2))
     budget = choose_budget(least_budget(source, "1MB", 0), source, "1MB", 1, 2, 16)
-    manifest = Manifest("out/_manifest.json", shards, source.schema, "tfrecord", source.files, {})
+    manifest = Manifest(
+        "out/_manifest.json", shards, source.schema, "tfrecord", source.facts.files, {}
+    )
     lock = RunLock("lock")
     lock.acquire()
     writer = ShardWriter(

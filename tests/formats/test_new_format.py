@@ -15,6 +15,7 @@ import pytest
 
 import recmap as rm
 from recmap.formats.registry import FORMATS, Format
+from recmap.model.facts import SourceFacts
 from recmap.model.schema import Batch, Schema
 from recmap.model.sink import Sink
 from recmap.model.source import Source
@@ -35,8 +36,8 @@ class ToySource(Source):
         return Schema({"number": "int64"})
 
     @property
-    def files(self) -> list[str]:
-        return [self._path]
+    def facts(self) -> SourceFacts:
+        return SourceFacts("toy", [self._path])
 
     def __len__(self) -> int:
         return len(self._values)

@@ -40,7 +40,7 @@ def sent(source: Source) -> Source:
 
 
 def agree(a: Source, b: Source) -> None:
-    assert (a.schema, len(a), a.files) == (b.schema, len(b), b.files)
+    assert (a.schema, len(a), a.facts.files) == (b.schema, len(b), b.facts.files)
     rows = np.array([ROWS // 2, 3, 99])
     for one, other in ((a.read(7, 40), b.read(7, 40)), (a.gather(rows), b.gather(rows))):
         for name in a.schema:
@@ -96,7 +96,7 @@ def test_records_are_not_counted_again() -> None:
     assert len(source) == ROWS
     received = sent(source)
     assert isinstance(received, TFRecordSource)
-    (shard,) = received.record_files
+    (shard,) = received.facts.record_files
     assert isinstance(shard, PlainFile)
     assert shard.known_count() == ROWS
 
@@ -110,7 +110,7 @@ def test_skipped_records_stay_skipped() -> None:
         source = rm.open("x.tfrecord", errors="skip")._source
     received = sent(source)  # without another warning
     assert len(received) == 99
-    assert received.skipped == source.skipped
+    assert received.facts.skipped == source.facts.skipped
 
 
 def test_a_changed_file_is_refused_when_it_is_reopened() -> None:

@@ -154,7 +154,7 @@ def test_info_tells_chunks_and_compression() -> None:
     group().create_array("x", data=np.zeros((3000, 28, 28), "u1"), chunks=(1000, 28, 28))
     info = rm.open("x.zarr").info()
     assert info.notes == {"x": "chunks of 1,000 x 28 x 28, zstd"}
-    assert rm.open("x.zarr")._source.chunk_rows == 1000
+    assert rm.open("x.zarr")._source.facts.chunk_rows() == 1000
 
 
 @VERSIONS

@@ -13,8 +13,9 @@ from recmap.formats.combined import ConcatenatedSource, SideBySideSource
 from recmap.formats.memory import MemorySource
 from recmap.model.batch import PadSpec, RowNumbers
 from recmap.model.ragged import Ragged
+from recmap.model.row_sizes import batch_sizes, measure
 from recmap.model.schema import Schema
-from recmap.model.source import SelectedSource, Source, WrappedSource
+from recmap.model.source import ColumnMap, MappedColumns, Source, WrappedSource, renamed
 
 ROWS = 100
 SPAN = range(10, 40)
@@ -26,16 +27,18 @@ def tokens() -> Source:
     rng = np.random.default_rng(0)
     rows = Ragged.from_rows([rng.integers(0, 1000, n) for n in rng.integers(0, 20, ROWS)])
     with rm.TFRecordWriter("tokens.tfrecord") as writer:
-        writer.write({"tokens": rows, "label": np.arange(ROWS)})
+        names = Ragged.from_bytes([f"é{i}".encode() for i in range(ROWS)])
+        writer.write({"tokens": rows, "label": np.arange(ROWS), "name": names})
     return rm.open("tokens.tfrecord")._source
 
 
 WRAPPERS: dict[str, Callable[[Source], Source]] = {
     "wrapped": WrappedSource,
-    "renamed": lambda source: SelectedSource(source, {"y": "label", "tokens": "tokens"}),
+    "renamed": lambda source: renamed(source, {"y": "label", "tokens": "tokens"}),
     "sliced": lambda source: transformed(source, rows=slice(5, 95)),
     "backwards": lambda source: transformed(source, rows=slice(None, None, -1)),
     "cast": lambda source: transformed(source, cast={"tokens": "int32", "label": "float32"}),
+    "text": lambda source: transformed(source, cast={"name": "text"}),
     "widened": lambda source: transformed(source, cast={"tokens": "float64"}),
     "side by side": lambda source: SideBySideSource(
         {
@@ -53,7 +56,7 @@ def test_rows_are_padded_while_they_are_decoded(
     tokens: Source, wrapper: str, rows: RowNumbers
 ) -> None:
     source = WRAPPERS[wrapper](tokens)
-    assert source.can_pad
+    assert source.facts.can_pad
     dtype = source.schema["tokens"].dtype
     pad = PadSpec(None, 1, np.array(-1, dtype).tobytes(), False, False)
     padded = source.read_padded(rows, {"tokens": pad}, 16, lambda size: np.empty(size, np.uint8))
@@ -96,3 +99,67 @@ def test_only_selected_columns_are_read(tokens: Source) -> None:
     part = transformed(tokens, rows=slice(0, 50, 2), cast={"label": "int32"})
     assert list(part.select(["label"]).schema) == ["label"]
     assert list(part.select(["label"]).read(0, 3)["label"]) == [0, 2, 4]
+
+
+def test_converted_columns_stay_within_the_memory_limit(tokens: Source) -> None:
+    def twice(column: Ragged, rows: RowNumbers) -> Ragged:
+        del rows
+        return Ragged(np.concatenate([column.flat, column.flat]), column.offsets * 2)
+
+    field = tokens.schema["tokens"]
+    maps = {
+        "tokens": ColumnMap("tokens", field),
+        "more": ColumnMap("tokens", field, twice, growth=2),
+        "label": ColumnMap("label", tokens.schema["label"]),
+    }
+    source = MappedColumns(tokens, maps)
+    rows = np.arange(ROWS)
+    sizes, known = batch_sizes(source.gather(rows)), source.row_sizes(rows)
+    assert known is not None
+    assert (np.asarray(sizes) <= known).all()
+    cast = transformed(rm.from_arrays({"x": np.arange(3, dtype="i1")})._source, cast={"x": "i8"})
+    assert cast.largest_row(7) == (0, 8)
+    assert cast.largest_row(8) is None
+    read = source.read(0, ROWS, 6000)
+    assert 0 < len(read["label"]) < ROWS
+    assert measure(read)[1] <= 6000
+    assert source.read(0, ROWS)["more"].nbytes > source.read(0, ROWS)["tokens"].nbytes
+    assert source.column("more") is None
+    # One column is two here, and a conversion of whole rows cannot follow padding.
+    assert not source.facts.can_pad
+    pad = PadSpec(None, 1, bytes(8), False, False)
+    more = MappedColumns(tokens, {"more": maps["more"]})
+    assert more.read_padded(SPAN, {"more": pad}, 8, lambda n: np.empty(n, np.uint8)) is None
+
+
+def test_maps_that_change_nothing_go_when_columns_are_selected(tokens: Source) -> None:
+    source = transformed(tokens, rename={"label": "y"}, cast={"y": "int32"})
+    assert list(source.select(["y"]).schema) == ["y"]
+    assert not isinstance(source.select(["tokens"]), MappedColumns)
+    assert transformed(tokens, cast={"label": "int64"}).schema == tokens.schema
+    assert transformed(tokens, cast={"label": "int64"}) is tokens
+
+
+def test_rows_that_a_slice_leaves_out_are_not_converted() -> None:
+    source = MemorySource({"x": np.array([1, 300, 2, 300])}, Schema({"x": "int64"}))
+    part = transformed(source, rows=slice(None, None, 2), cast={"x": "uint8"})
+    assert part.read(0, 2, 1 << 20)["x"].tolist() == [1, 2]
+    with pytest.raises(rm.FieldMismatchError, match="300"):
+        transformed(source, cast={"x": "uint8"}).read(0, 4)
+
+
+def test_values_outside_the_rows_of_a_slice_are_not_cast() -> None:
+    rows = Ragged.from_rows([[1, 2], [300], [3]])
+    nested = Ragged(rows, [0, 1, 2, 3])
+    part = rm.from_arrays({"x": rows, "y": nested}).cast({"x": "uint8", "y": "uint8"})
+    assert part[0:1]["x"].tolist() == [[1, 2]]
+    assert part[2:3]["y"].tolist() == [[[3]]]
+    assert part[2:3]["x"].values.tolist() == [3]
+    with pytest.raises(rm.FieldMismatchError, match="300"):
+        part[1:2]["x"]
+    (batch,) = rm.from_batches([{"x": rows[2:]}], {"x": "float64[*]"}).batches(5)
+    assert batch["x"].values.tolist() == [3]
+    with pytest.raises(rm.ColumnError, match="must ascend"):
+        next(
+            rm.from_batches([{"x": Ragged(np.arange(4), [-2, -1])}], {"x": "float64[*]"}).batches(1)
+        )

@@ -17,6 +17,7 @@ import recmap as rm
 from recmap.errors import StoreError
 from recmap.model.batch import Positions
 from recmap.model.fetching import Fetching
+from recmap.model.source import VaryingRows
 from recmap.pipeline.lookahead import Lookahead
 from recmap.pipeline.workers.pool import Request
 from tests.buckets import Bucket
@@ -40,21 +41,26 @@ class Hold:
         self.closed += 1
 
 
+@VaryingRows.register
 class FakeRows:
     """Rows of 1,000 bytes that note what is fetched. ``failing`` positions cannot be."""
 
     def __init__(self, failing: int | None = None) -> None:
         self.begun: list[tuple[list[int], int, Hold]] = []
-        self.failing = failing
+        self.failing, self.epoch = failing, 0
+
+    def at_epoch(self, epoch: int) -> FakeRows:
+        self.epoch = epoch
+        return self
 
     def row_bytes(self) -> int:
         return 1000
 
-    def fetch_ahead(self, positions: Positions, epoch: int) -> Fetching:
+    def fetch_ahead(self, positions: Positions) -> Fetching:
         if self.failing in positions:
             raise StoreError("cannot be fetched")
         hold = Hold()
-        self.begun.append((positions.tolist(), epoch, hold))
+        self.begun.append((positions.tolist(), self.epoch, hold))
         return Fetching(1000 * len(positions), 1, [hold])
 
     @property

@@ -14,40 +14,37 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import recmap as rm
-from recmap.model.schema import Schema
+from recmap.model.batch import RowArray
+from recmap.model.facts import SourceFacts
+from recmap.model.schema import Batch, Schema
+from recmap.model.source import Source
 from recmap.pipeline.transforms.mix import MixedRows, Until
+from recmap.pipeline.transforms.mix import mixed as mixed_rows
 
 
-class Numbers:
+class Numbers(Source):
     """Computed rows: the number of their branch, and their own number in it."""
 
     schema = Schema({"chain": "int64", "row": "int64"})
-    in_order, keeps_blocks, calls_user_code = False, False, False
 
     def __init__(self, chain: int, count: int | None) -> None:
         self.chain, self.count = chain, count
 
-    def gather(self, positions: Any, epoch: int) -> Any:
-        del epoch
-        assert self.count is None or positions.max(initial=-1) < self.count
-        return {"chain": np.full_like(positions, self.chain), "row": positions}
+    @property
+    def facts(self) -> SourceFacts:
+        return SourceFacts(endless=self.count is None)
 
-    def fetch_ahead(self, positions: Any, epoch: int) -> None:
-        del positions, epoch
+    def __len__(self) -> int:
+        assert self.count is not None
+        return self.count
 
-    def select(self, columns: Sequence[str]) -> Numbers:
-        del columns
-        return self
+    def read(self, start: int, stop: int, limit: int | None = None) -> Batch:
+        del limit
+        return self.gather(np.arange(start, stop))
 
-    def reseeded(self, by: int) -> Numbers:
-        del by
-        return self
-
-    def row_bytes(self) -> int:
-        return 16
-
-    def origin(self, position: int, epoch: int) -> str:
-        return f"row {position} of {self.chain} in epoch {epoch}"
+    def gather(self, rows: RowArray) -> Batch:
+        assert self.count is None or rows.max(initial=-1) < self.count
+        return {"chain": np.full_like(rows, self.chain), "row": rows}
 
 
 def mixed(
@@ -56,13 +53,12 @@ def mixed(
     until: Until = "all",
     seed: int = 0,
 ) -> MixedRows:
-    return MixedRows([Numbers(i, count) for i, count in enumerate(counts)], weights, until, seed)
+    return mixed_rows([Numbers(i, count) for i, count in enumerate(counts)], weights, until, seed)
 
 
 def chains(mix: MixedRows, start: int = 0, stop: int | None = None, epoch: int = 0) -> Any:
-    stop = mix.count if stop is None else stop
-    assert stop is not None
-    return mix.gather(np.arange(start, stop), epoch)["chain"]
+    stop = len(mix) if stop is None else stop
+    return mix.at_epoch(epoch).gather(np.arange(start, stop))["chain"]
 
 
 def splitmix(number: int, key: int) -> int:
@@ -114,7 +110,7 @@ def model(shares: Sequence[int], seed: Sequence[int]) -> Iterator[int]:
 )
 def test_a_mix_matches_the_model(counts: list[int], seed: int, epoch: int) -> None:
     mix = mixed(counts, seed=seed)
-    found: Any = mix.gather(np.arange(sum(counts)), epoch)
+    found: Any = mix.at_epoch(epoch).gather(np.arange(sum(counts)))
     expected = list(model(counts, [seed, epoch, 0]))
     assert found["chain"].tolist() == expected
     seen: Counter[int] = Counter()
@@ -123,7 +119,7 @@ def test_a_mix_matches_the_model(counts: list[int], seed: int, epoch: int) -> No
         seen[chain] += 1
     assert [seen[i] for i in range(len(counts))] == counts
     some = np.random.default_rng(seed).integers(0, sum(counts), 50)
-    again: Any = mix.gather(some, epoch)  # in any order, and more than once
+    again: Any = mix.at_epoch(epoch).gather(some)  # in any order, and more than once
     assert np.array_equal(again["row"], found["row"][some])
     assert np.array_equal(again["chain"], found["chain"][some])
 
@@ -163,7 +159,7 @@ def test_every_span_holds_the_share_of_every_source(counts: list[int], epoch: in
 @pytest.mark.parametrize("weight", [1e-6, 0.001, 0.3, 0.9, 1 - 1e-6])
 def test_any_weight_is_honoured(weight: float) -> None:
     mix = mixed([None, None], [weight, 1 - weight])
-    assert mix.count is None
+    assert mix.facts.endless
     stretch = 200_000 if 0.0001 < weight < 0.9999 else 2_000_000  # rare rows are seen too
     found = chains(mix, 10**9, 10**9 + stretch) == 0
     assert abs(found.sum() - weight * stretch) <= 6
@@ -175,7 +171,7 @@ def test_a_tiny_weight_is_not_rounded_up() -> None:
     for start in range(0, 10**13, 10**12):
         total += int((chains(mix, start, start + 100_000) == 0).sum())
     assert total <= 10
-    place = mix.gather(np.array([10**13]), 0)
+    place = mix.gather(np.array([10**13]))
     assert abs(int(place["row"][0]) - (10 if place["chain"][0] == 0 else 10**13)) <= 20
 
 
@@ -223,7 +219,7 @@ def test_a_mix_until_first_ends_when_one_source_runs_out(
     counts, weights = [c for c, _ in pairs], [w for _, w in pairs]
     mix = mixed(counts, weights, "first")
     length, asked = reference_counts(counts, list(map(Fraction, weights)))
-    assert mix.count == length
+    assert len(mix) == length
     seen = Counter(chains(mix, epoch=epoch).tolist())
     assert any(seen[i] == count for i, count in enumerate(counts))
     for i, count in enumerate(counts):
@@ -238,8 +234,8 @@ def test_a_mix_until_first_ends_when_one_source_runs_out(
 def test_a_mix_until_all_yields_every_row_once(pairs: list[tuple[int, float]], epoch: int) -> None:
     counts = [count for count, _ in pairs]
     mix = mixed(counts, [weight for _, weight in pairs], "all")
-    assert mix.count == sum(counts)
-    found = mix.gather(np.arange(sum(counts)), epoch)
+    assert len(mix) == sum(counts)
+    found = mix.at_epoch(epoch).gather(np.arange(sum(counts)))
     rows = sorted(zip(found["chain"].tolist(), found["row"].tolist(), strict=True))
     assert rows == [(i, row) for i, count in enumerate(counts) for row in range(count)]
 
@@ -247,24 +243,24 @@ def test_a_mix_until_all_yields_every_row_once(pairs: list[tuple[int, float]], e
 @pytest.mark.parametrize("counts", [[10**10, 10**10 - 1], [10**10, 3], [10**15, 10**15, 10**15]])
 def test_ten_billion_rows_are_computed_not_counted(counts: list[int]) -> None:
     mix = mixed(counts)
-    assert mix.count == sum(counts)
-    for place in (0, mix.count // 3, mix.count - 1000):
-        found = mix.gather(np.arange(place, place + 1000), 5)
+    assert len(mix) == sum(counts)
+    for place in (0, len(mix) // 3, len(mix) - 1000):
+        found = mix.at_epoch(5).gather(np.arange(place, place + 1000))
         for i, count in enumerate(counts):
             mine = found["row"][found["chain"] == i]
             assert np.array_equal(mine, np.arange(len(mine)) + (mine[0] if len(mine) else 0))
             if len(mine):
                 assert abs(int(mine[0]) - place * count // sum(counts)) <= 20
-    end = mix.gather(np.arange(mix.count - 1000, mix.count), 5)
+    end = mix.at_epoch(5).gather(np.arange(len(mix) - 1000, len(mix)))
     assert int(end["row"][end["chain"] == 0][-1]) == counts[0] - 1
 
 
 def test_an_endless_source_can_be_mixed_with_one_that_ends() -> None:
     first = mixed([None, 10], [0.9, 0.1], "first")
-    assert first.count == 100
+    assert len(first) == 100
     assert Counter(chains(first).tolist()) == {0: 90, 1: 10}
     all_ = mixed([None, 10], [0.9, 0.1], "all")
-    assert all_.count is None
+    assert all_.facts.endless
     assert Counter(chains(all_, 0, 1000).tolist()) == {0: 990, 1: 10}
 
 
@@ -272,7 +268,7 @@ def test_a_mix_may_have_a_single_source_or_row() -> None:
     assert chains(mixed([5])).tolist() == [0] * 5
     assert chains(mixed([1])).tolist() == [0]
     assert sorted(chains(mixed([1, 1])).tolist()) == [0, 1]
-    assert mixed([0, 0]).count == 0
+    assert len(mixed([0, 0])) == 0
     assert chains(mixed([0, 3])).tolist() == [1, 1, 1]
 
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import recmap as rm
-from recmap.pipeline.transforms.packer import PackedRow, Packer
+from recmap.pipeline.transforms.pack import PackedRow, Packer
 
 SCHEMA = rm.Schema(
     {

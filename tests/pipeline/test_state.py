@@ -205,11 +205,11 @@ def test_a_redealt_share_loses_and_repeats_no_row(
     taken_all: list[int] = []
     for _ in range(3):
         shares = [Share(left, rank, world, block) for rank in range(world)]
-        dealt = np.concatenate([share.positions(0, len(share))[0] for share in shares])
+        dealt = np.concatenate([share.positions(0, len(share)) for share in shares])
         assert sorted(dealt.tolist() + taken_all) == list(range(total))
         counts = [data.draw(st.integers(0, len(share))) for share in shares]
         for share, count in zip(shares, counts, strict=True):
-            taken_all += share.positions(0, count)[0].tolist()
+            taken_all += share.positions(0, count).tolist()
         left = shares[0].remaining(counts, [])
         world = data.draw(st.integers(1, 5))
         block = data.draw(st.integers(1, 7))

@@ -107,7 +107,7 @@ def test_workers_ask_neither_for_the_list_nor_for_the_index_again(
     len(pipeline)
     bucket.proxy.reset()
     sent = pickle.loads(pickle.dumps(ds.pipeline()._plan))
-    assert sent.rows.gather(np.arange(3), 0)["id"].tolist() == [0, 1, 2]
+    assert sent.rows.gather(np.arange(3))["id"].tolist() == [0, 1, 2]
     assert {(method, path.rpartition("/")[2]) for method, path, _ in bucket.proxy.requests} == {
         ("GET", "x-0.tfrecord")
     }

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recmap.model.source import Partition, RowReader
+from recmap.formats.tfrecord_partitions import Partition, RowReader
 from recmap.ray.file_partitions import assign_rows
 
 

@@ -379,7 +379,7 @@ def test_a_span_of_an_index_reaches_its_records(skip: bool, most: int) -> None:
         Path("x.tfrecord").write_bytes(content)
     with nullcontext() if not skip else pytest.warns(rm.SkippedRecordsWarning):
         source = TFRecordSource(["x.tfrecord"], errors="skip" if skip else "raise")
-    file = source.record_files[0]
+    file = source.facts.record_files[0]
     assert isinstance(file, PlainFile)
     rows = file.count()
     assert rows == 100 - skip

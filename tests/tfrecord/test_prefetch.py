@@ -57,7 +57,7 @@ class Cached:
 
 
 def known(path: str) -> tuple[_core.Files, MappedFile]:
-    file = TFRecordSource([path]).record_files[0]
+    file = TFRecordSource([path]).facts.record_files[0]
     assert isinstance(file, PlainFile)
     index = file.index
     assert file.known_count() == ROWS

@@ -13,6 +13,7 @@ from recmap.errors import OptionError
 from recmap.model.field import Field
 from recmap.model.ragged import Ragged
 from recmap.model.schema import Batch, Schema
+from recmap.model.source import Source
 
 #: A state as ``state()`` returns it, or a list with the states of all ranks.
 State: TypeAlias = Mapping[str, Any] | Sequence[Mapping[str, Any]]
@@ -109,7 +110,7 @@ class Feed(Protocol):
         """Whether rows can be read by number."""
         ...
 
-    def rows(self) -> NumberedRows:
+    def rows(self) -> Source:
         """Return the rows, to read by number. OptionError if they have no numbers."""
         ...
 
@@ -173,17 +174,6 @@ class Feed(Protocol):
 
     def read_by(self, reader: ExternalReader) -> None:
         """Register a reader outside this pipeline, so that ``state()`` can take it into account."""
-        ...
-
-
-class NumberedRows(Protocol):
-    """Rows that can be read by number."""
-
-    @property
-    def count(self) -> int | None: ...
-
-    def gather(self, positions: npt.NDArray[np.int64], epoch: int) -> Batch:
-        """Read the rows at these positions into new arrays."""
         ...
 
 

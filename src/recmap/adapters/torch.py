@@ -25,6 +25,7 @@ from recmap.errors import MissingPackageError, OptionError, RowNotFoundError
 from recmap.model.arguments import check_choice
 from recmap.model.iteration import Iteration
 from recmap.model.ragged import Ragged
+from recmap.model.source import at_epoch
 
 if TYPE_CHECKING:
     from recmap.adapters.device_images import DeviceImages
@@ -94,8 +95,7 @@ class TorchRows(torch.utils.data.Dataset):  # type: ignore[misc]  # untyped
 
     def __init__(self, feed: Feed, chosen: FeaturesAndLabels, ragged: _RaggedAs) -> None:
         self._rows, self._chosen, self._ragged = feed.rows(), chosen, ragged
-        assert self._rows.count is not None  # endless rows have no numbers
-        self._count = self._rows.count
+        self._count = len(self._rows)
         # Shared, so that persistent workers see it change.
         self._epoch = torch.tensor([feed.epoch]).share_memory_()
         self._reads = _SharedReads(_USE_SAMPLER_STATE)
@@ -128,7 +128,7 @@ class TorchRows(torch.utils.data.Dataset):  # type: ignore[misc]  # untyped
         if wrong.any():
             number = int(np.asarray(indices).reshape(-1)[wrong][0])
             raise RowNotFoundError(f"row {number:,} of {self._count:,}")
-        batch = self._rows.gather(positions, int(self._epoch[0]))
+        batch = at_epoch(self._rows, int(self._epoch[0])).gather(positions)
         return {name: batch[name] for name in self._chosen.names}
 
 

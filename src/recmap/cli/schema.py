@@ -10,6 +10,7 @@ from recmap.cli.output import json_text
 from recmap.cli.schema_code import tf_code, torch_code
 from recmap.dataset.dataset import opened_rows
 from recmap.errors import OptionError
+from recmap.formats.tfrecord_partitions import RecordSource
 
 _EXAMPLES = """  recmap schema train.tfrecord --as tf > features.py
   recmap schema train.npy --as torch
@@ -47,7 +48,7 @@ def run(args: argparse.Namespace) -> int:
         print(torch_code(dataset.schema, call_text(args)), end="")
     else:
         source = opened_rows(dataset).source
-        if source.features() is None:
+        if not isinstance(source, RecordSource):
             raise OptionError(
                 f"--as tf reads TFRecord files, and {args.path[0]} is not one (recmap "
                 "convert makes them, and --as torch reads any format)"

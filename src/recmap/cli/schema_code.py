@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+from recmap.formats.tfrecord_partitions import RecordSource
 from recmap.model.field import Field
 from recmap.model.schema import Schema
 from recmap.model.source import Source
@@ -76,7 +77,7 @@ def tf_code(source: Source) -> str:
 
 
 def _feature(source: Source, name: str, field: Field) -> _StoredFeature:
-    seen = source.features() or {}
+    seen = source.features() if isinstance(source, RecordSource) else {}
     found = seen.get(name) or seen.get(name.removeprefix(LISTS))
     if found is not None and found.kinds:
         return _StoredFeature(name, field, next(iter(found.kinds)), found.in_lists)
@@ -157,8 +158,9 @@ def _decoding_raw(feature: _StoredFeature, name: str, value: str) -> str | None:
 
 
 def _dataset(source: Source) -> str:
-    files = source.files[0] if len(source.files) == 1 else source.files
-    compression = source.compressed_files.get(source.files[0])
+    facts = source.facts
+    files = facts.files[0] if len(facts.files) == 1 else facts.files
+    compression = facts.compressed_files.get(facts.files[0])
     option = f", compression_type={compression.upper()!r}" if compression else ""
     return f"tf.data.TFRecordDataset({files!r}{option})"
 

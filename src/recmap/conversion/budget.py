@@ -218,7 +218,7 @@ def least_budget(
     """
     share = max(1, parse_size(memory) // processes)
     fetched = min(max(share // 4, LEAST_FETCH_MEMORY), MOST_FETCH_MEMORY)
-    remote = source.remote or parts is not None
+    remote = source.facts.remote or parts is not None
     least = Budget(
         share,
         1,
@@ -232,9 +232,10 @@ def least_budget(
         fetch_memory=fetched if remote else 0,
         processes=processes,
     )
-    if source.chunk_bytes > least.limit:
-        chunk = _CHUNK_COPIES * source.chunk_bytes
-        least = replace(least, chunk_memory=chunk, chunk_place=source.chunk_place)
+    chunk = source.facts.largest_chunk()
+    if chunk.size > least.limit:
+        memory_of_chunk = _CHUNK_COPIES * chunk.size
+        least = replace(least, chunk_memory=memory_of_chunk, chunk_place=chunk.place)
     least.check(memory)
     return least
 
@@ -277,7 +278,7 @@ def choose_budget(
         one = replace(one, parts=choose_parts(expected, share))
         one.check(memory)
     rows = max(1, min(_MAX_SLAB, replace(one, workers=busy).limit) // row_bytes)
-    unit = source.chunk_rows
+    unit = source.facts.chunk_rows()
     if unit > 1:
         busy = max(1, min(busy, one.limit // (unit * row_bytes)))
         whole = max(1, rows // unit) * unit

@@ -129,7 +129,7 @@ def convert_source(
     that a different conversion of the same files is not resumed by mistake.
     """
     begun = time.monotonic()
-    if options.verify == "full" and source.known_rows() is None and not source.files:
+    if options.verify == "full" and source.facts.once:
         raise OptionError('verify="full" reads the rows twice, but these can be read only once')
     located(dst).refuse_unwritable()
     format = output_format(dst, options.format)
@@ -147,7 +147,7 @@ def convert_source(
         plan.shards,
         source.schema,
         format,
-        source.files,
+        source.facts.files,
         {**description, "shuffle": seed, **stored},
     )
     unfinished: list[Shard] = []
@@ -175,7 +175,7 @@ def convert_source(
         files=[located(shard.path).anew().public() for shard in plan.shards],
         rows=rows,
         written=sum(sizes),
-        skipped=len(source.skipped),
+        skipped=len(source.facts.skipped),
         seconds=time.monotonic() - begun,
         resumed=len(plan.shards) - len(unfinished),
         explanation=Message(f"{plan.budget}{plan.sample}", runner.explain(len(plan.shards))),
@@ -252,9 +252,10 @@ def _write_shards(
     with ExitStack() as stack:
         total = None if plan.rows is None else sum(map(_rows_of, unfinished))
         counter = stack.enter_context(Counter(total, options.progress))
-        in_one_pass = source.in_order and len(unfinished) == len(plan.shards)
+        in_one_pass = source.facts.in_order and len(unfinished) == len(plan.shards)
         if seed is not None or not in_one_pass or not runner.in_this_process:
-            source.check_sums()  # this process does not read all rows in order
+            for checksums in source.facts.checksums:
+                checksums.check()  # this process does not read all rows in order
         if seed is not None and unfinished:
             stack.enter_context(within(plan.budget.thread_limit))
             source = stack.enter_context(
@@ -285,13 +286,13 @@ def _open_files(source: Source, verify: Verify) -> int:
     To compare values, the input and the output are opened again with the libraries of their
     formats.
     """
-    if not source.files:
+    if not source.facts.files:
         return 0
     return 3 if verify == "full" else 1
 
 
 def _count_rows(source: Source, least: Budget) -> int | None:
-    if source.known_rows() is None and source.files:
+    if source.known_rows() is None and not source.facts.once:
         # Counting scans the rows, and must not load one that does not fit.
         largest = source.largest_row(least.limit)
         if largest is not None:

@@ -12,6 +12,7 @@ import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -23,10 +24,11 @@ from recmap.files.local_path import located
 from recmap.files.staging import check_space, make_staging_folder
 from recmap.files.temporary import remove, temporary_path
 from recmap.formats.tfrecord_source import TFRecordSource
+from recmap.model.facts import SourceFacts, each_alone
 from recmap.model.field import Field
+from recmap.model.order import OrderedRows, gather_within
 from recmap.model.permutation import Permutation
 from recmap.model.ragged import concatenate
-from recmap.model.reordered import ReorderedSource, gather_within
 from recmap.model.row_sizes import measure
 from recmap.model.schema import Batch, Schema
 from recmap.model.source import Source
@@ -47,12 +49,12 @@ def shuffled(
     Buckets are written to a temporary folder next to ``place``, or on this machine if that is in
     a store. Then they can be read only ``on_this_machine``.
     """
-    if source.known_rows() is None and not source.files:
+    if source.facts.once:
         raise OptionError("rows that can be read only once cannot be shuffled; save them first")
     order = Permutation(len(source), seed)
     size = len(source) * source.row_bytes()
     if _can_gather(source) and size <= _physical_memory() // 2:
-        yield _Shuffled(source, order)
+        yield OrderedRows(source, order)
         return
     if located(place).remote:
         if not on_this_machine:
@@ -77,29 +79,19 @@ def shuffled(
 
 def _can_gather(source: Source) -> bool:
     """Return whether rows are read alone, and their sizes are known before, to read only a few."""
-    if source.chunk_rows > 1:
+    if source.facts.chunk_rows() > 1:
         return False
     return not len(source) or source.row_sizes(np.zeros(1, np.int64)) is not None
 
 
-class _Shuffled(ReorderedSource):
-    """All rows of a source in random order."""
-
-    def __init__(self, source: Source, order: Permutation) -> None:
-        super().__init__(source)
-        self._order = order
-
-    def row_numbers(self, positions: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        return self._order[positions]
-
-
-class _Bucketed(_Shuffled):
+class _Bucketed(OrderedRows):
     """Rows read from bucket files. Each file holds a span of the new order."""
 
     def __init__(
         self, source: Source, order: Permutation, folder: str, bucket_rows: int, budget: Budget
     ) -> None:
         super().__init__(source, order)
+        self._mixed = order
         self._folder, self._bucket_rows = folder, bucket_rows
         self._fields = Schema({**source.schema, _POSITION: Field("int64")})
         self._held = threading.local()
@@ -117,8 +109,8 @@ class _Bucketed(_Shuffled):
         self.__dict__.update(state, _held=threading.local())
 
     @property
-    def chunk_rows(self) -> int:
-        return 1
+    def facts(self) -> SourceFacts:
+        return replace(super().facts, chunk_rows=each_alone)
 
     def _path(self, bucket: int) -> str:
         return os.path.join(self._folder, f"{bucket}.tfrecord")
@@ -129,7 +121,7 @@ class _Bucketed(_Shuffled):
             while (slab := reader.next()) is not None:
                 rows, _ = measure(slab)
                 start = reader.row - rows
-                positions = self._order.positions_of(np.arange(start, start + rows))
+                positions = self._mixed.positions_of(np.arange(start, start + rows))
                 buckets = positions // self._bucket_rows
                 by_bucket = np.argsort(buckets, kind="stable")
                 owners, firsts = np.unique(buckets[by_bucket], return_index=True)

@@ -43,6 +43,7 @@ from recmap.files.location import Version
 from recmap.files.temporary import short_name
 from recmap.files.whole_output import FOLDER_MANIFEST
 from recmap.formats.registry import FORMATS
+from recmap.model.description import Description
 from recmap.model.schema import Schema
 from recmap.tfrecord.sidecar import sidecar_path
 
@@ -175,7 +176,7 @@ class Manifest:
         plan = {
             "recmap": 1,
             "format": format,
-            "schema": {name: str(field) for name, field in schema.items()},
+            "schema": Description(schema).texts,
             "files": [
                 {
                     "file": os.path.basename(shard.path.rstrip(os.sep)),

@@ -99,7 +99,7 @@ class ProcessRunner:
     on_this_machine = True
 
     def __init__(self, source: Source, count: int, method: str | None) -> None:
-        if source.known_rows() is None and not source.files:
+        if source.facts.once:
             raise OptionError(
                 "these rows can be read only here, not in other processes; save them to a file "
                 "first, or use threads"

@@ -102,7 +102,8 @@ def check_written(path: str, name: str, format: str, schema: Schema, rows: int) 
         raise VerificationError(
             f"{name}: {rows:,} rows were written, but the file has {len(written):,}"
         )
-    written.check_sums()
+    for checksums in written.facts.checksums:
+        checksums.check()
     untyped = FORMATS[format].sink_kind().untyped
     if not untyped and rows and _types(written.schema) != _types(schema):
         raise VerificationError(f"{name}: {schema} was written, but the file has {written.schema}")

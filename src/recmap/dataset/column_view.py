@@ -337,7 +337,7 @@ class ColumnView(NDArrayOperatorsMixin):
         )
 
     def __repr__(self) -> str:
-        files = self._source.files
+        files = self._source.facts.files
         values = ", ".join(first_values(self._source, self.name))
         place = files[0] if files else "memory"
         return f"ColumnView({self.name!r}: {self.field} of {place}{values and ': '}{values})"

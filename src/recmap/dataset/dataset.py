@@ -36,6 +36,7 @@ from recmap.model.arguments import (
     checked,
     unknown_option,
 )
+from recmap.model.facts import Skipped
 from recmap.model.field import Field
 from recmap.model.info import Info
 from recmap.model.iteration import Iteration
@@ -43,7 +44,6 @@ from recmap.model.preview import quantity
 from recmap.model.progress import Counter, ProgressOption, check_progress
 from recmap.model.row_sizes import measure
 from recmap.model.schema import Schema
-from recmap.model.source import Skipped
 from recmap.pipeline.pipeline import Verbs
 
 if TYPE_CHECKING:
@@ -93,13 +93,13 @@ class Dataset(Verbs):
     @property
     def skipped(self) -> list[Skipped]:
         """The records that ``errors="skip"`` left out, with file, record, byte and reason."""
-        return list(self._source.skipped)
+        return list(self._source.facts.skipped)
 
     @property
     def files(self) -> list[str]:
         """The files, in the order of their rows."""
         # Who opens one of these paths again means the file that is there by then.
-        return [located(file).public() for file in self._source.files]
+        return [located(file).public() for file in self._source.facts.files]
 
     @property
     def labels(self) -> dict[str, list[str]]:
@@ -107,7 +107,7 @@ class Dataset(Verbs):
 
         ``ds.labels["label"][7]`` is the name of class 7.
         """
-        return {name: list(names) for name, names in self._source.labels.items()}
+        return {name: list(names) for name, names in self._source.facts.labels.items()}
 
     def info(self) -> Info:
         """Return facts about the files: format, rows, fields, hints for raw bytes."""
@@ -256,12 +256,13 @@ class Dataset(Verbs):
         >>> {name: len(part) for name, part in parts.items()}
         {'train': 8, 'val': 2}
         """
-        from recmap.dataset.split import SplitPart, split
+        from recmap.dataset.split import split
+        from recmap.model.order import OrderedRows
 
         made = {}
         for name, order in split(self._source, parts, seed, by, stratify).items():
             verb = f"split({dict(parts)}, seed={seed}, by={by!r}, stratify={stratify!r})[{name!r}]"
-            made[name] = Dataset(self._opened.derive(verb, partial(SplitPart, order=order)))
+            made[name] = Dataset(self._opened.derive(verb, partial(OrderedRows, order=order)))
         return made
 
     def save(
@@ -333,11 +334,11 @@ class Dataset(Verbs):
         return glimpse_html(self._source, f"Dataset: {self._summary()}")
 
     def _summary(self) -> str:
-        files = self._source.files
-        rows = self._source.known_rows()
+        facts, rows = self._source.facts, self._source.known_rows()
+        files = facts.files
         count = "rows not counted yet" if rows is None else quantity(rows, "row")
         name = f"{len(files):,} files, {files[0]}, ..." if len(files) > 1 else "".join(files)
-        return f"{name or 'in memory'}: {count}, schema {self._source.origin}"
+        return f"{name or 'in memory'}: {count}, schema {facts.origin}"
 
 
 def opened_rows(dataset: Dataset) -> OpenedRows:

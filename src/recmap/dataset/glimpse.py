@@ -59,7 +59,8 @@ def _shown(source: Source, how: Sequence[Any]) -> tuple[list[list[str]], bool]:
 
     ``how`` has functions that return text, or None to have the next one try.
     """
-    if source.remote or source.chunk_bytes > _MOST_BYTES or not _readable_again(source):
+    facts = source.facts
+    if facts.remote or facts.once or facts.largest_chunk().size > _MOST_BYTES:
         return [], False
     try:
         with warnings.catch_warnings(), Guard():
@@ -76,8 +77,3 @@ def _shown(source: Source, how: Sequence[Any]) -> tuple[list[list[str]], bool]:
     except Exception:  # a repr does not fail; reading the rows says what is wrong
         return [], False
     return rows, count > _ROWS
-
-
-def _readable_again(source: Source) -> bool:
-    """Tell whether reading rows leaves them there, unlike those of a generator."""
-    return bool(source.files) or source.known_rows() is not None

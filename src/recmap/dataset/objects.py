@@ -19,10 +19,9 @@ import numpy.typing as npt
 from recmap.dataset.rows import OpenedRows
 from recmap.dataset.tables import Wanted, is_table, open_hugging_face, open_table
 from recmap.errors import ColumnError, DataError, OptionTypeError, RecmapError
-from recmap.formats.array_object import open_array
+from recmap.formats.array_object import as_array, is_array, open_array
 from recmap.formats.column_readers import DEFAULT_NAME
 from recmap.formats.memory import MemorySource
-from recmap.formats.tensors import as_array, is_array
 from recmap.model.coerce import as_columns, fit, infer_schema
 from recmap.model.ragged import Ragged
 from recmap.model.source import Source

@@ -40,7 +40,7 @@ from recmap.model.arguments import (
 from recmap.model.field import FieldLike, as_field
 from recmap.model.nulls import NULL_SUFFIX, Nulls, with_masks
 from recmap.model.schema import FieldsLike, Schema
-from recmap.model.source import Errors, SelectedSource, Source
+from recmap.model.source import Errors, Source, renamed
 from recmap.pipeline.pipeline import Verbs
 
 # Newer options. States and manifests that mention none of them still compare equal.
@@ -152,7 +152,7 @@ def open(
             f"{e}; the text in {type(path).__qualname__} was taken for paths: for a column of "
             'text, rm.open({"text": x})'
         ) from None
-    reopen = Opening(absolute(source.files), fields, options)
+    reopen = Opening(absolute(source.facts.files), fields, options)
     return Dataset(OpenedRows(source, _how(options, fields), reopen=reopen))
 
 
@@ -216,7 +216,7 @@ def _open_columns(
         raise OptionError("an empty dict of columns")
     _refuse_mixed_dimensions(parts)
     columns = {name: _open_column(name, part, options, storage) for name, part in parts.items()}
-    how = {name: (column.source.files, dict(column.how)) for name, column in columns.items()}
+    how = {name: (column.source.facts.files, dict(column.how)) for name, column in columns.items()}
     again = {name: column.again for name, column in columns.items()}
     return Dataset(
         OpenedRows(
@@ -310,7 +310,7 @@ def _open_column(name: str, part: Any, options: OpenOptions, storage: Storage | 
     masks = {each + NULL_SUFFIX for each in columns}
     plain = [each for each in columns if each not in masks]
     if name not in columns and len(plain) != 1:
-        file = rows.source.files[0] if rows.source.files else name
+        file = rows.source.facts.files[0] if rows.source.facts.files else name
         raise OptionError(
             f"{file}: which of its columns is {name!r}? There are: {', '.join(columns)}; open it "
             "with fields=[...]"
@@ -328,7 +328,7 @@ def _open_column(name: str, part: Any, options: OpenOptions, storage: Storage | 
 
 def _renamed(source: Source, names: Mapping[str, str]) -> Source:
     """Return some columns by their new names; the others are not read."""
-    return SelectedSource(source.select(list(names.values())), names)
+    return renamed(source.select(list(names.values())), names)
 
 
 def _open_named(part: Any, options: OpenOptions, storage: Storage | None) -> OpenedRows:
@@ -347,7 +347,7 @@ def _open_file(part: Any, options: OpenOptions, storage: Storage | None) -> Open
     part = part if storage is None else given_paths(part, storage)
     chosen = options.for_column(part)
     source = open_source(part, None, chosen)
-    return OpenedRows(source, reopen=Opening(absolute(source.files), None, chosen))
+    return OpenedRows(source, reopen=Opening(absolute(source.facts.files), None, chosen))
 
 
 def _changed(reopen: Callable[[], Source], change: Callable[[Source], Source]) -> Source:

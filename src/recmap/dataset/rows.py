@@ -203,7 +203,7 @@ def read_blocks(source: Source, multiple: int) -> Iterator[Batch]:
 
 
 def _read_blocks(source: Source, multiple: int, ahead: FilesAhead) -> Iterator[Batch]:
-    row_bytes = source.row_bytes()
+    row_bytes, facts = source.row_bytes(), source.facts
     size, start = _FIRST_READ_SIZE, 0
     while True:
         wanted = max(1, size // row_bytes // multiple) * multiple
@@ -211,7 +211,7 @@ def _read_blocks(source: Source, multiple: int, ahead: FilesAhead) -> Iterator[B
         rows, taken = measure(read)
         if not rows:
             return
-        if rows % multiple and rows > multiple and source.files and not source.remote:
+        if rows % multiple and rows > multiple and facts.files and not facts.remote:
             # Read the rest again: joining it to the next rows would copy both.
             rows -= rows % multiple
             read = {name: column[:rows] for name, column in read.items()}

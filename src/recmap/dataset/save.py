@@ -46,5 +46,5 @@ def _runner(source: Source, dst: str, options: SaveOptions) -> AbstractContextMa
         return on_cluster(options.engine.partition(":")[2] or None, source, dst, count)
     if workers is None or workers.kind != "processes":
         return nullcontext(ThreadRunner(count))
-    workers = workers.reading(remote=any_remote([dst, *source.files]))
+    workers = workers.reading(remote=any_remote([dst, *source.facts.files]))
     return nullcontext(ProcessRunner(source, workers.count, workers.start_method))

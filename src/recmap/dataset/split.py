@@ -13,15 +13,12 @@ import numpy.typing as npt
 
 from recmap.errors import OptionError
 from recmap.model.batch import Positions, RowArray
+from recmap.model.order import Chained, Order, Span
 from recmap.model.permutation import Permutation
 from recmap.model.ragged import Column, Ragged
-from recmap.model.reordered import ReorderedSource, gather_within
-from recmap.model.row_sizes import measure
-from recmap.model.schema import Batch
 from recmap.model.source import Source
 
 Bits: TypeAlias = npt.NDArray[np.bool_]
-Order: TypeAlias = "_OrderSpan | _Marked"
 
 # Makes a split independent of a shuffle with the same seed.
 _SALT = 0x5917
@@ -33,43 +30,7 @@ _READ_SIZE = 4 << 20
 _MOST_SWAPS = 1000
 
 
-class SplitPart(ReorderedSource):
-    """The rows of a source that a split assigned to one part."""
-
-    def __init__(self, source: Source, order: Order) -> None:
-        super().__init__(source)
-        self._order = order
-
-    def __len__(self) -> int:
-        return len(self._order)
-
-    def row_numbers(self, positions: Positions) -> RowArray:
-        return self._order.rows(positions)
-
-    def read(self, start: int, stop: int, limit: int | None = None) -> Batch:
-        rows = self.row_numbers(np.arange(start, max(start, min(stop, len(self))), dtype=np.int64))
-        if limit is None or not len(rows) or self._source.chunk_rows == 1:
-            return gather_within(self._source, rows, limit)
-        # Read the whole span: the rows in between have to be decoded anyway.
-        some = self._source.read(int(rows[0]), int(rows[-1]) + 1, limit)
-        found = rows[rows < rows[0] + measure(some)[0]] - rows[0]
-        return {name: column[found] for name, column in some.items()}
-
-
-class _OrderSpan:
-    """A span of a random order, in constant memory."""
-
-    def __init__(self, total: int, seed: int, start: int, stop: int) -> None:
-        self._order, self._start, self._stop = Permutation(total, [seed, _SALT]), start, stop
-
-    def __len__(self) -> int:
-        return self._stop - self._start
-
-    def rows(self, positions: Positions) -> RowArray:
-        return self._order[positions + self._start]
-
-
-class _Marked:
+class _Marked(Order):
     """Marked rows in file order: a bit for each row, and a running count every 64 rows."""
 
     def __init__(self, mine: npt.NDArray[np.bool_]) -> None:
@@ -79,10 +40,16 @@ class _Marked:
         self._starts = np.concatenate([[0], np.cumsum(counts)])
         self._bits = np.packbits(padded).reshape(-1, _BLOCK // 8)
 
-    def __len__(self) -> int:
+    @property
+    def count(self) -> int:
         return int(self._starts[-1])
 
-    def rows(self, positions: Positions) -> RowArray:
+    @property
+    def gap(self) -> int:
+        return 1
+
+    def numbers(self, positions: Positions, epoch: int = 0) -> RowArray:
+        del epoch
         found = np.empty(len(positions), np.int64)
         for begin in range(0, len(positions), _AT_ONCE):
             wanted = positions[begin : begin + _AT_ONCE]
@@ -107,9 +74,10 @@ def split(
     if by is None and stratify is None:
         counts = _counts(total, shares)
         ends = np.cumsum([0, *counts]).tolist()
-        if source.chunk_rows == 1:
-            pairs = pairwise(ends)
-            return {n: _OrderSpan(total, seed, *p) for n, p in zip(parts, pairs, strict=True)}
+        if source.facts.chunk_rows() == 1:
+            spans = [Span(range(begin, end)) for begin, end in pairwise(ends)]
+            mixed = Permutation(total, [seed, _SALT])
+            return {n: Chained(mixed, span) for n, span in zip(parts, spans, strict=True)}
         # Rows in chunks are fast to read only in file order, so keep it.
         labels = np.full(total, _NONE, np.uint8)
         for part, (begin, end) in enumerate(pairwise(ends)):
@@ -142,7 +110,7 @@ def _check(source: Source, parts: Any, seed: Any, by: str | None, stratify: str 
         raise OptionError("split: give shares (0.8) for all parts, or numbers of rows for all")
     if any(whole) and (by is not None or stratify is not None):
         raise OptionError("split: by and stratify take shares (0.8), not numbers of rows")
-    if source.known_rows() is None and not source.files:
+    if source.facts.once:
         raise OptionError("split: rows that come only once cannot be split; save them first")
     most = len(source) if any(whole) else 1.0
     if sum(parts.values()) > most + (0 if any(whole) else 1e-9):

@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from recmap.dataset.rows import OpenedRows
 from recmap.errors import (
@@ -28,7 +27,7 @@ from recmap.model.arrow import ArrowReader
 from recmap.model.coerce import Given, as_columns, empty_column, fit, infer_schema, text_column
 from recmap.model.field import Field
 from recmap.model.nulls import NULL_SUFFIX, Nulls
-from recmap.model.reordered import ReorderedSource
+from recmap.model.order import OrderedRows, Picked
 from recmap.model.source import Source
 from recmap.warn import warn
 
@@ -219,21 +218,7 @@ def _open_hugging_face(dataset: Any, wanted: Wanted) -> Source:
     if dataset._indices is None:  # noqa: SLF001  # there is no public way to get them
         return source
     rows = dataset._indices.column(0).to_numpy()  # noqa: SLF001
-    return _ChosenRows(source, np.asarray(rows, np.int64))
-
-
-class _ChosenRows(ReorderedSource):
-    """The rows that ``select`` or ``shuffle`` of a Hugging Face dataset chose."""
-
-    def __init__(self, source: Source, rows: npt.NDArray[np.int64]) -> None:
-        super().__init__(source)
-        self._rows = rows
-
-    def __len__(self) -> int:
-        return len(self._rows)
-
-    def row_numbers(self, positions: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        return self._rows[positions]
+    return OrderedRows(source, Picked(np.asarray(rows, np.int64)))
 
 
 def _with_encoded_media(dataset: Any) -> Any:

@@ -19,6 +19,7 @@ from recmap.errors import IndexFileError, RecmapError, StoreError
 from recmap.files.file_state import DESCRIPTION
 from recmap.files.local_path import located
 from recmap.files.location import Location
+from recmap.model.description import Description, json_object
 from recmap.model.schema import Schema
 
 # A description has a few lines. A larger file is something else.
@@ -28,7 +29,7 @@ _SAMPLES, _SAMPLE_SIZE = 16, 4096
 
 
 @dataclass(frozen=True)
-class Description:
+class ArraySidecar:
     """The fields of a row, and the size and checksum of the data if the file has them."""
 
     path: str
@@ -61,38 +62,33 @@ def described_name(name: str) -> str:
     return name.removesuffix(DESCRIPTION)
 
 
-def load_description(path: str) -> Description | None:
+def load_description(path: str) -> ArraySidecar | None:
     """Load the description of a file, if there is one."""
     name = description_path(path)
     if not located(name).is_file():
         return None
     try:
-        content = json.loads(located(name).text(_MAX_SIZE))
-        if not isinstance(content, Mapping) or content.get("recmap") != 1:
+        content = json_object(located(name).text(_MAX_SIZE))
+        if content.get("recmap") != 1:
             raise ValueError("not a description of version 1")
-        fields = content["fields"]
-        if not isinstance(fields, Mapping) or not fields:
+        schema = Description.decode(content.get("fields")).schema
+        if not schema:
             raise ValueError("it names no fields")
-        if not all(isinstance(text, str) for text in fields.values()):
-            raise ValueError("a field is not described by text")
-        schema = Schema(dict(fields))
-        return Description(name, schema, _number(content, "size"), _number(content, "crc32"))
-    except (OSError, KeyError, OverflowError, RecursionError, ValueError, RecmapError) as e:
-        why = f"no {e}" if isinstance(e, KeyError) else e
+        return ArraySidecar(name, schema, _number(content, "size"), _number(content, "crc32"))
+    except (OSError, ValueError, RecmapError) as e:
         raise IndexFileError(
-            f"{name}: cannot be read ({why}); remove it, or give dtype and shape", file=name
+            f"{name}: cannot be read ({e}); remove it, or give dtype and shape", file=name
         ) from e
 
 
 def is_description(name: str) -> bool:
     """Return whether a file is a description, not something else with such a name."""
     try:
-        content = json.loads(located(name).text(_MAX_SIZE))
+        return json_object(located(name).text(_MAX_SIZE)).get("recmap") == 1
     except StoreError:
         raise
-    except (OSError, RecursionError, ValueError):
+    except (OSError, ValueError):
         return False
-    return isinstance(content, Mapping) and content.get("recmap") == 1
 
 
 def remove_description(path: str) -> None:
@@ -107,7 +103,7 @@ def save_description(path: str, schema: Schema, data: str) -> None:
     """
     content = {
         "recmap": 1,
-        "fields": {name: str(field) for name, field in schema.items()},
+        "fields": Description(schema).texts,
         "size": located(data).stat().size,
         "crc32": _sampled_crc32(data),
     }

@@ -175,8 +175,8 @@ class Guard:
     leaving the guard raises the error. Discard what was read inside. Outside a guard, such as
     in an array that the user holds, touching the missing part still kills the process.
 
-    ``reader`` says which files are read: it is a path, has ``files`` or a ``path``, or is a
-    tuple of paths. Other files are ignored, even if they are truncated at the
+    ``reader`` says which files are read: it is a path, has ``files``, ``facts.files`` or a
+    ``path``, or is a tuple of paths. Other files are ignored, even if they are truncated at the
     same moment. Without one, the files are those of the guard around this one; if there is none
     either, every truncation counts, because another thread may have run into it first.
     """
@@ -236,7 +236,7 @@ def _files_of(reader: object) -> Sequence[str] | None:
         return reader
     if isinstance(reader, str):
         return [reader]
-    files: Iterable[str] = getattr(reader, "files", ())
+    files: Iterable[str] = getattr(getattr(reader, "facts", reader), "files", ())
     path = getattr(reader, "path", None)
     return [*files] or ([path] if isinstance(path, str) else None)
 

@@ -16,9 +16,8 @@ from recmap.errors import (
     OptionError,
     RecmapError,
 )
-from recmap.formats.left_out import listed, misfit, warn_of_left_out, warn_of_notes
-from recmap.formats.row_group_cuts import even_cuts
-from recmap.formats.row_group_file import GroupDecoding, RowGroupFile
+from recmap.formats.column_source import warn_of_left_out
+from recmap.formats.row_group_file import GroupDecoding, RowGroupFile, even_cuts
 from recmap.formats.stored_columns import (
     fits,
     is_stored_as,
@@ -27,12 +26,14 @@ from recmap.formats.stored_columns import (
     restore,
     stored_field,
 )
-from recmap.formats.string_types import is_string_type
 from recmap.model.arrow import ArrowReader
+from recmap.model.description import misfit, warn_of_notes
 from recmap.model.field import Field, as_field
 from recmap.model.nulls import NULL_SUFFIX, Nulls, mask_taken, with_masks
+from recmap.model.preview import listed
 from recmap.model.ragged import Column
 from recmap.model.schema import Batch, FieldsLike, Schema
+from recmap.model.text import is_string_type
 
 _LOOSE = re.compile("date64|time32|time64|decimal|union")
 # Rows that are looked at when a file is opened, to see whether a note fits them, and how many at

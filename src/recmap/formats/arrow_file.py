@@ -23,8 +23,7 @@ from recmap.files.memory import also_give_back
 from recmap.files.spans import Places
 from recmap.formats.arrow_columns import ArrowColumns, check_values
 from recmap.formats.arrow_sizes import bytes_before, check_offsets
-from recmap.formats.row_group_cuts import Cells, Cuts, cut, even_cuts
-from recmap.formats.row_group_file import RowGroupFile, check_groups
+from recmap.formats.row_group_file import Cells, Cuts, RowGroupFile, check_groups, cut, even_cuts
 from recmap.formats.row_group_sink import RowGroupSink
 from recmap.formats.row_groups import RowGroupSource
 from recmap.model.arguments import check_choice

@@ -29,7 +29,10 @@ Which: TypeAlias = "slice | npt.NDArray[np.int64]"
 
 
 class ColumnReader(Protocol):
-    """One column of a file. Spans and row numbers are always within the column."""
+    """One column of a file. Spans and row numbers are always within the column.
+
+    Strings may be read as bytes even if ``field`` is text: the source checks them.
+    """
 
     field: Field
 
@@ -121,7 +124,7 @@ class ArrayColumn(ColumnReader):
 
     def __reduce__(self) -> tuple[Any, ...]:
         array, _, file = self._stored
-        return _unpickled, (array, array.dtype, file)
+        return _unpickled, (array, array.dtype, file, self.field)
 
     def __len__(self) -> int:
         return len(self._stored.array)
@@ -205,10 +208,12 @@ class ArrayColumn(ColumnReader):
 
 
 def _unpickled(
-    array: npt.NDArray[Any], dtype: np.dtype[Any], file: MappedFile | None
+    array: npt.NDArray[Any], dtype: np.dtype[Any], file: MappedFile | None, field: Field
 ) -> ArrayColumn:
     # NumPy turns big-endian arrays into native ones when it unpickles them.
-    return ArrayColumn(array.astype(dtype, copy=False), file)
+    column = ArrayColumn(array.astype(dtype, copy=False), file)
+    column.field = field
+    return column
 
 
 def array_refusal(dtype: np.dtype[Any], shape: tuple[int, ...]) -> str:

@@ -14,19 +14,22 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from recmap.errors import DataError, FieldNotFoundError, LeftOut
+from recmap.errors import DataError, FieldNotFoundError, LeftOut, LeftOutWarning, Message, Option
 from recmap.files.local_path import any_remote, check_all_unchanged, located
-from recmap.files.mapped import MappedFile, guarded
+from recmap.files.mapped import Guard, MappedFile, guarded
 from recmap.formats.column_readers import ColumnReader, Which
-from recmap.formats.left_out import listed, warn_of_left_out
-from recmap.formats.text_column import of_string_type
 from recmap.model.batch import RowNumbers
+from recmap.model.facts import LargestChunk, SourceFacts
 from recmap.model.fetching import Fetching, fetching_all
 from recmap.model.field import Field
 from recmap.model.info import Info
+from recmap.model.preview import listed
+from recmap.model.ragged import Ragged
 from recmap.model.row_sizes import RowSizes, added, fitting, largest
 from recmap.model.schema import Batch, Schema
-from recmap.model.source import Source
+from recmap.model.source import ColumnMap, MappedColumns, Source
+from recmap.model.text import stored_strings
+from recmap.warn import warn
 
 # Decoded row groups cached for later reads may take this many times the limit of one read, because
 # two threads may be reading.
@@ -37,7 +40,6 @@ _NO_LIMIT = 1 << 48
 _MOST_CHECKED = 64 << 20
 # The mapped columns of a file are checked before the first read if they total at most this.
 _MOST_AHEAD = 16 << 20
-# Maximum number of arrays named in a warning: a file of weights has hundreds of lengths.
 
 
 class Checksum(Protocol):
@@ -66,6 +68,48 @@ class Checksum(Protocol):
         ...
 
 
+class ColumnChecksums:
+    """The checksums of the columns of a file that have not been compared yet."""
+
+    def __init__(self, sums: Sequence[Checksum], rows: int, mapped: MappedFile | None) -> None:
+        self._unchecked, self._rows, self._mapped = list(sums), rows, mapped
+        ahead = sum(checksum.ahead for checksum in sums)
+        self._checked_ahead = not 0 < ahead <= _MOST_AHEAD
+
+    def __bool__(self) -> bool:
+        return bool(self._unchecked)
+
+    def check_ahead(self) -> None:
+        """Check all of a small file before its first rows are read, in any order."""
+        if not self._checked_ahead:
+            for checksum in self._unchecked:
+                if checksum.ahead:
+                    checksum.check()
+            self._unchecked = [checksum for checksum in self._unchecked if not checksum.known]
+            self._checked_ahead = True
+
+    def check_span(self, start: int, stop: int, *, in_order: bool) -> None:
+        """Check the bytes of a span of rows, as part of a pass over all of them.
+
+        The span counts as the same fraction of every column's bytes, wherever its values are
+        stored.
+        """
+        for checksum in self._unchecked:
+            checksum.passed(start, stop, self._rows, in_order=in_order)
+        self._unchecked = [checksum for checksum in self._unchecked if not checksum.known]
+
+    def check(self) -> None:
+        with Guard(self._mapped):
+            if self._mapped is not None:
+                self._mapped.check_size()
+            for checksum in self._unchecked:
+                checksum.check()
+        self._unchecked = []
+
+    def trust(self) -> None:
+        self._checked_ahead = True
+
+
 class ColumnsSource(Source):
     """Columns of equal length, read one by one."""
 
@@ -79,28 +123,41 @@ class ColumnsSource(Source):
         mapped: MappedFile | None = None,
         reference: Callable[[], ColumnsSource] | None = None,
         sums: Mapping[str, Sequence[Checksum]] | None = None,
+        strings: Mapping[str, Field] | None = None,
     ) -> None:
         """``reopen`` opens the same file again in a process that unpickles this source.
         ``reference`` opens it with the format's own library. ``mapped`` is the file that
-        columns are views of. ``sums`` holds the checksums of each column.
+        columns are views of. ``sums`` holds the checksums of each column, and ``strings`` the
+        fields of strings that are to be text or bytes, whatever their readers say.
         """
-        self._format = format
-        self._files = list(files)
         self._columns = dict(columns)
-        self._origin = origin
         self._reopen, self._reference = reopen, reference
         self._mapped = mapped
         self._sums = {name: tuple(found) for name, found in (sums or {}).items()}
-        self._unchecked = [sum for name in columns for sum in self._sums.get(name, ())]
-        ahead = sum(checksum.ahead for checksum in self._unchecked)
-        self._checked_ahead = not 0 < ahead <= _MOST_AHEAD
-        self._schema = Schema({name: column.field for name, column in columns.items()})
+        fields = {name: column.field for name, column in columns.items()} | dict(strings or {})
+        self._schema = Schema(fields)
+        self._strings = {name: field for name, field in fields.items() if field.is_bytes}
         lengths = {name: len(column) for name, column in columns.items()}
         if len(set(lengths.values())) > 1:
             listed = ", ".join(f"{name!r} has {rows:,}" for name, rows in lengths.items())
             raise DataError(f"columns must have equally many rows, but {listed}")
         self._rows = next(iter(lengths.values()), 0)
         self._chunk_bytes = sum(column.chunk_bytes for column in columns.values())
+        found = [each for name in columns for each in self._sums.get(name, ())]
+        self._unchecked = ColumnChecksums(found, self._rows, mapped)
+        # The largest column stands for all: a chunk of labels may span a million images.
+        heaviest = max(columns.values(), key=lambda column: column.row_bytes(), default=None)
+        chunk_rows = 1 if heaviest is None else heaviest.chunk_rows
+        self._facts = SourceFacts(
+            format=format,
+            files=list(files),
+            origin=origin,
+            chunk_rows=partial(int, chunk_rows),
+            largest_chunk=partial(LargestChunk, self._chunk_bytes),
+            stored_in_order=chunk_rows > 1,
+            remote=any_remote(files),
+            checksums=[self._unchecked],
+        )
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         if self._reopen is None:
@@ -108,34 +165,12 @@ class ColumnsSource(Source):
         return _reopened, (self._reopen, self._schema, self._rows)
 
     @property
-    def format(self) -> str:
-        return self._format
-
-    @property
     def schema(self) -> Schema:
         return self._schema
 
     @property
-    def files(self) -> list[str]:
-        return self._files
-
-    @property
-    def origin(self) -> str:
-        return self._origin
-
-    @property
-    def chunk_rows(self) -> int:
-        # Use the largest column: a chunk of labels may span a million images.
-        heaviest = max(self._columns.values(), key=lambda column: column.row_bytes(), default=None)
-        return 1 if heaviest is None else heaviest.chunk_rows
-
-    @property
-    def chunk_bytes(self) -> int:
-        return self._chunk_bytes
-
-    @property
-    def remote(self) -> bool:
-        return any_remote(self._files)
+    def facts(self) -> SourceFacts:
+        return self._facts
 
     def __len__(self) -> int:
         return self._rows
@@ -152,16 +187,28 @@ class ColumnsSource(Source):
             stop = start + (1 if sizes is None else fitting(sizes, stop - start, limit))
         with self._fetched(range(start, stop)):
             if self._unchecked:
-                self._check_ahead()
-                self._check_span(start, stop, in_order=limit is not None)
-            return {name: column.read(start, stop) for name, column in self._columns.items()}
+                self._unchecked.check_ahead()
+                if limit is not None or (stop - start) * self.row_bytes() <= _MOST_CHECKED:
+                    self._unchecked.check_span(start, stop, in_order=limit is not None)
+            read = {name: column.read(start, stop) for name, column in self._columns.items()}
+        return self._typed(read, range(start, stop)) if self._strings else read
 
     @guarded
     def gather(self, rows: npt.NDArray[np.int64]) -> Batch:
         self._check_size()
         with self._fetched(rows):
-            self._check_ahead()
-            return {name: column.gather(rows) for name, column in self._columns.items()}
+            self._unchecked.check_ahead()
+            read = {name: column.gather(rows) for name, column in self._columns.items()}
+        return self._typed(read, rows) if self._strings else read
+
+    def _typed(self, batch: Batch, rows: RowNumbers) -> Batch:
+        """Make strings the text or the bytes that their fields say they are."""
+        file = "".join(self._facts.files[:1])
+        for name, field in self._strings.items():
+            column = batch[name]
+            assert isinstance(column, Ragged)
+            batch[name] = stored_strings(file, name, field, column, rows)
+        return batch
 
     def _fetched(self, rows: RowNumbers) -> AbstractContextManager[object]:
         """Fetch the rows of all columns of an object at once, inside a context."""
@@ -173,50 +220,19 @@ class ColumnsSource(Source):
         return nullcontext() if fetching is None else closing(fetching)
 
     def fetch_ahead(self, rows: RowNumbers) -> Fetching | None:
-        if not self.remote:
+        if not self._facts.remote:
             return None
         return fetching_all(column.fetch_ahead(rows) for column in self._columns.values())
 
     def column(self, name: str) -> npt.NDArray[Any] | None:
         self._check_size()
-        self._check_ahead()
+        self._unchecked.check_ahead()
         return self._columns[name].view()
 
     def _check_size(self) -> None:
         """Raise if the file has become shorter."""
         if self._mapped is not None:
             self._mapped.check_size()
-
-    def _check_ahead(self) -> None:
-        """Check all of a small file before its first rows are read, in any order."""
-        if not self._checked_ahead:
-            for checksum in self._unchecked:
-                if checksum.ahead:
-                    checksum.check()
-            self._unchecked = [checksum for checksum in self._unchecked if not checksum.known]
-            self._checked_ahead = True
-
-    def _check_span(self, start: int, stop: int, *, in_order: bool) -> None:
-        """Check the bytes of a span of rows, as part of a pass over all of them.
-
-        The span counts as the same fraction of every column's bytes, wherever its values are
-        stored.
-        """
-        if not in_order and (stop - start) * self.row_bytes() > _MOST_CHECKED:
-            return
-        for checksum in self._unchecked:
-            checksum.passed(start, stop, self._rows, in_order=in_order)
-        self._unchecked = [checksum for checksum in self._unchecked if not checksum.known]
-
-    @guarded
-    def check_sums(self) -> None:
-        self._check_size()
-        for checksum in self._unchecked:
-            checksum.check()
-        self._unchecked = []
-
-    def trust(self) -> None:
-        self._checked_ahead = True
 
     @guarded
     def row_sizes(self, rows: npt.NDArray[np.int64]) -> RowSizes | None:
@@ -244,57 +260,68 @@ class ColumnsSource(Source):
 
     def select(self, names: Sequence[str]) -> ColumnsSource:
         chosen = {name: self._columns[name] for name in self._schema.select(names)}
-        return self._with(chosen, partial(_selected, list(chosen)))
+        strings = {name: field for name, field in self._strings.items() if name in chosen}
+        return self._with(chosen, strings, partial(_selected, list(chosen)))
 
     def with_string_types(self, fields: Mapping[str, Field]) -> ColumnsSource:
         """Return a source whose columns in ``fields`` are text or bytes, as these say."""
-        path = "".join(self._files[:1])
-        columns = {
-            name: of_string_type(path, name, column, fields.get(name, column.field))
-            for name, column in self._columns.items()
-        }
-        return self._with(columns, partial(_retyped, dict(fields)))
+        strings = {**self._strings, **fields}
+        return self._with(self._columns, strings, partial(_retyped, dict(fields)))
 
     def _with(
         self,
         columns: Mapping[str, ColumnReader],
+        strings: Mapping[str, Field],
         change: Callable[[Callable[[], ColumnsSource]], ColumnsSource],
     ) -> ColumnsSource:
         """Return the same source with other columns; ``change`` makes that change again."""
         reopen = self._reopen and partial(change, self._reopen)
         reference = self._reference and partial(change, self._reference)
         return ColumnsSource(
-            self._format,
-            self._files,
+            self._facts.format,
+            self._facts.files,
             columns,
-            self._origin,
+            self._facts.origin,
             reopen,
             self._mapped,
             reference,
             self._sums,
+            strings,
         )
 
     def reference(self) -> ColumnsSource:
         if self._reference is None:
             return self
         source = self._reference()
-        check_all_unchanged(self._files)  # the library opens them by their names
+        check_all_unchanged(self._facts.files)  # the library opens them by their names
         return source
 
     def row_bytes(self) -> int:
         return max(1, sum(column.row_bytes() for column in self._columns.values()))
 
     def info(self) -> Info:
+        files = self._facts.files
         return Info(
-            format=self._format,
-            files=self._files,
-            size=sum(located(file).size_below() for file in self._files),
+            format=self._facts.format,
+            files=files,
+            size=sum(located(file).size_below() for file in files),
             rows=self._rows,
             schema=self._schema,
-            origin=self._origin,
-            mapped=[n for n, c in self._columns.items() if c.view() is not None and self._files],
+            origin=self._facts.origin,
+            mapped=[n for n, c in self._columns.items() if c.view() is not None and files],
             notes={n: c.note for n, c in self._columns.items() if c.note},
         )
+
+
+def with_string_types(source: Source, fields: Mapping[str, Field]) -> Source:
+    """Return a source whose columns in ``fields`` are text or bytes, as these say."""
+    if isinstance(source, ColumnsSource):  # text that is read as bytes is not checked
+        return source.with_string_types(fields)
+    file = source.facts.files[0] if len(source.facts.files) == 1 else ""
+    maps = {name: ColumnMap(name, field) for name, field in source.schema.items()}
+    for name, field in fields.items():
+        maps[name] = ColumnMap(name, field, partial(stored_strings, file, name, field))
+    return MappedColumns(source, maps)
 
 
 def _selected(names: Sequence[str], reopen: Callable[[], ColumnsSource]) -> ColumnsSource:
@@ -314,7 +341,7 @@ def _reopened(reopen: Callable[[], ColumnsSource], schema: Schema, rows: int) ->
 def refuse_changed(source: Source, schema: Schema, rows: int) -> None:
     """Raise if a file that was opened again has another schema or number of rows than before."""
     if (source.schema, len(source)) != (schema, rows):
-        file = "".join(source.files[:1])
+        file = "".join(source.facts.files[:1])
         raise DataError(
             f"{file}: it has {len(source):,} rows of {source.schema}, but had {rows:,} of {schema} "
             "when it was opened; open it again",
@@ -376,3 +403,9 @@ def _asked(
     if name not in found:
         raise FieldNotFoundError(f"{path}: no column {name!r}; there are: {', '.join(found)}")
     return found[name]
+
+
+def warn_of_left_out(told: str, left_out: Mapping[str, LeftOut] | None = None) -> None:
+    """Warn of columns that are left out because nobody chose any; ``left_out`` has the reasons."""
+    text = Message(f"{told} (", Option("fields", [...]), " chooses columns)")
+    warn(LeftOutWarning(text, left_out))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
+from dataclasses import replace
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -24,11 +25,12 @@ from recmap.model.batch import (
     join,
     rows_by_owner,
 )
+from recmap.model.facts import LargestChunk, SourceFacts
 from recmap.model.fetching import Coming, Fetching, fetching_all
 from recmap.model.info import Info
 from recmap.model.row_sizes import RowSizes, added, measure
 from recmap.model.schema import Batch, Schema
-from recmap.model.source import SelectedSource, Skipped, Source
+from recmap.model.source import Source, renamed
 
 
 def _agreed(told: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -38,8 +40,22 @@ def _agreed(told: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return {n: first for n, (first, *others) in found.items() if all(o == first for o in others)}
 
 
-class _Combined(Source):
-    """Base class of both ways to combine sources."""
+def _chunk_rows(told: Sequence[SourceFacts]) -> int:
+    return max(facts.chunk_rows() for facts in told)
+
+
+def _largest_chunk(told: Sequence[SourceFacts]) -> LargestChunk:
+    return max((facts.largest_chunk() for facts in told), key=lambda chunk: chunk.size)
+
+
+def _chunks_together(told: Sequence[SourceFacts]) -> LargestChunk:
+    found = [facts.largest_chunk() for facts in told]
+    place = max(found, key=lambda chunk: chunk.size).place
+    return LargestChunk(sum(chunk.size for chunk in found), place)
+
+
+class CombinedSource(Source):
+    """Base class of the ways to combine sources."""
 
     def __init__(self, sources: Sequence[Source], schema: Schema) -> None:
         self._sources = list(sources)
@@ -49,81 +65,50 @@ class _Combined(Source):
     def schema(self) -> Schema:
         return self._schema
 
-    @property
-    def files(self) -> list[str]:
-        return [file for source in self._sources for file in source.files]
+    @cached_property
+    def facts(self) -> SourceFacts:
+        return self._collected([source.facts for source in self._sources])
 
-    @property
-    def origin(self) -> str:
-        return self._sources[0].origin
+    def _collected(self, told: list[SourceFacts]) -> SourceFacts:
+        return SourceFacts(
+            files=[file for each in told for file in each.files],
+            origin=told[0].origin,
+            chunk_rows=partial(_chunk_rows, told),
+            largest_chunk=partial(_largest_chunk, told),
+            stored_in_order=any(each.stored_in_order for each in told),
+            in_order=all(each.in_order for each in told),
+            owns_rows=all(each.owns_rows for each in told),
+            remote=any(each.remote for each in told),
+            can_pad=all(each.can_pad for each in told),
+            calls_user_code=any(each.calls_user_code for each in told),
+            compressed_files={f: how for each in told for f, how in each.compressed_files.items()},
+            skipped=[skipped for each in told for skipped in each.skipped],
+            labels=_agreed([each.labels for each in told]),
+            descriptions=_agreed([each.descriptions for each in told]),
+            checksums=[checksums for each in told for checksums in each.checksums],
+            record_files=[file for each in told for file in each.record_files],
+        )
 
-    @property
-    def skipped(self) -> Sequence[Skipped]:
-        return [skipped for source in self._sources for skipped in source.skipped]
-
-    @property
-    def chunk_rows(self) -> int:
-        return max(source.chunk_rows for source in self._sources)
-
-    @property
-    def chunk_place(self) -> str:
-        return max(self._sources, key=lambda source: source.chunk_bytes).chunk_place
-
-    @property
-    def stored_in_order(self) -> bool:
-        return any(source.stored_in_order for source in self._sources)
-
-    @property
-    def in_order(self) -> bool:
-        return all(source.in_order for source in self._sources)
-
-    @property
-    def owns_rows(self) -> bool:
-        return all(source.owns_rows for source in self._sources)
-
-    @property
-    def remote(self) -> bool:
-        return any(source.remote for source in self._sources)
-
-    @property
-    def labels(self) -> Mapping[str, Sequence[str]]:
-        return _agreed([source.labels for source in self._sources])
-
-    @property
-    def descriptions(self) -> Mapping[str, Any]:
-        return _agreed([source.descriptions for source in self._sources])
-
-    @property
-    def compressed_files(self) -> Mapping[str, str]:
-        return {f: how for source in self._sources for f, how in source.compressed_files.items()}
-
-    def check_sums(self) -> None:
-        for source in self._sources:
-            source.check_sums()
-
-    def trust(self) -> None:
-        for source in self._sources:
-            source.trust()
-
-    def unindexed_files(self) -> Sequence[Any]:
-        return [file for source in self._sources for file in source.unindexed_files()]
+    def __getstate__(self) -> dict[str, Any]:
+        # Some facts, such as checksums, belong to files that another process opens itself.
+        return {name: each for name, each in self.__dict__.items() if name != "facts"}
 
     def info(self) -> Info:
-        infos = [source.info() for source in self._sources]
+        facts, infos = self.facts, [source.info() for source in self._sources]
         return Info(
             format=" and ".join(sorted({info.format for info in infos})),
-            files=self.files,
+            files=facts.files,
             size=sum(info.size for info in infos),
             rows=len(self),
             schema=self._schema,
-            origin=self.origin,
+            origin=facts.origin,
             mapped=[name for name in self._schema if self.column(name) is not None],
             compression=sorted({name for info in infos for name in info.compression}),
             notes={name: note for info in reversed(infos) for name, note in info.notes.items()},
         )
 
 
-class SideBySideSource(_Combined):
+class SideBySideSource(CombinedSource):
     """The columns of several sources of equal length."""
 
     def __init__(self, sources: Mapping[str, Source]) -> None:
@@ -148,9 +133,14 @@ class SideBySideSource(_Combined):
     def __len__(self) -> int:
         return self._rows
 
-    @property
-    def chunk_bytes(self) -> int:
-        return sum(source.chunk_bytes for source in self._sources)
+    def _collected(self, told: list[SourceFacts]) -> SourceFacts:
+        pairs = zip(self._sources, told, strict=True)
+        varying = [facts for source, facts in pairs if not _has_fixed_size(source)]
+        return replace(
+            super()._collected(told),
+            largest_chunk=partial(_chunks_together, told),
+            can_pad=bool(varying) and all(facts.can_pad for facts in varying),
+        )
 
     def read(self, start: int, stop: int, limit: int | None = None) -> Batch:
         if limit is None:
@@ -177,11 +167,6 @@ class SideBySideSource(_Combined):
 
     def gather(self, rows: npt.NDArray[np.int64]) -> Batch:
         return {n: c for source in self._sources for n, c in source.gather(rows).items()}
-
-    @property
-    def can_pad(self) -> bool:
-        varying = [source for source in self._sources if not _has_fixed_size(source)]
-        return bool(varying) and all(source.can_pad for source in varying)
 
     def read_padded(
         self, rows: RowNumbers, pads: Mapping[str, PadSpec], size: int, allocate: Allocate
@@ -241,17 +226,17 @@ def _has_fixed_size(source: Source) -> bool:
 
 def _read_rows(source: Source, rows: RowNumbers) -> Batch:
     """Return rows in arrays that are not views of the source."""
-    if isinstance(rows, range) and source.owns_rows:
+    if isinstance(rows, range) and source.facts.owns_rows:
         return source.read(rows.start, rows.stop)
     return source.gather(np.asarray(rows, np.int64))
 
 
 def _in_order_of(names: Sequence[str], source: Source) -> Source:
     same = list(source.schema) == list(names)
-    return source if same else SelectedSource(source, {name: name for name in names})
+    return source if same else renamed(source, {name: name for name in names})
 
 
-class ConcatenatedSource(_Combined):
+class ConcatenatedSource(CombinedSource):
     """The rows of several sources with the same schema, one source after another."""
 
     def __init__(self, sources: Sequence[Source]) -> None:
@@ -259,9 +244,9 @@ class ConcatenatedSource(_Combined):
         for source in sources[1:]:
             if source.schema != first.schema:
                 raise FieldMismatchError(
-                    f"{source.files[0]} does not fit {first.files[0]}: "
+                    f"{source.facts.files[0]} does not fit {first.facts.files[0]}: "
                     f"{_difference(first.schema, source.schema)}",
-                    file=source.files[0],
+                    file=source.facts.files[0],
                 )
         super().__init__(sources, first.schema)
         counts = np.array([len(source) for source in sources], np.int64)
@@ -269,10 +254,6 @@ class ConcatenatedSource(_Combined):
 
     def __len__(self) -> int:
         return int(self._starts[-1])
-
-    @property
-    def chunk_bytes(self) -> int:
-        return max(source.chunk_bytes for source in self._sources)
 
     @guarded
     def read(self, start: int, stop: int, limit: int | None = None) -> Batch:
@@ -308,10 +289,6 @@ class ConcatenatedSource(_Combined):
             return self._sources[0].gather(rows)
         return gather_from(self._starts, rows, lambda i, mine: self._sources[i].gather(mine))
 
-    @property
-    def can_pad(self) -> bool:
-        return all(source.can_pad for source in self._sources)
-
     def read_padded(
         self, rows: RowNumbers, pads: Mapping[str, PadSpec], size: int, allocate: Allocate
     ) -> PaddedRows | None:
@@ -338,7 +315,7 @@ class ConcatenatedSource(_Combined):
         stop = len(self) if stop is None else min(stop, len(self))
         for number in range(self._owner(start) + 1, self._owner(stop - 1) + 1):
             source = self._sources[number]
-            if source.remote:
+            if source.facts.remote:
                 first, end = int(self._starts[number]), int(self._starts[number + 1])
                 fetch = partial(source.fetch_ahead, range(min(stop, end) - first))
                 yield Coming(self, _size(source), fetch, partial(int, end))
@@ -353,7 +330,7 @@ class ConcatenatedSource(_Combined):
         return sizes
 
     def largest_row(self, above: int) -> tuple[int, int] | None:
-        found = for_each(lambda source: source.largest_row(above), self._sources, self.files)
+        found = for_each(lambda source: source.largest_row(above), self._sources, self.facts.files)
         rows = [
             (int(first) + row[0], row[1])
             for row, first in zip(found, self._starts, strict=False)
@@ -370,8 +347,10 @@ class ConcatenatedSource(_Combined):
     def reference(self) -> Source:
         return ConcatenatedSource([source.reference() for source in self._sources])
 
-    def sequence(self) -> Sequence[Source]:
-        return list(self._sources)
+    @property
+    def sources(self) -> Sequence[Source]:
+        """The sources, in the order of their rows."""
+        return self._sources
 
     def row_bytes(self) -> int:
         return self._sources[0].row_bytes()
@@ -379,7 +358,7 @@ class ConcatenatedSource(_Combined):
 
 def _size(source: Source) -> int:
     """Return the bytes of the objects of a source. Those of a Zarr store do not count."""
-    objects = [file for file in map(located, source.files) if file.remote]
+    objects = [file for file in map(located, source.facts.files) if file.remote]
     return sum(file.stat().size for file in objects if not file.is_folder())
 
 

@@ -6,9 +6,10 @@ import resource
 import weakref
 from collections.abc import Callable, Sequence
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import replace
+from functools import partial
 from itertools import count
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +18,7 @@ from recmap.files.lru import Lru
 from recmap.files.mapped_files import fetch_whole
 from recmap.formats.column_source import refuse_changed
 from recmap.model.batch import RowNumbers
+from recmap.model.facts import LargestChunk, SourceFacts
 from recmap.model.fetching import Fetching
 from recmap.model.info import Info
 from recmap.model.ragged import owned
@@ -79,17 +81,17 @@ def _forget(number: int) -> None:
             _kept.pop(key)
 
 
-@dataclass(frozen=True)
-class _ColumnFacts:
+class _ColumnCost(NamedTuple):
     """What must be known about a column while its file is closed."""
 
     row_bytes: int = 1
     chunk_rows: int = 1
     stored_in_order: bool = False
 
-    @classmethod
-    def of(cls, column: Source) -> _ColumnFacts:
-        return cls(column.row_bytes(), column.chunk_rows, column.stored_in_order)
+
+def _cost(column: Source) -> _ColumnCost:
+    facts = column.facts
+    return _ColumnCost(column.row_bytes(), facts.chunk_rows(), facts.stored_in_order)
 
 
 class LazySource(Source):
@@ -101,11 +103,11 @@ class LazySource(Source):
         """``source`` provides what must be known while the file is closed. ``reopen`` opens the
         file again, given the schema of its columns.
         """
-        self._format, self._files = source.format, source.files
-        self._schema, self._origin = source.schema, source.origin
-        self._rows, self._remote = len(source), source.remote
+        facts = source.facts
+        self._schema, self._rows = source.schema, len(source)
+        self._facts = SourceFacts(facts.format, facts.files, facts.origin, remote=facts.remote)
         self._knows_sizes = source.row_sizes(np.empty(0, np.int64)) is not None
-        self._facts = {name: _ColumnFacts.of(source.select([name])) for name in source.schema}
+        self._costs = {name: _cost(source.select([name])) for name in source.schema}
         self._reopen, self._open_files = reopen, open_files
         self._whole = source.schema
         self._as_reference = False
@@ -118,7 +120,8 @@ class LazySource(Source):
             source = source.reference() if self._as_reference else source
             refuse_changed(source, self._whole, self._rows)
             if self._was_read:
-                source.trust()
+                for checksums in source.facts.checksums:
+                    checksums.trust()
             self._open_files.keep(self._key, source)
         return self._selected(source)
 
@@ -129,7 +132,7 @@ class LazySource(Source):
 
     @property
     def _key(self) -> str:
-        path = self._files[0]
+        path = self._facts.files[0]
         return f"{path}\0" if self._as_reference else path
 
     def _selected(self, source: Source) -> Source:
@@ -146,53 +149,32 @@ class LazySource(Source):
         return other
 
     @property
-    def format(self) -> str:
-        return self._format
-
-    @property
     def schema(self) -> Schema:
         return self._schema
 
     @property
-    def files(self) -> list[str]:
-        return self._files
+    def facts(self) -> SourceFacts:
+        # The largest column stands for all, as in ColumnsSource.
+        heaviest = max(self._chosen(), key=lambda cost: cost.row_bytes, default=_ColumnCost())
+        return replace(
+            self._facts,
+            chunk_rows=partial(int, heaviest.chunk_rows),
+            largest_chunk=self._largest_chunk,
+            stored_in_order=heaviest.stored_in_order,
+            checksums=[self],
+        )
 
-    @property
-    def origin(self) -> str:
-        return self._origin
+    def _largest_chunk(self) -> LargestChunk:
+        return self._open().facts.largest_chunk()
 
-    @property
-    def chunk_rows(self) -> int:
-        return self._heaviest().chunk_rows
-
-    @property
-    def stored_in_order(self) -> bool:
-        return self._heaviest().stored_in_order
-
-    def _heaviest(self) -> _ColumnFacts:
-        """Return what is known of the largest column, which stands for all, as in ColumnsSource."""
-        return max(self._chosen(), key=lambda facts: facts.row_bytes, default=_ColumnFacts())
-
-    @property
-    def chunk_bytes(self) -> int:
-        return self._open().chunk_bytes  # only conversions ask
-
-    @property
-    def chunk_place(self) -> str:
-        return self._open().chunk_place
-
-    @property
-    def remote(self) -> bool:
-        return self._remote
-
-    def _chosen(self) -> list[_ColumnFacts]:
-        return [self._facts[name] for name in self._schema]
+    def _chosen(self) -> list[_ColumnCost]:
+        return [self._costs[name] for name in self._schema]
 
     def __len__(self) -> int:
         return self._rows
 
     def row_bytes(self) -> int:
-        return max(1, sum(facts.row_bytes for facts in self._chosen()))
+        return max(1, sum(cost.row_bytes for cost in self._chosen()))
 
     def read(self, start: int, stop: int, limit: int | None = None) -> Batch:
         batch = self._open().read(start, stop, limit)
@@ -206,17 +188,18 @@ class LazySource(Source):
         return batch
 
     def fetch_ahead(self, rows: RowNumbers) -> Fetching | None:
-        source = self._opened() if self._remote else None
+        remote = self._facts.remote
+        source = self._opened() if remote else None
         if source is not None:
             return source.fetch_ahead(rows)
         # Opening the file would take requests, and close another one.
-        begins = self._remote and isinstance(rows, range) and rows.start == 0
-        return fetch_whole(self._files[0]) if begins and self._reads_most else None
+        begins = remote and isinstance(rows, range) and rows.start == 0
+        return fetch_whole(self._facts.files[0]) if begins and self._reads_most else None
 
     @property
     def _reads_most(self) -> bool:
         """Whether the columns take most of the file."""
-        every = sum(facts.row_bytes for facts in self._facts.values())
+        every = sum(cost.row_bytes for cost in self._costs.values())
         return _WASTE * self.row_bytes() >= every
 
     def row_sizes(self, rows: npt.NDArray[np.int64]) -> RowSizes | None:
@@ -228,8 +211,14 @@ class LazySource(Source):
     def column(self, name: str) -> npt.NDArray[Any] | None:
         return self._open().column(name)
 
-    def check_sums(self) -> None:
-        self._open().check_sums()
+    def check(self) -> None:
+        """Verify the checksums of the file."""
+        for checksums in self._open().facts.checksums:
+            checksums.check()
+
+    def trust(self) -> None:
+        """Skip the checks before the first read."""
+        self._was_read = True
 
     def info(self) -> Info:
         return self._open().info()

@@ -13,6 +13,7 @@ from recmap.formats.column_readers import ColumnReader, Which
 from recmap.formats.column_source import ColumnsSource
 from recmap.model.batch import join, pick
 from recmap.model.coerce import Given, as_columns, empty_column, fit, infer_schema
+from recmap.model.facts import SourceFacts
 from recmap.model.field import Field
 from recmap.model.info import Info
 from recmap.model.ragged import Column, Ragged, owned
@@ -85,12 +86,8 @@ class StreamSource(Source):
         self._held.append({name: owned(column) for name, column in batch.items()})
 
     @property
-    def format(self) -> str:
-        return "batches"
-
-    @property
-    def origin(self) -> str:
-        return "from the first batch"
+    def facts(self) -> SourceFacts:
+        return SourceFacts("batches", origin="from the first batch", once=True)
 
     @property
     def schema(self) -> Schema:
@@ -161,4 +158,5 @@ class StreamSource(Source):
         return max(1, self._held_bytes() // max(self._held_rows(), 1))
 
     def info(self) -> Info:
-        return Info(self.format, [], 0, len(self), self._schema, self.origin, [])
+        facts = self.facts
+        return Info(facts.format, [], 0, len(self), self._schema, facts.origin, [])

@@ -28,12 +28,11 @@ from recmap.formats.column_readers import (
     array_refusal,
 )
 from recmap.formats.column_source import ColumnsSource
-from recmap.formats.left_out import misfit, warn_of_notes
 from recmap.formats.raw import RawSink
 from recmap.formats.staged_sink import StagedSink
-from recmap.formats.text_column import of_string_type
 from recmap.model.arguments import size_text
 from recmap.model.coerce import as_columns, fit
+from recmap.model.description import misfit, warn_of_notes
 from recmap.model.field import Field
 from recmap.model.ragged import Ragged
 from recmap.model.schema import Schema
@@ -127,7 +126,7 @@ def _columns(
         return array_columns(DEFAULT_NAME, array, file)
     columns = array_columns(name, array, file)
     if field.is_bytes:
-        columns[name] = of_string_type(path, name, columns[name], field)
+        columns[name].field = field
     return columns
 
 

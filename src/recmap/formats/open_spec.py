@@ -23,11 +23,11 @@ from recmap.files.inflate import CompressionOption
 from recmap.files.mapped import guarded
 from recmap.files.paths import PathsLike, as_path, as_paths, expand, for_each_file
 from recmap.files.sniff import sniff
+from recmap.formats.column_source import with_string_types
 from recmap.formats.combined import ConcatenatedSource
 from recmap.formats.detect import check_raw, detect_all, has_header, refuse_packed
 from recmap.formats.lazy_files import LazySource, OpenFiles, max_open_files
 from recmap.formats.registry import FORMATS, Format, parameters
-from recmap.formats.string_types import is_string_type, with_string_types
 from recmap.model.arguments import (
     as_dtype,
     as_list,
@@ -41,6 +41,7 @@ from recmap.model.field import Field, FieldLike, as_field
 from recmap.model.nulls import Nulls, with_masks
 from recmap.model.schema import FieldsLike, Schema
 from recmap.model.source import Errors, Source
+from recmap.model.text import is_string_type
 
 
 def _format(name: str, value: Any) -> Any:

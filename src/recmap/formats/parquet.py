@@ -21,11 +21,9 @@ from recmap.files.mapped import guarded
 from recmap.files.memory import also_give_back
 from recmap.files.seekable import SeekableMapping
 from recmap.formats.arrow_columns import ArrowColumns, check_values
-from recmap.formats.left_out import warn_of_left_out
-from recmap.formats.parquet_pages import CODECS
-from recmap.formats.parquet_sizes import LEVELS, ParquetSizes
-from recmap.formats.row_group_cuts import Cuts, cut, even_cuts
-from recmap.formats.row_group_file import RowGroupFile, check_groups
+from recmap.formats.column_source import warn_of_left_out
+from recmap.formats.parquet_sizes import CODECS, LEVELS, ParquetSizes
+from recmap.formats.row_group_file import Cuts, RowGroupFile, check_groups, cut, even_cuts
 from recmap.formats.row_group_sink import RowGroupSink
 from recmap.formats.row_groups import RowGroupSource
 from recmap.model.arguments import as_whole, check_choice

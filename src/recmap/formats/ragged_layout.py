@@ -22,11 +22,10 @@ import numpy.typing as npt
 
 from recmap.errors import ColumnError, DataError
 from recmap.formats.column_readers import ColumnReader, Which
-from recmap.formats.text_column import of_string_type
 from recmap.model.batch import RowNumbers
 from recmap.model.coerce import as_columns, fit
 from recmap.model.fetching import Fetching, fetching_all
-from recmap.model.field import Field
+from recmap.model.field import TEXT, Field
 from recmap.model.ragged import BYTE, Column, Ragged, concatenate
 from recmap.model.row_sizes import OFFSET, RowSizes, added
 from recmap.model.schema import Schema
@@ -176,8 +175,8 @@ def join(
             raise DataError(
                 f"{path}: {name!r} is {column.field}, not {told} as it says", file=path, field=name
             )
-        column.field = told.as_bytes()
-        return of_string_type(path, name, column, told)
+        # The values are bytes; the source of the column checks that text is UTF-8.
+        column.field = Field(TEXT, told.shape) if told.is_text else told
     return column
 
 

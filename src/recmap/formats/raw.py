@@ -19,7 +19,7 @@ from recmap.errors import (
     OptionError,
     OutputError,
 )
-from recmap.files.array_sidecar import Description, load_description, save_description
+from recmap.files.array_sidecar import ArraySidecar, load_description, save_description
 from recmap.files.local_path import located
 from recmap.files.mapped import MappedFile
 from recmap.files.output_file import OutputFile, Spooler
@@ -104,7 +104,7 @@ def packed_dtype(schema: Schema) -> np.dtype[Any]:
     return np.dtype([(name, field.dtype, field.inner) for name, field in schema.items()])
 
 
-def _described(path: str, described: Description, size: int) -> np.dtype[Any]:
+def _described(path: str, described: ArraySidecar, size: int) -> np.dtype[Any]:
     """Return the dtype of the rows; refuse a sidecar that does not match the file."""
 
     def stale(why: str) -> IndexFileError:

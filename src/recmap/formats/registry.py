@@ -164,10 +164,11 @@ def create_sink(
 
 def known_to_sink(format: str, source: Source) -> dict[str, Any]:
     """Return what a source says about its columns, if a sink of the format stores it."""
-    labels = {column: list(names) for column, names in source.labels.items()}
-    known = {"labels": labels, "descriptions": dict(source.descriptions)}
+    facts = source.facts
+    labels = {column: list(names) for column, names in facts.labels.items()}
+    known = {"labels": labels, "descriptions": dict(facts.descriptions)}
     taken = parameters(FORMATS[format].sink_kind().create)
-    return {name: facts for name, facts in known.items() if name in taken}
+    return {name: each for name, each in known.items() if name in taken}
 
 
 def check_output(path: str, format: str, schema: Schema, options: Mapping[str, Any]) -> None:

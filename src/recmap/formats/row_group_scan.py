@@ -17,8 +17,7 @@ from recmap.errors import DataError
 from recmap.files.cpus import pool_size
 from recmap.files.memory import give_back
 from recmap.files.threads import Threads
-from recmap.formats.row_group_cuts import Cuts
-from recmap.formats.row_group_file import GroupDecoding, Names, RowGroupFile
+from recmap.formats.row_group_file import Cuts, GroupDecoding, Names, RowGroupFile
 from recmap.model.batch import join, pick
 from recmap.model.row_sizes import measure
 from recmap.model.schema import Batch

@@ -26,11 +26,11 @@ from recmap.files.mapped_files import fetch_ahead, fetch_whole
 from recmap.files.spans import merge_spans
 from recmap.files.threads import Threads
 from recmap.formats.column_source import refuse_changed
-from recmap.formats.row_group_cuts import Cuts
-from recmap.formats.row_group_file import GroupDecoding, Names, RowGroupFile
+from recmap.formats.row_group_file import Cuts, GroupDecoding, Names, RowGroupFile
 from recmap.formats.row_group_scan import Scan, Scans
 from recmap.model.batch import RowArray, RowNumbers, divide_rows, interleave, pick, rows_by_owner
 from recmap.model.coerce import empty_column
+from recmap.model.facts import LargestChunk, SourceFacts
 from recmap.model.fetching import Fetching
 from recmap.model.info import Info
 from recmap.model.row_sizes import RowSizes, batch_sizes, fitting, measure
@@ -109,6 +109,7 @@ class RowGroupSource(Source):
         self._file, self._reopen = file, reopen
         self._schema = file.schema.select(names)
         self._starts: npt.NDArray[np.int64] = np.concatenate([[0], np.cumsum(file.group_rows)])
+        self._most_rows = int(file.group_rows.max(initial=1))
         self._pieces, self._scans = _Pieces(file, self._gathered), Scans()
         # How row groups are divided to gather rows.
         self._cuts: dict[int, Cuts] = {}
@@ -128,46 +129,33 @@ class RowGroupSource(Source):
         return _bundles(self._row_bytes, pool_size())
 
     @property
-    def format(self) -> str:
-        return self._file.format
-
-    @property
     def schema(self) -> Schema:
         return self._schema
-
-    @property
-    def files(self) -> list[str]:
-        return [self._file.path]
-
-    @property
-    def remote(self) -> bool:
-        return any_remote(self.files)
 
     def __len__(self) -> int:
         return int(self._starts[-1])
 
     @property
-    def chunk_rows(self) -> int:
+    def facts(self) -> SourceFacts:
+        return SourceFacts(
+            format=self._file.format,
+            files=[self._file.path],
+            chunk_rows=self._chunk_rows,
+            largest_chunk=self._largest_chunk,
+            stored_in_order=self._file.packed and self._most_rows > 1,
+            remote=any_remote([self._file.path]),
+        )
+
+    def _chunk_rows(self) -> int:
         if self._file.in_place:
             return 1
-        most = int(self._file.group_rows.max(initial=1))
-        return max(1, min(most, _PIECE // self._decoding_bytes()))
+        return max(1, min(self._most_rows, _PIECE // self._decoding_bytes()))
 
-    @property
-    def chunk_bytes(self) -> int:
+    def _largest_chunk(self) -> LargestChunk:
         if self._file.in_place:
-            return 0
-        return self._file.largest_unit(list(self._schema))[0]
-
-    @property
-    def stored_in_order(self) -> bool:
-        return self._file.packed and int(self._file.group_rows.max(initial=1)) > 1
-
-    @property
-    def chunk_place(self) -> str:
-        if self._file.in_place:
-            return ""
-        return f"{self._file.path}, row group {self._file.largest_unit(list(self._schema))[1]:,}"
+            return LargestChunk()
+        size, group = self._file.largest_unit(list(self._schema))
+        return LargestChunk(size, f"{self._file.path}, row group {group:,}")
 
     def row_bytes(self) -> int:
         return max(1, sum(self._row_bytes.values()))
@@ -318,12 +306,12 @@ class RowGroupSource(Source):
 
     def info(self) -> Info:
         return Info(
-            format=self.format,
-            files=self.files,
+            format=self._file.format,
+            files=[self._file.path],
             size=located(self._file.path).size_below(),
             rows=len(self),
             schema=self._schema,
-            origin=self.origin,
+            origin=self.facts.origin,
             mapped=[],
             compression=[self._file.note],
         )

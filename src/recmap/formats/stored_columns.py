@@ -16,10 +16,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from recmap.errors import ColumnError, FieldTextError
+from recmap.errors import ColumnError
 from recmap.model.coerce import string_column
+from recmap.model.description import Description, json_object
 from recmap.model.field import Field
-from recmap.model.ragged import Column, Ragged
+from recmap.model.ragged import Column, Ragged, with_values
 from recmap.model.schema import Batch, Schema
 
 #: The key in the metadata of a file.
@@ -42,16 +43,16 @@ _UINTS: dict[int, np.dtype[Any]] = {
 
 def description(schema: Schema) -> bytes:
     """Return what to note in a file with these columns."""
-    columns = [[name, str(Field(field.dtype, field.shape))] for name, field in schema.items()]
+    columns = [[name, text] for name, text in Description(schema, fills=False).texts.items()]
     return json.dumps({"columns": columns}, ensure_ascii=False).encode()
 
 
 def noted_fields(metadata: Mapping[bytes, bytes] | None) -> dict[str, Field] | None:
     """Return the columns that a file has a note of; None if the note cannot be read."""
     try:
-        columns = json.loads((metadata or {}).get(KEY, b'{"columns": []}'))["columns"]
-        return {str(name): Field.parse(str(text)) for name, text in columns}
-    except (FieldTextError, KeyError, TypeError, ValueError, RecursionError):
+        content = json_object((metadata or {}).get(KEY, b'{"columns": []}'))
+        return dict(Description.decode(dict(content["columns"])).schema)
+    except (KeyError, TypeError, ValueError):
         return None
 
 
@@ -143,13 +144,15 @@ def _stored(column: Column, field: Field) -> Column:
         return np.zeros(len(column), np.bool_)
     if field.is_bytes or field == stored_field(field):
         return column
-    if isinstance(column, Ragged):
-        return Ragged(_stored(column.flat, _item(field)), column.offsets - column.offsets[0])
     dtype, more = _stored_dtype(field.dtype)
-    native = np.ascontiguousarray(column, _native(field.dtype))
-    if native.dtype == _SECONDS:
-        return _in_milliseconds(native)
-    return _viewed(native, dtype, (*column.shape, *more))
+
+    def as_stored(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        values = np.ascontiguousarray(values, native(field.dtype))
+        if values.dtype == _SECONDS:
+            return _in_milliseconds(values)
+        return viewed(values, dtype, (*values.shape, *more))
+
+    return with_values(column, as_stored)
 
 
 def _in_milliseconds(times: npt.NDArray[Any]) -> npt.NDArray[Any]:
@@ -168,14 +171,15 @@ def restore(column: Column, field: Field) -> Column:
         return _without_values(len(column), field)
     if field.is_bytes or (field == stored_field(field) and field.dtype.type is not np.void):
         return column
-    if isinstance(column, Ragged):
-        return Ragged(restore(column.flat, _item(field)), column.offsets - column.offsets[0])
-    native = _native(field.dtype)
-    if native == _SECONDS:
-        return column.astype(field.dtype)
-    shape = (len(column), *field.inner)
-    restored = _viewed(np.ascontiguousarray(column), native, shape)
-    return restored.astype(field.dtype, copy=False)
+    dtype = native(field.dtype)
+
+    def restored(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        if dtype == _SECONDS:
+            return values.astype(field.dtype)
+        values = viewed(np.ascontiguousarray(values), dtype, (len(values), *field.inner))
+        return values.astype(field.dtype, copy=False)
+
+    return with_values(column, restored)
 
 
 def _without_values(rows: int, field: Field) -> Column:
@@ -184,19 +188,16 @@ def _without_values(rows: int, field: Field) -> Column:
     return np.empty((rows, *field.inner), field.dtype)
 
 
-def _item(field: Field) -> Field:
-    """Return the field of the items of a ragged column."""
-    return Field(field.dtype, field.shape[1:])
-
-
-def _native(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    # bfloat16 and similar types have only the native byte order.
+def native(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Return a dtype in the byte order of this machine."""
+    # bfloat16 and similar types have no other.
     return dtype if dtype.kind == "V" else dtype.newbyteorder("=")
 
 
-def _viewed(
+def viewed(
     values: npt.NDArray[Any], dtype: np.dtype[Any], shape: tuple[int, ...]
 ) -> npt.NDArray[Any]:
+    """View the bytes of contiguous values as another dtype."""
     if values.dtype == dtype:
         return values.reshape(shape)
     if not values.size:

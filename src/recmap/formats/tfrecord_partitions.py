@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from recmap.errors import DataError
 from recmap.files.local_path import located
 from recmap.model.schema import Batch
-from recmap.model.source import Partition, RowReader
 from recmap.tfrecord.compressed_file import CompressedFile
 from recmap.tfrecord.decoder import ExampleDecoder
 from recmap.tfrecord.index import Index
@@ -19,6 +18,48 @@ from recmap.tfrecord.survey import survey
 
 # Maximum number of anchors sent to a task with its rows: about 256 KB.
 _MAX_ANCHORS = 1 << 14
+
+
+class RowReader(Protocol):
+    """Anything that reads a span of rows."""
+
+    def read(self, start: int, stop: int, limit: int | None = None) -> Batch: ...
+
+
+class Partition(Protocol):
+    """Files for one cluster task to read. It is small, is pickled, and the task opens it."""
+
+    @property
+    def files(self) -> list[str]: ...
+
+    @property
+    def rows(self) -> int | None:
+        """The number of rows; None if it is unknown until they are read."""
+        ...
+
+    @property
+    def unit(self) -> int:
+        """The number of rows that it is best to read together."""
+        ...
+
+    def part(self, start: int, stop: int) -> Partition:
+        """Return a partition for a task that reads only this span of rows."""
+        ...
+
+    def open(self, columns: Sequence[str]) -> RowReader: ...
+
+
+@runtime_checkable
+class RecordSource(Protocol):
+    """What a source of TFRecord files can do, but not one that changes their rows."""
+
+    def features(self) -> Mapping[str, Any]:
+        """Return the features in a sample of the tf.train.Example records."""
+        ...
+
+    def partitions(self, *, skip: bool) -> list[Partition]:
+        """Divide the files into units of work. With ``skip``, tasks leave out bad records."""
+        ...
 
 
 def record_partitions(

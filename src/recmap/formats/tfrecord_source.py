@@ -11,6 +11,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from threading import RLock
 from typing import Any, TypeVar
 
@@ -34,7 +35,7 @@ from recmap.files.mapped import guarded
 from recmap.files.mapped_files import MappedFiles
 from recmap.files.output_file import Compression
 from recmap.files.paths import PathLike, as_path, for_each_file
-from recmap.formats.tfrecord_partitions import record_partitions
+from recmap.formats.tfrecord_partitions import Partition, record_partitions
 from recmap.formats.tfrecord_schema import choose_schema
 from recmap.model.batch import (
     Allocate,
@@ -48,13 +49,14 @@ from recmap.model.batch import (
     rows_by_owner,
 )
 from recmap.model.coerce import empty_column
+from recmap.model.facts import Skipped, SourceFacts
 from recmap.model.fetching import Coming, Fetching, fetching_all
 from recmap.model.field import BYTES
 from recmap.model.info import Info
 from recmap.model.preview import quantity
 from recmap.model.row_sizes import RowSizes, measure
 from recmap.model.schema import Batch, FieldsLike, Schema
-from recmap.model.source import Errors, Partition, Skipped, Source
+from recmap.model.source import Errors, Source
 from recmap.tfrecord.compressed_file import CompressedFile
 from recmap.tfrecord.decoder import (
     Decoder,
@@ -69,7 +71,9 @@ from recmap.tfrecord.files_in_order import (
     count_before,
     count_objects,
     in_turn,
+    rows_before_damage,
     uncounted_files,
+    unindexed_files,
 )
 from recmap.tfrecord.framing import check_compressions
 from recmap.tfrecord.index import Index
@@ -107,8 +111,7 @@ class TFRecordSource(Source):
             raise OptionError(f'errors={errors!r}: use "raise" or "skip"')
         if index is not None and len(files) != 1:
             raise OptionError("index= takes the index of one file; open the files one by one")
-        self._paths, self._verify = list(files), verify
-        self._remote = any_remote(files)
+        self._verify = verify
         step = -(-len(files) // _EXAMINED)
         examined = {*range(0, len(files), step), len(files) - 1}
         checked = {files[i] for i in examined}
@@ -133,17 +136,26 @@ class TFRecordSource(Source):
         skip = errors == "skip"
         self._summary: Summary | None = None
         if decoder is not None:
-            self._decoder, self._origin = decoder, "given"
+            self._decoder, origin = decoder, "given"
         else:
-            self._decoder, self._origin, self._summary = choose_schema(
+            self._decoder, origin, self._summary = choose_schema(
                 self._files, self._sidecars, examined, fields, skip=skip
             )
         for file in self._files[1:]:
             if isinstance(file, CompressedFile):
                 file.release()  # the sample is no longer needed
-        self._skipped: list[Skipped] = []
-        if skip:
-            self._skip_bad_records()
+        self._facts = SourceFacts(
+            format="TFRecord",
+            files=list(files),
+            origin=origin,
+            owns_rows=True,
+            remote=any_remote(files),
+            can_pad=True,
+            compressed_files={f.path: f.compression for f in self._files if f.compression},
+            skipped=self._skip_bad_records() if skip else (),
+            record_files=self._files,
+            rows_before_damage=partial(rows_before_damage, self._files, self._starts),
+        )
 
     def _open(self, path: str, sidecar: Sidecar | None, compression: Compression) -> RecordFile:
         index = sidecar.index if sidecar else None
@@ -162,16 +174,15 @@ class TFRecordSource(Source):
         rows = np.arange(len(offsets), dtype=np.uint64)
         file.use(Index.of_anchors(len(offsets), None, rows, offsets, file.size))
 
-    def _skip_bad_records(self) -> None:
+    def _skip_bad_records(self) -> list[Skipped]:
+        bad: list[Skipped] = []
         for file in in_turn(self._files):
             self._decoder, skipped = survey(file, self._decoder, self._summary, True)
-            self._skipped += skipped
-        if self._skipped:
-            warn(
-                f"{quantity(len(self._skipped), 'bad record')} left out, the first: "
-                f"{self._skipped[0]}",
-                SkippedRecordsWarning,
-            )
+            bad += skipped
+        if bad:
+            left_out = f"{quantity(len(bad), 'bad record')} left out, the first: {bad[0]}"
+            warn(left_out, SkippedRecordsWarning)
+        return bad
 
     def __getstate__(self) -> dict[str, Any]:
         # Keep what is known about rows. Drop mapped memory, and the sample, which can be taken
@@ -185,16 +196,8 @@ class TFRecordSource(Source):
     # Facts.
 
     @property
-    def format(self) -> str:
-        return "TFRecord"
-
-    @property
     def schema(self) -> Schema:
         return self._decoder.schema
-
-    @property
-    def files(self) -> list[str]:
-        return self._paths
 
     @property
     def decoder(self) -> ExampleDecoder:
@@ -202,38 +205,12 @@ class TFRecordSource(Source):
         return self._decoder
 
     @property
-    def record_files(self) -> list[RecordFile]:
-        """The readers of the files."""
-        return list(self._files)
-
-    @property
-    def origin(self) -> str:
-        return self._origin
-
-    @property
-    def skipped(self) -> list[Skipped]:
-        return list(self._skipped)
-
-    @property
-    def compressed_files(self) -> dict[str, str]:
-        return {f.path: f.compression for f in self._files if isinstance(f, CompressedFile)}
-
-    @property
-    def chunk_rows(self) -> int:
+    def facts(self) -> SourceFacts:
+        if not self._facts.compressed_files:
+            return self._facts
         # Reading a row of a compressed file inflates all rows before it.
-        return len(self) if self.compressed_files else 1
-
-    @property
-    def owns_rows(self) -> bool:
-        return True
-
-    @property
-    def remote(self) -> bool:
-        return self._remote
-
-    @property
-    def can_pad(self) -> bool:
-        return True
+        several = self.known_rows() not in (0, 1)
+        return replace(self._facts, chunk_rows=self.__len__, stored_in_order=several)
 
     def known_rows(self) -> int | None:
         counts = [file.known_count() for file in self._files]
@@ -241,7 +218,7 @@ class TFRecordSource(Source):
 
     @guarded
     def __len__(self) -> int:
-        count_objects(self.unindexed_files())
+        count_objects(unindexed_files(self._files))
         last = len(self._files) - 1
         return self._start_of(last) + self._files[last].count()
 
@@ -255,23 +232,17 @@ class TFRecordSource(Source):
         self._start_of(len(self._files) - 1)
         return np.array(self._starts[: len(self._files)], np.int64)
 
-    def rows_before_damage(self) -> int:
-        last = len(self._starts) - 1
-        return self._starts[last] + self._files[last].found_rows()
-
     def row_bytes(self) -> int:
         return self._files[0].row_bytes()
 
     def features(self) -> Mapping[str, Any]:
+        """Return the features in a sample of the records."""
         if self._summary is None:
             self._summary = sample(self._files, True)
         return self._summary.features
 
-    def unindexed_files(self) -> Sequence[PlainFile]:
-        plain = [file for file in self._files if isinstance(file, PlainFile)]
-        return [file for file in plain if file.known_count() is None]
-
     def info(self) -> Info:
+        facts = self._facts
         strides = {f.index.stride if isinstance(f, PlainFile) else None for f in self._files}
         notes: dict[str, str] = {}
         for name, feature in self.features().items():
@@ -279,9 +250,18 @@ class TFRecordSource(Source):
             if hint and name in self.schema and self.schema[name].dtype == BYTES:
                 given = Option("fields", {name: ...})
                 notes[name] = Message(f"{hint}; ", given, " gives it a type")
-        record_size = strides.pop() if len(strides) == 1 else None
-        size = sum(located(path).stat().size for path in self._paths)
-        return replace(super().info(), size=size, record_size=record_size, notes=notes)
+        return Info(
+            format=facts.format,
+            files=facts.files,
+            size=sum(located(path).stat().size for path in facts.files),
+            rows=len(self),
+            schema=self.schema,
+            origin=facts.origin,
+            mapped=self._mapped_columns(),
+            compression=sorted(set(facts.compressed_files.values())),
+            record_size=strides.pop() if len(strides) == 1 else None,
+            notes=notes,
+        )
 
     # Reading.
 
@@ -369,7 +349,7 @@ class TFRecordSource(Source):
         return self._files[i].gather(self._decoder, rows)
 
     def fetch_ahead(self, rows: RowNumbers) -> Fetching | None:
-        if not self._remote or len(self._starts) < len(self._files):
+        if not self._facts.remote or len(self._starts) < len(self._files):
             return None
         # A group maps the files itself.
         group = None if isinstance(rows, range) else self._gathering.all()
@@ -428,7 +408,11 @@ class TFRecordSource(Source):
         other = object.__new__(TFRecordSource)
         files = [f.unverified() if isinstance(f, PlainFile) else f for f in self._files]
         groups = FileGroups(files, self._mapped)
-        other.__dict__.update(self.__dict__, _files=files, _gathering=groups, _verify=False)
+        damage = partial(rows_before_damage, files, self._starts)
+        facts = replace(self._facts, record_files=files, rows_before_damage=damage)
+        other.__dict__.update(
+            self.__dict__, _files=files, _gathering=groups, _verify=False, _facts=facts
+        )
         return other
 
     def column(self, name: str) -> npt.NDArray[Any] | None:
@@ -441,15 +425,15 @@ class TFRecordSource(Source):
             self._views = dict(file.columns(self._decoder, mapped))
         return self._views.get(name)
 
-    def mapped_columns(self) -> list[str]:
+    def _mapped_columns(self) -> list[str]:
         file, mapped = self._one_file(), self._indexed_columns()
         if file is None or mapped is None or self._views is not None:
-            return super().mapped_columns()
+            return [name for name in self.schema if self.column(name) is not None]
         return list(file.columns(self._decoder, mapped))  # the check can wait
 
     def _one_file(self) -> PlainFile | None:
         """Return the file, if its columns may be arrays."""
-        file, alone = self._files[0], len(self._files) == 1 and not self._skipped
+        file, alone = self._files[0], len(self._files) == 1 and not self._facts.skipped
         return file if alone and isinstance(file, PlainFile) else None
 
     def _indexed_columns(self) -> frozenset[str] | None:
@@ -488,4 +472,5 @@ class TFRecordSource(Source):
         return chosen
 
     def partitions(self, *, skip: bool) -> list[Partition]:
+        """Divide the files into units of work for a cluster."""
         return record_partitions(self._files, self._decoder, self._verify, skip)

@@ -26,9 +26,10 @@ from recmap.formats.open_spec import OpenOptions, open_source
 from recmap.formats.registry import FORMATS, Format
 from recmap.formats.tfds.metadata import shard_files
 from recmap.model.arguments import Workers, as_workers
+from recmap.model.facts import Skipped
 from recmap.model.progress import Counter, ProgressOption, check_progress
 from recmap.model.row_sizes import measure
-from recmap.model.source import Skipped, Source
+from recmap.model.source import Source
 from recmap.native import _core
 from recmap.tfrecord.verify import Verified, verify_records
 

@@ -18,7 +18,7 @@ from recmap.errors import DataError
 from recmap.model.field import Field
 from recmap.model.nulls import Nulls, blank, emptied, fill_items
 from recmap.model.ragged import BYTE, Column, Ragged
-from recmap.model.text import as_strings_of, first_not_text
+from recmap.model.text import checked_strings
 from recmap.native import _core
 
 Mask: TypeAlias = npt.NDArray[np.bool_]
@@ -185,9 +185,8 @@ class StringReader(Reader):
         if missing is not None:
             column = emptied(column, missing)
         if self.field.is_text:
-            column = as_strings_of(self.field, column)
-            if (row := first_not_text(column)) is not None:
-                raise BadRowError(row, "the text is not UTF-8; give the column the field bytes")
+            why = "the text is not UTF-8; give the column the field bytes"
+            column = checked_strings(self.field, column, lambda row: BadRowError(row, why))
         return column, missing
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -77,11 +77,6 @@ def cut(column: Column, size: int) -> list[Column]:
         first = int(mine[0])
         parts.append(Ragged(values[first : int(mine[-1])], mine - first))
     return parts
-
-
-def rename(batch: Batch, names: Mapping[str, str]) -> Batch:
-    """Rename columns: ``names`` maps each new name to the old one."""
-    return {new: batch[old] for new, old in names.items()}
 
 
 def interleave(parts: Sequence[Batch], places: Sequence[Positions]) -> Batch:

@@ -17,9 +17,9 @@ from recmap.errors import ColumnError
 from recmap.model.arguments import check_column_name
 from recmap.model.casting import exact_array, first_lost, joint_dtype
 from recmap.model.field import TEXT, Field
-from recmap.model.ragged import Column, Ragged, concatenate
+from recmap.model.ragged import Column, Ragged, concatenate, with_values
 from recmap.model.schema import Batch, Schema
-from recmap.model.text import as_strings_of, first_not_text
+from recmap.model.text import as_strings_of, checked_strings
 
 _STRINGS = (str, bytes, bytearray, memoryview)
 
@@ -187,12 +187,12 @@ def string_column(array: npt.NDArray[Any]) -> Ragged:
 
 def _nested(name: str, rows: Sequence[Any]) -> Ragged:
     """Join rows that are themselves ragged, or arrays of different shapes, such as images."""
-    items = [row if isinstance(row, Ragged) else _lines(row) for row in rows]
+    items: list[Column] = [row if isinstance(row, Ragged) else _lines(row) for row in rows]
     dtypes = {item.dtype for item in items}
     try:
         if len(dtypes) > 1:
             common = joint_dtype([_innermost(item) for item in items])
-            items = [_of_dtype(item, common) for item in items]
+            items = [with_values(item, lambda values: values.astype(common)) for item in items]
         joined = concatenate(items)
     except (TypeError, ValueError) as e:
         raise ColumnError(f"field {name!r}: its rows cannot be joined: {e}") from e
@@ -203,12 +203,6 @@ def _innermost(column: Column) -> npt.NDArray[Any]:
     while isinstance(column, Ragged):
         column = column.flat
     return column
-
-
-def _of_dtype(column: Ragged, dtype: np.dtype[Any]) -> Ragged:
-    values = column.flat
-    inside = _of_dtype(values, dtype) if isinstance(values, Ragged) else values.astype(dtype)
-    return Ragged(inside, column.offsets - column.offsets[0])
 
 
 def _lines(array: npt.NDArray[Any]) -> Ragged:
@@ -274,7 +268,7 @@ def _fit(name: str, given: Given, field: Field) -> Column:
         raise ColumnError(f"field {name!r} is {field}, but the column is {found}")
     if not field.is_bytes:
         return _cast(name, column, field, given.exact)
-    return _strings_of(name, column, field, found)
+    return _strings_of(name, column, field)
 
 
 def _items(column: Column) -> int:
@@ -290,17 +284,19 @@ def text_column(name: str, column: Column) -> Column:
     field = Field(TEXT, found.shape)
     if not found.is_bytes:
         raise ColumnError(f"field {name!r} is {field}, but the column is {found}")
-    return _strings_of(name, column, field, found)
+    return _strings_of(name, column, field)
 
 
-def _strings_of(name: str, column: Column, field: Field, found: Field) -> Column:
+def _strings_of(name: str, column: Column, field: Field) -> Column:
     assert isinstance(column, Ragged)
-    if field.is_text and not found.is_text and (row := first_not_text(column)) is not None:
-        raise ColumnError(
+    return checked_strings(
+        field,
+        column,
+        lambda row: ColumnError(
             f"field {name!r} is {field}, but row {row:,} is not UTF-8; decode it first, or make "
             "the field bytes"
-        )
-    return as_strings_of(field, column)
+        ),
+    )
 
 
 def _regular_strings(found: Field, field: Field) -> bool:
@@ -309,22 +305,25 @@ def _regular_strings(found: Field, field: Field) -> bool:
 
 
 def _cast(name: str, column: Column, field: Field, exact: bool) -> Column:
-    dtype = field.dtype
-    if isinstance(column, Ragged):
-        inside = _cast(name, column.values, field, exact)
-        return column if inside is column.values else Ragged(inside, column.offsets)
-    if column.dtype == dtype:
+    if column.dtype == field.dtype:
         return column
+    return with_values(column, lambda values: _cast_values(name, values, field, exact))
+
+
+def _cast_values(
+    name: str, values: npt.NDArray[Any], field: Field, exact: bool
+) -> npt.NDArray[Any]:
+    dtype = field.dtype
     # A different byte order is cast too, so that the file holds what the schema says.
     lost = None
-    if not exact or np.can_cast(column.dtype, dtype, "safe"):
-        lost = first_lost(column, dtype, rounds=not exact)
+    if not exact or np.can_cast(values.dtype, dtype, "safe"):
+        lost = first_lost(values, dtype, rounds=not exact)
         if lost is None:
             with np.errstate(invalid="ignore", under="ignore"):
-                return column.astype(dtype)
+                return values.astype(dtype)
     where = "" if lost is None else f": row {lost[0]:,} has {lost[1]!r}"
     raise ColumnError(
-        f"field {name!r} is {field}, but the column has dtype {column.dtype}, which would lose "
+        f"field {name!r} is {field}, but the column has dtype {values.dtype}, which would lose "
         f"values{where} (cast it with .astype({str(dtype)!r}), or change the schema)"
     )
 

@@ -13,13 +13,15 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap.errors import OptionError, RowNotFoundError
+from recmap.model.batch import Positions, RowArray
+from recmap.model.order import Order
 from recmap.native import _core
 
 _ROUNDS = 8
 _FEW = 1 << 10
 
 
-class Permutation:
+class Permutation(Order):
     """A shuffled order of ``n`` rows. ``seed`` is one number or a sequence of numbers.
 
     >>> order = Permutation(5, seed=1)[np.arange(5)]
@@ -38,8 +40,13 @@ class Permutation:
             np.argsort(entropy.generate_state(n, np.uint64), kind="stable") if n <= _FEW else None
         )
 
-    def __len__(self) -> int:
+    @property
+    def count(self) -> int:
         return self.n
+
+    def numbers(self, positions: Positions, epoch: int = 0) -> RowArray:
+        del epoch
+        return self.at(positions)
 
     def __getitem__(self, positions: npt.ArrayLike) -> npt.NDArray[np.int64]:
         """Return the row numbers at these positions of the shuffled order."""

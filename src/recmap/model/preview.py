@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,8 @@ from recmap.model.ragged import Ragged
 _VALUES = 4
 _LETTERS = 32
 _BYTES = 4
+# A file of weights has hundreds of lengths.
+_LISTED = 10
 
 
 def quantity(count: int, noun: str) -> str:
@@ -95,3 +98,9 @@ def _bytes_preview(value: bytes) -> str:
 def _text_preview(text: str, size: str) -> str:
     short = printable(text[:_LETTERS])
     return f"'{short}'" if len(text) <= _LETTERS else f"'{short}...' {size}"
+
+
+def listed(told: Sequence[str]) -> str:
+    """Return sentences as one; the first ten if there are more."""
+    more = [f"{len(told) - _LISTED:,} more"] if len(told) > _LISTED else []
+    return "; ".join([*told[:_LISTED], *more])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Literal, TypeAlias, overload
 
 import numpy as np
@@ -318,6 +318,17 @@ def concatenate(columns: Sequence[Column]) -> Column:
         return np.concatenate(arrays, dtype=arrays[0].dtype)
     values = concatenate([column.flat for column in ragged])
     return Ragged(values, offsets_of(np.concatenate([column.lengths for column in ragged])))
+
+
+def with_values(column: Column, convert: Callable[[npt.NDArray[Any]], npt.NDArray[Any]]) -> Column:
+    """Convert the innermost values of a column; those outside its rows are left out."""
+    if not isinstance(column, Ragged):
+        return convert(column)
+    first = column.offsets[0]
+    if first < 0:  # values from the end would be taken
+        raise ColumnError("the offsets of a Ragged must ascend and end inside its values")
+    offsets = column.offsets - first if first else column.offsets
+    return Ragged(with_values(column.flat, convert), offsets)
 
 
 def owned(column: Column) -> Column:

@@ -5,17 +5,19 @@ the rest. Optional capabilities are methods that return None, or properties that
 unless a source overrides them: ask the object, never check its class.
 
 ``WrappedSource`` forwards everything to another source. Its subclasses keep every fast path
-and define only what they change.
+and define only what they change. ``MappedColumns`` is the one for columns: it selects, renames and
+converts them.
 """
 
 from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
-from typing import Any, Literal, Protocol, Self, TypeAlias
+from typing import Any, Literal, Self, TypeAlias
 
 import numpy.typing as npt
 
@@ -26,60 +28,17 @@ from recmap.model.batch import (
     PadSpec,
     RowArray,
     RowNumbers,
-    rename,
 )
+from recmap.model.facts import SourceFacts
 from recmap.model.fetching import Coming, Fetching
+from recmap.model.field import Field
 from recmap.model.info import Info
+from recmap.model.ragged import Column
 from recmap.model.row_sizes import RowSizes, measure
 from recmap.model.schema import Batch, Schema
 
 # What to do with bad records.
 Errors: TypeAlias = Literal["raise", "skip"]
-
-
-@dataclass(frozen=True)
-class Skipped:
-    """A record that was left out. If ``inflated``, ``byte`` is a place in the inflated data."""
-
-    file: str
-    record: int
-    byte: int
-    reason: str
-    inflated: bool = False
-
-    def __str__(self) -> str:
-        inflated = " of the inflated data" if self.inflated else ""
-        place = f"record {self.record:,} at byte {self.byte:,}{inflated}"
-        return f"{self.file}: {place}: {self.reason}"
-
-
-class RowReader(Protocol):
-    """Anything that reads a span of rows."""
-
-    def read(self, start: int, stop: int, limit: int | None = None) -> Batch: ...
-
-
-class Partition(Protocol):
-    """Files for one cluster task to read. It is small, is pickled, and the task opens it."""
-
-    @property
-    def files(self) -> list[str]: ...
-
-    @property
-    def rows(self) -> int | None:
-        """The number of rows; None if it is unknown until they are read."""
-        ...
-
-    @property
-    def unit(self) -> int:
-        """The number of rows that it is best to read together."""
-        ...
-
-    def part(self, start: int, stop: int) -> Partition:
-        """Return a partition for a task that reads only this span of rows."""
-        ...
-
-    def open(self, columns: Sequence[str]) -> RowReader: ...
 
 
 class Source(ABC):
@@ -105,85 +64,12 @@ class Source(ABC):
     def gather(self, rows: RowArray) -> Batch:
         """Return the rows with these numbers, in this order."""
 
-    # Facts about the rows.
-
     @property
-    def format(self) -> str:
-        """The format, as ``info()`` shows it."""
-        return "rows"
+    def facts(self) -> SourceFacts:
+        """What is known about the rows: the files, the order, how they are stored."""
+        return SourceFacts()
 
-    @property
-    def files(self) -> list[str]:
-        """The files, in the order of their rows."""
-        return []
-
-    @property
-    def origin(self) -> str:
-        """Where the schema comes from, in words."""
-        return "from the file"
-
-    @property
-    def skipped(self) -> Sequence[Skipped]:
-        """The records that ``errors="skip"`` left out."""
-        return ()
-
-    @property
-    def chunk_rows(self) -> int:
-        """The number of rows that are decoded together; 1 if any row can be read alone."""
-        return 1
-
-    @property
-    def chunk_bytes(self) -> int:
-        """The bytes that must be decoded to read any row, such as whole chunks."""
-        return 0
-
-    @property
-    def chunk_place(self) -> str:
-        """Where the chunks of ``chunk_bytes`` are, for messages; empty if they are everywhere."""
-        return ""
-
-    @property
-    def stored_in_order(self) -> bool:
-        """Whether rows are stored so that they are fast to read only in order.
-
-        Unlike ``chunk_rows``, this is the same wherever the files are: orders depend on it.
-        """
-        return self.chunk_rows > 1
-
-    @property
-    def in_order(self) -> bool:
-        """Whether reading all rows in order reads every row of the files in file order."""
-        return True
-
-    @property
-    def owns_rows(self) -> bool:
-        """Whether every read returns new arrays, which the caller may keep and write to."""
-        return False
-
-    @property
-    def remote(self) -> bool:
-        """Whether rows are fetched from a store. A process that is forked cannot do that."""
-        return False
-
-    @property
-    def can_pad(self) -> bool:
-        """Whether ``read_padded`` is worth trying."""
-        return False
-
-    @property
-    def compressed_files(self) -> Mapping[str, str]:
-        """The compression of each file that can only be read from the beginning."""
-        return {}
-
-    @property
-    def labels(self) -> Mapping[str, Sequence[str]]:
-        """The names of the classes, for columns of class numbers."""
-        return {}
-
-    @property
-    def descriptions(self) -> Mapping[str, Any]:
-        """The descriptions of columns in a TFDS folder, to keep them in another."""
-        return {}
+    # What a source may know better.
 
     def known_rows(self) -> int | None:
         """Return the number of rows, or None if they would have to be counted first."""
@@ -195,15 +81,16 @@ class Source(ABC):
 
     def info(self) -> Info:
         """Count the rows, and collect the other facts about the files."""
+        facts = self.facts
         return Info(
-            format=self.format,
-            files=list(self.files),
-            size=sum(os.path.getsize(file) for file in self.files if os.path.isfile(file)),
+            format=facts.format,
+            files=list(facts.files),
+            size=sum(os.path.getsize(file) for file in facts.files if os.path.isfile(file)),
             rows=len(self),
             schema=self.schema,
-            origin=self.origin,
-            mapped=self.mapped_columns(),
-            compression=sorted(set(self.compressed_files.values())),
+            origin=facts.origin,
+            mapped=[name for name in self.schema if self.column(name) is not None],
+            compression=sorted(set(facts.compressed_files.values())),
         )
 
     # What only some sources can do.
@@ -212,10 +99,6 @@ class Source(ABC):
         """Return a whole column as a view of the file, or None if it is not stored as an array."""
         del name
         return None
-
-    def mapped_columns(self) -> list[str]:
-        """Return the columns that are stored as arrays."""
-        return [name for name in self.schema if self.column(name) is not None]
 
     def read_padded(
         self, rows: RowNumbers, pads: Mapping[str, PadSpec], size: int, allocate: Allocate
@@ -258,50 +141,59 @@ class Source(ABC):
         del above
         return None
 
-    def rows_before_damage(self) -> int | None:
-        """Return the number of rows before the damage, after ``len()`` has raised DataError; None
-        if the damage makes the whole source unreadable.
-        """
-        return None
-
-    def partitions(self, *, skip: bool) -> list[Partition] | None:
-        """Divide the source into units of work for a cluster, or return None if it cannot.
-
-        With ``skip``, tasks leave out bad records.
-        """
-        del skip
-        return None
-
-    def unindexed_files(self) -> Sequence[Any]:
-        """Return the record files without an index, which several readers can index at once."""
-        return ()
-
-    def features(self) -> Mapping[str, Any] | None:
-        """Return the features in a sample of tf.train.Example records; None for other formats."""
-        return None
-
-    def check_sums(self) -> None:  # noqa: B027  # nothing to check
-        """Verify the checksums that ``gather`` skips, such as those of mapped columns."""
-
-    def trust(self) -> None:  # noqa: B027  # nothing to skip
-        """Skip the checks before the first read: they were done when the file was last opened."""
-
     # Other views of the same rows.
 
     def select(self, names: Sequence[str]) -> Source:
         """Return a source of these columns, in this order; if possible, the others are not read."""
-        return SelectedSource(self, {name: name for name in names})
+        return renamed(self, {name: name for name in names})
 
     def reference(self) -> Source:
         """Return the same rows, read by the format's own library if there is one."""
         return self
 
-    def sequence(self) -> Sequence[Source]:
-        """Return the sources that this one concatenates."""
-        return [self]
+
+class VaryingRows(Source):
+    """Rows that may differ from epoch to epoch. Files are the same in each, so theirs do not."""
+
+    @abstractmethod
+    def at_epoch(self, epoch: int) -> Source:
+        """Return the rows as they are in an epoch: a shuffle has a new order in each."""
+
+    @abstractmethod
+    def reseeded(self, by: int) -> Source:
+        """Return the rows for another branch of a pipeline, with other random numbers."""
+
+    @abstractmethod
+    def row_name(self, row: int) -> str:
+        """Say which row this is, for error messages: ``row 17 of x.npy``."""
 
 
-class WrappedSource(Source):
+def at_epoch(source: Source, epoch: int) -> Source:
+    """Return the rows of a source as they are in an epoch."""
+    return source.at_epoch(epoch) if isinstance(source, VaryingRows) else source
+
+
+def reseeded(source: Source, by: int) -> Source:
+    """Return the rows of a source for another branch of a pipeline."""
+    return source.reseeded(by) if isinstance(source, VaryingRows) else source
+
+
+def row_name(source: Source, row: int) -> str:
+    """Say which row this is, for error messages."""
+    return (
+        source.row_name(row)
+        if isinstance(source, VaryingRows)
+        else name_in_files(source.facts.files, row)
+    )
+
+
+def name_in_files(files: Sequence[str], row: int) -> str:
+    """Say which row of these files this is."""
+    more = f" and {len(files) - 1:,} more" if len(files) > 1 else ""
+    return f"row {row:,} of {files[0]}{more}" if files else f"row {row:,}"
+
+
+class WrappedSource(VaryingRows):
     """A source that forwards to another one, except for what a subclass overrides.
 
     A subclass that changes names or values overrides ``schema``, ``read``, ``gather``, ``column``
@@ -318,10 +210,6 @@ class WrappedSource(Source):
         return other
 
     @property
-    def format(self) -> str:
-        return self._source.format
-
-    @property
     def schema(self) -> Schema:
         return self._source.schema
 
@@ -335,67 +223,17 @@ class WrappedSource(Source):
         return self._source.gather(rows)
 
     @property
-    def files(self) -> list[str]:
-        return self._source.files
-
-    @property
-    def origin(self) -> str:
-        return self._source.origin
-
-    @property
-    def skipped(self) -> Sequence[Skipped]:
-        return self._source.skipped
-
-    @property
-    def chunk_rows(self) -> int:
-        return self._source.chunk_rows
-
-    @property
-    def chunk_bytes(self) -> int:
-        return self._source.chunk_bytes
-
-    @property
-    def chunk_place(self) -> str:
-        return self._source.chunk_place
-
-    @property
-    def stored_in_order(self) -> bool:
-        return self._source.stored_in_order
-
-    @property
-    def in_order(self) -> bool:
-        return self._source.in_order
-
-    @property
-    def owns_rows(self) -> bool:
-        return self._source.owns_rows
-
-    @property
-    def remote(self) -> bool:
-        return self._source.remote
-
-    @property
-    def can_pad(self) -> bool:
-        return self._source.can_pad
-
-    @property
-    def compressed_files(self) -> Mapping[str, str]:
-        return self._source.compressed_files
-
-    @property
-    def labels(self) -> Mapping[str, Sequence[str]]:
-        return {name: each for name, each in self._source.labels.items() if name in self.schema}
-
-    @property
-    def descriptions(self) -> Mapping[str, Any]:
-        found = self._source.descriptions
-        return {name: each for name, each in found.items() if name in self.schema}
+    def facts(self) -> SourceFacts:
+        return self._source.facts
 
     def known_rows(self) -> int | None:
         return self._source.known_rows()
 
     def row_bytes(self) -> int:
         return self._source.row_bytes()
+
+    def row_name(self, row: int) -> str:
+        return row_name(self._source, row)
 
     def info(self) -> Info:
         return replace(
@@ -425,17 +263,13 @@ class WrappedSource(Source):
     def largest_row(self, above: int) -> tuple[int, int] | None:
         return self._source.largest_row(above)
 
-    def rows_before_damage(self) -> int | None:
-        return self._source.rows_before_damage()
+    def at_epoch(self, epoch: int) -> Source:
+        source = at_epoch(self._source, epoch)
+        return self if source is self._source else self._over(source)
 
-    def unindexed_files(self) -> Sequence[Any]:
-        return self._source.unindexed_files()
-
-    def check_sums(self) -> None:
-        self._source.check_sums()
-
-    def trust(self) -> None:
-        self._source.trust()
+    def reseeded(self, by: int) -> Source:
+        source = reseeded(self._source, by)
+        return self if source is self._source else self._over(source)
 
     def select(self, names: Sequence[str]) -> Source:
         return self._over(self._source.select(names))
@@ -444,64 +278,127 @@ class WrappedSource(Source):
         return self._over(self._source.reference())
 
 
-class SelectedSource(WrappedSource):
-    """Some columns of a source, possibly renamed."""
+@dataclass(frozen=True)
+class ColumnMap:
+    """A column of ``MappedColumns``: a ``column`` of the source, which may be converted.
 
-    def __init__(self, source: Source, names: Mapping[str, str]) -> None:
-        """Select and rename columns: ``names`` maps each new name to its name in ``source``."""
+    ``convert`` takes the values and the numbers of their rows, for errors; None leaves the values
+    as they are. Converted values take at most ``growth`` times as much memory. If ``convert``
+    works on every number by itself, rows may be padded before: ``fill_before`` returns the bytes
+    of the number that becomes a fill value, or None if there is none.
+    """
+
+    column: str
+    field: Field
+    convert: Callable[[Any, RowNumbers], Column] | None = None
+    growth: int = 1
+    fill_before: Callable[[bytes], bytes | None] | None = None
+
+
+def renamed(source: Source, names: Mapping[str, str]) -> MappedColumns:
+    """Select and rename columns: ``names`` maps each new name to the one in ``source``."""
+    return MappedColumns(
+        source, {n: ColumnMap(old, source.schema[old]) for n, old in names.items()}
+    )
+
+
+class MappedColumns(WrappedSource):
+    """Columns of a source: some of them, renamed, or converted when they are read.
+
+    Columns that are not converted keep every fast path.
+    """
+
+    def __init__(self, source: Source, maps: Mapping[str, ColumnMap]) -> None:
         super().__init__(source)
-        self._names = dict(names)
-        self._schema = Schema({new: source.schema[old] for new, old in names.items()})
+        self._maps = dict(maps)
+        self._schema = Schema({name: each.field for name, each in maps.items()})
+        self._names = {name: each.column for name, each in maps.items()}
+        self._conversions = {
+            n: each.convert for n, each in maps.items() if each.convert is not None
+        }
         # A column with two names could be padded in two ways, and both would share one array.
         self._distinct = len(set(self._names.values())) == len(self._names)
+        taken = Counter[str]()
+        for each in maps.values():
+            taken[each.column] += each.growth
+        # By how much a row may grow. Names without a conversion share the memory of the column.
+        self._growth = max([1, *(taken[self._names[name]] for name in self._conversions)])
 
     @property
     def schema(self) -> Schema:
         return self._schema
 
     @property
-    def labels(self) -> Mapping[str, Sequence[str]]:
-        labels = self._source.labels
-        return {new: labels[old] for new, old in self._names.items() if old in labels}
+    def facts(self) -> SourceFacts:
+        facts = self._source.facts
+        return replace(
+            facts,
+            owns_rows=self._distinct and facts.owns_rows,
+            can_pad=self._distinct and facts.can_pad,
+            labels=self._by_new_name(facts.labels),
+            descriptions=self._by_new_name(facts.descriptions),
+        )
 
-    @property
-    def descriptions(self) -> Mapping[str, Any]:
-        found = self._source.descriptions
-        return {new: found[old] for new, old in self._names.items() if old in found}
+    def _by_new_name(self, told: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what is told of the columns of the source, for those here."""
+        return {new: told[old] for new, old in self._names.items() if old in told}
 
     def read(self, start: int, stop: int, limit: int | None = None) -> Batch:
-        return rename(self._source.read(start, stop, limit), self._names)
+        room = None if limit is None else limit // self._growth
+        return self._mapped(self._source.read(start, stop, room), range(start, stop))
 
     def gather(self, rows: RowArray) -> Batch:
-        return rename(self._source.gather(rows), self._names)
+        return self._mapped(self._source.gather(rows), rows)
+
+    def _mapped(self, batch: Batch, rows: RowNumbers) -> Batch:
+        mapped = self._by_new_name(batch)
+        for name, convert in self._conversions.items():
+            if name in mapped:  # others were padded
+                mapped[name] = convert(mapped[name], rows)
+        return mapped
 
     def column(self, name: str) -> npt.NDArray[Any] | None:
-        return self._source.column(self._names[name])
-
-    @property
-    def owns_rows(self) -> bool:
-        return self._distinct and self._source.owns_rows
-
-    @property
-    def can_pad(self) -> bool:
-        return self._distinct and self._source.can_pad
+        return None if name in self._conversions else self._source.column(self._names[name])
 
     def read_padded(
         self, rows: RowNumbers, pads: Mapping[str, PadSpec], size: int, allocate: Allocate
     ) -> PaddedRows | None:
-        there = {self._names[name]: pad for name, pad in pads.items()}
+        there: dict[str, PadSpec] = {}
+        for name, pad in pads.items():
+            fill = self._fill_before(name, pad.fill)
+            if fill is None:
+                return None
+            there[self._names[name]] = pad._replace(fill=fill)
         read = self._source.read_padded(rows, there, size, allocate)
         if read is None:
             return None
-        names = self._names.items()
-        padded: dict[str, PaddedColumn] = {n: read.padded[o] for n, o in names if o in read.padded}
-        return PaddedRows(padded, {n: read.others[o] for n, o in names if o in read.others})
+        padded: dict[str, PaddedColumn] = self._by_new_name(read.padded)
+        for name in padded.keys() & self._conversions.keys():
+            arrays, lengths = padded[name]
+            converted: list[Any] = [self._conversions[name](array, rows) for array in arrays]
+            padded[name] = PaddedColumn(converted, lengths)
+        return PaddedRows(padded, self._mapped(read.others, rows))
+
+    def _fill_before(self, name: str, fill: bytes) -> bytes | None:
+        if name not in self._conversions:
+            return fill
+        before = self._maps[name].fill_before
+        return None if before is None else before(fill)
+
+    def row_sizes(self, rows: RowArray) -> RowSizes | None:
+        sizes = self._source.row_sizes(rows)
+        return None if sizes is None else sizes * self._growth
+
+    def largest_row(self, above: int) -> tuple[int, int] | None:
+        largest = self._source.largest_row(above // self._growth)
+        return None if largest is None else (largest[0], largest[1] * self._growth)
 
     def select(self, names: Sequence[str]) -> Source:
-        chosen = {name: self._names[name] for name in self._schema.select(names)}
-        return SelectedSource(self._source.select(list(dict.fromkeys(chosen.values()))), chosen)
+        chosen = {name: self._maps[name] for name in self._schema.select(names)}
+        source = self._source.select(list(dict.fromkeys(each.column for each in chosen.values())))
+        plain = all(n == each.column and each.convert is None for n, each in chosen.items())
+        return source if plain else MappedColumns(source, chosen)
 
     def info(self) -> Info:
         info = super().info()
-        notes = {n: info.notes[o] for n, o in self._names.items() if o in info.notes}
-        return replace(info, notes=notes)
+        return replace(info, notes=self._by_new_name(info.notes))

@@ -1,10 +1,13 @@
-"""Text and byte strings: view one as the other."""
+"""Text and byte strings: view one as the other, and check that text is UTF-8."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
-from recmap.errors import ColumnError
+from recmap.errors import ColumnError, FieldMismatchError, Message, Option
+from recmap.model.batch import RowNumbers
 from recmap.model.field import Field
 from recmap.model.ragged import BYTE, TEXT_BYTE, Ragged
 from recmap.native import _core
@@ -43,3 +46,44 @@ def first_not_text(column: Ragged) -> int | None:
     except ValueError:
         raise ColumnError("the offsets of a Ragged must ascend and end inside its values") from None
     return None if row < 0 else row
+
+
+def is_string_type(old: Field, new: Field) -> bool:
+    """Return whether two fields differ only in that one is text and the other bytes."""
+    strings = old.is_bytes and new.is_bytes and old.is_text != new.is_text
+    return strings and old.shape == new.shape and new.fill is None
+
+
+def checked_strings(field: Field, column: Ragged, refuse: Callable[[int], Exception]) -> Ragged:
+    """View strings as the text or the bytes that a field says they are.
+
+    If bytes become text and a row is not UTF-8, raise what ``refuse`` makes of its number.
+    """
+    strings = as_strings_of(field, column)
+    if field.is_text and strings is not column:
+        row = first_not_text(column)
+        if row is not None:
+            raise refuse(row)
+    return strings
+
+
+def stored_strings(file: str, name: str, field: Field, column: Ragged, rows: RowNumbers) -> Ragged:
+    """View strings of a file as the text or the bytes that a field says they are.
+
+    The error for a row that is not UTF-8 names the file, unless ``file`` is "".
+    """
+
+    def refuse(row: int) -> FieldMismatchError:
+        where = f"{file}: " if file else ""
+        as_bytes = Option("fields", {name: str(field.as_bytes()), ...: None})
+        return FieldMismatchError(
+            Message(
+                f"{where}row {rows[row]:,}: column {name!r} is {field}, but the row is not UTF-8",
+                hint=("read the bytes as they are, ", as_bytes),
+            ),
+            file=file or None,
+            record=int(rows[row]),
+            field=name,
+        )
+
+    return checked_strings(field, column, refuse)

@@ -9,7 +9,7 @@ from recmap.errors import OptionError, OptionTypeError
 from recmap.model.arguments import as_whole, check_choice, is_iterable
 from recmap.pipeline.pipeline import Pipeline, Verbs
 from recmap.pipeline.plan import Plan, joined_plan, joined_rows
-from recmap.pipeline.transforms.mix import MixedRows, Until
+from recmap.pipeline.transforms.mix import Until, mixed
 from recmap.pipeline.transforms.zip import ZippedRows
 
 
@@ -32,15 +32,15 @@ def mix(
 
     >>> import numpy as np, recmap as rm
     >>> a, b = (rm.from_arrays({"x": np.full(n, n)}) for n in (300, 100))
-    >>> mixed = rm.mix(a, b, weights=[0.5, 0.5])
-    >>> values = [row["x"].item() for row in mixed]
+    >>> both = rm.mix(a, b, weights=[0.5, 0.5])
+    >>> values = [row["x"].item() for row in both]
     >>> values.count(100), 80 < values.count(300) < 120
     (100, True)
     """
     check_choice("until", until, ("first", "all", None))
     ends: Until = until or ("all" if weights is None else "first")
     plans = _plans(datasets, "mix")
-    rows = MixedRows(joined_rows(plans, "mix"), weights, ends, as_whole("seed", seed))
+    rows = mixed(joined_rows(plans, "mix"), weights, ends, as_whole("seed", seed))
     given = None if weights is None else [float(weight) for weight in weights]
     # States call the datasets "parts".
     record = f"mix({len(plans)} parts, weights={given}, until={ends!r}, seed={seed})"

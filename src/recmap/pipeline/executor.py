@@ -26,26 +26,29 @@ import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import islice, pairwise, takewhile
 from operator import itemgetter
-from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from recmap.errors import DataError, MapError, MemoryLimitError, OptionError
 from recmap.files.mapped import NO_FILES, Guard
 from recmap.files.threads import read_ahead
 from recmap.model.batch import Positions, cut
+from recmap.model.order import ENDLESS
 from recmap.model.row_sizes import measure
 from recmap.model.schema import Batch
+from recmap.model.source import Source, at_epoch
 from recmap.pipeline.lookahead import Lookahead, bytes_ahead
 from recmap.pipeline.meter import Meter
 from recmap.pipeline.ready_plan import ReadyPlan
-from recmap.pipeline.row_source import Rows, sound_rows
-from recmap.pipeline.sharding import ENDLESS, Share
+from recmap.pipeline.row_source import count_sound
+from recmap.pipeline.sharding import Share
 from recmap.pipeline.state import Cursor
 from recmap.pipeline.transforms.base import Block, Transform, run_transforms
-from recmap.pipeline.transforms.pad import batch_reader, has_ragged
+from recmap.pipeline.transforms.pad import BatchReader, batch_reader, has_ragged
 from recmap.pipeline.workers import open_pool
 from recmap.pipeline.workers.pool import Request, Result, Work
 
@@ -109,22 +112,21 @@ def batch_at(ready: ReadyPlan, number: int, epoch: int) -> Batch:
     plan, size = ready.plan, ready.plan.groups.block
     turn, within = divmod(number + plan.total_slice.skip, plan.rest(Cursor()))
     start = (within + plan.batch_slice.skip) * size
-    positions, real = plan.share.positions(start, start + size)
-    result = block_task(ready)(Request(number, epoch + turn, positions))
-    return _add_mask(result.batches.pop(), plan.mask, real)
+    positions = plan.share.positions(start, start + size)
+    batch = block_task(ready)(Request(number, epoch + turn, positions)).batches.pop()
+    if plan.mask is not None:
+        _add_mask(batch, plan.mask, plan.share.real(start, start + size))
+    return batch
 
 
-def _add_mask(batch: Batch, mask: str | None, real: Any) -> Batch:
-    """Add the column that marks real rows, as opposed to padding, if one was asked for."""
-    if mask is None:
-        return batch
+def _add_mask(batch: Batch, mask: str, real: npt.NDArray[np.bool_]) -> None:
+    """Add the column that marks real rows, as opposed to padding."""
     if any(len(column) != len(real) for column in batch.values()):
         raise MapError(
             f"a function of batches changed the number of rows from {len(real):,}, so the "
             f'column {mask!r} of even="pad" cannot be made'
         )
     batch[mask] = real
-    return batch
 
 
 @dataclass(frozen=True)
@@ -164,7 +166,7 @@ class Blocks:
 
     def __init__(self, ready: ReadyPlan, meter: Meter) -> None:
         self._ready, self._plan, self._meter = ready, ready.plan, meter
-        self._groups = ready.plan.groups
+        self._groups, self._mask = ready.plan.groups, ready.plan.mask
         self.size = self._groups.block
         #: The work on a block that is a batch.
         self.task = block_task(ready)
@@ -248,8 +250,8 @@ class Blocks:
     def _sound_spans(self) -> Iterator[BlockSpan]:
         """Yield the blocks that were requested but have no result, up to the first bad row."""
         for _, span in sorted(self._waiting.items(), key=itemgetter(0)):
-            positions, _ = span.share.positions(span.start, span.stop)
-            sound = sound_rows(self._plan.rows, positions)
+            positions = span.share.positions(span.start, span.stop)
+            sound = count_sound(self._plan.rows, positions)
             if sound < len(positions):
                 dropped = self._plan.plain and self._groups.drops_last
                 if sound and not dropped:
@@ -274,14 +276,14 @@ class Blocks:
             read = self._read_if_possible if task.may_fail else self._read
             requests: Iterable[Request] = self._requests(spans)
             # Worker processes fetch what they are asked for themselves.
-            here = self._plan.rows.in_order or self._plan.pool.kind != "processes"
+            here = self._plan.in_order or self._plan.pool.kind != "processes"
             lookahead = task.lookahead() if here else None
             if lookahead is not None:
                 stack.callback(lookahead.close)
                 requests = lookahead.over(requests)
                 work, read = lookahead.around(task), lookahead.around(read)
             pool = stack.enter_context(open_pool(work, self._plan.pool, ahead))
-            if self._plan.rows.in_order:
+            if self._plan.in_order:
                 # One thread reads ahead of the threads that transform the rows.
                 reads = read_ahead(takewhile(_was_read, map(read, requests)), ahead)
                 requests = stack.enter_context(closing(reads))
@@ -290,12 +292,12 @@ class Blocks:
     def _requests(self, spans: Iterator[BlockSpan]) -> Iterator[Request]:
         for number, span in enumerate(spans):
             self._waiting[number] = span
-            positions, _ = span.share.positions(span.start, span.stop)
+            positions = span.share.positions(span.start, span.stop)
             yield Request(number, span.cursor.epoch, positions)
 
     def _read(self, request: Request) -> Request:
         begun = time.perf_counter()
-        batch = self._plan.rows.gather(request.positions, request.epoch)
+        batch = at_epoch(self._plan.rows, request.epoch).gather(request.positions)
         self._meter.spend([time.perf_counter() - begun])
         return replace(request, batch=batch)
 
@@ -311,9 +313,8 @@ class Blocks:
         self._meter.spend(result.seconds)
         if result.fetched is not None:
             self._meter.fetch(result.fetched)
-        if self._plan.mask is not None:
-            _, real = span.share.positions(span.start, span.stop)
-            _add_mask(result.batches[0], self._plan.mask, real)
+        if self._mask is not None:
+            _add_mask(result.batches[0], self._mask, span.share.real(span.start, span.stop))
         return span, result
 
 
@@ -351,7 +352,7 @@ class BlockTask:
     fetch from a store.
     """
 
-    rows: Rows
+    rows: Source
     transforms: tuple[Transform, ...]
     batch_transforms: tuple[Transform, ...]
     size: int
@@ -363,6 +364,15 @@ class BlockTask:
     def lookahead(self) -> Lookahead | None:
         """Return what fetches the rows of coming blocks; None if they are not in a store."""
         return Lookahead(self.rows, self.ahead) if self.ahead else None
+
+    @cached_property
+    def _reads_ragged(self) -> bool:
+        """Whether rows that differ in size become batches as they are read."""
+        return not self.transforms and has_ragged(self.rows.schema)
+
+    @cached_property
+    def _reader(self) -> BatchReader | None:
+        return batch_reader(self.rows, self.batch_transforms)
 
     def __call__(self, request: Request) -> Result:
         if not self.may_fail:
@@ -378,7 +388,7 @@ class BlockTask:
             return self._result(request)
 
     def _result(self, request: Request) -> Result:
-        if request.batch is None and not self.transforms and has_ragged(self.rows.schema):
+        if request.batch is None and self._reads_ragged:
             return self._read_ragged(request)
         block, seconds = self._read(request)
         block, reached, spent = self._transformed(block)
@@ -397,14 +407,14 @@ class BlockTask:
         begun = time.perf_counter()
         batch = request.batch
         if batch is None:
-            batch = self.rows.gather(request.positions, request.epoch)
+            batch = at_epoch(self.rows, request.epoch).gather(request.positions)
         block = Block(batch, request.positions, request.epoch, self.rows)
         return block, [time.perf_counter() - begun]
 
     def _read_ragged(self, request: Request) -> Result:
         """Read and transform batches of rows that differ in size, at once if that is possible."""
         begun = time.perf_counter()
-        reader = batch_reader(self.rows, self.batch_transforms)
+        reader = self._reader
         positions, epoch = request.positions, request.epoch
         batches, transforms = list[Batch](), self.batch_transforms
         if reader is not None:
@@ -424,9 +434,9 @@ class BlockTask:
         return self._finished(blocks, seconds, transforms)
 
     def _read_in_turn(self, positions: Positions, epoch: int) -> list[Batch]:
-        batches, total = list[Batch](), 0
+        batches, total, rows = list[Batch](), 0, at_epoch(self.rows, epoch)
         for start in range(0, max(1, len(positions)), self.size):
-            batches.append(self.rows.gather(positions[start : start + self.size], epoch))
+            batches.append(rows.gather(positions[start : start + self.size]))
             total += measure(batches[-1])[1]
             if total > self.max_bytes and len(batches) > 1:
                 raise MemoryLimitError("these batches are too large to be read together")

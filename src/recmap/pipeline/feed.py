@@ -28,17 +28,16 @@ from recmap.model.field import Field
 from recmap.model.preview import quantity
 from recmap.model.progress import Counter, ProgressOption
 from recmap.model.schema import Batch, Schema
+from recmap.model.source import Source
 from recmap.pipeline.executor import batch_at, plain_batches
 from recmap.pipeline.grouped_batches import grouped_batches
 from recmap.pipeline.meter import Meter, Timings
-from recmap.pipeline.next_cursor import NextCursor
-from recmap.pipeline.own_rank import divided_by_others, reads_for_itself
 from recmap.pipeline.plan import Plan
 from recmap.pipeline.ready_plan import ReadyPlan, ready
-from recmap.pipeline.row_source import Rows
-from recmap.pipeline.sharding import Remaining
+from recmap.pipeline.row_source import count_of
+from recmap.pipeline.sharding import Remaining, divided_by_others, reads_for_itself
 from recmap.pipeline.signature import Seed, compare, signed
-from recmap.pipeline.state import Cursor, CursorLog, load, redealt, save
+from recmap.pipeline.state import Cursor, CursorLog, NextCursor, load, redealt, save
 from recmap.pipeline.state_check import checked
 from recmap.pipeline.transforms.batch import Batches
 from recmap.warn import warn
@@ -122,7 +121,7 @@ class PipelineFeed:
         """Whether rows have numbers: none are dropped, batched or dealt to ranks."""
         plan = self._plan
         whole = plan.grouping is None and plan.rank is None and plan.bucket is None
-        return whole and not plan.drops and plan.rows.count is not None
+        return whole and not plan.drops and count_of(plan.rows) is not None
 
     @property
     def turns(self) -> int:
@@ -167,7 +166,7 @@ class PipelineFeed:
     @property
     def in_turn(self) -> bool:
         """Whether batches are best made in order: by workers, or from a compressed file."""
-        return self._plan.workers is not None or self._plan.rows.in_order
+        return self._plan.workers is not None or self._plan.in_order
 
     @property
     def end_to_end(self) -> bool:
@@ -281,7 +280,7 @@ class PipelineFeed:
         counters = {id(c): c for source in self._plan.sources for c in source.counters}
         return Meter(names, self._plan.pool.count, tuple(counters.values()))
 
-    def rows(self) -> Rows:
+    def rows(self) -> Source:
         """Return the rows by position; raise OptionError if they have none."""
         return self._plan.random_access("rows by number")
 

@@ -18,10 +18,10 @@ from recmap.errors import DataError
 from recmap.files.mapped import NO_FILES, Guard
 from recmap.model.batch import Positions, interleave, pick
 from recmap.model.schema import Batch
+from recmap.model.source import Source
 from recmap.pipeline.executor import Blocks, BlockSpan, block_task
 from recmap.pipeline.meter import Meter
 from recmap.pipeline.ready_plan import ReadyPlan
-from recmap.pipeline.row_source import Rows
 from recmap.pipeline.state import Cursor
 from recmap.pipeline.transforms.base import Block, Transform, run_transforms
 from recmap.pipeline.transforms.batch import END, Group, Grouper, GroupInput
@@ -59,7 +59,7 @@ def grouped_batches(
 class BatchTask:
     """Transforms a batch."""
 
-    rows: Rows
+    rows: Source
     transforms: tuple[Transform, ...]
 
     def __call__(self, request: Request) -> Result:
@@ -237,7 +237,7 @@ class _Groups:
             after = self._cursor(group, span, at, reached)
         positions = None
         if self._ready.batch_transforms:
-            positions, _ = span.share.positions_of(group.numbers)
+            positions = span.share.numbers(group.numbers)
         return _PlacedGroup(group.batch, positions, span.cursor.epoch, after, last)
 
     def _cursor(
@@ -265,7 +265,7 @@ class _Groups:
             starts = wanted - wanted % size
             batches, places = [], []
             for start in np.unique(starts).tolist():
-                positions, _ = span.share.positions(start, start + size)
+                positions = span.share.positions(start, start + size)
                 request = Request(0, span.cursor.epoch, positions)
                 result = run_once(self._plan.workers, self._task, request) or self._task(request)
                 kept = np.arange(len(positions)) if result.kept is None else result.kept

@@ -17,7 +17,7 @@ import numpy as np
 
 from recmap.errors import RecmapError
 from recmap.model.fetching import Fetching
-from recmap.pipeline.row_source import Rows
+from recmap.model.source import Source, at_epoch
 from recmap.pipeline.workers.pool import Request
 
 _T = TypeVar("_T")
@@ -63,7 +63,7 @@ class Lookahead:
     Any thread may call ``done`` and ``close``.
     """
 
-    def __init__(self, rows: Rows, most: int) -> None:
+    def __init__(self, rows: Source, most: int) -> None:
         """Fetch at most about ``most`` bytes ahead."""
         self._rows, self._most = rows, most
         self._row_bytes = rows.row_bytes()
@@ -93,7 +93,7 @@ class Lookahead:
         """Begin to fetch the rows of requests of one epoch, all together."""
         positions = np.concatenate([request.positions for request in requests])
         try:
-            fetching = self._rows.fetch_ahead(positions, requests[0].epoch)
+            fetching = at_epoch(self._rows, requests[0].epoch).fetch_ahead(positions)
         except (RecmapError, OSError):
             fetching = None  # reading these rows raises it, in their turn
         if fetching is None:

@@ -7,24 +7,22 @@ transforms/ and its method here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, Never
 
 import numpy.typing as npt
 
-from recmap.errors import OptionError, OptionTypeError
+from recmap.errors import OptionError
 from recmap.model.field import FieldLike
-from recmap.model.iteration import Iteration
 from recmap.model.preview import quantity
 from recmap.model.schema import Batch, Schema
 from recmap.pipeline.frameworks import Frameworks
+from recmap.pipeline.stream import Stream
 
 if TYPE_CHECKING:
     # rm.open needs only the names of the verbs; each verb imports what it uses.
-    from recmap.model.progress import ProgressOption
     from recmap.pipeline.feed import PipelineFeed
-    from recmap.pipeline.meter import Timings
     from recmap.pipeline.plan import Plan
     from recmap.pipeline.sharding import Even
     from recmap.pipeline.signature import VerbRecord
@@ -80,14 +78,14 @@ class Verbs(Frameworks):
         [40, 0]
         """
         from recmap.pipeline.signature import record_select
-        from recmap.pipeline.transforms.select import PickedRows, column_names, row_numbers
+        from recmap.pipeline.transforms.select import column_names, selected
 
         names = column_names(what, more)
         if names is not None:
             plan = self._plan.with_columns(names)
         else:
             rows = self._plan.random_access("select of rows")
-            plan = self._plan.with_rows(PickedRows(rows, row_numbers(what, rows.count)))
+            plan = self._plan.with_rows(selected(rows, what))
         return self._then(plan, record_select(names, what))
 
     def filter(self, fn: Callable[..., Any], *, batched: bool = False, seed: int = 0) -> Pipeline:
@@ -139,26 +137,21 @@ class Verbs(Frameworks):
         """
         from recmap.model.arguments import as_whole, check_flag
         from recmap.pipeline.signature import Seed, VerbRecord, drawn_seed
-        from recmap.pipeline.transforms.shuffle import (
-            ShuffledRows,
-            WindowShuffledRows,
-            refuse_sizes,
-            warn_if_slow,
-        )
+        from recmap.pipeline.transforms.shuffle import refuse_sizes, shuffled, warn_if_slow
 
         refuse_sizes(positional, unknown)
         check_flag("reshuffle", reshuffle)
         rows = self._plan.random_access("shuffle")
         chosen = drawn_seed() if seed is None else Seed(as_whole("seed", seed))
         kept = "" if reshuffle else ", reshuffle=False"
+        given = ""
         if window is None:
             warn_if_slow(rows, self._plan.sources)
-            plan = self._plan.with_rows(ShuffledRows(rows, chosen, reshuffle))
-            return self._then(plan, VerbRecord(f"shuffle(seed={{seed}}{kept})", chosen))
-        window = as_whole("window", window, most=_MOST)
-        plan = self._plan.with_rows(WindowShuffledRows(rows, chosen, window, reshuffle))
-        template = f"shuffle(seed={{seed}}, window={window}{kept})"
-        return self._then(plan, VerbRecord(template, chosen))
+        else:
+            window = as_whole("window", window, most=_MOST)
+            given = f", window={window}"
+        plan = self._plan.with_rows(shuffled(rows, chosen, window, reshuffle))
+        return self._then(plan, VerbRecord(f"shuffle(seed={{seed}}{given}{kept})", chosen))
 
     def map(
         self,
@@ -383,14 +376,14 @@ class Verbs(Frameworks):
         """
         from recmap.model.arguments import as_whole
         from recmap.pipeline.signature import record
-        from recmap.pipeline.transforms.repeat import RepeatedRows
+        from recmap.pipeline.transforms.repeat import repeated
 
         plan = self._plan
         if times is not None:
             times = as_whole("times", times, most=2**40)  # rows are counted in 64 bits
         plan.check_no_total_slice("repeat")
         if plan.grouping is None and not plan.drops and plan.bucket is None:
-            plan = plan.with_rows(RepeatedRows(plan.random_access("repeat"), times))
+            plan = plan.with_rows(repeated(plan.random_access("repeat"), times))
         else:
             plan = plan.repeated(times)
         return self._then(plan, record(self.repeat, times))
@@ -430,19 +423,9 @@ class Verbs(Frameworks):
         last few rows; ``"pad"`` repeats rows, and the column ``mask`` is false for these. With
         either, all ranks take the same number of steps.
         """
-        from recmap.model.arguments import as_whole, check_choice
-        from recmap.pipeline.own_rank import own_rank
-        from recmap.pipeline.plan import Rank
+        from recmap.pipeline.sharding import Rank
 
-        check_choice("even", even, ("uneven", "pad", "drop"))
-        if (index is None) != (count is None):
-            raise OptionTypeError("shard: give both numbers, shard(rank, world), or neither")
-        if index is None or count is None:
-            index, count = own_rank()
-        rank, world = as_whole("index", index), as_whole("count", count, 1, most=_MOST)
-        if not isinstance(mask, str):
-            raise OptionTypeError(f"mask={mask!r}: give the name of the column to add")
-        return self._then(self._plan.with_rank(Rank(rank, world, even, mask)))
+        return self._then(self._plan.with_rank(Rank.checked(index, count, even, mask)))
 
     def prefetch(
         self,
@@ -477,7 +460,7 @@ class Verbs(Frameworks):
         return self._then(plan)
 
 
-class Pipeline(Verbs):
+class Pipeline(Stream, Verbs):
     """Rows or, after ``batch``, batches for training. Iterate over it to get them, as dicts.
 
     Each iteration is an epoch: a shuffle gives a new order, which is the same on every
@@ -487,115 +470,16 @@ class Pipeline(Verbs):
     def __init__(self, plan: Plan) -> None:
         from recmap.pipeline.feed import PipelineFeed
 
+        super().__init__(PipelineFeed(plan))
         self._current_plan = plan
-        self._own_feed = PipelineFeed(plan)
 
     @property
     def _plan(self) -> Plan:
         return self._current_plan
 
-    def _feed(self) -> PipelineFeed:
-        return self._own_feed
-
     def pipeline(self) -> Pipeline:
         """Return the pipeline itself."""
         return self
-
-    @property
-    def schema(self) -> Schema:
-        """The fields of the output. To find them, functions are tried on the first rows."""
-        return self._own_feed.schema
-
-    def __len__(self) -> int:
-        """Count the batches of an epoch or, without ``batch``, its rows."""
-        return len(self._own_feed)
-
-    def __contains__(self, name: object) -> bool:
-        """Return whether there is a column of this name. Rows are not searched."""
-        return name in self.schema
-
-    def __iter__(self) -> Iterator[dict[str, Any]]:
-        from recmap.adapters.feed import check_on_host
-
-        check_on_host(self._own_feed, "iterating over a pipeline")
-        return Iteration(iter(self._own_feed))
-
-    def run(self, epochs: int = 1, *, progress: ProgressOption = None) -> Iterator[dict[str, Any]]:
-        """Iterate over several epochs, one after another.
-
-        ``progress=True`` draws a progress bar on standard error for each epoch. If it is a
-        function, it is called with a ``Progress`` from time to time.
-
-        >>> import numpy as np, recmap as rm
-        >>> train = rm.from_arrays({"x": np.arange(3)}).batch(2)
-        >>> [batch["x"].tolist() for batch in train.run(epochs=2)]
-        [[0, 1], [2], [0, 1], [2]]
-        """
-        from recmap.adapters.feed import check_on_host
-        from recmap.model.arguments import as_whole
-        from recmap.model.progress import check_progress
-
-        check_on_host(self._own_feed, "run()")
-        check_progress(progress)
-        return Iteration(self._own_feed.run(as_whole("epochs", epochs), progress))
-
-    def state(self, batches: int | None = None) -> dict[str, Any]:
-        """Return the place after the last batch that was given out.
-
-        It is a small dict of numbers and strings. Save it as JSON next to the model.
-
-        Frameworks take batches before they train on them. Pass ``batches``, the number of
-        batches of this iteration that were trained on, to get the state after those.
-
-        >>> import numpy as np, recmap as rm
-        >>> train = rm.from_arrays({"x": np.arange(6)}).batch(2)
-        >>> taken = list(train)
-        >>> [batch["x"].tolist() for batch in train.restore(train.state(batches=1))]
-        [[2, 3], [4, 5]]
-        """
-        return self._own_feed.state(batches)
-
-    def restore(
-        self, state: Mapping[str, Any] | Sequence[Mapping[str, Any]], *, check: bool = True
-    ) -> Pipeline:
-        """Continue from a state: the next iteration begins there.
-
-        The data and the verbs must be those the state was saved from; ``shard``,
-        ``prefetch``, workers and the folder of the files may differ. Otherwise an error says
-        what differs; ``check=False`` continues anyway. A ``shuffle()`` without a seed takes
-        the seed of the state.
-
-        The state after the last batch of an epoch is the beginning of the next one. All
-        ranks restored from one state are in the same epoch. With another number of ranks,
-        the rest of that epoch is dealt again. The state of one rank is enough if all ranks
-        were in step; a list of the states of all ranks is always enough.
-
-        >>> import numpy as np, recmap as rm
-        >>> ds = rm.from_arrays({"x": np.arange(6)})
-        >>> train = ds.shuffle(seed=1).batch(2)
-        >>> first = next(iter(train))
-        >>> saved = train.state()
-        >>> again = ds.shuffle(seed=1).batch(2).restore(saved)
-        >>> [batch["x"].tolist() for batch in again]
-        [[5, 1], [4, 3]]
-        """
-        from recmap.model.arguments import check_flag
-
-        self._own_feed.restore(state, check_flag("check", check))
-        return self
-
-    @property
-    def epoch(self) -> int:
-        """The epoch that the next iteration begins with, or continues."""
-        return self._own_feed.epoch
-
-    @epoch.setter
-    def epoch(self, number: int) -> None:
-        self._own_feed.epoch = number
-
-    def timings(self) -> Timings:
-        """Return where the time of the last iteration went; ``print`` it."""
-        return self._own_feed.timings()
 
     def __repr__(self) -> str:
         verbs = " > ".join(self._plan.describe())

@@ -8,15 +8,17 @@ from dataclasses import dataclass, replace
 from recmap.errors import OptionError
 from recmap.model.arguments import Workers, parse_size
 from recmap.model.nulls import with_masks
-from recmap.pipeline.row_source import Rows, SourceRows, is_damaged, reach_of
-from recmap.pipeline.sharding import ENDLESS, Even, Remaining, Share
+from recmap.model.order import ENDLESS
+from recmap.model.source import Source, reseeded
+from recmap.pipeline.row_source import SourceRows, count_of, is_damaged, reach_of
+from recmap.pipeline.sharding import Rank, Remaining, Share
 from recmap.pipeline.signature import VerbRecord, record_joined
 from recmap.pipeline.state import Cursor
 from recmap.pipeline.transforms.base import Transform
 from recmap.pipeline.transforms.batch import Grouping, SingleRows
 from recmap.pipeline.transforms.bucket import Boundaries
 from recmap.pipeline.transforms.decode_image import ImageDecoder
-from recmap.pipeline.transforms.select import SelectColumns, Slice, sliced
+from recmap.pipeline.transforms.select import SelectColumns, Slice, span_of
 from recmap.pipeline.trial import TransformedRows
 
 _MEMORY = parse_size("512MB")
@@ -27,16 +29,6 @@ _SINGLE_ROWS_BYTES = 1 << 20
 _SINGLE_ROWS_MOST = 256
 # Threads that read batches ahead of the loop.
 _READ_THREADS = 2
-
-
-@dataclass(frozen=True)
-class Rank:
-    """One of ``world`` training processes."""
-
-    rank: int
-    world: int
-    even: Even
-    mask: str
 
 
 @dataclass(frozen=True)
@@ -56,7 +48,7 @@ class Plan:
     - ``total_slice``: the batches of all epochs of ``repeat``.
     """
 
-    rows: Rows
+    rows: Source
     transforms: tuple[Transform, ...] = ()
     row_slices: tuple[tuple[int, Slice], ...] = ()
     epoch_slices: tuple[tuple[int, int | None], ...] = ()
@@ -114,7 +106,7 @@ class Plan:
             return self
         return replace(self, workers=workers)
 
-    def with_rows(self, rows: Rows) -> Plan:
+    def with_rows(self, rows: Source) -> Plan:
         """Replace the rows and the transforms with rows made from them."""
         return replace(self, rows=rows, transforms=())
 
@@ -125,7 +117,7 @@ class Plan:
         if self.repeat != 1:
             return replace(self, total_slice=self.total_slice.then(skip, take))
         if self.grouping is None and not self.drops:
-            return self.with_rows(sliced(self.random_access(verb), skip, take))
+            return self.with_rows(span_of(self.random_access(verb), skip, take))
         if self.grouping is None:
             return self._rows_sliced(verb, skip, take)
         if self.plain and self.rank is None and not self.batch_slice:
@@ -180,7 +172,7 @@ class Plan:
                 f"one: shuffle(seed={drawn[0].value})"
             )
 
-    def random_access(self, verb: str, workers: Workers | None = None) -> Rows:
+    def random_access(self, verb: str, workers: Workers | None = None) -> Source:
         """Return the rows so far, which can be read by position; raise OptionError if they cannot.
 
         ``workers`` are the joined pipeline's, if this plan becomes one of its branches.
@@ -240,14 +232,19 @@ class Plan:
     @property
     def remote(self) -> bool:
         """Whether any rows are fetched from a store."""
-        return any(source.remote for source in self.sources)
+        return any(source.facts.remote for source in self.sources)
+
+    @property
+    def in_order(self) -> bool:
+        """Whether rows are decoded together, so that one thread has to read them in order."""
+        return self.rows.facts.chunk_rows() > 1
 
     @property
     def remaining(self) -> Remaining:
         """The positions of an epoch."""
         # Ranks and parts divide all rows, so the rows have to be counted.
         alone = self.rank is None and self.part == (0, 1)
-        reach = reach_of(self.rows) if alone else self.rows.count
+        reach = reach_of(self.rows) if alone else count_of(self.rows)
         start, stop = 0, ENDLESS if reach is None else reach
         for skip, count in self.epoch_slices:
             start = min(start + skip, stop)
@@ -306,7 +303,7 @@ class Plan:
     def calls_user_code(self) -> bool:
         """Whether the pipeline calls any of the user's functions."""
         transforms = (*self.transforms, *self.batch_transforms)
-        return self.rows.calls_user_code or any(each.calls_user_code for each in transforms)
+        return self.rows.facts.calls_user_code or any(each.calls_user_code for each in transforms)
 
     @property
     def pool(self) -> Workers:
@@ -320,7 +317,7 @@ class Plan:
         if self.prefetch == 0:
             return Workers("serial", 1)
         ours = not self.calls_user_code
-        if ours and not self.rows.in_order:
+        if ours and not self.in_order:
             return Workers("threads", self.read_threads or _READ_THREADS)
         # A reader already runs ahead; our own transforms may run in parallel with the loop.
         beside = ours and bool(self.transforms or self.batch_transforms)
@@ -337,7 +334,7 @@ class Plan:
         Return None if that is not known beforehand.
         """
         if self.damaged:
-            return self.rows.count  # raises
+            return len(self.rows)  # raises
         if self.count_rows is None or not self.counted:
             return None
         rest, whole = self.rest(start), self.rest(_START)
@@ -404,19 +401,19 @@ class Plan:
         return names
 
 
-def joined_rows(plans: Sequence[Plan], verb: str) -> list[Rows]:
+def joined_rows(plans: Sequence[Plan], verb: str) -> list[Source]:
     """Return the rows of several pipelines, with different random numbers for each function."""
     rows, functions, workers = [], 0, _largest_pool(plans)
     for plan in plans:
         plan.check_images_on_host(verb)
         branch = plan.random_access(verb, workers)
         # The first is left unchanged, so that it does not have to be tried again.
-        rows.append(branch.reseeded(functions) if functions else branch)
+        rows.append(reseeded(branch, functions) if functions else branch)
         functions += plan.functions
     return rows
 
 
-def joined_plan(plans: Sequence[Plan], rows: Rows, verb: str) -> Plan:
+def joined_plan(plans: Sequence[Plan], rows: Source, verb: str) -> Plan:
     """Return a plan for rows made from several plans, with the largest of their settings."""
     return Plan(
         rows,

@@ -61,7 +61,7 @@ class ReadyPlan:
             return 1
         # Several ragged batches of a compressed file could take any amount of memory.
         dense = all(isinstance(column, np.ndarray) for column in self.sample.values())
-        if plan.rows.in_order and not dense:
+        if plan.in_order and not dense:
             return 1
         fitting = min(_TOGETHER_BYTES, plan.memory // 8) // max(1, self.row_bytes * size)
         return max(1, min(fitting, self._most_together, _TOGETHER_ROWS * thread_count() // size))
@@ -85,7 +85,7 @@ class ReadyPlan:
             wanted = max(wanted, 2 * plan.workers.count)
         elif plan.read_threads is not None:
             wanted = max(wanted, plan.read_threads)
-        queues = 1 + plan.rows.in_order + (not plan.plain and bool(self.batch_transforms))
+        queues = 1 + plan.in_order + (not plan.plain and bool(self.batch_transforms))
         block_bytes = self.row_bytes * plan.groups.block * self.batches_per_block
         if plan.remote and plan.pool.kind == "processes" and plan.prefetch is None:
             # Each process fetches the rows of the blocks that it has been asked for.
@@ -156,7 +156,7 @@ def _first_batch(plan: Plan, transforms: Sequence[Transform], sample: Block) -> 
 def _first_group(plan: Plan, transforms: Sequence[Transform]) -> Group | None:
     grouper, size = plan.groups.start(), plan.groups.block
     for start in range(0, min(_TRIED_BLOCKS * size, len(plan.share)), size):
-        positions, _ = plan.share.positions(start, start + size)
+        positions = plan.share.positions(start, start + size)
         try:
             block = read_block(plan.rows, positions)
         except DataError:

@@ -1,4 +1,4 @@
-"""Which positions of an epoch each rank reads, even after the number of ranks has changed.
+"""Which rank this process is, and which positions of an epoch each rank reads.
 
 The remaining positions of an epoch are a few spans and everything from ``tail`` on.
 They are dealt in blocks, one batch to each rank in turn, so after any number of steps
@@ -8,56 +8,94 @@ a whole round are divided evenly.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+import sys
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, get_args
 
 import numpy as np
 import numpy.typing as npt
 
-from recmap.errors import OptionError
+from recmap.errors import OptionError, OptionTypeError
+from recmap.model.arguments import as_whole, check_choice
 from recmap.model.batch import Positions
+from recmap.model.order import ENDLESS, Order
 
 Even: TypeAlias = Literal["uneven", "pad", "drop"]
-Span: TypeAlias = tuple[int, int]
 
-#: Stands for a number of rows without end; larger than any real one.
-ENDLESS = 1 << 62
+_Found: TypeAlias = tuple[int, int] | None
+
+# The variables that launchers set: of torchrun, Accelerate and DeepSpeed, and of MPI.
+_TORCHRUN = ("RANK", "WORLD_SIZE")
+_MPI = (
+    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
+    ("PMI_RANK", "PMI_SIZE"),
+    ("MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE"),
+)
 
 
 @dataclass(frozen=True)
-class Remaining:
+class Rank:
+    """One of ``world`` training processes."""
+
+    rank: int
+    world: int
+    even: Even
+    mask: str
+
+    @classmethod
+    def checked(cls, index: int | None, count: int | None, even: Even, mask: str) -> Rank:
+        """Check the arguments of ``shard``. Without numbers, find those of this process."""
+        check_choice("even", even, get_args(Even))
+        if (index is None) != (count is None):
+            raise OptionTypeError("shard: give both numbers, shard(rank, world), or neither")
+        if index is None or count is None:
+            index, count = own_rank()
+        rank, world = as_whole("index", index), as_whole("count", count, 1, most=ENDLESS)
+        if not isinstance(mask, str):
+            raise OptionTypeError(f"mask={mask!r}: give the name of the column to add")
+        return cls(rank, world, even, mask)
+
+
+@dataclass(frozen=True)
+class Remaining(Order):
     """Positions that have not been taken: some spans, then all from ``tail`` to ``total``."""
 
     total: int
     tail: int = 0
-    runs: tuple[Span, ...] = ()  # the name used in states
+    runs: tuple[tuple[int, int], ...] = ()  # the name used in states
 
     def __len__(self) -> int:
         return int(self._starts[-1]) + max(0, self.total - self.tail)
+
+    @property
+    def count(self) -> int:
+        return len(self)
 
     @cached_property
     def _starts(self) -> npt.NDArray[np.int64]:
         return np.concatenate([[0], np.cumsum([b - a for a, b in self.runs])]).astype(np.int64)
 
-    def positions(self, numbers: npt.NDArray[np.int64]) -> Positions:
-        """Return the positions of the remaining rows with these numbers."""
+    def numbers(self, positions: Positions, epoch: int = 0) -> Positions:
+        """Return the positions in the epoch of those that remain."""
+        del epoch
         if not self.runs:
-            return numbers + self.tail if self.tail else numbers
+            return positions + self.tail if self.tail else positions
         held = int(self._starts[-1])
-        if not len(numbers) or int(numbers.min()) >= held:
-            return numbers - held + self.tail
-        run = np.searchsorted(self._starts, numbers, side="right") - 1
+        if not len(positions) or int(positions.min()) >= held:
+            return positions - held + self.tail
+        run = np.searchsorted(self._starts, positions, side="right") - 1
         inside = run < len(self.runs)
         firsts = np.array([a for a, _ in self.runs] + [0], np.int64)
-        found = firsts[run] + numbers - self._starts[run]
-        return np.where(inside, found, numbers - held + self.tail)
+        found = firsts[run] + positions - self._starts[run]
+        return np.where(inside, found, positions - held + self.tail)
 
     def after(self, number: int, others: Positions) -> Remaining:
         """Return what remains from a number on, plus some other positions."""
         held = int(self._starts[-1])
-        rest = self.positions(np.arange(number, held, dtype=np.int64))
+        rest = self.numbers(np.arange(number, held, dtype=np.int64))
         tail = self.tail + max(0, number - held)
         runs = _runs(np.concatenate([others, rest]))
         if runs and runs[-1][1] == tail:
@@ -66,7 +104,7 @@ class Remaining:
 
 
 @dataclass(frozen=True)
-class Share:
+class Share(Order):
     """The rows of one rank of ``world``."""
 
     left: Remaining
@@ -104,6 +142,10 @@ class Share:
     def _rest(self) -> int:
         return len(self.left) - self._rounds * self.block * self.world
 
+    @property
+    def count(self) -> int:
+        return len(self)
+
     def __len__(self) -> int:
         """Count the rows of this part of the rank, including padding."""
         part, parts = self.part
@@ -120,34 +162,40 @@ class Share:
             last = each + (self.even == "uneven" and self.rank < over)
         return self._rounds * self.block + last
 
-    def positions(self, start: int, stop: int) -> tuple[Positions, npt.NDArray[np.bool_]]:
-        """Return the positions of rows ``start`` to ``stop`` of this rank, and which are real.
+    def positions(self, start: int, stop: int) -> Positions:
+        """Return the positions of rows ``start`` to ``stop`` of this rank."""
+        return self.numbers(np.arange(start, min(stop, len(self)), dtype=np.int64))
 
-        The others repeat the last row, to fill up the rank.
-        """
-        return self.positions_of(np.arange(start, min(stop, len(self)), dtype=np.int64))
+    def real(self, start: int, stop: int) -> npt.NDArray[np.bool_]:
+        """Return which rows are real. The others repeat the last one, to fill up the rank."""
+        mine = self._of_whole_rank(np.arange(start, min(stop, len(self)), dtype=np.int64))
+        each, over = divmod(self._rest, self.world)
+        return mine < self._rounds * self.block + each + (self.rank < over)
 
-    def positions_of(self, mine: npt.NDArray[np.int64]) -> tuple[Positions, npt.NDArray[np.bool_]]:
-        """Return the positions of rows of this rank by number, and which are real."""
-        part, parts = self.part
-        if parts > 1:
-            blocks, within = np.divmod(mine, self.block)
-            mine = (blocks * parts + part) * self.block + within
+    def numbers(self, positions: Positions, epoch: int = 0) -> Positions:
+        """Return the positions in the epoch of rows of this rank."""
+        del epoch
+        mine = self._of_whole_rank(positions)
         if self.world == 1:
-            return self.left.positions(mine), np.ones(len(mine), bool)
+            return self.left.numbers(mine)
         rounds, within = np.divmod(mine, self.block)
         numbers = (rounds * self.world + self.rank) * self.block + within
         last = mine >= self._rounds * self.block
-        real = np.ones(len(mine), bool)
         if last.any():
             each, over = divmod(self._rest, self.world)
             begin = self.rank * each + min(self.rank, over)
-            own = each + (self.rank < over)
-            at = mine[last] - self._rounds * self.block
-            real[last] = at < own
             base = self._rounds * self.block * self.world
+            at = mine[last] - self._rounds * self.block
             numbers[last] = np.minimum(base + begin + at, len(self.left) - 1)
-        return self.left.positions(numbers), real
+        return self.left.numbers(numbers)
+
+    def _of_whole_rank(self, mine: Positions) -> Positions:
+        """Return the numbers in the whole rank of rows of this part of it."""
+        part, parts = self.part
+        if parts == 1:
+            return mine
+        blocks, within = np.divmod(mine, self.block)
+        return (blocks * parts + part) * self.block + within
 
     def in_step(self, taken: int, step: int) -> list[int]:
         """Return how many rows each rank has taken when this one has taken ``taken``.
@@ -171,12 +219,11 @@ class Share:
         positions = [np.asarray(held, np.int64)]
         for rank, count in enumerate(taken):
             share = replace(self, rank=rank)
-            mine, real = share.positions(count, upto)
-            positions.append(mine[real])
+            positions.append(share.positions(count, upto)[share.real(count, upto)])
         return self.left.after(end, np.concatenate(positions))
 
 
-def _runs(positions: Positions) -> list[Span]:
+def _runs(positions: Positions) -> list[tuple[int, int]]:
     """Return positions as spans, in order."""
     if not len(positions):
         return []
@@ -185,3 +232,69 @@ def _runs(positions: Positions) -> list[Span]:
     starts = np.concatenate([[0], breaks + 1])
     ends = np.concatenate([breaks, [len(positions) - 1]])
     return [(int(positions[a]), int(positions[b]) + 1) for a, b in zip(starts, ends, strict=True)]
+
+
+def own_rank() -> tuple[int, int]:
+    """Return the rank of this process and the world; 0 and 1 if nothing tells of others."""
+    finders: list[Callable[[], _Found]] = [_from_torch, _from_jax, _from_torchrun, _from_slurm]
+    finders += [lambda names=names: _from_environment(*names) for names in _MPI]  # type: ignore[misc]
+    found = (find() for find in finders)
+    return next((each for each in found if each is not None), (0, 1))
+
+
+def reads_for_itself() -> tuple[int, int] | None:
+    """Return the rank and the world if this surely is one of several ranks that read.
+
+    Rank 0 may read for all, and the tasks of a cluster or of MPI may have nothing to do with
+    each other.
+    """
+    if divided_by_others():
+        return None
+    found = _from_torch() or _from_jax() or _from_torchrun()
+    return found if found is not None and found[0] > 0 else None
+
+
+def divided_by_others() -> bool:
+    """Return whether Accelerate is loaded: it divides, or hands out, what it prepares."""
+    return "accelerate" in sys.modules
+
+
+def _from_torch() -> _Found:
+    distributed = sys.modules.get("torch.distributed")
+    if distributed is None or not distributed.is_available() or not distributed.is_initialized():
+        return None
+    return distributed.get_rank(), distributed.get_world_size()
+
+
+def _from_jax() -> _Found:
+    jax = sys.modules.get("jax")
+    # Asking JAX for processes starts its devices, so ask only if it knows of several.
+    initialized = getattr(getattr(jax, "distributed", None), "is_initialized", None)
+    if jax is None or initialized is None or not initialized():
+        return None
+    return jax.process_index(), jax.process_count()
+
+
+def _from_torchrun() -> _Found:
+    return _from_environment(*_TORCHRUN)
+
+
+def _from_slurm() -> _Found:
+    # A batch script also has the number of tasks, but is not one of them.
+    steps = ("SLURM_STEP_ID", "SLURM_STEPID", "SLURM_STEP_NUM_TASKS")
+    if "SLURM_JOB_ID" in os.environ and not any(name in os.environ for name in steps):
+        return None
+    of_step = "SLURM_STEP_NUM_TASKS" in os.environ
+    return _from_environment("SLURM_PROCID", "SLURM_STEP_NUM_TASKS" if of_step else "SLURM_NTASKS")
+
+
+def _from_environment(rank: str, world: str) -> _Found:
+    if rank not in os.environ or world not in os.environ:
+        return None
+    found = os.environ[rank], os.environ[world]
+    if not all(value.isdecimal() and value.isascii() for value in found):
+        raise OptionError(
+            f"shard(): the environment has {rank}={found[0]!r} and {world}={found[1]!r}; give the "
+            "numbers: shard(rank, world)"
+        )
+    return int(found[0]), int(found[1])

@@ -214,7 +214,7 @@ def _digest(data: str | bytes) -> str:
 
 def data_of(source: Source, rows: int) -> dict[str, Any]:
     """Return what identifies a source with ``rows`` rows."""
-    files = list(source.files)
+    files = list(source.facts.files)
     names = [os.path.basename(os.path.normpath(file)) for file in files]
     step = max(1, -(-len(files) // _LOOKED_AT))
     looked_at = {*range(0, len(files), step), len(files) - 1}

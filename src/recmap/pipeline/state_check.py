@@ -7,7 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from recmap.errors import OptionError
-from recmap.pipeline.sharding import ENDLESS, Share
+from recmap.model.order import ENDLESS
+from recmap.pipeline.sharding import Share
 from recmap.pipeline.transforms.batch import Grouping
 
 #: The version of the states that are saved.

@@ -18,10 +18,12 @@ import numpy as np
 
 from recmap.errors import DataError, OptionError
 from recmap.model.arguments import Workers
-from recmap.model.batch import Positions
-from recmap.model.fetching import Fetching
+from recmap.model.batch import Positions, RowArray
+from recmap.model.facts import SourceFacts
+from recmap.model.row_sizes import measure
 from recmap.model.schema import Batch, Schema
-from recmap.pipeline.row_source import Rows, is_damaged, only_a_few_rows, reach_of, sound_rows
+from recmap.model.source import Source, WrappedSource, at_epoch, reseeded
+from recmap.pipeline.row_source import count_sound, only_a_few_rows, reach_of
 from recmap.pipeline.transforms.base import Block, Transform
 from recmap.pipeline.workers import open_pool
 from recmap.pipeline.workers.column_message import copied
@@ -45,7 +47,9 @@ class Trial:
     row_bytes: int = 0
 
 
-def try_rows(rows: Rows, transforms: Sequence[Transform]) -> tuple[list[Transform], Schema, Block]:
+def try_rows(
+    rows: Source, transforms: Sequence[Transform]
+) -> tuple[list[Transform], Schema, Block]:
     """Try transforms on the first rows: as many as it takes for a filter to keep one.
 
     Return the prepared transforms, the schema of what they make, and what they made.
@@ -73,22 +77,22 @@ def _prepare(
     return prepared, schema, sample
 
 
-def _first_rows(rows: Rows, size: int) -> Block:
+def _first_rows(rows: Source, size: int) -> Block:
     """Read the first rows, up to a bad one."""
     reach = reach_of(rows)
     positions = np.arange(size if reach is None else min(size, reach), dtype=np.int64)
     return read_block(rows, positions)
 
 
-def read_block(rows: Rows, positions: Positions) -> Block:
+def read_block(rows: Source, positions: Positions) -> Block:
     """Read rows of the first epoch, up to a bad one. Raise if the first row is bad."""
     try:
-        return Block(rows.gather(positions, 0), positions, 0, rows)
+        return Block(rows.gather(positions), positions, 0, rows)
     except DataError:
-        positions = positions[: sound_rows(rows, positions)]
+        positions = positions[: count_sound(rows, positions)]
         if not len(positions):
             raise
-        return Block(rows.gather(positions, 0), positions, 0, rows)
+        return Block(rows.gather(positions), positions, 0, rows)
 
 
 def tried(
@@ -171,89 +175,71 @@ def _texts(schema: Schema) -> dict[str, str]:
     return {name: str(field) for name, field in schema.items()}
 
 
-class _SamePositions:
-    """Rows made from other rows, each from the one at its position."""
-
-    def __init__(self, rows: Rows) -> None:
-        self._rows = rows
-        self.in_order, self.calls_user_code = rows.in_order, rows.calls_user_code
-        self.keeps_blocks = rows.keeps_blocks
-        self.reach, self.damaged = reach_of(rows), is_damaged(rows)
-
-    @property
-    def count(self) -> int | None:
-        """The number of rows. Raises the damage that makes it unknown."""
-        return self._rows.count
-
-    def sound(self, positions: Positions) -> int:
-        """Count the consecutive rows before a bad one."""
-        return sound_rows(self._rows, positions)
-
-    def fetch_ahead(self, positions: Positions, epoch: int) -> Fetching | None:
-        return self._rows.fetch_ahead(positions, epoch)
-
-    def row_bytes(self) -> int:
-        return self._rows.row_bytes()
-
-    def origin(self, position: int, epoch: int) -> str:
-        return self._rows.origin(position, epoch)
-
-
-class TransformedRows(_SamePositions):
+class TransformedRows(WrappedSource):
     """Rows with transforms that drop none, so they still have positions.
 
     ``workers`` run the functions among the transforms.
     """
 
     def __init__(
-        self, rows: Rows, transforms: Sequence[Transform], workers: Workers | None = None
+        self, rows: Source, transforms: Sequence[Transform], workers: Workers | None = None
     ) -> None:
         super().__init__(rows)
-        self._transforms, self._workers = list(transforms), workers
-        self.calls_user_code |= any(transform.calls_user_code for transform in transforms)
+        self._transforms, self._workers, self._epoch = list(transforms), workers, 0
 
     @cached_property
     def _trial(self) -> Trial:
         """The prepared transforms. They are tried on the first rows when first needed."""
-        workers = self._workers if self.calls_user_code else None
+        workers = self._workers if self.facts.calls_user_code else None
         return tried(self._try, self._transforms, workers)
 
     def _try(self) -> Trial:
-        transforms, schema, _ = try_rows(self._rows, self._transforms)
+        transforms, schema, _ = try_rows(self._source, self._transforms)
         return Trial(tuple(transforms), schema, {})
 
     @property
     def schema(self) -> Schema:
         return self._trial.schema
 
-    def gather(self, positions: Positions, epoch: int) -> Batch:
-        block = Block(self._rows.gather(positions, epoch), positions, epoch, self._rows)
+    @property
+    def facts(self) -> SourceFacts:
+        facts = self._source.facts
+        users = any(each.calls_user_code for each in self._transforms)
+        return replace(
+            facts,
+            owns_rows=True,
+            can_pad=False,
+            calls_user_code=facts.calls_user_code or users,
+            labels={},
+            descriptions={},
+        )
+
+    def read(self, start: int, stop: int, limit: int | None = None) -> Batch:
+        batch = self._source.read(start, stop, limit)
+        return self._transformed(batch, np.arange(start, start + measure(batch)[0]))
+
+    def gather(self, rows: RowArray) -> Batch:
+        return self._transformed(self._source.gather(rows), rows)
+
+    def _transformed(self, batch: Batch, positions: Positions) -> Batch:
+        block = Block(batch, positions, self._epoch, self._source)
         for transform in self._trial.transforms:
             block = transform.apply(block)
         return block.batch
 
-    def select(self, columns: Sequence[str]) -> Rows:
-        return SelectedRows(self, columns)
+    def at_epoch(self, epoch: int) -> Source:
+        if epoch == self._epoch:
+            return self
+        self._trial  # noqa: B018  # tried once, and not again in every epoch
+        other = self._over(at_epoch(self._source, epoch))
+        other._epoch = epoch  # noqa: SLF001  # a copy of this one
+        return other
 
-    def reseeded(self, by: int) -> Rows:
+    def reseeded(self, by: int) -> Source:
         transforms = [transform.reseeded(by) for transform in self._transforms]
-        return TransformedRows(self._rows.reseeded(by), transforms, self._workers)
+        return TransformedRows(reseeded(self._source, by), transforms, self._workers)
 
-
-class SelectedRows(_SamePositions):
-    """Some columns of rows that need other columns to be made."""
-
-    def __init__(self, rows: Rows, columns: Sequence[str]) -> None:
-        super().__init__(rows)
-        self._columns = list(columns)
-        self.schema = rows.schema.select(columns)
-
-    def gather(self, positions: Positions, epoch: int) -> Batch:
-        batch = self._rows.gather(positions, epoch)
-        return {name: batch[name] for name in self._columns}
-
-    def select(self, columns: Sequence[str]) -> Rows:
-        return SelectedRows(self, columns)
-
-    def reseeded(self, by: int) -> Rows:
-        return SelectedRows(self._rows.reseeded(by), self._columns)
+    # The transforms may need all columns, and make others.
+    select = Source.select
+    column, row_sizes, largest_row = Source.column, Source.row_sizes, Source.largest_row
+    read_padded = Source.read_padded

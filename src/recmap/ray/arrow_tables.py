@@ -8,6 +8,7 @@ binary, and text becomes strings.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,7 @@ from recmap.errors import (
     Option,
 )
 from recmap.model.coerce import empty_column
+from recmap.model.description import decode_field, encode_field
 from recmap.model.field import Field
 from recmap.model.ragged import BYTE, Column, Ragged, concatenate
 from recmap.model.schema import Batch, Schema
@@ -52,7 +54,7 @@ def table_of(batch: Batch, schema: Schema) -> Any:
 
 def _metadata(field: Field) -> dict[bytes, bytes] | None:
     bare = Field(field.dtype.newbyteorder("="), field.shape)
-    return {_FIELD_KEY: str(bare).encode()} if _is_shaped(field) else None
+    return {_FIELD_KEY: encode_field(bare).encode()} if _is_shaped(field) else None
 
 
 def _is_shaped(field: Field) -> bool:
@@ -185,9 +187,9 @@ def schema_of(arrow: Any, fields: Mapping[str, Field]) -> Schema:
 
 def _field(column: Any) -> Field:
     if isinstance(column.type, ArrowVariableShapedTensorType) and column.type.ndim > 1:
-        written = (column.metadata or {}).get(_FIELD_KEY)
-        if written is not None:
-            return Field.parse(written.decode())
+        written = (column.metadata or {}).get(_FIELD_KEY, b"")
+        with suppress(ValueError):  # as if there were none
+            return decode_field(written.decode())
         raise ColumnError(
             Message(
                 f"column {column.name!r} has rows of {column.type.ndim} axes whose lengths differ; "

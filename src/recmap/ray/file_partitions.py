@@ -13,8 +13,10 @@ import numpy as np
 from recmap.errors import ObjectChangedError
 from recmap.files.local_path import located
 from recmap.files.location import Stat
+from recmap.formats.combined import ConcatenatedSource
 from recmap.formats.open_spec import Opening, select
-from recmap.model.source import Partition, RowReader, Source
+from recmap.formats.tfrecord_partitions import Partition, RecordSource, RowReader
+from recmap.model.source import Source
 
 # Ray spends about 15 ms on each block, little compared to reading this many bytes.
 _GOOD_SIZE = 16 << 20
@@ -83,10 +85,11 @@ def file_partitions(source: Source, reopen: Callable[[], Source], skip: bool) ->
 
     With ``skip``, tasks leave out bad records.
     """
-    partitions = source.partitions(skip=skip)
-    if partitions is not None:
-        return partitions
-    sources = source.sequence() if isinstance(reopen, Opening) else [source]
+    if isinstance(source, RecordSource):
+        return source.partitions(skip=skip)
+    sources: Sequence[Source] = [source]
+    if isinstance(source, ConcatenatedSource) and isinstance(reopen, Opening):
+        sources = source.sources
     return [_FilesPartition.of(each, reopen) for each in sources]
 
 
@@ -101,10 +104,10 @@ class _FilesPartition:
 
     @classmethod
     def of(cls, source: Source, reopen: Callable[[], Source]) -> Partition:
-        files: list[str] = [located(file).alone() for file in source.files]
+        files: list[str] = [located(file).alone() for file in source.facts.files]
         if isinstance(reopen, Opening):
             reopen = replace(reopen, paths=files)  # the others may be many
-        return cls(reopen, files, len(source), source.chunk_rows)
+        return cls(reopen, files, len(source), source.facts.chunk_rows())
 
     def part(self, start: int, stop: int) -> Partition:
         return self
@@ -113,7 +116,7 @@ class _FilesPartition:
         if isinstance(self.reopen, Opening):
             return self.reopen.only(self.files, columns)()
         source = self.reopen()
-        for old, new in zip(self.files, source.files, strict=True):
+        for old, new in zip(self.files, source.facts.files, strict=True):
             if _version(old) != _version(new):
                 raise ObjectChangedError(
                     f"{old}: changed while it was open; open it again", url=str(old)

@@ -11,6 +11,7 @@ from typing import Any
 from recmap.files.local_path import located
 from recmap.model.source import Source
 from recmap.ray.cluster import TASK_CPUS, Driver, cpu_count, task_result
+from recmap.tfrecord.files_in_order import unindexed_files
 from recmap.tfrecord.parallel_scan import ScannedSpan, choose_every, join_spans, scan_span
 from recmap.tfrecord.plain_file import PlainFile
 
@@ -40,7 +41,7 @@ def find_records(ray: Any, driver: Driver, source: Source, span_bytes: int | Non
     The result is the same as if the source had indexed itself. Compressed files cannot be read
     from the middle, so the source indexes those itself.
     """
-    files = source.unindexed_files()
+    files = unindexed_files(source.facts.record_files)
     total = sum(file.size for file in files)
     cpus = cpu_count(ray)
     if span_bytes is None:

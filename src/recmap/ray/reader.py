@@ -12,10 +12,11 @@ from recmap.files.local_path import located
 from recmap.files.paths import PathsLike, absolute, expand, given_paths
 from recmap.files.storage import Storage
 from recmap.formats.open_spec import Opening, OpenOptions
+from recmap.formats.tfrecord_partitions import Partition
 from recmap.model.arguments import checked, unknown_option
 from recmap.model.nulls import with_masks
 from recmap.model.schema import FieldsLike, Schema
-from recmap.model.source import Partition, Source
+from recmap.model.source import Source
 from recmap.ray.cluster import Driver, check_visible, connect, cpu_count, load_ray
 from recmap.ray.file_partitions import file_partitions, good_count
 from recmap.ray.parallel_index import find_records
@@ -71,7 +72,7 @@ def read(
     source, reopen, skip = _opened(src, fields, options)
     # The connection stays open, because the dataset is read later.
     ray, driver = connect(None).ray, Driver.here()
-    check_visible(ray, driver, source.files)
+    check_visible(ray, driver, source.facts.files)
     find_records(ray, driver, source)
     schema = _select(source.schema, columns)
     partitions = file_partitions(source, reopen, skip)
@@ -117,7 +118,7 @@ def _opened(
     opening = Opening(absolute(given_paths(src, Storage(options.get("storage")))), fields, chosen)
     source = opening()
     # Tasks open the files that were found now, not what their names stand for by then.
-    reopen = replace(opening, paths=absolute(source.files))
+    reopen = replace(opening, paths=absolute(source.facts.files))
     return source, reopen, chosen.errors == "skip"
 
 
@@ -126,8 +127,8 @@ def _in_original_folder(source: Source, reopen: Callable[[], Source]) -> Source:
 
     A source with absolute paths is returned unchanged.
     """
-    now = [located(file).absolute() for file in source.files]
-    if now == source.files:
+    now = [located(file).absolute() for file in source.facts.files]
+    if now == source.facts.files:
         return source
     if isinstance(reopen, Opening) and now == expand(reopen.paths):
         return source

@@ -53,7 +53,7 @@ def on_cluster(
 
     The source is indexed first. At most ``workers`` tasks run at a time.
     """
-    if source.known_rows() is None and not source.files:
+    if source.facts.once:
         raise OptionError(
             "rows that can be read only once are on this machine only, not on a cluster; save them "
             "to a file first"
@@ -61,7 +61,7 @@ def on_cluster(
     located(dst).refuse_unwritable()
     driver = Driver.here()
     with connect(address) as ray, output_folder(dst):
-        check_visible(ray, driver, source.files, dst)
+        check_visible(ray, driver, source.facts.files, dst)
         find_records(ray, driver, source)
         yield RayRunner(ray, driver, source, workers)
 
@@ -76,7 +76,7 @@ class RayRunner:
     def __init__(self, ray: Any, driver: Driver, source: Source, workers: int | None) -> None:
         self._ray, self._driver = ray, driver
         self._limit = workers or _IN_FLIGHT
-        self._compressed = list(source.compressed_files)
+        self._compressed = list(source.facts.compressed_files)
 
     def explain(self, files: int) -> str:
         """Describe how much of the cluster this many files can use."""

@@ -15,11 +15,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from recmap.errors import CorruptRecordError, FieldMismatchError, Message, Option, OptionError
+from recmap.errors import CorruptRecordError, FieldMismatchError, Message, Option
+from recmap.model.description import Description, json_object
 from recmap.model.field import Field
 from recmap.model.schema import Schema
 from recmap.native import _core
-from recmap.tfrecord.decoder import LISTS, fill_bytes
+from recmap.tfrecord.decoder import LISTS
 from recmap.tfrecord.unknown_features import Where
 
 Bytes = npt.NDArray[np.uint8]
@@ -31,8 +32,6 @@ _MAGIC = b"RECMAPSC"
 # No real schema is larger. One that claims to be is not read.
 _MAX_SIZE = 64 << 20
 _MAX_VARINT = 10
-_MAX_FILLED = 1 << 20
-_MAX_TEXT = 1 << 16
 # Number of checked descriptions to remember.
 _REMEMBERED = 64
 
@@ -43,7 +42,7 @@ def description(schema: Schema, align: int = 0) -> bytes:
     With ``align``, its size is a multiple of that, so that what follows stays aligned. Spaces
     at the end of the JSON pad it.
     """
-    text = json.dumps({"schema": schema_texts(schema)}, separators=(",", ":")).encode()
+    text = json.dumps({"schema": Description(schema).texts}, separators=(",", ":")).encode()
     made = _field(text)
     while align and len(made) % align:
         text += b" " * (-len(made) % align)
@@ -62,37 +61,11 @@ def _field(text: bytes) -> bytes:
     return bytes([_TAG, *size]) + content
 
 
-def schema_texts(schema: Schema) -> dict[str, str]:
-    """Return the fields as text that ``parse_schema`` reads."""
-    return {name: _text(field) for name, field in schema.items()}
-
-
-def _text(field: Field) -> str:
-    text = str(field)
-    try:
-        again = Field.parse(text)
-        same = again.fill is field.fill is None or fill_bytes(again) == fill_bytes(field)
-    except OptionError:
-        same = False
-    # Leave out a fill that cannot be written as text, such as some byte strings.
-    return text if same else str(Field(field.dtype, field.shape))
-
-
 def parse_schema(texts: Any) -> Schema:
-    """Make a schema from untrusted texts; raise a ValueError if they are invalid."""
-    if not isinstance(texts, dict) or not texts:
+    """Make a schema from untrusted texts; raise a ValueError if records cannot have it."""
+    schema = Description.decode(texts).schema
+    if not schema:
         raise ValueError("no fields")
-    if not all(isinstance(text, str) and len(text) < _MAX_TEXT for text in texts.values()):
-        raise ValueError("a field that is not text")
-    try:
-        for text in texts.values():
-            base, fill, _ = text.partition(" = ")
-            # A fill takes as much memory as a row.
-            if fill and Field.parse(base).count > _MAX_FILLED:
-                raise ValueError("a filled field that is too large")
-        schema = Schema(texts)
-    except (OptionError, OverflowError, SyntaxError, MemoryError) as e:
-        raise ValueError(str(e)) from None
     if any(field.ragged > 2 for field in schema.values()):
         raise ValueError("a field of more than two ragged axes")
     if any(field.ragged and field.fill is not None for field in schema.values()):
@@ -135,14 +108,6 @@ def _damaged(path: str, record: int, why: Exception) -> CorruptRecordError:
     )
 
 
-def _parse_texts(content: bytes) -> dict[str, str]:
-    """Return the fields of an untrusted description as text.
-
-    Raise a ValueError if it is damaged.
-    """
-    return schema_texts(_parse(content))
-
-
 def _parse(content: bytes) -> Schema:
     if not _HEAD.size <= len(content) <= _MAX_SIZE:
         raise ValueError(f"its size cannot be {len(content):,} bytes")
@@ -150,10 +115,7 @@ def _parse(content: bytes) -> Schema:
     text = content[_HEAD.size :]
     if magic != _MAGIC or checksum(text) != crc:
         raise ValueError("CRC mismatch")
-    try:
-        return parse_schema(json.loads(text)["schema"])
-    except (KeyError, TypeError, RecursionError) as e:
-        raise ValueError(str(e)) from None
+    return parse_schema(json_object(text).get("schema"))
 
 
 def _content(record: Bytes) -> tuple[Bytes, int]:
@@ -201,7 +163,7 @@ class EmbeddedSchemas:
 
     def _check(self, content: bytes, file: str, record: int) -> None:
         try:
-            texts = _parse_texts(content)
+            texts = Description(_parse(content)).texts
         except ValueError as e:
             if self._skip:
                 return

@@ -32,6 +32,20 @@ def uncounted_files(files: Sequence[RecordFile]) -> list[RecordFile]:
     return [file for file in files if file.known_count() is None]
 
 
+def unindexed_files(files: Sequence[RecordFile]) -> list[PlainFile]:
+    """Return the plain files whose records are yet to be found, by any number of readers."""
+    return [file for file in uncounted_files(files) if isinstance(file, PlainFile)]
+
+
+def rows_before_damage(files: Sequence[RecordFile], starts: Sequence[int]) -> int:
+    """Return how many rows were found before the damage at which counting them stopped.
+
+    ``starts`` are the numbers of the first rows of files, as far as they were counted.
+    """
+    last = len(starts) - 1
+    return starts[last] + files[last].found_rows()
+
+
 def count_objects(files: Sequence[PlainFile]) -> None:
     """Count the rows of those files that are objects, several at a time."""
     objects = [file for file in files if located(file.path).remote]

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from recmap.model.source import Skipped
+from recmap.model.facts import Skipped
 from recmap.native import _core
 
 Offsets = npt.NDArray[np.uint64]

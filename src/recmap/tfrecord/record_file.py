@@ -15,11 +15,11 @@ import numpy.typing as npt
 
 from recmap.files.output_file import Compression
 from recmap.model.batch import RowNumbers
+from recmap.model.facts import Skipped
 from recmap.model.fetching import Fetching
 from recmap.model.field import Field
 from recmap.model.row_sizes import OFFSET, RowSizes
 from recmap.model.schema import Batch, Schema
-from recmap.model.source import Skipped
 from recmap.native import _core
 from recmap.tfrecord.decoder import ExampleDecoder, split_name
 

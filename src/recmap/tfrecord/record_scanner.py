@@ -11,7 +11,7 @@ import numpy.typing as npt
 from recmap.files.cpus import thread_count
 from recmap.files.fetch_memory import bytes_ahead
 from recmap.files.mapped import MappedFile
-from recmap.model.source import Skipped
+from recmap.model.facts import Skipped
 from recmap.native import _core
 from recmap.tfrecord.faults import fault_error, fault_text
 from recmap.tfrecord.parallel_scan import find_record

@@ -17,7 +17,7 @@ from recmap.errors import CompressionError, Message, Option
 from recmap.files.cpus import thread_count
 from recmap.files.inflate import inflate
 from recmap.files.threads import read_ahead
-from recmap.model.source import Skipped
+from recmap.model.facts import Skipped
 from recmap.native import _core
 from recmap.tfrecord.faults import fault_error, fault_text
 from recmap.tfrecord.record_file import Window

@@ -17,10 +17,10 @@ from recmap.files.output_file import OutputFile, Spooler, choose_compression, re
 from recmap.files.paths import PathLike, PathsLike, as_path, expand
 from recmap.files.temporary import remove_leftovers
 from recmap.model.arguments import check_flag
+from recmap.model.facts import Skipped
 from recmap.model.preview import quantity
 from recmap.model.progress import ProgressOption, check_progress
 from recmap.model.schema import Schema
-from recmap.model.source import Skipped
 from recmap.native import _core
 from recmap.tfrecord.embedded_schema import check_claims, description, read_description
 from recmap.tfrecord.framing import ScanProgress, open_record_file

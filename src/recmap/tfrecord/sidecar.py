@@ -34,9 +34,10 @@ from recmap.files.atomic_write import writing
 from recmap.files.local_path import located
 from recmap.files.location import Location
 from recmap.files.temporary import temporary_path
+from recmap.model.description import Description
 from recmap.model.schema import Schema
 from recmap.native import _core
-from recmap.tfrecord.embedded_schema import checksum, parse_schema, schema_texts
+from recmap.tfrecord.embedded_schema import checksum, parse_schema
 from recmap.tfrecord.index import Index
 from recmap.warn import warn
 
@@ -178,7 +179,7 @@ def _encoded(sidecar: Sidecar, fingerprint: Fingerprint, etag: str | None = None
         "length": sidecar.index.length,
         "lead": sidecar.index.lead,
         "marks": len(rows),  # the number of anchors; the key is older than the word
-        "schema": schema_texts(sidecar.schema),
+        "schema": Description(sidecar.schema).texts,
         "encoding": dict(sidecar.encoding),
         "verified": sidecar.verified,
         "mapped": list(sidecar.mapped),

@@ -6,7 +6,6 @@ One of them is enough. If there are several, they must agree.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -27,6 +26,7 @@ from recmap.errors import (
     StoreError,
 )
 from recmap.files.local_path import located
+from recmap.model.description import Description, json_object
 from recmap.model.schema import Schema
 from recmap.native import _core
 from recmap.tfrecord.embedded_schema import (
@@ -34,7 +34,6 @@ from recmap.tfrecord.embedded_schema import (
     check_claims,
     parse_schema,
     read_description,
-    schema_texts,
 )
 from recmap.tfrecord.record_file import RecordFile
 from recmap.tfrecord.sidecar import Fingerprint, Sidecar, sidecar_path
@@ -76,13 +75,13 @@ def described_by(types: Types | None, names: Collection[str], skip: bool) -> Emb
     """
     if types is None or not types.firm:
         return None
-    texts = {name: text for name, text in schema_texts(types.schema).items() if name in names}
+    texts = {name: text for name, text in Description(types.schema).texts.items() if name in names}
     return EmbeddedSchemas(texts, types.place, skip=skip)
 
 
 def same_types(a: Schema, b: Schema) -> bool:
     """Return whether two schemas are equal, apart from the order of their fields."""
-    return a == b or schema_texts(a) == schema_texts(b)
+    return a == b or Description(a).texts == Description(b).texts
 
 
 def stored_types(
@@ -117,8 +116,7 @@ def stored_types(
 
 def _has_all(schema: Schema, fields: Schema) -> bool:
     """Return whether a schema has these fields, perhaps among others."""
-    texts = schema_texts(schema)
-    return all(texts.get(name) == text for name, text in schema_texts(fields).items())
+    return Description(fields).texts.items() <= Description(schema).texts.items()
 
 
 def indexed_types(path: str, sidecar: Sidecar | None) -> Types | None:
@@ -189,7 +187,7 @@ def _embedded(frame: Bytes, path: str, skip: bool) -> Types | None:
 
 def _conflict(one: Types, other: Types) -> FieldMismatchError:
     """Make the error for two stored schemas that disagree."""
-    a, b = schema_texts(one.schema), schema_texts(other.schema)
+    a, b = Description(one.schema).texts, Description(other.schema).texts
     name = next(n for n in [*a, *b] if a.get(n) != b.get(n))
 
     def says(types: Types, texts: dict[str, str]) -> str:
@@ -244,7 +242,7 @@ def _read(path: str) -> tuple[Schema, dict[str, int | None]] | None:
     if not located(path).is_file():
         return None
     try:
-        content = json.loads(located(path).text(_MAX_MANIFEST))
+        content = json_object(located(path).text(_MAX_MANIFEST))
         if content["recmap"] != 1 or content["format"] != "tfrecord":
             return None
         if content["complete"] is not True:
@@ -259,7 +257,7 @@ def _read(path: str) -> tuple[Schema, dict[str, int | None]] | None:
         return parse_schema(content["schema"]), sizes
     except StoreError:
         raise
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+    except (OSError, ValueError, KeyError, TypeError):
         return None
 
 

@@ -17,8 +17,8 @@ from recmap.errors import DataError, NotExampleError
 from recmap.files.cpus import thread_count
 from recmap.files.paths import for_each
 from recmap.files.read_ahead import MOST_OBJECTS
+from recmap.model.facts import Skipped
 from recmap.model.schema import Schema
-from recmap.model.source import Skipped
 from recmap.native import _core
 from recmap.tfrecord.compressed_file import CompressedFile
 from recmap.tfrecord.decoder import ExampleDecoder

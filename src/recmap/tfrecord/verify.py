@@ -10,9 +10,9 @@ from recmap.files.files_ahead import files_in_turn
 from recmap.files.local_path import located
 from recmap.files.mapped import guarded
 from recmap.files.threads import Threads
+from recmap.model.facts import Skipped
 from recmap.model.preview import quantity
 from recmap.model.progress import ProgressOption
-from recmap.model.source import Skipped
 from recmap.tfrecord.framing import ScanProgress
 
 

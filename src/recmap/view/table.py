@@ -83,7 +83,7 @@ class RowTable:
 
     @property
     def format(self) -> str:
-        return self._source.format
+        return self._source.facts.format
 
     @cached_property
     def size(self) -> int | None:
@@ -101,9 +101,9 @@ class RowTable:
     def storage(self, name: str) -> str:
         """Return how a column is stored, in a word or two."""
         # To look for an array among records could mean to read all of them.
-        if not self._source.owns_rows and self._source.column(name) is not None:
+        if not self._source.facts.owns_rows and self._source.column(name) is not None:
             return "mapped in place"
-        compressed = set(self._source.compressed_files.values())
+        compressed = set(self._source.facts.compressed_files.values())
         return f"decoded, {', '.join(sorted(compressed))}" if compressed else "decoded"
 
     def count(self) -> Count:
@@ -146,9 +146,9 @@ class RowTable:
 
     def _note_damage(self, row: int) -> None:
         """Note whether records after a damaged one cannot be found: it is the last row then."""
-        before = self._source.rows_before_damage()
-        if before is not None and before <= row:
-            self._end = before + 1
+        rows_before = self._source.facts.rows_before_damage
+        if rows_before is not None and rows_before() <= row:
+            self._end = rows_before() + 1
 
     def rows(self, numbers: Iterable[int]) -> list[TableRow]:
         """Return rows by number. Large rows end the list early; ask for the others again."""
@@ -232,7 +232,7 @@ def read_some(
             if stop > start + 1:
                 stop = start + 1  # another of the rows may be the damaged one
                 continue
-            return {}, _damage(e, source.compressed_files)
+            return {}, _damage(e, source.facts.compressed_files)
 
 
 def _damage(error: DataError, compressed: Mapping[str, Any]) -> Damage:

@@ -309,7 +309,7 @@ def test_info_says_how_columns_are_stored() -> None:
         "x": "chunks of 1,000 x 28 x 28, gzip+shuffle",
         "lzf": "chunks of 1,000 x 28 x 28, lzf",
     }
-    assert ds._source.chunk_rows == 1000
+    assert ds._source.facts.chunk_rows() == 1000
 
 
 def test_many_threads_read_one_file() -> None:

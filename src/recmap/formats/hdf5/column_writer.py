@@ -11,6 +11,7 @@ import numpy.typing as npt
 from recmap.errors import ColumnError, Message, Option, OptionError
 from recmap.formats.hdf5.file import h5py
 from recmap.formats.hdf5.types import FIELD_ATTRIBUTE, ORDER_ATTRIBUTE
+from recmap.model.description import encode_field
 from recmap.model.field import Field
 from recmap.model.ragged import Column, Ragged, concatenate, owned
 from recmap.model.row_sizes import column_sizes
@@ -65,7 +66,7 @@ class ColumnWriter:
             **({} if self._lists else filters),
         )
         if not self_described:
-            dataset.attrs[FIELD_ATTRIBUTE] = str(Field(field.dtype, field.shape))
+            dataset.attrs[FIELD_ATTRIBUTE] = encode_field(field)
         if position is not None:
             dataset.attrs[ORDER_ATTRIBUTE] = np.int64(position)
         self._file = file

@@ -18,10 +18,9 @@ from recmap.formats.hdf5.chunks import ChunkedArray, Grid
 from recmap.formats.hdf5.file import Hdf5File, h5py
 from recmap.formats.hdf5.filters import FilterPipeline, filter_names, filters_of, how_to_get
 from recmap.formats.hdf5.types import Leaf
-from recmap.formats.text_column import of_string_type
 from recmap.model.batch import RowNumbers
 from recmap.model.fetching import Fetching
-from recmap.model.field import Field
+from recmap.model.field import TEXT, Field
 from recmap.model.ragged import Column, concatenate
 from recmap.model.row_sizes import STRING, RowSizes
 
@@ -92,13 +91,13 @@ def columns_of(
 
     Without ``direct``, the readers go through h5py.
     """
-    # The library does not check text.
-    unchecked = [replace(leaf, field=leaf.field.as_bytes()) for leaf in found]
-    readers = _readers(file, name, dataset, unchecked, direct)
-    return [
-        of_string_type(file.path, name, reader, leaf.field)
-        for leaf, reader in zip(found, readers, strict=True)
-    ]
+    # Read text as bytes: the library does not check it, but the source of the columns does.
+    as_bytes = [replace(leaf, field=leaf.field.as_bytes()) for leaf in found]
+    readers = _readers(file, name, dataset, as_bytes, direct)
+    for leaf, reader in zip(found, readers, strict=True):
+        if leaf.field.is_text:
+            reader.field = Field(TEXT, leaf.field.shape)
+    return readers
 
 
 def _readers(

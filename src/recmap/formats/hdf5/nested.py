@@ -19,6 +19,7 @@ from recmap.formats.hdf5.columns import columns_of, refusal
 from recmap.formats.hdf5.file import Hdf5File, h5py
 from recmap.formats.hdf5.types import FIELD_ATTRIBUTE, ORDER_ATTRIBUTE, leaves, written_field
 from recmap.formats.ragged_layout import VALUES, ColumnPart, Splitter, join, levels_of
+from recmap.model.description import encode_field
 from recmap.model.field import Field
 from recmap.model.ragged import BYTE, Column
 
@@ -36,7 +37,7 @@ class NestedWriter:
     ) -> None:
         self._splitter = Splitter(name, field)
         group = file.create_group(name)
-        group.attrs[FIELD_ATTRIBUTE] = str(Field(field.dtype, field.shape))
+        group.attrs[FIELD_ATTRIBUTE] = encode_field(field)
         group.attrs[ORDER_ATTRIBUTE] = np.int64(position)
         self._arrays = {
             part.key: _ArrayWriter(group, part, filters, room) for part in self._splitter.parts

@@ -22,13 +22,12 @@ from recmap.errors import (
 )
 from recmap.files.local_path import located
 from recmap.formats.column_readers import ColumnReader
-from recmap.formats.column_source import ColumnsSource, common_length
+from recmap.formats.column_source import ColumnsSource, common_length, warn_of_left_out
 from recmap.formats.hdf5.columns import columns_of, refusal
 from recmap.formats.hdf5.file import Hdf5File, h5py
 from recmap.formats.hdf5.nested import nested_column, nested_field
 from recmap.formats.hdf5.types import ORDER_ATTRIBUTE, leaves
-from recmap.formats.left_out import warn_of_left_out
-from recmap.model.source import SelectedSource, Source
+from recmap.model.source import Source, renamed
 
 # Drivers of files that are not on disk under their name.
 _IN_MEMORY = ("core", "fileobj", "ros3")
@@ -107,7 +106,7 @@ class Hdf5Place:
     def __call__(self) -> Source:
         source = open_hdf5(self.path, inside=self.name)
         names = {name.removeprefix(self.prefix): name for name in source.schema}
-        return SelectedSource(source, names) if self.prefix else source
+        return renamed(source, names) if self.prefix else source
 
 
 def hdf5_place(item: Any) -> Hdf5Place | None:

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from recmap.errors import DataError, FieldTextError
+from recmap.errors import DataError
 from recmap.formats.hdf5.file import h5py
-from recmap.formats.left_out import misfit, warn_of_notes
 from recmap.model.coerce import empty_column, string_column
+from recmap.model.description import decode_field, misfit, warn_of_notes
 from recmap.model.field import Field
 from recmap.model.ragged import BYTE, Column, Ragged
 
@@ -143,12 +143,9 @@ def _bare(dtype: np.dtype[Any]) -> np.dtype[Any]:
 
 def written_field(item: Any) -> Field | None:
     """Return the field stored in the attribute of a dataset or group; None without one."""
-    text = item.attrs.get(FIELD_ATTRIBUTE)
-    if not isinstance(text, str):
-        return None
     try:
-        return Field.parse(text)
-    except FieldTextError:
+        return decode_field(item.attrs.get(FIELD_ATTRIBUTE))
+    except ValueError:
         return None
 
 

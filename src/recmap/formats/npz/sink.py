@@ -18,6 +18,7 @@ from recmap.formats.npy import header_bytes, header_keeps
 from recmap.formats.npz.source import FIELD_PREFIX
 from recmap.formats.ragged_layout import VALUES, ArraysSink, ColumnPart
 from recmap.model.arguments import check_choice
+from recmap.model.description import encode_field
 from recmap.model.field import Field
 from recmap.model.schema import Schema
 from recmap.model.sink import SinkKind
@@ -236,7 +237,7 @@ def _comment(field: Field, key: str) -> str:
         in_header = not field.inner and not field.is_text
     else:
         in_header = header_keeps(field.dtype)
-    return "" if in_header else f"{FIELD_PREFIX}{Field(field.dtype, field.shape)}"
+    return "" if in_header else FIELD_PREFIX + encode_field(field)
 
 
 def _padding(archive: zipfile.ZipFile, info: zipfile.ZipInfo, large: bool) -> bytes:

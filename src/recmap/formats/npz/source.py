@@ -16,12 +16,11 @@ from typing import Any
 
 import numpy as np
 
-from recmap.errors import DataError, FieldTextError, RecmapError
+from recmap.errors import DataError, RecmapError
 from recmap.files.local_path import located
 from recmap.files.mapped import Guard, MappedFile
 from recmap.formats.column_readers import ColumnReader, array_columns, decoded_columns
 from recmap.formats.column_source import Checksum, ColumnsSource, choose_columns
-from recmap.formats.left_out import misfit, warn_of_notes
 from recmap.formats.npy import (
     MAX_HEADER,
     SCATTERED,
@@ -34,6 +33,7 @@ from recmap.formats.npz.members import MAX_LOADED, Deflated, StoredChecksum, Str
 from recmap.formats.npz.zipfile_reader import UnzippedMember, ZipReader
 from recmap.formats.ragged_layout import VALUES, join, levels
 from recmap.model.arguments import size_text
+from recmap.model.description import decode_field, misfit, warn_of_notes
 from recmap.model.field import Field
 from recmap.model.ragged import BYTE
 
@@ -313,8 +313,8 @@ class _ZippedArray:
         if not comment.startswith(FIELD_PREFIX):
             return None
         try:
-            return Field.parse(comment.removeprefix(FIELD_PREFIX))
-        except FieldTextError as e:
+            return decode_field(comment.removeprefix(FIELD_PREFIX))
+        except ValueError as e:
             raise self.error(f"its comment: {e}") from e
 
     def _restored(self, header: NpyHeader) -> NpyHeader:

@@ -14,6 +14,7 @@ from recmap.files.local_path import any_remote, located
 from recmap.formats.tfds.metadata import INFO
 from recmap.formats.tfds.steps import EpisodeRecords
 from recmap.model.batch import RowArray, rows_by_owner
+from recmap.model.facts import SourceFacts
 from recmap.model.row_sizes import fitting
 from recmap.model.schema import Batch, Schema
 from recmap.native import _core
@@ -77,12 +78,8 @@ class ArrayRecordSource(EpisodeRecords):
         return self._decoder.schema
 
     @property
-    def files(self) -> list[str]:
-        return self._files
-
-    @property
-    def owns_rows(self) -> bool:
-        return True
+    def facts(self) -> SourceFacts:
+        return SourceFacts(files=self._files, owns_rows=True)
 
     def __len__(self) -> int:
         return int(self._starts[-1])

@@ -22,7 +22,7 @@ from recmap.formats.tfds.metadata import (
 )
 from recmap.formats.tfds.splits import ShardRows, choose_shards
 from recmap.formats.tfrecord_source import TFRecordSource
-from recmap.model.reordered import SlicedSource
+from recmap.model.order import sliced
 from recmap.model.schema import FieldsLike, Schema
 from recmap.model.source import Errors, Source
 from recmap.tfrecord.framing import open_record_file
@@ -87,7 +87,7 @@ def _shards(folder: str, piece: ShardRows) -> list[str]:
 
 
 def _part(records: Source, piece: ShardRows) -> Source:
-    return records if piece.whole else SlicedSource(records, slice(piece.start, piece.stop))
+    return records if piece.whole else sliced(records, slice(piece.start, piece.stop))
 
 
 def _counted(folder: str, info: DatasetInfo, spec: str | None) -> DatasetInfo:

@@ -43,9 +43,10 @@ from recmap.formats.tfds.stored_columns import StoredColumn, record_decoder
 from recmap.formats.tfrecord_source import TFRecordSource
 from recmap.model.batch import Allocate, PaddedRows, PadSpec, RowArray, RowNumbers, pick
 from recmap.model.coerce import empty_column
+from recmap.model.facts import SourceFacts
 from recmap.model.field import BYTES, TEXT, as_field
 from recmap.model.info import Info
-from recmap.model.reordered import SlicedSource
+from recmap.model.order import sliced
 from recmap.model.row_sizes import RowSizes, added, fitting, measure
 from recmap.model.schema import Batch, FieldsLike, Schema
 from recmap.model.source import Errors, Source, WrappedSource
@@ -89,7 +90,7 @@ def open_tfds(
         steps = open_steps(list(zip(records, spans, strict=True)), columns, verify)
         return TfdsSource(steps, path, None, _step_labels(labels, features), features)
     parts: list[Source] = [
-        each if piece.whole else SlicedSource(each, slice(span.start, span.stop))
+        each if piece.whole else sliced(each, slice(span.start, span.stop))
         for each, piece, span in zip(records, pieces, spans, strict=True)
     ]
     if not parts:
@@ -117,7 +118,7 @@ def _open_old(
     rows = open_old(path, info, split, **options)
     labels = {name: load_labels(path, name.split("/")) for name in rows.schema}
     labels = {name: names for name, names in labels.items() if names}
-    return TfdsSource(rows, path, None, labels, [], f"{rows.origin}; {WRITTEN_BY_OLD}")
+    return TfdsSource(rows, path, None, labels, [], f"{rows.facts.origin}; {WRITTEN_BY_OLD}")
 
 
 def _open_records(
@@ -222,7 +223,7 @@ class _Shards(WrappedSource, EpisodeRecords):
         super().__init__(records)
         self._records = records
         self._expected = None if expected is None else sum(expected)
-        files = [] if expected is None else records.record_files
+        files = [] if expected is None else records.facts.record_files
         self._unchecked: dict[RecordFile, int] = dict(zip(files, expected or (), strict=True))
 
     def _checked(self, batch: Batch) -> Batch:
@@ -306,46 +307,33 @@ class TfdsSource(WrappedSource):
     # Facts.
 
     @property
-    def format(self) -> str:
-        return "TFDS"
-
-    @property
     def schema(self) -> Schema:
         return self._schema
 
     @property
-    def files(self) -> list[str]:
-        return [self._folder]
-
-    @property
-    def origin(self) -> str:
-        return self._origin
-
-    @property
-    def labels(self) -> Mapping[str, Sequence[str]]:
-        return {name: each for name, each in self._labels.items() if name in self._schema}
-
-    @property
-    def descriptions(self) -> Mapping[str, Any]:
-        return {f.name: described(f) for f in self._features if f.entry and f.name in self._schema}
-
-    @property
-    def can_pad(self) -> bool:
-        return self._simple and self._source.can_pad
-
-    @property
-    def owns_rows(self) -> bool:
-        return self._simple and self._source.owns_rows
+    def facts(self) -> SourceFacts:
+        facts, names = self._source.facts, self._schema
+        told = [feature for feature in self._features if feature.entry and feature.name in names]
+        return replace(
+            facts,
+            format="TFDS",
+            files=[self._folder],
+            origin=self._origin,
+            can_pad=self._simple and facts.can_pad,
+            owns_rows=self._simple and facts.owns_rows,
+            labels={name: each for name, each in self._labels.items() if name in names},
+            descriptions={feature.name: described(feature) for feature in told},
+        )
 
     def info(self) -> Info:
-        known = super().info()
+        known, facts = super().info(), self.facts
         notes = {name: note for name in self._schema if (note := self._note(name))}
         return replace(
             known,
-            format=self.format,
-            files=self.files,
+            format=facts.format,
+            files=facts.files,
             size=located(self._folder).size_below(),
-            origin=self.origin,
+            origin=facts.origin,
             notes=notes,
         )
 

@@ -23,6 +23,7 @@ from recmap.formats.memory import MemorySource
 from recmap.formats.tfds.stored_columns import LENGTHS, StoredColumn, record_decoder
 from recmap.model.batch import RowArray, RowNumbers, interleave, join, pick
 from recmap.model.coerce import empty_column
+from recmap.model.facts import SourceFacts
 from recmap.model.fetching import Fetching
 from recmap.model.field import Field
 from recmap.model.ragged import Column, Ragged, offsets_of
@@ -188,12 +189,12 @@ class EpisodeIndex:
         for other in others:
             wrong = np.flatnonzero(counts[first] != counts[other])
             if len(wrong):
-                row = int(rows[wrong[0]])
+                row, files = int(rows[wrong[0]]), self.records.facts.files
                 raise DataError(
-                    f"{self.records.files[0]}: record {row:,} of this split has "
+                    f"{files[0]}: record {row:,} of this split has "
                     f"{int(counts[first][wrong[0]]):,} steps in {first!r}, but "
                     f"{int(counts[other][wrong[0]]):,} in {other!r}",
-                    file=self.records.files[0],
+                    file=files[0],
                     field=other,
                 )
         return counts[first], measure(found)[1]
@@ -221,6 +222,7 @@ class StepsSource(Source):
         self, index: EpisodeIndex, columns: Mapping[str, StepColumn], first_episode: int
     ) -> None:
         self._index, self._columns, self._first = index, dict(columns), first_episode
+        self._files, self._remote = index.records.facts.files, index.records.facts.remote
         self._schema = Schema({name: column.field for name, column in columns.items()})
         read = {n: c for n, c in self._columns.items() if c.stored is not None and not c.nested}
         self._read = {name: column.of_one_step for name, column in read.items()}
@@ -242,16 +244,8 @@ class StepsSource(Source):
         return len(self) if self._index.known else None
 
     @property
-    def files(self) -> list[str]:
-        return self._index.records.files
-
-    @property
-    def remote(self) -> bool:
-        return self._index.records.remote
-
-    @property
-    def owns_rows(self) -> bool:
-        return True
+    def facts(self) -> SourceFacts:
+        return SourceFacts(files=self._files, owns_rows=True, remote=self._remote)
 
     def read(self, start: int, stop: int, limit: int | None = None) -> Batch:
         stop = max(start, min(stop, len(self)))
@@ -288,7 +282,7 @@ class StepsSource(Source):
                 self._decoder, numbers, StepNumbers(steps, self._stepped)
             )
             for name, column in self._read.items():
-                made[name] = column.assemble(stored, self.files[0])
+                made[name] = column.assemble(stored, self._files[0])
         if self._nested:
             made |= self._nested_steps(episodes, steps)
         counts = np.diff(starts)[episodes]
@@ -333,13 +327,13 @@ class StepsSource(Source):
     ) -> Column:
         stored = self._nested[name].stored
         assert stored is not None
-        column = stored.assemble(decoded, self.files[0])
+        column = stored.assemble(decoded, self._files[0])
         assert isinstance(column, Ragged)
         counts = np.diff(self._index.starts)[episodes]
         wrong = np.flatnonzero(column.lengths != counts)
         if len(wrong):
             raise DataError(
-                f"{self.files[0]}: feature {stored.feature.name!r}: episode "
+                f"{self._files[0]}: feature {stored.feature.name!r}: episode "
                 f"{int(episodes[wrong[0]]) + self._first:,} has {int(counts[wrong[0]]):,} steps, "
                 f"but {int(column.lengths[wrong[0]]):,} values",
                 field=stored.feature.name,

@@ -7,16 +7,16 @@ order of the columns, names that a folder cannot have, and types that Zarr does 
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from recmap.errors import DataError, FieldTextError, OutputExistsError
+from recmap.errors import DataError, OutputExistsError
 from recmap.files.local_path import located
 from recmap.formats.ragged_layout import VALUES, levels_of
+from recmap.model.description import decode_field, encode_field, json_object
 from recmap.model.field import Field
 
 _KEY = "recmap"
@@ -38,10 +38,7 @@ class ZarrColumn:
 
 def column_attributes(columns: Sequence[ZarrColumn]) -> dict[str, Any]:
     """Return the attributes of a group with these columns."""
-    listed = [
-        {"name": c.name, "path": c.path, "field": str(Field(c.field.dtype, c.field.shape))}
-        for c in columns
-    ]
+    listed = [{"name": c.name, "path": c.path, "field": encode_field(c.field)} for c in columns]
     return {_KEY: {"columns": listed}}
 
 
@@ -51,10 +48,10 @@ def read_columns(path: str, attributes: Mapping[str, Any]) -> list[ZarrColumn]:
         return []
     try:
         return [
-            ZarrColumn(str(c["name"]), str(c["path"]), Field.parse(str(c["field"])))
+            ZarrColumn(str(c["name"]), str(c["path"]), decode_field(c["field"]))
             for c in attributes[_KEY]["columns"]
         ]
-    except (FieldTextError, KeyError, TypeError) as e:
+    except (KeyError, TypeError, ValueError) as e:
         raise DataError(
             f"{path}: its attribute {_KEY!r} cannot be read ({e!r}); remove it to read the arrays "
             "as they are",
@@ -120,9 +117,9 @@ def _arrays(attributes: Mapping[str, Any]) -> set[str]:
     arrays: set[str] = set()
     try:
         for column in attributes[_KEY]["columns"]:
-            path, keys = str(column["path"]), levels_of(Field.parse(str(column["field"])))
+            path, keys = str(column["path"]), levels_of(decode_field(column["field"]))
             arrays |= {f"{path}/{key}" for key in (VALUES, *keys)} if keys else {path}
-    except (FieldTextError, KeyError, TypeError):
+    except (KeyError, TypeError, ValueError):
         return set()
     return arrays
 
@@ -130,10 +127,10 @@ def _arrays(attributes: Mapping[str, Any]) -> set[str]:
 def _attributes(path: str) -> Mapping[str, Any]:
     for name, key in (("zarr.json", "attributes"), (".zattrs", None)):
         try:
-            content = json.loads(located(os.path.join(path, name)).text(_MAX_SIZE))
-        except (OSError, ValueError, RecursionError):
+            content = json_object(located(os.path.join(path, name)).text(_MAX_SIZE))
+        except (OSError, ValueError):
             continue
-        found = content.get(key) if key and isinstance(content, dict) else content
+        found = content.get(key) if key else content
         if isinstance(found, dict):
             return found
     return {}

@@ -24,12 +24,13 @@ from recmap.files.local_path import located
 from recmap.files.location import Location
 from recmap.files.lru import Lru
 from recmap.files.sniff import sniff, unknown_format
-from recmap.formats.column_readers import DEFAULT_NAME, ColumnReader, DecodedArray, decoded_columns
+from recmap.formats.column_readers import DEFAULT_NAME, ColumnReader, decoded_columns
 from recmap.formats.column_source import ColumnsSource, choose_columns
-from recmap.formats.left_out import misfit, warn_of_notes
 from recmap.formats.ragged_layout import VALUES, join, levels_of
+from recmap.formats.stored_columns import native, viewed
 from recmap.formats.zarr.attributes import ZarrColumn, read_columns
 from recmap.formats.zarr.store import open_node
+from recmap.model.description import misfit, warn_of_notes
 from recmap.model.field import Field
 
 _PICKLED = "is pickled, and a pickle can run any code; save it again as numbers or strings"
@@ -142,10 +143,7 @@ def _name_of(array: Any) -> str:
 
 
 def _columns(path: str, name: str, array: Any, field: Field | None) -> dict[str, ColumnReader]:
-    decoded = _ZarrArray(path, name, array)
-    columns = decoded_columns(
-        "", decoded if field is None else _restored(decoded, field, path, name)
-    )
+    columns = decoded_columns("", _ZarrArray(path, name, array, field))
     return {f"{name}.{inner}" if inner else name: column for inner, column in columns.items()}
 
 
@@ -162,9 +160,8 @@ def _ragged(path: str, column: ZarrColumn, arrays: dict[str, Any]) -> ColumnRead
     readers = {}
     for inner, array in arrays.items():
         key = inner.rpartition("/")[2]
-        decoded: DecodedArray = _ZarrArray(path, f"{name}/{key}", array)
-        if key == VALUES:
-            decoded = _restored(decoded, values, path, name)
+        told = values if key == VALUES else None
+        decoded = _ZarrArray(path, f"{name}/{key}", array, told)
         (reader,) = decoded_columns(key, decoded).values()
         readers[key] = reader
     return join(path, name, readers.pop(VALUES), readers, field.is_bytes, field)
@@ -256,10 +253,11 @@ class _ZarrArray:
     """An array read by rows through the zarr package, which decodes chunks in parallel.
 
     A row group is all chunks that hold the same rows. Row groups that were read only in part
-    are cached, so that the next read does not decode them again.
+    are cached, so that the next read does not decode them again. ``field`` says what its values
+    are, in a store that recmap wrote.
     """
 
-    def __init__(self, path: str, name: str, array: Any) -> None:
+    def __init__(self, path: str, name: str, array: Any, field: Field | None = None) -> None:
         self._path, self._name, self._array = path, name, array
         # zarr opens chunks by their names, and those of another store may take their place.
         self._place = _place_of_array(path, array)
@@ -268,7 +266,10 @@ class _ZarrArray:
         self.shape: tuple[int, ...] = tuple(array.shape)
         # Variable-length strings.
         self._strings = array.dtype.kind in "OT"
-        self.dtype: np.dtype[Any] = np.dtype("O") if self._strings else np.dtype(array.dtype)
+        self._stored = np.dtype("O") if self._strings else np.dtype(array.dtype)
+        self.dtype: np.dtype[Any] = self._stored
+        if field is not None:
+            self._take_for(field)
         self.chunk_rows = max(1, int(array.chunks[0]))
         row = self.dtype.itemsize * math.prod(self.shape[1:])
         # A chunk is stored whole, even if it has few rows.
@@ -276,6 +277,16 @@ class _ZarrArray:
         group = min(self.chunk_rows, self.shape[0]) * row
         self._most = self._asked = _MAX_KEPT // max(group, 1)
         self._groups = Lru[int, npt.NDArray[Any]](self._most)
+
+    def _take_for(self, field: Field) -> None:
+        """Take values for those of a field that is stored in this way; warn if it is not."""
+        dtype, more = stored_as(field.dtype)
+        found = self.dtype, self.shape[1:]
+        if found == (dtype, (*field.inner, *more)):
+            self.dtype, self.shape = field.dtype, (self.shape[0], *field.inner)
+        elif found != (field.dtype, field.inner):
+            stored = f"{self.dtype} in rows of shape {self.shape[1:]}"
+            warn_of_notes(self._path, [misfit(self._name, field, stored)])
 
     def keep(self, groups: int | None) -> None:
         self._asked = self._most if groups is None else min(self._most, groups)
@@ -311,7 +322,8 @@ class _ZarrArray:
             start = upto
         if len(read) == 1:
             return read[0]
-        return np.concatenate(read) if read else self._load(slice(0, 0))
+        # Without a dtype, big-endian arrays would become native ones.
+        return np.concatenate(read, dtype=self.dtype) if read else self._load(slice(0, 0))
 
     def gather(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
         if not len(rows):
@@ -340,10 +352,14 @@ class _ZarrArray:
             raise
         except Exception as e:  # codecs may raise anything
             raise self._error(f"cannot be read: {type(e).__name__}: {e}") from e
-        read = read.astype(self.dtype, copy=False)
+        read = read.astype(self._stored, copy=False)
         if self._strings and not all(isinstance(item, str | bytes) for item in read.flat):
             raise self._error("holds objects that are not strings")
-        return read
+        if self.dtype == self._stored:
+            return read
+        shape = (len(read), *self.shape[1:])
+        values = viewed(np.ascontiguousarray(read), native(self.dtype), shape)
+        return values.astype(self.dtype, copy=False)
 
 
 def _place_of_array(path: str, array: Any) -> Location:
@@ -369,59 +385,13 @@ def stored_as(dtype: np.dtype[Any]) -> tuple[np.dtype[Any], tuple[int, ...]]:
     known = dtype.kind in "biu" or (dtype.kind in "fc" and dtype.name in _FLOATS)
     dated = dtype.kind in "mM" and np.datetime_data(dtype)[0] != "generic"
     if known or dated:
-        return _native(dtype), ()
+        return native(dtype), ()
     if dtype.itemsize in _UINTS:
         return np.dtype(_UINTS[dtype.itemsize]), ()
     return np.dtype(np.uint8), (dtype.itemsize,)
 
 
-def _native(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    # bfloat16 and similar types have only the native byte order.
-    return dtype if dtype.kind == "V" else dtype.newbyteorder("=")
-
-
 def stored(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Convert values to the dtype they are stored in."""
     dtype, more = stored_as(values.dtype)
-    native = np.ascontiguousarray(values, _native(values.dtype))
-    if native.dtype == dtype:
-        return native
-    return native.reshape(-1).view(dtype).reshape(*values.shape, *more)
-
-
-def _restored(array: DecodedArray, field: Field, path: str, name: str) -> DecodedArray:
-    """Restore the dtype of the field that values were stored for, if dtype and shape match."""
-    dtype, more = stored_as(field.dtype)
-    if (array.dtype, array.shape[1:]) != (dtype, (*field.inner, *more)):
-        if (array.dtype, array.shape[1:]) != (field.dtype, field.inner):
-            found = f"{array.dtype} in rows of shape {array.shape[1:]}"
-            warn_of_notes(path, [misfit(name, field, found)])
-        return array
-    return array if array.dtype == field.dtype and not more else _RestoredArray(array, field)
-
-
-class _RestoredArray:
-    def __init__(self, array: DecodedArray, field: Field) -> None:
-        self._array = array
-        self.dtype, self.shape = field.dtype, (array.shape[0], *field.inner)
-        self.chunk_rows, self.note, self.chunk_bytes = (
-            array.chunk_rows,
-            array.note,
-            array.chunk_bytes,
-        )
-
-    def keep(self, groups: int | None) -> None:
-        self._array.keep(groups)
-
-    def read(self, start: int, stop: int) -> npt.NDArray[Any]:
-        return self._restored(self._array.read(start, stop))
-
-    def gather(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
-        return self._restored(self._array.gather(rows))
-
-    def _restored(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        native = _native(self.dtype)
-        if values.dtype != native:
-            flat = np.ascontiguousarray(values).reshape(-1)
-            values = flat.view(native).reshape(len(values), *self.shape[1:])
-        return values.astype(self.dtype, copy=False)
+    return viewed(np.ascontiguousarray(values, native(values.dtype)), dtype, (*values.shape, *more))

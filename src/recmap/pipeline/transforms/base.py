@@ -1,8 +1,7 @@
-"""The base classes of transforms.
+"""Transform: changes rows after they are read, as map, filter and pad do.
 
-There are two kinds. A ``Transform`` changes rows after they are read: map, filter, pad.
-Reordering rows, as shuffle and repeat do, is a function of positions that is applied before
-anything is read: such classes extend ``WrappedRows`` or ``ReorderedRows``.
+Verbs that put rows in another order, such as shuffle and repeat, are an ``Order``
+(model/order.py) instead, which is applied before anything is read.
 """
 
 from __future__ import annotations
@@ -16,9 +15,8 @@ from typing import Any
 import numpy as np
 
 from recmap.model.batch import Positions, pick
-from recmap.model.fetching import Fetching
 from recmap.model.schema import Batch, Schema
-from recmap.pipeline.row_source import Rows
+from recmap.model.source import Source, at_epoch, row_name
 
 
 @dataclass(frozen=True)
@@ -32,11 +30,11 @@ class Block:
     batch: Batch
     positions: Positions
     epoch: int
-    rows: Rows
+    rows: Source
 
     def origin(self, row: int) -> str:
         """Say where a row came from, for error messages."""
-        return self.rows.origin(int(self.positions[row]), self.epoch)
+        return row_name(at_epoch(self.rows, self.epoch), int(self.positions[row]))
 
     def span(self, start: int, stop: int) -> Block:
         """Return rows ``start`` to ``stop``, as views."""
@@ -96,56 +94,3 @@ def run_transforms(block: Block, transforms: Sequence[Transform]) -> tuple[Block
         block = transform.apply(block)
         seconds.append(time.perf_counter() - begun)
     return block, seconds
-
-
-class WrappedRows(ABC):
-    """Rows made from other rows: the methods that do not depend on the order."""
-
-    def __init__(self, rows: Rows, count: int | None) -> None:
-        self._rows, self._count = rows, count
-        self.in_order, self.calls_user_code = rows.in_order, rows.calls_user_code
-        self.keeps_blocks = rows.keeps_blocks
-
-    @property
-    def count(self) -> int | None:
-        """The number of rows; None if there is no end."""
-        return self._count
-
-    @property
-    def schema(self) -> Schema:
-        return self._rows.schema
-
-    def select(self, columns: Sequence[str]) -> Rows:
-        return self._over(self._rows.select(columns))
-
-    def reseeded(self, by: int) -> Rows:
-        return self._over(self._rows.reseeded(by))
-
-    @abstractmethod
-    def _over(self, rows: Rows) -> Rows:
-        """Return other rows in the same order."""
-
-    def row_bytes(self) -> int:
-        return self._rows.row_bytes()
-
-
-class ReorderedRows(WrappedRows):
-    """Rows that are other rows of the same epoch in another order, or a choice of them."""
-
-    @property
-    def rows(self) -> Rows:
-        """The other rows."""
-        return self._rows
-
-    @abstractmethod
-    def numbers(self, positions: Positions, epoch: int) -> Positions:
-        """Return the positions in the other rows."""
-
-    def gather(self, positions: Positions, epoch: int) -> Batch:
-        return self._rows.gather(self.numbers(positions, epoch), epoch)
-
-    def fetch_ahead(self, positions: Positions, epoch: int) -> Fetching | None:
-        return self._rows.fetch_ahead(self.numbers(positions, epoch), epoch)
-
-    def origin(self, position: int, epoch: int) -> str:
-        return self._rows.origin(int(self.numbers(np.array([position]), epoch)[0]), epoch)

@@ -13,7 +13,7 @@ from recmap.errors import MapError
 from recmap.model.casting import exact_array
 from recmap.pipeline.transforms.base import Block
 from recmap.pipeline.transforms.map import FunctionTransform, batch_text, function_failed
-from recmap.pipeline.transforms.own_columns import own_columns
+from recmap.pipeline.transforms.returned_values import own_columns
 
 
 @dataclass(frozen=True)

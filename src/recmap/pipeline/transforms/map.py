@@ -21,14 +21,16 @@ from recmap.model.field import Field
 from recmap.model.ragged import Column, Ragged
 from recmap.model.schema import Batch, Schema
 from recmap.pipeline.transforms.base import Block, Transform
-from recmap.pipeline.transforms.own_columns import keeps_arrays, keeps_result, own_columns
 from recmap.pipeline.transforms.returned_values import (
     as_texts,
     is_text,
+    keeps_arrays,
+    keeps_result,
     kept,
     lost_in_column,
     misfit,
     new_column,
+    own_columns,
     sample_schema,
     strings_misfit,
     widened,

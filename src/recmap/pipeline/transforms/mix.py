@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from numbers import Real
 from typing import Any, Literal
@@ -23,11 +23,15 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap.errors import FieldMismatchError, OptionError, OptionTypeError
+from recmap.formats.combined import CombinedSource
 from recmap.model.arguments import as_list, check_choice
-from recmap.model.batch import Positions, interleave
+from recmap.model.batch import Positions, RowArray, RowNumbers, interleave
+from recmap.model.facts import SourceFacts
 from recmap.model.fetching import Fetching, fetching_all
+from recmap.model.order import finite, gather_span
 from recmap.model.schema import Batch
-from recmap.pipeline.row_source import Rows
+from recmap.model.source import Source, VaryingRows, at_epoch, reseeded, row_name
+from recmap.pipeline.row_source import count_of
 
 Until = Literal["first", "all"]
 
@@ -50,26 +54,33 @@ class _Phase:
     before: npt.NDArray[np.int64]  # rows taken in earlier phases, by branch
 
 
-class MixedRows:
-    """Rows of several branches with the same schema."""
+def mixed(
+    branches: Sequence[Source], weights: Sequence[float] | None, until: Until, seed: int
+) -> MixedRows:
+    """Return the rows of several branches with the same schema, mixed by weight."""
+    for i, branch in enumerate(branches[1:], 1):
+        if branch.schema != branches[0].schema:
+            raise FieldMismatchError(
+                f"mix: the rows of number {i} are {branch.schema}, those of number 0 "
+                f"{branches[0].schema}; map or select them so that they agree"
+            )
+    counts = [count_of(branch) for branch in branches]
+    return MixedRows(branches, Mixture(counts, weights, until, seed))
+
+
+class Mixture:
+    """The branch of each position, and the position in it, in each epoch."""
 
     def __init__(
-        self, branches: Sequence[Rows], weights: Sequence[float] | None, until: Until, seed: int
+        self,
+        counts: Sequence[int | None],
+        weights: Sequence[float] | None,
+        until: Until,
+        seed: int,
     ) -> None:
         check_choice("until", until, ("first", "all"))
-        for i, branch in enumerate(branches[1:], 1):
-            if branch.schema != branches[0].schema:
-                raise FieldMismatchError(
-                    f"mix: the rows of number {i} are {branch.schema}, those of number 0 "
-                    f"{branches[0].schema}; map or select them so that they agree"
-                )
-        self._branches, self._seed, self._until = list(branches), seed, until
-        self._weights = _checked(weights, branches)
-        self.schema = branches[0].schema
-        self.in_order = any(branch.in_order for branch in branches)
-        self.keeps_blocks = any(branch.keeps_blocks for branch in branches)
-        self.calls_user_code = any(branch.calls_user_code for branch in branches)
-        self._phases = _plan([branch.count for branch in branches], self._weights, until)
+        self._seed = seed
+        self._phases = _plan(counts, _checked(weights, counts), until)
         self._trees = [_BranchTree(phase.shares) for phase in self._phases]
         self._patterns: tuple[int, list[_Pattern]] | None = None
         last = self._phases[-1]
@@ -86,7 +97,7 @@ class MixedRows:
             held = self._patterns = (epoch, patterns)
         return held[1]
 
-    def _locate(self, positions: Positions, epoch: int) -> tuple[Positions, Positions]:
+    def locate(self, positions: Positions, epoch: int) -> tuple[Positions, Positions]:
         """Return the branch of each position, and the position in it."""
         patterns = self._pattern(epoch)
         owner, inner = np.empty_like(positions), np.empty_like(positions)
@@ -100,39 +111,55 @@ class MixedRows:
             inner[mine] = phase.before[owners] + places
         return owner, inner
 
-    def gather(self, positions: Positions, epoch: int) -> Batch:
-        owner, inner = self._locate(positions, epoch)
-        branches, places = [], []
-        for i in np.unique(owner):
-            mine = np.flatnonzero(owner == i)
-            branches.append(self._branches[i].gather(inner[mine], epoch))
-            places.append(mine)
-        return (
-            interleave(branches, places) if branches else self._branches[0].gather(positions, epoch)
-        )
 
-    def fetch_ahead(self, positions: Positions, epoch: int) -> Fetching | None:
-        owner, inner = self._locate(positions, epoch)
-        return fetching_all(
-            self._branches[i].fetch_ahead(inner[owner == i], epoch) for i in np.unique(owner)
-        )
+class MixedRows(CombinedSource, VaryingRows):
+    """Rows of several branches with the same schema."""
 
-    def select(self, columns: Sequence[str]) -> MixedRows:
-        return self._over([branch.select(columns) for branch in self._branches])
+    def __init__(self, branches: Sequence[Source], mixture: Mixture, epoch: int = 0) -> None:
+        super().__init__(branches, branches[0].schema)
+        self._mixture, self._epoch = mixture, epoch
+
+    def _collected(self, told: list[SourceFacts]) -> SourceFacts:
+        return replace(super()._collected(told), endless=self._mixture.count is None)
+
+    def __len__(self) -> int:
+        return finite(self._mixture.count)
+
+    def at_epoch(self, epoch: int) -> MixedRows:
+        if epoch == self._epoch:
+            return self
+        return MixedRows([at_epoch(each, epoch) for each in self._sources], self._mixture, epoch)
+
+    def select(self, names: Sequence[str]) -> MixedRows:
+        return MixedRows([each.select(names) for each in self._sources], self._mixture, self._epoch)
 
     def reseeded(self, by: int) -> MixedRows:
-        return self._over([branch.reseeded(by) for branch in self._branches])
+        return MixedRows([reseeded(each, by) for each in self._sources], self._mixture, self._epoch)
 
-    def _over(self, branches: Sequence[Rows]) -> MixedRows:
-        """Return other rows mixed by the same pattern."""
-        return MixedRows(branches, self._weights, self._until, self._seed)
+    def read(self, start: int, stop: int, limit: int | None = None) -> Batch:
+        return gather_span(self, start, stop, limit)
+
+    def gather(self, rows: RowArray) -> Batch:
+        owner, inner = self._mixture.locate(rows, self._epoch)
+        parts, places = [], []
+        for i in np.unique(owner):
+            mine = np.flatnonzero(owner == i)
+            parts.append(self._sources[i].gather(inner[mine]))
+            places.append(mine)
+        return interleave(parts, places) if parts else self._sources[0].gather(rows)
+
+    def fetch_ahead(self, rows: RowNumbers) -> Fetching | None:
+        owner, inner = self._mixture.locate(np.asarray(rows, np.int64), self._epoch)
+        return fetching_all(
+            self._sources[i].fetch_ahead(inner[owner == i]) for i in np.unique(owner)
+        )
 
     def row_bytes(self) -> int:
-        return max(branch.row_bytes() for branch in self._branches)
+        return max(branch.row_bytes() for branch in self._sources)
 
-    def origin(self, position: int, epoch: int) -> str:
-        owner, inner = self._locate(np.array([position]), epoch)
-        return self._branches[int(owner[0])].origin(int(inner[0]), epoch)
+    def row_name(self, row: int) -> str:
+        owner, inner = self._mixture.locate(np.array([row]), self._epoch)
+        return row_name(self._sources[int(owner[0])], int(inner[0]))
 
 
 class _BranchTree:
@@ -228,9 +255,8 @@ def _hashed(numbers: npt.NDArray[np.uint64], key: np.uint64) -> npt.NDArray[np.u
     return mixed ^ (mixed >> np.uint64(31))
 
 
-def _checked(weights: Sequence[float] | None, branches: Sequence[Rows]) -> list[float]:
+def _checked(weights: Sequence[float] | None, counts: Sequence[int | None]) -> list[float]:
     if weights is None:
-        counts = [branch.count for branch in branches]
         if None in counts:
             raise OptionError("mix: endless datasets need weights")
         return [count or 0 for count in counts]
@@ -239,8 +265,8 @@ def _checked(weights: Sequence[float] | None, branches: Sequence[Rows]) -> list[
         raise OptionTypeError(
             f"weights={weights!r}: give a number for each branch, as in [0.7, 0.3]"
         )
-    if len(weights) != len(branches):
-        raise OptionError(f"mix: {len(weights)} weights for {len(branches)} datasets")
+    if len(weights) != len(counts):
+        raise OptionError(f"mix: {len(weights)} weights for {len(counts)} datasets")
     if not all(math.isfinite(w) and w >= 0 for w in weights) or not any(weights):
         raise OptionError(f"weights={list(weights)}: numbers of 0 or more, not all 0")
     return [float(weight) for weight in weights]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -18,8 +18,8 @@ from recmap.model.casting import first_lost
 from recmap.model.field import Field
 from recmap.model.ragged import Column, Ragged
 from recmap.model.schema import Batch, Schema
-from recmap.pipeline.row_source import Rows, SourceRows
-from recmap.pipeline.transforms.base import Block, ReorderedRows, Transform
+from recmap.model.source import Source, at_epoch
+from recmap.pipeline.transforms.base import Block, Transform
 
 # Items of a row. A larger number is a mistake, and would overflow the size of an array.
 _MOST_LENGTH = 2**31
@@ -79,6 +79,15 @@ class Pad:
 PadLike: TypeAlias = Pad | PadLengths | Mapping[str, Pad | PadLengths]
 
 
+class _KnownPads(NamedTuple):
+    """How to pad rows of a schema: all ``names``, those to pad, and those padded while read."""
+
+    schema: Schema
+    pads: dict[str, Pad]
+    native: dict[str, PadSpec]
+    names: tuple[str, ...]
+
+
 class Padding:
     """Pads the columns that ``pad=`` names, to the lengths it gives.
 
@@ -105,7 +114,7 @@ class Padding:
         )
         self._lengths = lengths
         self._mask = mask
-        self._known: tuple[Schema, dict[str, Pad]] | None = None
+        self._known: _KnownPads | None = None
 
     def schema(self, schema: Schema) -> Schema:
         """Return the fields of the padded rows; refuse columns that cannot be padded.
@@ -151,21 +160,20 @@ class Padding:
         return any(_is_flat(schema[name]) for name in self._pads(schema))
 
     def read(
-        self, rows: SourceRows, positions: Positions, size: int, max_bytes: int, schema: Schema
+        self, rows: Source, positions: Positions, size: int, max_bytes: int, schema: Schema
     ) -> list[Batch]:
         """Read rows in batches of ``size``, padded while they are read. The batches share memory.
 
         Return no batches if the source cannot do that. Raise MemoryLimitError if several
         batches together take more than ``max_bytes``.
         """
-        pads = self._pads(schema)
-        native = {n: self._native(n, p, schema[n]) for n, p in pads.items() if _is_flat(schema[n])}
+        _, pads, native, names = self._prepared(schema)
         buffers = _BoundedBuffers(max_bytes if len(positions) > size else sys.maxsize)
-        read = rows.gather_padded(positions, native, size, buffers.bytes)
+        read = rows.read_padded(positions, native, size, buffers.bytes)
         if read is None:
             return []
         columns: dict[str, Sequence[Column]] = {}
-        for name in schema:
+        for name in names:
             if name in read.padded:
                 made = self._parts(name, pads[name], read.padded[name], size)
                 added = [parts for part_of, parts in made.items() if part_of != name]
@@ -220,10 +228,17 @@ class Padding:
         return column.pad(widths[0], fill, side=pad.side, cut=cut, out=out)
 
     def _pads(self, schema: Schema) -> dict[str, Pad]:
+        return self._prepared(schema).pads
+
+    def _prepared(self, schema: Schema) -> _KnownPads:
         # All batches have the same schema.
-        if self._known is None or self._known[0] is not schema:
-            self._known = schema, self._checked(schema)
-        return self._known[1]
+        known = self._known
+        if known is None or known.schema is not schema:
+            pads = self._checked(schema)
+            flat = {n: pad for n, pad in pads.items() if _is_flat(schema[n])}
+            native = {n: self._native(n, pad, schema[n]) for n, pad in flat.items()}
+            self._known = known = _KnownPads(schema, pads, native, tuple(schema))
+        return known
 
     def _checked(self, schema: Schema) -> dict[str, Pad]:
         if self._all is not None:
@@ -272,34 +287,28 @@ class BatchReader:
     ``transforms`` are those left to apply to the batches.
     """
 
-    rows: Rows
+    rows: Source
     padding: Padding
     schema: Schema
     transforms: tuple[Transform, ...]
 
     def read(self, positions: Positions, epoch: int, size: int, max_bytes: int) -> list[Batch]:
         """Read rows in batches of ``size``; see ``Padding.read``."""
-        rows = self.rows
-        while isinstance(rows, ReorderedRows):
-            positions, rows = rows.numbers(positions, epoch), rows.rows
-        assert isinstance(rows, SourceRows)
+        rows = at_epoch(self.rows, epoch)
         return self.padding.read(rows, positions, size, max_bytes, self.schema)
 
 
-def batch_reader(rows: Rows, transforms: tuple[Transform, ...]) -> BatchReader | None:
+def batch_reader(rows: Source, transforms: tuple[Transform, ...]) -> BatchReader | None:
     """Return what reads several batches of ragged rows at once; None if nothing does."""
-    source = rows
-    while isinstance(source, ReorderedRows):
-        source = source.rows
-    if not isinstance(source, SourceRows) or not source.pads:
+    if not rows.facts.can_pad:
         return None
     first = transforms[0] if transforms else None
     if isinstance(first, PadBatches) and first.pads_while_read:
         assert first.before is not None
         return BatchReader(rows, first.padding, first.before, transforms[1:])
-    if not has_ragged(source.schema):
+    if not has_ragged(rows.schema):
         return None
-    return BatchReader(rows, _NO_PADDING, source.schema, transforms)
+    return BatchReader(rows, _NO_PADDING, rows.schema, transforms)
 
 
 def has_ragged(schema: Schema) -> bool:

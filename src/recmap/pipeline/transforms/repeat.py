@@ -2,54 +2,46 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from recmap.errors import OptionError
-from recmap.model.batch import Positions, interleave
-from recmap.model.fetching import Fetching, fetching_all
-from recmap.model.schema import Batch
-from recmap.pipeline.row_source import Rows
-from recmap.pipeline.transforms.base import WrappedRows
+from recmap.model.batch import Positions, RowArray
+from recmap.model.order import Order, OrderedRows, Turn
+from recmap.model.source import Source
 
 
-class RepeatedRows(WrappedRows):
-    """All rows, ``times`` times or without end; each time is a separate epoch."""
+def repeated(rows: Source, times: int | None) -> OrderedRows:
+    """Return all rows, ``times`` times or without end."""
+    if rows.facts.endless:
+        raise OptionError("endless rows cannot be repeated")
+    if times is not None and times < 0:
+        raise OptionError(f"repeat({times}): give a number of times, or nothing for no end")
+    return OrderedRows(rows, Repeat(len(rows), times))
 
-    def __init__(self, rows: Rows, times: int | None) -> None:
-        if rows.count is None:
-            raise OptionError("endless rows cannot be repeated")
-        if times is not None and times < 0:
-            raise OptionError(f"repeat({times}): give a number of times, or nothing for no end")
-        endless = times is None and rows.count > 0
-        super().__init__(rows, None if endless else rows.count * (times or 0))
-        self._times, self._each = times, rows.count
 
-    def _over(self, rows: Rows) -> Rows:
-        return RepeatedRows(rows, self._times)
+@dataclass(frozen=True)
+class Repeat(Order):
+    """Rows 0 to ``each``, ``times`` times or without end; each time is a separate epoch."""
 
-    def gather(self, positions: Positions, epoch: int) -> Batch:
+    each: int
+    times: int | None
+
+    @property
+    def count(self) -> int | None:
+        return None if self.times is None and self.each > 0 else self.each * (self.times or 0)
+
+    def numbers(self, positions: Positions, epoch: int = 0) -> RowArray:
+        del epoch
+        return positions % max(self.each, 1)
+
+    def turns(self, positions: Positions, epoch: int) -> list[Turn]:
         # A batch has rows of at most two epochs, unless epochs are tiny.
-        turns = positions // max(self._each, 1)
-        parts, places = [], []
+        turns = positions // max(self.each, 1)
+        found = []
         for turn in np.unique(turns):
             mine = np.flatnonzero(turns == turn)
-            within = positions[mine] - turn * self._each
-            parts.append(self._rows.gather(within, self._epoch(int(turn), epoch)))
-            places.append(mine)
-        return interleave(parts, places) if parts else self._rows.gather(positions, epoch)
-
-    def fetch_ahead(self, positions: Positions, epoch: int) -> Fetching | None:
-        turns = positions // max(self._each, 1)
-        return fetching_all(
-            self._rows.fetch_ahead(
-                positions[turns == turn] - turn * self._each, self._epoch(int(turn), epoch)
-            )
-            for turn in np.unique(turns)
-        )
-
-    def _epoch(self, turn: int, epoch: int) -> int:
-        return epoch * (self._times or 1) + turn
-
-    def origin(self, position: int, epoch: int) -> str:
-        turn, within = divmod(position, max(self._each, 1))
-        return self._rows.origin(within, self._epoch(turn, epoch))
+            within = positions[mine] - turn * self.each
+            found.append(Turn(epoch * (self.times or 1) + int(turn), within, mine))
+        return found

@@ -13,10 +13,11 @@ from recmap.errors import OptionError, RecmapError, RowNotFoundError
 from recmap.model.arguments import as_slice
 from recmap.model.batch import Positions
 from recmap.model.nulls import with_masks
+from recmap.model.order import ENDLESS, OrderedRows, Picked, Span, sliced
 from recmap.model.schema import Schema
-from recmap.pipeline.row_source import Rows, is_damaged, reach_of, sound_rows
-from recmap.pipeline.sharding import ENDLESS
-from recmap.pipeline.transforms.base import Block, ReorderedRows, Transform
+from recmap.model.source import Source
+from recmap.pipeline.row_source import is_damaged, reach_of
+from recmap.pipeline.transforms.base import Block, Transform
 
 RowNumbersLike: TypeAlias = slice | range | Sequence[int] | npt.NDArray[Any]
 
@@ -70,57 +71,14 @@ class Slice:
         return max(0, min(before + count, self.stop) - max(before, self.skip))
 
 
-class PickedRows(ReorderedRows):
-    """The rows with these numbers."""
-
-    def __init__(self, rows: Rows, numbers: Positions) -> None:
-        super().__init__(rows, len(numbers))
-        self._numbers = numbers
-
-    def _over(self, rows: Rows) -> Rows:
-        return PickedRows(rows, self._numbers)
-
-    def numbers(self, positions: Positions, epoch: int) -> Positions:
-        del epoch
-        return self._numbers[positions]
-
-
-class SpanRows(ReorderedRows):
-    """The rows from ``start`` to ``stop``."""
-
-    def __init__(self, rows: Rows, start: int, stop: int | None) -> None:
-        self.reach = None if stop is None else stop - start
-        super().__init__(rows, self.reach)
-        self._start, self._stop = start, stop
-        #: Whether reading the last of these rows raises.
-        self.damaged = is_damaged(rows) and stop == reach_of(rows) and self.reach != 0
-
-    @property
-    def count(self) -> int | None:
-        """The number of rows. Raises the damage that makes it unknown."""
-        return self._rows.count if self.damaged else self.reach
-
-    def sound(self, positions: Positions) -> int:
-        """Count the consecutive rows before a bad one."""
-        return sound_rows(self._rows, positions + self._start)
-
-    def _over(self, rows: Rows) -> Rows:
-        return SpanRows(rows, self._start, self._stop)
-
-    def numbers(self, positions: Positions, epoch: int) -> Positions:
-        del epoch
-        return positions + self._start
-
-
-def sliced(rows: Rows, skip: int, take: int | None) -> Rows:
+def span_of(rows: Source, skip: int, take: int | None) -> OrderedRows:
     """Drop the first ``skip`` rows, and return the first ``take`` of the others."""
-    count = reach_of(rows)
+    reach, damaged = reach_of(rows), is_damaged(rows)
+    count = ENDLESS if reach is None else reach
     # What follows a bad row is unknown, so the bad row cannot be skipped.
-    start = skip if count is None else min(skip, count - is_damaged(rows))
-    stop = count if take is None else start + take
-    if count is not None and stop is not None:
-        stop = min(stop, count)
-    return SpanRows(rows, start, stop)
+    start = min(skip, count - damaged)
+    stop = count if take is None else min(start + take, count)
+    return OrderedRows(rows, Span(range(start, stop)), damaged=damaged and start < stop == count)
 
 
 def column_names(what: Any, more: Sequence[str]) -> list[str] | None:
@@ -134,12 +92,16 @@ def column_names(what: Any, more: Sequence[str]) -> list[str] | None:
     return None
 
 
-def row_numbers(what: Any, count: int | None) -> Positions:
-    """Return the numbers of the rows that ``select(what)`` selects, of ``count`` rows."""
-    if count is None:
+def selected(rows: Source, what: Any) -> OrderedRows:
+    """Return the rows that ``select(what)`` selects by number."""
+    if rows.facts.endless:
         raise OptionError("select: the rows repeat forever; use take and skip")
     if isinstance(what, slice):
-        return np.arange(*as_slice("rows", what).indices(count), dtype=np.int64)
+        return sliced(rows, as_slice("rows", what))
+    return OrderedRows(rows, Picked(_row_numbers(what, len(rows))))
+
+
+def _row_numbers(what: Any, count: int) -> Positions:
     try:
         numbers = np.asarray(what)
     except RecmapError:  # of the column that was given

@@ -11,8 +11,10 @@ blocks keep their order.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
+from dataclasses import replace
+from functools import partial
 from threading import Lock
 from typing import Any
 
@@ -22,14 +24,16 @@ from recmap.errors import OptionError, SlowOrderWarning
 from recmap.files.block_cache import default_cache
 from recmap.files.cpus import thread_share
 from recmap.model.arguments import unknown_option
-from recmap.model.batch import Positions, interleave, join, pick
+from recmap.model.batch import Positions, RowArray, RowNumbers, interleave, join, pick
+from recmap.model.facts import SourceFacts
 from recmap.model.fetching import Fetching, fetching_all
+from recmap.model.order import Order, OrderedRows
 from recmap.model.permutation import Permutation
 from recmap.model.schema import Batch
+from recmap.model.source import Source, at_epoch
 from recmap.pipeline.lookahead import Lookahead, requests_of_shuffle
-from recmap.pipeline.row_source import Rows, SourceRows
+from recmap.pipeline.row_source import SourceRows
 from recmap.pipeline.signature import Seed
-from recmap.pipeline.transforms.base import ReorderedRows, WrappedRows
 from recmap.pipeline.workers.pool import Request
 from recmap.warn import warn
 
@@ -41,133 +45,174 @@ _BLOCKS = 8
 _AHEAD = 64 << 20
 
 
-class ShuffledRows(ReorderedRows):
-    """All rows in a random order, which is new in every epoch if ``reshuffle``."""
-
-    def __init__(self, rows: Rows, seed: Seed, reshuffle: bool = True) -> None:
-        if rows.count is None:
-            raise OptionError("endless rows cannot be shuffled; shuffle before repeat")
-        super().__init__(rows, rows.count)
-        self._seed, self._reshuffle, self._each = seed, reshuffle, rows.count
-        self._order: tuple[tuple[int, int], Permutation] | None = None
-
-    def numbers(self, positions: Positions, epoch: int) -> Positions:
-        order, key = self._order, (self._seed.value, epoch if self._reshuffle else 0)
-        if order is None or order[0] != key:
-            self._order = order = (key, Permutation(self._each, key))
-        return order[1].at(positions, thread_share())
-
-    def _over(self, rows: Rows) -> Rows:
-        return ShuffledRows(rows, self._seed, self._reshuffle)
+def shuffled(rows: Source, seed: Seed, window: int | None, reshuffle: bool) -> OrderedRows:
+    """Return all rows in a random order, by windows if ``window`` is given."""
+    if rows.facts.endless:
+        raise OptionError("endless rows cannot be shuffled; shuffle before repeat")
+    if window is None:
+        return OrderedRows(rows, Shuffle(len(rows), seed, reshuffle))
+    if window < 2:
+        raise OptionError(f"window={window}: a window has 2 rows or more")
+    order = WindowShuffle(
+        len(rows), seed, window, reshuffle, keep_blocks=rows.facts.stored_in_order
+    )
+    return WindowedRows(rows, order)
 
 
-class WindowShuffledRows(WrappedRows):
-    """All rows, shuffled by windows; the order is new in every epoch if ``reshuffle``."""
+class Shuffle(Order):
+    """A random order, which is new in every epoch if ``reshuffle``."""
 
-    def __init__(self, rows: Rows, seed: Seed, window: int, reshuffle: bool = True) -> None:
-        if rows.count is None:
-            raise OptionError("endless rows cannot be shuffled; shuffle before repeat")
-        if window < 2:
-            raise OptionError(f"window={window}: a window has 2 rows or more")
-        super().__init__(rows, rows.count)
-        # One thread reads, so that only one window is in memory.
-        self.in_order = self.keeps_blocks = True
-        self._seed, self._window, self._reshuffle, self._each = seed, window, reshuffle, rows.count
-        self._block = max(1, window // _BLOCKS)
-        self._whole = rows.count // self._block
-        self._window_rows = self._block * _BLOCKS
-        self._keep_blocks = rows.keeps_blocks
-        self._lock = Lock()
-        self._held: tuple[tuple[int, int, int], Batch] | None = None
+    def __init__(self, count: int, seed: Seed, reshuffle: bool = True) -> None:
+        self._count, self._seed, self._reshuffle = count, seed, reshuffle
+        self._last: tuple[tuple[int, int], Permutation] | None = None
 
-    def gather(self, positions: Positions, epoch: int) -> Batch:
-        windows = positions // self._window_rows
-        parts, places = [], []
-        for window in np.unique(windows):
+    @property
+    def count(self) -> int:
+        return self._count
+
+    def numbers(self, positions: Positions, epoch: int = 0) -> RowArray:
+        last, key = self._last, (self._seed.value, epoch if self._reshuffle else 0)
+        if last is None or last[0] != key:
+            self._last = last = (key, Permutation(self._count, key))
+        return last[1].at(positions, thread_share())
+
+
+class WindowShuffle(Order):
+    """A random order of blocks, and of the rows in each window of several blocks."""
+
+    def __init__(
+        self, count: int, seed: Seed, window: int, reshuffle: bool, *, keep_blocks: bool
+    ) -> None:
+        self._count, self._seed, self._reshuffle = count, seed, reshuffle
+        self._keep_blocks = keep_blocks
+        self.block = max(1, window // _BLOCKS)
+        self.window = self.block * _BLOCKS
+        self._whole = count // self.block
+
+    @property
+    def count(self) -> int:
+        return self._count
+
+    def numbers(self, positions: Positions, epoch: int = 0) -> RowArray:
+        numbers = np.empty_like(positions)
+        for window, mine, within in self.by_window(positions, epoch):
+            numbers[mine] = self.window_rows(window, within, epoch)
+        return numbers
+
+    def by_window(
+        self, positions: Positions, epoch: int
+    ) -> Iterator[tuple[int, Positions, Positions]]:
+        """Yield each window, the places of its positions, and its rows there, as it is read."""
+        windows = positions // self.window
+        for window in np.unique(windows).tolist():
             mine = np.flatnonzero(windows == window)
-            within = self._shuffle(int(window), epoch)[positions[mine] - window * self._window_rows]
-            parts.append(pick(self._read_window(int(window), epoch), within))
-            places.append(mine)
-        return interleave(parts, places) if parts else self._rows.gather(positions, epoch)
+            order = Permutation(self.size(window), [*self.key(epoch), 1, window])
+            yield window, mine, order[positions[mine] - window * self.window]
 
-    def _read_window(self, window: int, epoch: int) -> Batch:
-        with self._lock:
-            key = (self._seed.value, epoch, window)
-            if self._held is None or self._held[0] != key:
-                self._held = None  # free the window before the next one is read
-                self._held = (key, self._read(window, epoch))
-            return self._held[1]
-
-    def _read(self, window: int, epoch: int) -> Batch:
-        numbers = self._numbers(window, np.arange(self._size(window)), epoch)
-        blocks = [
-            Request(i, epoch, numbers[start : start + self._block])
-            for i, start in enumerate(range(0, len(numbers), self._block))
-        ]
-        with closing(Lookahead(self._rows, _AHEAD)) as lookahead:
-            read = lookahead.around(lambda block: self._rows.gather(block.positions, epoch))
-            return join([read(block) for block in lookahead.over(blocks)])
-
-    def fetch_ahead(self, positions: Positions, epoch: int) -> Fetching | None:
-        """Begin to fetch the first rows of the windows that come next."""
-        held = self._held
-        windows = np.unique(positions // self._window_rows).tolist()
-        count = max(1, _AHEAD // self._rows.row_bytes())
-        return fetching_all(
-            self._rows.fetch_ahead(
-                self._numbers(window, np.arange(min(count, self._size(window))), epoch), epoch
-            )
-            for window in windows
-            if held is None or held[0] != (self._seed.value, epoch, window)
-        )
-
-    def _size(self, window: int) -> int:
-        return min(self._window_rows, self._each - window * self._window_rows)
-
-    def _shuffle(self, window: int, epoch: int) -> Permutation:
-        return Permutation(self._size(window), [*self._key(epoch), 1, window])
-
-    def _key(self, epoch: int) -> tuple[int, int]:
-        return self._seed.value, epoch if self._reshuffle else 0
-
-    def _numbers(self, window: int, within: Positions, epoch: int) -> Positions:
-        """Return the rows of a window, before they are shuffled."""
-        place = within + window * self._window_rows
-        blocks, offsets = np.divmod(place, self._block)
+    def window_rows(self, window: int, within: Positions, epoch: int) -> RowArray:
+        """Return the numbers of rows of a window, in the order in which it is read."""
+        blocks, offsets = np.divmod(within + window * self.window, self.block)
         # The rows after the last whole block stay at the end.
         whole = blocks < self._whole
         if not self._keep_blocks and self._whole:
-            order = Permutation(self._whole, [*self._key(epoch), 0])
+            order = Permutation(self._whole, [*self.key(epoch), 0])
             blocks[whole] = order[blocks[whole]]
-        return blocks * self._block + offsets
+        return blocks * self.block + offsets
 
-    def _over(self, rows: Rows) -> Rows:
-        made = WindowShuffledRows(rows, self._seed, self._window, self._reshuffle)
-        made._keep_blocks = self._keep_blocks
-        return made
+    def size(self, window: int) -> int:
+        """Return the number of rows of a window; the last may have fewer."""
+        return min(self.window, self._count - window * self.window)
 
-    def origin(self, position: int, epoch: int) -> str:
-        window, within = divmod(position, self._window_rows)
-        place = self._shuffle(window, epoch)[np.array([within])]
-        return self._rows.origin(int(self._numbers(window, place, epoch)[0]), epoch)
+    def key(self, epoch: int) -> tuple[int, int]:
+        """Return what the order of an epoch is drawn from."""
+        return self._seed.value, epoch if self._reshuffle else 0
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_held": None, "_lock": None}
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update({**state, "_lock": Lock()})
+class _HeldWindow:
+    """The window that was read last. Another process reads its own."""
+
+    def __init__(self) -> None:
+        self.lock = Lock()
+        self.key: tuple[int, ...] = ()
+        self.batch: Batch = {}
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _HeldWindow, ()
+
+
+class WindowedRows(OrderedRows):
+    """Rows that are shuffled by windows. A window is read as a whole, and held."""
+
+    def __init__(self, source: Source, order: WindowShuffle) -> None:
+        super().__init__(source, order)
+        self._windows, self._held = order, _HeldWindow()
+
+    def _over(self, source: Source) -> WindowedRows:
+        return WindowedRows(source, self._windows)
+
+    # One thread reads, so that only one window is in memory.
+
+    @property
+    def facts(self) -> SourceFacts:
+        window = self._windows.window
+        return replace(
+            super().facts,
+            chunk_rows=partial(int, window),
+            stored_in_order=True,
+            can_pad=False,
+        )
+
+    def gather(self, rows: RowArray) -> Batch:
+        parts, places = [], []
+        for window, mine, within in self._windows.by_window(rows, self._epoch):
+            parts.append(pick(self._window(window), within))
+            places.append(mine)
+        return interleave(parts, places) if parts else self._source.gather(rows)
+
+    def _window(self, window: int) -> Batch:
+        held = self._held
+        with held.lock:
+            key = (*self._windows.key(self._epoch), self._epoch, window)
+            if held.key != key:
+                held.batch, held.key = {}, ()  # free the window before the next one is read
+                held.batch, held.key = self._read_window(window), key
+            return held.batch
+
+    def _read_window(self, window: int) -> Batch:
+        order, epoch = self._windows, self._epoch
+        numbers = order.window_rows(window, np.arange(order.size(window)), epoch)
+        blocks = [
+            Request(i, epoch, numbers[start : start + order.block])
+            for i, start in enumerate(range(0, len(numbers), order.block))
+        ]
+        source = at_epoch(self._source, epoch)
+        with closing(Lookahead(source, _AHEAD)) as lookahead:
+            read = lookahead.around(lambda block: source.gather(block.positions))
+            return join([read(block) for block in lookahead.over(blocks)])
+
+    def fetch_ahead(self, rows: RowNumbers) -> Fetching | None:
+        """Begin to fetch the first rows of the windows that come next."""
+        order, epoch, held = self._windows, self._epoch, self._held.key
+        source, count = at_epoch(self._source, epoch), max(1, _AHEAD // self._source.row_bytes())
+        return fetching_all(
+            source.fetch_ahead(
+                order.window_rows(window, np.arange(min(count, order.size(window))), epoch)
+            )
+            for window in np.unique(np.asarray(rows, np.int64) // order.window).tolist()
+            if held != (*order.key(epoch), epoch, window)
+        )
 
 
 def _requests(source: SourceRows) -> int:
     """Return how many requests a shuffle of small rows takes; 0 if there is no need to warn."""
     size = source.remote_bytes
-    if not size or source.in_order or source.row_bytes() >= _SMALL_ROW:
+    if not size or source.facts.chunk_rows() > 1 or source.row_bytes() >= _SMALL_ROW:
         return 0
     cache = default_cache()
     if cache is not None and cache.budget.size >= size:
         return 0
-    requests = requests_of_shuffle(source.reach, source.row_bytes(), size)
-    return requests if requests > source.reach // 2 else 0
+    requests = requests_of_shuffle(len(source), source.row_bytes(), size)
+    return requests if requests > len(source) // 2 else 0
 
 
 def refuse_sizes(positional: Sequence[Any], unknown: Mapping[str, Any]) -> None:
@@ -184,7 +229,7 @@ def refuse_sizes(positional: Sequence[Any], unknown: Mapping[str, Any]) -> None:
         )
 
 
-def warn_if_slow(rows: Rows, sources: Sequence[SourceRows]) -> None:
+def warn_if_slow(rows: Source, sources: Sequence[SourceRows]) -> None:
     """Warn about an exact shuffle of rows that are fast to read only in order.
 
     These are rows that are compressed together, and small rows in a store if the disk cache
@@ -198,7 +243,7 @@ def warn_if_slow(rows: Rows, sources: Sequence[SourceRows]) -> None:
             "give the disk cache more room with RECMAP_CACHE_SIZE",
             SlowOrderWarning,
         )
-    if rows.in_order:
+    if rows.facts.chunk_rows() > 1:
         warn(
             "these rows are fast to read only in order, and a full shuffle reads a lot of data "
             "for each row; use shuffle(window=100_000), or convert the file first",

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import copy
+from dataclasses import replace
 
 from recmap.errors import DataError, FieldMismatchError
-from recmap.model.batch import Positions
+from recmap.formats.combined import CombinedSource
+from recmap.model.batch import RowArray, RowNumbers
+from recmap.model.facts import SourceFacts
 from recmap.model.fetching import Fetching, fetching_all
+from recmap.model.order import finite, gather_span
 from recmap.model.schema import Batch, Schema
-from recmap.pipeline.row_source import Rows
+from recmap.model.source import Source, VaryingRows, at_epoch, reseeded, row_name
+from recmap.pipeline.row_source import count_of
 
 
-class ZippedRows:
+class ZippedRows(CombinedSource, VaryingRows):
     """Rows with the columns of every branch: row ``i`` joins row ``i`` of each."""
 
-    def __init__(self, branches: Sequence[Rows], chosen: Schema | None = None) -> None:
-        counts = [branch.count for branch in branches if branch.count is not None]
+    def __init__(self, branches: Sequence[Source], chosen: Schema | None = None) -> None:
+        counts = [count for branch in branches if (count := count_of(branch)) is not None]
         if len(set(counts)) > 1:
             listed = ", ".join(f"{count:,}" for count in counts)
             raise DataError(
@@ -30,36 +36,48 @@ class ZippedRows:
             )
         self._branches, self._chosen = list(branches), chosen
         fields = {name: field for branch in branches for name, field in branch.schema.items()}
-        self.schema = Schema(fields) if chosen is None else chosen
-        self._read = self._branches if chosen is None else _chosen(branches, chosen)
-        self.count = counts[0] if counts else None
-        self.in_order = any(branch.in_order for branch in self._read)
-        self.keeps_blocks = any(branch.keeps_blocks for branch in self._read)
-        self.calls_user_code = any(branch.calls_user_code for branch in self._read)
+        read = branches if chosen is None else _chosen(branches, chosen)
+        super().__init__(read, Schema(fields) if chosen is None else chosen)
+        self._count = counts[0] if counts else None
 
-    def gather(self, positions: Positions, epoch: int) -> Batch:
-        taken = (branch.gather(positions, epoch) for branch in self._read)
+    def _collected(self, told: list[SourceFacts]) -> SourceFacts:
+        return replace(super()._collected(told), endless=self._count is None)
+
+    def __len__(self) -> int:
+        return finite(self._count)
+
+    def read(self, start: int, stop: int, limit: int | None = None) -> Batch:
+        return gather_span(self, start, stop, limit)
+
+    def gather(self, rows: RowArray) -> Batch:
+        taken = (branch.gather(rows) for branch in self._sources)
         batch = {name: column for branch in taken for name, column in branch.items()}
         return {name: batch[name] for name in self.schema}
 
-    def fetch_ahead(self, positions: Positions, epoch: int) -> Fetching | None:
-        return fetching_all(branch.fetch_ahead(positions, epoch) for branch in self._read)
+    def fetch_ahead(self, rows: RowNumbers) -> Fetching | None:
+        return fetching_all(branch.fetch_ahead(rows) for branch in self._sources)
 
-    def select(self, columns: Sequence[str]) -> ZippedRows:
+    def at_epoch(self, epoch: int) -> Source:
+        other = copy(self)
+        other._sources = [at_epoch(branch, epoch) for branch in self._sources]  # noqa: SLF001
+        other._branches = [at_epoch(branch, epoch) for branch in self._branches]  # noqa: SLF001
+        return other
+
+    def select(self, names: Sequence[str]) -> ZippedRows:
         # All branches are kept: states identify the pipeline by them.
-        return ZippedRows(self._branches, self.schema.select(columns))
+        return ZippedRows(self._branches, self.schema.select(names))
 
     def reseeded(self, by: int) -> ZippedRows:
-        return ZippedRows([branch.reseeded(by) for branch in self._branches], self._chosen)
+        return ZippedRows([reseeded(branch, by) for branch in self._branches], self._chosen)
 
     def row_bytes(self) -> int:
-        return sum(branch.row_bytes() for branch in self._read)
+        return sum(branch.row_bytes() for branch in self._sources)
 
-    def origin(self, position: int, epoch: int) -> str:
-        return " beside ".join(branch.origin(position, epoch) for branch in self._branches)
+    def row_name(self, row: int) -> str:
+        return " beside ".join(row_name(branch, row) for branch in self._branches)
 
 
-def _chosen(branches: Sequence[Rows], schema: Schema) -> list[Rows]:
+def _chosen(branches: Sequence[Source], schema: Schema) -> list[Source]:
     """Return the branches that have any of the columns, with only those columns."""
     wanted = [[name for name in schema if name in branch.schema] for branch in branches]
     return [branch.select(names) for branch, names in zip(branches, wanted, strict=True) if names]

@@ -1,0 +1,104 @@
+"""SourceFacts: what a source knows about its rows, apart from the rows themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, Protocol
+
+from recmap.model.batch import RowArray
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """A record that was left out. If ``inflated``, ``byte`` is a place in the inflated data."""
+
+    file: str
+    record: int
+    byte: int
+    reason: str
+    inflated: bool = False
+
+    def __str__(self) -> str:
+        inflated = " of the inflated data" if self.inflated else ""
+        place = f"record {self.record:,} at byte {self.byte:,}{inflated}"
+        return f"{self.file}: {place}: {self.reason}"
+
+
+def each_alone() -> int:
+    """Return the ``chunk_rows`` of a source that reads any row alone."""
+    return 1
+
+
+class LargestChunk(NamedTuple):
+    """The bytes that must be decoded to read any row, and where, if that is only in one place."""
+
+    size: int = 0
+    place: str = ""
+
+
+class Checksums(Protocol):
+    """The checksums of a file, as far as ``read`` and ``gather`` do not verify them."""
+
+    def check(self) -> None:
+        """Verify those that were not verified yet, such as those of mapped columns."""
+        ...
+
+    def trust(self) -> None:
+        """Skip those before the first read: they were verified when the file was last opened."""
+        ...
+
+
+@dataclass(frozen=True)
+class SourceFacts:
+    """What a source knows about its rows. A wrapper returns ``replace(source.facts, ...)``.
+
+    Facts that take a while to find out are functions. Ask for facts once per pass, not once per
+    batch: a source of many files has to collect them.
+    """
+
+    #: The format, as ``info()`` shows it.
+    format: str = "rows"
+    #: The files, in the order of their rows.
+    files: list[str] = field(default_factory=list)
+    #: Where the schema comes from, in words.
+    origin: str = "from the file"
+    #: Returns the number of rows that are decoded together; 1 if any row can be read alone. To find
+    #: out may take counting or reading some of them.
+    chunk_rows: Callable[[], int] = each_alone
+    #: Returns the largest chunk, which may take reading some of the file, too.
+    largest_chunk: Callable[[], LargestChunk] = LargestChunk
+    #: Whether rows are stored so that they are fast to read only in order. Unlike ``chunk_rows``,
+    #: this is the same wherever the files are: orders depend on it.
+    stored_in_order: bool = False
+    #: Whether reading all rows in order reads every row of the files in file order.
+    in_order: bool = True
+    #: Whether rows can be read only once, in order.
+    once: bool = False
+    #: Whether every read returns new arrays, which the caller may keep and write to.
+    owns_rows: bool = False
+    #: Whether rows are fetched from a store. A process that is forked cannot do that.
+    remote: bool = False
+    #: Whether ``read_padded`` is worth trying.
+    can_pad: bool = False
+    #: Whether there is no end of rows, as after ``repeat()``.
+    endless: bool = False
+    #: Whether reading calls the user's functions, which not every thread may do.
+    calls_user_code: bool = False
+    #: The compression of each file that can only be read from the beginning.
+    compressed_files: Mapping[str, str] = field(default_factory=dict)
+    #: The records that ``errors="skip"`` left out.
+    skipped: Sequence[Skipped] = ()
+    #: The names of the classes, for columns of class numbers.
+    labels: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    #: What a TFDS folder says about columns, to keep it in another.
+    descriptions: Mapping[str, Any] = field(default_factory=dict)
+    #: The checksums of the files.
+    checksums: Sequence[Checksums] = ()
+    #: The TFRecord files that the rows come from, so that several readers can index them at once.
+    record_files: Sequence[Any] = ()
+    #: Counts the rows before the damage, after ``len()`` has raised DataError; None if the damage
+    #: makes the whole source unreadable.
+    rows_before_damage: Callable[[], int] | None = None
+    #: Counts the consecutive ones of some rows before a bad one; None if that is unknown.
+    sound_rows: Callable[[RowArray], int] | None = None

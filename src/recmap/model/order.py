@@ -1,0 +1,275 @@
+"""Order: which rows come, and in which order; OrderedRows: the rows of a source in an order.
+
+A slice, a selection, a split, a shuffle or a repetition is an order: the row number at each
+position is computed when it is asked for. Nothing is copied, and reading can begin anywhere.
+To add one, write a small ``Order``; ``OrderedRows`` does the reading.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from recmap.errors import OptionTypeError
+from recmap.model.batch import (
+    Allocate,
+    PaddedRows,
+    PadSpec,
+    Positions,
+    RowArray,
+    RowNumbers,
+    interleave,
+)
+from recmap.model.facts import SourceFacts
+from recmap.model.fetching import Coming, Fetching, fetching_all
+from recmap.model.row_sizes import RowSizes, fitting, measure
+from recmap.model.schema import Batch
+from recmap.model.source import Source, WrappedSource, at_epoch, row_name
+
+#: Stands for a number of rows without end; larger than any real one.
+ENDLESS = 1 << 62
+
+
+class Turn(NamedTuple):
+    """Rows of one epoch: their numbers, and their places among those asked for."""
+
+    epoch: int
+    numbers: RowArray
+    places: Positions
+
+
+class Order(ABC):
+    """The row number at each position, in each epoch. Orders are never changed, and are pickled."""
+
+    @property
+    @abstractmethod
+    def count(self) -> int | None:
+        """The number of positions; None if there is no end."""
+
+    @abstractmethod
+    def numbers(self, positions: Positions, epoch: int = 0) -> RowArray:
+        """Return the row numbers at these positions."""
+
+    def turns(self, positions: Positions, epoch: int) -> Sequence[Turn] | None:
+        """Return the rows by their own epochs; None if all are of the epoch that is asked for."""
+        del positions, epoch
+        return None
+
+    @property
+    def gap(self) -> int:
+        """The least distance from one row to the next; 0 if rows do not come in file order."""
+        return 0
+
+    def span(self, start: int, stop: int | None) -> range | None:
+        """Return the rows from one position to another, if they are evenly spaced."""
+        del start, stop
+        return None
+
+
+@dataclass(frozen=True)
+class Span(Order):
+    """Evenly spaced rows, such as those of a slice; without end if they stop at ``ENDLESS``."""
+
+    rows: range
+
+    @property
+    def count(self) -> int | None:
+        return None if self.rows.stop >= ENDLESS else len(self.rows)
+
+    def numbers(self, positions: Positions, epoch: int = 0) -> RowArray:
+        del epoch
+        return self.rows.start + self.rows.step * positions
+
+    @property
+    def gap(self) -> int:
+        return max(0, self.rows.step)
+
+    def span(self, start: int, stop: int | None) -> range:
+        return self.rows[start:stop]
+
+
+@dataclass(frozen=True, eq=False)
+class Picked(Order):
+    """The rows with these numbers."""
+
+    rows: RowArray
+
+    @property
+    def count(self) -> int:
+        return len(self.rows)
+
+    def numbers(self, positions: Positions, epoch: int = 0) -> RowArray:
+        del epoch
+        return self.rows[positions]
+
+
+@dataclass(frozen=True)
+class Chained(Order):
+    """An order of what another order makes: ``first`` is applied to the rows."""
+
+    first: Order
+    second: Order
+
+    @property
+    def count(self) -> int | None:
+        return self.second.count
+
+    def numbers(self, positions: Positions, epoch: int = 0) -> RowArray:
+        return self.first.numbers(self.second.numbers(positions, epoch), epoch)
+
+
+def gather_within(source: Source, rows: RowArray, limit: int | None) -> Batch:
+    """Return the first of these rows, as many as fit into ``limit`` bytes."""
+    if limit is not None and len(rows):
+        sizes = source.row_sizes(rows)
+        rows = rows[: 1 if sizes is None else fitting(sizes, len(rows), limit)]
+    return source.gather(rows)
+
+
+def gather_span(source: Source, start: int, stop: int, limit: int | None) -> Batch:
+    """Read a span of a source by the numbers of its rows."""
+    stop = stop if source.facts.endless else min(stop, len(source))
+    return gather_within(source, np.arange(start, max(start, stop), dtype=np.int64), limit)
+
+
+def finite(count: int | None) -> int:
+    """Return the number of rows; raise if there is no end."""
+    if count is None:
+        raise OptionTypeError("these rows have no end, and so no number")
+    return count
+
+
+class OrderedRows(WrappedSource):
+    """The rows of a source in an order, which may differ from epoch to epoch.
+
+    If ``damaged``, reading the last of the rows raises, and how many follow is unknown.
+    """
+
+    def __init__(self, source: Source, order: Order, *, damaged: bool = False) -> None:
+        super().__init__(source)
+        self._order, self._damaged, self._epoch = order, damaged, 0
+        self._count = order.count
+
+    @property
+    def facts(self) -> SourceFacts:
+        in_files = self._order.gap == 1 and self._order.span(0, 0) is not None
+        return replace(
+            self._source.facts,
+            in_order=False,
+            endless=self._count is None,
+            rows_before_damage=partial(int, finite(self._count) - 1) if self._damaged else None,
+            sound_rows=self._sound_rows if in_files else None,
+        )
+
+    def __len__(self) -> int:
+        if self._damaged:
+            return len(self._source)  # raises
+        return finite(self._count)
+
+    def known_rows(self) -> int | None:
+        return len(self)
+
+    def at_epoch(self, epoch: int) -> Source:
+        if epoch == self._epoch:
+            return self
+        other = copy(self)
+        other._epoch = epoch  # noqa: SLF001  # a copy of this one
+        return other
+
+    def _turns(self, rows: RowNumbers) -> list[tuple[Source, RowArray, Positions | None]]:
+        """Return what to read: the source in an epoch, numbers of rows, and places in ``rows``."""
+        positions = np.asarray(rows, np.int64)
+        turns = self._order.turns(positions, self._epoch)
+        if turns is None:
+            numbers = self._order.numbers(positions, self._epoch)
+            return [(at_epoch(self._source, self._epoch), numbers, None)]
+        return [(at_epoch(self._source, epoch), mine, places) for epoch, mine, places in turns]
+
+    def read(self, start: int, stop: int, limit: int | None = None) -> Batch:
+        stop = max(start, stop if self._count is None else min(stop, self._count))
+        span = self._order.span(start, stop)
+        if span is not None and span.step == 1:
+            source = at_epoch(self._source, self._epoch)
+            return source.read(span.start, max(span.start, span.stop), limit)
+        positions = np.arange(start, stop, dtype=np.int64)
+        turns = self._turns(positions)
+        if len(turns) != 1:
+            return gather_within(self, positions, limit)
+        source, rows, _ = turns[0]
+        if limit is None or not len(rows) or not 0 < self._order.gap < source.facts.chunk_rows():
+            return gather_within(source, rows, limit)
+        # Read the whole span: the rows in between have to be decoded anyway.
+        some = source.read(int(rows[0]), int(rows[-1]) + 1, limit)
+        found = rows[rows < rows[0] + measure(some)[0]] - rows[0]
+        return {name: column[found] for name, column in some.items()}
+
+    def gather(self, rows: RowArray) -> Batch:
+        turns = self._order.turns(rows, self._epoch)
+        if turns is None:
+            numbers = self._order.numbers(rows, self._epoch)
+            return at_epoch(self._source, self._epoch).gather(numbers)
+        if not turns:
+            return self._source.gather(rows)
+        parts = [at_epoch(self._source, each.epoch).gather(each.numbers) for each in turns]
+        return interleave(parts, [each.places for each in turns])
+
+    def read_padded(
+        self, rows: RowNumbers, pads: Mapping[str, PadSpec], size: int, allocate: Allocate
+    ) -> PaddedRows | None:
+        span = self._order.span(rows.start, rows.stop) if isinstance(rows, range) else None
+        if span is not None and span.step == 1:
+            return at_epoch(self._source, self._epoch).read_padded(span, pads, size, allocate)
+        turns = self._turns(rows)
+        if len(turns) != 1:
+            return None
+        return turns[0][0].read_padded(turns[0][1], pads, size, allocate)
+
+    def fetch_ahead(self, rows: RowNumbers) -> Fetching | None:
+        return fetching_all(source.fetch_ahead(numbers) for source, numbers, _ in self._turns(rows))
+
+    def coming(self, start: int, stop: int | None = None) -> Iterator[Coming]:
+        span = self._order.span(start, stop)
+        if not span or span.step != 1:
+            return iter(())  # rows of any file may be next
+        return at_epoch(self._source, self._epoch).coming(span.start, span.stop)
+
+    def row_sizes(self, rows: RowArray) -> RowSizes | None:
+        total = np.empty(len(rows), np.int64)
+        for source, numbers, places in self._turns(rows):
+            sizes = source.row_sizes(numbers)
+            if sizes is None or places is None:
+                return sizes
+            total[places] = sizes
+        return total
+
+    def row_name(self, row: int) -> str:
+        [(source, numbers, _)] = self._turns(np.array([row]))
+        return row_name(source, int(numbers[0]))
+
+    def largest_row(self, above: int) -> tuple[int, int] | None:
+        span = self._order.span(0, None)
+        largest = None if span is None else self._source.largest_row(above)
+        # The largest row of the source may not be one of these.
+        if span is None or largest is None or largest[0] not in span:
+            return None
+        return span.index(largest[0]), largest[1]
+
+    def _sound_rows(self, rows: Positions) -> int:
+        count = self._source.facts.sound_rows
+        return 0 if count is None else count(self._order.numbers(rows))
+
+    def column(self, name: str) -> npt.NDArray[Any] | None:
+        del name
+        return None
+
+
+def sliced(source: Source, rows: slice) -> OrderedRows:
+    """Return the rows of a slice."""
+    return OrderedRows(source, Span(range(*rows.indices(len(source)))))

@@ -1,0 +1,121 @@
+"""Stream: rows or batches to iterate over, epoch after epoch, and to resume from a state."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Self
+
+from recmap.model.iteration import Iteration
+
+if TYPE_CHECKING:
+    # rm.open needs only the names; what is used is imported when it is used.
+    from recmap.model.progress import ProgressOption
+    from recmap.model.schema import Schema
+    from recmap.pipeline.feed import PipelineFeed
+    from recmap.pipeline.meter import Timings
+
+
+class Stream:
+    """What a feed makes, as users see it."""
+
+    def __init__(self, feed: PipelineFeed) -> None:
+        self._own_feed = feed
+
+    def _feed(self) -> PipelineFeed:
+        return self._own_feed
+
+    @property
+    def schema(self) -> Schema:
+        """The fields of the output. To find them, functions are tried on the first rows."""
+        return self._own_feed.schema
+
+    def __len__(self) -> int:
+        """Count the batches of an epoch or, without ``batch``, its rows."""
+        return len(self._own_feed)
+
+    def __contains__(self, name: object) -> bool:
+        """Return whether there is a column of this name. Rows are not searched."""
+        return name in self.schema
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        from recmap.adapters.feed import check_on_host
+
+        check_on_host(self._own_feed, "iterating over a pipeline")
+        return Iteration(iter(self._own_feed))
+
+    def run(self, epochs: int = 1, *, progress: ProgressOption = None) -> Iterator[dict[str, Any]]:
+        """Iterate over several epochs, one after another.
+
+        ``progress=True`` draws a progress bar on standard error for each epoch. If it is a
+        function, it is called with a ``Progress`` from time to time.
+
+        >>> import numpy as np, recmap as rm
+        >>> train = rm.from_arrays({"x": np.arange(3)}).batch(2)
+        >>> [batch["x"].tolist() for batch in train.run(epochs=2)]
+        [[0, 1], [2], [0, 1], [2]]
+        """
+        from recmap.adapters.feed import check_on_host
+        from recmap.model.arguments import as_whole
+        from recmap.model.progress import check_progress
+
+        check_on_host(self._own_feed, "run()")
+        check_progress(progress)
+        return Iteration(self._own_feed.run(as_whole("epochs", epochs), progress))
+
+    def state(self, batches: int | None = None) -> dict[str, Any]:
+        """Return the place after the last batch that was given out.
+
+        It is a small dict of numbers and strings. Save it as JSON next to the model.
+
+        Frameworks take batches before they train on them. Pass ``batches``, the number of
+        batches of this iteration that were trained on, to get the state after those.
+
+        >>> import numpy as np, recmap as rm
+        >>> train = rm.from_arrays({"x": np.arange(6)}).batch(2)
+        >>> taken = list(train)
+        >>> [batch["x"].tolist() for batch in train.restore(train.state(batches=1))]
+        [[2, 3], [4, 5]]
+        """
+        return self._own_feed.state(batches)
+
+    def restore(
+        self, state: Mapping[str, Any] | Sequence[Mapping[str, Any]], *, check: bool = True
+    ) -> Self:
+        """Continue from a state: the next iteration begins there.
+
+        The data and the verbs must be those the state was saved from; ``shard``,
+        ``prefetch``, workers and the folder of the files may differ. Otherwise an error says
+        what differs; ``check=False`` continues anyway. A ``shuffle()`` without a seed takes
+        the seed of the state.
+
+        The state after the last batch of an epoch is the beginning of the next one. All
+        ranks restored from one state are in the same epoch. With another number of ranks,
+        the rest of that epoch is dealt again. The state of one rank is enough if all ranks
+        were in step; a list of the states of all ranks is always enough.
+
+        >>> import numpy as np, recmap as rm
+        >>> ds = rm.from_arrays({"x": np.arange(6)})
+        >>> train = ds.shuffle(seed=1).batch(2)
+        >>> first = next(iter(train))
+        >>> saved = train.state()
+        >>> again = ds.shuffle(seed=1).batch(2).restore(saved)
+        >>> [batch["x"].tolist() for batch in again]
+        [[5, 1], [4, 3]]
+        """
+        from recmap.model.arguments import check_flag
+
+        self._own_feed.restore(state, check_flag("check", check))
+        return self
+
+    @property
+    def epoch(self) -> int:
+        """The epoch that the next iteration begins with, or continues."""
+        return self._own_feed.epoch
+
+    @epoch.setter
+    def epoch(self, number: int) -> None:
+        self._own_feed.epoch = number
+
+    def timings(self) -> Timings:
+        """Return where the time of the last iteration went; ``print`` it."""
+        return self._own_feed.timings()
