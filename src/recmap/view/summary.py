@@ -8,8 +8,7 @@ from recmap.dataset.stats import FieldCollector, Numbers
 from recmap.dataset.value_counts import ValueCounter, ValueCounts
 from recmap.model.ragged import Ragged
 from recmap.model.row_sizes import measure
-from recmap.view.cells import number_text, text_of
-from recmap.view.media import sniffed
+from recmap.view.cells import number_text, sniffed, text_of
 from recmap.view.table import RowTable
 
 # A summary covers this many rows, or as many as these bytes hold.
