@@ -10,7 +10,6 @@ from typing import Any
 
 from recmap.cli.arguments import add_source, add_verb, opened
 from recmap.cli.output import json_text, painted, say, show, terminal_width, worded
-from recmap.dataset.dataset import Dataset
 from recmap.errors import (
     CorruptRecordError,
     DataError,
@@ -69,7 +68,8 @@ def run(args: argparse.Namespace) -> int:
         except CorruptRecordError as e:
             damage = e
             try:
-                dataset, info = _readable(args)
+                dataset = opened(args, errors="skip")  # the records that are sound
+                info = dataset.info()
             except RecmapError:
                 return _describe(args, e)
             if not info.rows:
@@ -91,12 +91,6 @@ def run(args: argparse.Namespace) -> int:
     if damage is not None:
         say("this file is damaged; recmap repair copies the sound records", "error")
     return 0 if damage is None else 1
-
-
-def _readable(args: argparse.Namespace) -> tuple[Dataset, Info]:
-    """Open the records that are sound."""
-    dataset = opened(args, errors="skip")
-    return dataset, dataset.info()
 
 
 def _show(info: Info, left_out: Mapping[str, LeftOut]) -> None:
