@@ -7,7 +7,7 @@ from typing import Any
 
 from recmap.cli.arguments import add_source, add_verb, opened
 from recmap.cli.output import json_text, say, show, terminal_width, watching
-from recmap.dataset.stats_table import Stats, stats_table
+from recmap.dataset.stats import Stats, stats_table
 from recmap.model.preview import quantity
 from recmap.model.table import Table
 

@@ -134,15 +134,16 @@ def open(
     store = None if storage is None else Storage(storage)
     if isinstance(path, Verbs):  # iterable, but over rows, not paths
         return _already_open(path, fields, options)
-    with blaming(path):
-        path = settled(path)
-        held = open_object(path, _wanted(nulls, fields))
-    if held is not None:
-        _refuse_file_options(path, options)
-        return _selected(held, fields, type(path).__qualname__)
-    if isinstance(path, Mapping):
+    if not isinstance(path, str | bytes | os.PathLike):
         with blaming(path):
-            return _open_columns(path, fields, options, store)
+            path = settled(path)
+            held = open_object(path, _wanted(nulls, fields))
+        if held is not None:
+            _refuse_file_options(path, options)
+            return _selected(held, fields, type(path).__qualname__)
+        if isinstance(path, Mapping):
+            with blaming(path):
+                return _open_columns(path, fields, options, store)
     try:
         source = open_source(given_paths(path, store), fields, options)
     except PathNotFoundError as e:
@@ -348,10 +349,6 @@ def _open_file(part: Any, options: OpenOptions, storage: Storage | None) -> Open
     chosen = options.for_column(part)
     source = open_source(part, None, chosen)
     return OpenedRows(source, reopen=Opening(absolute(source.files), None, chosen))
-
-
-def _changed(reopen: Callable[[], Source], change: Callable[[Source], Source]) -> Source:
-    return change(reopen())
 
 
 def _fields(fields: Any) -> Any:

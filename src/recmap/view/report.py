@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from html import escape
 from typing import Any
 
-from recmap.dataset.thumbnail import LARGE_IMAGE
+from recmap.dataset.glimpse import LARGE_IMAGE
 from recmap.files.local_path import located
 from recmap.files.output_file import refuse_existing
 from recmap.model.arguments import size_text

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from recmap.dataset.stats import FieldCollector, Numbers
-from recmap.dataset.value_counts import ValueCounter, ValueCounts
+from recmap.dataset.stats import Numbers, ValueCounts
+from recmap.dataset.stats_collector import FieldCollector, ValueCounter
 from recmap.model.ragged import Ragged
 from recmap.model.row_sizes import measure
 from recmap.view.cells import number_text, sniffed, text_of
