@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from recmap.adapters.loader_workers import LoaderWorkers
 from recmap.errors import OptionError
 from recmap.model.field import Field
 from recmap.model.ragged import Ragged
@@ -174,6 +173,29 @@ class Feed(Protocol):
     def read_by(self, reader: ExternalReader) -> None:
         """Register a reader outside this pipeline, so that ``state()`` can take it into account."""
         ...
+
+
+class LoaderWorkers(NamedTuple):
+    """The worker processes of a loader, in one of its iterations."""
+
+    #: The process that started them.
+    parent: int
+    size: int
+    #: The seed that they have in common. Two loaders have the same one if the user chose it.
+    seed: int
+    #: The number of the first worker among the processes that ``parent`` has started.
+    first: int
+    #: How many iterations these processes have begun before.
+    before: int
+
+    def are_those(self, others: LoaderWorkers) -> bool:
+        """Return whether both are the same workers in the same iteration.
+
+        A worker finds ``first`` from its own number. That may be too large if the parent starts
+        another process at the same time, but by less than another loader's.
+        """
+        near = abs(self.first - others.first) < self.size
+        return near and self._replace(first=0) == others._replace(first=0)
 
 
 class NumberedRows(Protocol):

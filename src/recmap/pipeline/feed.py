@@ -15,8 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from recmap.adapters.feed import ExternalReader, ImagesOnDevice, check_on_host
-from recmap.adapters.loader_workers import LoaderWorkers
+from recmap.adapters.feed import ExternalReader, ImagesOnDevice, LoaderWorkers, check_on_host
 from recmap.errors import (
     OptionError,
     OptionTypeError,

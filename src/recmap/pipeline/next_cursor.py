@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable
 from typing import NamedTuple, TypeVar
 
-from recmap.adapters.loader_workers import LoaderWorkers
+from recmap.adapters.feed import LoaderWorkers
 from recmap.files.shared_value import SharedValue
 from recmap.pipeline.state import Cursor
 
