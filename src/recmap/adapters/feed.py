@@ -250,19 +250,28 @@ def check_on_host(feed: Feed, what: str) -> None:
         )
 
 
-class ExternalReader(Protocol):
+class ExternalReader:
     """A reader that this process cannot observe, such as the workers of a PyTorch
     ``DataLoader``.
+
+    It counts its iterations in ``shared``, an array of two integers that all processes see.
+    ``instead`` is advice for the error message: what to use instead of ``state()``.
     """
+
+    def __init__(self, shared: Any, instead: str) -> None:
+        self._count_and_epoch, self.instead = shared, instead
+        shared[0], shared[1] = 0, -1
+
+    def begin(self, epoch: int | None) -> None:
+        """Count another iteration. Its epoch is None if its batches have no order."""
+        self._count_and_epoch[1] = -1 if epoch is None else epoch
+        self._count_and_epoch[0] += 1
 
     def begun(self) -> int:
         """Return how many iterations have begun."""
-        ...
+        return int(self._count_and_epoch[0])
 
     def epoch(self) -> int | None:
         """Return the first epoch of the last iteration, or None if its batches have no order."""
-        ...
-
-    def instead(self) -> str:
-        """Return advice for the error message: what to use instead of ``state()``."""
-        ...
+        epoch = int(self._count_and_epoch[1])
+        return None if epoch < 0 else epoch

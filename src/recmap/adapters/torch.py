@@ -14,7 +14,7 @@ from typing import Any, Never, TypeAlias
 import numpy as np
 
 from recmap.adapters.columns import FeaturesAndLabels, Names
-from recmap.adapters.feed import Feed, LoaderWorkers, check_on_host
+from recmap.adapters.feed import ExternalReader, Feed, LoaderWorkers, check_on_host
 from recmap.adapters.placed_batches import PlacedBatches, check_prefetch
 from recmap.errors import MissingPackageError, OptionError, RowNotFoundError
 from recmap.model.arguments import check_choice
@@ -93,8 +93,8 @@ class TorchRows(torch.utils.data.Dataset):  # type: ignore[misc]  # untyped
         assert self._rows.count is not None  # endless rows have no numbers
         self._count = self._rows.count
         # Shared, so that persistent workers see it change.
-        self._epoch = torch.tensor([feed.epoch]).share_memory_()
-        self._reads = _SharedReads(_USE_SAMPLER_STATE)
+        self._epoch = _shared(feed.epoch)
+        self._reads = ExternalReader(_shared(0, 0), _USE_SAMPLER_STATE)
         self._counted = False
         feed.read_by(self._reads)
 
@@ -146,7 +146,7 @@ class TorchStream(torch.utils.data.IterableDataset):  # type: ignore[misc]  # un
         self._iterations = 0  # begun by this process, if it is a worker
         self._loaded: Mapping[str, Any] | None = None  # the state that a worker resumes from
         self._over: int | None = None  # the first epoch of the iteration whose end was loaded
-        self._reads = _SharedReads(_USE_LOADER_STATE)
+        self._reads = ExternalReader(_shared(0, 0), _USE_LOADER_STATE)
         feed.share_with_workers()
         feed.read_by(self._reads)
 
@@ -338,27 +338,9 @@ def _as_device(device: Device) -> Any:
     return found
 
 
-class _SharedReads:
-    """An ``ExternalReader`` that counts the iterations of other processes in shared memory."""
-
-    def __init__(self, instead: str) -> None:
-        self._instead = instead
-        self._count_and_epoch = torch.tensor([0, -1]).share_memory_()
-
-    def begin(self, epoch: int | None) -> None:
-        """Count another iteration. Its epoch is None if its batches have no order."""
-        self._count_and_epoch[1] = -1 if epoch is None else epoch
-        self._count_and_epoch[0] += 1
-
-    def begun(self) -> int:
-        return int(self._count_and_epoch[0])
-
-    def epoch(self) -> int | None:
-        epoch = int(self._count_and_epoch[1])
-        return None if epoch < 0 else epoch
-
-    def instead(self) -> str:
-        return self._instead
+def _shared(*numbers: int) -> Any:
+    """Return integers in memory that this process shares with its workers."""
+    return torch.tensor(numbers).share_memory_()
 
 
 def _checked_state(state: Any) -> dict[str, Any]:
