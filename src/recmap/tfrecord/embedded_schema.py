@@ -19,8 +19,7 @@ from recmap.errors import CorruptRecordError, FieldMismatchError, Message, Optio
 from recmap.model.field import Field
 from recmap.model.schema import Schema
 from recmap.native import _core
-from recmap.tfrecord.decoder import LISTS, fill_bytes
-from recmap.tfrecord.unknown_features import Where
+from recmap.tfrecord.decoder import LISTS, Where, fill_bytes
 
 Bytes = npt.NDArray[np.uint8]
 
