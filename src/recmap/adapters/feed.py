@@ -80,10 +80,6 @@ class Feed(Protocol):
 
     def __iter__(self) -> Iterator[dict[str, Any]]: ...
 
-    def part(self, index: int, count: int) -> Feed:
-        """Return every ``count``-th batch, from ``index`` on, for processes that take turns."""
-        ...
-
     def share_with_workers(self) -> None:
         """Let the workers that this process starts know which epoch is next."""
         ...

@@ -83,12 +83,12 @@ class OpenedRows:
     def derive(self, verb: str, change: Callable[[Source], Source]) -> OpenedRows:
         """Apply ``change`` to the source; ``verb`` is the call, as text."""
         before = "" if self.verbs is None else f"{self.verbs}."
-        return OpenedRows(
-            change(self.source),
-            {**self.how, _VERBS: before + verb},
-            self.lasting,
-            None if self.reopen is None else partial(derive_again, self.reopen, change),
-        )
+        return self.changed(change, **{_VERBS: before + verb})
+
+    def changed(self, change: Callable[[Source], Source], **how: str) -> OpenedRows:
+        """Apply ``change`` to the source, and note how it was opened."""
+        reopen = None if self.reopen is None else partial(_change_again, self.reopen, change)
+        return OpenedRows(change(self.source), {**self.how, **how}, self.lasting, reopen)
 
     def save(self, dst: str, options: SaveOptions) -> Report:
         """Write the rows to ``dst``: in threads, in processes or on a cluster."""
@@ -134,12 +134,7 @@ def _runner(source: Source, dst: str, options: SaveOptions) -> AbstractContextMa
     return nullcontext(ProcessRunner(source, workers.count, workers.start_method))
 
 
-def option_texts(options: Mapping[str, Any]) -> dict[str, str]:
-    """Return options as text, for comparison."""
-    return {name: repr(value) for name, value in sorted(options.items())}
-
-
-def derive_again(reopen: Callable[[], Source], change: Callable[[Source], Source]) -> Source:
+def _change_again(reopen: Callable[[], Source], change: Callable[[Source], Source]) -> Source:
     """Open a source, and change it; a function that can be pickled."""
     return change(reopen())
 
