@@ -67,8 +67,8 @@ class Case:
     def note(self, action: str) -> None:
         """Log an action, to a file as well, because the next one may kill the process."""
         self.log.append(action)
-        with open(os.path.join(self.folder, "..", "log.txt"), "a", encoding="utf-8") as file:
-            file.write(action + "\n")
+        with open(os.path.join(self.folder, "..", "log.txt"), "ab") as file:
+            file.write(f"{action}\n".encode(errors="backslashreplace"))
 
     def pick(self, choices: Sequence[T]) -> T:
         return choices[int(self.rng.integers(len(choices)))]

@@ -83,7 +83,7 @@ def _keep(result: Result, keep: str) -> None:
     path = Path(keep, f"{result.area}-{result.seed}.txt")
     if result.outcome == "failed":
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(result.detail)
+        path.write_bytes(result.detail.encode(errors="backslashreplace"))
     elif path.exists():
         path.unlink()
 

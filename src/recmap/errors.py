@@ -183,17 +183,22 @@ def _without_values(query: re.Match[str]) -> str:
 
 
 def _shown(argument: Any) -> Any:
-    """Return an argument of an error without secrets; the options of a message stay."""
+    """Return an argument of an error as it is shown; the options of a message stay."""
     if not isinstance(argument, str):
         return argument
     if isinstance(argument, Message):
-        clean = [without_secrets(x) if isinstance(x, str) else x for x in argument.parts]
+        clean = [_clean(x) if isinstance(x, str) else x for x in argument.parts]
         return argument if clean == [*argument.parts] else Message(*clean)
-    return without_secrets(argument)
+    return _clean(argument)
+
+
+def _clean(text: str) -> str:
+    """Return text without secrets, which can be printed: a file's name may be no UTF-8."""
+    return without_secrets(text).encode(errors="backslashreplace").decode()
 
 
 class RecmapError(Exception):
-    """The root of all errors recmap raises. Messages never contain secrets of URLs."""
+    """The root of all errors recmap raises. Messages can be printed, and have no secrets."""
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*(_shown(each) for each in args))

@@ -507,3 +507,10 @@ def test_a_damaged_state_is_refused(wrong: Any) -> None:
             continue
         with pytest.raises(rm.OptionError, match="damaged"):
             data().batch(2).restore({**state, key: wrong})
+
+
+def test_a_message_about_a_name_that_is_no_text_can_be_printed() -> None:
+    for given in (b"x\xff.npy", np.array([b"x\xff.npy"])):
+        with pytest.raises(rm.PathNotFoundError, match=r"x\\udcff\.npy: no such file") as error:
+            rm.open(given)
+        str(error.value).encode()

@@ -119,6 +119,20 @@ def test_a_buffer_that_claims_to_be_huge_is_an_error() -> None:
             rm.open("y.arrow")[:]
 
 
+@pytest.mark.parametrize("kind", ["file", "stream"])
+def test_a_batch_that_claims_fewer_rows_than_its_columns_is_an_error(kind: str) -> None:
+    table = pa.table({"x": np.arange(7), "y": np.arange(7.0)})
+    whole = Path(written(table, kind, 7)).read_bytes()
+    counted = [at for at in range(len(whole) - 8) if whole[at : at + 8] == struct.pack("<q", 7)]
+    assert len(counted) == 3  # of the batch, and of its two columns
+    for claim in (0, 3):
+        data = bytearray(whole)
+        data[counted[0] : counted[0] + 8] = struct.pack("<q", claim)
+        Path("y.arrow").write_bytes(data)
+        with pytest.raises(rm.DataError, match=f"batch of {claim} rows, whose columns have other"):
+            rm.open("y.arrow", format="arrow")
+
+
 def test_the_file_is_read_by_other_programs() -> None:
     columns = {"x": np.arange(6.0).reshape(2, 3), "s": [b"a", b""]}
     for compression in ("none", "zstd"):

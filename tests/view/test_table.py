@@ -348,5 +348,10 @@ def test_bytes_of_a_fixed_size_are_shown_and_searched() -> None:
 @pytest.mark.filterwarnings("error")
 def test_numbers_that_no_calculation_gives_are_summarized_without_a_warning() -> None:
     words = np.array([[1, 0x4000, 1, 0x4000]] * 3, np.uint64)
-    api = api_of({"x": words.view(np.clongdouble).reshape(3)})
+    picture = np.tile(words[:1, :2].view(np.longdouble), (1, 40, 40))
+    rows = {"x": words.view(np.clongdouble).reshape(3), "picture": np.repeat(picture, 3, axis=0)}
+    api = api_of(rows)
     assert ask(api, "summary", column=0)["rows"] == 3
+    assert found(api, 0, "missing", "") == [0, 1, 2]
+    assert ask(api, "value", column=1, row=0)
+    assert rm.from_arrays(rows)._repr_html_()

@@ -142,6 +142,9 @@ def _read(file: MappedFile, at: int) -> ArrowMessage | None:
         return ArrowMessage(at, end, kind, decoded=decoded, compressed=compressed)
     if rows < 0:
         raise _damaged(file, at, f"a record batch of {rows:,} rows")
+    columns = batch.structs(1, "qq")  # the rows and the nulls of each
+    if not batch.has(1) or (columns and columns[0][0] != rows):
+        raise _damaged(file, at, f"a record batch of {rows:,} rows, whose columns have others")
     if rows > 8 * decoded:
         raise _damaged(file, at, f"{rows:,} rows in {decoded:,} bytes")
     return ArrowMessage(at, end, kind, rows, decoded, compressed)

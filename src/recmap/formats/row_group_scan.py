@@ -200,7 +200,7 @@ class Scan:
                 break
             stop = place.rows.stop
             rows = stop - max(start, place.rows.start)
-            more = place.size * rows // len(place.rows)
+            more = place.size * rows // max(1, len(place.rows))  # a batch may have no rows
             if more > size and place.rows.start > start:
                 return place.rows.start + max(1, rows * max(0, size) // max(1, more))
             size -= more

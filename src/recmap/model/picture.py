@@ -66,6 +66,7 @@ def png_of(array: npt.NDArray[Any], most: int) -> Picture | None:
     return Picture(_png(array), note)
 
 
+@np.errstate(all="ignore")  # pixels may be any bits
 def _as_bytes(array: npt.NDArray[Any]) -> tuple[npt.NDArray[np.uint8], str]:
     """Scale floats to bytes, from 0 to 1 or 0 to 255 if they are within, else from least to most.
 

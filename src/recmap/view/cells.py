@@ -240,10 +240,7 @@ def _points(values: npt.NDArray[np.float64], count: int) -> list[float | None]:
     """Return the points of a line: all values, or the least and greatest of each stretch."""
     if len(values) > count:
         stretches = np.array_split(values, count // 2)
-        with np.errstate(invalid="ignore"):
-            values = np.array(
-                [f(part) for part in stretches for f in (np.fmin.reduce, np.fmax.reduce)]
-            )
+        values = np.array([f(part) for part in stretches for f in (np.fmin.reduce, np.fmax.reduce)])
     return [float(value) if math.isfinite(value) else None for value in values]
 
 

@@ -115,8 +115,7 @@ def _match_strings(
 def _match_numbers(
     compare: Callable[[Any, Any], Any], wanted: Any, column: Column
 ) -> npt.NDArray[np.bool_]:
-    with np.errstate(invalid="ignore"):
-        return _any(column, lambda values: compare(values, wanted))
+    return _any(column, lambda values: compare(values, wanted))
 
 
 def _any(column: Column, test: Callable[[Any], Any]) -> npt.NDArray[np.bool_]:
