@@ -15,7 +15,7 @@ import torch
 from PIL import Image
 
 import recmap as rm
-from recmap.adapters import device_images
+from recmap.adapters import torch_tensors
 from tests.pictures import detailed, encoded, picture
 
 SIZE = (32, 40)
@@ -56,9 +56,9 @@ def decoder(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeDecoder]:
     monkeypatch.setitem(sys.modules, "torchcodec", None)
     monkeypatch.setitem(sys.modules, "torchvision", types.ModuleType("torchvision"))
     monkeypatch.setitem(sys.modules, "torchvision.io", module)
-    device_images._jpeg_decoder.cache_clear()
+    torch_tensors._jpeg_decoder.cache_clear()
     yield made
-    device_images._jpeg_decoder.cache_clear()
+    torch_tensors._jpeg_decoder.cache_clear()
 
 
 def dataset(*images: bytes) -> rm.Dataset:
@@ -148,14 +148,14 @@ def test_images_are_resized_a_few_at_a_time(
     ds = dataset(*photos())
     expected = next(iter(on_device(ds)))["image"]
     counts: list[int] = []
-    resized = device_images.DeviceImages._resized
+    resized = torch_tensors.DeviceImages._resized
 
     def counted(self: Any, images: Any) -> Any:
         counts.append(len(images))
         return resized(self, images)
 
-    monkeypatch.setattr(device_images.DeviceImages, "_resized", counted)
-    monkeypatch.setattr(device_images, "_LEVELS_TOGETHER", most)
+    monkeypatch.setattr(torch_tensors.DeviceImages, "_resized", counted)
+    monkeypatch.setattr(torch_tensors, "_LEVELS_TOGETHER", most)
     assert torch.equal(next(iter(on_device(ds)))["image"], expected)
     assert counts == together
 
@@ -255,7 +255,7 @@ def test_options_that_a_device_cannot_follow_are_refused() -> None:
 def test_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("torchcodec", "torchvision"):
         monkeypatch.setitem(sys.modules, name, None)
-    device_images._jpeg_decoder.cache_clear()
+    torch_tensors._jpeg_decoder.cache_clear()
     with pytest.raises(rm.MissingPackageError, match="needs TorchCodec or torchvision"):
         on_device(dataset(*photos()))
 
@@ -280,9 +280,9 @@ def torchcodec(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeTorchCodec]:
     module.decode_jpeg = made.decode_jpeg
     monkeypatch.setitem(sys.modules, "torchcodec", types.ModuleType("torchcodec"))
     monkeypatch.setitem(sys.modules, "torchcodec.decoders", module)
-    device_images._jpeg_decoder.cache_clear()
+    torch_tensors._jpeg_decoder.cache_clear()
     yield made
-    device_images._jpeg_decoder.cache_clear()
+    torch_tensors._jpeg_decoder.cache_clear()
 
 
 def rotated() -> tuple[bytes, int]:
@@ -317,6 +317,6 @@ def test_headers_that_cannot_be_followed_are_left_to_the_cpu(torchcodec: FakeTor
 @pytest.mark.parametrize("cut", range(2, 40))
 def test_headers_that_end_early_are_left_to_the_cpu(cut: int) -> None:
     image, _ = rotated()
-    assert device_images._hide_exif(torch.frombuffer(bytearray(image), dtype=torch.uint8))
+    assert torch_tensors._hide_exif(torch.frombuffer(bytearray(image), dtype=torch.uint8))
     for data in (image[:cut], image[:cut] + b"\xff\xe1\0\1" * 9, image[:2] + b"\xff" * cut):
-        assert not device_images._hide_exif(torch.frombuffer(bytearray(data), dtype=torch.uint8))
+        assert not torch_tensors._hide_exif(torch.frombuffer(bytearray(data), dtype=torch.uint8))

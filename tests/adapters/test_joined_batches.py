@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import recmap as rm
-from recmap.adapters.joined_batches import join_neighbours
+from recmap.adapters.tf import join_neighbours
 
 
 def _cut(rows: int, size: int) -> Iterator[dict[str, np.ndarray]]:

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 
 import recmap as rm
-from recmap.dataset import indexing
+from recmap.dataset import on_demand_array
 
 Array = npt.NDArray[Any]
 
@@ -169,7 +169,7 @@ def test_an_index_read_in_blocks_gives_the_same_values(
 ) -> None:
     array = np.arange(23 * 12).reshape(23, 3, 4)
     column = npys(array)["x"]
-    monkeypatch.setattr(indexing, "_BLOCK", rows * array[0].nbytes)
+    monkeypatch.setattr(on_demand_array, "_BLOCK", rows * array[0].nbytes)
 
     @settings(max_examples=300)
     @given(indices(array.shape))
@@ -199,10 +199,10 @@ def test_an_index_reads_only_the_rows_it_needs(key: Any, rows: int) -> None:
         read.append(len(found))
         return found
 
-    reader = indexing.OnDemandArray(
+    reader = on_demand_array.OnDemandArray(
         array.shape, array.dtype, lambda a, b: note(array[a:b]), lambda n: note(array[n])
     )
-    assert np.array_equal(indexing.index_array(reader, key), array[key])
+    assert np.array_equal(on_demand_array.index_array(reader, key), array[key])
     assert sum(read) == rows
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import recmap as rm
-from recmap.pipeline.workers import stalls
+from recmap.pipeline.workers import errors
 from tests import jobs
 from tests.jobs import pool_of
 from tests.processes import WITH_WORKERS, running
@@ -182,7 +182,7 @@ def test_a_function_of_batches_of_torch_works_in_forked_processes() -> None:
 def test_a_warning_shows_the_stacks_of_workers_that_hang(
     kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(stalls, "PATIENCE", 1.0)
+    monkeypatch.setattr(errors, "PATIENCE", 1.0)
     told: list[str] = []
 
     def told_of(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
@@ -206,7 +206,7 @@ def test_a_warning_shows_the_stacks_of_workers_that_hang(
 def test_a_worker_that_has_not_begun_is_reported_and_not_harmed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(stalls, "PATIENCE", 0.5)
+    monkeypatch.setattr(errors, "PATIENCE", 0.5)
     with open("slow_module.py", "w") as file:
         file.write(
             "import os, time\n"

@@ -12,8 +12,8 @@ import pytest
 
 import recmap as rm
 from recmap.native import _core
-from recmap.tfrecord.index import Index
-from recmap.tfrecord.parallel_scan import ScannedSpan, choose_every, join_spans, scan_span
+from recmap.tfrecord.index import Index, ScannedSpan
+from recmap.tfrecord.parallel_scan import choose_every, join_spans, scan_span
 from recmap.tfrecord.plain_file import PlainFile
 
 

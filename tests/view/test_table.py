@@ -19,9 +19,8 @@ from PIL import Image
 
 import recmap as rm
 from recmap.view.api import Api
-from recmap.view.batches import BatchTable
 from recmap.view.report import write_report
-from recmap.view.table import RowTable
+from recmap.view.table import BatchTable, RowTable
 
 
 def api_of(rows: Any, name: str = "rows") -> Api:

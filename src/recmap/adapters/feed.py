@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from recmap.adapters.loader_workers import LoaderWorkers
 from recmap.errors import OptionError
 from recmap.model.field import Field
 from recmap.model.ragged import Ragged
@@ -81,10 +80,6 @@ class Feed(Protocol):
         ...
 
     def __iter__(self) -> Iterator[dict[str, Any]]: ...
-
-    def part(self, index: int, count: int) -> Feed:
-        """Return every ``count``-th batch, from ``index`` on, for processes that take turns."""
-        ...
 
     def share_with_workers(self) -> None:
         """Let the workers that this process starts know which epoch is next."""
@@ -177,6 +172,29 @@ class Feed(Protocol):
         ...
 
 
+class LoaderWorkers(NamedTuple):
+    """The worker processes of a loader, in one of its iterations."""
+
+    #: The process that started them.
+    parent: int
+    size: int
+    #: The seed that they have in common. Two loaders have the same one if the user chose it.
+    seed: int
+    #: The number of the first worker among the processes that ``parent`` has started.
+    first: int
+    #: How many iterations these processes have begun before.
+    before: int
+
+    def are_those(self, others: LoaderWorkers) -> bool:
+        """Return whether both are the same workers in the same iteration.
+
+        A worker finds ``first`` from its own number. That may be too large if the parent starts
+        another process at the same time, but by less than another loader's.
+        """
+        near = abs(self.first - others.first) < self.size
+        return near and self._replace(first=0) == others._replace(first=0)
+
+
 class ImagesOnDevice(Protocol):
     """How to decode a column of encoded images on a device."""
 
@@ -218,19 +236,28 @@ def check_on_host(feed: Feed, what: str) -> None:
         )
 
 
-class ExternalReader(Protocol):
+class ExternalReader:
     """A reader that this process cannot observe, such as the workers of a PyTorch
     ``DataLoader``.
+
+    It counts its iterations in ``shared``, an array of two integers that all processes see.
+    ``instead`` is advice for the error message: what to use instead of ``state()``.
     """
+
+    def __init__(self, shared: Any, instead: str) -> None:
+        self._count_and_epoch, self.instead = shared, instead
+        shared[0], shared[1] = 0, -1
+
+    def begin(self, epoch: int | None) -> None:
+        """Count another iteration. Its epoch is None if its batches have no order."""
+        self._count_and_epoch[1] = -1 if epoch is None else epoch
+        self._count_and_epoch[0] += 1
 
     def begun(self) -> int:
         """Return how many iterations have begun."""
-        ...
+        return int(self._count_and_epoch[0])
 
     def epoch(self) -> int | None:
         """Return the first epoch of the last iteration, or None if its batches have no order."""
-        ...
-
-    def instead(self) -> str:
-        """Return advice for the error message: what to use instead of ``state()``."""
-        ...
+        epoch = int(self._count_and_epoch[1])
+        return None if epoch < 0 else epoch

@@ -6,8 +6,10 @@ its values and the row splits of each ragged axis. TensorFlow then rebuilds the 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,7 +17,6 @@ import numpy.typing as npt
 
 from recmap.adapters.columns import FeaturesAndLabels, Names, as_native, unknown_dtype
 from recmap.adapters.feed import Feed
-from recmap.adapters.joined_batches import join_neighbours
 from recmap.errors import MissingPackageError, OptionError
 from recmap.files.memory import empty
 from recmap.model.field import Field, FieldLike
@@ -63,7 +64,7 @@ def to_tf(feed: Feed, features: Names, label: Names, ragged: bool) -> Any:
     chosen = FeaturesAndLabels.choose(sample, features, label, mask=feed.mask)
     in_blocks, rows = feed.end_to_end, feed.fixed_batch_size
     columns = [
-        _column(feed, name, sample[name], None if in_blocks else rows, ragged)
+        _column(feed, name, sample[name], None if in_blocks else rows, pad=not ragged)
         for name in chosen.names
     ]
 
@@ -76,7 +77,10 @@ def to_tf(feed: Feed, features: Names, label: Names, ragged: bool) -> Any:
     dataset = tf.data.Dataset.from_generator(generator, output_signature=signature).map(tensors)
     if in_blocks:
         dataset = _cut_blocks(dataset, feed.batch_size, same_size=rows is not None)
-    count = None if feed.resumed else _length(feed)
+    count = None
+    if not feed.resumed:
+        with suppress(TypeError):  # the length may be unknown until all of it has been read
+            count = len(feed)
     if count is not None:
         dataset = dataset.apply(tf.data.experimental.assert_cardinality(count))
     if feed.world is not None:
@@ -84,11 +88,26 @@ def to_tf(feed: Feed, features: Names, label: Names, ragged: bool) -> Any:
     return dataset.prefetch(_AHEAD)
 
 
-def _column(feed: Feed, name: str, sample: Any, rows: int | None, ragged: bool) -> _TensorColumn:
-    field = feed.schema.get(name)
+def _column(feed: Feed, name: str, sample: Any, rows: int | None, pad: bool) -> _TensorColumn:
+    """Describe a column of batches of ``rows`` rows, or the values of single rows, by a sample.
+
+    With ``pad``, a ragged column of batches becomes dense.
+    """
+    dtype, ragged, inner, strings = _layout(name, sample, feed.schema.get(name))
     if not feed.batched:
-        return _TensorColumn.of_rows(name, sample, field)
-    return _TensorColumn.of_batches(name, sample, field, rows, pad=not ragged)
+        # There is no row axis, so the outermost ragged axis is the length of the value.
+        shape = (None, *inner) if ragged else inner
+        return _TensorColumn(name, dtype, shape, max(0, ragged - 1))
+    if not ragged:
+        return _TensorColumn(name, dtype, (rows, *inner))
+    if not pad:
+        return _TensorColumn(name, dtype, (None, *inner), ragged, rows)
+    if ragged > 1 or strings:
+        raise OptionError(
+            f"column {name!r}: only rows of numbers are filled up; use ragged=True, or "
+            "pad it with map"
+        )
+    return _TensorColumn(name, dtype, (rows, None, *inner), padded=True)
 
 
 def _array_generator(feed: Feed, columns: list[_TensorColumn], in_blocks: bool) -> Any:
@@ -118,13 +137,6 @@ def _cut_blocks(dataset: Any, size: int, *, same_size: bool) -> Any:
     return dataset.flat_map(batches)
 
 
-def _length(feed: Feed) -> int | None:
-    try:
-        return len(feed)
-    except TypeError:  # unknown until all of it has been read
-        return None
-
-
 @dataclass(frozen=True)
 class _TensorColumn:
     """How to pass a column of batches, or a value of rows, as a dense or ragged tensor."""
@@ -139,34 +151,6 @@ class _TensorColumn:
     rows: int | None = None
     #: Whether the column is ragged and gets padded to a dense tensor.
     padded: bool = False
-
-    @classmethod
-    def of_rows(cls, name: str, sample: Any, field: Field | None) -> _TensorColumn:
-        """Describe the values of single rows, judging by a sample."""
-        seen = _Layout.of(name, sample, field)
-        # There is no row axis, so the outermost ragged axis is the length of the value.
-        shape = seen.inner if seen.ragged == 0 else (None, *seen.inner)
-        return cls(name, seen.dtype, shape, max(0, seen.ragged - 1))
-
-    @classmethod
-    def of_batches(
-        cls, name: str, sample: Any, field: Field | None, rows: int | None, *, pad: bool
-    ) -> _TensorColumn:
-        """Describe a column of batches of ``rows`` rows, judging by a sample.
-
-        With ``pad``, a ragged column becomes dense.
-        """
-        seen = _Layout.of(name, sample, field)
-        if not seen.ragged:
-            return cls(name, seen.dtype, (rows, *seen.inner))
-        if not pad:
-            return cls(name, seen.dtype, (None, *seen.inner), seen.ragged, rows)
-        if seen.ragged > 1 or seen.strings:
-            raise OptionError(
-                f"column {name!r}: only rows of numbers are filled up; use ragged=True, or "
-                "pad it with map"
-            )
-        return cls(name, seen.dtype, (rows, None, *seen.inner), padded=True)
 
     def specs(self) -> list[Any]:
         """Return the specs of the arrays that ``arrays`` returns."""
@@ -198,27 +182,23 @@ class _TensorColumn:
         return tf.RaggedTensor.from_nested_row_splits(values, splits, validate=False)
 
 
-@dataclass(frozen=True)
-class _Layout:
-    """The layout of a column: its ragged axes below the rows, then the axes of fixed length."""
+def _layout(
+    name: str, sample: Any, field: Field | None
+) -> tuple[Any, int, tuple[int | None, ...], bool]:
+    """Return the dtype of a column, its ragged axes below the rows, and the axes of fixed length.
 
-    dtype: Any
-    ragged: int
-    inner: tuple[int | None, ...]
-    strings: bool = False
-
-    @classmethod
-    def of(cls, name: str, sample: Any, field: Field | None) -> _Layout:
-        """Derive the layout from a sample, and from the field where it says more."""
-        depth, inside = 0, sample
-        while isinstance(inside, Ragged) and not inside.is_bytes:
-            depth, inside = depth + 1, inside.values
-        if not isinstance(inside, Ragged):
-            return cls(_tf_dtype(name, inside.dtype), depth, _inner_axes(inside, field, depth))
-        if field is not None and depth == len(field.inner):
-            # Byte strings along fixed axes are stored as ragged columns.
-            return cls(tf.string, 0, field.inner, strings=True)
-        return cls(tf.string, depth, (), strings=True)
+    They are those of a sample, and of the field where it says more. The last value tells whether
+    the column holds strings.
+    """
+    depth, inside = 0, sample
+    while isinstance(inside, Ragged) and not inside.is_bytes:
+        depth, inside = depth + 1, inside.values
+    if not isinstance(inside, Ragged):
+        return _tf_dtype(name, inside.dtype), depth, _inner_axes(inside, field, depth), False
+    if field is not None and depth == len(field.inner):
+        # Byte strings along fixed axes are stored as ragged columns.
+        return tf.string, 0, field.inner, True
+    return tf.string, depth, (), True
 
 
 def _inner_axes(
@@ -270,6 +250,83 @@ def aligned(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     copy = empty(array.shape, array.dtype, smallest=_SMALL)
     np.copyto(copy, array)
     return copy
+
+
+def join_neighbours(batches: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Yield runs of batches that are adjacent slices of the same arrays as one block, uncopied.
+
+    A block is yielded as soon as its arrays end, so no batch waits for one that is still to be
+    read. Other batches are yielded unchanged.
+    """
+    block: _ArraySpan | None = None
+    for batch in batches:
+        span = _find_span(batch)
+        if block is not None and span is not None and block.continues_with(span):
+            block = replace(block, stop=span.stop)
+        else:
+            if block is not None:
+                yield block.rows()
+            block = span
+        if span is None:
+            yield batch
+        elif span.at_end:
+            assert block is not None
+            yield block.rows()
+            block = None
+    if block is not None:
+        yield block.rows()
+
+
+@dataclass(frozen=True)
+class _ArraySpan:
+    """Rows ``start`` to ``stop`` of arrays. Each array comes with the shape of one row."""
+
+    arrays: dict[str, tuple[npt.NDArray[Any], tuple[int, ...]]]
+    start: int
+    stop: int
+
+    @property
+    def at_end(self) -> bool:
+        """Whether the arrays end with this span."""
+        return all(a.size == self.stop * math.prod(row) for a, row in self.arrays.values())
+
+    def continues_with(self, other: _ArraySpan) -> bool:
+        same_arrays = all(
+            name in self.arrays and self.arrays[name][0] is array
+            for name, (array, _) in other.arrays.items()
+        )
+        return same_arrays and other.start == self.stop
+
+    def rows(self) -> dict[str, npt.NDArray[Any]]:
+        return {name: self._slice(array, row) for name, (array, row) in self.arrays.items()}
+
+    def _slice(self, array: npt.NDArray[Any], row: tuple[int, ...]) -> npt.NDArray[Any]:
+        items = math.prod(row)
+        flat = array.reshape(-1)[self.start * items : self.stop * items]
+        return flat.reshape(self.stop - self.start, *row)
+
+
+def _find_span(batch: dict[str, Any]) -> _ArraySpan | None:
+    """Find the span of a batch, if all its columns are the same rows of larger arrays."""
+    arrays = {}
+    spans = set()
+    for name, column in batch.items():
+        whole = column.base if isinstance(column, np.ndarray) else None
+        if not isinstance(whole, np.ndarray) or not _is_slice(column, whole):
+            return None
+        start, rest = divmod(column.ctypes.data - whole.ctypes.data, column.strides[0])
+        if rest:
+            return None
+        arrays[name] = whole, column.shape[1:]
+        spans.add((start, start + len(column)))
+    if len(spans) != 1:
+        return None
+    return _ArraySpan(arrays, *spans.pop())
+
+
+def _is_slice(column: npt.NDArray[Any], whole: npt.NDArray[Any]) -> bool:
+    contiguous = column.flags.c_contiguous and whole.flags.c_contiguous
+    return contiguous and column.dtype == whole.dtype and column.size > 0
 
 
 def feature_spec(

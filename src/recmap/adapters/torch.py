@@ -2,45 +2,41 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import re
 import sys
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from multiprocessing.context import get_spawning_popen
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Never, TypeAlias
+from typing import Any, Never, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
-from recmap.adapters.columns import FeaturesAndLabels, Names, unknown_dtype
-from recmap.adapters.feed import Feed, check_on_host
-from recmap.adapters.loader_workers import (
-    check_workers,
-    checked_state,
-    own_workers,
-    refuse_second_division,
-)
+from recmap.adapters.columns import FeaturesAndLabels, Names
+from recmap.adapters.feed import ExternalReader, Feed, LoaderWorkers, check_on_host
 from recmap.adapters.placed_batches import PlacedBatches, check_prefetch
 from recmap.errors import MissingPackageError, OptionError, RowNotFoundError
 from recmap.model.arguments import check_choice
 from recmap.model.iteration import Iteration
-from recmap.model.ragged import Ragged
 from recmap.model.source import at_epoch
-
-if TYPE_CHECKING:
-    from recmap.adapters.device_images import DeviceImages
 
 try:
     import torch
 except ImportError as e:
     raise MissingPackageError("to_torch() needs PyTorch", extra="torch") from e
 
+from recmap.adapters.torch_tensors import (  # it needs PyTorch, too
+    Copies,
+    DeviceImages,
+    RaggedAs,
+    as_tensors,
+    check_devices,
+    split_rows,
+)
+
 #: How PyTorch names a device.
 Device: TypeAlias = "str | int | torch.device"
-
-_RaggedAs: TypeAlias = Literal["nested", "list", "parts"]
-_Offsets: TypeAlias = npt.NDArray[np.int64]
-_Place: TypeAlias = Callable[[Any], Any]
 
 # What to use instead of pipeline.state() if the pipeline was not read in this process.
 _USE_LOADER_STATE = (
@@ -58,7 +54,7 @@ def to_torch(
     feed: Feed,
     features: Names,
     label: Names,
-    ragged: _RaggedAs,
+    ragged: RaggedAs,
     device: Device | None,
     prefetch: int,
     pin_memory: bool,
@@ -93,12 +89,12 @@ class TorchRows(torch.utils.data.Dataset):  # type: ignore[misc]  # untyped
     ``BatchSampler`` passed as ``sampler=`` requests rows this way.
     """
 
-    def __init__(self, feed: Feed, chosen: FeaturesAndLabels, ragged: _RaggedAs) -> None:
+    def __init__(self, feed: Feed, chosen: FeaturesAndLabels, ragged: RaggedAs) -> None:
         self._rows, self._chosen, self._ragged = feed.rows(), chosen, ragged
         self._count = len(self._rows)
         # Shared, so that persistent workers see it change.
-        self._epoch = torch.tensor([feed.epoch]).share_memory_()
-        self._reads = _SharedReads(_USE_SAMPLER_STATE)
+        self._epoch = _shared(feed.epoch)
+        self._reads = ExternalReader(_shared(0, 0), _USE_SAMPLER_STATE)
         self._counted = False
         feed.read_by(self._reads)
 
@@ -111,12 +107,12 @@ class TorchRows(torch.utils.data.Dataset):  # type: ignore[misc]  # untyped
 
     def __getitem__(self, index: Any) -> Any:
         if isinstance(index, list | tuple | range) or getattr(index, "ndim", False):
-            return self._chosen.arrange(_as_tensors(self._gather(index), self._ragged))
+            return self._chosen.arrange(as_tensors(self._gather(index), self._ragged))
         return self.__getitems__([int(index)])[0]
 
     def __getitems__(self, indices: Sequence[int]) -> list[Any]:
         """Read several rows at once."""
-        return [self._chosen.arrange(row) for row in _split_rows(self._gather(indices))]
+        return [self._chosen.arrange(row) for row in split_rows(self._gather(indices))]
 
     def _gather(self, indices: Sequence[int]) -> dict[str, Any]:
         if not self._counted:
@@ -141,15 +137,16 @@ class TorchStream(torch.utils.data.IterableDataset):  # type: ignore[misc]  # un
     """
 
     def __init__(
-        self, feed: Feed, chosen: FeaturesAndLabels, ragged: _RaggedAs, pin_memory: bool
+        self, feed: Feed, chosen: FeaturesAndLabels, ragged: RaggedAs, pin_memory: bool
     ) -> None:
         self._feed, self._chosen, self._ragged = feed, chosen, ragged
         self._pin_memory = pin_memory and torch.cuda.is_available()
-        self._running: _Running | None = None
+        # The feed that an iteration reads, and the epoch it began with.
+        self._running: tuple[Feed, int] | None = None
         self._iterations = 0  # begun by this process, if it is a worker
         self._loaded: Mapping[str, Any] | None = None  # the state that a worker resumes from
         self._over: int | None = None  # the first epoch of the iteration whose end was loaded
-        self._reads = _SharedReads(_USE_LOADER_STATE)
+        self._reads = ExternalReader(_shared(0, 0), _USE_LOADER_STATE)
         feed.share_with_workers()
         feed.read_by(self._reads)
 
@@ -164,7 +161,7 @@ class TorchStream(torch.utils.data.IterableDataset):  # type: ignore[misc]  # un
         An iteration that was going to resume in this epoch still does.
         """
         if (self._feed.world or 1) > 1:
-            refuse_second_division(sys._getframe(1).f_globals)  # noqa: SLF001
+            _refuse_second_division(sys._getframe(1).f_globals)  # noqa: SLF001
         if epoch == self._over:
             self._feed.choose_rest_of(epoch)
         else:
@@ -182,7 +179,7 @@ class TorchStream(torch.utils.data.IterableDataset):  # type: ignore[misc]  # un
     def __iter__(self) -> Iterator[Any]:
         info = torch.utils.data.get_worker_info()
         if self._loaded is not None:
-            check_workers(self._loaded, 0 if info is None else info.num_workers)
+            _check_workers(self._loaded, 0 if info is None else info.num_workers)
         if info is None:
             return self._iteration(chain(self._begun(), self._feed, self._ended()))
         if self._pin_memory:
@@ -201,7 +198,7 @@ class TorchStream(torch.utils.data.IterableDataset):  # type: ignore[misc]  # un
     def _begun(self) -> Iterator[Never]:
         """Note that an iteration begins, when its first batch is asked for."""
         self._feed.warn_if_unsharded()
-        self._running, self._over = _Running(self._feed, self._feed.first_epoch), None
+        self._running, self._over = (self._feed, self._feed.first_epoch), None
         yield from ()
 
     def _ended(self) -> Iterator[Never]:
@@ -211,11 +208,11 @@ class TorchStream(torch.utils.data.IterableDataset):  # type: ignore[misc]  # un
 
     def _begun_in_worker(self, info: Any) -> Iterable[dict[str, Any]]:
         loaded, self._loaded = self._loaded or {}, None
-        workers = own_workers(info, self._iterations)
+        workers = _own_workers(info, self._iterations)
         self._iterations += 1
         feed = self._feed.part_of_worker(info.id, workers, loaded.get("state"), loaded.get("epoch"))
         epoch = loaded.get("epoch", feed.first_epoch)
-        self._running = _Running(feed, epoch)
+        self._running = feed, epoch
         if info.id == 0:
             if not self._reads.begun():
                 self._feed.warn_if_unsharded()
@@ -228,7 +225,7 @@ class TorchStream(torch.utils.data.IterableDataset):  # type: ignore[misc]  # un
         wanted = {name: columns[name] for name in self._chosen.names}
         # PyTorch keeps memory of its own until a copy to the GPU has ended.
         place = torch.Tensor.pin_memory if self._pin_memory else None
-        return self._chosen.arrange(_as_tensors(wanted, self._ragged, place))
+        return self._chosen.arrange(as_tensors(wanted, self._ragged, place))
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state after the last batch requested from this process.
@@ -239,17 +236,15 @@ class TorchStream(torch.utils.data.IterableDataset):  # type: ignore[misc]  # un
         if self._loaded is not None:
             return dict(self._loaded)
         info = torch.utils.data.get_worker_info()
-        state = (self._feed if self._running is None else self._running.feed).state()
-        epoch = state["epoch"] - state["turn"]
-        if self._running is not None:
-            epoch = self._running.epoch
-        elif self._over is not None:
-            epoch = self._over
+        feed, epoch = self._running or (self._feed, self._over)
+        state = feed.state()
+        if epoch is None:
+            epoch = state["epoch"] - state["turn"]
         return {"workers": 0 if info is None else info.num_workers, "epoch": epoch, "state": state}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Make the next iteration continue from a state."""
-        loaded = checked_state(state_dict)
+        loaded = _checked_state(state_dict)
         if loaded["workers"] or torch.utils.data.get_worker_info() is not None:
             self._loaded = loaded
             return
@@ -267,13 +262,6 @@ class TorchStream(torch.utils.data.IterableDataset):  # type: ignore[misc]  # un
         if get_spawning_popen() is not None:  # a spawned worker may not know its rank
             self._feed.warn_if_unsharded()
         return {**self.__dict__, "_running": None}
-
-
-class _Running(NamedTuple):
-    """The feed that an iteration reads, and the epoch it began with."""
-
-    feed: Feed
-    epoch: int
 
 
 class _Tensors(map):  # type: ignore[type-arg]  # of anything
@@ -302,14 +290,12 @@ class TorchBatches(PlacedBatches):
     """
 
     def __init__(
-        self, feed: Feed, chosen: FeaturesAndLabels, ragged: _RaggedAs, device: Any, prefetch: int
+        self, feed: Feed, chosen: FeaturesAndLabels, ragged: RaggedAs, device: Any, prefetch: int
     ) -> None:
         super().__init__(feed, chosen, prefetch, device.index if device.type == "cuda" else None)
         self._ragged = ragged
         self._images = _device_images(feed, chosen, device)
-        from recmap.adapters.device_copies import copies_to
-
-        self._copies = copies_to(device)
+        self._copies = Copies(device)
         weakref.finalize(self, self._copies.wait).atexit = False
 
     def __iter__(self) -> Iterator[Any]:
@@ -323,7 +309,7 @@ class TorchBatches(PlacedBatches):
     def _place(self, columns: dict[str, Any]) -> Any:
         wanted = {name: columns[name] for name in self._chosen.names if name not in self._images}
         with self._copies.of_batch() as copy:
-            tensors = _as_tensors(wanted, self._ragged, copy)
+            tensors = as_tensors(wanted, self._ragged, copy)
             for name, images in self._images.items():
                 tensors[name] = copy.made(images.decode(columns[name], copy))
             return self._chosen.arrange(tensors), copy
@@ -337,10 +323,6 @@ class TorchBatches(PlacedBatches):
 def _device_images(feed: Feed, chosen: FeaturesAndLabels, device: Any) -> dict[str, DeviceImages]:
     """Return what decodes the columns of images that are decoded on the device."""
     wanted = {n: images for n, images in feed.images_on_device.items() if n in chosen.names}
-    if not wanted:
-        return {}
-    from recmap.adapters.device_images import DeviceImages, check_devices
-
     check_devices(wanted, device)
     return {name: DeviceImages(images, device) for name, images in wanted.items()}
 
@@ -356,113 +338,53 @@ def _as_device(device: Device) -> Any:
     return found
 
 
-class _SharedReads:
-    """An ``ExternalReader`` that counts the iterations of other processes in shared memory."""
-
-    def __init__(self, instead: str) -> None:
-        self._instead = instead
-        self._count_and_epoch = torch.tensor([0, -1]).share_memory_()
-
-    def begin(self, epoch: int | None) -> None:
-        """Count another iteration. Its epoch is None if its batches have no order."""
-        self._count_and_epoch[1] = -1 if epoch is None else epoch
-        self._count_and_epoch[0] += 1
-
-    def begun(self) -> int:
-        return int(self._count_and_epoch[0])
-
-    def epoch(self) -> int | None:
-        epoch = int(self._count_and_epoch[1])
-        return None if epoch < 0 else epoch
-
-    def instead(self) -> str:
-        return self._instead
+def _shared(*numbers: int) -> Any:
+    """Return integers in memory that this process shares with its workers."""
+    return torch.tensor(numbers).share_memory_()
 
 
-class Parts(NamedTuple):
-    """A ragged column: row ``i`` is ``values[offsets[i]:offsets[i + 1]]``."""
+def _checked_state(state: Any) -> dict[str, Any]:
+    """Refuse what is not a state of a stream."""
+    if not isinstance(state, Mapping) or not isinstance(state.get("state"), Mapping):
+        raise OptionError("load_state_dict: give what state_dict() of such a stream has returned")
+    for name in ("workers", "epoch"):
+        if type(state.get(name, 0)) is not int or state.get(name, 0) < 0:
+            raise OptionError(f"load_state_dict: a damaged state: {name!r} is {state[name]!r}")
+    return {"workers": 0, **state}
 
-    values: Any
-    offsets: Any
+
+def _check_workers(state: Mapping[str, Any], workers: int) -> None:
+    saved = state["workers"]
+    if saved != workers:
+        raise OptionError(
+            f"load_state_dict: saved with num_workers={saved}, but this loader has {workers}; "
+            "each worker has a state of its own, so continue with the same number"
+        )
 
 
-def _as_tensors(
-    columns: Mapping[str, Any], ragged: _RaggedAs, place: _Place | None = None
-) -> dict[str, Any]:
-    """Convert the columns of a batch, or the values of a row. Byte strings stay ``bytes``.
+def _refuse_second_division(caller: Mapping[str, Any]) -> None:
+    """Raise if the caller is Accelerate, which divides the rows of a rank among all ranks again.
 
-    ``place`` moves a tensor to where it is wanted.
+    It passes on the epoch to all that it has prepared. Nothing else about it can be seen here.
     """
-    # PyTorch can add and compare nested tensors only if they share one tensor of offsets.
-    convert = _Conversion(ragged, [], place or _stays)
-    return {name: convert(name, value) for name, value in columns.items()}
+    if caller.get("__name__") != "accelerate.data_loader":
+        return
+    if caller["PartialState"]().num_processes > 1:
+        raise OptionError(
+            "shard() and accelerator.prepare() both divide the rows among the ranks, so most "
+            "would never be read; leave out shard(), or do not prepare this loader"
+        )
 
 
-def _stays(tensor: Any) -> Any:
-    return tensor
-
-
-def _split_rows(columns: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Split a batch into rows of tensors, which are views of one tensor per column."""
-    rows = [_rows(name, column) for name, column in columns.items()]
-    return [dict(zip(columns, values, strict=True)) for values in zip(*rows, strict=True)]
-
-
-def _rows(name: str, column: Any) -> Any:
-    if isinstance(column, Ragged):
-        return _Conversion("list", [], _stays)(name, column)
-    return _tensor(name, column).unbind()
-
-
-class _Conversion(NamedTuple):
-    ragged: _RaggedAs
-    shared: list[tuple[_Offsets, Any]]
-    place: _Place
-
-    def __call__(self, name: str, value: Any) -> Any:
-        if isinstance(value, bytes | str):
-            return value
-        if not isinstance(value, Ragged):
-            return self.place(_tensor(name, value))
-        if value.is_bytes:
-            return list(value)
-        flat = value.flat
-        if isinstance(flat, Ragged):  # PyTorch has no tensor with several ragged axes
-            each = self._replace(shared=[])
-            return [each(name, row) for row in value]
-        values = self.place(_tensor(name, flat))
-        if self.ragged == "list":
-            return list(torch.split(values, value.lengths.tolist()))
-        offsets = self._offsets(value.offsets - value.offsets[0])
-        if self.ragged == "parts":
-            return Parts(values, offsets)
-        return torch.nested.nested_tensor_from_jagged(values, offsets)
-
-    def _offsets(self, offsets: _Offsets) -> Any:
-        for known, tensor in self.shared:
-            if np.array_equal(known, offsets):
-                return tensor
-        self.shared.append((offsets, self.place(torch.from_numpy(offsets))))
-        return self.shared[-1][1]
-
-
-def _tensor(name: str, value: Any) -> Any:
-    dtype = value.dtype
-    if dtype.kind in "mM":  # PyTorch has no dates: they become integers
-        return torch.from_numpy(_sharable(value.astype(np.int64)))
-    try:
-        if dtype.kind == "V":
-            # bfloat16 and similar: PyTorch has them, but from_numpy() does not accept them.
-            bits = _sharable(np.asarray(value)).view(f"i{dtype.itemsize}")
-            return torch.from_numpy(bits).view(getattr(torch, dtype.name))
-        return torch.from_numpy(_sharable(value))
-    except (AttributeError, TypeError) as e:
-        raise unknown_dtype(name, "PyTorch", dtype) from e
-
-
-def _sharable(array: Any) -> npt.NDArray[Any]:
-    """Return an array that PyTorch can share memory with, copying only if necessary."""
-    if array.flags.carray and array.dtype.isnative:  # most arrays are, and np.require is slow
-        return np.asarray(array)
-    dtype = array.dtype if array.dtype.kind == "V" else array.dtype.newbyteorder("=")
-    return np.require(array, dtype, ["A", "C", "W"])
+def _own_workers(info: Any, iterations: int) -> LoaderWorkers:
+    """Return the workers that this process is one of, after it has begun some iterations."""
+    parent = multiprocessing.parent_process()
+    # Processes are numbered in the order in which they are started: Process-1, Process-2:5.
+    number = re.search(r"\d+$", multiprocessing.current_process().name)
+    return LoaderWorkers(
+        parent=0 if parent is None or parent.pid is None else parent.pid,
+        size=info.num_workers,
+        seed=info.seed - info.id,
+        first=int(number[0] if number else 0) - info.id,
+        before=iterations,
+    )

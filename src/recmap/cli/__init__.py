@@ -1,4 +1,4 @@
-"""The command line. Each verb has one file, which parses arguments and prints results."""
+"""The command line. The file of a verb parses its arguments and prints results."""
 
 from __future__ import annotations
 
@@ -14,22 +14,8 @@ from difflib import get_close_matches
 from typing import Any, NoReturn
 
 from recmap import __version__
-from recmap.cli import (
-    bench,
-    cache,
-    completion,
-    convert,
-    diff,
-    head,
-    index,
-    info,
-    repair,
-    schema,
-    stats,
-    tune,
-    verify,
-    view,
-)
+from recmap.cli import bench, cache, convert, diff, head, info, records, schema, stats, view
+from recmap.cli.arguments import add_verb
 from recmap.cli.output import worded
 from recmap.errors import (
     FieldNotFoundError,
@@ -44,22 +30,6 @@ from recmap.errors import (
 
 __all__ = ["main", "parser"]
 
-_VERBS = (
-    info,
-    head,
-    stats,
-    diff,
-    view,
-    schema,
-    convert,
-    index,
-    verify,
-    repair,
-    bench,
-    tune,
-    cache,
-    completion,
-)
 _USAGE = (
     FieldNotFoundError,
     MissingPackageError,
@@ -77,6 +47,10 @@ _RENAMED = {
     "--shard-size": "--shards SIZE",
     "--no-fsync": "--no-durable",
 }
+_COMPLETION_EXAMPLES = """  recmap completion bash >> ~/.bash_completion
+  recmap completion zsh > ~/.zfunc/_recmap     # in a folder of $fpath
+  recmap completion fish > ~/.config/fish/completions/recmap.fish
+"""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -165,8 +139,23 @@ def parser() -> argparse.ArgumentParser:
     command.add_argument("--version", action="version", version=f"recmap {__version__}")
     command.add_argument("--debug", action="store_true", help="show the traceback of an error")
     verbs = command.add_subparsers(dest="verb", required=True, metavar="VERB")
-    for verb in _VERBS:
-        verb.add(verbs)
+    for add in (
+        info.add,
+        head.add,
+        stats.add,
+        diff.add,
+        view.add,
+        schema.add,
+        convert.add,
+        records.add_index,
+        records.add_verify,
+        records.add_repair,
+        bench.add_bench,
+        bench.add_tune,
+        cache.add,
+        _add_completion,
+    ):
+        add(verbs)
     command.set_defaults(parser=command)
     return command
 
@@ -178,9 +167,15 @@ class _Parser(argparse.ArgumentParser):
         super().error(without_secrets(re.sub(r"(--[a-z-]+)=\S+", r"\1=...", message)))
 
 
+def _verbs(command: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
+    """Return the parsers of the verbs. argparse shows them nowhere else."""
+    actions = command._actions  # noqa: SLF001
+    return next(dict(a.choices) for a in actions if isinstance(a, argparse._SubParsersAction))  # noqa: SLF001
+
+
 def _check_verb(command: argparse.ArgumentParser, words: Sequence[str]) -> None:
     """Refuse an unknown verb, and suggest the nearest."""
-    verbs = [verb.__name__.rpartition(".")[2] for verb in _VERBS]
+    verbs = list(_verbs(command))
     verb = next((word for word in words if not word.startswith("-")), None)
     if verb is not None and verb not in verbs:
         near = _nearest(verb, verbs)
@@ -234,3 +229,30 @@ def _show_warning(message: Warning | str, *_: object, **__: object) -> None:
     text = message.args[0] if isinstance(message, Warning) and message.args else message
     shown = without_secrets(worded(text if isinstance(text, str) else str(text)))
     print(f"recmap: {shown}", file=sys.stderr)
+
+
+def _add_completion(verbs: Any) -> None:
+    parser = add_verb(
+        verbs,
+        "completion",
+        _print_completion,
+        help="print the script for completion in a shell",
+        description="Prints a script that completes verbs, options and paths in a shell.",
+        examples=_COMPLETION_EXAMPLES,
+    )
+    parser.add_argument(
+        "shell",
+        choices=("bash", "zsh", "fish"),
+        help="the shell the script is for: bash, zsh or fish",
+    )
+
+
+def _print_completion(args: argparse.Namespace) -> int:
+    import shtab  # only this verb needs it
+
+    for verb in _verbs(args.parser).values():
+        for action in verb._actions:  # noqa: SLF001
+            if action.dest in ("path", "src", "dst"):
+                action.complete = shtab.FILE  # type: ignore[attr-defined]  # where shtab looks
+    print(shtab.complete(args.parser, args.shell))
+    return 0

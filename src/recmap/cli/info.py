@@ -5,12 +5,11 @@ from __future__ import annotations
 import argparse
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import replace
+from typing import Any, TypeAlias
 
 from recmap.cli.arguments import add_source, add_verb, opened
 from recmap.cli.output import json_text, painted, say, show, terminal_width, worded
-from recmap.dataset.dataset import Dataset
 from recmap.errors import (
     CorruptRecordError,
     DataError,
@@ -69,7 +68,8 @@ def run(args: argparse.Namespace) -> int:
         except CorruptRecordError as e:
             damage = e
             try:
-                dataset, info = _readable(args)
+                dataset = opened(args, errors="skip")  # the records that are sound
+                info = dataset.info()
             except RecmapError:
                 return _describe(args, e)
             if not info.rows:
@@ -91,12 +91,6 @@ def run(args: argparse.Namespace) -> int:
     if damage is not None:
         say("this file is damaged; recmap repair copies the sound records", "error")
     return 0 if damage is None else 1
-
-
-def _readable(args: argparse.Namespace) -> tuple[Dataset, Info]:
-    """Open the records that are sound."""
-    dataset = opened(args, errors="skip")
-    return dataset, dataset.info()
 
 
 def _show(info: Info, left_out: Mapping[str, LeftOut]) -> None:
@@ -123,46 +117,39 @@ def _show_facts(title: str, facts: Iterable[tuple[str, str]]) -> None:
         say(f"{painted(f'  {word:9}', 'aside')}{printable(what)}")
 
 
-@dataclass
-class _TreeNode:
-    """A column or a group, and what is inside it."""
-
-    cells: tuple[str, str] = "", ""
-    inside: dict[str, _TreeNode] = field(default_factory=dict)
-
-    def put(self, name: str, kind: str, notes: str) -> None:
-        """Put a column where its name says."""
-        place = self
-        for part in name.strip("/").split("/", _DEEPEST):
-            place = place.inside.setdefault(part, _TreeNode())
-        place.cells = kind, notes
-
-    def lines(self, before: str = "") -> Iterator[list[str]]:
-        """Yield what is inside, one below the other, as the cells of a table."""
-        last = len(self.inside) - 1
-        for number, (name, place) in enumerate(self.inside.items()):
-            here, below = ("└─ ", "   ") if number == last else ("├─ ", "│  ")
-            yield [f"{before}{here}{name}{'/' if place.inside else ''}", *place.cells]
-            yield from place.lines(before + below)
-
-
 def _in_groups(format: str, names: Iterable[str]) -> bool:
     return format in _WITH_GROUPS and any("/" in name for name in names)
 
 
+# A column or a group: its type and notes, and what is inside it.
+_Node: TypeAlias = "tuple[list[str], dict[str, _Node]]"
+
+
 def _as_tree(fields: Iterable[Sequence[str]], left_out: Mapping[str, LeftOut]) -> Table:
     """Return a table of columns, and of what is not one, below the groups that they are in."""
-    tree = _TreeNode()
-    for name, kind, notes in fields:
-        tree.put(name, kind, notes)
-    for name, each in left_out.items():
-        tree.put(name, each.what, f"no column: {each.why}")
+    tree: dict[str, _Node] = {}
+    absent = ([name, each.what, f"no column: {each.why}"] for name, each in left_out.items())
+    for name, *cells in (*fields, *absent):
+        inside: dict[str, _Node] = tree
+        *groups, last = name.strip("/").split("/", _DEEPEST)
+        for group in groups:
+            inside = inside.setdefault(group, (["", ""], {}))[1]
+        inside.setdefault(last, (["", ""], {}))[0][:] = cells
     columns = [
         Column("field", cut="middle", least=16),
         Column("type", cut="end", least=16, meaning="type"),
         Column("notes", cut="end", least=20, meaning="aside"),
     ]
-    return Table(columns, list(tree.lines()))
+    return Table(columns, list(_tree_lines(tree)))
+
+
+def _tree_lines(inside: Mapping[str, _Node], before: str = "") -> Iterator[list[str]]:
+    """Yield what is inside a group, one below the other, as the cells of a table."""
+    last = len(inside) - 1
+    for number, (name, (cells, below)) in enumerate(inside.items()):
+        here, under = ("└─ ", "   ") if number == last else ("├─ ", "│  ")
+        yield [f"{before}{here}{name}{'/' if below else ''}", *cells]
+        yield from _tree_lines(below, before + under)
 
 
 def _show_left_out(left_out: Mapping[str, LeftOut]) -> None:

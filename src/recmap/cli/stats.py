@@ -7,7 +7,7 @@ from typing import Any
 
 from recmap.cli.arguments import add_source, add_verb, opened
 from recmap.cli.output import json_text, say, show, terminal_width, watching
-from recmap.dataset.stats_table import Stats, stats_table
+from recmap.dataset.stats import Stats, stats_table
 from recmap.model.preview import quantity
 from recmap.model.table import Table
 
@@ -99,7 +99,12 @@ def _numbers(found: Stats, width: int) -> Table:
 
 def _calm(table: Table) -> Table:
     """Leave out what says nothing: empty rows and columns, and the name in the line above."""
-    titles = [column.title for column in table.columns if not _is_empty(table, column.title)]
+    titles = [
+        column.title
+        for column in table.columns
+        if column.title in _LABELS
+        or any(cell not in ("", "0") for cell in table.cells(column.title))
+    ]
     table = table.pick(titles)
     told = [i for i, title in enumerate(titles) if title not in _LABELS]
     rows = [list(row) for row in table.rows if any(row[i] for i in told)]
@@ -107,7 +112,3 @@ def _calm(table: Table) -> Table:
         if rows[i][0] == rows[i - 1][0]:
             rows[i][0] = ""
     return Table(table.columns, rows)
-
-
-def _is_empty(table: Table, title: str) -> bool:
-    return title not in _LABELS and all(cell in ("", "0") for cell in table.cells(title))

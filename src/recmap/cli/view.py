@@ -59,10 +59,9 @@ def add(verbs: Any) -> None:
 def run(args: argparse.Namespace) -> int:
     # The package takes a while to import, and the other verbs do not need it.
     from recmap.view.api import Api
-    from recmap.view.batches import BatchTable, load_pipeline
     from recmap.view.report import write_report
     from recmap.view.server import Server
-    from recmap.view.table import RowTable
+    from recmap.view.table import BatchTable, RowTable, load_pipeline
 
     if bool(args.path) == bool(args.pipeline):
         raise OptionError("give the path of a dataset, or --pipeline MODULE:NAME")

@@ -22,7 +22,7 @@ from recmap.model.ragged import Column, Ragged
 from recmap.model.row_sizes import measure
 from recmap.model.schema import Batch
 from recmap.model.source import Source
-from recmap.tfrecord.unknown_features import refuse_unknown_features
+from recmap.tfrecord.decoder import refuse_unknown_features
 
 # Copies of a slab in memory: as read, encoded, in the writer's queue, and kept by the
 # allocator.

@@ -12,8 +12,7 @@ import numpy.typing as npt
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from recmap.dataset.glimpse import first_values
-from recmap.dataset.indexing import OnDemandArray, index_array
-from recmap.dataset.reductions import reduce_blocks
+from recmap.dataset.on_demand_array import OnDemandArray, index_array, reduce_blocks
 from recmap.dataset.rows import get_row, get_rows, iterate_rows, read_blocks
 from recmap.errors import OptionError, OptionTypeError, RecmapError, RowNotFoundError
 from recmap.files.mapped import Guard

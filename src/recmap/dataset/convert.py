@@ -12,7 +12,6 @@ from recmap.conversion.options import SaveOptions, Verify
 from recmap.conversion.transform import Casting
 from recmap.dataset.dataset import Dataset, opened_rows
 from recmap.dataset.open import open
-from recmap.dataset.save import save
 from recmap.errors import OptionError, OptionTypeError
 from recmap.files.paths import PathLike
 from recmap.model.arguments import as_mapping, checked, unknown_option
@@ -129,7 +128,7 @@ def convert(
     if storage is not None:
         given.setdefault("storage", storage)
     dataset = src if isinstance(src, Dataset) else open(src, **given)
-    return save(opened_rows(dataset), target, chosen)
+    return opened_rows(dataset).save(target, chosen)
 
 
 _OPEN_OPTIONS = ["fields", *(open.__kwdefaults__ or ())]

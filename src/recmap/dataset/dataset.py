@@ -21,8 +21,8 @@ from recmap.dataset.rows import (
     read_batches,
     read_blocks,
 )
-from recmap.dataset.stats import FieldCollector
-from recmap.dataset.stats_table import Stats
+from recmap.dataset.stats import Stats
+from recmap.dataset.stats_collector import FieldCollector
 from recmap.files.local_path import located
 from recmap.files.mapped import guarded
 from recmap.files.paths import PathLike
@@ -308,10 +308,9 @@ class Dataset(Verbs):
         for option, value in dict[str, Any](unknown).items():
             raise unknown_option(option, Dataset.save.__kwdefaults__, value=value)
         from recmap.conversion.options import SaveOptions
-        from recmap.dataset.save import save
 
         chosen = checked(SaveOptions, locals())
-        return save(self._opened, chosen.located(dst, storage), chosen)
+        return self._opened.save(chosen.located(dst, storage), chosen)
 
     def view(self, *, height: int = 640, port: int = 0) -> Widget:
         """Show the page of ``recmap view`` in a notebook, in a frame of this ``height``.

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from recmap.dataset.dataset import Dataset, opened_rows
 from recmap.dataset.objects import blaming, held_columns, open_object, settled
-from recmap.dataset.rows import OpenedRows, derive_again, option_texts
+from recmap.dataset.rows import OpenedRows
 from recmap.dataset.tables import Wanted
 from recmap.errors import (
     ColumnError,
@@ -134,15 +134,16 @@ def open(
     store = None if storage is None else Storage(storage)
     if isinstance(path, Verbs):  # iterable, but over rows, not paths
         return _already_open(path, fields, options)
-    with blaming(path):
-        path = settled(path)
-        held = open_object(path, _wanted(nulls, fields))
-    if held is not None:
-        _refuse_file_options(path, options)
-        return _selected(held, fields, type(path).__qualname__)
-    if isinstance(path, Mapping):
+    if not isinstance(path, str | bytes | os.PathLike):
         with blaming(path):
-            return _open_columns(path, fields, options, store)
+            path = settled(path)
+            held = open_object(path, _wanted(nulls, fields))
+        if held is not None:
+            _refuse_file_options(path, options)
+            return _selected(held, fields, type(path).__qualname__)
+        if isinstance(path, Mapping):
+            with blaming(path):
+                return _open_columns(path, fields, options, store)
     try:
         source = open_source(given_paths(path, store), fields, options)
     except PathNotFoundError as e:
@@ -260,11 +261,13 @@ def _side_by_side(sources: Mapping[str, Source], fields: FieldsLike | None) -> S
 
 
 def _how(options: OpenOptions, fields: Any, **more: Any) -> dict[str, str]:
+    """Return the options as text, for comparison."""
     given = asdict(options)
     for name, usual in _NEW_OPTIONS.items():
         if given[name] == usual:
             del given[name]
-    return option_texts({**given, "fields": fields, **more})
+    given |= {"fields": fields, **more}
+    return {name: repr(value) for name, value in sorted(given.items())}
 
 
 def from_arrays(columns: Mapping[str, Any]) -> Dataset:
@@ -321,9 +324,7 @@ def _open_column(name: str, part: Any, options: OpenOptions, storage: Storage | 
     names = {name + each.removeprefix(old): each for each in with_masks([old], columns)}
     if columns == list(names):
         return rows
-    change = partial(_renamed, names=names)
-    reopen = None if rows.reopen is None else partial(derive_again, rows.reopen, change)
-    return OpenedRows(change(rows.source), {**rows.how, "column": old}, rows.lasting, reopen)
+    return rows.changed(partial(_renamed, names=names), column=old)
 
 
 def _renamed(source: Source, names: Mapping[str, str]) -> Source:
@@ -334,24 +335,16 @@ def _renamed(source: Source, names: Mapping[str, str]) -> Source:
 def _open_named(part: Any, options: OpenOptions, storage: Storage | None) -> OpenedRows:
     """Open the file of a column, or the files."""
     try:
-        return _open_file(part, options, storage)
+        files = part if storage is None else given_paths(part, storage)
+        chosen = options.for_column(files)
+        source = open_source(files, None, chosen)
     except PathNotFoundError as e:
         if not isinstance(part, list | tuple):
             raise
         raise PathNotFoundError(
             f"{e}; text in a list was taken for paths: for a column of text, numpy.array(x)"
         ) from None
-
-
-def _open_file(part: Any, options: OpenOptions, storage: Storage | None) -> OpenedRows:
-    part = part if storage is None else given_paths(part, storage)
-    chosen = options.for_column(part)
-    source = open_source(part, None, chosen)
     return OpenedRows(source, reopen=Opening(absolute(source.facts.files), None, chosen))
-
-
-def _changed(reopen: Callable[[], Source], change: Callable[[Source], Source]) -> Source:
-    return change(reopen())
 
 
 def _fields(fields: Any) -> Any:

@@ -1,4 +1,4 @@
-"""The rows of a dataset: how they were opened, and how they are read.
+"""The rows of a dataset: how they were opened, and how they are read and saved.
 
 Rows are read by number, slice, list or mask, or all of them in bounded memory.
 """
@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from recmap.errors import DataError, MemoryLimitError, OptionError, RecmapError, RowNotFoundError
 from recmap.files.files_ahead import FilesAhead
+from recmap.files.local_path import any_remote
 from recmap.model.arguments import as_slice
 from recmap.model.batch import join
 from recmap.model.casting import exact_array
@@ -23,6 +25,12 @@ from recmap.model.preview import preview
 from recmap.model.row_sizes import measure
 from recmap.model.schema import Batch
 from recmap.model.source import Source
+
+if TYPE_CHECKING:
+    # Needed at run time only to save.
+    from recmap.conversion.engine import Report
+    from recmap.conversion.options import SaveOptions
+    from recmap.conversion.runners import Runner
 
 # The key of the verbs of a dataset in manifests. split() was the first verb.
 _VERBS = "split"
@@ -75,24 +83,58 @@ class OpenedRows:
     def derive(self, verb: str, change: Callable[[Source], Source]) -> OpenedRows:
         """Apply ``change`` to the source; ``verb`` is the call, as text."""
         before = "" if self.verbs is None else f"{self.verbs}."
-        return OpenedRows(
-            change(self.source),
-            {**self.how, _VERBS: before + verb},
-            self.lasting,
-            None if self.reopen is None else partial(derive_again, self.reopen, change),
-        )
+        return self.changed(change, **{_VERBS: before + verb})
+
+    def changed(self, change: Callable[[Source], Source], **how: str) -> OpenedRows:
+        """Apply ``change`` to the source, and note how it was opened."""
+        reopen = None if self.reopen is None else partial(_change_again, self.reopen, change)
+        return OpenedRows(change(self.source), {**self.how, **how}, self.lasting, reopen)
+
+    def save(self, dst: str, options: SaveOptions) -> Report:
+        """Write the rows to ``dst``: in threads, in processes or on a cluster."""
+        from recmap.conversion.engine import convert_source
+        from recmap.conversion.transform import transformed
+
+        with _runner(self.source, dst, options) as runner:
+            source = transformed(
+                self.source,
+                rows=options.rows,
+                columns=options.columns,
+                rename=options.rename,
+                cast=options.cast,
+                casting=options.casting,
+            )
+            description = {
+                "rows": None if options.rows is None else str(options.rows),
+                "columns": options.columns,
+                "rename": options.rename or {},
+                "opened": dict(self.how),
+            }
+            # Rows in memory cannot be recognized later, so there is nothing to resume.
+            options = replace(options, resume=options.resume and self.lasting)
+            return convert_source(source, dst, options, runner, description)
 
     def __reduce__(self) -> tuple[Any, ...]:
         # The receiving process opens the files itself; they are not sent to it.
         return _open_again, (self.again, dict(self.how), self.lasting)
 
 
-def option_texts(options: Mapping[str, Any]) -> dict[str, str]:
-    """Return options as text, for comparison."""
-    return {name: repr(value) for name, value in sorted(options.items())}
+def _runner(source: Source, dst: str, options: SaveOptions) -> AbstractContextManager[Runner]:
+    from recmap.conversion.runners import ProcessRunner, ThreadRunner
+
+    workers = options.workers
+    count = None if workers is None else workers.count
+    if options.engine != "local":
+        from recmap.ray.runner import on_cluster
+
+        return on_cluster(options.engine.partition(":")[2] or None, source, dst, count)
+    if workers is None or workers.kind != "processes":
+        return nullcontext(ThreadRunner(count))
+    workers = workers.reading(remote=any_remote([dst, *source.facts.files]))
+    return nullcontext(ProcessRunner(source, workers.count, workers.start_method))
 
 
-def derive_again(reopen: Callable[[], Source], change: Callable[[Source], Source]) -> Source:
+def _change_again(reopen: Callable[[], Source], change: Callable[[Source], Source]) -> Source:
     """Open a source, and change it; a function that can be pickled."""
     return change(reopen())
 

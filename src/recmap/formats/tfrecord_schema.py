@@ -12,10 +12,9 @@ from recmap.files.read_ahead import MOST_OBJECTS
 from recmap.model.field import FieldLike, as_field
 from recmap.model.schema import FieldsLike, Schema
 from recmap.native import _core
-from recmap.tfrecord.decoder import ExampleDecoder, kinds_of
+from recmap.tfrecord.decoder import ExampleDecoder, UnknownFeatures, kinds_of
 from recmap.tfrecord.faults import FieldChoice, ragged_text
 from recmap.tfrecord.record_file import RecordFile
-from recmap.tfrecord.schema_inference import Summary, join_schemas
 from recmap.tfrecord.sidecar import Sidecar
 from recmap.tfrecord.stored_schema import (
     FirstRead,
@@ -26,8 +25,7 @@ from recmap.tfrecord.stored_schema import (
     stored_types,
     written_types,
 )
-from recmap.tfrecord.survey import sample
-from recmap.tfrecord.unknown_features import UnknownFeatures
+from recmap.tfrecord.survey import Summary, join_schemas, sample
 
 
 class SchemaChoice(NamedTuple):

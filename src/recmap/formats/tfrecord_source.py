@@ -79,9 +79,8 @@ from recmap.tfrecord.framing import check_compressions
 from recmap.tfrecord.index import Index
 from recmap.tfrecord.plain_file import PlainFile
 from recmap.tfrecord.record_file import RecordFile
-from recmap.tfrecord.schema_inference import Summary
 from recmap.tfrecord.sidecar import Sidecar, kept_index, load_sidecar, read_text_index
-from recmap.tfrecord.survey import sample, survey
+from recmap.tfrecord.survey import Summary, sample, survey
 from recmap.warn import warn
 
 _T = TypeVar("_T")

@@ -6,10 +6,11 @@ import multiprocessing
 import os
 import signal
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import nullcontext
+from dataclasses import dataclass, field
 from typing import Any
 
 from recmap.errors import DataError, LeftOutWarning, MemoryLimitError, WorkerDiedError
@@ -18,6 +19,7 @@ from recmap.files.cpus import thread_count
 from recmap.files.file_state import TFDS_INFO
 from recmap.files.files_ahead import files_in_turn
 from recmap.files.local_path import any_remote, located
+from recmap.files.mapped import guarded
 from recmap.files.paths import PathsLike, expand, for_each_file
 from recmap.files.sniff import sniff
 from recmap.files.threads import Threads
@@ -27,14 +29,48 @@ from recmap.formats.registry import FORMATS, Format
 from recmap.formats.tfds.metadata import shard_files
 from recmap.model.arguments import Workers, as_workers
 from recmap.model.facts import Skipped
+from recmap.model.preview import quantity
 from recmap.model.progress import Counter, ProgressOption, check_progress
 from recmap.model.row_sizes import measure
 from recmap.model.source import Source
 from recmap.native import _core
-from recmap.tfrecord.verify import Verified, verify_records
+from recmap.tfrecord.framing import ScanProgress
 
 # Bytes read at a time.
 _LIMIT = 64 << 20
+
+
+@dataclass
+class Verified:
+    """What a check found: sound records or rows, damage, and files without checksums.
+
+    If a file's format has no checksums, only its structure was checked.
+    """
+
+    files: int = 0
+    size: int = 0
+    records: int = 0
+    damage: list[Skipped] = field(default_factory=list)
+    unchecked: list[str] = field(default_factory=list)
+
+    @property
+    def ok(self) -> bool:
+        """True if nothing is damaged."""
+        return not self.damage
+
+    def __str__(self) -> str:
+        files = quantity(self.files, "file")
+        lines = [str(damage) for damage in self.damage]
+        lines.append(
+            f"{quantity(self.records, 'sound record')}, {len(self.damage):,} damaged, "
+            f"in {files} of {quantity(self.size, 'byte')}"
+        )
+        if self.unchecked:
+            lines.append(
+                f"not all of the data has checksums in {len(self.unchecked):,} of {files}: damage "
+                "there may go unnoticed"
+            )
+        return "\n".join(lines)
 
 
 def verify(
@@ -72,7 +108,7 @@ def verify(
     others = [file for file in files if formats[file] != "tfrecord"]
     result = Verified()
     if records:
-        result = verify_records(records, workers=given.count, progress=progress)
+        result = _verify_records(records, workers=given.count, progress=progress)
     if not others:
         return result
     # Of the others, only the header is read.
@@ -144,7 +180,7 @@ def _start_process(parent: int) -> None:
 
 
 def _verify_file(file: str, format: str) -> Verified:
-    return verify_records([file], workers=1) if format == "tfrecord" else _verify_one(file, format)
+    return _verify_records([file], workers=1) if format == "tfrecord" else _verify_one(file, format)
 
 
 def _format(file: str) -> str:
@@ -210,3 +246,40 @@ def _read_all(source: Source) -> Iterator[int]:
         rows = max(1, measure(batch)[0])
         yield rows
         row += rows
+
+
+def _verify_records(
+    files: Sequence[str], *, workers: int | None = None, progress: ProgressOption = None
+) -> Verified:
+    """Check both CRCs of every record of TFRecord files, ``workers`` files at a time.
+
+    The check continues after damage.
+    """
+    result = Verified()
+    at_once = min(workers or thread_count(), len(files))
+    pool = Threads(at_once, "recmap-verify")
+
+    def check(number: int) -> Verified:
+        with reading(number):
+            return _verify_record_file(files[number], scan)
+
+    try:
+        with files_in_turn(files) as reading, ScanProgress(files, progress) as scan:
+            for found in pool.map(check, range(len(files))):
+                result.files += 1
+                result.size += found.size
+                result.records += found.records
+                result.damage += found.damage
+    finally:
+        pool.shutdown(cancel_futures=True)
+    return result
+
+
+@guarded
+def _verify_record_file(file: str, scan: ScanProgress) -> Verified:
+    found = Verified(size=located(file).stat().size)
+    for window in scan.windows(file, offsets=False):
+        found.records += window.scan.records
+        found.damage += window.skipped
+    located(file).check_unchanged()
+    return found

@@ -5,7 +5,7 @@ Follow one padded batch: ``rm.open(path).batch(32, pad={"tokens": 128})`` in a l
 and a ``PadBatches`` transform in a ``Plan`` (plan.py). Iterating asks a ``PipelineFeed``
 (feed.py), which keeps the cursor, for the next batch, and the feed calls ``plain_batches``
 in this file. ``Blocks.spans`` divides the rows of an epoch into spans of one or more batches,
-and a pool (workers/threads.py) runs a ``BlockTask`` on each. The task has a ``BatchReader``
+and a pool (workers/pool.py) runs a ``BlockTask`` on each. The task has a ``BatchReader``
 (transforms/pad.py) read padded rows from ``SourceRows`` (row_source.py). That asks the
 format's source (formats/tfrecord_source.py), where tfrecord/decoder.py decodes each record
 straight into the padded array. (Rows are padded after reading if they come from compressed

@@ -15,8 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from recmap.adapters.feed import ExternalReader, ImagesOnDevice, check_on_host
-from recmap.adapters.loader_workers import LoaderWorkers
+from recmap.adapters.feed import ExternalReader, ImagesOnDevice, LoaderWorkers, check_on_host
 from recmap.errors import (
     OptionError,
     OptionTypeError,
@@ -387,7 +386,7 @@ class PipelineFeed:
             in_turn = epoch is not None and self._plan.plain and self._plan.counted
             if batches is None or not in_turn:
                 how = "state(batches=n) with the number that the loop has received, "
-                raise OptionError(f"state(): {each.instead().format(how if in_turn else '')}")
+                raise OptionError(f"state(): {each.instead.format(how if in_turn else '')}")
             begun = self._next.last_of_workers or Cursor(epoch=epoch or 0)
             return self._plan.advanced(begun, batches)
         return None

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from recmap.adapters.loader_workers import LoaderWorkers
+from recmap.adapters.feed import LoaderWorkers
 from recmap.errors import OptionError
 from recmap.files.shared_value import SharedValue
 from recmap.model.order import ENDLESS

@@ -12,7 +12,8 @@ from recmap.files.local_path import located
 from recmap.model.source import Source
 from recmap.ray.cluster import TASK_CPUS, Driver, cpu_count, task_result
 from recmap.tfrecord.files_in_order import unindexed_files
-from recmap.tfrecord.parallel_scan import ScannedSpan, choose_every, join_spans, scan_span
+from recmap.tfrecord.index import ScannedSpan
+from recmap.tfrecord.parallel_scan import choose_every, join_spans, scan_span
 from recmap.tfrecord.plain_file import PlainFile
 
 # Below this many bytes, the driver alone is faster.

@@ -34,7 +34,7 @@ from recmap.model.schema import Batch
 from recmap.native import _core
 from recmap.tfrecord.decoder import ExampleDecoder, Records
 from recmap.tfrecord.record_file import RecordFile, Window, record_sizes
-from recmap.tfrecord.record_stream import START, Entry, PassStart, RecordStream
+from recmap.tfrecord.record_stream import START, Entry, PassStart, record_windows
 
 # Limit on the bytes inflated to find the first record.
 _MAX_FIRST_RECORD = 128 << 20
@@ -65,7 +65,7 @@ class CompressedFile(RecordFile):
     ) -> None:
         self.path = path
         self.compression = compression
-        self._stream = RecordStream(path, compression, verify)
+        self._verify = verify
         self._count = count
         # Records to skip because they do not decode, numbered among the sound ones.
         self._bad: npt.NDArray[np.int64] = np.empty(0, np.int64)
@@ -244,9 +244,12 @@ class CompressedFile(RecordFile):
         self.check_before_read()
         sampled, self._sampled = self._sampled, None
         if sampled is None or start.row > 0:
-            sampled = self._stream.windows(self._skip, start)
+            sampled = self._stream(self._skip, start)
         self._windows = sampled
         self._records_passed = self._rows_passed = start.row
+
+    def _stream(self, skip: bool, start: PassStart = START) -> Iterator[tuple[Entry, Window]]:
+        return record_windows(self.path, self.compression, self._verify, skip, start)
 
     def _advance(self, max_record: int) -> bool:
         """Move to the next window; return False at the end.
@@ -307,7 +310,7 @@ class CompressedFile(RecordFile):
         """Yield the records of the first window."""
         del spots  # other places cannot be reached without inflating everything before them
         self.check_before_read()
-        windows, seen = self._stream.windows(skip), list[tuple[Entry, Window]]()
+        windows, seen = self._stream(skip), list[tuple[Entry, Window]]()
         for entry, window in windows:
             seen.append((entry, window))
             if not window.scan.records and (skip or not window.skipped):
@@ -321,7 +324,7 @@ class CompressedFile(RecordFile):
     def windows(self, skip: bool, *, offsets: bool = True) -> Iterator[Window]:
         del offsets  # found anyway
         self.check_before_read()
-        return (window for _, window in self._stream.windows(skip))
+        return (window for _, window in self._stream(skip))
 
     def first_record(self) -> npt.NDArray[np.uint8] | None:
         held, wanted = bytearray(), _core.FRAME_SIZE

@@ -20,8 +20,7 @@ from recmap.model.description import Description, json_object
 from recmap.model.field import Field
 from recmap.model.schema import Schema
 from recmap.native import _core
-from recmap.tfrecord.decoder import LISTS
-from recmap.tfrecord.unknown_features import Where
+from recmap.tfrecord.decoder import LISTS, Where
 
 Bytes = npt.NDArray[np.uint8]
 

@@ -322,14 +322,12 @@ class Parsing:
 
     It is ``fixed`` (FixedLenFeature), ``ragged`` (RaggedFeature) or ``steps`` of a feature list
     (FixedLenSequenceFeature). ``shape`` is the shape below the ragged axis or the steps.
-    ``raw`` values are one byte string, which must be decoded.
     """
 
     form: Literal["fixed", "ragged", "steps"]
     kind: _core.Kind
     shape: tuple[int, ...]
     default: Any = None
-    raw: bool = False
 
 
 def parsing_of(field: Field, kind: _core.Kind, in_lists: bool) -> Parsing:
@@ -337,9 +335,9 @@ def parsing_of(field: Field, kind: _core.Kind, in_lists: bool) -> Parsing:
     raw = kind == _core.Kind.bytes and not field.is_bytes
     if in_lists and (field.ragged < 2 or raw):
         below = field.inner if field.ragged else field.inner[1:]
-        return Parsing("steps", kind, () if raw else below, raw=raw)
+        return Parsing("steps", kind, () if raw else below)
     if raw:
-        return Parsing("fixed", kind, (), b"" if field.ragged else fill_bytes(field), raw)
+        return Parsing("fixed", kind, (), b"" if field.ragged else fill_bytes(field))
     if field.ragged == 0:
         return Parsing("fixed", kind, field.inner, _fill_values(field, kind))
     return Parsing("ragged", kind, field.inner)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from threading import RLock
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -27,32 +27,42 @@ _MAX_ARRAYS = 1024
 _MOST_EXPECTED = 256 << 20
 
 
-class FoundRecords(Protocol):
-    """Records stored end to end, as reported by a Scan of the native core."""
+@dataclass(frozen=True)
+class ScannedSpan:
+    """Records stored end to end, like a ``Scan`` of the native core, but small to send.
+
+    One in ``every`` is an anchor. Records of one length need none.
+    """
+
+    begin: int
+    end: int
+    records: int
+    min_length: int
+    max_length: int
+    first_length: int
+    every: int
+    rows: Offsets
+    offsets: Offsets
+    #: Whether there is no damage at ``end``.
+    sound: bool
 
     @property
-    def begin(self) -> int: ...
+    def anchor_rows(self) -> Offsets:
+        if not self._uniform:
+            return self.rows
+        return np.arange(0, self.records, self.every, dtype=np.uint64)
 
     @property
-    def end(self) -> int: ...
+    def anchor_offsets(self) -> Offsets:
+        if not self._uniform:
+            return self.offsets
+        return self.anchor_rows * np.uint64(self.min_length + _core.FRAME_SIZE) + np.uint64(
+            self.begin
+        )
 
     @property
-    def records(self) -> int: ...
-
-    @property
-    def min_length(self) -> int: ...
-
-    @property
-    def max_length(self) -> int: ...
-
-    @property
-    def first_length(self) -> int: ...
-
-    @property
-    def anchor_rows(self) -> Offsets: ...
-
-    @property
-    def anchor_offsets(self) -> Offsets: ...
+    def _uniform(self) -> bool:
+        return self.records > 0 and self.min_length == self.max_length
 
 
 class ExpectedRows(NamedTuple):
@@ -149,7 +159,7 @@ class Index:
         """Choose the number of records per anchor by the length of the first record."""
         self.every = 1 if length >= LARGE_RECORD else ANCHOR_EVERY
 
-    def add(self, scan: FoundRecords, keep: int = 1) -> None:
+    def add(self, scan: _core.Scan | ScannedSpan, keep: int = 1) -> None:
         """Add records found at ``end``, or after a gap that follows it.
 
         Keep every ``keep``-th of their anchors.

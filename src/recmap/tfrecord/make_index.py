@@ -19,12 +19,11 @@ from recmap.files.paths import PathsLike, expand, for_each
 from recmap.model.arguments import check_flag
 from recmap.model.progress import ProgressOption, check_progress
 from recmap.model.schema import Schema
-from recmap.tfrecord.decoder import ExampleDecoder, kinds_of
+from recmap.tfrecord.decoder import ExampleDecoder, UnknownFeatures, kinds_of
 from recmap.tfrecord.framing import ScanProgress, open_record_file
 from recmap.tfrecord.index import Index
 from recmap.tfrecord.plain_file import PlainFile
 from recmap.tfrecord.record_file import RecordFile, Window
-from recmap.tfrecord.schema_inference import Summary
 from recmap.tfrecord.sidecar import (
     Sidecar,
     indexed_schema,
@@ -35,8 +34,7 @@ from recmap.tfrecord.sidecar import (
     write_text_index,
 )
 from recmap.tfrecord.stored_schema import Manifests, Types, described_by, stored_types
-from recmap.tfrecord.survey import sample, survey
-from recmap.tfrecord.unknown_features import UnknownFeatures
+from recmap.tfrecord.survey import Summary, sample, survey
 
 # Objects indexed at a time, and their bytes.
 _AT_ONCE, _BYTES_AT_ONCE = 16, 64 << 20

@@ -9,7 +9,6 @@ that end.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -17,50 +16,12 @@ from recmap.files.cpus import thread_count
 from recmap.files.local_path import located
 from recmap.files.mapped import MappedFile, guarded
 from recmap.native import _core
-from recmap.tfrecord.index import ANCHOR_EVERY, LARGE_RECORD, MAX_ANCHORS, Index, Offsets
+from recmap.tfrecord.index import ANCHOR_EVERY, LARGE_RECORD, MAX_ANCHORS, Index, ScannedSpan
 
 # Bytes scanned before their pages are released.
 _WINDOW_SIZE = 64 << 20
 # Bytes of an object searched at a time.
 _SEARCHED = 1 << 20
-
-
-@dataclass(frozen=True)
-class ScannedSpan:
-    """Records stored end to end. One in ``every`` is an anchor.
-
-    Records of one length need no anchors, which keeps the result small to send.
-    """
-
-    begin: int
-    end: int
-    records: int
-    min_length: int
-    max_length: int
-    first_length: int
-    every: int
-    rows: Offsets
-    offsets: Offsets
-    #: Whether there is no damage at ``end``.
-    sound: bool
-
-    @property
-    def anchor_rows(self) -> Offsets:
-        if not self._uniform:
-            return self.rows
-        return np.arange(0, self.records, self.every, dtype=np.uint64)
-
-    @property
-    def anchor_offsets(self) -> Offsets:
-        if not self._uniform:
-            return self.offsets
-        return self.anchor_rows * np.uint64(self.min_length + _core.FRAME_SIZE) + np.uint64(
-            self.begin
-        )
-
-    @property
-    def _uniform(self) -> bool:
-        return self.records > 0 and self.min_length == self.max_length
 
 
 def choose_every(size: int, record_size: int) -> int:

@@ -6,9 +6,9 @@ That includes ``record_sizes``, which estimates the memory of records without de
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -51,26 +51,18 @@ class Window:
     passed: int = 0
 
 
-class BeforeRead(Protocol):
-    """A check that is deferred until a file is first read."""
-
-    def check(self, file: RecordFile) -> None:
-        """Raise if the file must not be read."""
-        ...
-
-
 class RecordFile(ABC):
     """The rows of one file."""
 
     path: str
     compression: Compression = None
-    # What to check before the first read.
-    before_read: BeforeRead | None = None
+    # A check that is deferred until the file is first read. It raises if it must not be read.
+    before_read: Callable[[RecordFile], None] | None = None
 
     def check_before_read(self) -> None:
         """Run the deferred check, once."""
         if self.before_read is not None:
-            self.before_read.check(self)
+            self.before_read(self)
             self.before_read = None
 
     @abstractmethod

@@ -1,6 +1,6 @@
 """The records of a compressed file, in windows of the inflated data.
 
-``ByteStream`` holds as many of the plain bytes as needed at a time. ``RecordStream`` finds the
+``ByteStream`` holds as many of the plain bytes as needed at a time. ``record_windows`` finds the
 records in them.
 """
 
@@ -154,90 +154,89 @@ class ByteStream:
         return False
 
 
-class RecordStream:
-    """Finds the records of one file. Which of them are rows is up to the caller."""
+def record_windows(
+    path: str,
+    compression: Literal["gzip", "zlib"],
+    verify: bool,
+    skip: bool,
+    start: PassStart = START,
+) -> Iterator[tuple[Entry, Window]]:
+    """Yield all records from ``start`` to the end, each window with the entry before it.
 
-    def __init__(self, path: str, compression: Literal["gzip", "zlib"], verify: bool) -> None:
-        self.path = path
-        self.compression = compression
-        self.verify = verify
+    With ``skip``, damage is left out and listed in the windows. Otherwise, it is raised
+    after the records that precede it. Which records are rows is up to the caller.
+    """
+    stream = ByteStream(path, compression, skip, start.entry)
+    stream.fill(start.base - stream.base)
+    stream.drop(start.base - stream.base)
+    record, searching, needed = start.row, False, 0
+    while stream.fill(max(_WINDOW_SIZE, needed)):
+        if searching and not stream.seek_record():
+            continue
+        searching, needed = False, 0
+        data, base, entry = stream.held, stream.base, stream.entry
+        request = _core.ScanRequest(anchor_every=1, verify=verify, threads=thread_count())
+        found = _core.scan(data, request)
+        first, used, fault, lost = record, found.end, found.fault, list[Skipped]()
+        record += found.records
+        damage: Exception | None = None
+        if fault is not None and _may_continue(fault) and not stream.ended:
+            needed = fault.expected
+        elif fault is not None and not skip:
+            damage = fault_error(fault, path, record, base=base)
+            if stream.failures:
+                damage = _broken(path, stream, record)
+        elif fault is not None:
+            reason = fault_text(fault)
+            lost.append(Skipped(path, record, base + fault.offset, reason, inflated=True))
+            record += 1
+            crc_only = fault.code == _core.FaultCode.data_crc
+            after = stream.end_of_record(used) if crc_only else None
+            used, searching = (used + 1, True) if after is None else (after, False)
+        stream.drop(used)
+        if skip:
+            lost += _take_failures(path, stream, record, stream.base)
+        if found.records or lost or needed > _WINDOW_SIZE:
+            offsets, passed = found.anchor_offsets, stream.passed
+            yield entry, Window(data, offsets, first, base, found, lost, needed, passed)
+        if damage is not None:
+            raise damage
+        del data, found  # free them before the next ones are inflated
+    if stream.failures and not skip:
+        raise _broken(path, stream, record)
+    if stream.failures:
+        yield start.entry, _last_window(path, stream, record)
 
-    def windows(self, skip: bool, start: PassStart = START) -> Iterator[tuple[Entry, Window]]:
-        """Yield all records from ``start`` to the end, each window with the entry before it.
 
-        With ``skip``, damage is left out and listed in the windows. Otherwise, it is raised
-        after the records that precede it.
-        """
-        stream = ByteStream(self.path, self.compression, skip, start.entry)
-        stream.fill(start.base - stream.base)
-        stream.drop(start.base - stream.base)
-        record, searching, needed = start.row, False, 0
-        while stream.fill(max(_WINDOW_SIZE, needed)):
-            if searching and not stream.seek_record():
-                continue
-            searching, needed = False, 0
-            data, base, entry = stream.held, stream.base, stream.entry
-            request = _core.ScanRequest(anchor_every=1, verify=self.verify, threads=thread_count())
-            found = _core.scan(data, request)
-            first, used, fault, lost = record, found.end, found.fault, list[Skipped]()
-            record += found.records
-            damage: Exception | None = None
-            if fault is not None and _may_continue(fault) and not stream.ended:
-                needed = fault.expected
-            elif fault is not None and not skip:
-                damage = fault_error(fault, self.path, record, base=base)
-                if stream.failures:
-                    damage = self._broken(stream, record)
-            elif fault is not None:
-                reason = fault_text(fault)
-                lost.append(Skipped(self.path, record, base + fault.offset, reason, inflated=True))
-                record += 1
-                crc_only = fault.code == _core.FaultCode.data_crc
-                after = stream.end_of_record(used) if crc_only else None
-                used, searching = (used + 1, True) if after is None else (after, False)
-            stream.drop(used)
-            if skip:
-                lost += self._take_failures(stream, record, stream.base)
-            if found.records or lost or needed > _WINDOW_SIZE:
-                offsets, passed = found.anchor_offsets, stream.passed
-                yield entry, Window(data, offsets, first, base, found, lost, needed, passed)
-            if damage is not None:
-                raise damage
-            del data, found  # free them before the next ones are inflated
-        if stream.failures and not skip:
-            raise self._broken(stream, record)
-        if stream.failures:
-            yield start.entry, self._last_window(stream, record)
+def _last_window(path: str, stream: ByteStream, record: int) -> Window:
+    """Make an empty window that lists the failures at the end of the stream."""
+    nothing = np.empty(0, np.uint8)
+    scan = _core.scan(nothing, _core.ScanRequest())
+    lost = _take_failures(path, stream, record, None)
+    return Window(
+        nothing, scan.anchor_offsets, record, stream.base, scan, lost, passed=stream.passed
+    )
 
-    def _last_window(self, stream: ByteStream, record: int) -> Window:
-        """Make an empty window that lists the failures at the end of the stream."""
-        nothing = np.empty(0, np.uint8)
-        scan = _core.scan(nothing, _core.ScanRequest())
-        lost = self._take_failures(stream, record, None)
-        return Window(
-            nothing, scan.anchor_offsets, record, stream.base, scan, lost, passed=stream.passed
-        )
 
-    def _broken(self, stream: ByteStream, record: int) -> CompressionError:
-        """Make the error for a damaged stream with sound records up to this one."""
-        failure = stream.failures[0][1]
-        return CompressionError(
-            Message(
-                f"{failure}; the first record that is lost is {record:,}",
-                hint=("use ", Option("errors", "skip"), " to read what is sound, or recmap repair"),
-            ),
-            file=self.path,
-            record=record,
-            byte=failure.byte,
-        )
+def _broken(path: str, stream: ByteStream, record: int) -> CompressionError:
+    """Make the error for a damaged stream with sound records up to this one."""
+    failure = stream.failures[0][1]
+    return CompressionError(
+        Message(
+            f"{failure}; the first record that is lost is {record:,}",
+            hint=("use ", Option("errors", "skip"), " to read what is sound, or recmap repair"),
+        ),
+        file=path,
+        record=record,
+        byte=failure.byte,
+    )
 
-    def _take_failures(self, stream: ByteStream, record: int, upto: int | None) -> list[Skipped]:
-        """Remove and return the stream's failures up to a place, or all of them."""
-        passed = [f for f in stream.failures if upto is None or f[0] <= upto]
-        del stream.failures[: len(passed)]
-        return [
-            Skipped(self.path, record, at, str(failure), inflated=True) for at, failure in passed
-        ]
+
+def _take_failures(path: str, stream: ByteStream, record: int, upto: int | None) -> list[Skipped]:
+    """Remove and return the stream's failures up to a place, or all of them."""
+    passed = [f for f in stream.failures if upto is None or f[0] <= upto]
+    del stream.failures[: len(passed)]
+    return [Skipped(path, record, at, str(failure), inflated=True) for at, failure in passed]
 
 
 def _may_continue(fault: _core.Fault) -> bool:

@@ -156,15 +156,11 @@ def kept_index(path: str) -> Index | None:
         return None
     try:
         info, rows, offsets, _ = _parse(np.frombuffer(content, np.uint8))
-        if int(info["file"]["size"]) != located(path).stat().size:
+        size = located(path).stat().size
+        if int(info["file"]["size"]) != size:
             return None
         return Index.of_anchors(
-            int(info["records"]),
-            _length(info),
-            rows,
-            offsets,
-            located(path).stat().size,
-            _lead(info),
+            int(info["records"]), _length(info), rows, offsets, size, _lead(info)
         )
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError):
         return None  # the disk may have been full

@@ -272,7 +272,7 @@ class FirstRead:
     def __init__(self, path: str, fingerprint: Fingerprint | None, expected: Types | None) -> None:
         self._path, self._fingerprint, self._expected = path, fingerprint, expected
 
-    def check(self, file: RecordFile) -> None:
+    def __call__(self, file: RecordFile) -> None:
         """Raise if the index belongs to different data, or the file describes other columns."""
         if self._fingerprint is not None and not self._fingerprint.fits(self._path):
             raise IndexFileError(

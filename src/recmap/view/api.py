@@ -7,20 +7,31 @@ from dataclasses import asdict
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from recmap.errors import OptionError, RowNotFoundError
 from recmap.files.mapped import guarded
 from recmap.model.arguments import size_text
+from recmap.model.casting import as_floats
 from recmap.model.permutation import Permutation
-from recmap.view.batches import BatchTable
-from recmap.view.boxes import ORDERS, box_columns, boxes_on, image_for
-from recmap.view.cells import Cell, cell_of, detail_of, hex_dump, media_of, told_rate
-from recmap.view.comparison import differing, find_differences
-from recmap.view.media import Media
-from recmap.view.search import OPERATORS, Search, SearchHits
+from recmap.model.ragged import Ragged
+from recmap.model.schema import Schema
+from recmap.view.cells import (
+    DTYPES,
+    Cell,
+    Media,
+    as_array,
+    cell_of,
+    code,
+    detail_of,
+    hex_dump,
+    media_of,
+    shapes,
+    told_rate,
+)
+from recmap.view.search import OPERATORS, SearchHits, differing, find_differences, search
 from recmap.view.summary import summary
-from recmap.view.table import Damage, RowTable, TableRow
-from recmap.view.typed_bytes import DTYPES, as_array, code, shapes
+from recmap.view.table import BatchTable, Damage, RowTable, TableRow
 
 # A request takes about this long at most. The page asks again for the rest.
 _SECONDS = 0.25
@@ -28,6 +39,11 @@ _MOST_ROWS = 256
 _MOST_COLUMNS = 256
 _MOST_SKIPPED = 200
 _RATES = (8000, 16000, 22050, 24000, 32000, 44100, 48000)
+# What the four numbers of a box may be. Nothing in a file tells, so the page lets people choose.
+_ORDERS = ("xmin ymin xmax ymax", "ymin xmin ymax xmax", "x y width height")
+_CORNERS = ("xmin", "ymin", "xmax", "ymax")
+_BOX_NAMES = ("bbox", "bboxes", "box", "boxes")
+_MOST_BOXES = 100
 
 
 class Api:
@@ -39,7 +55,7 @@ class Api:
         self._names = list(table.schema)
         if other is not None:
             self._names += [name for name in other.schema if name not in table.schema]
-        self._boxes = box_columns(table.schema)
+        self._boxes = _box_columns(table.schema)
         self._calls = {
             "info": self.info,
             "rows": self.rows,
@@ -69,9 +85,9 @@ class Api:
             "size": None if table.size is None else size_text(table.size),
             "columns": [self._column(name) for name in self._names],
             "count": self._count(),
-            "boxes": [" ".join(each.names) for each in self._boxes],
-            "box_orders": [] if all(each.ordered for each in self._boxes) else list(ORDERS),
-            "box_order": ORDERS[1] if table.format == "TFDS" else ORDERS[0],
+            "boxes": [" ".join(each) for each in self._boxes],
+            "box_orders": [] if all(len(each) == 4 for each in self._boxes) else list(_ORDERS),
+            "box_order": _ORDERS[1] if table.format == "TFDS" else _ORDERS[0],
             "operators": list(OPERATORS),
             "dtypes": list(DTYPES),
             "rates": list(_RATES),
@@ -130,7 +146,7 @@ class Api:
         furthest = max(numbers, default=0)
         if not all(each.find(furthest, _SECONDS) for each in self._tables()):
             return {"rows": [], "count": self._count(), "pending": True}
-        order = str(given.get("boxes") or ORDERS[0])
+        order = str(given.get("boxes") or _ORDERS[0])
         rows = self._table.rows(numbers)
         if self._other is None:
             shown = [self._row(row, names, order) for row in rows]
@@ -183,8 +199,8 @@ class Api:
         ]
         drawn: dict[int, Any] = {}
         for columns in self._boxes:
-            image = image_for(columns, images)
-            found = None if image is None else boxes_on(row.values, columns, order)
+            image = _image_for(columns, images)
+            found = None if image is None else _boxes_on(row.values, columns, order)
             if image is not None and found is not None and found[0]:
                 place = names.index(image)
                 drawn.setdefault(place, []).append({"boxes": found[0], "fractions": found[1]})
@@ -223,8 +239,8 @@ class Api:
         else:
             name = self._name(given.get("column"))
             self._table.schema[name]  # it may be a column of the other dataset only
-            search = Search(name, str(given.get("operator")), str(given.get("text", "")))
-            found = search.run(self._table, start, _SECONDS)
+            operator, text = str(given.get("operator")), str(given.get("text", ""))
+            found = search(self._table, name, operator, text, start, _SECONDS)
         return {**asdict(found), "count": self._count()}
 
     def value(self, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -322,3 +338,76 @@ def _list(given: Mapping[str, Any], name: str, most: int) -> list[Any]:
     if not isinstance(value, list) or len(value) > most:
         raise OptionError(f"{name} must be a list of up to {most}")
     return value
+
+
+def _box_columns(schema: Schema) -> list[tuple[str, ...]]:
+    """Return the columns of boxes: four, one for each corner, or one of four numbers.
+
+    >>> _box_columns(Schema({"objects/bbox": "float32[*, 4]"}))
+    [('objects/bbox',)]
+    """
+    found: list[tuple[str, ...]] = []
+    for name, field in schema.items():
+        last = _last_part(name)
+        if last.lower() == "xmin":
+            upper = last != "xmin"
+            names = tuple(name[: -len(last)] + (c.upper() if upper else c) for c in _CORNERS)
+            if all(each in schema and not schema[each].is_bytes for each in names):
+                found.append(names)
+        elif last.lower() in _BOX_NAMES and field.shape[-1:] == (4,) and field.dtype.kind in "iuf":
+            found.append((name,))
+    return found
+
+
+def _last_part(name: str) -> str:
+    """Return the last part of a name: image/object/bbox/xmin, object.xmin, box_xmin."""
+    for mark in "/._":
+        name = name.rpartition(mark)[2]
+    return name
+
+
+def _boxes_on(
+    values: Mapping[str, Any], columns: tuple[str, ...], order: str
+) -> tuple[list[list[float]], bool] | None:
+    """Return the boxes of a row as left, top, right, bottom, and whether they are from 0 to 1."""
+    arrays = [_floats(values.get(name)) for name in columns]
+    if any(array is None for array in arrays):
+        return None
+    if len(columns) == 4:
+        if len({array.size for array in arrays if array is not None}) != 1:
+            return None
+        boxes = np.stack([array.reshape(-1) for array in arrays if array is not None], -1)
+    else:
+        assert arrays[0] is not None
+        boxes = arrays[0].reshape(-1, 4)
+    boxes = boxes[:_MOST_BOXES]
+    boxes = boxes[np.isfinite(boxes).all(axis=1)]
+    if len(columns) == 1:
+        boxes = _ordered(boxes, order)
+    fractions = bool(boxes.size) and bool((boxes >= 0).all()) and bool((boxes <= 1).all())
+    return boxes.tolist(), fractions
+
+
+def _ordered(boxes: npt.NDArray[np.float64], order: str) -> npt.NDArray[np.float64]:
+    if order == _ORDERS[1]:
+        return boxes[:, [1, 0, 3, 2]]
+    if order == _ORDERS[2]:
+        return np.concatenate([boxes[:, :2], boxes[:, :2] + boxes[:, 2:]], 1)
+    return boxes
+
+
+def _floats(value: Any) -> npt.NDArray[np.float64] | None:
+    if value is None or isinstance(value, bytes | str | Ragged):
+        return None
+    return as_floats(np.asarray(value))
+
+
+def _image_for(columns: tuple[str, ...], images: Sequence[str]) -> str | None:
+    """Return the image that boxes are drawn on: the one whose name is most like theirs."""
+
+    def alike(name: str) -> int:
+        return next(
+            (i for i, pair in enumerate(zip(name, columns[0], strict=False)) if len({*pair}) > 1), 0
+        )
+
+    return max(images, key=alike, default=None)

@@ -1,19 +1,26 @@
-"""Turn values into what the page shows: small, plain data. Whatever is long is shortened here."""
+"""What the page shows of a value: small, plain data, images and sound.
+
+Whatever is long is shortened here. Raw bytes can be tried as other types.
+"""
 
 from __future__ import annotations
 
 import math
 import re
+import shlex
+import struct
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from recmap.errors import OptionError
 from recmap.model.casting import as_floats
-from recmap.model.picture import is_picture
+from recmap.model.field import Field
+from recmap.model.media import media_kind
+from recmap.model.picture import is_picture, png_of
 from recmap.model.ragged import Ragged
-from recmap.view.media import Media, image_of, sniffed, sound_of
 
 Cell = dict[str, Any]
 
@@ -30,6 +37,19 @@ _RATES = re.compile(r"(.*/)?(sample_?rate|sampling_?rate)(_hz)?", re.IGNORECASE)
 # Assumed if no column tells.
 _RATE = 16_000
 _LEAST_RATE, _MOST_RATE = 1_000, 192_000
+# Pictures of arrays are thinned out to this many pixels a side.
+_MOST_PIXELS = 2048
+# Sound of at most this many samples is sent: a minute and a half at 44.1 kHz.
+_MOST_SAMPLES = 4_000_000
+# Browsers do not show it.
+_NOT_SHOWN = "image/tiff"
+DTYPES = (
+    "uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64",
+    "float16", "float32", "float64", "bool",
+    ">u2", ">i2", ">i4", ">i8", ">f4", ">f8",
+)  # fmt: skip
+# What TensorFlow's decode_raw reads.
+_IN_TF = {"uint8", "int8", "uint16", "int16", "int32", "int64", "float16", "float32", "float64"}
 
 
 def cell_of(name: str, value: Any, labels: Mapping[str, Sequence[str]] | None = None) -> Cell:
@@ -245,3 +265,139 @@ def hex_dump(data: bytes, start: int = 0) -> list[list[str]]:
         ]
         for i in range(0, len(data), 16)
     ]
+
+
+class Media(NamedTuple):
+    """What a browser shows or plays: a content type, a name for people, and the bytes."""
+
+    type: str
+    name: str
+    data: bytes
+    note: str = ""
+
+    @property
+    def is_image(self) -> bool:
+        return self.type.startswith("image/")
+
+
+def sniffed(data: bytes) -> Media | None:
+    """Return the image or sound that a byte string holds, or None.
+
+    >>> sniffed(b"GIF89a...").type, sniffed(b"BMW"), sniffed(b"text")
+    ('image/gif', None, None)
+    """
+    kind = media_kind(data)
+    if kind is not None:
+        return None if kind.type == _NOT_SHOWN else Media(kind.type, kind.name, data)
+    start = data[:256].lstrip().lower()
+    if start.startswith(b"<svg") or (start.startswith(b"<?xml") and b"<svg" in start):
+        return Media("image/svg+xml", "SVG", data)
+    return None
+
+
+def image_of(array: npt.NDArray[Any], most: int = _MOST_PIXELS) -> Media | None:
+    """Return an array of pixels as an image, or None if it is not shown as one."""
+    picture = png_of(array, most)
+    return None if picture is None else Media("image/png", "array", picture.png, picture.note)
+
+
+def sound_of(array: npt.NDArray[Any], rate: int) -> Media | None:
+    """Return one-dimensional samples as a WAV, or None if they cannot be samples."""
+    if array.ndim != 1 or not array.size or array.dtype.kind not in "fi":
+        return None
+    samples = array[:_MOST_SAMPLES]
+    note = f"{rate:,} Hz" if len(samples) == len(array) else f"{rate:,} Hz, the beginning"
+    if array.dtype.kind == "f":
+        loudest = float(np.nan_to_num(np.abs(as_floats(samples))).max())
+        scale = 32767 if loudest <= 1 else 32767 / loudest
+        samples = np.nan_to_num(as_floats(samples) * scale)
+    elif int(samples.min()) < -32768 or int(samples.max()) > 32767:
+        return None
+    data = samples.clip(-32768, 32767).astype("<i2").tobytes()
+    head = struct.pack(
+        "<4sI4s4sIHHIIHH4sI", b"RIFF", 36 + len(data), b"WAVE", b"fmt ", 16, 1, 1, rate, rate * 2,
+        2, 16, b"data", len(data),
+    )  # fmt: skip
+    return Media("audio/wav", "samples", head + data, note)
+
+
+def as_array(data: bytes, dtype: str, shape: str) -> npt.NDArray[Any]:
+    """Return bytes as an array, if they are exactly as many as type and shape need.
+
+    >>> as_array(bytes(8), "int16", "2,2")
+    array([[0, 0],
+           [0, 0]], dtype=int16)
+    """
+    if dtype not in DTYPES:
+        raise OptionError(f"{dtype!r} is not one of {', '.join(DTYPES)}")
+    kind = np.dtype(dtype)
+    try:
+        axes = tuple(int(axis) for axis in shape.replace("x", ",").split(",") if axis.strip())
+    except ValueError:
+        raise OptionError(f"shape {shape!r}: write numbers, such as 28,28") from None
+    if any(axis < 0 for axis in axes) or len(axes) > 8:
+        raise OptionError(f"shape {shape!r}: up to 8 axes, none below 0")
+    needed = math.prod(axes) * kind.itemsize
+    if needed != len(data):
+        raise OptionError(
+            f"{dtype} of shape {shape or '()'} needs {needed:,} bytes, but there are {len(data):,}"
+        )
+    return np.frombuffer(data, kind).reshape(axes)
+
+
+def shapes(size: int) -> dict[str, list[str]]:
+    """Return the shapes to offer for each dtype that divides a size.
+
+    >>> shapes(3072)["uint8"]
+    ['3072', '32,32,3', '3,32,32', '1536,2', '768,4']
+    """
+    found = {}
+    for dtype in DTYPES:
+        count, rest = divmod(size, np.dtype(dtype).itemsize)
+        if not rest:
+            found[dtype] = _shapes(count)
+    return found
+
+
+def _shapes(count: int) -> list[str]:
+    offered = [str(count)]
+    for channels in (1, 3, 4):
+        side = math.isqrt(count // channels)
+        if side > 1 and side * side * channels == count:
+            offered += [f"{side},{side}"] if channels == 1 else [f"{side},{side},{channels}"]
+            offered += [f"{channels},{side},{side}"] if channels == 3 else []
+    offered += [f"{count // n},{n}" for n in (2, 4) if count % n == 0 and count > n]
+    return offered
+
+
+def code(
+    path: str, column: str, row: int, array: npt.NDArray[Any], *, records: bool
+) -> dict[str, str]:
+    """Return the code that reads a column with this type, by name.
+
+    Only the features of records can be given a type when they are opened.
+    """
+    dtype = array.dtype.str if array.dtype.byteorder == ">" else array.dtype.name
+    if not records:
+        cast = f"np.frombuffer(ds[{row}][{column!r}], {dtype!r}).reshape({array.shape})"
+        return {
+            "Python": f"import numpy as np\nimport recmap as rm\n\nds = rm.open({path!r})\n{cast}"
+        }
+    field = str(Field(array.dtype, array.shape))
+    found = {
+        "Python": f"import recmap as rm\n\nds = rm.open({path!r}, "
+        f"fields={{{column!r}: {field!r}, ...: None}})",
+    }
+    if array.dtype.name in _IN_TF:
+        order = ", little_endian=False" if array.dtype.byteorder == ">" else ""
+        found["tf.data"] = (
+            "import tensorflow as tf\n\n\ndef parse(record):\n"
+            f"    features = {{{column!r}: tf.io.FixedLenFeature([], tf.string)}}\n"
+            f"    data = tf.io.parse_single_example(record, features)[{column!r}]\n"
+            f"    values = tf.io.decode_raw(data, tf.{array.dtype.name}{order})\n"
+            f"    return tf.reshape(values, {list(array.shape)})\n\n\n"
+            f"dataset = tf.data.TFRecordDataset({path!r}).map(parse)"
+        )
+    typed = shlex.quote(f"{column}={field}")
+    found["recmap convert"] = f"recmap convert {shlex.quote(path)} out/ --field {typed} --field ..."
+    return found

@@ -8,21 +8,18 @@ from __future__ import annotations
 import base64
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from html import escape
 from typing import Any
 
-from recmap.dataset.thumbnail import LARGE_IMAGE
+from recmap.dataset.glimpse import LARGE_IMAGE
 from recmap.files.local_path import located
 from recmap.files.output_file import refuse_existing
 from recmap.model.arguments import size_text
 from recmap.model.preview import printable, quantity
 from recmap.model.progress import Counter, ProgressOption
 from recmap.pipeline.transforms.image_reader import small_png
-from recmap.view.cells import Cell, cell_of, hex_dump, media_of
-from recmap.view.comparison import differing, find_differences
-from recmap.view.media import Media, image_of
-from recmap.view.search import SearchHits
+from recmap.view.cells import Cell, Media, cell_of, hex_dump, image_of, media_of
+from recmap.view.search import SearchHits, differing, find_differences
 from recmap.view.summary import summary
 from recmap.view.table import Damage, RowTable, TableRow
 
@@ -85,7 +82,7 @@ def _about(table: Any) -> Iterator[str]:
 
 
 def _about_both(a: RowTable, b: RowTable, progress: ProgressOption) -> Iterator[str]:
-    found = _differences(a, b, progress)
+    rows, compared, damaged, longer = _differences(a, b, progress)
     yield _head(f"{_name(a)} and {_name(b)}")
     for side, table in (("a", a), ("b", b)):
         yield f"<h2>{side}: {escape(printable(table.name))}</h2>{_facts(table)}"
@@ -97,43 +94,38 @@ def _about_both(a: RowTable, b: RowTable, progress: ProgressOption) -> Iterator[
             for t in (a, b)
         ]
         yield f"<tr><td>{escape(name)}<td>{kinds[0]}<td>{kinds[1]}</tr>"
-    yield f"</table></div>{_more_columns(names)}<h2>{found.headline()}</h2>"
-    if found.longer:
-        yield f"<p>Only {found.longer} has rows from {found.compared:,} on.</p>"
-    if found.rows:
+    yield f"</table></div>{_more_columns(names)}<h2>{_headline(rows, compared, damaged)}</h2>"
+    if longer:
+        yield f"<p>Only {longer} has rows from {compared:,} on.</p>"
+    if rows:
         yield '<div class="scroll"><table><tr><th>row<th>column<th>a<th>b</tr>'
         room = _Room(_MOST_MEDIA)
         shared = [name for name in a.schema if name in b.schema]
-        for number in found.rows:
+        for number in rows:
             yield from _pair(number, a, b, shared, room)
         yield "</table></div>"
     yield "</html>\n"
 
 
-@dataclass(frozen=True)
-class _Differences:
-    """The first rows that differ, and how many were compared to find them.
+def _headline(rows: list[int], compared: int, damaged: int) -> str:
+    if not rows:
+        return f"No difference in {quantity(compared, 'row')}"
+    differ = "differs" if len(rows) == 1 else "differ"
+    if damaged:
+        differ += " or cannot be compared"
+    if len(rows) < _ROWS:
+        return f"{quantity(len(rows), 'row')} of {compared:,} {differ}"
+    return f"The first {_ROWS} rows that {differ}, of {compared:,} compared"
 
-    ``damaged`` of them could not be compared. ``longer`` is the dataset that has more rows.
+
+def _differences(
+    a: RowTable, b: RowTable, progress: ProgressOption
+) -> tuple[list[int], int, int, str]:
+    """Return the first rows that differ, how many were compared to find them, and more.
+
+    Some of them are damaged and could not be compared: the third is how many. The last is the
+    dataset that has more rows, "a" or "b", if one has.
     """
-
-    rows: list[int]
-    compared: int
-    damaged: int
-    longer: str
-
-    def headline(self) -> str:
-        if not self.rows:
-            return f"No difference in {quantity(self.compared, 'row')}"
-        differ = "differs" if len(self.rows) == 1 else "differ"
-        if self.damaged:
-            differ += " or cannot be compared"
-        if len(self.rows) < _ROWS:
-            return f"{quantity(len(self.rows), 'row')} of {self.compared:,} {differ}"
-        return f"The first {_ROWS} rows that {differ}, of {self.compared:,} compared"
-
-
-def _differences(a: RowTable, b: RowTable, progress: ProgressOption) -> _Differences:
     rows: list[int] = []
     damaged, known = 0, a.count()
     with Counter(known.rows if known.exact else None, progress) as counter:
@@ -150,7 +142,7 @@ def _differences(a: RowTable, b: RowTable, progress: ProgressOption) -> _Differe
     if found.done and rows and rows[-1] == found.next:
         longer = "a" if a.part(rows.pop(), list(a.schema)[:1]) else "b"
     compared = found.next if len(rows) < _ROWS else rows[_ROWS - 1] + 1
-    return _Differences(rows[:_ROWS], compared, damaged, longer)
+    return rows[:_ROWS], compared, damaged, longer
 
 
 def _pair(number: int, a: RowTable, b: RowTable, names: list[str], room: _Room) -> Iterator[str]:

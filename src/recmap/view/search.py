@@ -1,4 +1,7 @@
-"""Search rows by value, some at a time: the page asks again until all are read, or stops."""
+"""Search rows by value, or for differences between two datasets, some at a time.
+
+The page asks again until all are read, or stops.
+"""
 
 from __future__ import annotations
 
@@ -6,16 +9,18 @@ import operator
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from recmap.errors import OptionError
+from recmap.model.comparison import unlike_rows
 from recmap.model.field import Field
 from recmap.model.ragged import Column, Ragged
 from recmap.model.row_sizes import measure
-from recmap.view.table import RowTable
+from recmap.view.table import RowTable, TableRow
 
 _COMPARE: dict[str, Callable[[Any, Any], Any]] = {
     "=": operator.eq,
@@ -26,7 +31,8 @@ _COMPARE: dict[str, Callable[[Any, Any], Any]] = {
     "≥": operator.ge,
 }
 OPERATORS = (*_COMPARE, "contains", "missing")
-_ROWS = 1 << 20
+# Rows read at a time.
+_SEARCHED, _COMPARED = 1 << 20, 1 << 16
 # Rows in one answer.
 _MOST_FOUND = 20_000
 
@@ -53,66 +59,63 @@ class SearchHits:
         return len(self.rows) >= _MOST_FOUND
 
 
-@dataclass(frozen=True)
-class Search:
-    """Rows with a value in ``column`` for which ``operator`` holds.
+def search(
+    table: RowTable, name: str, operator: str, text: str, start: int, seconds: float
+) -> SearchHits:
+    """Find rows with a value in a column for which ``operator`` holds, from ``start``.
 
     In a row of several values, one is enough; for ``≠``, none may be equal.
     """
+    matches = _matcher(name, operator, text, table.schema[name], table.labels.get(name, ()))
+    found = SearchHits(start)
+    until = time.monotonic() + seconds
+    while not found.done and not found.full and time.monotonic() < until:
+        batch, damage = table.read([name], found.next, found.next + _SEARCHED)
+        if damage is not None:
+            found.damaged += 1
+            found.next += 1
+            continue
+        rows = measure(batch)[0]
+        if rows:
+            found.add(matches(batch[name]))
+        found.done = not rows
+    return found
 
-    column: str
-    operator: str
-    text: str
 
-    def run(self, table: RowTable, start: int, seconds: float) -> SearchHits:
-        """Search from row ``start``, for some time."""
-        matches = self._matcher(table.schema[self.column], table.labels.get(self.column, ()))
-        found = SearchHits(start)
-        until = time.monotonic() + seconds
-        while not found.done and not found.full and time.monotonic() < until:
-            batch, damage = table.read([self.column], found.next, found.next + _ROWS)
-            if damage is not None:
-                found.damaged += 1
-                found.next += 1
-                continue
-            rows = measure(batch)[0]
-            if rows:
-                found.add(matches(batch[self.column]))
-            found.done = not rows
-        return found
+def _matcher(
+    name: str, operator: str, text: str, kind: Field, labels: Sequence[str]
+) -> Callable[[Column], npt.NDArray[np.bool_]]:
+    """Return a function that tells which rows of a column match."""
+    if operator not in OPERATORS:
+        raise OptionError(f"{operator!r} is not one of {', '.join(OPERATORS)}")
+    if operator == "missing":
+        return _missing
+    compare = _COMPARE.get(operator)
+    if kind.is_bytes or kind.dtype.type is np.void:
+        some = partial(_match_strings, compare, text.encode())
+    elif compare is None:
+        raise OptionError(f"{name} holds numbers: compare them with = or <")
+    else:
+        some = partial(_match_numbers, compare, _parsed(text, kind.dtype, labels))
+    return (lambda column: ~some(column)) if operator == "≠" else some
 
-    def _matcher(
-        self, kind: Field, labels: Sequence[str]
-    ) -> Callable[[Column], npt.NDArray[np.bool_]]:
-        if self.operator not in OPERATORS:
-            raise OptionError(f"{self.operator!r} is not one of {', '.join(OPERATORS)}")
-        if self.operator == "missing":
-            return _missing
-        if kind.is_bytes or kind.dtype.type is np.void:
-            return self._strings
-        if self.operator == "contains":
-            raise OptionError(f"{self.column} holds numbers: compare them with = or <")
-        value = _parsed(self.text, kind.dtype, labels)
-        compare, none = _COMPARE[self.operator], self.operator == "≠"
 
-        def matches(column: Column) -> npt.NDArray[np.bool_]:
-            mask = _any(column, lambda values: compare(values, value))
-            return ~mask if none else mask
+def _match_strings(
+    compare: Callable[[Any, Any], Any] | None, wanted: bytes, column: Column
+) -> npt.NDArray[np.bool_]:
+    def one(value: Any) -> bool:
+        if isinstance(value, Ragged | np.ndarray):
+            return any(map(one, value))
+        data = value.encode() if isinstance(value, str) else bytes(value)
+        return wanted in data if compare is None else bool(compare(data, wanted))
 
-        return matches
+    return np.fromiter(map(one, column), np.bool_, len(column))
 
-    def _strings(self, column: Column) -> npt.NDArray[np.bool_]:
-        wanted = self.text.encode()
-        compare, none = _COMPARE.get(self.operator), self.operator == "≠"
 
-        def one(value: Any) -> bool:
-            if isinstance(value, Ragged | np.ndarray):
-                return any(map(one, value))
-            data = value.encode() if isinstance(value, str) else bytes(value)
-            return wanted in data if compare is None else bool(compare(data, wanted))
-
-        mask = np.fromiter(map(one, column), np.bool_, len(column))
-        return ~mask if none else mask
+def _match_numbers(
+    compare: Callable[[Any, Any], Any], wanted: Any, column: Column
+) -> npt.NDArray[np.bool_]:
+    return _any(column, lambda values: compare(values, wanted))
 
 
 def _any(column: Column, test: Callable[[Any], Any]) -> npt.NDArray[np.bool_]:
@@ -170,3 +173,59 @@ def _float(value: float, dtype: np.dtype[Any]) -> Any:
     with np.errstate(over="ignore"):
         same = np.isinf(dtype.type(value)) == np.isinf(value)
     return value if same else np.float64(value)
+
+
+def differing(a: TableRow | None, b: TableRow | None, names: list[str]) -> list[str]:
+    """Return the columns in which two rows differ. A missing or damaged row differs in all."""
+    if a is None or b is None or a.damage is not None or b.damage is not None:
+        return names
+    return [
+        name
+        for name in names
+        if name not in a.values
+        or name not in b.values
+        or unlike_rows(_column(a.values[name]), _column(b.values[name])).any()
+    ]
+
+
+def _column(value: Any) -> Column:
+    """Return a column of one row."""
+    if isinstance(value, bytes):
+        return Ragged.from_bytes([value])
+    if isinstance(value, str):
+        return Ragged.from_text([value])
+    if isinstance(value, Ragged):
+        return Ragged(value, [0, len(value)])
+    return np.asarray(value)[np.newaxis]
+
+
+def find_differences(a: RowTable, b: RowTable, start: int, seconds: float) -> SearchHits:
+    """Find rows that differ in a column both datasets have, from ``start``, for some time."""
+    names = [name for name in a.schema if name in b.schema]
+    if not names:
+        raise OptionError("the datasets have no column in common")
+    found = SearchHits(start)
+    until = time.monotonic() + seconds
+    while not found.done and not found.full and time.monotonic() < until:
+        begin = found.next
+        left, bad = a.read(names, begin, begin + _COMPARED)
+        stop = begin + (1 if bad else max(1, measure(left)[0]))
+        right, worse = b.read(names, begin, stop)
+        if bad or worse:
+            found.rows.append(begin)
+            found.damaged += 1
+            found.next += 1
+            continue
+        counts = measure(left)[0], measure(right)[0]
+        if 0 in counts:
+            found.done = True
+            # All rows that only one dataset has are alike: the first of them is enough.
+            if bool(a.row(begin)) != bool(b.row(begin)):
+                found.rows.append(begin)
+            return found
+        rows = min(counts)
+        mask = np.zeros(rows, np.bool_)
+        for name in names:
+            mask |= unlike_rows(left[name][:rows], right[name][:rows])
+        found.add(mask)
+    return found

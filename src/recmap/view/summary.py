@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from recmap.dataset.stats import FieldCollector, Numbers
-from recmap.dataset.value_counts import ValueCounter, ValueCounts
+from recmap.dataset.stats import Numbers, ValueCounts
+from recmap.dataset.stats_collector import FieldCollector, ValueCounter
 from recmap.model.ragged import Ragged
 from recmap.model.row_sizes import measure
-from recmap.view.cells import number_text, text_of
-from recmap.view.media import sniffed
+from recmap.view.cells import number_text, sniffed, text_of
 from recmap.view.table import RowTable
 
 # A summary covers this many rows, or as many as these bytes hold.

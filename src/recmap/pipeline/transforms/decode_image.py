@@ -93,7 +93,7 @@ class ImageDecoder:
     At most ``threads`` CPUs work at a time; None uses all.
 
     ``device`` is where images are decoded instead, when a batch is placed there: see
-    ``recmap.adapters.device_images``.
+    ``recmap.adapters.torch_tensors``.
     """
 
     def __init__(

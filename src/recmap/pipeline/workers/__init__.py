@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from recmap.model.arguments import Workers
-from recmap.pipeline.workers.pool import Pool, SerialPool, Work
+from recmap.pipeline.workers.pool import Pool, SerialPool, ThreadPool, Work
 
 __all__ = ["open_pool"]
 
@@ -16,8 +16,6 @@ def open_pool(work: Work, workers: Workers, ahead: int = 0) -> Pool:
     if workers.kind == "serial":
         return SerialPool(work)
     if workers.kind == "threads":
-        from recmap.pipeline.workers.threads import ThreadPool
-
         return ThreadPool(work, workers.count)
     # Imported late: it needs sockets and signals, which most programs do not use.
     from recmap.pipeline.workers.processes import ProcessPool

@@ -29,7 +29,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from enum import IntEnum
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -173,15 +173,11 @@ class Channel:
         self._socket.close()
 
 
-class _HasSocket(Protocol):
-    def abandon(self) -> None: ...
+_open: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
-_open: weakref.WeakSet[_HasSocket] = weakref.WeakSet()
-
-
-def close_in_forks(end: _HasSocket) -> None:
-    """Make processes forked from this one abandon ``end``.
+def close_in_forks(end: Any) -> None:
+    """Make processes forked from this one call ``end.abandon()``.
 
     If they kept a copy of the socket, the other end would not notice when this process dies.
     """

@@ -46,15 +46,43 @@ Section: TypeAlias = list[tuple[str, Column]]
 
 
 def pack(sections: Iterable[Iterable[tuple[str, Column]]]) -> PackedColumns:
-    """Lay out sections of columns, without copying anything yet."""
-    packer = _SlotLayout()
+    """Lay out sections of columns, one array after another, without copying anything yet."""
+    arrays: list[tuple[int, npt.NDArray[Any]]] = []
     header = _header(
         tuple(
-            tuple((name, packer.add(name, column)) for name, column in section)
+            tuple((name, _add(arrays, name, column)) for name, column in section)
             for section in sections
         )
     )
-    return PackedColumns(header, _aligned(len(header)) + packer.size, packer.arrays)
+    return PackedColumns(header, _aligned(len(header)) + _end(arrays), arrays)
+
+
+def _add(arrays: list[tuple[int, npt.NDArray[Any]]], name: str, column: Column) -> _Place:
+    if isinstance(column, Ragged):
+        # Send only its own rows: the values may be those of a whole file.
+        offsets = column.offsets - column.offsets[0]
+        return _SlotRagged(_add(arrays, name, column.flat), _add_array(arrays, offsets))
+    if not isinstance(column, np.ndarray):
+        raise ColumnError(
+            f"field {name!r}: a column is an array or a Ragged, not {type(column).__name__}"
+        )
+    if column.dtype.hasobject:
+        raise ColumnError(
+            f"field {name!r}: a column of Python objects cannot be shared between processes; "
+            "return numbers, or Ragged.from_rows() or Ragged.from_bytes() of the rows"
+        )
+    return _add_array(arrays, column)
+
+
+def _add_array(arrays: list[tuple[int, npt.NDArray[Any]]], array: npt.NDArray[Any]) -> _SlotArray:
+    offset = _end(arrays)
+    arrays.append((offset, array))
+    return _SlotArray(array.dtype, array.shape, offset)
+
+
+def _end(arrays: list[tuple[int, npt.NDArray[Any]]]) -> int:
+    """Return where the next array begins."""
+    return _aligned(arrays[-1][0] + arrays[-1][1].nbytes) if arrays else 0
 
 
 def unpack(memory: npt.NDArray[np.uint8], header: int) -> list[Section]:
@@ -132,36 +160,6 @@ class _SlotRagged(NamedTuple):
 
 
 _Place: TypeAlias = _SlotArray | _SlotRagged
-
-
-class _SlotLayout:
-    """Places arrays one after another."""
-
-    def __init__(self) -> None:
-        self.size = 0
-        self.arrays: list[tuple[int, npt.NDArray[Any]]] = []
-
-    def add(self, name: str, column: Column) -> _Place:
-        if isinstance(column, Ragged):
-            # Send only its own rows: the values may be those of a whole file.
-            offsets = column.offsets - column.offsets[0]
-            return _SlotRagged(self.add(name, column.flat), self._add_array(offsets))
-        if not isinstance(column, np.ndarray):
-            raise ColumnError(
-                f"field {name!r}: a column is an array or a Ragged, not {type(column).__name__}"
-            )
-        if column.dtype.hasobject:
-            raise ColumnError(
-                f"field {name!r}: a column of Python objects cannot be shared between processes; "
-                "return numbers, or Ragged.from_rows() or Ragged.from_bytes() of the rows"
-            )
-        return self._add_array(column)
-
-    def _add_array(self, array: npt.NDArray[Any]) -> _SlotArray:
-        offset = self.size
-        self.arrays.append((offset, array))
-        self.size = _aligned(offset + array.nbytes)
-        return _SlotArray(array.dtype, array.shape, offset)
 
 
 # Most batches of a pipeline have the same columns and shapes as the previous one.

@@ -34,7 +34,7 @@ import numpy as np
 from recmap.errors import OptionError, WorkerDiedError
 from recmap.pipeline.workers.channel import Channel, MessageKind, close_in_forks
 from recmap.pipeline.workers.column_message import pack, unpack_result
-from recmap.pipeline.workers.errors import death_error, rebuild
+from recmap.pipeline.workers.errors import ProcessStack, StallTimer, death_error, rebuild
 from recmap.pipeline.workers.pool import (
     Answer,
     OrderedPool,
@@ -43,9 +43,7 @@ from recmap.pipeline.workers.pool import (
     Work,
     lookahead_of,
 )
-from recmap.pipeline.workers.spawned_work import SpawnedWork
-from recmap.pipeline.workers.stalls import ProcessStack, StallTimer
-from recmap.pipeline.workers.worker_main import serve
+from recmap.pipeline.workers.worker_main import SpawnedWork, serve
 
 # Requests a worker has at a time.
 _IN_FLIGHT = 2
@@ -71,11 +69,6 @@ class _Worker:
     in_flight: deque[Answer] = field(default_factory=deque)
     given: int = 0
     busy: float = 0.0
-
-    def send_work(self) -> None:
-        """Send the work to a spawned process. Raise ConnectionError if it is gone."""
-        if self.spawned_work is not None:
-            self.spawned_work.send(self.end)
 
     def send(self, request: Request, answer: Answer) -> None:
         sections = [[("positions", request.positions)], (request.batch or {}).items()]
@@ -131,8 +124,9 @@ class ProcessPool(OrderedPool):
                     self._workers.append(_start(work, index, count, method))
             # Each waits until its process has imported its modules, so let all begin first.
             for worker in self._workers:
-                with self._talking_to(worker):
-                    worker.send_work()
+                if worker.spawned_work is not None:
+                    with self._talking_to(worker):
+                        worker.spawned_work.send(worker.end)
         except BaseException:
             self.close()
             raise

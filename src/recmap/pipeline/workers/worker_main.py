@@ -1,18 +1,28 @@
-"""The life of a worker process; ``processes`` starts and ends it."""
+"""The life of a worker process: it gets its work, and then answers requests.
+
+``processes`` starts and ends it. A forked process inherits its work. A spawned one is sent it
+through the socket once it runs: multiprocessing writes what a process needs to a pipe that it
+keeps open at both ends, so if the process dies before it has read everything, because the main
+module lacks a guard for example, that write never ends. A socket reports it.
+"""
 
 from __future__ import annotations
 
 import ctypes
+import pickle
 import re
 import signal
 import socket
+import struct
 import sys
 import time
+import traceback
 from collections import deque
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from multiprocessing.reduction import ForkingPickler
+from typing import Any, Never
 
 import numpy as np
 
@@ -20,12 +30,19 @@ from recmap.files.fetch_counts import counted_here
 from recmap.native import _core
 from recmap.pipeline.workers.channel import Channel, MessageKind, WorkerMessage
 from recmap.pipeline.workers.column_message import PackedColumns, pack, pack_result
-from recmap.pipeline.workers.errors import describe
-from recmap.pipeline.workers.pool import Ahead, Request, Result, Work, lookahead_of
-from recmap.pipeline.workers.spawned_work import SpawnedWork
-from recmap.pipeline.workers.stalls import show_stack_on_signal
+from recmap.pipeline.workers.errors import describe, show_stack_on_signal
+from recmap.pipeline.workers.pool import (
+    Ahead,
+    Request,
+    Result,
+    UnpicklableError,
+    Work,
+    lookahead_of,
+)
 
 _OPENMP = re.compile(r"/\S*/lib(?:gomp|omp|iomp5)\b[^/\s]*\.so[^/\s]*$")
+_SIZE = struct.Struct("<Q")
+_NO_SIGNAL = getattr(socket, "MSG_NOSIGNAL", 0)
 
 
 def serve(end: socket.socket, stack: socket.socket, parent: int, work: Work | SpawnedWork) -> None:
@@ -35,7 +52,7 @@ def serve(end: socket.socket, stack: socket.socket, parent: int, work: Work | Sp
     _set_signals()
     if isinstance(work, SpawnedWork):
         try:
-            work = work.receive(end)
+            work = _receive_work(end)
         except (EOFError, ConnectionResetError):
             return
     else:
@@ -132,3 +149,55 @@ def _loaded_openmp() -> set[str]:
     with suppress(OSError), open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:
         return {found[0] for line in maps if (found := _OPENMP.search(line.rstrip()))}
     return set()
+
+
+class SpawnedWork:
+    """Work that is pickled when its process starts and sent through the socket."""
+
+    def __init__(self, work: Work | None = None) -> None:
+        self._work = work
+        self._pickled: memoryview | bytes = b""
+
+    def __reduce__(self) -> tuple[type[SpawnedWork], tuple[()]]:
+        # Now and not in send: some objects can be pickled only while a process is started.
+        self._pickled = ForkingPickler.dumps(self._work)
+        return SpawnedWork, ()
+
+    def send(self, end: socket.socket) -> None:
+        """Send the work, once. Raise ConnectionError if the process is gone."""
+        pickled, self._pickled = self._pickled, b""
+        end.sendall(_SIZE.pack(len(pickled)), _NO_SIGNAL)
+        end.sendall(pickled, _NO_SIGNAL)
+
+
+def _receive_work(end: socket.socket) -> Work:
+    """Wait for the work. Raise EOFError if the parent is gone.
+
+    If the work cannot be unpickled, return work that raises the reason.
+    """
+    (size,) = _SIZE.unpack(_receive_exactly(end, _SIZE.size))
+    pickled = _receive_exactly(end, size)
+    try:
+        work: Work = pickle.loads(pickled)  # noqa: S301  # from the parent
+    except BaseException as e:  # raised again in the consumer's process
+        return partial(_cannot_import, e)
+    return work
+
+
+def _cannot_import(cause: BaseException, _: Request) -> Never:
+    reason = "".join(traceback.format_exception_only(cause)).strip()
+    raise UnpicklableError(
+        f"a new process cannot import what the work needs: {reason} (define the function in "
+        'a module that can be imported, or use workers="fork:N" or "threads:N")'
+    ) from cause
+
+
+def _receive_exactly(end: socket.socket, size: int) -> bytearray:
+    data = bytearray(size)
+    rest = memoryview(data)
+    while rest:
+        count = end.recv_into(rest)
+        if not count:
+            raise EOFError("the parent is gone")
+        rest = rest[count:]
+    return data

@@ -1,15 +1,22 @@
-"""NumPy indexing over rows that are read on demand."""
+"""NumPy indexing and reductions over an array that is read on demand.
+
+A reduction turns every block of rows into a partial result, merges these, and computes the final
+result. Intermediate floating-point sums have double precision or better, so the results are
+at least as exact as NumPy's; the last digits may differ.
+"""
 
 from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+from numpy.lib.array_utils import normalize_axis_tuple
 
 from recmap.errors import OptionError, OptionTypeError, RecmapError, RowNotFoundError
 from recmap.model.casting import exact_array
@@ -18,6 +25,10 @@ from recmap.model.casting import exact_array
 _BLOCK = 16 << 20
 # An empty dtype takes no memory, so NumPy can try an index on a shape of any size.
 _NOTHING = np.dtype([])
+Array: TypeAlias = npt.NDArray[Any]
+Axes: TypeAlias = tuple[int, ...]
+# Values copied at a time.
+_COPIED = 1 << 18
 
 
 @dataclass(frozen=True)
@@ -217,3 +228,192 @@ def _replaced(items: Sequence[Any], place: int, item: Any) -> tuple[Any, ...]:
 def _differs(first: tuple[int, ...], second: tuple[int, ...]) -> int:
     """Return the axis in which two shapes differ."""
     return next(i for i, (a, b) in enumerate(zip(first, second, strict=True)) if a != b)
+
+
+def reduce_blocks(
+    name: str,
+    blocks: Iterable[Array],
+    shape: tuple[int, ...],
+    dtype: np.dtype[Any],
+    axis: Any = None,
+    /,
+    *,
+    keepdims: bool = False,
+    out: Array | None = None,
+    **options: Any,
+) -> Any:
+    """Return ``array.<name>(axis, ...)``, where ``blocks`` together are ``array``."""
+    try:
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+            made = _reduce(name, blocks, shape, dtype, axis, keepdims, options)
+    except RecmapError:  # of the data, while it was read
+        raise
+    except TypeError as e:
+        raise OptionTypeError(f"{name}: {e}") from None
+    except (ValueError, ArithmeticError) as e:
+        raise OptionError(f"{name}: {e}") from None
+    return made if out is None else _into(out, made, name)
+
+
+def _into(out: Any, made: Any, name: str) -> Array:
+    if not isinstance(out, np.ndarray):
+        raise OptionTypeError(f"{name}: out= is a NumPy array, not {type(out).__name__}")
+    # np.copyto would repeat the result to fill a larger array.
+    if out.shape != np.shape(made):
+        raise OptionError(f"{name}: out= has shape {out.shape}, the result has {np.shape(made)}")
+    try:
+        np.copyto(out, made, casting="same_kind")
+    except (TypeError, ValueError) as e:
+        raise OptionTypeError(f"{name}: out= cannot take the result: {e}") from None
+    return out
+
+
+def _reduce(
+    name: str,
+    blocks: Iterable[Array],
+    shape: tuple[int, ...],
+    dtype: np.dtype[Any],
+    axis: Any,
+    keepdims: bool,
+    options: dict[str, Any],
+) -> Any:
+    # Let NumPy find the dtype of the result, or raise if there is none.
+    asked = {key: value for key, value in options.items() if key != "ddof"}
+    result = getattr(np.zeros((1,) * len(shape), dtype), name)(axis=axis, **asked).dtype
+    axes = _reduced_axes(name, axis, len(shape))
+    if shape[0] == 0:
+        return getattr(np.zeros(shape, dtype), name)(axis=axis, keepdims=keepdims, **options)
+    if 0 not in axes:
+        parts = [getattr(block, name)(axis=axis, keepdims=keepdims, **options) for block in blocks]
+        return np.concatenate(parts)
+    if name.startswith("arg"):
+        made = _arg(name, blocks, shape, None if axis is None else axes)
+    else:
+        made = _PLANS[name](blocks, axes, result, options)
+    if not keepdims:
+        # With no axes left, NumPy returns a scalar.
+        return made.reshape([n for i, n in enumerate(made.shape) if i not in axes])[()]
+    return made
+
+
+def _reduced_axes(name: str, axis: Any, ndim: int) -> Axes:
+    if axis is None:
+        return tuple(range(ndim))
+    if name.startswith("arg"):
+        return (int(normalize_axis_tuple(axis, ndim)[0]),)
+    return tuple(int(i) for i in normalize_axis_tuple(axis, ndim))
+
+
+def _wide(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """Return the dtype to accumulate sums in."""
+    if dtype.kind == "f" or (dtype.kind == "V" and np.can_cast(dtype, np.float64)):
+        return np.promote_types(np.float64, dtype) if dtype.kind == "f" else np.dtype(np.float64)
+    return np.promote_types(np.complex128, dtype) if dtype.kind == "c" else dtype
+
+
+def _fold(
+    ufunc: np.ufunc,
+    blocks: Iterable[Array],
+    axes: Axes,
+    result: np.dtype[Any],
+    options: dict[str, Any],
+) -> Array:
+    del options  # only a dtype, which is already in result
+    sums = ufunc in (np.add, np.multiply)
+    wide = _wide(result) if sums and result.kind not in "mM" else None
+    made: Array | None = None
+    for block in blocks:
+        part = ufunc.reduce(block, axis=axes, keepdims=True, dtype=wide)
+        made = part if made is None else ufunc(made, part)
+    assert made is not None
+    return made.astype(result, copy=False)
+
+
+def _mean(
+    blocks: Iterable[Array], axes: Axes, result: np.dtype[Any], options: dict[str, Any]
+) -> Array:
+    del options
+    total, count = None, 0
+    for block in blocks:
+        wide = None if result.kind in "mM" else _wide(result)
+        part = np.add.reduce(block, axis=axes, dtype=wide, keepdims=True)
+        total = part if total is None else total + part
+        count += block.size // max(1, part.size)
+    assert total is not None
+    made: Array = np.asarray(total / count)
+    return made.astype(result, copy=False)
+
+
+def _small_blocks(blocks: Iterable[Array]) -> Iterator[Array]:
+    """Yield the rows in blocks small enough to copy cheaply."""
+    for block in blocks:
+        rows = max(1, _COPIED * len(block) // max(1, block.size))
+        yield from (block[start : start + rows] for start in range(0, len(block), rows))
+
+
+def _variance(
+    blocks: Iterable[Array], axes: Axes, result: np.dtype[Any], options: dict[str, Any]
+) -> Array:
+    freedom = options.get("ddof", 0)
+    count, mean, squares = 0, np.zeros(()), np.zeros(())
+    for block in _small_blocks(blocks):
+        wide = block.astype(_wide(np.result_type(block.dtype, np.float64)), copy=False)
+        centre = wide.mean(axis=axes, keepdims=True)
+        apart = wide - centre
+        spread = np.add.reduce((apart * apart.conj()).real, axis=axes, keepdims=True)
+        more = block.size // max(1, centre.size)
+        if not count:
+            count, mean, squares = more, centre, spread
+            continue
+        # Merge the means and sums of squares with Chan's formula.
+        gap = centre - mean
+        both = count + more
+        squares = squares + spread + (gap * gap.conj()).real * (count * more / both)
+        mean = mean + gap * (more / both)
+        count = both
+    return np.asarray(squares / max(count - freedom, 0)).astype(result, copy=False)
+
+
+def _deviation(
+    blocks: Iterable[Array], axes: Axes, result: np.dtype[Any], options: dict[str, Any]
+) -> Array:
+    wide = _variance(blocks, axes, _wide(result), options)
+    return np.sqrt(wide).astype(result, copy=False)
+
+
+def _arg(
+    name: str, blocks: Iterable[Array], shape: tuple[int, ...], axes: Axes | None
+) -> npt.NDArray[np.int64]:
+    """Return the index of the greatest or least value, overall or along the rows."""
+    better = np.greater if name == "argmax" else np.less
+    best: Array | None = None
+    where: npt.NDArray[np.int64] | None = None
+    start = 0
+    for block in blocks:
+        flat = block.reshape(-1, 1) if axes is None else block
+        at = getattr(flat, name)(axis=0, keepdims=True)
+        value = np.take_along_axis(flat, at, axis=0)
+        at = at + start
+        start += len(flat)
+        if best is None or where is None:
+            best, where = value, at
+            continue
+        # As in NumPy, the first NaN wins.
+        lost = value != value  # noqa: PLR0124
+        wins = (better(value, best) | lost) & (best == best)  # noqa: PLR0124
+        best, where = np.where(wins, value, best), np.where(wins, at, where)
+    assert where is not None
+    return where.reshape((1,) * len(shape)) if axes is None else where
+
+
+_PLANS: dict[str, Callable[..., Array]] = {
+    "sum": partial(_fold, np.add),
+    "prod": partial(_fold, np.multiply),
+    "max": partial(_fold, np.maximum),
+    "min": partial(_fold, np.minimum),
+    "any": partial(_fold, np.logical_or),
+    "all": partial(_fold, np.logical_and),
+    "mean": _mean,
+    "var": _variance,
+    "std": _deviation,
+}

@@ -14,7 +14,7 @@ import torch
 
 import recmap as rm
 from recmap.cli import main
-from recmap.cli.schema_code import tf_code
+from recmap.cli.schema import tf_code
 from recmap.dataset.rows import OpenedRows
 from recmap.formats.tfrecord_source import TFRecordSource
 from tests import wire
