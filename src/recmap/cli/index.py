@@ -10,6 +10,7 @@ from recmap.cli.output import watching
 from recmap.errors import CorruptRecordError, Message, OptionError
 from recmap.files.paths import expand
 from recmap.formats.detect import detect
+from recmap.formats.registry import FORMATS
 from recmap.model.preview import printable
 from recmap.tfrecord.make_index import index
 
@@ -43,10 +44,11 @@ def add(verbs: Any) -> None:
 def run(args: argparse.Namespace) -> int:
     files = expand(args.path, storage(args))
     for file in files:
-        if (format := detect(file)) != "tfrecord":
+        format = FORMATS[detect(file)]
+        if not format.records:
             raise OptionError(
-                f"{file} is {format}, which needs no index: only TFRecord files do; recmap info "
-                "shows what is in it"
+                f"{file} is {format.name}, which needs no index: only TFRecord files do; recmap "
+                "info shows what is in it"
             )
     try:
         with watching("index") as watcher:

@@ -22,6 +22,7 @@ from recmap.errors import (
 )
 from recmap.files.local_path import located
 from recmap.formats.detect import detect
+from recmap.formats.registry import FORMATS
 from recmap.model.info import Info, size_fact
 from recmap.model.preview import preview, printable
 from recmap.model.table import Column, Table
@@ -34,8 +35,6 @@ _EXAMPLES = """  recmap info train.tfrecord
   recmap info train.npy --json
 """
 
-# Formats that can have columns inside groups.
-_WITH_GROUPS = ("hdf5", "zarr")
 # Groups below that many are shown as one name.
 _DEEPEST = 20
 
@@ -147,7 +146,8 @@ class _TreeNode:
 
 
 def _in_groups(format: str, names: Iterable[str]) -> bool:
-    return format in _WITH_GROUPS and any("/" in name for name in names)
+    grouped = format in FORMATS and FORMATS[format].groups
+    return grouped and any("/" in name for name in names)
 
 
 def _as_tree(fields: Iterable[Sequence[str]], left_out: Mapping[str, LeftOut]) -> Table:

@@ -10,6 +10,7 @@ from recmap.cli.output import json_text, watching
 from recmap.errors import OptionError
 from recmap.files.paths import expand
 from recmap.formats.detect import detect
+from recmap.formats.registry import FORMATS
 from recmap.formats.verify import verify
 from recmap.model.preview import printable
 
@@ -44,7 +45,7 @@ def run(args: argparse.Namespace) -> int:
     files = expand(args.path, storage(args))
     with watching("verify") as watcher:
         found = verify(files, workers=workers(args.workers), progress=watcher)
-    if found.ok and all(detect(file) == "npy" for file in files):
+    if found.ok and not any(FORMATS[detect(file)].checksums for file in files):
         raise OptionError(
             f"{files[0]}: .npy files have no checksums, so there is nothing to verify; TFRecord "
             "and .npz files have them"

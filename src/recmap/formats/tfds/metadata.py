@@ -154,7 +154,9 @@ def _info_text(info: DatasetInfo) -> str:
 
 
 def shard_files(folder: str) -> list[str]:
-    """Return the shards of all splits."""
+    """Return the shards of all splits; the folder itself if there is no list of them."""
+    if not located(folder).child(INFO).is_file():
+        return [folder]
     info = load_info(folder)
     names = [name for split in info.splits.values() for name in info.shard_names(split)]
     return [located(folder).child(name) for name in names]
