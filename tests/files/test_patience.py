@@ -69,7 +69,6 @@ def requests_to(bucket: Bucket, storage: Storage) -> dict[str, Callable[[], obje
         "range": lambda: store.read(info, 5, 500),
         "ranges": lambda: store.read_many(info, [(0, 9), (50, 90)]),
         "list": lambda: store.folder(""),
-        "list all": lambda: store.size_below(""),
         "tree": lambda: tree_of(at("")),
         "get": lambda: read_object(at("x.bin")),
         "put": lambda: put_object(at("put.bin"), DATA),

@@ -142,11 +142,6 @@ class Location(str):
         """Return the path of something else in the same folder."""
 
     @property
-    def listed(self) -> bool:
-        """Whether folders can be listed there."""
-        return self.store is None or self.store.listed
-
-    @property
     def key(self) -> str:
         """The name of an object in its store; "" on disk."""
         return ""
@@ -214,10 +209,6 @@ class Location(str):
     def stat_below(self) -> Stat:
         """Return ``stat`` of a file, or of all files in a folder together."""
 
-    def versions(self) -> list[Stat]:
-        """Return what tells versions of the data apart: of a folder in a store, its metadata."""
-        return [self.stat()]
-
     @abstractmethod
     def identity(self) -> tuple[Any, ...]:
         """Return what tells files, and versions of a file, apart, whatever their names."""
@@ -226,9 +217,9 @@ class Location(str):
     def real_path(self) -> str:
         """Return the one name of a file that may have several."""
 
-    @abstractmethod
     def size_below(self) -> int:
         """Return the size of a file, or of all files in a folder; 0 if that cannot be listed."""
+        return self.stat_below().size
 
     @abstractmethod
     def is_file(self) -> bool:
@@ -247,10 +238,6 @@ class Location(str):
         """Return whether an output there is a folder. In a store, the name tells: a Zarr store."""
 
     @abstractmethod
-    def is_special(self) -> bool:
-        """Return whether it cannot be read as a file: a pipe, a device, a folder on disk."""
-
-    @abstractmethod
     def exists(self) -> bool:
         """Return whether anything is there now, and raise if nobody can tell."""
 
@@ -259,13 +246,6 @@ class Location(str):
 
         This is the time that programs cannot set. It changes with the content, and if another file
         takes the name.
-        """
-        return None
-
-    def settled_change(self) -> int | None:
-        """Return the time of the last change of a file, once any later change has another time.
-
-        Return None if the times are too coarse, or come from another clock.
         """
         return None
 

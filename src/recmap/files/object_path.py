@@ -14,7 +14,6 @@ import numpy.typing as npt
 
 from recmap.errors import AccessDeniedError, OutputError, PathNotFoundError
 from recmap.files.fetched_file import FetchedFile, Hold
-from recmap.files.file_state import STORE_FILES
 from recmap.files.find_objects import find_objects
 from recmap.files.held_objects import held_object
 from recmap.files.location import Location, OpenFile, Output, Stat, Version
@@ -22,7 +21,7 @@ from recmap.files.lru import Lru
 from recmap.files.object_address import ObjectAddress
 from recmap.files.object_reader import keep_beside, kept_beside
 from recmap.files.object_store import ObjectInfo, ObjectStore
-from recmap.files.object_tree import copy_tree, remove_others, replace_tree, tree_of
+from recmap.files.object_tree import copy_tree, remove_others, replace_tree, stat_of_tree
 from recmap.files.object_writer import (
     Upload,
     copy_object,
@@ -114,22 +113,16 @@ class ObjectPath(ObjectAddress):
         return [_stat_now(path, listed) for path in objects]
 
     def stat_below(self) -> Stat:
+        if self.is_folder() and self.store.listed:
+            return stat_of_tree(self)
         try:
             return self.stat()
         except PathNotFoundError:
-            tree = tree_of(self)
-            return Stat(tree.size, tree.digest)
+            return stat_of_tree(self)
 
     def size_below(self) -> int:
-        if not self.is_folder() and not self.is_tree():
-            return self.info.size
-        return self.store.size_below(self.key) if self.store.listed else 0
-
-    def versions(self) -> list[Stat]:
-        if not self.is_folder():
-            return [self.stat()]
-        inside = [self.child(name) for name in STORE_FILES]
-        return [path.stat() for path in inside if path.is_file()]
+        unlisted = self.is_folder() and not self.store.listed
+        return 0 if unlisted else super().size_below()
 
     def identity(self) -> tuple[Any, ...]:
         # An object whose changes cannot be noticed is opened anew.
@@ -147,9 +140,6 @@ class ObjectPath(ObjectAddress):
 
     def is_tree(self) -> bool:
         return self.lower().rstrip("/").endswith(".zarr")
-
-    def is_special(self) -> bool:
-        return False
 
     def exists(self) -> bool:
         try:
@@ -392,8 +382,8 @@ def _stat(info: ObjectInfo) -> Stat:
 
 def _stat_now(path: ObjectPath, listed: Mapping[str, ObjectInfo] | None) -> Stat | None:
     if path.is_tree():
-        tree = tree_of(path)
-        return Stat(tree.size, tree.digest) if tree.objects else None
+        tree = stat_of_tree(path)
+        return tree if tree.size else None
     if listed is not None:
         return _stat(listed[path.key]) if path.key in listed else None
     try:

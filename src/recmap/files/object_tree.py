@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from recmap.files.file_state import ZARR_FILES
+from recmap.files.location import Stat
 from recmap.files.object_address import ObjectAddress
 from recmap.files.object_writer import copy_object, delete_object
 from recmap.files.threads import Threads
@@ -15,25 +16,16 @@ from recmap.files.threads import Threads
 _REQUESTS = 16
 
 
-class Tree:
-    """The names, sizes and versions of the objects below a folder."""
-
-    def __init__(self, objects: dict[str, tuple[int, str]]) -> None:
-        self.objects = objects
-
-    @property
-    def size(self) -> int:
-        return sum(size for size, _ in self.objects.values())
-
-    @property
-    def digest(self) -> str:
-        """A digest of all names and versions, which changes if one of them does."""
-        lines = (f"{name}\0{etag}\n" for name, (_, etag) in sorted(self.objects.items()))
-        return hashlib.sha256("".join(lines).encode()).hexdigest()[:32]
+def stat_of_tree(path: ObjectAddress) -> Stat:
+    """Return the size of all objects below a path, and a digest of their names and versions."""
+    objects = tree_of(path)
+    lines = (f"{name}\0{etag}\n" for name, (_, etag) in sorted(objects.items()))
+    digest = hashlib.sha256("".join(lines).encode()).hexdigest()[:32]
+    return Stat(sum(size for size, _ in objects.values()), digest)
 
 
-def tree_of(path: ObjectAddress) -> Tree:
-    """List all objects below a path; none if it is not a folder."""
+def tree_of(path: ObjectAddress) -> dict[str, tuple[int, str]]:
+    """Return size and version of all objects below a path by name; none if it is not a folder."""
     prefix = path.key.rstrip("/")
 
     def listed(obstore: Any, store: Any) -> dict[str, tuple[int, str]]:
@@ -45,12 +37,12 @@ def tree_of(path: ObjectAddress) -> Tree:
                     found[name] = meta["size"], str(meta["e_tag"]).strip('"')
         return found
 
-    return Tree(path.store.request(path.key, listed))
+    return path.store.request(path.key, listed)
 
 
 def remove_others(path: ObjectAddress, names: Iterable[str]) -> None:
     """Delete all objects below a path except those named."""
-    others = set(tree_of(path).objects) - set(names)
+    others = set(tree_of(path)) - set(names)
     _for_each(others, lambda name: delete_object(path.child(name)))
 
 
@@ -60,7 +52,7 @@ def copy_tree(src: ObjectAddress, dst: ObjectAddress) -> None:
     def copy(name: str) -> None:
         copy_object(src.child(name), dst.child(name))
 
-    replace_tree(dst, list(tree_of(src).objects), lambda names: _for_each(names, copy))
+    replace_tree(dst, list(tree_of(src)), lambda names: _for_each(names, copy))
 
 
 def replace_tree(
@@ -71,7 +63,7 @@ def replace_tree(
     The metadata of every array and group is deleted first, from the root down, and sent last, from
     the arrays up. So neither the store nor an array in it ever seems to be whole while it is not.
     """
-    for old in _by_depth(filter(_is_metadata, tree_of(path).objects)):
+    for old in _by_depth(filter(_is_metadata, tree_of(path))):
         _for_each(old, lambda name: delete_object(path.child(name)))
     send([name for name in names if not _is_metadata(name)])
     remove_others(path, names)

@@ -24,7 +24,7 @@ RAW_EXAMPLE = (Option("dtype", "float32"), ", ", Option("shape", (-1, 10)))
 
 def sniff(path: str) -> FileKind | None:
     """Return what the content of a file looks like; None if it is unknown."""
-    if located(path).is_special():
+    if not located(path).is_file() and located(path).exists():
         # Reading a pipe or a device could block forever.
         return FileKind("a pipe or a device, not a file", advice="Write it to a file first")
     with located(path).open() as file:
