@@ -12,9 +12,9 @@ import glob
 import os
 import shutil
 import stat
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from typing import IO, Any, BinaryIO, Self
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import IO, Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -197,11 +197,14 @@ class LocalPath(Location):
         del in_order  # the system reads ahead
         return _OpenLocal(self)
 
-    @contextmanager
-    def seekable(self) -> Iterator[BinaryIO]:
-        with open(self, "rb") as file:
+    def seekable(self) -> IO[bytes]:
+        file = open(self, "rb")  # noqa: SIM115 - the caller closes it
+        try:
             self.check_unchanged(os.fstat(file.fileno()))
-            yield file
+        except BaseException:
+            file.close()
+            raise
+        return file
 
     def read_whole(self, most: int) -> tuple[bytes, Version] | None:
         try:

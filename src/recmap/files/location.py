@@ -10,10 +10,9 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
-from typing import IO, Any, BinaryIO, ClassVar, NamedTuple, Self
+from typing import IO, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +21,6 @@ from recmap.errors import AccessDeniedError, StoreError
 from recmap.files.mapped import MappedFile
 from recmap.files.object_store import ObjectStore
 from recmap.files.run_lock import RunLock
-from recmap.files.seekable import SeekableObject
 
 
 class Stat(NamedTuple):
@@ -302,15 +300,11 @@ class Location(str):
         """
 
     @abstractmethod
-    def seekable(self) -> AbstractContextManager[BinaryIO]:
-        """Open a file for a library that seeks and reads.
+    def seekable(self) -> IO[bytes]:
+        """Open a file for a library that seeks and reads: of an object, a ``SeekableObject``.
 
-        A failed request is raised in the end, whatever the library makes of it.
+        At the end of its context, a failed request is raised, whatever the library made of it.
         """
-
-    def file_object(self) -> SeekableObject | None:
-        """Return what a library opens instead of the path; None if it can open that."""
-        return None
 
     @abstractmethod
     def map(self) -> MappedFile:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import glob
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import IO, Any, BinaryIO, Self, cast
+from functools import partial
+from typing import IO, Any, Self, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -157,17 +157,9 @@ class ObjectPath(ObjectAddress):
     def open(self, *, in_order: bool = False) -> OpenFile:
         return _ReadInOrder(self) if in_order else _OpenObject(self)
 
-    @contextmanager
-    def seekable(self) -> Iterator[BinaryIO]:
-        file = self.file_object()
-        file.fetch_beginning()
-        try:
-            yield cast("BinaryIO", file)
-        finally:
-            file.raise_error()
-
-    def file_object(self) -> SeekableObject:
-        return SeekableObject(self.store, self.info, lambda count: self.open().pread(count, 0))
+    def seekable(self) -> IO[bytes]:
+        beginning = partial(self.open().pread, at=0)
+        return cast("IO[bytes]", SeekableObject(self.store, self.info, beginning))
 
     def read_whole(self, most: int) -> tuple[bytes, Version] | None:
         found = read_object(self)

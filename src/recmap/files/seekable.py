@@ -6,7 +6,7 @@ import io
 from collections.abc import Callable
 from copy import copy
 from threading import Lock
-from typing import Any
+from typing import Any, Self
 
 from recmap.files.lru import Lru
 from recmap.files.mapped import MappedFile
@@ -81,6 +81,13 @@ class SeekableObject(_Seekable):
         """Fetch the beginning, before a library takes its lock."""
         if self._size:
             self._blocks.put(0, self._beginning(_BLOCK))
+
+    def __enter__(self) -> Self:
+        self.fetch_beginning()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.raise_error()
 
     def raise_error(self) -> None:
         """Raise what went wrong since the last call, if anything did."""

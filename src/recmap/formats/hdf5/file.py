@@ -113,7 +113,7 @@ class Hdf5File:
         types after one of two handles on a file is closed.
         """
         key = located(path).identity()
-        stored = located(path).file_object()
+        stored: Any = located(path).seekable() if located(path).remote else None
         if stored is not None and key not in _open:
             stored.fetch_beginning()  # here, while others are opened
         with _opening:
