@@ -15,9 +15,8 @@ import pytest
 
 import recmap as rm
 from recmap.files import object_store, object_writer, patience
-from recmap.files.object_path import ObjectPath, object_path
+from recmap.files.object_path import ObjectPath, object_path, tree_of
 from recmap.files.object_store import ObjectStore
-from recmap.files.object_tree import tree_of
 from recmap.files.object_writer import (
     Upload,
     UploadParts,

@@ -18,7 +18,7 @@ from recmap.errors import DataError, MissingPackageError, RecmapError
 from recmap.files.cpus import pool_size, thread_count
 from recmap.files.local_path import located
 from recmap.files.lru import Lru
-from recmap.files.seekable import SeekableObject
+from recmap.files.open_object import SeekableObject
 from recmap.files.spans import Places, merge_spans
 from recmap.files.threads import Threads
 
