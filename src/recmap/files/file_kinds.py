@@ -6,6 +6,7 @@ file, add a row to ``_KINDS``.
 
 from __future__ import annotations
 
+import codecs
 import csv
 import json
 import os
@@ -13,6 +14,7 @@ import re
 import struct
 import unicodedata
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
@@ -72,14 +74,11 @@ class Content:
     def decoded(self) -> tuple[str, str | None]:
         """The head as text, "" if it is not text, and its encoding, if that is not UTF-8."""
         encoding = "utf-16" if self.head[:2] in (b"\xff\xfe", b"\xfe\xff") else None
+        decoder = codecs.getincrementaldecoder(encoding or "utf-8-sig")()
         text = ""
-        # The head may end in the middle of a character.
-        for cut in range(1 if self.whole else 4):
-            try:
-                text = self.head[: len(self.head) - cut].decode(encoding or "utf-8-sig")
-                break
-            except UnicodeDecodeError:
-                continue
+        with suppress(UnicodeDecodeError):
+            # The head may end in the middle of a character.
+            text = decoder.decode(self.head, final=self.whole)
         if not text and sum(byte < 0x80 for byte in self.head) >= 0.7 * len(self.head):
             encoding = "latin-1"  # as old programs write it
             text = self.head.decode("cp1252", "replace")
@@ -95,7 +94,7 @@ class Content:
     @cached_property
     def lines(self) -> list[str]:
         """The lines of text that are not empty."""
-        lines = [line for line in self.text.splitlines() if line.strip()]
+        lines = [line for line in self.decoded[0].splitlines() if line.strip()]
         return lines if self.whole or len(lines) < 2 else lines[:-1]  # the last may be incomplete
 
 

@@ -30,19 +30,22 @@ _TEXT = (".csv", ".tsv", ".json", ".jsonl", ".ndjson")
 
 def detect(path: str) -> str:
     """Return the format of a file."""
-    if located(path).is_folder():
+    file = located(path)
+    if file.is_folder():
         return folder_format(path).name
     magic = _by_magic(path)
     if magic is not None:
         return magic
     named = _named(path)
     found = sniff(path)
-    described = _header(named) != "usually" and located(description_path(path)).is_file()
+    # A .npy file is described by its header, or not at all.
+    bare = named is not None and FORMATS[named].header == "usually"
+    described = not bare and description_path(path).is_file()
     if found is not None and found.format is not None and not (described and _written_raw(path)):
         return found.format
     if described:
         return HEADERLESS
-    if named in (RECORDS, HEADERLESS) and located(path).stat().size == 0:
+    if named in (RECORDS, HEADERLESS) and file.stat().size == 0:
         return named
     if found is not None and not (named == RECORDS and found.packed in ("gzip", "zlib")):
         raise unknown_format(path, found)
@@ -65,20 +68,16 @@ def folder_format(path: str) -> Format:
 
 def _by_magic(path: str) -> str | None:
     """Return the format that a file's magic bytes identify, if any."""
-    for format in FORMATS.values():
-        if format.magic:
-            with located(path).open() as file:
-                if file.pread(len(format.magic), format.magic_offset) == format.magic:
-                    return format.name
-    return None
+    marked = [format for format in FORMATS.values() if format.magic]
+    if not marked:
+        return None
+    with located(path).open() as file:
+        found = file.pread_many([(len(each.magic), each.magic_offset) for each in marked])
+    return next((f.name for f, begin in zip(marked, found, strict=True) if begin == f.magic), None)
 
 
 def _named(path: str) -> str | None:
     return RECORDS if named_tfrecord(path) else format_of(path)
-
-
-def _header(format: str | None) -> str | None:
-    return None if format is None else FORMATS[format].header
 
 
 def _written_raw(path: str) -> bool:
@@ -131,7 +130,7 @@ def _header_format(path: str, found: FileKind | None) -> str | None:
         return found.format
     # A .npy file without the magic bytes comes from np.memmap: numbers without a header.
     named = _named(path)
-    return named if _header(named) == "always" else None
+    return named if named is not None and FORMATS[named].header == "always" else None
 
 
 def check_raw(path: str, format: str | None, dtype: npt.DTypeLike | None, *, packed: bool) -> None:
