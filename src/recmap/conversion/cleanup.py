@@ -149,7 +149,7 @@ def _refuse_foreign_output(path: str, format: str, states: Sequence[State]) -> N
     """Raise if there is something at an output path that recmap must not overwrite."""
     target = located(path).anew()
     if not target.remote and target.is_folder():
-        if not FORMATS[format].folder:
+        if format != "zarr":
             raise OutputExistsError(f"{path} is a folder; give another name for the file")
         refuse_foreign(path)
     if target.remote and FORMATS[format].folder:
