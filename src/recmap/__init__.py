@@ -4,6 +4,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from recmap import errors as errors
+from recmap.dataset import widget as _widget
 from recmap.errors import (
     AccessDeniedError,
     ColumnError,
@@ -114,6 +115,15 @@ else:
     def __dir__():  # noqa: ANN202
         # Offer only documented names for tab completion.
         return sorted({*__all__, *(name for name in globals() if name[:2] == "__")})
+
+
+def _show(dataset: "Dataset", height: int, port: int) -> _widget.Widget:
+    from recmap.view.server import show
+
+    return show(dataset, height, port)
+
+
+_widget.show = _show
 
 
 __all__ = [

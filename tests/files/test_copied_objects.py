@@ -7,8 +7,7 @@ import pytest
 
 import recmap as rm
 from recmap.files import object_writer
-from recmap.files.object_path import ObjectPath, object_path
-from recmap.files.object_tree import copy_tree
+from recmap.files.object_path import ObjectPath, copy_tree, object_path
 from recmap.files.object_writer import copy_object
 from recmap.files.storage import Storage
 from tests.buckets import Bucket, S3Bucket

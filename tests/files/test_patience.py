@@ -15,9 +15,8 @@ import pytest
 
 import recmap as rm
 from recmap.files import object_store, object_writer, patience
-from recmap.files.object_path import ObjectPath, object_path
+from recmap.files.object_path import ObjectPath, object_path, tree_of
 from recmap.files.object_store import ObjectStore
-from recmap.files.object_tree import tree_of
 from recmap.files.object_writer import (
     Upload,
     UploadParts,
@@ -69,7 +68,6 @@ def requests_to(bucket: Bucket, storage: Storage) -> dict[str, Callable[[], obje
         "range": lambda: store.read(info, 5, 500),
         "ranges": lambda: store.read_many(info, [(0, 9), (50, 90)]),
         "list": lambda: store.folder(""),
-        "list all": lambda: store.size_below(""),
         "tree": lambda: tree_of(at("")),
         "get": lambda: read_object(at("x.bin")),
         "put": lambda: put_object(at("put.bin"), DATA),

@@ -150,6 +150,7 @@ KINDS: dict[str, tuple[str, Callable[[], bytes], str]] = {
     "spaces of all kinds": ("a", "a\xa0b,c\n\u200b1,2\u2009\n".encode, "CSV"),
     "latin-1 text": ("a.txt", lambda: "Gr\xfc\xdfe aus K\xf6ln".encode("latin-1"), "text"),
     "tsv": ("a.tsv", lambda: CSV.replace(b",", b"\t"), "TSV"),
+    "an index without a name": ("a.txt", lambda: b"\ta\tb\n0\t1\t2\n1\t3\t4\n", "TSV"),
     "json": ("a.json", lambda: json.dumps({"a": list(range(9999))}).encode(), "JSON"),
     "json on lines": ("a.json", lambda: json.dumps([{"a": 1}], indent=1).encode(), "JSON"),
     "json lines": ("a.jsonl", lambda: JSON_LINES, "JSON Lines"),

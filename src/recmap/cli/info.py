@@ -21,6 +21,7 @@ from recmap.errors import (
 )
 from recmap.files.local_path import located
 from recmap.formats.detect import detect
+from recmap.formats.registry import FORMATS
 from recmap.model.info import Info, size_fact
 from recmap.model.preview import preview, printable
 from recmap.model.table import Column, Table
@@ -33,8 +34,6 @@ _EXAMPLES = """  recmap info train.tfrecord
   recmap info train.npy --json
 """
 
-# Formats that can have columns inside groups.
-_WITH_GROUPS = ("hdf5", "zarr")
 # Groups below that many are shown as one name.
 _DEEPEST = 20
 
@@ -118,7 +117,8 @@ def _show_facts(title: str, facts: Iterable[tuple[str, str]]) -> None:
 
 
 def _in_groups(format: str, names: Iterable[str]) -> bool:
-    return format in _WITH_GROUPS and any("/" in name for name in names)
+    grouped = format in FORMATS and FORMATS[format].groups
+    return grouped and any("/" in name for name in names)
 
 
 # A column or a group: its type and notes, and what is inside it.

@@ -12,6 +12,7 @@ from recmap.files.atomic_write import writing
 from recmap.files.output_file import refuse_existing
 from recmap.files.paths import as_path, expand
 from recmap.formats.detect import detect
+from recmap.formats.registry import FORMATS
 from recmap.formats.verify import verify
 from recmap.model.preview import printable
 from recmap.tfrecord.make_index import index
@@ -54,10 +55,11 @@ def add_index(verbs: Any) -> None:
 def _run_index(args: argparse.Namespace) -> int:
     files = expand(args.path, storage(args))
     for file in files:
-        if (format := detect(file)) != "tfrecord":
+        format = FORMATS[detect(file)]
+        if not format.records:
             raise OptionError(
-                f"{file} is {format}, which needs no index: only TFRecord files do; recmap info "
-                "shows what is in it"
+                f"{file} is {format.name}, which needs no index: only TFRecord files do; recmap "
+                "info shows what is in it"
             )
     try:
         with watching("index") as watcher:
@@ -99,7 +101,7 @@ def _run_verify(args: argparse.Namespace) -> int:
     files = expand(args.path, storage(args))
     with watching("verify") as watcher:
         found = verify(files, workers=workers(args.workers), progress=watcher)
-    if found.ok and all(detect(file) == "npy" for file in files):
+    if found.ok and not any(FORMATS[detect(file)].checksums for file in files):
         raise OptionError(
             f"{files[0]}: .npy files have no checksums, so there is nothing to verify; TFRecord "
             "and .npz files have them"

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Never, TypeAlias, overload
 import numpy as np
 import numpy.typing as npt
 
+from recmap.dataset import widget
 from recmap.dataset.column_view import ColumnView
 from recmap.dataset.glimpse import glimpse_html, glimpse_text
 from recmap.dataset.rows import (
@@ -52,7 +53,6 @@ if TYPE_CHECKING:
     from recmap.conversion.options import Verify
     from recmap.conversion.transform import Casting
     from recmap.pipeline.plan import Plan
-    from recmap.view.widget import Widget
 
 # What selects several rows: ds[100:200], ds[[5, 3, 9]], ds[mask].
 RowsKey: TypeAlias = slice | npt.NDArray[Any] | list[int] | list[bool] | range
@@ -312,15 +312,14 @@ class Dataset(Verbs):
         chosen = checked(SaveOptions, locals())
         return self._opened.save(chosen.located(dst, storage), chosen)
 
-    def view(self, *, height: int = 640, port: int = 0) -> Widget:
+    def view(self, *, height: int = 640, port: int = 0) -> widget.Widget:
         """Show the page of ``recmap view`` in a notebook, in a frame of this ``height``.
 
         Call ``close()`` on the result to stop serving it. The browser must run on the same
         machine; if it runs on another, give a ``port`` and forward that.
         """
-        from recmap.view.widget import Widget
-
-        return Widget(self, as_whole("height", height, least=1), as_whole("port", port, most=65535))
+        height, port = as_whole("height", height, least=1), as_whole("port", port, most=65535)
+        return widget.show(self, height, port)
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         """Iterate over the rows in order; each row is a dict."""

@@ -71,8 +71,9 @@ def find_objects(store: ObjectStore, url: ObjectUrl) -> FoundObjects:
 
     if glob.has_magic(key):
         parts = [part for part in key.split("/") if part]
-        matches = list({each.key: each for each in _walk(listing, "", parts)}.values())
-        folders = sorted(set(_walk_folders(listing, "", parts)))
+        found_all = set(_walk(listing, "", parts))  # "**/**" finds an object several times
+        matches = [each for each in found_all if not isinstance(each, str)]
+        folders = sorted(each for each in found_all if isinstance(each, str))
         names: Sequence[str] = STORE_FILES
         what = "no object matches"
     else:
@@ -159,11 +160,11 @@ def _is_companion(store: ObjectStore, key: str) -> bool:
     return True
 
 
-def _walk(listing: _Listing, folder: str, parts: Sequence[str]) -> Iterator[ObjectInfo]:
+def _walk(listing: _Listing, folder: str, parts: Sequence[str]) -> Iterator[ObjectInfo | str]:
+    """Yield the objects that match a pattern, and the keys of the folders that do."""
     first, rest = parts[0], parts[1:]
     if first == "**":
-        inside = [folder, *_folders_below(listing, folder)]
-        for each in inside:
+        for each in [folder, *_folders_below(listing, folder)]:
             yield from _walk(listing, each, rest or ["*"])
         return
     if rest and not glob.has_magic(first):
@@ -173,26 +174,9 @@ def _walk(listing: _Listing, folder: str, parts: Sequence[str]) -> Iterator[Obje
     listed = listing(folder)
     if not rest:
         yield from (each for each in listed.objects if _fits(names, first, _name(each.key)))
-        return
     for below in listed.folders:
         if _fits(names, first, _name(below)):
-            yield from _walk(listing, below, rest)
-
-
-def _walk_folders(listing: _Listing, folder: str, parts: Sequence[str]) -> Iterator[str]:
-    """Yield the folders that match a pattern."""
-    first, rest = parts[0], parts[1:]
-    if first == "**":
-        for each in [folder, *_folders_below(listing, folder)]:
-            yield from _walk_folders(listing, each, rest or ["*"])
-        return
-    if rest and not glob.has_magic(first):
-        yield from _walk_folders(listing, _joined(folder, first), rest)
-        return
-    names = re.compile(fnmatch.translate(first))
-    for below in listing(folder).folders:
-        if _fits(names, first, _name(below)):
-            yield from _walk_folders(listing, below, rest) if rest else [below]
+            yield from _walk(listing, below, rest) if rest else [below]
 
 
 def _folders_below(listing: _Listing, folder: str) -> Iterator[str]:

@@ -12,11 +12,9 @@ import glob
 import os
 import shutil
 import stat
-import sys
-import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from typing import IO, Any, BinaryIO, Self
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import IO, Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -40,12 +38,6 @@ from recmap.files.temporary import remove, remove_leftovers, temporary_path
 from recmap.files.whole_output import refuse_unfinished, warn_of_incomplete, warn_of_missing
 from recmap.native import _core
 
-# The clock that file systems take their times from. It ticks every few milliseconds.
-_CLOCK = 5 if sys.platform == "linux" else time.CLOCK_REALTIME  # CLOCK_REALTIME_COARSE
-# The longest to wait for the next tick, in ns.
-_LONGEST = 50_000_000
-# A time in whole seconds is that of a file system that keeps no fractions.
-_SECOND = 1_000_000_000
 # A smaller file is read rather than mapped.
 _SMALL = 1 << 16
 # Disk space is reserved this far ahead, for files that are not small.
@@ -143,11 +135,11 @@ class LocalPath(Location):
 
     def stat_below(self) -> Stat:
         # The modification time of a folder does not change when a file deep inside it does.
-        inside = [
-            os.path.join(folder, name) for folder, _, names in os.walk(self) for name in names
-        ]
-        found = [os.stat(file) for file in inside or [self]]
-        return Stat(sum(each.st_size for each in found), max(each.st_mtime_ns for each in found))
+        walked = os.walk(self) if os.path.isdir(self) else [("", [], [str(self)])]
+        files = [os.path.join(folder, name) for folder, _, names in walked for name in names]
+        found = list(map(os.stat, files))
+        latest = max((each.st_mtime_ns for each in found), default=0)
+        return Stat(sum(each.st_size for each in found), latest)
 
     def identity(self) -> tuple[Any, ...]:
         try:
@@ -159,14 +151,6 @@ class LocalPath(Location):
 
     def real_path(self) -> str:
         return os.path.realpath(self)
-
-    def size_below(self) -> int:
-        if not os.path.isdir(self):
-            return os.path.getsize(self)
-        inside = [
-            os.path.join(folder, name) for folder, _, names in os.walk(self) for name in names
-        ]
-        return sum(map(os.path.getsize, inside))
 
     def is_file(self) -> bool:
         return os.path.isfile(self)
@@ -180,9 +164,6 @@ class LocalPath(Location):
     def is_tree(self) -> bool:
         return os.path.isdir(self) and not os.path.islink(self)
 
-    def is_special(self) -> bool:
-        return not stat.S_ISREG(os.stat(self).st_mode)
-
     def exists(self) -> bool:
         return os.path.exists(self)
 
@@ -191,17 +172,6 @@ class LocalPath(Location):
             return os.stat(self).st_ctime_ns
         except OSError:
             return None
-
-    def settled_change(self) -> int | None:
-        changed = self.last_change()
-        if changed is None or changed % _SECOND == 0:
-            return None
-        # Changes within a tick of the clock have the same time, so wait for the next tick.
-        while (now := time.clock_gettime_ns(_CLOCK)) <= changed:
-            if changed - now > _LONGEST:
-                return None
-            time.sleep(0.0005)
-        return changed if self.last_change() == changed else None
 
     @property
     def pinned(self) -> bool:
@@ -227,11 +197,14 @@ class LocalPath(Location):
         del in_order  # the system reads ahead
         return _OpenLocal(self)
 
-    @contextmanager
-    def seekable(self) -> Iterator[BinaryIO]:
-        with open(self, "rb") as file:
+    def seekable(self) -> IO[bytes]:
+        file = open(self, "rb")  # noqa: SIM115 - the caller closes it
+        try:
             self.check_unchanged(os.fstat(file.fileno()))
-            yield file
+        except BaseException:
+            file.close()
+            raise
+        return file
 
     def read_whole(self, most: int) -> tuple[bytes, Version] | None:
         try:

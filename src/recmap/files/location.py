@@ -10,10 +10,9 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
-from typing import IO, Any, BinaryIO, ClassVar, NamedTuple, Self
+from typing import IO, Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -22,7 +21,6 @@ from recmap.errors import AccessDeniedError, StoreError
 from recmap.files.mapped import MappedFile
 from recmap.files.object_store import ObjectStore
 from recmap.files.run_lock import RunLock
-from recmap.files.seekable import SeekableObject
 
 
 class Stat(NamedTuple):
@@ -142,11 +140,6 @@ class Location(str):
         """Return the path of something else in the same folder."""
 
     @property
-    def listed(self) -> bool:
-        """Whether folders can be listed there."""
-        return self.store is None or self.store.listed
-
-    @property
     def key(self) -> str:
         """The name of an object in its store; "" on disk."""
         return ""
@@ -214,10 +207,6 @@ class Location(str):
     def stat_below(self) -> Stat:
         """Return ``stat`` of a file, or of all files in a folder together."""
 
-    def versions(self) -> list[Stat]:
-        """Return what tells versions of the data apart: of a folder in a store, its metadata."""
-        return [self.stat()]
-
     @abstractmethod
     def identity(self) -> tuple[Any, ...]:
         """Return what tells files, and versions of a file, apart, whatever their names."""
@@ -226,9 +215,9 @@ class Location(str):
     def real_path(self) -> str:
         """Return the one name of a file that may have several."""
 
-    @abstractmethod
     def size_below(self) -> int:
         """Return the size of a file, or of all files in a folder; 0 if that cannot be listed."""
+        return self.stat_below().size
 
     @abstractmethod
     def is_file(self) -> bool:
@@ -247,10 +236,6 @@ class Location(str):
         """Return whether an output there is a folder. In a store, the name tells: a Zarr store."""
 
     @abstractmethod
-    def is_special(self) -> bool:
-        """Return whether it cannot be read as a file: a pipe, a device, a folder on disk."""
-
-    @abstractmethod
     def exists(self) -> bool:
         """Return whether anything is there now, and raise if nobody can tell."""
 
@@ -259,13 +244,6 @@ class Location(str):
 
         This is the time that programs cannot set. It changes with the content, and if another file
         takes the name.
-        """
-        return None
-
-    def settled_change(self) -> int | None:
-        """Return the time of the last change of a file, once any later change has another time.
-
-        Return None if the times are too coarse, or come from another clock.
         """
         return None
 
@@ -322,15 +300,11 @@ class Location(str):
         """
 
     @abstractmethod
-    def seekable(self) -> AbstractContextManager[BinaryIO]:
-        """Open a file for a library that seeks and reads.
+    def seekable(self) -> IO[bytes]:
+        """Open a file for a library that seeks and reads: of an object, a ``SeekableObject``.
 
-        A failed request is raised in the end, whatever the library makes of it.
+        At the end of its context, a failed request is raised, whatever the library made of it.
         """
-
-    def file_object(self) -> SeekableObject | None:
-        """Return what a library opens instead of the path; None if it can open that."""
-        return None
 
     @abstractmethod
     def map(self) -> MappedFile:

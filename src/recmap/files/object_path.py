@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 import glob
+import hashlib
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import IO, Any, BinaryIO, Self, cast
+from functools import partial
+from typing import IO, Any, Self, cast
 
 import numpy as np
 import numpy.typing as npt
 
 from recmap.errors import AccessDeniedError, OutputError, PathNotFoundError
-from recmap.files.fetched_file import FetchedFile, Hold
-from recmap.files.file_state import STORE_FILES
+from recmap.files.fetched_file import FetchedFile
+from recmap.files.file_state import ZARR_FILES
 from recmap.files.find_objects import find_objects
 from recmap.files.held_objects import held_object
 from recmap.files.location import Location, OpenFile, Output, Stat, Version
-from recmap.files.lru import Lru
 from recmap.files.object_address import ObjectAddress
 from recmap.files.object_reader import keep_beside, kept_beside
 from recmap.files.object_store import ObjectInfo, ObjectStore
-from recmap.files.object_tree import copy_tree, remove_others, replace_tree, tree_of
 from recmap.files.object_writer import (
     Upload,
     copy_object,
@@ -35,20 +34,19 @@ from recmap.files.object_writer import (
     refuse_unwritable,
     replace_object,
 )
+from recmap.files.open_object import OpenObject, ReadInOrder, SeekableObject
 from recmap.files.run_lock import RunLock
 from recmap.files.s3_uploads import find_s3_uploads
-from recmap.files.seekable import SeekableObject
-from recmap.files.spans import as_places
 from recmap.files.staging import files_below, send_files
 from recmap.files.storage import Storage, parse_url
 from recmap.files.store_lock import StoreLock
+from recmap.files.threads import Threads
 from recmap.files.whole_output import refuse_unfinished, warn_of_incomplete, warn_of_missing
 
-# The beginning of an object, which is asked for several times, is fetched once.
-_HEAD = 1 << 14
-_KEPT_HEADS = 256
 # Up to this many objects are looked up one by one; for more, their folder is listed.
 _FEW = 8
+# Objects to copy or delete at a time.
+_REQUESTS = 16
 # How often an object is changed again because another was faster.
 _ATTEMPTS = 20
 
@@ -74,33 +72,33 @@ class ObjectPath(ObjectAddress):
     def expand(self) -> Sequence[ObjectPath]:
         if self._info is not None:
             return [self]
-        objects, listed = self._find()
+        found = find_objects(self._store, self._url)
+        objects = [
+            *(
+                ObjectPath(self._url._replace(key=i.key), self._store, i, found.beside)
+                for i in found.objects
+            ),
+            *(self.at(f"{key}/" if key else "") for key in found.stores),
+        ]
+        objects.sort(key=lambda path: path.key)
+        if found.beside is not None:  # None if this is a single object
+            self._warn_of_missing(objects, found.beside)
+        return objects
+
+    def _warn_of_missing(self, objects: Sequence[ObjectPath], listed: Iterable[str]) -> None:
+        """Warn if objects of a set are missing, and raise if an output is unfinished."""
         folders: dict[str, list[str]] = {}
-        for key in listed or ():
+        for key in listed:
             folders.setdefault(os.path.dirname(key), []).append(_name(key))
-        if listed is not None and glob.has_magic(self.key):
+        if glob.has_magic(self.key):
             warn_of_incomplete(
                 [self.at(each.key.rstrip("/")) for each in objects],
                 lambda file: folders.get(os.path.dirname(file.key), ()),
             )
-        elif listed is not None:
+        else:
             names = folders.get(self.key.strip("/"), [])
             refuse_unfinished(self, names, lambda name: self.child(name).content())
             warn_of_missing(self, names, [each.name for each in objects])
-        return objects
-
-    def _find(self) -> tuple[list[ObjectPath], Mapping[str, ObjectInfo] | None]:
-        """Return the objects that ``expand`` does, and all that were listed, by key.
-
-        The latter is None if this is a single object. The path of a Zarr store is a folder.
-        """
-        found = find_objects(self._store, self._url)
-        objects = [
-            ObjectPath(self._url._replace(key=each.key), self._store, each, found.beside)
-            for each in found.objects
-        ]
-        stores = [self.at(f"{key}/" if key else "") for key in found.stores]
-        return sorted([*objects, *stores], key=lambda path: path.key), found.beside
 
     def stat(self) -> Stat:
         return _stat(self.info)
@@ -114,22 +112,16 @@ class ObjectPath(ObjectAddress):
         return [_stat_now(path, listed) for path in objects]
 
     def stat_below(self) -> Stat:
+        if self.is_folder() and self.store.listed:
+            return stat_of_tree(self)
         try:
             return self.stat()
         except PathNotFoundError:
-            tree = tree_of(self)
-            return Stat(tree.size, tree.digest)
+            return stat_of_tree(self)
 
     def size_below(self) -> int:
-        if not self.is_folder() and not self.is_tree():
-            return self.info.size
-        return self.store.size_below(self.key) if self.store.listed else 0
-
-    def versions(self) -> list[Stat]:
-        if not self.is_folder():
-            return [self.stat()]
-        inside = [self.child(name) for name in STORE_FILES]
-        return [path.stat() for path in inside if path.is_file()]
+        unlisted = self.is_folder() and not self.store.listed
+        return 0 if unlisted else super().size_below()
 
     def identity(self) -> tuple[Any, ...]:
         # An object whose changes cannot be noticed is opened anew.
@@ -148,9 +140,6 @@ class ObjectPath(ObjectAddress):
     def is_tree(self) -> bool:
         return self.lower().rstrip("/").endswith(".zarr")
 
-    def is_special(self) -> bool:
-        return False
-
     def exists(self) -> bool:
         try:
             return self.anew().info is not None
@@ -165,19 +154,11 @@ class ObjectPath(ObjectAddress):
         return not self.is_folder() and self.info.pinned
 
     def open(self, *, in_order: bool = False) -> OpenFile:
-        return _ReadInOrder(self) if in_order else _OpenObject(self)
+        return ReadInOrder(self.map()) if in_order else OpenObject(self)
 
-    @contextmanager
-    def seekable(self) -> Iterator[BinaryIO]:
-        file = self.file_object()
-        file.fetch_beginning()
-        try:
-            yield cast("BinaryIO", file)
-        finally:
-            file.raise_error()
-
-    def file_object(self) -> SeekableObject:
-        return SeekableObject(self.store, self.info, lambda count: self.open().pread(count, 0))
+    def seekable(self) -> IO[bytes]:
+        beginning = partial(self.open().pread, at=0)
+        return cast("IO[bytes]", SeekableObject(self.store, self.info, beginning))
 
     def read_whole(self, most: int) -> tuple[bytes, Version] | None:
         found = read_object(self)
@@ -283,76 +264,6 @@ def object_path(
     return ObjectPath(parts, ObjectStore(parts, storage or Storage()))
 
 
-class _OpenObject(OpenFile):
-    """An object, of which each part is a request; the beginning is kept."""
-
-    def __init__(self, path: ObjectPath) -> None:
-        self._path, self._info = path, path.info
-
-    @property
-    def size(self) -> int:
-        return self._info.size
-
-    def pread(self, count: int, at: int) -> bytes:
-        return self.pread_many([(count, at)])[0]
-
-    def pread_many(self, parts: Sequence[tuple[int, int]]) -> list[bytes]:
-        spans = [(min(at, self.size), min(at + count, self.size)) for count, at in parts]
-        file = held_object(self._path, spans)
-        if file is not None:
-            with file.hold(*zip(*spans, strict=True)):
-                return [file.bytes[begin:end].tobytes() for begin, end in spans]
-        if all(end <= _HEAD for _, end in spans):
-            head = self._head()
-            return [head[begin:end] for begin, end in spans]
-        read = self._path.store.read_many(self._info, spans)
-        return [each.tobytes() for each in read]
-
-    def _head(self) -> bytes:
-        key = f"{self._path.store.place}/{self._info.key}", self._info
-        head = _heads.get(key) if self._info.pinned else None
-        if head is None:
-            head = self._path.store.read(self._info, 0, min(_HEAD, self.size)).tobytes()
-            if self._info.pinned:
-                _heads.put(key, head)
-        return head
-
-
-class _ReadInOrder(OpenFile):
-    """An object that is read more or less in order: what follows is fetched ahead."""
-
-    def __init__(self, path: ObjectPath) -> None:
-        self._file = path.map()
-        # Keep what was fetched ahead until it has been read.
-        held = self._file.holds(0, self.size)
-        self._ahead = self._file.start(*as_places(0, self.size)) if held else None
-        self._last: Hold | None = None
-
-    @property
-    def size(self) -> int:
-        return self._file.size
-
-    def pread(self, count: int, at: int) -> bytes:
-        end = min(at + count, self.size)
-        if at >= end:
-            return b""
-        hold = self._file.hold(at, end)
-        hold.__enter__()
-        # What was read last is often read again.
-        self._close(self._last)
-        self._last = hold
-        return self._file.bytes[at:end].tobytes()
-
-    def __exit__(self, *_: object) -> None:
-        self._close(self._ahead)
-        self._close(self._last)
-
-    @staticmethod
-    def _close(hold: Hold | None) -> None:
-        if hold is not None:
-            hold.close()
-
-
 class _SentOutput(Output):
     """An object that is sent while it is written."""
 
@@ -382,18 +293,14 @@ class _SentOutput(Output):
         self._upload.abort()
 
 
-# The beginnings of the objects that were looked at last.
-_heads = Lru[tuple[str, ObjectInfo], bytes](_KEPT_HEADS)
-
-
 def _stat(info: ObjectInfo) -> Stat:
     return Stat(info.size, info.etag or info.modified.isoformat(), info.etag, info.modified)
 
 
 def _stat_now(path: ObjectPath, listed: Mapping[str, ObjectInfo] | None) -> Stat | None:
     if path.is_tree():
-        tree = tree_of(path)
-        return Stat(tree.size, tree.digest) if tree.objects else None
+        tree = stat_of_tree(path)
+        return tree if tree.size else None
     if listed is not None:
         return _stat(listed[path.key]) if path.key in listed else None
     try:
@@ -404,3 +311,78 @@ def _stat_now(path: ObjectPath, listed: Mapping[str, ObjectInfo] | None) -> Stat
 
 def _name(key: str) -> str:
     return key.rpartition("/")[2]
+
+
+def stat_of_tree(path: ObjectPath) -> Stat:
+    """Return the size of all objects below a path, and a digest of their names and versions."""
+    objects = tree_of(path)
+    lines = (f"{name}\0{etag}\n" for name, (_, etag) in sorted(objects.items()))
+    digest = hashlib.sha256("".join(lines).encode()).hexdigest()[:32]
+    return Stat(sum(size for size, _ in objects.values()), digest)
+
+
+def tree_of(path: ObjectPath) -> dict[str, tuple[int, str]]:
+    """Return size and version of all objects below a path by name; none if it is not a folder."""
+    prefix = path.key.rstrip("/")
+
+    def listed(obstore: Any, store: Any) -> dict[str, tuple[int, str]]:
+        found: dict[str, tuple[int, str]] = {}
+        for batch in obstore.list(store, prefix or None):
+            for meta in batch:
+                name = meta["path"].removeprefix(f"{prefix}/" if prefix else "")
+                if name != meta["path"] or not prefix:
+                    found[name] = meta["size"], str(meta["e_tag"]).strip('"')
+        return found
+
+    return path.store.request(path.key, listed)
+
+
+def remove_others(path: ObjectPath, names: Iterable[str]) -> None:
+    """Delete all objects below a path except those named."""
+    others = set(tree_of(path)) - set(names)
+    _for_each(others, lambda name: delete_object(path.child(name)))
+
+
+def copy_tree(src: ObjectPath, dst: ObjectPath) -> None:
+    """Make the objects below a path the same as those below another: a Zarr store."""
+
+    def copy(name: str) -> None:
+        copy_object(src.child(name), dst.child(name))
+
+    replace_tree(dst, list(tree_of(src)), lambda names: _for_each(names, copy))
+
+
+def replace_tree(
+    path: ObjectPath, names: Sequence[str], send: Callable[[Sequence[str]], None]
+) -> None:
+    """Make a Zarr store of these objects, which ``send`` puts there, and remove all others.
+
+    The metadata of every array and group is deleted first, from the root down, and sent last, from
+    the arrays up. So neither the store nor an array in it ever seems to be whole while it is not.
+    """
+    for old in _by_depth(filter(_is_metadata, tree_of(path))):
+        _for_each(old, lambda name: delete_object(path.child(name)))
+    send([name for name in names if not _is_metadata(name)])
+    remove_others(path, names)
+    for new in reversed(_by_depth(filter(_is_metadata, names))):
+        # What describes a group must be there when the group is.
+        send([name for name in new if name.endswith(".zattrs")])
+        send([name for name in new if not name.endswith(".zattrs")])
+
+
+def _is_metadata(name: str) -> bool:
+    return name.rpartition("/")[2] in (*ZARR_FILES, ".zattrs")
+
+
+def _by_depth(names: Iterable[str]) -> list[list[str]]:
+    """Group the names of objects by how deep they are, those at the root first."""
+    depths: dict[int, list[str]] = {}
+    for name in names:
+        depths.setdefault(name.count("/"), []).append(name)
+    return [depths[depth] for depth in sorted(depths)]
+
+
+def _for_each(names: Iterable[str], work: Callable[[str], None]) -> None:
+    with Threads(_REQUESTS, "recmap-objects") as pool:
+        for future in [pool.submit(work, name) for name in names]:
+            future.result()

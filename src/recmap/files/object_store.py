@@ -192,17 +192,6 @@ class ObjectStore:
                 "of a file, or a list of them"
             )
 
-    def size_below(self, prefix: str) -> int:
-        """Return the size of all objects in a folder and in the folders below it."""
-        self._refuse_unlisted(prefix)
-        prefix = prefix.strip("/")
-
-        def add() -> int:
-            pages = self._obstore.list(self._store, prefix or None)
-            return sum(each["size"] for page in pages for each in page)
-
-        return self._ask(prefix, add)
-
     def read(self, info: ObjectInfo, begin: int, end: int) -> _Bytes:
         """Read one span."""
         return self.read_many(info, [(begin, end)])[0]

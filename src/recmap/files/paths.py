@@ -12,9 +12,8 @@ from recmap.files.local_path import any_remote, located, working_folder
 from recmap.files.location import Location
 from recmap.files.object_path import object_path
 from recmap.files.object_store import ObjectStore
-from recmap.files.storage import Storage
+from recmap.files.storage import SCHEMES, Storage, is_url, local_path, refuse_flattened_url
 from recmap.files.threads import Threads
-from recmap.files.urls import SCHEMES, is_url, local_path, refuse_flattened_url
 from recmap.model.arguments import is_iterable
 
 PathLike: TypeAlias = "str | bytes | os.PathLike[str] | os.PathLike[bytes]"

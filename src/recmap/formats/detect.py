@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 
 import numpy as np
@@ -17,15 +16,13 @@ from recmap.errors import (
     UnknownFormatError,
 )
 from recmap.files.array_sidecar import description_path, load_description
-from recmap.files.file_state import TFDS_FILE, TFDS_INFO
+from recmap.files.file_kinds import FileKind
 from recmap.files.local_path import located
 from recmap.files.paths import for_each_file
-from recmap.files.sniff import FileKind, holds_records, named_tfrecord, sniff, unknown_format
-from recmap.formats.registry import FORMATS, format_of
+from recmap.files.sniff import holds_records, named_tfrecord, sniff, unknown_format
+from recmap.formats.registry import FOLDER, FORMATS, HEADERLESS, RECORDS, Format, format_of
 
-_AS_RAW = Option("format", "raw", of_input=True)
-
-_FOLDER = next(format.name for format in FORMATS.values() if format.folder)
+_AS_RAW = Option("format", HEADERLESS, of_input=True)
 # Objects looked at, of many.
 _EXAMINED = 16
 _TEXT = (".csv", ".tsv", ".json", ".jsonl", ".ndjson")
@@ -33,44 +30,54 @@ _TEXT = (".csv", ".tsv", ".json", ".jsonl", ".ndjson")
 
 def detect(path: str) -> str:
     """Return the format of a file."""
-    if located(path).is_folder():
-        of_tfds = any(located(path).child(name).is_file() for name in (TFDS_FILE, TFDS_INFO))
-        return "tfds" if of_tfds else _FOLDER
+    file = located(path)
+    if file.is_folder():
+        return folder_format(path).name
     magic = _by_magic(path)
     if magic is not None:
         return magic
     named = _named(path)
     found = sniff(path)
-    described = named != "npy" and located(description_path(path)).is_file()
+    # A .npy file is described by its header, or not at all.
+    bare = named is not None and FORMATS[named].header == "usually"
+    described = not bare and description_path(path).is_file()
     if found is not None and found.format is not None and not (described and _written_raw(path)):
         return found.format
     if described:
-        return "raw"
-    if located(path).stat().size == 0 and named in ("tfrecord", "raw"):
+        return HEADERLESS
+    if named in (RECORDS, HEADERLESS) and file.stat().size == 0:
         return named
-    if found is not None and not (named == "tfrecord" and found.packed in ("gzip", "zlib")):
+    if found is not None and not (named == RECORDS and found.packed in ("gzip", "zlib")):
         raise unknown_format(path, found)
-    if named not in (None, "raw"):
+    if named not in (None, HEADERLESS):
         return str(named)  # damaged: the reader will say how
     if found is None and holds_records(path):
-        return "tfrecord"
+        return RECORDS
     if named is None:
         raise unknown_format(path, found)
     return named
 
 
+def folder_format(path: str) -> Format:
+    """Return the format of a folder."""
+    for format in FORMATS.values():
+        if any(located(path).child(name).is_file() for name in format.marks):
+            return format
+    return FORMATS[FOLDER]
+
+
 def _by_magic(path: str) -> str | None:
     """Return the format that a file's magic bytes identify, if any."""
-    for format in FORMATS.values():
-        if format.magic:
-            with located(path).open() as file:
-                if file.pread(len(format.magic), format.magic_offset) == format.magic:
-                    return format.name
-    return None
+    marked = [format for format in FORMATS.values() if format.magic]
+    if not marked:
+        return None
+    with located(path).open() as file:
+        found = file.pread_many([(len(each.magic), each.magic_offset) for each in marked])
+    return next((f.name for f, begin in zip(marked, found, strict=True) if begin == f.magic), None)
 
 
 def _named(path: str) -> str | None:
-    return "tfrecord" if named_tfrecord(path) else format_of(path)
+    return RECORDS if named_tfrecord(path) else format_of(path)
 
 
 def _written_raw(path: str) -> bool:
@@ -106,25 +113,24 @@ def detect_all(files: list[str]) -> list[str]:
     )
 
 
-def has_header(path: str) -> bool:
-    """Tell whether the file itself describes the types and shapes of its columns."""
-    return located(path).is_folder() or _header_format(path) is not None
-
-
-def _header_format(path: str) -> str | None:
-    found = sniff(path)
-    if found is not None and found.format is not None:
-        return found.format
-    # A .npy file without the magic bytes comes from np.memmap: numbers without a header.
-    named = _named(path)
-    return None if named in ("raw", "npy") else named
-
-
 def _detected(path: str) -> str | UnknownFormatError:
     try:
         return detect(path)
     except UnknownFormatError as e:
         return e
+
+
+def has_header(path: str) -> bool:
+    """Tell whether the file itself describes the types and shapes of its columns."""
+    return located(path).is_folder() or _header_format(path, sniff(path)) is not None
+
+
+def _header_format(path: str, found: FileKind | None) -> str | None:
+    if found is not None and found.format is not None:
+        return found.format
+    # A .npy file without the magic bytes comes from np.memmap: numbers without a header.
+    named = _named(path)
+    return named if named is not None and FORMATS[named].header == "always" else None
 
 
 def check_raw(path: str, format: str | None, dtype: npt.DTypeLike | None, *, packed: bool) -> None:
@@ -137,9 +143,9 @@ def check_raw(path: str, format: str | None, dtype: npt.DTypeLike | None, *, pac
     found = sniff(path)
     if not packed:
         refuse_packed(path, found)
-    if format == "raw":
+    if format is not None:
         return
-    header = _header_format(path)
+    header = _header_format(path, found)
     if header is not None:
         raise OptionError(
             Message(
@@ -167,9 +173,8 @@ def refuse_packed(path: str, found: FileKind | None) -> None:
     """Refuse a compressed file, because its contents cannot be mapped."""
     if found is None or found.packed is None or found.format is not None or not found.certain:
         return
-    advice = found.advice.replace("{path}", json.dumps(path, ensure_ascii=False))
     raise DataError(
-        f"{path}: looks like {found.what}, and only plain files can be mapped. {advice}; "
+        f"{path}: looks like {found.what}, and only plain files can be mapped. {found.advice}; "
         'format="raw", compression=None reads the bytes as they are',
         file=path,
     )

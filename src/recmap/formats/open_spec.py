@@ -27,7 +27,7 @@ from recmap.formats.column_source import with_string_types
 from recmap.formats.combined import ConcatenatedSource
 from recmap.formats.detect import check_raw, detect_all, has_header, refuse_packed
 from recmap.formats.lazy_files import LazySource, OpenFiles, max_open_files
-from recmap.formats.registry import FORMATS, Format, parameters
+from recmap.formats.registry import FORMATS, HEADERLESS, Format, parameters
 from recmap.model.arguments import (
     as_dtype,
     as_list,
@@ -175,8 +175,8 @@ def _expand(paths: PathsLike) -> list[str]:
 
 def _choose_format(files: list[str], options: OpenOptions) -> str:
     """Return the format that all files share."""
-    given = options.format or ("raw" if options.dtype is not None else None)
-    if given == "raw":
+    given = options.format or (HEADERLESS if options.dtype is not None else None)
+    if given == HEADERLESS:
         packed = options.compression is None
         for_each_file(
             lambda file: check_raw(file, options.format, options.dtype, packed=packed), files
@@ -191,7 +191,7 @@ def _choose_format(files: list[str], options: OpenOptions) -> str:
             "one format can be opened together; open them separately",
             file=files[other],
         )
-    if formats[0] == "raw":
+    if formats[0] == HEADERLESS:
         for_each_file(lambda file: refuse_packed(file, sniff(file)), files)
     return formats[0]
 
@@ -219,7 +219,7 @@ def _check_options(
         raise OptionError(
             f"compression={options.compression!r} tells how TFRecord files that are read were "
             f"compressed, but {file} is {format.name}"
-            + (", which is mapped: decompress it first" if format.name == "raw" else "")
+            + (", which is mapped: decompress it first" if format.header == "never" else "")
         )
 
 

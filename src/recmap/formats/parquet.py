@@ -19,7 +19,7 @@ from recmap.errors import DataError, OptionError, RecmapError
 from recmap.files.local_path import located
 from recmap.files.mapped import guarded
 from recmap.files.memory import also_give_back
-from recmap.files.seekable import SeekableMapping
+from recmap.files.open_object import SeekableMapping
 from recmap.formats.arrow_columns import ArrowColumns, check_values
 from recmap.formats.column_source import warn_of_left_out
 from recmap.formats.parquet_sizes import CODECS, LEVELS, ParquetSizes

@@ -11,9 +11,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
-from typing import Any
+from typing import Any, Literal
 
 from recmap.errors import MissingPackageError
+from recmap.files.file_state import TFDS_FILE, TFDS_INFO
 from recmap.files.local_path import located
 from recmap.model.arguments import check_column_name, unknown_option
 from recmap.model.schema import Schema
@@ -43,6 +44,19 @@ class Format:
     magic_offset: int = 0
     #: Whether a file of the format is a folder.
     folder: bool = False
+    #: Files that tell a folder of the format from other folders.
+    marks: tuple[str, ...] = ()
+    #: The function that lists the files in a folder that are checked one by one.
+    parts: str = ""
+    #: Whether a file is records, end to end. One is recognised by any of them, may be empty or
+    #: compressed, and may have an index.
+    records: bool = False
+    #: Whether files tell the types and shapes of their columns, or are numbers and nothing else.
+    header: Literal["always", "usually", "never"] = "always"
+    #: Whether columns can be inside groups.
+    groups: bool = False
+    #: Whether a damaged file can be told from a sound one.
+    checksums: bool = True
     #: The function that checks the checksums of a file, if reading does not check them all.
     checks: str = ""
     #: Whether ``rm.verify`` reads all values, so that the format's filters check them.
@@ -56,24 +70,19 @@ class Format:
 
     def opener(self) -> Callable[..., Source]:
         """Return the function that opens files of this format."""
-        opener: Callable[..., Source] = self._load(self.opens)
+        opener: Callable[..., Source] = self.load(self.opens)
         return opener
 
     def sink_kind(self) -> SinkKind:
         """Return how files of this format are written."""
-        found = self._load(self.writes)
+        found = self.load(self.writes)
         return found if isinstance(found, SinkKind) else SinkKind(found)
 
-    def checker(self) -> Callable[..., Any] | None:
-        """Return the function that checks the checksums of a file; None if reading does."""
-        return self._load(self.checks) if self.checks else None
-
-    def group_checker(self) -> Callable[..., Any] | None:
-        """Return the function that decodes every row group; None if the format has none."""
-        return self._load(self.checks_groups) if self.checks_groups else None
-
-    def _load(self, place: str) -> Any:
+    def load(self, place: str) -> Any:
+        """Import a ``"module:function"`` of the format; None if it has none."""
         module, _, name = place.partition(":")
+        if not name:
+            return None
         try:
             return getattr(import_module(f"recmap.formats.{module}"), name)
         except ModuleNotFoundError as e:
@@ -90,21 +99,25 @@ FORMATS = {
             (".tfrecord", ".tfrecords", ".tfr", ".tfrecord.gz", ".tfrecords.gz", ".tfrecord.zlib"),
             "tfrecord_source:TFRecordSource",
             "tfrecord_sink:SINK",
+            records=True,
         ),
-        Format("npy", (".npy",), "npy:open_npy", "npy:SINK"),
+        Format(
+            "npy", (".npy",), "npy:open_npy", "npy:SINK",
+            header="usually", checksums=False,  # np.memmap writes none
+        ),
         Format(
             "npz", (".npz",), "npz.source:open_npz", "npz.sink:SINK",
             checks="npz.source:check_members",
         ),
         Format(
             "hdf5", (".h5", ".hdf5", ".he5"), "hdf5.source:open_hdf5", "hdf5.sink:SINK",
-            verified_by_reading=True, descriptors=2,
+            verified_by_reading=True, descriptors=2, groups=True,
         ),
         Format(
             "zarr", (".zarr",), "zarr.source:open_zarr", "zarr.sink:SINK",
-            folder=True, verified_by_reading=True,
+            folder=True, verified_by_reading=True, groups=True,
         ),
-        Format("raw", (".bin", ".dat", ".raw"), "raw:open_raw", "raw:SINK"),
+        Format("raw", (".bin", ".dat", ".raw"), "raw:open_raw", "raw:SINK", header="never"),
         Format(
             "parquet", (".parquet", ".pq"), "parquet:open_parquet", "parquet:SINK",
             checks_groups="parquet:check_parquet", extra="arrow",
@@ -113,9 +126,16 @@ FORMATS = {
             "arrow", (".arrow", ".arrows", ".feather", ".ipc"), "arrow_file:open_arrow",
             "arrow_file:SINK", checks_groups="arrow_file:check_arrow", extra="arrow",
         ),
-        Format("tfds", (), "tfds.source:open_tfds", "tfds.sink:SINK"),
+        Format(
+            "tfds", (), "tfds.source:open_tfds", "tfds.sink:SINK", marks=(TFDS_FILE, TFDS_INFO),
+            parts="tfds.metadata:shard_files",
+        ),
     )
 }  # fmt: skip
+# The formats of what nothing else identifies: records, numbers without a header, and folders.
+RECORDS = next(name for name, format in FORMATS.items() if format.records)
+HEADERLESS = next(name for name, format in FORMATS.items() if format.header == "never")
+FOLDER = next(name for name, format in FORMATS.items() if format.folder)
 
 
 def written_formats() -> list[str]:

@@ -36,6 +36,7 @@ from recmap.tfrecord.sidecar import (
     mark_checked,
     remove_sidecar,
     save_sidecar,
+    settled_change,
     sidecar_path,
 )
 
@@ -267,7 +268,7 @@ class TFRecordWriter(Sink):
         """Let columns of these files be mapped without a check, as long as they do not change."""
         if self._write_index and self._encoder is not None and self._encoder.fixed_fields():
             for file in self._files:
-                mark_checked(file.path, located(file.path).settled_change())
+                mark_checked(file.path, settled_change(file.path))
 
     def _send_staged(self, folder: str) -> None:
         try:

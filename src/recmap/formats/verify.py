@@ -16,17 +16,15 @@ from typing import Any
 from recmap.errors import DataError, LeftOutWarning, MemoryLimitError, WorkerDiedError
 from recmap.files.array_sidecar import description_path
 from recmap.files.cpus import thread_count
-from recmap.files.file_state import TFDS_INFO
 from recmap.files.files_ahead import files_in_turn
 from recmap.files.local_path import any_remote, located
 from recmap.files.mapped import guarded
 from recmap.files.paths import PathsLike, expand, for_each_file
 from recmap.files.sniff import sniff
 from recmap.files.threads import Threads
-from recmap.formats.detect import detect
+from recmap.formats.detect import detect, folder_format
 from recmap.formats.open_spec import OpenOptions, open_source
-from recmap.formats.registry import FORMATS, Format
-from recmap.formats.tfds.metadata import shard_files
+from recmap.formats.registry import FORMATS, RECORDS, Format
 from recmap.model.arguments import Workers, as_workers
 from recmap.model.facts import Skipped
 from recmap.model.preview import quantity
@@ -104,8 +102,8 @@ def verify(
     formats = dict(zip(files, for_each_file(_format, files), strict=True))
     if given.kind == "processes":
         return _verify_in_processes(formats, given.reading(remote=any_remote(files)), progress)
-    records = [file for file in files if formats[file] == "tfrecord"]
-    others = [file for file in files if formats[file] != "tfrecord"]
+    records = [file for file in files if FORMATS[formats[file]].records]
+    others = [file for file in files if not FORMATS[formats[file]].records]
     result = Verified()
     if records:
         result = _verify_records(records, workers=given.count, progress=progress)
@@ -131,15 +129,15 @@ def verify(
 
 def _reads_all(format: Format) -> bool:
     """Return whether all of a file is read to check it."""
-    checks = (format.checker(), format.group_checker())
-    return format.verified_by_reading or any(check is not None for check in checks)
+    return format.verified_by_reading or bool(format.checks or format.checks_groups)
 
 
 def _shards(file: str) -> list[str]:
-    """Return the TFRecord shards of a TFDS folder; anything else stays what it is."""
-    if not located(file).is_folder() or not located(file).child(TFDS_INFO).is_file():
+    """Return the files of a folder that are checked one by one; anything else stays what it is."""
+    if not located(file).is_folder():
         return [file]
-    return shard_files(file)
+    format = folder_format(file)
+    return list(format.load(format.parts)(file)) if format.parts else [file]
 
 
 def _add(result: Verified, found: Verified) -> None:
@@ -180,36 +178,39 @@ def _start_process(parent: int) -> None:
 
 
 def _verify_file(file: str, format: str) -> Verified:
-    return _verify_records([file], workers=1) if format == "tfrecord" else _verify_one(file, format)
+    if FORMATS[format].records:
+        return _verify_records([file], workers=1)
+    return _verify_one(file, format)
 
 
 def _format(file: str) -> str:
     # Without a description, a file of any name may hold records.
     described = not located(file).is_folder() and located(description_path(file)).is_file()
     if not described and not located(file).is_folder() and sniff(file) is None:
-        return "tfrecord"
+        return RECORDS
     format = detect(file)
-    return "tfrecord" if format == "raw" and not described else format
+    return RECORDS if FORMATS[format].header == "never" and not described else format
 
 
-def _verify_one(file: str, format: str) -> Verified:
+def _verify_one(file: str, name: str) -> Verified:
     found = Verified(size=located(file).size_below())
+    format = FORMATS[name]
     try:
-        checker = FORMATS[format].checker()
+        checker = format.load(format.checks)
         if checker is not None:
             for number, (_, wrong) in enumerate(checker(file)):
                 if wrong is not None:
                     found.damage.append(_damage(file, number, wrong))
         else:
             found.unchecked.append(file)
-        check_groups = FORMATS[format].group_checker()
+        check_groups = format.load(format.checks_groups)
         if check_groups is not None:
             _check_groups(file, check_groups, found)
             return found
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", LeftOutWarning)
-            source = open_source([file], None, OpenOptions(format=format))
-        if FORMATS[format].verified_by_reading:
+            source = open_source([file], None, OpenOptions(format=name))
+        if format.verified_by_reading:
             for rows in _read_all(source):
                 found.records += rows
         else:

@@ -23,7 +23,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from recmap.files.file_state import STORE_FILES
 from recmap.files.local_path import located
+from recmap.files.location import Location
 from recmap.model.ragged import Column, Ragged
 from recmap.model.source import Source
 
@@ -240,8 +242,12 @@ def _content(path: str, look: bool) -> str:
 
     An object of a store is known by its size and version.
     """
-    if located(path).remote:
-        told = located(path).versions()
+    there = located(path)
+    if there.remote:
+        # The metadata of a folder stands for all of it.
+        inside = map(there.child, STORE_FILES)
+        those = filter(Location.is_file, inside) if there.is_folder() else [there]
+        told = [each.stat() for each in those]
         return (
             f"{sum(each.size for each in told)} {_digest(' '.join(str(v.version) for v in told))}"
         )

@@ -27,8 +27,8 @@ from recmap.errors import (
 )
 from recmap.files.cpus import using_threads
 from recmap.files.local_path import located, working_folder
+from recmap.files.storage import is_url
 from recmap.files.temporary import Process, acting_for, remove, temporary_path, this_process
-from recmap.files.urls import is_url
 
 # CPUs that a task requests from Ray and uses.
 TASK_CPUS = 1

@@ -15,6 +15,7 @@ from recmap.errors import (
     OptionError,
     UnknownFormatError,
 )
+from recmap.files.file_kinds import is_record
 from recmap.files.inflate import CompressionOption, begins_stream
 from recmap.files.local_path import located
 from recmap.files.output_file import (
@@ -25,7 +26,7 @@ from recmap.files.output_file import (
     refuse_existing,
 )
 from recmap.files.paths import PathLike, PathsLike, as_location, expand, for_each_file
-from recmap.files.sniff import holds_records, is_record, named_tfrecord, sniff, unknown_format
+from recmap.files.sniff import holds_records, named_tfrecord, sniff, unknown_format
 from recmap.files.storage import Storage
 from recmap.model.arguments import check_choice, check_flag, check_iterable
 from recmap.model.iteration import Iteration

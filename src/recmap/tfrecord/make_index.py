@@ -31,6 +31,7 @@ from recmap.tfrecord.sidecar import (
     load_sidecar,
     mark_checked,
     save_sidecar,
+    settled_change,
     write_text_index,
 )
 from recmap.tfrecord.stored_schema import Manifests, Types, described_by, stored_types
@@ -91,7 +92,7 @@ def index(
 
 
 def _index(path: str, scan: ScanProgress) -> str:
-    changed = located(path).settled_change()
+    changed = settled_change(path)
     file = open_record_file(path, verify=True)
     decoder, encoding = _survey(file, scan)
     mapped: tuple[str, ...] = ()

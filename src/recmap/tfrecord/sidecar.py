@@ -13,6 +13,8 @@ from __future__ import annotations
 import json
 import os
 import struct
+import sys
+import time
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -51,6 +53,12 @@ _SAMPLE_SIZE = 4096
 _KEPT, _MOST_KEPT = "index", 64 << 20
 # Number of record lengths to compare at a time.
 _CHECKED_AT_ONCE = 1 << 16
+# The clock that file systems take their times from. It ticks every few milliseconds.
+_CLOCK = 5 if sys.platform == "linux" else time.CLOCK_REALTIME  # CLOCK_REALTIME_COARSE
+# The longest to wait for the next tick, in ns.
+_LONGEST_TICK = 50_000_000
+# A time in whole seconds is that of a file system that keeps no fractions.
+_SECOND = 1_000_000_000
 
 
 @dataclass(frozen=True)
@@ -250,6 +258,22 @@ def _is_of_version(info: Mapping[str, Any], index: str, data: str) -> bool:
 @lru_cache(maxsize=16)
 def _schema(fields: tuple[tuple[str, str], ...]) -> Schema:
     return parse_schema(dict(fields)) if fields else Schema({})
+
+
+def settled_change(path: str) -> int | None:
+    """Return the time of the last change of a local file, once any later change has another time.
+
+    Return None if the times are too coarse, or come from another clock.
+    """
+    changed = located(path).last_change()
+    if changed is None or changed % _SECOND == 0:
+        return None
+    # Changes within a tick of the clock have the same time, so wait for the next tick.
+    while (now := time.clock_gettime_ns(_CLOCK)) <= changed:
+        if changed - now > _LONGEST_TICK:
+            return None
+        time.sleep(0.0005)
+    return changed if located(path).last_change() == changed else None
 
 
 def mark_checked(path: str, changed: int | None) -> None:

@@ -18,8 +18,11 @@ from threading import Thread
 from typing import Any, Self
 from urllib.parse import parse_qsl
 
+from recmap.dataset.dataset import Dataset
+from recmap.dataset.widget import Widget
 from recmap.errors import RecmapError
 from recmap.view.api import Api
+from recmap.view.table import RowTable
 
 _HOST = "127.0.0.1"
 # Where notebooks run that may show the page in a frame.
@@ -83,6 +86,14 @@ class Server:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def show(dataset: Dataset, height: int, port: int) -> Widget:
+    """Serve the page of a dataset, and return a frame of this height with it."""
+    name = dataset.files[0] if dataset.files else "in memory"
+    more = f" and {len(dataset.files) - 1:,} more" if len(dataset.files) > 1 else ""
+    server = Server(Api(RowTable(dataset, name + more)), port=port, framed=True)
+    return Widget(server.url, height, server.close)
 
 
 @cache

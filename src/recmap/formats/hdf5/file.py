@@ -18,7 +18,7 @@ from recmap.errors import DataError, MissingPackageError, RecmapError
 from recmap.files.cpus import pool_size, thread_count
 from recmap.files.local_path import located
 from recmap.files.lru import Lru
-from recmap.files.seekable import SeekableObject
+from recmap.files.open_object import SeekableObject
 from recmap.files.spans import Places, merge_spans
 from recmap.files.threads import Threads
 
@@ -113,7 +113,7 @@ class Hdf5File:
         types after one of two handles on a file is closed.
         """
         key = located(path).identity()
-        stored = located(path).file_object()
+        stored: Any = located(path).seekable() if located(path).remote else None
         if stored is not None and key not in _open:
             stored.fetch_beginning()  # here, while others are opened
         with _opening:

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from recmap.errors import DataError, RecmapError
 from recmap.files.local_path import located
 from recmap.files.lru import Lru
-from recmap.files.seekable import SeekableObject
+from recmap.files.open_object import SeekableObject
 from recmap.formats.npy import MAX_HEADER, NpyHeader
 
 # Members kept open; each has a 32 kB window.

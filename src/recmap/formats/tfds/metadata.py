@@ -17,7 +17,7 @@ from typing import Any
 
 from recmap.errors import DataError, PathNotFoundError
 from recmap.files.file_state import TFDS_FILE, TFDS_INFO
-from recmap.files.local_path import located
+from recmap.files.location import Location
 from recmap.files.paths import MOST_SHARDS, for_each_file
 from recmap.model.preview import quantity
 
@@ -100,9 +100,9 @@ def is_version(name: str) -> bool:
     return _VERSION.fullmatch(name) is not None
 
 
-def load_info(folder: str) -> DatasetInfo:
+def load_info(folder: Location) -> DatasetInfo:
     """Read ``dataset_info.json``."""
-    path = located(folder).child(INFO)
+    path = folder.child(INFO)
     return _parse_info(path, _parse_json(path, _read(path)))
 
 
@@ -119,18 +119,18 @@ def _parse_info(path: str, content: Mapping[str, Any]) -> DatasetInfo:
     return DatasetInfo(name, version, file_format, named, content)
 
 
-def add_split(folder: str, new: DatasetInfo, split: Split) -> None:
+def add_split(folder: Location, new: DatasetInfo, split: Split) -> None:
     """Add a split to ``dataset_info.json``, or write it; keep what else the file says.
 
     ``new`` is used if there is no file yet. Another split may be added at the same time.
     """
-    path = located(folder).child(INFO)
+    path = folder.child(INFO)
 
     def added(text: str | None) -> str:
         info = new if text is None else _parse_info(path, _parse_json(path, text))
         return _info_text(replace(info, splits={**info.splits, split.name: split}))
 
-    located(path).update(added)
+    path.update(added)
 
 
 def _info_text(info: DatasetInfo) -> str:
@@ -153,11 +153,13 @@ def _info_text(info: DatasetInfo) -> str:
     return json.dumps(content, indent=2, sort_keys=True)
 
 
-def shard_files(folder: str) -> list[str]:
-    """Return the shards of all splits."""
+def shard_files(folder: Location) -> list[Location]:
+    """Return the shards of all splits; the folder itself if there is no list of them."""
+    if not folder.child(INFO).is_file():
+        return [folder]
     info = load_info(folder)
     names = [name for split in info.splits.values() for name in info.shard_names(split)]
-    return [located(folder).child(name) for name in names]
+    return [folder.child(name) for name in names]
 
 
 def check_present(shards: Sequence[str]) -> None:
@@ -171,23 +173,23 @@ def check_present(shards: Sequence[str]) -> None:
         )
 
 
-def load_features(folder: str) -> dict[str, Any]:
+def load_features(folder: Location) -> dict[str, Any]:
     """Read ``features.json``."""
-    path = located(folder).child(FEATURES)
+    path = folder.child(FEATURES)
     return _parse_json(path, _read(path))
 
 
 def keep_features(
-    folder: str, change: Callable[[dict[str, Any] | None], Mapping[str, Any]]
+    folder: Location, change: Callable[[dict[str, Any] | None], Mapping[str, Any]]
 ) -> None:
     """Write what ``change`` makes of ``features.json``; None means that there is none yet."""
-    path = located(folder).child(FEATURES)
+    path = folder.child(FEATURES)
 
     def changed(text: str | None) -> str:
         content = change(None if text is None else _parse_json(path, text))
         return json.dumps(content, indent=4, sort_keys=True)
 
-    located(path).update(changed)
+    path.update(changed)
 
 
 def label_file(path: Sequence[str]) -> str:
@@ -199,26 +201,26 @@ def label_file(path: Sequence[str]) -> str:
     return "-".join(name.replace("/", ".") for name in path) + ".labels.txt"
 
 
-def load_labels(folder: str, path: Sequence[str]) -> tuple[str, ...]:
+def load_labels(folder: Location, path: Sequence[str]) -> tuple[str, ...]:
     """Return the names of the classes of a feature, or none."""
     file = label_file(path)
-    if os.path.basename(file) != file or not located(folder).child(file).is_file():
+    if os.path.basename(file) != file or not folder.child(file).is_file():
         return ()
-    text = _read(located(folder).child(file))
+    text = _read(folder.child(file))
     return tuple(line.strip() for line in text.split("\n") if line.strip())
 
 
-def describe_versions(folder: str) -> str:
+def describe_versions(folder: Location) -> str:
     """Say which versions of a dataset are below a folder; empty if there are none.
 
     They may be below the folders of its configurations: ``wikipedia/20230601.en/1.0.0``.
     """
     found: list[str] = []
     for name in _folders(folder):
-        below = [] if is_version(name) else _folders(located(folder).child(name))
+        below = [] if is_version(name) else _folders(folder.child(name))
         for each in [name, *(f"{name}/{version}" for version in below)]:
-            version = located(folder).child(each)
-            told = any(located(version).child(file).is_file() for file in (FEATURES, INFO))
+            version = folder.child(each)
+            told = any(version.child(file).is_file() for file in (FEATURES, INFO))
             if is_version(each.rpartition("/")[2]) and told:
                 found.append(f"{version}: {load_info(version).describe_splits()}")
     if not found:
@@ -228,8 +230,8 @@ def describe_versions(folder: str) -> str:
     return f"{folder}: open a version of this dataset, with one of its splits:\n  {listed}"
 
 
-def _folders(folder: str) -> list[str]:
-    names = located(folder).folders()
+def _folders(folder: Location) -> list[str]:
+    names = folder.folders()
     return sorted(name for name in names if name[:1] not in (".", "_"))[:_MOST_FOLDERS]
 
 
@@ -285,13 +287,13 @@ def _parse_json(path: str, text: str) -> dict[str, Any]:
     return content
 
 
-def _read(path: str) -> str:
-    if not located(path).is_file():
+def _read(path: Location) -> str:
+    if not path.is_file():
         raise PathNotFoundError(
             f"{path}: no such file; a TFDS folder has {INFO} and {FEATURES} beside its shards"
         )
     try:
-        return located(path).text(_MAX_SIZE)
+        return path.text(_MAX_SIZE)
     except UnicodeDecodeError:
         raise _bad(path, "not UTF-8") from None
     except ValueError as e:

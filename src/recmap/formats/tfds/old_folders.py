@@ -9,7 +9,7 @@ import re
 from dataclasses import replace
 
 from recmap.errors import DataError, Message, OptionError
-from recmap.files.local_path import located
+from recmap.files.location import Location
 from recmap.files.mapped import guarded
 from recmap.formats.combined import ConcatenatedSource
 from recmap.formats.memory import MemorySource
@@ -30,13 +30,13 @@ from recmap.tfrecord.framing import open_record_file
 WRITTEN_BY_OLD = f"an old version of TFDS wrote this folder, without {FEATURES}"
 
 
-def is_old(folder: str) -> bool:
+def is_old(folder: Location) -> bool:
     """Return whether an old version of TFDS wrote a folder."""
-    return not located(folder).child(FEATURES).is_file() and located(folder).child(INFO).is_file()
+    return not folder.child(FEATURES).is_file() and folder.child(INFO).is_file()
 
 
 def open_old(
-    folder: str,
+    folder: Location,
     info: DatasetInfo,
     split: str | None,
     *,
@@ -48,8 +48,8 @@ def open_old(
     if not info.splits:
         raise DataError(
             f"{folder}: {INFO} lists no splits; {WRITTEN_BY_OLD}. Open the shards of one split, "
-            f"such as rm.open({located(folder).child('*train.tfrecord*')!r})",
-            file=located(folder).child(INFO),
+            f"such as rm.open({folder.child('*train.tfrecord*')!r})",
+            file=folder.child(INFO),
         )
     info = _counted(folder, info, split)
     try:
@@ -80,8 +80,8 @@ def open_old(
     )
 
 
-def _shards(folder: str, piece: ShardRows) -> list[str]:
-    files = [located(folder).child(name) for name in piece.shards]
+def _shards(folder: Location, piece: ShardRows) -> list[str]:
+    files = [folder.child(name) for name in piece.shards]
     check_present(files)
     return [file.found() for file in files]
 
@@ -90,7 +90,7 @@ def _part(records: Source, piece: ShardRows) -> Source:
     return records if piece.whole else sliced(records, slice(piece.start, piece.stop))
 
 
-def _counted(folder: str, info: DatasetInfo, spec: str | None) -> DatasetInfo:
+def _counted(folder: Location, info: DatasetInfo, spec: str | None) -> DatasetInfo:
     """Count the rows of the splits that are asked for, if the metadata does not tell them."""
     asked = set(re.findall(r"[\w-]+", spec or ""))
     if spec is None and len(info.splits) == 1:
@@ -103,8 +103,8 @@ def _counted(folder: str, info: DatasetInfo, spec: str | None) -> DatasetInfo:
 
 
 @guarded
-def _count(folder: str, info: DatasetInfo, split: Split) -> Split:
-    shards = [located(folder).child(name) for name in info.shard_names(split)]
+def _count(folder: Location, info: DatasetInfo, split: Split) -> Split:
+    shards = [folder.child(name) for name in info.shard_names(split)]
     check_present(shards)
     counts = [open_record_file(shard, verify=False, compression=None).count() for shard in shards]
     return replace(split, shard_rows=tuple(counts), uncounted=0)

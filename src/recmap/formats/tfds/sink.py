@@ -24,6 +24,7 @@ from recmap.errors import (
     OutputExistsError,
 )
 from recmap.files.local_path import located
+from recmap.files.location import Location
 from recmap.formats.tfds.features import Feature, parse_features
 from recmap.formats.tfds.metadata import (
     FEATURES,
@@ -219,10 +220,10 @@ def _unsupported(name: str, field: Field, dtype: str) -> ColumnError:
 def check_folder(path: str, schema: Schema, shards: Sequence[str], overwrite: bool) -> None:
     """Refuse a folder whose metadata does not fit what is going to be written."""
     features = shard_features(schema)
-    folder, (name, split) = _folder(path), _name_and_split(path)
-    if located(path).sibling(FEATURES).is_file():
+    folder, (name, split) = located(path).folder, _name_and_split(path)
+    if folder.child(FEATURES).is_file():
         _refuse_others(folder, load_features(folder), features)
-    if not located(path).sibling(INFO).is_file():
+    if not folder.child(INFO).is_file():
         return
     info = load_info(folder)
     if info.name != name or info.file_format != "tfrecord":
@@ -240,10 +241,10 @@ def check_folder(path: str, schema: Schema, shards: Sequence[str], overwrite: bo
 
 
 def _refuse_others(
-    folder: str, content: Mapping[str, Any], features: Mapping[str, Feature]
+    folder: Location, content: Mapping[str, Any], features: Mapping[str, Feature]
 ) -> None:
     """Refuse features that are not stored as those of a folder are."""
-    known = parse_features(content, located(folder).child(FEATURES))
+    known = parse_features(content, folder.child(FEATURES))
     if {f.name: _layout(f) for f in known} != {n: _layout(f) for n, f in features.items()}:
         there = ", ".join(f"{feature.name}: {feature.field}" for feature in known)
         raise OutputExistsError(
@@ -262,7 +263,7 @@ def complete_folder(
     path: str, schema: Schema, rows: Sequence[int], sizes: Sequence[int], options: Mapping[str, Any]
 ) -> None:
     """Add a split to the metadata of its folder, or write the metadata."""
-    folder, (name, split) = _folder(path), _name_and_split(path)
+    folder, (name, split) = located(path).folder, _name_and_split(path)
     features = shard_features(schema)
 
     def kept(content: dict[str, Any] | None) -> Mapping[str, Any]:
@@ -277,12 +278,8 @@ def complete_folder(
     add_split(folder, new, Split(split, tuple(rows), sum(sizes)))
 
 
-def _folder(path: str) -> str:
-    return located(path).folder
-
-
 def _new_features(
-    folder: str, schema: Schema, features: Mapping[str, Feature], options: Mapping[str, Any]
+    folder: Location, schema: Schema, features: Mapping[str, Feature], options: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Return the descriptions of all columns; write the names of their classes."""
     labels, given = options.get("labels") or {}, options.get("descriptions") or {}
@@ -299,7 +296,7 @@ def _new_features(
         if classes:
             if any(each != each.strip() or not each or "\n" in each for each in classes):
                 raise DataError(f"column {name!r}: a class has a name that no line can hold")
-            names = located(folder).child(label_file(feature.path))
+            names = folder.child(label_file(feature.path))
             names.write_whole(("\n".join(classes) + "\n").encode())
     return _group(tree)
 

@@ -22,6 +22,7 @@ from recmap.errors import (
     OptionError,
 )
 from recmap.files.local_path import located
+from recmap.files.location import Location
 from recmap.files.whole_output import refuse_unfinished
 from recmap.formats.combined import ConcatenatedSource
 from recmap.formats.memory import MemorySource
@@ -67,24 +68,25 @@ def open_tfds(
     unit: Unit | None = None,
 ) -> Source:
     """Open one version of a dataset: the folder with ``dataset_info.json``."""
-    if not located(path).is_folder():
+    folder = located(path)
+    if not folder.is_folder():
         return _open_shard(path, fields)
-    info = load_info(path)
+    info = load_info(folder)
     if info.file_format not in ("tfrecord", "array_record"):
         raise DataError(
             f"{path}: its shards are {info.file_format}; recmap reads tfrecord and array_record",
-            file=located(path).child(INFO),
+            file=folder.child(INFO),
         )
-    if is_old(path):
-        return _open_old(path, info, split, unit, fields=fields, errors=errors, verify=verify)
-    features = parse_features(load_features(path), located(path).child(FEATURES))
+    if is_old(folder):
+        return _open_old(folder, info, split, unit, fields=fields, errors=errors, verify=verify)
+    features = parse_features(load_features(folder), folder.child(FEATURES))
     features = _chosen(path, features, fields, unit)
-    labels = _labels(path, features)
+    labels = _labels(folder, features)
     columns = {feature.name: StoredColumn(feature) for feature in features}
     pieces = choose_shards(info, split, path)
-    _refuse_unfinished(path, [name for piece in pieces for name in piece.shards])
-    records = [_open_records(path, info, piece, columns, errors, verify) for piece in pieces]
-    located(path).check_unchanged()
+    _refuse_unfinished(folder, [name for piece in pieces for name in piece.shards])
+    records = [_open_records(folder, info, piece, columns, errors, verify) for piece in pieces]
+    folder.check_unchanged()
     spans = [range(piece.start, piece.stop) for piece in pieces]
     if unit == "steps":
         steps = open_steps(list(zip(records, spans, strict=True)), columns, verify)
@@ -101,14 +103,13 @@ def open_tfds(
     return TfdsSource(rows, path, columns, labels, features)
 
 
-def _refuse_unfinished(folder: str, shards: Sequence[str]) -> None:
+def _refuse_unfinished(folder: Location, shards: Sequence[str]) -> None:
     """Raise if a conversion that replaces these shards was not finished."""
-    inside = located(folder)
-    refuse_unfinished(folder, inside.children(), lambda name: inside.child(name).content(), shards)
+    refuse_unfinished(folder, folder.children(), lambda name: folder.child(name).content(), shards)
 
 
 def _open_old(
-    path: str, info: DatasetInfo, split: str | None, unit: Unit | None, **options: Any
+    path: Location, info: DatasetInfo, split: str | None, unit: Unit | None, **options: Any
 ) -> Source:
     """Open a split of a folder without ``features.json``."""
     if unit is not None:
@@ -122,7 +123,7 @@ def _open_old(
 
 
 def _open_records(
-    folder: str,
+    folder: Location,
     info: DatasetInfo,
     piece: ShardRows,
     columns: Mapping[str, StoredColumn],
@@ -130,7 +131,7 @@ def _open_records(
     verify: bool,
 ) -> EpisodeRecords:
     """Open the shards of a piece."""
-    shards = [located(folder).child(name) for name in piece.shards]
+    shards = [folder.child(name) for name in piece.shards]
     check_present(shards)
     files = [shard.found() for shard in shards]
     decoder = record_decoder(columns)
@@ -199,7 +200,7 @@ def _as_asked(feature: Feature, asked: Any) -> Feature:
     return replace(feature, dtype=dtype) if dtype in (BYTES, TEXT) else feature
 
 
-def _labels(folder: str, features: Sequence[Feature]) -> dict[str, tuple[str, ...]]:
+def _labels(folder: Location, features: Sequence[Feature]) -> dict[str, tuple[str, ...]]:
     labelled = [feature for feature in features if feature.classes is not None]
     found = {feature.name: load_labels(folder, feature.path) for feature in labelled}
     return {name: names for name, names in found.items() if names}

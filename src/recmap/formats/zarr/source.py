@@ -197,9 +197,10 @@ class _Store:
     def _open(self, path: Location) -> Any:
         try:
             node = open_node(path)
+            listed = path.store is None or path.store.listed
             if isinstance(node, zarr.Array):
                 self.arrays = {"": node}
-            elif not path.listed and node.metadata.consolidated_metadata is None:
+            elif not listed and node.metadata.consolidated_metadata is None:
                 self.arrays = {inner: node[inner] for inner in _written_arrays(path, node)}
             else:
                 members = node.members(max_depth=None)

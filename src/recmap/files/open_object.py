@@ -1,23 +1,105 @@
-"""Files for libraries that seek and read: zipfile, h5py and pyarrow."""
+"""Objects opened as files: for parts, from start to end, and for libraries that seek and read."""
 
 from __future__ import annotations
 
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from copy import copy
 from threading import Lock
-from typing import Any
+from typing import Any, Self
 
+from recmap.files.fetched_file import FetchedFile, Hold
+from recmap.files.held_objects import held_object
+from recmap.files.location import OpenFile
 from recmap.files.lru import Lru
 from recmap.files.mapped import MappedFile
+from recmap.files.object_address import ObjectAddress
 from recmap.files.object_store import ObjectInfo, ObjectStore
+from recmap.files.spans import as_places
 
+# The beginning of an object, which is asked for several times, is fetched once.
+_HEAD = 1 << 14
+_KEPT_HEADS = 256
 # What is read of an object is kept in blocks of this size. Metadata is read in small pieces, close
 # to each other.
 _BLOCK = 1 << 18
 _KEPT = 64
 # Blocks fetched at once.
 _AT_ONCE = 32
+
+
+# The beginnings of the objects that were looked at last.
+_heads = Lru[tuple[str, ObjectInfo], bytes](_KEPT_HEADS)
+
+
+class OpenObject(OpenFile):
+    """An object, of which each part is a request; the beginning is kept."""
+
+    def __init__(self, path: ObjectAddress) -> None:
+        self._path, self._info = path, path.info
+
+    @property
+    def size(self) -> int:
+        return self._info.size
+
+    def pread(self, count: int, at: int) -> bytes:
+        return self.pread_many([(count, at)])[0]
+
+    def pread_many(self, parts: Sequence[tuple[int, int]]) -> list[bytes]:
+        spans = [(min(at, self.size), min(at + count, self.size)) for count, at in parts]
+        file = held_object(self._path, spans)
+        if file is not None:
+            with file.hold(*zip(*spans, strict=True)):
+                return [file.bytes[begin:end].tobytes() for begin, end in spans]
+        if all(end <= _HEAD for _, end in spans):
+            head = self._head()
+            return [head[begin:end] for begin, end in spans]
+        read = self._path.store.read_many(self._info, spans)
+        return [each.tobytes() for each in read]
+
+    def _head(self) -> bytes:
+        key = f"{self._path.store.place}/{self._info.key}", self._info
+        head = _heads.get(key) if self._info.pinned else None
+        if head is None:
+            head = self._path.store.read(self._info, 0, min(_HEAD, self.size)).tobytes()
+            if self._info.pinned:
+                _heads.put(key, head)
+        return head
+
+
+class ReadInOrder(OpenFile):
+    """An object that is read more or less in order: what follows is fetched ahead."""
+
+    def __init__(self, file: FetchedFile) -> None:
+        self._file = file
+        # Keep what was fetched ahead until it has been read.
+        held = self._file.holds(0, self.size)
+        self._ahead = self._file.start(*as_places(0, self.size)) if held else None
+        self._last: Hold | None = None
+
+    @property
+    def size(self) -> int:
+        return self._file.size
+
+    def pread(self, count: int, at: int) -> bytes:
+        end = min(at + count, self.size)
+        if at >= end:
+            return b""
+        hold = self._file.hold(at, end)
+        hold.__enter__()
+        # What was read last is often read again.
+        self._close(self._last)
+        self._last = hold
+        return self._file.bytes[at:end].tobytes()
+
+    def __exit__(self, *_: object) -> None:
+        self._close(self._ahead)
+        self._close(self._last)
+
+    @staticmethod
+    def _close(hold: Hold | None) -> None:
+        if hold is not None:
+            hold.close()
 
 
 class _Seekable(io.RawIOBase):
@@ -81,6 +163,13 @@ class SeekableObject(_Seekable):
         """Fetch the beginning, before a library takes its lock."""
         if self._size:
             self._blocks.put(0, self._beginning(_BLOCK))
+
+    def __enter__(self) -> Self:
+        self.fetch_beginning()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.raise_error()
 
     def raise_error(self) -> None:
         """Raise what went wrong since the last call, if anything did."""
