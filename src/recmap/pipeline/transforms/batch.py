@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -46,20 +46,23 @@ class Group:
     held: Any = ()
 
 
-class Grouper(Protocol):
+class Grouper(ABC):
     """Makes the groups of one epoch."""
 
+    @abstractmethod
     def add(self, rows: GroupInput) -> Iterator[Group]:
         """Take in rows; yield the groups they complete."""
-        ...
 
     def flush(self) -> Iterator[Group]:
         """Yield what is left at the end of the epoch."""
-        ...
+        return iter(())
 
-    def restore(self, held: Any, fetch: Callable[[Sequence[int]], Batch]) -> None:
-        """Hold the rows again that a state says were held; ``fetch`` reads rows by number."""
-        ...
+    def restore(self, held: Any, fetch: Callable[[Sequence[int]], Batch]) -> None:  # noqa: B027
+        """Hold the rows again that a state says were held; ``fetch`` reads rows by number.
+
+        By default none are held: those that wait come after the rows given out, and are read
+        again.
+        """
 
 
 class Grouping(ABC):
@@ -131,7 +134,7 @@ class SingleRows(Grouping):
         return _RowGrouper()
 
 
-class _RowGrouper:
+class _RowGrouper(Grouper):
     """Turns every row into a group: a dict of values."""
 
     def add(self, rows: GroupInput) -> Iterator[Group]:
@@ -140,12 +143,6 @@ class _RowGrouper:
             values = [column[row] for column in columns]
             row_number = rows.numbers[row : row + 1]
             yield Group(dict(zip(names, values, strict=True)), row_number, number + 1)
-
-    def flush(self) -> Iterator[Group]:
-        return iter(())
-
-    def restore(self, held: Any, fetch: Callable[[Sequence[int]], Batch]) -> None:
-        del held, fetch  # nothing is held
 
 
 @dataclass(frozen=True)
@@ -178,7 +175,7 @@ class Batches(Grouping):
         return _Batcher(self.size, self.drop_last)
 
 
-class _Batcher:
+class _Batcher(Grouper):
     """Joins the rows that filters keep. It holds only the rows of the next batch."""
 
     def __init__(self, size: int, drop_last: bool) -> None:
@@ -210,9 +207,6 @@ class _Batcher:
     def flush(self) -> Iterator[Group]:
         if self._rows and not self._drop_last:
             yield replace(self._group(), at=END)
-
-    def restore(self, held: Any, fetch: Callable[[Sequence[int]], Batch]) -> None:
-        del held, fetch  # waiting rows come after those given out, and are read again
 
 
 def check_one_size(size: Any) -> None:

@@ -45,6 +45,11 @@ class Boundaries:
         several = isinstance(size, Sequence | np.ndarray)
         sizes = list(size) if several else [size] * (len(self.edges) + 1)
         checked = tuple(as_whole("size", each, 1, _MOST) for each in sizes)
+        if len(checked) != len(self.edges) + 1:
+            raise OptionError(
+                f"{len(self.edges)} boundaries make {len(self.edges) + 1} buckets, but there are "
+                f"{len(checked)} batch sizes"
+            )
         return Buckets(self.by, self.edges, checked, drop_last)
 
 
@@ -56,17 +61,6 @@ class Buckets(Grouping):
     boundaries: tuple[int, ...]
     sizes: tuple[int, ...]
     drop_last: bool = False
-
-    def __post_init__(self) -> None:
-        if not self.boundaries or list(self.boundaries) != sorted(set(self.boundaries)):
-            raise OptionError(f"boundaries={list(self.boundaries)}: give increasing lengths")
-        if len(self.sizes) != len(self.boundaries) + 1:
-            raise OptionError(
-                f"{len(self.boundaries)} boundaries make {len(self.boundaries) + 1} buckets, but "
-                f"there are {len(self.sizes)} batch sizes"
-            )
-        if min(self.sizes) < 1:
-            raise OptionError("a batch has one row or more")
 
     @property
     def block(self) -> int:
@@ -116,7 +110,7 @@ class Buckets(Grouping):
         return np.searchsorted(self.boundaries, lengths, side="right")
 
 
-class _Bucketer:
+class _Bucketer(Grouper):
     """Collects the rows of each bucket."""
 
     def __init__(self, plan: Buckets) -> None:

@@ -101,7 +101,7 @@ class Packs(Grouping):
         return sorted({number for number, _, _ in segments})
 
 
-class _Packing:
+class _Packing(Grouper):
     """Packs rows, and keeps them until their batch is full."""
 
     def __init__(self, packer: Packer, size: int, drop_last: bool) -> None:
