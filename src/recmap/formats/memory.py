@@ -15,7 +15,6 @@ from recmap.model.batch import join, pick
 from recmap.model.coerce import Given, as_columns, empty_column, fit, infer_schema
 from recmap.model.facts import SourceFacts
 from recmap.model.field import Field
-from recmap.model.info import Info
 from recmap.model.ragged import Column, Ragged, owned
 from recmap.model.row_sizes import RowSizes, batch_sizes, column_sizes, fitting, measure
 from recmap.model.schema import Batch, Schema
@@ -156,7 +155,3 @@ class StreamSource(Source):
         if not self._held and self._rows is None:
             self._fetch()
         return max(1, self._held_bytes() // max(self._held_rows(), 1))
-
-    def info(self) -> Info:
-        facts = self.facts
-        return Info(facts.format, [], 0, len(self), self._schema, facts.origin, [])

@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import wait
+from dataclasses import replace
 from functools import cached_property, partial
 from threading import Lock
 from typing import Any, NamedTuple
@@ -305,16 +306,8 @@ class RowGroupSource(Source):
         return RowGroupSource(self._file, chosen, partial(_selected, self._reopen, chosen))
 
     def info(self) -> Info:
-        return Info(
-            format=self._file.format,
-            files=[self._file.path],
-            size=located(self._file.path).size_below(),
-            rows=len(self),
-            schema=self._schema,
-            origin=self.facts.origin,
-            mapped=[],
-            compression=[self._file.note],
-        )
+        size = located(self._file.path).size_below()
+        return replace(super().info(), size=size, compression=[self._file.note])
 
 
 def _bundles(row_bytes: Mapping[str, int], threads: int) -> list[Names]:

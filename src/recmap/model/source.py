@@ -1,8 +1,8 @@
 """Source: reads rows. Every format that recmap reads has one.
 
-A new source defines four members (``schema``, ``len()``, ``read``, ``gather``) and inherits
-the rest. Optional capabilities are methods that return None, or properties that are empty,
-unless a source overrides them: ask the object, never check its class.
+A new source defines four members (``schema``, ``len()``, ``read``, ``gather``) and says in
+``facts`` what it knows about its rows. Optional capabilities are methods that return None unless
+a source overrides them: ask the object, never check its class.
 
 ``WrappedSource`` forwards everything to another source. Its subclasses keep every fast path
 and define only what they change. ``MappedColumns`` is the one for columns: it selects, renames and
