@@ -8,7 +8,7 @@ from typing import Any
 from recmap.cli.arguments import add_storage, add_verb, storage
 from recmap.cli.output import json_text, watching
 from recmap.files.atomic_write import writing
-from recmap.files.output_file import refuse_existing
+from recmap.files.local_path import refuse_existing
 from recmap.files.paths import as_path
 from recmap.model.preview import printable
 from recmap.tfrecord.repair import repair

@@ -15,8 +15,7 @@ from typing import Any, TypeAlias
 from recmap.conversion.plan import stem_of
 from recmap.errors import OutputExistsError, StoreError
 from recmap.files.array_sidecar import description_path, is_description, remove_description
-from recmap.files.local_path import located
-from recmap.files.output_file import refuse_special
+from recmap.files.local_path import located, refuse_special
 from recmap.files.run_lock import RunLock
 from recmap.files.temporary import (
     Process,

@@ -41,10 +41,10 @@ from recmap.files.local_path import located
 from recmap.files.object_writer import choose_parts
 from recmap.files.staging import check_space
 from recmap.formats.registry import FORMATS, check_output, known_to_sink, parameters
+from recmap.formats.sink import SinkKind
 from recmap.model.arguments import size_text
 from recmap.model.preview import quantity
 from recmap.model.progress import Counter
-from recmap.model.sink import SinkKind
 from recmap.model.source import Source
 from recmap.model.table import html_table
 

@@ -22,8 +22,8 @@ from recmap.files.mapped import Guard
 from recmap.files.object_writer import choose_parts, sending
 from recmap.files.run_lock import RunLock
 from recmap.formats.registry import FORMATS, create_sink
+from recmap.formats.sink import Sink
 from recmap.model.row_sizes import measure
-from recmap.model.sink import Sink
 from recmap.model.source import Source
 
 # Called with the number of rows and bytes of every slab.
@@ -141,9 +141,8 @@ class ShardWriter:
                     sink.write(slab)
                 count(*measure(slab))
                 del slab  # free it before the next one is read
-                written = sink.records_written()
-                if check is not None and written is not None:
-                    check.follow(*written, shard.path)
+                if check is not None and sink.records is not None and sink.output.path:
+                    check.follow(sink.output.path, sink.records.written, shard.path)
                 if stopped():
                     raise StoppedError
         if shard.stop is not None and reader.row < shard.stop:

@@ -18,12 +18,12 @@ from recmap.formats.column_source import ColumnsSource
 from recmap.formats.open_spec import OpenOptions, open_source
 from recmap.formats.raw import packed_dtype
 from recmap.formats.registry import FORMATS, parameters
+from recmap.formats.sink import Sink
 from recmap.model.comparison import same_bits
 from recmap.model.field import BYTES, TEXT
 from recmap.model.ragged import BYTE, TEXT_BYTE, Column, Ragged
 from recmap.model.row_sizes import measure
 from recmap.model.schema import Batch, Schema
-from recmap.model.sink import Sink
 from recmap.model.source import Source
 from recmap.native import _core
 
@@ -46,9 +46,12 @@ class RecordCheck:
     @classmethod
     def of(cls, sink: Sink) -> RecordCheck | None:
         """Return a check if the records of a sink can be checked while they are written."""
+        if sink.records is None:
+            return None
         check = cls()
-        watched = sink.records_written() is not None or sink.watch_records(check.see)
-        return check if watched else None
+        if not sink.output.path:
+            sink.records.watcher = check.see
+        return check
 
     def follow(self, path: str, size: int, name: str, *, last: bool = False) -> None:
         """Check those records in the first ``size`` bytes that have not been checked yet."""

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
-from typing import IO, Any, BinaryIO, ClassVar, NamedTuple, Self
+from typing import Any, BinaryIO, ClassVar, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +21,7 @@ import numpy.typing as npt
 from recmap.errors import AccessDeniedError, StoreError
 from recmap.files.mapped import MappedFile
 from recmap.files.object_store import ObjectStore
+from recmap.files.output import Output
 from recmap.files.run_lock import RunLock
 from recmap.files.seekable import SeekableObject
 
@@ -73,41 +74,6 @@ class OpenFile(ABC):
 
     def __exit__(self, *_: object) -> None:
         return
-
-
-class Output(ABC):
-    """A file that is being written, and appears when it is committed.
-
-    An object is sent while it is written. It has no temporary name, and can be neither read nor
-    changed before it appears.
-    """
-
-    #: The name that it has until then; "" for an object.
-    temporary: str
-
-    @abstractmethod
-    def write(self, data: npt.NDArray[np.uint8], at: int) -> None:
-        """Append bytes. The file has ``at`` of them already."""
-
-    @abstractmethod
-    def file(self) -> IO[bytes]:
-        """Return the file, to be read or changed."""
-
-    @abstractmethod
-    def finish(self, durable: bool) -> None:
-        """Write the end. If ``durable``, wait until it is on disk."""
-
-    @abstractmethod
-    def commit(self, durable: bool) -> None:
-        """Let the finished file appear."""
-
-    @abstractmethod
-    def abandon(self) -> None:
-        """Remove the file without waiting; a thread may still write to it, and aborts it later."""
-
-    @abstractmethod
-    def abort(self) -> None:
-        """Close and remove the file."""
 
 
 class Location(str):
@@ -341,8 +307,12 @@ class Location(str):
         return
 
     @abstractmethod
-    def create(self, *, unnamed: bool = False) -> Output:
-        """Begin to write a file. An ``unnamed`` one is gone when it is closed."""
+    def create(self, *, seekable: bool = False, durable: bool = True) -> Output:
+        """Begin to write a file, or a folder such as a Zarr store.
+
+        If it is ``seekable``, it is on disk until it is committed, even if it goes to a store. If
+        it is ``durable``, it is on disk for good once it has appeared.
+        """
 
     @abstractmethod
     def write_whole(

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
-from typing import IO, Any, BinaryIO, Self, cast
+from typing import Any, BinaryIO, Self, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -17,14 +17,14 @@ from recmap.files.fetched_file import FetchedFile, Hold
 from recmap.files.file_state import STORE_FILES
 from recmap.files.find_objects import find_objects
 from recmap.files.held_objects import held_object
-from recmap.files.location import Location, OpenFile, Output, Stat, Version
+from recmap.files.location import Location, OpenFile, Stat, Version
 from recmap.files.lru import Lru
 from recmap.files.object_address import ObjectAddress
 from recmap.files.object_reader import keep_beside, kept_beside
 from recmap.files.object_store import ObjectInfo, ObjectStore
 from recmap.files.object_tree import copy_tree, remove_others, replace_tree, tree_of
 from recmap.files.object_writer import (
-    Upload,
+    SentObject,
     copy_object,
     create_object,
     delete_object,
@@ -35,11 +35,12 @@ from recmap.files.object_writer import (
     refuse_unwritable,
     replace_object,
 )
+from recmap.files.output import Output
 from recmap.files.run_lock import RunLock
 from recmap.files.s3_uploads import find_s3_uploads
 from recmap.files.seekable import SeekableObject
 from recmap.files.spans import as_places
-from recmap.files.staging import files_below, send_files
+from recmap.files.staging import StagedObject, files_below, send_files
 from recmap.files.storage import Storage, parse_url
 from recmap.files.store_lock import StoreLock
 from recmap.files.whole_output import refuse_unfinished, warn_of_incomplete, warn_of_missing
@@ -198,9 +199,9 @@ class ObjectPath(ObjectAddress):
     def refuse_unwritable(self) -> None:
         refuse_unwritable(self)
 
-    def create(self, *, unnamed: bool = False) -> Output:
-        del unnamed
-        return _SentOutput(self)
+    def create(self, *, seekable: bool = False, durable: bool = True) -> Output:
+        del durable  # a store keeps what it has confirmed
+        return StagedObject(self) if seekable else SentObject(self)
 
     def write_whole(
         self, data: bytes, *, durable: bool = True, temporary: str | None = None
@@ -351,35 +352,6 @@ class _ReadInOrder(OpenFile):
     def _close(hold: Hold | None) -> None:
         if hold is not None:
             hold.close()
-
-
-class _SentOutput(Output):
-    """An object that is sent while it is written."""
-
-    temporary = ""
-
-    def __init__(self, path: ObjectPath) -> None:
-        self._upload = Upload(path, parts_to_send())
-
-    def write(self, data: npt.NDArray[np.uint8], at: int) -> None:
-        del at
-        self._upload.write(data)
-
-    def file(self) -> IO[bytes]:
-        raise RuntimeError("what was sent can be neither read nor changed")
-
-    def finish(self, durable: bool) -> None:
-        """Do nothing: the last part is sent by ``commit``."""
-
-    def commit(self, durable: bool) -> None:
-        del durable  # a store keeps what it has confirmed
-        self._upload.complete()
-
-    def abandon(self) -> None:
-        self._upload.abandon()
-
-    def abort(self) -> None:
-        self._upload.abort()
 
 
 # The beginnings of the objects that were looked at last.

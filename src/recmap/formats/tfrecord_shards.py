@@ -10,8 +10,7 @@ from contextlib import suppress
 from typing import Any
 
 from recmap.errors import OutputExistsError
-from recmap.files.local_path import located
-from recmap.files.output_file import refuse_existing
+from recmap.files.local_path import located, refuse_existing
 from recmap.files.paths import shard_names
 from recmap.files.temporary import alike, short_name
 from recmap.files.whole_output import FOLDER_MANIFEST
@@ -51,14 +50,13 @@ class OlderFiles:
     left.
     """
 
-    def __init__(self, location: str, paths: Sequence[str], *, clean: bool) -> None:
-        """Look for files. ``clean`` also removes what killed writers of them left."""
+    def __init__(self, location: str, paths: Sequence[str]) -> None:
+        """Look for files, and remove what killed writers of them left."""
         self._paths = paths
         hidden = f".{short_name(os.path.basename(location))}.manifest.json"
         in_folder = _file(location) != location
         self._manifest = located(paths[0]).sibling(FOLDER_MANIFEST if in_folder else hidden)
-        if clean:
-            self._remove_leftovers()
+        self._remove_leftovers()
         # What the manifest says, which may be of other files in the folder.
         self._replaced: str | None = None
         self._of_others = False

@@ -17,11 +17,11 @@ from recmap.conversion.verify import RecordCheck, check_written
 from recmap.errors import ColumnError, DataError, MemoryLimitError, OptionError
 from recmap.files.local_path import check_all_unchanged, located
 from recmap.formats.registry import FORMATS, create_sink
+from recmap.formats.sink import Sink
 from recmap.model.coerce import empty_column
 from recmap.model.field import Field
 from recmap.model.row_sizes import measure
 from recmap.model.schema import Schema
-from recmap.model.sink import Sink
 from recmap.model.source import Partition
 from recmap.ray.arrow_tables import batch_of, schema_of, table_of, table_of_block
 from recmap.ray.file_partitions import RowSpan, assign_rows
