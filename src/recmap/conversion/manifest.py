@@ -23,6 +23,7 @@ from recmap.conversion.cleanup import (
     State,
     check_free,
     clear_uploads,
+    known_by_state,
     remove_output,
     states_of,
 )
@@ -33,7 +34,6 @@ from recmap.errors import (
     Option,
     OptionError,
     OutputExistsError,
-    PathNotFoundError,
     StoreError,
 )
 from recmap.files.array_sidecar import description_path
@@ -112,20 +112,12 @@ class FinishedShards:
     def __reduce__(self) -> tuple[Any, ...]:
         return FinishedShards, (self._manifest,)
 
-    def add(self, number: int, path: str) -> None:
-        """Record a shard that is at ``path``: the temporary name of a file that is renamed next,
-        which preserves its size and time, or an object.
+    def add(self, number: int, state: State) -> None:
+        """Record a shard: the state that it has, or will have, or that it is about to appear.
+
+        A rename preserves the state of a temporary file.
         """
-        (state,) = states_of([path])
-        if state is None:
-            raise PathNotFoundError(f"{path}: no such file, although it has just been written")
-        self._append([number, *state])
-
-    def begin(self, number: int) -> None:
-        """Record that an object is about to appear."""
-        self._append([number, *BEGUN])
-
-    def _append(self, entry: list[int | str]) -> None:
+        entry = [number, *state]
         with self._lock:
             if len(self._lines) % _MOST_LINES == 0:
                 self._own = located(self._manifest).sibling(f"{self._prefix}-{uuid4().hex[:12]}")
@@ -334,7 +326,7 @@ class Manifest:
         stems = {stem_of(path) for path in planned}
         named = [p for p in self._previous.paths if p not in planned and stem_of(p) in stems]
         old = list(filter(self._previous.owns, named))
-        if old and located(self.path).remote:
+        if old and known_by_state(self.path):
             # Half of a Zarr store would not be known as ours.
             self._previous = self._previous.about_to_change(old)
             self._save(complete=False)
@@ -375,7 +367,7 @@ class Manifest:
         """
         single = len(self.shards) == 1 and os.path.basename(self.path) != FOLDER_MANIFEST
         format = FORMATS[self._plan["format"]]
-        folder = format.folder and located(self.path).remote
+        folder = format.folder and known_by_state(self.path)
         return not single or folder or format.sink_kind().numbered
 
     @property

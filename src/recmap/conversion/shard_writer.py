@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from recmap.conversion.budget import BoundedReader, Budget
-from recmap.conversion.cleanup import remove_output
+from recmap.conversion.cleanup import BEGUN, remove_output, state_of
 from recmap.conversion.inputs import Inputs
 from recmap.conversion.manifest import FinishedShards
 from recmap.conversion.options import Verify
@@ -78,48 +78,41 @@ class ShardWriter:
                 check = RecordCheck.of(sink) if self.verify else None
                 rows = self._copy_rows(shard, sink, check, count, stopped)
                 with writing(shard.path):
-                    temporary = sink.finish()
-                if temporary:
-                    self._check(shard, temporary, rows, check)
+                    written = sink.finish()
+                if written:
+                    self._check(shard, written, rows, check)
             self.inputs.check_before_shard()
             if not self.lock.exists:
                 raise self.lock.taken_over(shard.path)
-            if located(shard.path).remote:
-                self._publish_object(shard, sink, rows, check)
-            else:
-                with writing(shard.path):
-                    self.finished.add(shard.number, temporary)
-                    self._forget_description(shard)
-                    sink.commit()
+            self._publish(shard, sink, rows, check)
         except BaseException:
             sink.abort()
             raise
 
-    def _publish_object(
-        self, shard: Shard, sink: Sink, rows: int, check: RecordCheck | None
-    ) -> None:
-        """Let an object appear, check what can only be checked then, and record it as finished."""
-        path = located(shard.path)
+    def _publish(self, shard: Shard, sink: Sink, rows: int, check: RecordCheck | None) -> None:
+        """Record a shard as finished, and let it appear.
+
+        If its state is known only then, as in a store, it is recorded as begun before. What was
+        not checked before, because it had no name to be read by, is checked then.
+        """
+        path, sent = located(shard.path), not sink.output.path
         with writing(shard.path):
-            self.finished.begin(shard.number)
+            state = sink.output.state()
+            self.finished.add(shard.number, state or BEGUN)
             self._forget_description(shard)
-            sent = not sink.finish()
         try:
             with writing(shard.path):
                 sink.commit()
-            with Guard():
-                if sent and check is not None:
-                    check.finish_sent(path.anew().stat().size, shard.path, rows)
-                elif sent and self.verify:
-                    check_written(path.anew(), shard.path, self.format, self.source.schema, rows)
-                if sent and self.verify == "full":
-                    self._check_values(shard, path.anew(), rows)
+            if sent:
+                with Guard():
+                    self._check(shard, path.anew(), rows, check)
         except DataError:
             # It is not what was sent. After any other error it may be, and the old one is gone.
             if self.lock.exists:  # otherwise it may be that of another conversion
                 remove_output(path)
             raise
-        self.finished.add(shard.number, path)
+        if state is None:
+            self.finished.add(shard.number, state_of(path))
 
     def _forget_description(self, shard: Shard) -> None:
         """Remove an old description, which belongs to a file of another format with this name."""
@@ -151,14 +144,12 @@ class ShardWriter:
             )
         return reader.row - shard.start
 
-    def _check(self, shard: Shard, temporary: str, rows: int, check: RecordCheck | None) -> None:
+    def _check(self, shard: Shard, path: str, rows: int, check: RecordCheck | None) -> None:
+        """Check what was written, which is at ``path``."""
         if check is not None:
-            check.finish(temporary, shard.path, rows)
+            check.finish(path, shard.path, rows)
         elif self.verify:
-            check_written(temporary, shard.path, self.format, self.source.schema, rows)
+            check_written(path, shard.path, self.format, self.source.schema, rows)
         if self.verify == "full":
-            self._check_values(shard, temporary, rows)
-
-    def _check_values(self, shard: Shard, path: str, rows: int) -> None:
-        stop = shard.start + rows
-        check_values(path, shard.path, self.format, self.source, shard.start, stop, self.budget)
+            stop = shard.start + rows
+            check_values(path, shard.path, self.format, self.source, shard.start, stop, self.budget)

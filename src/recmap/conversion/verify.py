@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import mmap
-import os
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -14,6 +13,7 @@ import numpy.typing as npt
 from recmap.conversion.budget import BoundedReader, Budget
 from recmap.errors import MemoryLimitError, VerificationError
 from recmap.files.cpus import thread_count
+from recmap.files.local_path import located
 from recmap.formats.column_source import ColumnsSource
 from recmap.formats.open_spec import OpenOptions, open_source
 from recmap.formats.raw import packed_dtype
@@ -42,6 +42,8 @@ class RecordCheck:
 
     def __init__(self) -> None:
         self._records = self._at = 0
+        #: Whether the records were checked before they were sent.
+        self.sent = False
 
     @classmethod
     def of(cls, sink: Sink) -> RecordCheck | None:
@@ -49,7 +51,8 @@ class RecordCheck:
         if sink.records is None:
             return None
         check = cls()
-        if not sink.output.path:
+        check.sent = not sink.output.path
+        if check.sent:
             sink.records.watcher = check.see
         return check
 
@@ -80,18 +83,13 @@ class RecordCheck:
         self._at += len(data)
         self._records += found.records
 
-    def finish_sent(self, size: int, name: str, rows: int) -> None:
-        """Check the size of an object and the number of records in it."""
-        if size != self._at:
-            raise VerificationError(f"{name}: {self._at:,} bytes were sent, but it has {size:,}")
-        self._check_count(name, rows)
-
     def finish(self, path: str, name: str, rows: int) -> None:
-        """Check the rest of the file and the number of records."""
-        self.follow(path, os.path.getsize(path), name, last=True)
-        self._check_count(name, rows)
-
-    def _check_count(self, name: str, rows: int) -> None:
+        """Check the rest of the file, or the size of an object, and the number of records."""
+        size = located(path).stat().size
+        if not self.sent:
+            self.follow(path, size, name, last=True)
+        elif size != self._at:
+            raise VerificationError(f"{name}: {self._at:,} bytes were sent, but it has {size:,}")
         if self._records != rows:
             raise VerificationError(
                 f"{name}: {rows:,} rows were written, but the file has {self._records:,} records"

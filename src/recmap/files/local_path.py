@@ -43,7 +43,13 @@ from recmap.files.location import Location, OpenFile, Stat, Version
 from recmap.files.mapped import MappedFile
 from recmap.files.output import DiskOutput, Output
 from recmap.files.run_lock import RunLock
-from recmap.files.temporary import remove, remove_leftovers, temporary_path
+from recmap.files.temporary import (
+    Process,
+    clear_temporary,
+    remove,
+    remove_leftovers,
+    temporary_path,
+)
 from recmap.files.whole_output import refuse_unfinished, warn_of_incomplete, warn_of_missing
 
 # The clock that file systems take their times from. It ticks every few milliseconds.
@@ -318,6 +324,9 @@ class LocalPath(Location):
 
     def lock(self) -> RunLock:
         return RunLock(temporary_path(self, ".running"))
+
+    def clear_temporary(self, wanted: set[str], owner: Process) -> None:
+        clear_temporary(os.path.dirname(self), wanted, owner)
 
     def remove_leftovers(self, wanted: Callable[[str], object]) -> None:
         remove_leftovers(os.path.dirname(self), wanted)

@@ -24,6 +24,7 @@ from recmap.files.object_store import ObjectStore
 from recmap.files.output import Output
 from recmap.files.run_lock import RunLock
 from recmap.files.seekable import SeekableObject
+from recmap.files.temporary import Process
 
 
 class Stat(NamedTuple):
@@ -377,6 +378,13 @@ class Location(str):
     @abstractmethod
     def lock(self) -> RunLock:
         """Return the lock that marks whoever writes here."""
+
+    def clear_temporary(self, wanted: set[str], owner: Process) -> None:
+        """Remove temporary files beside this one, of outputs with these short names.
+
+        Raise if a running process other than ``owner`` may need them. A store has none.
+        """
+        return
 
     def remove_leftovers(self, wanted: Callable[[str], object]) -> None:
         """Remove temporary files that killed processes left beside this one.

@@ -101,6 +101,13 @@ class Output(ABC):
             with writing(output.target):
                 output.appear()
 
+    def state(self) -> list[int | str] | None:
+        """Return the size and version that a finished file has once it has appeared.
+
+        Return None if that is known only then, as in a store.
+        """
+        return None
+
     def abort(self) -> None:
         """Remove what was written."""
         if self._stream is not None:
@@ -237,6 +244,10 @@ class DiskOutput(Output):
         self.appeared = True
         if self.durable:
             sync(os.path.dirname(self.target))
+
+    def state(self) -> list[int | str] | None:
+        status = os.stat(self.path)
+        return [status.st_size, status.st_mtime_ns]
 
     def abort(self) -> None:
         for each in self._scratch:

@@ -57,6 +57,9 @@ class StagedObject(DiskOutput):
         self.object, self._folder = target, make_staging_folder()
         super().__init__(target, durable=False, path=os.path.join(self._folder, target.name))
 
+    def state(self) -> None:
+        return None
+
     def appear(self) -> None:
         self.commit_all([self])
 

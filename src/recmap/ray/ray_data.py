@@ -233,8 +233,6 @@ class RecmapDatasink(Datasink):  # type: ignore[misc]  # untyped
         """Check a file before it gets its staged name, or an object when it is there."""
         if check is None:
             check_written(path, name, self._output.format, schema, rows)
-        elif located(path).remote:
-            check.finish_sent(located(path).stat().size, name, rows)
         else:
             check.finish(path, name, rows)
 

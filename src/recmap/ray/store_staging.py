@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
 
-from recmap.conversion.cleanup import remove_output
+from recmap.conversion.cleanup import BEGUN, remove_output, state_of
 from recmap.conversion.manifest import Manifest
 from recmap.conversion.plan import Shard
 from recmap.errors import OutputError, StoreError
@@ -120,9 +120,9 @@ class StoreOutput(StagedOutput):
         self, staged: Sequence[StagedShard], shards: Sequence[Shard], manifest: Manifest
     ) -> None:
         def copy(file: StagedShard, shard: Shard) -> None:
-            manifest.finished.begin(shard.number)
+            manifest.finished.add(shard.number, BEGUN)
             _copy_output(located(file.path).anew(), located(shard.path), self.format)
-            manifest.finished.add(shard.number, shard.path)
+            manifest.finished.add(shard.number, state_of(shard.path))
 
         with Threads(_REQUESTS, "recmap-copy") as pool:
             futures = [pool.submit(copy, *each) for each in zip(staged, shards, strict=True)]
