@@ -27,8 +27,7 @@ from recmap.conversion.cleanup import (
     remove_output,
     states_of,
 )
-from recmap.conversion.inputs import Inputs
-from recmap.conversion.plan import Shard, is_output_folder, stem_of
+from recmap.conversion.plan import Inputs, Shard, is_output_folder, stem_of
 from recmap.errors import (
     Message,
     Option,

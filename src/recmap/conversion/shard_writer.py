@@ -8,10 +8,9 @@ from typing import Any
 
 from recmap.conversion.budget import BoundedReader, Budget
 from recmap.conversion.cleanup import BEGUN, remove_output, state_of
-from recmap.conversion.inputs import Inputs
 from recmap.conversion.manifest import FinishedShards
 from recmap.conversion.options import Verify
-from recmap.conversion.plan import Shard
+from recmap.conversion.plan import Inputs, Shard
 from recmap.conversion.verify import RecordCheck, check_values, check_written
 from recmap.errors import DataError
 from recmap.files.array_sidecar import remove_description
@@ -146,10 +145,8 @@ class ShardWriter:
 
     def _check(self, shard: Shard, path: str, rows: int, check: RecordCheck | None) -> None:
         """Check what was written, which is at ``path``."""
-        if check is not None:
-            check.finish(path, shard.path, rows)
-        elif self.verify:
-            check_written(path, shard.path, self.format, self.source.schema, rows)
+        if self.verify:
+            check_written(path, shard.path, self.format, self.source.schema, rows, check)
         if self.verify == "full":
             stop = shard.start + rows
             check_values(path, shard.path, self.format, self.source, shard.start, stop, self.budget)

@@ -392,8 +392,8 @@ class SentObject(Output):
     def appear(self) -> None:
         self._upload.complete()
         self.appeared = True
-        for companion in self._companions:
-            companion.save(self._object.anew(), self.target)
+        for _, save in self._companions:
+            save(self._object.anew(), self.target)
 
 
 def _version(answer: Any) -> Version:

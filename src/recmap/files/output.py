@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 from types import TracebackType
-from typing import IO, Literal, NamedTuple, Self, TypeAlias
+from typing import IO, Literal, Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -41,13 +41,6 @@ def choose_compression(path: str, asked: Compression) -> Compression:
     return asked or by_name.get(os.path.splitext(path)[1].lower())
 
 
-class Companion(NamedTuple):
-    """What describes a file, in a small file beside it: its path, and what writes it."""
-
-    named: Callable[[str], str]
-    save: Callable[[str, str], None]
-
-
 class Output(ABC):
     """A file or folder that is being written, and appears when it is committed.
 
@@ -61,7 +54,8 @@ class Output(ABC):
         self.target, self.durable = target, durable
         self.finished = self.appeared = False
         self._stream: Stream | None = None
-        self._companions: list[Companion] = []
+        # The paths of the descriptions of a file, and what writes them.
+        self._companions: list[tuple[Callable[[str], str], Callable[[str, str], None]]] = []
 
     def stream(self, compression: Compression = None, spooler: Spooler | None = None) -> Stream:
         """Begin to append bytes, in a thread of its own unless ``spooler`` has one."""
@@ -78,7 +72,7 @@ class Output(ABC):
         then, and the path to describe. On disk that is before the file gets its name. In a store it
         is after the object has appeared, because what describes it must not be older.
         """
-        self._companions.append(Companion(named, save))
+        self._companions.append((named, save))
 
     def finish(self) -> None:
         """Write the end; if ``durable``, wait until all of it is on disk."""
@@ -232,9 +226,9 @@ class DiskOutput(Output):
     def appear(self) -> None:
         made = []
         try:
-            for companion in self._companions:
-                companion.save(self.path, self.target)
-                made.append(companion.named(self.target))
+            for named, save in self._companions:
+                save(self.path, self.target)
+                made.append(named(self.target))
             put_in_place(self.path, self.target)
         except BaseException:
             if not os.path.lexists(self.target):

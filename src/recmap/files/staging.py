@@ -76,8 +76,8 @@ class StagedObject(DiskOutput):
 
     def described(self) -> Iterator[tuple[Location, str]]:
         """Write what describes the file next to it, and yield where to send it."""
-        for companion in self._companions:
-            companion.save(self.path, self.path)
+        for _, save in self._companions:
+            save(self.path, self.path)
         for name in os.listdir(self._folder):
             if name != self.object.name:
                 yield self.object.sibling(name), os.path.join(self._folder, name)
