@@ -233,7 +233,7 @@ class Manifest:
             if overwrite or not any(states):
                 self._previous = PreviousOutput(self.path, _replaced_states(known))
                 for shard in others:
-                    self._refuse_foreign_output(shard.path)
+                    self._previous.refuse_foreign_output(shard.path, self._plan["format"])
                 self._begun = True
                 return left
         self._replace(known, overwrite)
@@ -263,7 +263,7 @@ class Manifest:
             )
         self._previous = self._previous_output(known)
         for path in planned:
-            self._refuse_foreign_output(path)
+            self._previous.refuse_foreign_output(path, self._plan["format"])
         self._previous.refuse_foreign(older)
         self._previous = self._previous.including(older)
         self._remove_lone_indexes(known, stems)
@@ -316,10 +316,7 @@ class Manifest:
                 found += [(name, state) for name in file_names([files[number]])]
         return PreviousOutput(self.path, found)
 
-    def _refuse_foreign_output(self, path: str) -> None:
-        self._previous.refuse_foreign_output(path, self._plan["format"])
-
-    def finish(self, results: Mapping[str, Any], keep: bool) -> None:
+    def finish(self, results: Mapping[str, Any]) -> None:
         """Mark the conversion complete, and remove old files that it did not replace."""
         planned = {shard.path for shard in self.shards}
         stems = {stem_of(path) for path in planned}
@@ -331,7 +328,7 @@ class Manifest:
             self._save(complete=False)
         for path in old:
             remove_output(path)
-        if keep:
+        if self._worth_keeping:
             states = states_of([shard.path for shard in self.shards])
             self._save(complete=True, states=states, **results)
         else:
@@ -358,7 +355,7 @@ class Manifest:
         self.finished.clear()
 
     @property
-    def worth_keeping(self) -> bool:
+    def _worth_keeping(self) -> bool:
         """Whether to keep the manifest after the conversion: a single file needs none.
 
         A folder of objects does: nothing else shows that recmap wrote it. So does a single shard

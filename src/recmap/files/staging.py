@@ -54,7 +54,8 @@ class StagedObject(DiskOutput):
     """A file, or a folder such as a Zarr store, that is made in local space and sent on commit."""
 
     def __init__(self, target: Location) -> None:
-        self.object, self._folder = target, make_staging_folder()
+        with writing(target):
+            self.object, self._folder = target, make_staging_folder()
         super().__init__(target, durable=False, path=os.path.join(self._folder, target.name))
 
     def state(self) -> None:

@@ -66,7 +66,7 @@ class StagedOutput(ABC):
         """Mark the output complete, and remove old files that it did not replace."""
         sizes = [located(shard.path).size_below() for shard in manifest.shards]
         results: dict[str, Any] = {"rows": manifest.shards[-1].stop, "bytes": sizes, "options": {}}
-        manifest.finish(results, manifest.worth_keeping)
+        manifest.finish(results)
 
     def refuse_existing(self) -> None:
         """Raise if a file exists that must not be overwritten."""
