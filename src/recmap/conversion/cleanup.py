@@ -94,12 +94,42 @@ class PreviousOutput:
 
     def owns(self, path: str) -> bool:
         """Return whether the file at a path is still the one that recmap wrote, or part of it."""
-        return self._begun(path) or _is_ours(path, self.states)
+        if self._begun(path):
+            return True
+        target = located(path).anew()
+        (state,) = states_of([target])
+        if state is None or target.is_link():
+            return False
+        if target.is_tree():
+            return state in self.states if known_by_state(target) else not not_ours(target)
+        # The name does not count: the file may have been renamed since.
+        return state in self.states or is_written(target)
 
     def refuse_foreign_output(self, path: str, format: str) -> None:
         """Raise if there is something at an output path that recmap must not overwrite."""
-        if not self._begun(path):
-            _refuse_foreign_output(path, format, self.states)
+        if self._begun(path):
+            return
+        target, folder = located(path).anew(), FORMATS[format].folder
+        if folder and known_by_state(target):
+            (state,) = states_of([path])
+            if state is not None and state not in self.states:
+                raise OutputExistsError(
+                    f"{path} is not replaced: recmap did not write it, or it has changed since. "
+                    "Delete it, or write elsewhere"
+                )
+            return
+        if target.is_folder() and not known_by_state(target):
+            if not folder:
+                raise OutputExistsError(f"{path} is a folder; give another name for the file")
+            refuse_foreign(path)
+        refuse_special(path)
+        description = description_path(target)
+        there = description.exists() or description.is_link()
+        if there and not is_description(description):
+            raise OutputExistsError(
+                f"{description} would be replaced, but is not a description that recmap wrote; "
+                "move it away, or write elsewhere"
+            )
 
     def _begun(self, path: str) -> bool:
         """Return whether a killed conversion was about to write an object."""
@@ -113,21 +143,6 @@ class PreviousOutput:
                     f"{path} would be read together with the new files, but is not deleted: recmap "
                     "did not write it, or it has changed since. Remove it, or write elsewhere"
                 )
-
-
-def _is_ours(path: str, states: Sequence[State]) -> bool:
-    """Return whether recmap wrote a file, and nothing has changed it since.
-
-    ``states`` are those of the files that recmap wrote here before.
-    """
-    target = located(path).anew()
-    (state,) = states_of([target])
-    if state is None or target.is_link():
-        return False
-    if target.is_tree():
-        return state in states if known_by_state(target) else not not_ours(target)
-    # The name does not count: the file may have been renamed since.
-    return state in states or is_written(target)
 
 
 def known_by_state(path: str) -> bool:
@@ -149,32 +164,6 @@ def remove_output(path: str) -> None:
         remove_description(target)
         remove_sidecar(target)
         target.remove()
-
-
-def _refuse_foreign_output(path: str, format: str, states: Sequence[State]) -> None:
-    """Raise if there is something at an output path that recmap must not overwrite."""
-    target = located(path).anew()
-    folder = FORMATS[format].folder
-    if not known_by_state(target) and target.is_folder():
-        if not folder:
-            raise OutputExistsError(f"{path} is a folder; give another name for the file")
-        refuse_foreign(path)
-    if known_by_state(target) and folder:
-        (state,) = states_of([path])
-        if state is not None and state not in states:
-            raise OutputExistsError(
-                f"{path} is not replaced: recmap did not write it, or it has changed since. "
-                "Delete it, or write elsewhere"
-            )
-        return
-    refuse_special(path)
-    description = description_path(target)
-    there = description.exists() or description.is_link()
-    if there and not is_description(description):
-        raise OutputExistsError(
-            f"{description} would be replaced, but is not a description that recmap wrote; "
-            "move it away, or write elsewhere"
-        )
 
 
 def clear_temporary(paths: Sequence[str], owner: Process | None = None) -> None:

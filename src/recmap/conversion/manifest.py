@@ -125,8 +125,16 @@ class FinishedShards:
             self._own.append(line, b"".join(self._lines))
             self._lines.append(line)
 
-    def entries(self) -> list[list[int | str]]:
-        """Return ``[number, *state]`` of each finished shard; skip damaged lines."""
+    def entries(self, known: Mapping[str, Any]) -> list[list[int | str]]:
+        """Return ``[number, *state]`` of each finished shard; skip damaged lines.
+
+        If the conversion is complete, ``known``, the content of its manifest, has them.
+        """
+        states = known.get("states")
+        if known.get("complete") and isinstance(states, list):
+            return _valid_entries(
+                [number, *state] for number, state in enumerate(states) if isinstance(state, list)
+            )
         read = [located(path).read_whole(_MAX_SIZE) for path in self._lists()]
         lines = [line for found in read if found is not None for line in found[0].splitlines()]
         return _valid_entries(map(_parse_line, lines))
@@ -140,6 +148,17 @@ class FinishedShards:
         pattern = re.compile(rf"{re.escape(self._prefix)}-[0-9a-f]{{12}}")
         names = filter(pattern.fullmatch, located(self._manifest).folder.children())
         return [located(self._manifest).sibling(name) for name in names]
+
+
+def previous_output(path: str, known: Mapping[str, Any]) -> PreviousOutput:
+    """Return the files that recmap wrote before, given a manifest and its content."""
+    found = _replaced_states(known)
+    files = known.get("files")
+    for entry in FinishedShards(path).entries(known):
+        number, state = int(entry[0]), entry[1:]
+        if isinstance(files, list) and number < len(files):
+            found += [(name, state) for name in file_names([files[number]])]
+    return PreviousOutput(path, found)
 
 
 class Manifest:
@@ -227,7 +246,7 @@ class Manifest:
         if same and resume and not (known.get("complete") and overwrite):
             left = self._unfinished(known)
             # Those that this conversion was about to write may exist.
-            begun = {number for number, *state in self._finished_entries(known) if state == BEGUN}
+            begun = {number for number, *state in self.finished.entries(known) if state == BEGUN}
             others = [shard for shard in left if shard.number not in begun]
             states = states_of([shard.path for shard in others])
             if overwrite or not any(states):
@@ -261,7 +280,7 @@ class Manifest:
                     hint=("use ", Option("overwrite", True), " to replace it"),
                 )
             )
-        self._previous = self._previous_output(known)
+        self._previous = previous_output(self.path, known)
         for path in planned:
             self._previous.refuse_foreign_output(path, self._plan["format"])
         self._previous.refuse_foreign(older)
@@ -286,7 +305,7 @@ class Manifest:
 
     def _forget_finished(self, known: Mapping[str, Any]) -> None:
         """Remove the lists of an older plan, after what they tell was noted elsewhere."""
-        if known and self.finished.entries():
+        if known and self.finished.entries({}):  # those in the lists
             noted = {**known, "complete": False, "replaces": self._previous.entries}
             self._write(json.dumps(noted, indent=1))
         self.finished.clear()
@@ -302,19 +321,6 @@ class Manifest:
             lone = os.path.basename(path) not in names and not names.isdisjoint(beside_it)
             if lone and stem_of(path) in stems:
                 remove_output(path)
-
-    def previous_output(self) -> PreviousOutput:
-        """Return the files that recmap wrote here before."""
-        return self._previous_output(load_manifest(self.path))
-
-    def _previous_output(self, known: Mapping[str, Any]) -> PreviousOutput:
-        found = _replaced_states(known)
-        files = known.get("files")
-        for entry in self._finished_entries(known):
-            number, state = int(entry[0]), entry[1:]
-            if isinstance(files, list) and number < len(files):
-                found += [(name, state) for name in file_names([files[number]])]
-        return PreviousOutput(self.path, found)
 
     def finish(self, results: Mapping[str, Any]) -> None:
         """Mark the conversion complete, and remove old files that it did not replace."""
@@ -373,22 +379,13 @@ class Manifest:
 
     def _unfinished(self, known: Mapping[str, Any]) -> list[Shard]:
         # Two attempts at one shard leave two entries, and the file may match either.
-        finished = {tuple(entry) for entry in self._finished_entries(known)}
+        finished = {tuple(entry) for entry in self.finished.entries(known)}
         states = states_of([shard.path for shard in self.shards])
         return [
             shard
             for shard, state in zip(self.shards, states, strict=True)
             if state is None or (shard.number, *state) not in finished
         ]
-
-    def _finished_entries(self, known: Mapping[str, Any]) -> list[list[int | str]]:
-        """Return ``[number, *state]`` of each finished shard."""
-        states = known.get("states")
-        if known.get("complete") and isinstance(states, list):
-            return _valid_entries(
-                [number, *state] for number, state in enumerate(states) if isinstance(state, list)
-            )
-        return self.finished.entries()
 
     def _save(self, complete: bool, **results: Any) -> None:
         replaces = {} if complete else {"replaces": self._previous.entries}

@@ -265,7 +265,7 @@ class LocalPath(Location):
 
     def create(self, *, seekable: bool = False, durable: bool = True) -> Output:
         del seekable  # every file on disk is
-        return DiskOutput(self, durable)
+        return DiskOutput(self.rstrip(os.sep), durable)
 
     def write_whole(
         self, data: bytes, *, durable: bool = True, temporary: str | None = None

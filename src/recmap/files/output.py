@@ -167,12 +167,12 @@ class DiskOutput(Output):
 
     def __init__(self, target: str, durable: bool, path: str | None = None) -> None:
         """``path`` defaults to a hidden name next to the target."""
-        super().__init__(target.rstrip(os.sep), durable)
+        super().__init__(target, durable)
         # Unnamed files lie there, too.
-        self._near = path or self.target
+        self._near = path or target
         if path is None:
-            make_folder(self.target)
-        self.path = path or temporary_path(self.target)
+            make_folder(target)
+        self.path = path or temporary_path(target)
         self._file: IO[bytes] | None = None
         self._scratch: list[DiskOutput] = []
         self._size = 0

@@ -16,7 +16,13 @@ from itertools import accumulate
 from typing import Any
 
 from recmap.conversion.cleanup import PreviousOutput
-from recmap.conversion.manifest import Manifest, existing_files, load_manifest, manifest_path
+from recmap.conversion.manifest import (
+    Manifest,
+    existing_files,
+    load_manifest,
+    manifest_path,
+    previous_output,
+)
 from recmap.conversion.plan import Shard, Sharding, is_output_folder, plan_shards, stem_of
 from recmap.errors import ColumnError, Message, Option, OutputExistsError
 from recmap.files.local_path import located
@@ -109,7 +115,7 @@ class StagedOutput(ABC):
 
     @property
     def _previous(self) -> PreviousOutput:
-        return self._manifest([], Schema({}), {}).previous_output()
+        return previous_output(self._manifest_path, load_manifest(self._manifest_path))
 
     @property
     def _single_path(self) -> str:
