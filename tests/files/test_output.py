@@ -38,8 +38,8 @@ def test_nothing_is_there_before_commit_or_after_abort(
     places: list[tuple[Location, bool]],
 ) -> None:
     for number, (place, seekable) in enumerate(places):
+        file = place.child(f"{number}.bin")
         for ends in ("abort", "commit"):
-            file = place.child(f"{number}.bin")
             output = file.create(seekable=seekable, durable=False)
             output.accompany(beside, note_size)
             output.stream().write(b"abc")
@@ -49,9 +49,9 @@ def test_nothing_is_there_before_commit_or_after_abort(
             assert not file.exists()
             assert not located(beside(file)).exists()
             getattr(output, ends)()
+            assert not output.path or not os.path.exists(output.path)
         assert file.anew().text(9) == "abc"
         assert located(beside(file)).anew().text(9) == "3"
-        assert not output.path or not os.path.exists(output.path)
     assert sorted(os.listdir(places[0][0])) == ["0.bin", "0.bin.note"]
 
 
