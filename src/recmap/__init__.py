@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from recmap.dataset.dataset import Dataset
     from recmap.dataset.diff import diff
     from recmap.dataset.open import from_arrays, from_batches, open
-    from recmap.formats.tfrecord_sink import TFRecordWriter
+    from recmap.formats.tfrecord_writer import TFRecordWriter
     from recmap.formats.verify import verify
     from recmap.model.field import Field
     from recmap.model.ragged import Ragged
@@ -78,7 +78,7 @@ else:
         "Pipeline": "recmap.pipeline.pipeline",
         "Ragged": "recmap.model.ragged",
         "Schema": "recmap.model.schema",
-        "TFRecordWriter": "recmap.formats.tfrecord_sink",
+        "TFRecordWriter": "recmap.formats.tfrecord_writer",
         "convert": "recmap.dataset.convert",
         "diff": "recmap.dataset.diff",
         "from_arrays": "recmap.dataset.open",

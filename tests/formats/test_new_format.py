@@ -14,10 +14,11 @@ import numpy.typing as npt
 import pytest
 
 import recmap as rm
+from recmap.files.output import Output
 from recmap.formats.registry import FORMATS, Format
+from recmap.formats.sink import Sink
 from recmap.model.facts import SourceFacts
 from recmap.model.schema import Batch, Schema
-from recmap.model.sink import Sink
 from recmap.model.source import Source
 
 MAGIC = b"TOY1"
@@ -51,24 +52,16 @@ class ToySource(Source):
 
 
 class ToySink(Sink):
-    def __init__(self, path: str, schema: Schema, *, durable: bool = True) -> None:
-        del schema, durable
-        self._path, self._temporary = path, f"{path}.part"
-        self._file = open(self._temporary, "wb")  # noqa: SIM115
-        self._file.write(MAGIC)
+    def __init__(self, output: Output, schema: Schema) -> None:
+        super().__init__(output, schema)
+        self._stream = output.stream()
+        self._stream.write(MAGIC)
 
     def write(self, batch: Mapping[str, Any]) -> None:
-        self._file.write(b"".join(b"\n%d" % value for value in batch["number"]))
+        self._stream.write(b"".join(b"\n%d" % value for value in batch["number"]))
 
-    def finish(self) -> str:
-        self._file.close()
-        return self._temporary
-
-    def commit(self) -> None:
-        os.replace(self.finish(), self._path)
-
-    def abort(self) -> None:
-        os.unlink(self.finish())
+    def end(self) -> None:
+        self._stream.write(b"\n")
 
 
 @pytest.fixture(autouse=True)

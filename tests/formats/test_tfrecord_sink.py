@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import recmap as rm
-from recmap.files.output_file import OutputFile, Spooler
+from recmap.files.output import DiskOutput, Spooler, Stream
 
 DTYPES = [
     "bool",
@@ -190,7 +190,7 @@ class _Last(bytes):
 
 def test_a_writer_may_be_garbage_collected_in_the_writing_thread() -> None:
     w = rm.TFRecordWriter("x.tfrecord")
-    thread, file = w._spooler._thread, w._files[0]
+    thread, file = w._spooler._thread, w._sinks[0].stream
     assert thread is not None
     piece = _Last(1 << 20)
     piece.writer = w
@@ -202,11 +202,11 @@ def test_a_writer_may_be_garbage_collected_in_the_writing_thread() -> None:
     assert os.listdir() == []
 
 
-class _Slow(OutputFile):
+class _Slow(Stream):
     """A file on a slow disk."""
 
-    def __init__(self, path: str, spooler: Spooler) -> None:
-        super().__init__(path, None, spooler)
+    def __init__(self, output: DiskOutput, spooler: Spooler) -> None:
+        super().__init__(output, None, spooler)
         self.begun, self.go_on = threading.Event(), threading.Event()
 
     def write_now(self, piece: Any) -> None:
@@ -217,11 +217,13 @@ class _Slow(OutputFile):
 
 def test_files_are_abandoned_without_waiting_for_pending_writes() -> None:
     spooler = Spooler()
-    file = _Slow("x.tfrecord", spooler)
+    output = DiskOutput("x.tfrecord", durable=False)
+    output.stream(spooler=spooler)
+    file = _Slow(output, spooler)
     for _ in range(3):
         spooler.put(file, bytes(100))
     file.begun.wait()
-    spooler.abandon([file])
+    spooler.abandon([output])
     assert os.listdir() == []
     file.go_on.set()
     assert spooler._thread is not None
@@ -246,7 +248,7 @@ def test_a_forked_process_does_not_remove_the_files() -> None:
 def test_a_full_disk_is_an_error_in_the_callers_thread() -> None:
     with pytest.raises(OSError, match="No space left"), rm.TFRecordWriter("x.tfrecord") as w:
         full = os.open("/dev/full", os.O_WRONLY)
-        os.dup2(full, w._files[0].reader().fileno())
+        os.dup2(full, w._sinks[0].stream.reader().fileno())
         os.close(full)
         for _ in range(5):
             w.write({"x": np.zeros((1000, 1000), np.float32)})

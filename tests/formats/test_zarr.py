@@ -21,7 +21,7 @@ import zarr
 from zarr.codecs import BloscCodec, BytesCodec, GzipCodec, TransposeCodec, ZstdCodec
 
 import recmap as rm
-from recmap.formats.zarr.sink import ZarrSink
+from recmap.formats.registry import create_sink
 
 RNG = np.random.default_rng(7)
 VERSIONS = pytest.mark.parametrize("version", [2, 3])
@@ -218,7 +218,7 @@ def test_zeros_of_either_sign_are_kept() -> None:
 
 def test_a_row_larger_than_a_chunk_is_cut() -> None:
     schema = rm.Schema({"small": "float64[3]", "large": "float64[3,5242880]"})
-    sink = ZarrSink("x.zarr", schema)
+    sink = create_sink("x.zarr", "zarr", schema)
     sink.commit()
     root = zarr.open_group("x.zarr", mode="r")
     assert root["small"].chunks == (43690, 3)

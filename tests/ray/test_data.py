@@ -17,7 +17,7 @@ import tensorflow as tf
 
 import recmap as rm
 from recmap.ray.staged_output import StagedShard
-from recmap.ray.staging import LocalOutput
+from recmap.ray.staging import staged_output
 
 pytestmark = [
     pytest.mark.usefixtures("cluster"),
@@ -437,7 +437,7 @@ def test_an_empty_dataset_becomes_an_empty_file() -> None:
 def test_either_all_files_are_published_or_none() -> None:
     rm.from_arrays({"x": np.arange(3)}).save("out/", shards=2)
     before = {path: path.read_bytes() for path in Path("out").iterdir()}
-    output = LocalOutput("out/", "tfrecord", overwrite=True, durable=False)
+    output = staged_output("out/", "tfrecord", overwrite=True, durable=False)
     with output.staged() as stage:
         rm.from_arrays({"x": np.arange(9)}).save(f"{stage}/0.tfrecord")
         schema = rm.Schema({"x": "int64"})

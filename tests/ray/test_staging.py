@@ -17,13 +17,13 @@ import pytest
 
 import recmap as rm
 from recmap.ray.staged_output import StagedShard
-from recmap.ray.staging import LocalOutput
+from recmap.ray.staging import staged_output
 
 
 def replace(folder: str, dst: str, format: str, count: int, nth: int) -> None:
     """Replace the existing files, and be killed before the ``nth`` change to the folder."""
     os.chdir(folder)
-    output = LocalOutput(dst, format, overwrite=True, durable=False)
+    output = staged_output(dst, format, overwrite=True, durable=False)
     with output.staged() as stage:
         staged = []
         for i in range(count):
@@ -83,7 +83,7 @@ def test_a_kill_at_any_moment_leaves_all_old_files_or_all_new_ones(
         # The next call puts things right, before it writes anything.
         with (
             pytest.raises(rm.OutputExistsError, match="overwrite=True"),
-            LocalOutput(dst, format, overwrite=False, durable=False).staged(),
+            staged_output(dst, format, overwrite=False, durable=False).staged(),
         ):
             pass
         old = content("out") == before

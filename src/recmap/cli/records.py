@@ -9,7 +9,7 @@ from recmap.cli.arguments import add_storage, add_verb, storage, workers
 from recmap.cli.output import json_text, watching
 from recmap.errors import CorruptRecordError, Message, OptionError
 from recmap.files.atomic_write import writing
-from recmap.files.output_file import refuse_existing
+from recmap.files.local_path import refuse_existing
 from recmap.files.paths import as_path, expand
 from recmap.formats.detect import detect
 from recmap.formats.registry import FORMATS

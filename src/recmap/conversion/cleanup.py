@@ -13,21 +13,12 @@ from collections.abc import Iterable, Sequence
 from typing import Any, TypeAlias
 
 from recmap.conversion.plan import stem_of
-from recmap.errors import OutputExistsError, StoreError
+from recmap.errors import OutputExistsError, PathNotFoundError, StoreError
 from recmap.files.array_sidecar import description_path, is_description, remove_description
-from recmap.files.local_path import located
-from recmap.files.output_file import refuse_special
+from recmap.files.local_path import located, refuse_special
+from recmap.files.location import Location
 from recmap.files.run_lock import RunLock
-from recmap.files.temporary import (
-    Process,
-    names_of,
-    process_of,
-    remove,
-    remove_leftovers,
-    runs,
-    short_name,
-    this_process,
-)
+from recmap.files.temporary import Process, short_name, this_process
 from recmap.formats.registry import FORMATS
 from recmap.formats.zarr.attributes import not_ours, refuse_foreign
 from recmap.tfrecord.sidecar import is_written, remove_sidecar, sidecar_path
@@ -46,6 +37,14 @@ def states_of(paths: Sequence[str]) -> list[State | None]:
     files = list(map(located, paths))
     found = files[0].stats(files) if files else []
     return [None if each is None else [each.size, each.version] for each in found]
+
+
+def state_of(path: str) -> State:
+    """Return the state of a file that has just been written."""
+    (state,) = states_of([path])
+    if state is None:
+        raise PathNotFoundError(f"{path}: no such file, although it has just been written")
+    return state
 
 
 class PreviousOutput:
@@ -95,12 +94,42 @@ class PreviousOutput:
 
     def owns(self, path: str) -> bool:
         """Return whether the file at a path is still the one that recmap wrote, or part of it."""
-        return self._begun(path) or _is_ours(path, self.states)
+        if self._begun(path):
+            return True
+        target = located(path).anew()
+        (state,) = states_of([target])
+        if state is None or target.is_link():
+            return False
+        if target.is_tree():
+            return state in self.states if known_by_state(target) else not not_ours(target)
+        # The name does not count: the file may have been renamed since.
+        return state in self.states or is_written(target)
 
     def refuse_foreign_output(self, path: str, format: str) -> None:
         """Raise if there is something at an output path that recmap must not overwrite."""
-        if not self._begun(path):
-            _refuse_foreign_output(path, format, self.states)
+        if self._begun(path):
+            return
+        target, folder = located(path).anew(), FORMATS[format].folder
+        if folder and known_by_state(target):
+            (state,) = states_of([path])
+            if state is not None and state not in self.states:
+                raise OutputExistsError(
+                    f"{path} is not replaced: recmap did not write it, or it has changed since. "
+                    "Delete it, or write elsewhere"
+                )
+            return
+        if target.is_folder() and not known_by_state(target):
+            if not folder:
+                raise OutputExistsError(f"{path} is a folder; give another name for the file")
+            refuse_foreign(path)
+        refuse_special(path)
+        description = description_path(target)
+        there = description.exists() or description.is_link()
+        if there and not is_description(description):
+            raise OutputExistsError(
+                f"{description} would be replaced, but is not a description that recmap wrote; "
+                "move it away, or write elsewhere"
+            )
 
     def _begun(self, path: str) -> bool:
         """Return whether a killed conversion was about to write an object."""
@@ -116,27 +145,19 @@ class PreviousOutput:
                 )
 
 
-def _is_ours(path: str, states: Sequence[State]) -> bool:
-    """Return whether recmap wrote a file, and nothing has changed it since.
+def known_by_state(path: str) -> bool:
+    """Return whether only a manifest can tell that recmap wrote a folder, by its state.
 
-    ``states`` are those of the files that recmap wrote here before.
+    On disk, what is in it shows that, but to look through one in a store takes long.
     """
-    target = located(path).anew()
-    (state,) = states_of([target])
-    if state is None or target.is_link():
-        return False
-    if target.is_tree():
-        # What is in a folder shows whose it is, but to look through one in a store takes long.
-        return state in states if target.remote else not not_ours(target)
-    # The name does not count: the file may have been renamed since.
-    return state in states or is_written(target)
+    return located(path).remote
 
 
 def remove_output(path: str) -> None:
     """Remove a file or a Zarr store that recmap wrote, with its sidecar and description."""
     target = located(path).anew()
     if target.is_tree():
-        if target.remote or not not_ours(target):
+        if known_by_state(target) or not not_ours(target):
             target.remove_tree()
     else:
         # The file last: while it is there, the next run finds what belongs to it.
@@ -145,63 +166,33 @@ def remove_output(path: str) -> None:
         target.remove()
 
 
-def _refuse_foreign_output(path: str, format: str, states: Sequence[State]) -> None:
-    """Raise if there is something at an output path that recmap must not overwrite."""
-    target = located(path).anew()
-    if not target.remote and target.is_folder():
-        if format != "zarr":
-            raise OutputExistsError(f"{path} is a folder; give another name for the file")
-        refuse_foreign(path)
-    if target.remote and FORMATS[format].folder:
-        (state,) = states_of([path])
-        if state is not None and state not in states:
-            raise OutputExistsError(
-                f"{path} is not replaced: recmap did not write it, or it has changed since. "
-                "Delete it, or write elsewhere"
-            )
-        return
-    refuse_special(path)
-    description = description_path(target)
-    there = description.exists() or description.is_link()
-    if there and not is_description(description):
-        raise OutputExistsError(
-            f"{description} would be replaced, but is not a description that recmap wrote; "
-            "move it away, or write elsewhere"
-        )
-
-
-def check_free(paths: Sequence[str]) -> None:
-    """Raise if a running process writes these files, before the run lock is taken.
-
-    In a store, whoever writes holds the lock.
-    """
-    if not located(paths[0]).remote:
-        clear_temporary(paths)
-
-
 def clear_temporary(paths: Sequence[str], owner: Process | None = None) -> None:
     """Remove what killed writers of these outputs left; raise if a running process owns it.
 
     ``owner`` is the process to remove it for; by default, this one.
     """
     clear_uploads(paths)
-    if not paths or located(paths[0]).remote:
-        return
-    owner = owner or this_process()
-    names: dict[str, set[str]] = {}
-    for path in paths:
-        folder, name = os.path.split(path)
-        names.setdefault(folder, set()).update(map(short_name, (name, description_path(name))))
-    for folder, wanted in names.items():
-        if os.path.isdir(folder or "."):
-            _clear_folder(folder, wanted, owner)
-            # Others may write such files at the same time: shards of another number or format,
-            # metadata.
-            stems = set(map(stem_of, wanted))
-            remove_leftovers(
-                folder,
-                lambda name: stem_of(name) in stems or _METADATA.fullmatch(name),  # noqa: B023
-            )
+    check_free(paths, owner)
+
+
+def check_free(paths: Sequence[str], owner: Process | None = None) -> None:
+    """Raise if a running process writes these files; remove temporary files that others left.
+
+    In a store, there are none: whoever writes holds the lock.
+    """
+    folders: dict[str, list[Location]] = {}
+    for path in map(located, paths):
+        folders.setdefault(path.folder, []).append(path)
+    for files in folders.values():
+        names = [name for file in files for name in (file.name, description_path(file).name)]
+        wanted = set(map(short_name, names))
+        files[0].clear_temporary(wanted, owner or this_process())
+        # Others may write such files at the same time: shards of another number or format,
+        # metadata.
+        stems = set(map(stem_of, wanted))
+        files[0].remove_leftovers(
+            lambda name: stem_of(name) in stems or _METADATA.fullmatch(name),  # noqa: B023
+        )
 
 
 def clear_uploads(paths: Sequence[str], lock: RunLock | None = None) -> None:
@@ -217,40 +208,3 @@ def clear_uploads(paths: Sequence[str], lock: RunLock | None = None) -> None:
             f"unfinished uploads of an earlier run may remain: {e}. A lifecycle rule of the bucket "
             "can delete them"
         )
-
-
-def _clear_folder(folder: str, wanted: set[str], owner: Process) -> None:
-    # Remove the run lock first: a conversion that is taken over must see that it lost the lock
-    # before it misses its files.
-    for entry in sorted(os.listdir(folder or "."), key=lambda entry: ".running." not in entry):
-        process = process_of(entry)
-        if process is None or wanted.isdisjoint(names_of(entry)):
-            continue
-        path = os.path.join(folder, entry)
-        # A file with the owner's process number comes from a failed call, or from an earlier
-        # process with the same number.
-        same_number = (process.machine, process.number) == (owner.machine, owner.number)
-        running = False if same_number else _is_running(process)
-        if running is not False:
-            raise _in_use(path, process.number, certain=running is True)
-        remove(path)
-
-
-def _is_running(process: Process) -> bool | None:
-    if process.machine != this_process().machine:
-        # We cannot check another machine, and a restarted container has a new name. If that
-        # process is still running, it finds its run lock gone and gives up.
-        return False
-    return runs(process)
-
-
-def _in_use(path: str, number: int, certain: bool) -> OutputExistsError:
-    if certain:
-        return OutputExistsError(
-            f"{path} is being written by process {number}; wait for it, or stop it"
-        )
-    return OutputExistsError(
-        f"{path} belongs to process {number}, which may still be writing it: a process with that "
-        "number is running, but recmap cannot tell when it started. If it is a conversion to this "
-        f"place, wait for it; otherwise remove {path} and try again"
-    )

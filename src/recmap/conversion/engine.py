@@ -12,8 +12,8 @@ How a row gets from the source to a finished file:
 4. ``external_shuffle.py`` puts the rows in random order, if requested.
 5. A runner (``runners.py``, or ``ray/runner.py`` on a cluster) passes each shard to
    ``shard_writer.py``. This reads slabs within the budget, writes them to the sink of the
-   format under a temporary name, checks the result with ``verify.py``, records the shard as
-   finished, and renames it.
+   format, checks the result with ``verify.py``, records the shard as finished, and commits its
+   ``Output`` (``files/output.py``), which had a temporary name until then.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ from recmap.files.local_path import located
 from recmap.files.object_writer import choose_parts
 from recmap.files.staging import check_space
 from recmap.formats.registry import FORMATS, check_output, known_to_sink, parameters
+from recmap.formats.sink import SinkKind
 from recmap.model.arguments import size_text
 from recmap.model.preview import quantity
 from recmap.model.progress import Counter
-from recmap.model.sink import SinkKind
 from recmap.model.source import Source
 from recmap.model.table import html_table
 
@@ -165,7 +165,7 @@ def convert_source(
             with writing(dst):
                 if kind.complete is not None:
                     kind.complete(dst, source.schema, counts, sizes, stored)
-                manifest.finish({"rows": rows, "bytes": sizes}, manifest.worth_keeping)
+                manifest.finish({"rows": rows, "bytes": sizes})
     except BaseException as e:
         explained = _explained(e, manifest, dst)
         if explained is e:
@@ -235,7 +235,7 @@ def _make_plan(
     budget = choose_budget(
         least, source, options.memory, runner.threads, len(shards), sample.row_bytes, largest
     )
-    staged = parts is not None and not kind.sends(dst, source.schema, stored)
+    staged = parts is not None and not kind.sends(dst, source.schema, {**stored, "expected": rows})
     if staged and largest is not None:
         check_space(largest * min(budget.workers, len(shards)), dst)
     return _ConversionPlan(source, options, format, stored, rows, shards, budget, sample)

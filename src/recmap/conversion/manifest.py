@@ -23,17 +23,16 @@ from recmap.conversion.cleanup import (
     State,
     check_free,
     clear_uploads,
+    known_by_state,
     remove_output,
     states_of,
 )
-from recmap.conversion.inputs import Inputs
-from recmap.conversion.plan import Shard, is_output_folder, stem_of
+from recmap.conversion.plan import Inputs, Shard, is_output_folder, stem_of
 from recmap.errors import (
     Message,
     Option,
     OptionError,
     OutputExistsError,
-    PathNotFoundError,
     StoreError,
 )
 from recmap.files.array_sidecar import description_path
@@ -113,20 +112,12 @@ class FinishedShards:
     def __reduce__(self) -> tuple[Any, ...]:
         return FinishedShards, (self._manifest,)
 
-    def add(self, number: int, path: str) -> None:
-        """Record a shard that is at ``path``: the temporary name of a file that is renamed next,
-        which preserves its size and time, or an object.
+    def add(self, number: int, state: State) -> None:
+        """Record a shard: the state that it has, or will have, or that it is about to appear.
+
+        A rename preserves the state of a temporary file.
         """
-        (state,) = states_of([path])
-        if state is None:
-            raise PathNotFoundError(f"{path}: no such file, although it has just been written")
-        self._append([number, *state])
-
-    def begin(self, number: int) -> None:
-        """Record that an object is about to appear."""
-        self._append([number, *BEGUN])
-
-    def _append(self, entry: list[int | str]) -> None:
+        entry = [number, *state]
         with self._lock:
             if len(self._lines) % _MOST_LINES == 0:
                 self._own = located(self._manifest).sibling(f"{self._prefix}-{uuid4().hex[:12]}")
@@ -135,8 +126,16 @@ class FinishedShards:
             self._own.append(line, b"".join(self._lines))
             self._lines.append(line)
 
-    def entries(self) -> list[list[int | str]]:
-        """Return ``[number, *state]`` of each finished shard; skip damaged lines."""
+    def entries(self, known: Mapping[str, Any]) -> list[list[int | str]]:
+        """Return ``[number, *state]`` of each finished shard; skip damaged lines.
+
+        If the conversion is complete, ``known``, the content of its manifest, has them.
+        """
+        states = known.get("states")
+        if known.get("complete") and isinstance(states, list):
+            return _valid_entries(
+                [number, *state] for number, state in enumerate(states) if isinstance(state, list)
+            )
         read = [located(path).read_whole(_MAX_SIZE) for path in self._lists()]
         lines = [line for found in read if found is not None for line in found[0].splitlines()]
         return _valid_entries(map(_parse_line, lines))
@@ -150,6 +149,17 @@ class FinishedShards:
         pattern = re.compile(rf"{re.escape(self._prefix)}-[0-9a-f]{{12}}")
         names = filter(pattern.fullmatch, located(self._manifest).folder.children())
         return [located(self._manifest).sibling(name) for name in names]
+
+
+def previous_output(path: str, known: Mapping[str, Any]) -> PreviousOutput:
+    """Return the files that recmap wrote before, given a manifest and its content."""
+    found = _replaced_states(known)
+    files = known.get("files")
+    for entry in FinishedShards(path).entries(known):
+        number, state = int(entry[0]), entry[1:]
+        if isinstance(files, list) and number < len(files):
+            found += [(name, state) for name in file_names([files[number]])]
+    return PreviousOutput(path, found)
 
 
 class Manifest:
@@ -237,13 +247,13 @@ class Manifest:
         if same and resume and not (known.get("complete") and overwrite):
             left = self._unfinished(known)
             # Those that this conversion was about to write may exist.
-            begun = {number for number, *state in self._finished_entries(known) if state == BEGUN}
+            begun = {number for number, *state in self.finished.entries(known) if state == BEGUN}
             others = [shard for shard in left if shard.number not in begun]
             states = states_of([shard.path for shard in others])
             if overwrite or not any(states):
                 self._previous = PreviousOutput(self.path, _replaced_states(known))
                 for shard in others:
-                    self._refuse_foreign_output(shard.path)
+                    self._previous.refuse_foreign_output(shard.path, self._plan["format"])
                 self._begun = True
                 return left
         self._replace(known, overwrite)
@@ -271,9 +281,9 @@ class Manifest:
                     hint=("use ", Option("overwrite", True), " to replace it"),
                 )
             )
-        self._previous = self._previous_output(known)
+        self._previous = previous_output(self.path, known)
         for path in planned:
-            self._refuse_foreign_output(path)
+            self._previous.refuse_foreign_output(path, self._plan["format"])
         self._previous.refuse_foreign(older)
         self._previous = self._previous.including(older)
         self._remove_lone_indexes(known, stems)
@@ -296,7 +306,7 @@ class Manifest:
 
     def _forget_finished(self, known: Mapping[str, Any]) -> None:
         """Remove the lists of an older plan, after what they tell was noted elsewhere."""
-        if known and self.finished.entries():
+        if known and self.finished.entries({}):  # those in the lists
             noted = {**known, "complete": False, "replaces": self._previous.entries}
             self._write(json.dumps(noted, indent=1))
         self.finished.clear()
@@ -313,35 +323,19 @@ class Manifest:
             if lone and stem_of(path) in stems:
                 remove_output(path)
 
-    def previous_output(self) -> PreviousOutput:
-        """Return the files that recmap wrote here before."""
-        return self._previous_output(load_manifest(self.path))
-
-    def _previous_output(self, known: Mapping[str, Any]) -> PreviousOutput:
-        found = _replaced_states(known)
-        files = known.get("files")
-        for entry in self._finished_entries(known):
-            number, state = int(entry[0]), entry[1:]
-            if isinstance(files, list) and number < len(files):
-                found += [(name, state) for name in file_names([files[number]])]
-        return PreviousOutput(self.path, found)
-
-    def _refuse_foreign_output(self, path: str) -> None:
-        self._previous.refuse_foreign_output(path, self._plan["format"])
-
-    def finish(self, results: Mapping[str, Any], keep: bool) -> None:
+    def finish(self, results: Mapping[str, Any]) -> None:
         """Mark the conversion complete, and remove old files that it did not replace."""
         planned = {shard.path for shard in self.shards}
         stems = {stem_of(path) for path in planned}
         named = [p for p in self._previous.paths if p not in planned and stem_of(p) in stems]
         old = list(filter(self._previous.owns, named))
-        if old and located(self.path).remote:
+        if old and known_by_state(self.path):
             # Half of a Zarr store would not be known as ours.
             self._previous = self._previous.about_to_change(old)
             self._save(complete=False)
         for path in old:
             remove_output(path)
-        if keep:
+        if self._worth_keeping:
             states = states_of([shard.path for shard in self.shards])
             self._save(complete=True, states=states, **results)
         else:
@@ -368,7 +362,7 @@ class Manifest:
         self.finished.clear()
 
     @property
-    def worth_keeping(self) -> bool:
+    def _worth_keeping(self) -> bool:
         """Whether to keep the manifest after the conversion: a single file needs none.
 
         A folder of objects does: nothing else shows that recmap wrote it. So does a single shard
@@ -376,7 +370,7 @@ class Manifest:
         """
         single = len(self.shards) == 1 and os.path.basename(self.path) != FOLDER_MANIFEST
         format = FORMATS[self._plan["format"]]
-        folder = format.folder and located(self.path).remote
+        folder = format.folder and known_by_state(self.path)
         return not single or folder or format.sink_kind().numbered
 
     @property
@@ -386,22 +380,13 @@ class Manifest:
 
     def _unfinished(self, known: Mapping[str, Any]) -> list[Shard]:
         # Two attempts at one shard leave two entries, and the file may match either.
-        finished = {tuple(entry) for entry in self._finished_entries(known)}
+        finished = {tuple(entry) for entry in self.finished.entries(known)}
         states = states_of([shard.path for shard in self.shards])
         return [
             shard
             for shard, state in zip(self.shards, states, strict=True)
             if state is None or (shard.number, *state) not in finished
         ]
-
-    def _finished_entries(self, known: Mapping[str, Any]) -> list[list[int | str]]:
-        """Return ``[number, *state]`` of each finished shard."""
-        states = known.get("states")
-        if known.get("complete") and isinstance(states, list):
-            return _valid_entries(
-                [number, *state] for number, state in enumerate(states) if isinstance(state, list)
-            )
-        return self.finished.entries()
 
     def _save(self, complete: bool, **results: Any) -> None:
         replaces = {} if complete else {"replaces": self._previous.entries}

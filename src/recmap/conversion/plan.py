@@ -1,18 +1,23 @@
-"""Plan which rows go into which shard."""
+"""Plan a conversion: which files are read, and which rows go into which shard."""
 
 from __future__ import annotations
 
 import math
 import os
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from recmap.errors import Message, Option, OptionError
+from recmap.errors import FileChangedError, Message, ObjectChangedError, Option, OptionError
 from recmap.files.array_sidecar import described_name
 from recmap.files.local_path import is_store, located
 from recmap.files.paths import MOST_SHARDS, shard_names
 from recmap.formats.registry import FORMATS, format_of, written_formats
 from recmap.model.arguments import as_whole, parse_size
+
+# The files of all shards together that are looked at again before a shard is published.
+_MOST_CHECKS = 100_000
 
 
 @dataclass(frozen=True)
@@ -175,3 +180,58 @@ def _known_suffix(path: str) -> str:
     """Return the longest known suffix of a path, in the case the path uses."""
     ends = [s for f in FORMATS.values() for s in f.suffixes if path.lower().endswith(s)]
     return path[len(path) - len(max(ends, key=len, default="")) :]
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """Input files, and the path, size and time of each, or the version of an object.
+
+    ``each_shard`` tells whether to check all of them before every shard, besides at the end.
+    """
+
+    files: tuple[str, ...]
+    states: tuple[list[Any], ...]
+    each_shard: bool
+
+    @classmethod
+    def of(cls, files: Sequence[str], shards: int) -> Inputs:
+        """Look at the files as they are now; raise if they are not what was opened."""
+        for file in files:
+            located(file).check_unchanged()
+        few = len(files) * shards <= _MOST_CHECKS and not any(
+            located(file).is_folder() for file in files
+        )
+        return cls(tuple(files), tuple(map(_state, files)), shards == 1 or few)
+
+    def check_before_shard(self) -> None:
+        """Raise if the rows of a shard, which is about to appear, may be those of two versions."""
+        if self.each_shard:
+            self.check()
+
+    def check(self) -> None:
+        """Raise if a file has changed since the conversion began."""
+        for file, before in zip(self.files, self.states, strict=True):
+            try:
+                # Reading a pinned file raises if it has changed, or looking at it is enough.
+                now = before if located(file).pinned else _state(file)
+                located(file).check_unchanged()
+            except (FileChangedError, FileNotFoundError):
+                now = []
+            if now != before:
+                raise _changed(file)
+
+
+def _changed(file: str) -> FileChangedError | ObjectChangedError:
+    text = (
+        f"{file}: changed while it was converted, so the output would mix rows of two "
+        "versions; convert it again"
+    )
+    if located(file).remote:
+        return ObjectChangedError(text, url=str(file))
+    return FileChangedError(text, file=str(file))
+
+
+def _state(path: str) -> list[Any]:
+    file = located(path).absolute()
+    found = file.stat_below()
+    return [str(file), found.size, found.version]

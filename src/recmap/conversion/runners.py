@@ -66,8 +66,18 @@ class ThreadRunner:
     def run(self, writer: ShardWriter, shards: list[Shard], counter: Counter) -> None:
         """Write these shards."""
         stop = threading.Event()
+
+        def write(shard: Shard) -> None:
+            try:
+                writer.write(shard, counter.add, stop.is_set)
+            except StoppedError:
+                return  # the error of another shard is raised
+            except BaseException:
+                stop.set()  # here, so that no other shard is finished before the caller wakes up
+                raise
+
         with Threads(writer.budget.workers, "recmap-convert") as pool:
-            futures = [pool.submit(writer.write, s, counter.add, stop.is_set) for s in shards]
+            futures = [pool.submit(write, shard) for shard in shards]
             try:
                 _wait_for(futures)
             except BaseException:

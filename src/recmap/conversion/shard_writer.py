@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from recmap.conversion.budget import BoundedReader, Budget
-from recmap.conversion.cleanup import remove_output
-from recmap.conversion.inputs import Inputs
+from recmap.conversion.cleanup import BEGUN, remove_output, state_of
 from recmap.conversion.manifest import FinishedShards
 from recmap.conversion.options import Verify
-from recmap.conversion.plan import Shard
+from recmap.conversion.plan import Inputs, Shard
 from recmap.conversion.verify import RecordCheck, check_values, check_written
 from recmap.errors import DataError
 from recmap.files.array_sidecar import remove_description
@@ -22,8 +21,8 @@ from recmap.files.mapped import Guard
 from recmap.files.object_writer import choose_parts, sending
 from recmap.files.run_lock import RunLock
 from recmap.formats.registry import FORMATS, create_sink
+from recmap.formats.sink import Sink
 from recmap.model.row_sizes import measure
-from recmap.model.sink import Sink
 from recmap.model.source import Source
 
 # Called with the number of rows and bytes of every slab.
@@ -78,48 +77,41 @@ class ShardWriter:
                 check = RecordCheck.of(sink) if self.verify else None
                 rows = self._copy_rows(shard, sink, check, count, stopped)
                 with writing(shard.path):
-                    temporary = sink.finish()
-                if temporary:
-                    self._check(shard, temporary, rows, check)
+                    written = sink.finish()
+                if written:
+                    self._check(shard, written, rows, check)
             self.inputs.check_before_shard()
             if not self.lock.exists:
                 raise self.lock.taken_over(shard.path)
-            if located(shard.path).remote:
-                self._publish_object(shard, sink, rows, check)
-            else:
-                with writing(shard.path):
-                    self.finished.add(shard.number, temporary)
-                    self._forget_description(shard)
-                    sink.commit()
+            self._publish(shard, sink, rows, check)
         except BaseException:
             sink.abort()
             raise
 
-    def _publish_object(
-        self, shard: Shard, sink: Sink, rows: int, check: RecordCheck | None
-    ) -> None:
-        """Let an object appear, check what can only be checked then, and record it as finished."""
-        path = located(shard.path)
+    def _publish(self, shard: Shard, sink: Sink, rows: int, check: RecordCheck | None) -> None:
+        """Record a shard as finished, and let it appear.
+
+        If its state is known only then, as in a store, it is recorded as begun before. What was
+        not checked before, because it had no name to be read by, is checked then.
+        """
+        path, sent = located(shard.path), not sink.output.path
         with writing(shard.path):
-            self.finished.begin(shard.number)
+            state = sink.output.state()
+            self.finished.add(shard.number, state or BEGUN)
             self._forget_description(shard)
-            sent = not sink.finish()
         try:
             with writing(shard.path):
                 sink.commit()
-            with Guard():
-                if sent and check is not None:
-                    check.finish_sent(path.anew().stat().size, shard.path, rows)
-                elif sent and self.verify:
-                    check_written(path.anew(), shard.path, self.format, self.source.schema, rows)
-                if sent and self.verify == "full":
-                    self._check_values(shard, path.anew(), rows)
+            if sent:
+                with Guard():
+                    self._check(shard, path.anew(), rows, check)
         except DataError:
             # It is not what was sent. After any other error it may be, and the old one is gone.
             if self.lock.exists:  # otherwise it may be that of another conversion
                 remove_output(path)
             raise
-        self.finished.add(shard.number, path)
+        if state is None:
+            self.finished.add(shard.number, state_of(path))
 
     def _forget_description(self, shard: Shard) -> None:
         """Remove an old description, which belongs to a file of another format with this name."""
@@ -141,9 +133,8 @@ class ShardWriter:
                     sink.write(slab)
                 count(*measure(slab))
                 del slab  # free it before the next one is read
-                written = sink.records_written()
-                if check is not None and written is not None:
-                    check.follow(*written, shard.path)
+                if check is not None and sink.records is not None and sink.output.path:
+                    check.follow(sink.output.path, sink.records.written, shard.path)
                 if stopped():
                     raise StoppedError
         if shard.stop is not None and reader.row < shard.stop:
@@ -152,14 +143,10 @@ class ShardWriter:
             )
         return reader.row - shard.start
 
-    def _check(self, shard: Shard, temporary: str, rows: int, check: RecordCheck | None) -> None:
-        if check is not None:
-            check.finish(temporary, shard.path, rows)
-        elif self.verify:
-            check_written(temporary, shard.path, self.format, self.source.schema, rows)
+    def _check(self, shard: Shard, path: str, rows: int, check: RecordCheck | None) -> None:
+        """Check what was written, which is at ``path``."""
+        if self.verify:
+            check_written(path, shard.path, self.format, self.source.schema, rows, check)
         if self.verify == "full":
-            self._check_values(shard, temporary, rows)
-
-    def _check_values(self, shard: Shard, path: str, rows: int) -> None:
-        stop = shard.start + rows
-        check_values(path, shard.path, self.format, self.source, shard.start, stop, self.budget)
+            stop = shard.start + rows
+            check_values(path, shard.path, self.format, self.source, shard.start, stop, self.budget)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import mmap
-import os
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -14,16 +13,17 @@ import numpy.typing as npt
 from recmap.conversion.budget import BoundedReader, Budget
 from recmap.errors import MemoryLimitError, VerificationError
 from recmap.files.cpus import thread_count
+from recmap.files.local_path import located
 from recmap.formats.column_source import ColumnsSource
 from recmap.formats.open_spec import OpenOptions, open_source
 from recmap.formats.raw import packed_dtype
 from recmap.formats.registry import FORMATS, parameters
+from recmap.formats.sink import Sink
 from recmap.model.comparison import same_bits
 from recmap.model.field import BYTES, TEXT
 from recmap.model.ragged import BYTE, TEXT_BYTE, Column, Ragged
 from recmap.model.row_sizes import measure
 from recmap.model.schema import Batch, Schema
-from recmap.model.sink import Sink
 from recmap.model.source import Source
 from recmap.native import _core
 
@@ -42,13 +42,19 @@ class RecordCheck:
 
     def __init__(self) -> None:
         self._records = self._at = 0
+        #: Whether the records were checked before they were sent.
+        self.sent = False
 
     @classmethod
     def of(cls, sink: Sink) -> RecordCheck | None:
         """Return a check if the records of a sink can be checked while they are written."""
+        if sink.records is None:
+            return None
         check = cls()
-        watched = sink.records_written() is not None or sink.watch_records(check.see)
-        return check if watched else None
+        check.sent = not sink.output.path
+        if check.sent:
+            sink.records.watcher = check.see
+        return check
 
     def follow(self, path: str, size: int, name: str, *, last: bool = False) -> None:
         """Check those records in the first ``size`` bytes that have not been checked yet."""
@@ -77,26 +83,29 @@ class RecordCheck:
         self._at += len(data)
         self._records += found.records
 
-    def finish_sent(self, size: int, name: str, rows: int) -> None:
-        """Check the size of an object and the number of records in it."""
-        if size != self._at:
-            raise VerificationError(f"{name}: {self._at:,} bytes were sent, but it has {size:,}")
-        self._check_count(name, rows)
-
     def finish(self, path: str, name: str, rows: int) -> None:
-        """Check the rest of the file and the number of records."""
-        self.follow(path, os.path.getsize(path), name, last=True)
-        self._check_count(name, rows)
-
-    def _check_count(self, name: str, rows: int) -> None:
+        """Check the rest of the file, or the size of an object, and the number of records."""
+        size = located(path).stat().size
+        if not self.sent:
+            self.follow(path, size, name, last=True)
+        elif size != self._at:
+            raise VerificationError(f"{name}: {self._at:,} bytes were sent, but it has {size:,}")
         if self._records != rows:
             raise VerificationError(
                 f"{name}: {rows:,} rows were written, but the file has {self._records:,} records"
             )
 
 
-def check_written(path: str, name: str, format: str, schema: Schema, rows: int) -> None:
-    """Check the number of rows, the checksums and the column types of a file."""
+def check_written(
+    path: str, name: str, format: str, schema: Schema, rows: int, records: RecordCheck | None
+) -> None:
+    """Check the number of rows, the checksums and the column types of a file.
+
+    ``records`` has checked most of it already, if it is not None.
+    """
+    if records is not None:
+        records.finish(path, name, rows)
+        return
     written = _reopened(path, format, schema)
     if len(written) != rows:
         raise VerificationError(

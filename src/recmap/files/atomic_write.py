@@ -51,13 +51,25 @@ def sync(path: str) -> None:
         os.close(descriptor)
 
 
+def sync_tree(path: str) -> None:
+    """Wait until a file, or a folder with all that is in it, is on disk."""
+    if not os.path.isdir(path):
+        sync(path)
+    for folder, _, files in os.walk(path):
+        for name in [*files, "."]:
+            sync(os.path.join(folder, name))
+
+
 def put_in_place(temporary: str, path: str) -> None:
-    """Rename a finished file to its final name.
+    """Rename a finished file or folder to its final name.
 
     If it replaces a file, it gets that file's permissions. A link stays a link: its target is
     replaced.
     """
     target = os.path.realpath(path) if os.path.islink(path) else path
+    if os.path.isdir(temporary):
+        _put_folder_in_place(temporary, target)
+        return
     try:
         if os.path.isfile(target):
             os.chmod(temporary, stat.S_IMODE(os.stat(target).st_mode))
@@ -76,7 +88,34 @@ def put_in_place(temporary: str, path: str) -> None:
         os.unlink(temporary)
 
 
-def exchange(one: str, other: str) -> bool:
+def _put_folder_in_place(temporary: str, target: str) -> None:
+    finished = _on_same_file_system(target, temporary)
+    previous = temporary_path(target)
+    if not os.path.lexists(target):
+        os.rename(finished, target)
+    elif not _exchange(finished, target):
+        os.rename(target, previous)
+        os.rename(finished, target)
+    for old in (finished, previous, temporary):
+        remove(old)
+
+
+def _on_same_file_system(path: str, folder: str) -> str:
+    """Return the folder, or a copy of it next to ``path`` if it is on another file system."""
+    parent = os.path.dirname(path) or "."
+    os.makedirs(parent, exist_ok=True)
+    if os.stat(parent).st_dev == os.stat(folder).st_dev:
+        return folder
+    copy = temporary_path(path)
+    try:
+        shutil.copytree(folder, copy)
+    except BaseException:
+        remove(copy)
+        raise
+    return copy
+
+
+def _exchange(one: str, other: str) -> bool:
     """Swap the names of two files or folders at once; return False where that is not possible."""
     rename = getattr(ctypes.CDLL(None), "renameat2", None) if sys.platform == "linux" else None
     if rename is None:

@@ -15,7 +15,7 @@ import os
 import platform
 import struct
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from functools import lru_cache
 from typing import Any, Literal
@@ -24,7 +24,6 @@ from isal import isal_zlib
 from zlib_ng import zlib_ng
 
 from recmap.files.cpus import pool_size, thread_count
-from recmap.files.location import OpenFile
 from recmap.files.threads import Threads
 
 # On ARM, zlib-ng inflates 1.5 times as fast as ISA-L, which has fast paths written for x86.
@@ -165,18 +164,21 @@ def member_size(head: bytes) -> int | None:
     return None
 
 
-def inflate_members(file: OpenFile, position: int) -> Iterator[tuple[int, bytes]]:
+def inflate_members(
+    pread: Callable[[int, int], bytes], position: int
+) -> Iterator[tuple[int, bytes]]:
     """Yield the packed size and the plain bytes of each member, starting at ``position``.
 
-    Stop at the first member that does not state its size, or states a wrong one. A few members
-    are inflated ahead, fewer at first, because many callers need only the beginning.
+    ``pread`` is that of an ``OpenFile``. Stop at the first member that does not state its size, or
+    states a wrong one. A few members are inflated ahead, fewer at first, because many callers need
+    only the beginning.
     """
     waiting: deque[tuple[int, Future[bytes | None]]] = deque()
     more, most = True, _FIRST
     while more or waiting:
         while more and len(waiting) < min(most, thread_count() + 2):
-            size = member_size(file.pread(_HEAD_SIZE, position))
-            packed = file.pread(size or 0, position)
+            size = member_size(pread(_HEAD_SIZE, position))
+            packed = pread(size or 0, position)
             more = size is not None and len(packed) == size
             if more:
                 waiting.append((len(packed), _threads().submit(_inflate_member, packed)))

@@ -127,7 +127,7 @@ def _inflate_sound(
             why = f"what follows the {compression} stream at byte {position:,} is not"
             raise CompressionError(f"{path}: {why} {compression}", file=path, byte=position)
         if fresh and position != distrusted and member_size(data) is not None:
-            for size, plain in inflate_members(file, position):
+            for size, plain in inflate_members(file.pread, position):
                 yield Inflated(plain, position, position + size)
                 position += size
             # The next member does not state its size, is damaged, or does not exist.

@@ -19,8 +19,14 @@ from typing import IO, Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from recmap.errors import FileChangedError, OutputError, PathNotFoundError
-from recmap.files.atomic_write import make_folder, put_in_place, sync, writing
+from recmap.errors import (
+    FileChangedError,
+    Message,
+    Option,
+    OutputExistsError,
+    PathNotFoundError,
+)
+from recmap.files.atomic_write import make_folder, put_in_place, writing
 from recmap.files.file_state import (
     DESCRIPTION,
     STORE_FILES,
@@ -31,17 +37,21 @@ from recmap.files.file_state import (
     FileState,
 )
 from recmap.files.find_objects import is_store_of
-from recmap.files.location import Location, OpenFile, Output, Stat, Version
+from recmap.files.location import Location, OpenFile, Stat, Version
 from recmap.files.mapped import MappedFile
+from recmap.files.output import DiskOutput, Output
 from recmap.files.run_lock import RunLock
-from recmap.files.temporary import remove, remove_leftovers, temporary_path
+from recmap.files.temporary import (
+    Process,
+    clear_temporary,
+    remove,
+    remove_leftovers,
+    temporary_path,
+)
 from recmap.files.whole_output import refuse_unfinished, warn_of_incomplete, warn_of_missing
-from recmap.native import _core
 
 # A smaller file is read rather than mapped.
 _SMALL = 1 << 16
-# Disk space is reserved this far ahead, for files that are not small.
-_RESERVE, _LEAST_RESERVED = 64 << 20, 1 << 20
 
 
 class LocalPath(Location):
@@ -226,8 +236,9 @@ class LocalPath(Location):
         self.check_unchanged()
         return file
 
-    def create(self, *, unnamed: bool = False) -> Output:
-        return _DiskOutput(self, unnamed)
+    def create(self, *, seekable: bool = False, durable: bool = True) -> Output:
+        del seekable  # every file on disk is
+        return DiskOutput(self.rstrip(os.sep), durable)
 
     def write_whole(
         self, data: bytes, *, durable: bool = True, temporary: str | None = None
@@ -287,6 +298,9 @@ class LocalPath(Location):
     def lock(self) -> RunLock:
         return RunLock(temporary_path(self, ".running"))
 
+    def clear_temporary(self, wanted: set[str], owner: Process) -> None:
+        clear_temporary(os.path.dirname(self), wanted, owner)
+
     def remove_leftovers(self, wanted: Callable[[str], object]) -> None:
         remove_leftovers(os.path.dirname(self), wanted)
 
@@ -314,58 +328,6 @@ class _OpenLocal(OpenFile):
         os.close(self._fd)
 
 
-class _DiskOutput(Output):
-    """A file with a temporary name until it is committed."""
-
-    def __init__(self, path: LocalPath, unnamed: bool) -> None:
-        make_folder(path)
-        if os.path.isdir(path):
-            raise OutputError(f"{path} is a folder: give the name of a file")
-        self._path = path
-        self.temporary = temporary_path(path, ".member" if unnamed else "")
-        with writing(path):
-            self._file = open(self.temporary, "x+b", buffering=0)  # noqa: SIM115 - see finish
-        if unnamed:
-            os.unlink(self.temporary)
-        # Where the reserved disk space ends; None if the file system cannot reserve space.
-        self._reserved: int | None = 0
-
-    def write(self, data: npt.NDArray[np.uint8], at: int) -> None:
-        self._reserve(len(data), at)
-        view = data.data
-        while view:
-            view = view[self._file.write(view) :]
-
-    def _reserve(self, size: int, at: int) -> None:
-        if self._reserved is None or at + size < max(self._reserved, _LEAST_RESERVED):
-            return
-        ahead = size + _RESERVE
-        fits = _core.reserve(self._file.fileno(), at, ahead)
-        self._reserved = at + ahead if fits else None
-
-    def file(self) -> IO[bytes]:
-        return self._file
-
-    def finish(self, durable: bool) -> None:
-        if self._reserved:  # release the unused space
-            os.ftruncate(self._file.fileno(), os.fstat(self._file.fileno()).st_size)
-        if durable:
-            os.fsync(self._file.fileno())
-        self._file.close()
-
-    def commit(self, durable: bool) -> None:
-        put_in_place(self.temporary, self._path)
-        if durable:
-            sync(os.path.dirname(self._path))
-
-    def abandon(self) -> None:
-        remove(self.temporary)
-
-    def abort(self) -> None:
-        self._file.close()
-        remove(self.temporary)
-
-
 def located(path: str) -> Location:
     """Return the location of a path. Text is a path on disk."""
     return path if isinstance(path, Location) else LocalPath(path)
@@ -374,6 +336,23 @@ def located(path: str) -> Location:
 def any_remote(paths: Sequence[str]) -> bool:
     """Return whether any of these paths is in a store."""
     return any(isinstance(path, Location) and path.remote for path in paths)
+
+
+def refuse_existing(path: str, overwrite: bool) -> None:
+    """Raise if something at ``path`` must not be overwritten."""
+    if not overwrite and located(path).exists():
+        raise OutputExistsError(
+            Message(
+                f"{path} exists already", hint=("use ", Option("overwrite", True), " to replace it")
+            )
+        )
+    refuse_special(path)
+
+
+def refuse_special(path: str) -> None:
+    """Raise if ``path`` is a pipe or a device such as /dev/null, which a file would replace."""
+    if os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path):
+        raise OutputExistsError(f"{path} is a pipe or a device, not a file; give another name")
 
 
 def check_all_unchanged(paths: Sequence[str]) -> None:

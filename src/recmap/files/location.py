@@ -20,7 +20,9 @@ import numpy.typing as npt
 from recmap.errors import AccessDeniedError, StoreError
 from recmap.files.mapped import MappedFile
 from recmap.files.object_store import ObjectStore
+from recmap.files.output import Output
 from recmap.files.run_lock import RunLock
+from recmap.files.temporary import Process
 
 
 class Stat(NamedTuple):
@@ -71,41 +73,6 @@ class OpenFile(ABC):
 
     def __exit__(self, *_: object) -> None:
         return
-
-
-class Output(ABC):
-    """A file that is being written, and appears when it is committed.
-
-    An object is sent while it is written. It has no temporary name, and can be neither read nor
-    changed before it appears.
-    """
-
-    #: The name that it has until then; "" for an object.
-    temporary: str
-
-    @abstractmethod
-    def write(self, data: npt.NDArray[np.uint8], at: int) -> None:
-        """Append bytes. The file has ``at`` of them already."""
-
-    @abstractmethod
-    def file(self) -> IO[bytes]:
-        """Return the file, to be read or changed."""
-
-    @abstractmethod
-    def finish(self, durable: bool) -> None:
-        """Write the end. If ``durable``, wait until it is on disk."""
-
-    @abstractmethod
-    def commit(self, durable: bool) -> None:
-        """Let the finished file appear."""
-
-    @abstractmethod
-    def abandon(self) -> None:
-        """Remove the file without waiting; a thread may still write to it, and aborts it later."""
-
-    @abstractmethod
-    def abort(self) -> None:
-        """Close and remove the file."""
 
 
 class Location(str):
@@ -315,8 +282,12 @@ class Location(str):
         return
 
     @abstractmethod
-    def create(self, *, unnamed: bool = False) -> Output:
-        """Begin to write a file. An ``unnamed`` one is gone when it is closed."""
+    def create(self, *, seekable: bool = False, durable: bool = True) -> Output:
+        """Begin to write a file, or a folder such as a Zarr store.
+
+        If it is ``seekable``, it is on disk until it is committed, even if it goes to a store. If
+        it is ``durable``, it is on disk for good once it has appeared.
+        """
 
     @abstractmethod
     def write_whole(
@@ -381,6 +352,13 @@ class Location(str):
     @abstractmethod
     def lock(self) -> RunLock:
         """Return the lock that marks whoever writes here."""
+
+    def clear_temporary(self, wanted: set[str], owner: Process) -> None:
+        """Remove temporary files beside this one, of outputs with these short names.
+
+        Raise if a running process other than ``owner`` may need them. A store has none.
+        """
+        return
 
     def remove_leftovers(self, wanted: Callable[[str], object]) -> None:
         """Remove temporary files that killed processes left beside this one.

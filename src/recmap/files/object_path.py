@@ -18,12 +18,12 @@ from recmap.files.fetched_file import FetchedFile
 from recmap.files.file_state import ZARR_FILES
 from recmap.files.find_objects import find_objects
 from recmap.files.held_objects import held_object
-from recmap.files.location import Location, OpenFile, Output, Stat, Version
+from recmap.files.location import Location, OpenFile, Stat, Version
 from recmap.files.object_address import ObjectAddress
 from recmap.files.object_reader import keep_beside, kept_beside
 from recmap.files.object_store import ObjectInfo, ObjectStore
 from recmap.files.object_writer import (
-    Upload,
+    SentObject,
     copy_object,
     create_object,
     delete_object,
@@ -35,9 +35,10 @@ from recmap.files.object_writer import (
     replace_object,
 )
 from recmap.files.open_object import OpenObject, ReadInOrder, SeekableObject
+from recmap.files.output import Output
 from recmap.files.run_lock import RunLock
 from recmap.files.s3_uploads import find_s3_uploads
-from recmap.files.staging import files_below, send_files
+from recmap.files.staging import StagedObject, files_below, send_files
 from recmap.files.storage import Storage, parse_url
 from recmap.files.store_lock import StoreLock
 from recmap.files.threads import Threads
@@ -179,9 +180,9 @@ class ObjectPath(ObjectAddress):
     def refuse_unwritable(self) -> None:
         refuse_unwritable(self)
 
-    def create(self, *, unnamed: bool = False) -> Output:
-        del unnamed
-        return _SentOutput(self)
+    def create(self, *, seekable: bool = False, durable: bool = True) -> Output:
+        del durable  # a store keeps what it has confirmed
+        return StagedObject(self) if seekable else SentObject(self)
 
     def write_whole(
         self, data: bytes, *, durable: bool = True, temporary: str | None = None
@@ -262,35 +263,6 @@ def object_path(
             stores[parts.root] = ObjectStore(parts, storage or Storage())
         return ObjectPath(parts, stores[parts.root])
     return ObjectPath(parts, ObjectStore(parts, storage or Storage()))
-
-
-class _SentOutput(Output):
-    """An object that is sent while it is written."""
-
-    temporary = ""
-
-    def __init__(self, path: ObjectPath) -> None:
-        self._upload = Upload(path, parts_to_send())
-
-    def write(self, data: npt.NDArray[np.uint8], at: int) -> None:
-        del at
-        self._upload.write(data)
-
-    def file(self) -> IO[bytes]:
-        raise RuntimeError("what was sent can be neither read nor changed")
-
-    def finish(self, durable: bool) -> None:
-        """Do nothing: the last part is sent by ``commit``."""
-
-    def commit(self, durable: bool) -> None:
-        del durable  # a store keeps what it has confirmed
-        self._upload.complete()
-
-    def abandon(self) -> None:
-        self._upload.abandon()
-
-    def abort(self) -> None:
-        self._upload.abort()
 
 
 def _stat(info: ObjectInfo) -> Stat:

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from threading import Condition, Thread
-from typing import Any
+from typing import IO, Any
 from weakref import WeakSet
 
 import numpy as np
@@ -31,6 +31,7 @@ from recmap.errors import (
 )
 from recmap.files.location import Version
 from recmap.files.object_address import ObjectAddress
+from recmap.files.output import Output, Spooler, Stream
 from recmap.files.patience import SILENCE
 from recmap.files.threads import start_thread
 
@@ -356,6 +357,43 @@ class Upload:
                 self._changed.notify_all()
             yield data.data
             del data
+
+
+class SentObject(Output):
+    """An object that is sent while it is written. It can be neither read nor changed before."""
+
+    path = ""
+
+    def __init__(self, target: ObjectAddress) -> None:
+        super().__init__(target, durable=True)
+        self._object, self._upload = target, Upload(target, parts_to_send())
+
+    def append(self, data: _Bytes) -> None:
+        self._upload.write(data)
+
+    def file(self) -> IO[bytes]:
+        raise RuntimeError("what was sent can be neither read nor changed")
+
+    def scratch(self, spooler: Spooler) -> Stream:
+        raise RuntimeError("an object that is sent has no folder on disk")
+
+    def discard(self) -> None:
+        self._upload.abort()
+
+    def abandon(self) -> None:
+        self._upload.abandon()
+
+    def _open(self) -> None:
+        """Do nothing: the first part is sent when it is full."""
+
+    def _close(self) -> None:
+        """Do nothing: the last part is sent on commit."""
+
+    def appear(self) -> None:
+        self._upload.complete()
+        self.appeared = True
+        for _, save in self._companions:
+            save(self._object.anew(), self.target)
 
 
 def _version(answer: Any) -> Version:

@@ -20,6 +20,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from uuid import uuid4
 
+from recmap.errors import OutputExistsError
+
 _SUFFIX = ".tmp"
 # Names written by recmap 0.1 lack the start of the process.
 _OWNER = re.compile(
@@ -186,13 +188,58 @@ def remove_leftovers(folder: str, wanted: Callable[[str], object]) -> None:
     ``wanted`` tells which by the name of the file that was being written. Those of processes that
     run stay, except what this process could not delete (``.gone``).
     """
-    for entry in os.listdir(folder or ".") if os.path.isdir(folder or ".") else ():
+    for entry in _names_in(folder):
         process = process_of(entry)
         if process is None or process.machine != this_process().machine:
             continue
         failed = process == this_process() and any(n.endswith(".gone") for n in names_of(entry))
         if any(map(wanted, names_of(entry))) and (failed or runs(process) is False):
             remove(os.path.join(folder, entry))
+
+
+def clear_temporary(folder: str, wanted: set[str], owner: Process) -> None:
+    """Remove temporary files of outputs with these short names in a folder, on behalf of ``owner``.
+
+    Raise if a running process, other than the owner, may still need one.
+    """
+    # Remove the run lock first: a conversion that is taken over must see that it lost the lock
+    # before it misses its files.
+    for entry in sorted(_names_in(folder), key=lambda entry: ".running." not in entry):
+        process = process_of(entry)
+        if process is None or wanted.isdisjoint(names_of(entry)):
+            continue
+        path = os.path.join(folder, entry)
+        # A file with the owner's process number comes from a failed call, or from an earlier
+        # process with the same number.
+        same_number = (process.machine, process.number) == (owner.machine, owner.number)
+        running = False if same_number else _is_running(process)
+        if running is not False:
+            raise _in_use(path, process.number, certain=running is True)
+        remove(path)
+
+
+def _is_running(process: Process) -> bool | None:
+    if process.machine != this_process().machine:
+        # We cannot check another machine, and a restarted container has a new name. If that
+        # process is still running, it finds its run lock gone and gives up.
+        return False
+    return runs(process)
+
+
+def _in_use(path: str, number: int, certain: bool) -> OutputExistsError:
+    if certain:
+        return OutputExistsError(
+            f"{path} is being written by process {number}; wait for it, or stop it"
+        )
+    return OutputExistsError(
+        f"{path} belongs to process {number}, which may still be writing it: a process with that "
+        "number is running, but recmap cannot tell when it started. If it is a conversion to this "
+        f"place, wait for it; otherwise remove {path} and try again"
+    )
+
+
+def _names_in(folder: str) -> list[str]:
+    return os.listdir(folder or ".") if os.path.isdir(folder or ".") else []
 
 
 def remove(path: str) -> None:

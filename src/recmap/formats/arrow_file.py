@@ -20,17 +20,18 @@ from recmap.files.arrow_messages import ArrowMessage, read_messages
 from recmap.files.local_path import located
 from recmap.files.mapped import guarded
 from recmap.files.memory import also_give_back
+from recmap.files.output import Output
 from recmap.files.spans import Places
 from recmap.formats.arrow_columns import ArrowColumns, check_values
 from recmap.formats.arrow_sizes import bytes_before, check_offsets
 from recmap.formats.row_group_file import Cells, Cuts, RowGroupFile, check_groups, cut, even_cuts
 from recmap.formats.row_group_sink import RowGroupSink
 from recmap.formats.row_groups import RowGroupSource
+from recmap.formats.sink import SinkKind
 from recmap.model.arguments import check_choice
 from recmap.model.batch import RowArray
 from recmap.model.nulls import Nulls
 from recmap.model.schema import Batch, FieldsLike, Schema
-from recmap.model.sink import SinkKind
 
 also_give_back(pa.default_memory_pool().release_unused)
 
@@ -282,10 +283,9 @@ class ArrowFileSink(RowGroupSink):
 
     def __init__(
         self,
-        path: str,
+        output: Output,
         schema: Schema,
         *,
-        durable: bool = True,
         compression: Literal["zstd", "lz4"] | None = None,
         row_group_rows: int | None = None,
         tensors: Literal["extension", "list"] = "extension",
@@ -294,18 +294,18 @@ class ArrowFileSink(RowGroupSink):
         check_choice("compression", compression, ("zstd", "lz4", None))
         self._compression = compression
         self._writer: Any = None
-        super().__init__(path, schema, durable, row_group_rows, tensors, room)
+        super().__init__(output, schema, row_group_rows, tensors, room)
 
-    def begin(self, output: Any, empty: Any, metadata: Mapping[bytes, bytes]) -> None:
+    def begin(self, file: Any, empty: Any, metadata: Mapping[bytes, bytes]) -> None:
         arrow = pa.RecordBatchReader.from_stream(empty).schema.with_metadata(metadata)
         options = pa.ipc.IpcWriteOptions(compression=self._compression, use_threads=False)
-        self._writer = pa.ipc.new_file(output, arrow, options=options)
+        self._writer = pa.ipc.new_file(file, arrow, options=options)
 
     def write_group(self, rows: Any) -> None:
         for batch in pa.RecordBatchReader.from_stream(rows):
             self._writer.write_batch(batch)
 
-    def end(self) -> None:
+    def end_groups(self) -> None:
         self._writer.close()
 
 

@@ -11,16 +11,21 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from recmap.errors import ColumnError, DataError, LeftOut, StaleIndexWarning
-from recmap.files.array_sidecar import load_description, remove_description, save_description
+from recmap.files.array_sidecar import (
+    description_path,
+    load_description,
+    remove_description,
+    save_description,
+)
 from recmap.files.local_path import located
 from recmap.files.mapped import MappedFile
-from recmap.files.output_file import OutputFile, Spooler
+from recmap.files.output import Output, Spooler
 from recmap.formats.column_readers import (
     DEFAULT_NAME,
     ColumnReader,
@@ -29,14 +34,13 @@ from recmap.formats.column_readers import (
 )
 from recmap.formats.column_source import ColumnsSource
 from recmap.formats.raw import RawSink
-from recmap.formats.staged_sink import StagedSink
+from recmap.formats.sink import Sink, SinkKind
 from recmap.model.arguments import size_text
 from recmap.model.coerce import as_columns, fit
 from recmap.model.description import misfit, warn_of_notes
 from recmap.model.field import Field
 from recmap.model.ragged import Ragged
 from recmap.model.schema import Schema
-from recmap.model.sink import Sink, SinkKind
 from recmap.warn import warn
 
 _MAGIC = b"\x93NUMPY"
@@ -258,17 +262,12 @@ def _padded(dtype: np.dtype[Any], shape: tuple[int, ...], size: int) -> bytes:
     return _MAGIC + bytes([version, 0]) + length + body.ljust(size - start - 1) + b"\n"
 
 
-def create_npy(
-    path: str, schema: Schema, *, durable: bool = True, expected: int | None = None
-) -> Sink:
+def create_npy(output: Output, schema: Schema, *, expected: int | None = None) -> Sink:
     """Create a .npy file of numbers or of strings."""
     fields = list(schema.values())
     if len(fields) == 1 and fields[0].is_bytes and not fields[0].ragged:
-        return StringsSink(path, schema, durable=durable)
-    if located(path).remote and expected is None:
-        # The header comes first, but the rows are counted last.
-        return StagedSink(located(path), lambda local: NpySink(local, schema, durable=durable))
-    return NpySink(path, schema, durable=durable, expected=expected)
+        return StringsSink(output, schema)
+    return NpySink(output, schema, expected=expected)
 
 
 class NpySink(RawSink):
@@ -285,16 +284,16 @@ class NpySink(RawSink):
 
     def _header(self, rows: int | None) -> bytes:
         plain = self._dtype.names is None
-        inner = next(iter(self._schema.values())).inner if plain else ()
+        inner = next(iter(self.schema.values())).inner if plain else ()
         return header_bytes(self._dtype, inner, rows)
 
-    def _describe(self, data: str) -> None:
+    def _describe(self, data: str, path: str) -> None:
         # Without a sidecar, a plain array is named DEFAULT_NAME, and bfloat16 becomes bytes.
         plain = self._dtype.names is None
-        if plain and (list(self._schema) != [DEFAULT_NAME] or not header_keeps(self._dtype)):
-            super()._describe(data)
+        if plain and (list(self.schema) != [DEFAULT_NAME] or not header_keeps(self._dtype)):
+            super()._describe(data, path)
         else:
-            remove_description(self._path)
+            remove_description(path)
 
 
 class StringsSink(Sink):
@@ -303,23 +302,16 @@ class StringsSink(Sink):
     That width is only known at the end. Until then, the strings wait in unnamed files.
     """
 
-    def __init__(self, path: str, schema: Schema, *, durable: bool = True) -> None:
-        self._path, self._schema, self._rows = path, schema, 0
+    def __init__(self, output: Output, schema: Schema) -> None:
+        super().__init__(output, schema)
         ((self._name, self._field),) = schema.items()
-        self._durable, self._finished = durable, False
-        self._longest = self._size = 0
-        # One writes the output, the other the waiting strings and their lengths.
-        self._spoolers = Spooler(), Spooler()
-        self._files: list[OutputFile] = []
-        try:
-            for i in (0, 1, 1):
-                self._files.append(OutputFile(path, None, self._spoolers[i], unnamed=i == 1))
-        except BaseException:
-            self.abort()
-            raise
+        self._rows = self._longest = self._size = 0
+        self._padded = output.stream()
+        waiting = Spooler()
+        self._contents, self._lengths = output.scratch(waiting), output.scratch(waiting)
 
     def write(self, batch: Mapping[str, Any]) -> None:
-        columns, rows = fit(as_columns(batch), self._schema)
+        columns, rows = fit(as_columns(batch), self.schema)
         if not rows:
             return
         column = columns[self._name]
@@ -329,8 +321,8 @@ class StringsSink(Sink):
             strings, values = values, values.flat
         content, lengths = np.ascontiguousarray(values).view(np.uint8), strings.lengths
         self._check_ends(content, lengths)
-        self._files[1].write(content)
-        self._files[2].write(np.ascontiguousarray(lengths).view(np.uint8))
+        self._contents.write(content)
+        self._lengths.write(np.ascontiguousarray(lengths).view(np.uint8))
         self._longest = max(self._longest, int(lengths.max(initial=0)))
         self._size += len(content)
         self._rows += rows
@@ -346,69 +338,48 @@ class StringsSink(Sink):
                 "strings does not keep; write .npz, .h5, .zarr or .tfrecord"
             )
 
-    def finish(self) -> str:
-        output, *waiting = self._files
-        if not self._finished:
-            for file in waiting:
-                file.flush()
-            width, count = max(self._longest, 1), self._rows * self._field.count
-            self._check_growth(width, count)
-            self._spoolers[1].close()
-            output.write(header_bytes(np.dtype(f"S{width}"), self._field.inner, self._rows))
-            _write_padded(output, waiting[0].reader(), waiting[1].reader(), width, count)
-            output.flush()
-            self._spoolers[0].close()
-            output.finish(self._durable)
-            for file in waiting:
-                file.abort()
-            self._finished = True
-        return output.temporary
+    def end(self) -> None:
+        width, count = max(self._longest, 1), self._rows * self._field.count
+        self._check_growth(width, count)
+        self._contents.finish()
+        self._lengths.finish()
+        self._padded.write(header_bytes(np.dtype(f"S{width}"), self._field.inner, self._rows))
+        contents, lengths = self._contents.reader(), self._lengths.reader()
+        step = max(1, _PADDED_SIZE // width)
+        for start in range(0, count, step):
+            some = np.frombuffer(lengths.read(8 * min(step, count - start)), np.int64)
+            padded = np.zeros((len(some), width), np.uint8)
+            within = np.arange(width) < some[:, None]
+            padded[within] = np.frombuffer(contents.read(int(some.sum())), np.uint8)
+            self._padded.write(padded.reshape(-1))
+        self.output.accompany(description_path, self._describe)
 
     def _check_growth(self, width: int, count: int) -> None:
         """Refuse to write if one long string makes the file much larger than the strings."""
         if width * count > max(_MAX_GROWTH * self._size, _MAX_PADDED):
             raise ColumnError(
                 f"field {self._name!r}: the longest string has {width:,} bytes, so that "
-                f"{count:,} of them would take {size_text(width * count)} in {self._path}, and "
-                f"all together have {size_text(self._size)}; write .npz, .h5, .zarr or "
-                ".tfrecord"
+                f"{count:,} of them would take {size_text(width * count)} in "
+                f"{self.output.target}, and all together have {size_text(self._size)}; write .npz, "
+                ".h5, .zarr or .tfrecord"
             )
 
-    def commit(self) -> None:
-        self.finish()
+    def _describe(self, data: str, path: str) -> None:
         # Without a sidecar, the column is named DEFAULT_NAME, and holds bytes.
         if self._name == DEFAULT_NAME and not self._field.is_text:
-            remove_description(self._path)
+            remove_description(path)
         else:
-            save_description(self._path, self._schema, self._files[0].temporary)
-        self._files[0].commit(self._durable)
-
-    def abort(self) -> None:
-        for spooler in self._spoolers:
-            spooler.stop()
-        for file in self._files:
-            file.abort()
-
-
-def _write_padded(
-    output: OutputFile, contents: IO[bytes], lengths: IO[bytes], width: int, count: int
-) -> None:
-    step = max(1, _PADDED_SIZE // width)
-    for start in range(0, count, step):
-        some = np.frombuffer(lengths.read(8 * min(step, count - start)), np.int64)
-        padded = np.zeros((len(some), width), np.uint8)
-        within = np.arange(width) < some[:, None]
-        padded[within] = np.frombuffer(contents.read(int(some.sum())), np.uint8)
-        output.write(padded.reshape(-1))
+            save_description(path, self.schema, data)
 
 
 def _streams(path: str, schema: Schema, options: Mapping[str, Any]) -> bool:
     """Return whether rows are sent as they are written.
 
-    The header of a file of strings has the length of the longest, which is known last.
+    The header has their number, and that of a file of strings the length of the longest.
     """
-    del path, options
-    return not any(field.is_bytes for field in schema.values())
+    del path
+    strings = any(field.is_bytes for field in schema.values())
+    return options.get("expected") is not None and not strings
 
 
 SINK = SinkKind(create_npy, streams=_streams, describes=True)

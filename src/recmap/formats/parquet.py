@@ -20,16 +20,17 @@ from recmap.files.local_path import located
 from recmap.files.mapped import guarded
 from recmap.files.memory import also_give_back
 from recmap.files.open_object import SeekableMapping
+from recmap.files.output import Output
 from recmap.formats.arrow_columns import ArrowColumns, check_values
 from recmap.formats.column_source import warn_of_left_out
 from recmap.formats.parquet_sizes import CODECS, LEVELS, ParquetSizes
 from recmap.formats.row_group_file import Cuts, RowGroupFile, check_groups, cut, even_cuts
 from recmap.formats.row_group_sink import RowGroupSink
 from recmap.formats.row_groups import RowGroupSource
+from recmap.formats.sink import SinkKind
 from recmap.model.arguments import as_whole, check_choice
 from recmap.model.nulls import Nulls
 from recmap.model.schema import Batch, FieldsLike, Schema
-from recmap.model.sink import SinkKind
 
 also_give_back(pa.default_memory_pool().release_unused)
 
@@ -339,10 +340,9 @@ class ParquetSink(RowGroupSink):
 
     def __init__(
         self,
-        path: str,
+        output: Output,
         schema: Schema,
         *,
-        durable: bool = True,
         compression: Literal["zstd", "snappy", "gzip", "lz4", "brotli"] | None = "zstd",
         level: int | None = None,
         row_group_rows: int | None = None,
@@ -356,9 +356,9 @@ class ParquetSink(RowGroupSink):
                 raise OptionError(f"level={level}: {compression} has no levels")
         self._compression, self._level = compression or "none", level
         self._writer: Any = None
-        super().__init__(path, schema, durable, row_group_rows, tensors, room)
+        super().__init__(output, schema, row_group_rows, tensors, room)
 
-    def begin(self, output: Any, empty: Any, metadata: Mapping[bytes, bytes]) -> None:
+    def begin(self, file: Any, empty: Any, metadata: Mapping[bytes, bytes]) -> None:
         arrow = pa.RecordBatchReader.from_stream(empty).schema.with_metadata(metadata)
         # Strings repeat. Numbers rarely do, and looking for that takes longer than all else.
         strings = [
@@ -367,7 +367,7 @@ class ParquetSink(RowGroupSink):
             if field.is_bytes
         ]
         self._writer = pq.ParquetWriter(
-            output,
+            file,
             arrow,
             use_dictionary=strings or False,
             compression=self._compression,
@@ -379,7 +379,7 @@ class ParquetSink(RowGroupSink):
         table = pa.RecordBatchReader.from_stream(rows).read_all()
         self._writer.write_table(table, row_group_size=table.num_rows)
 
-    def end(self) -> None:
+    def end_groups(self) -> None:
         self._writer.close()
 
 

@@ -21,7 +21,9 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap.errors import ColumnError, DataError
+from recmap.files.output import Output
 from recmap.formats.column_readers import ColumnReader, Which
+from recmap.formats.sink import Sink
 from recmap.model.batch import RowNumbers
 from recmap.model.coerce import as_columns, fit
 from recmap.model.fetching import Fetching, fetching_all
@@ -29,7 +31,6 @@ from recmap.model.field import TEXT, Field
 from recmap.model.ragged import BYTE, Column, Ragged, concatenate
 from recmap.model.row_sizes import OFFSET, RowSizes, added
 from recmap.model.schema import Schema
-from recmap.model.sink import Sink
 
 VALUES, OFFSETS = "values", "offsets"
 # Limit the depth, because a file may claim any. NumPy once allowed this many axes.
@@ -116,10 +117,10 @@ class Splitter:
 class ArraysSink(Sink):
     """The base of sinks that write each column as one or more plain arrays."""
 
-    def __init__(self, path: str, schema: Schema) -> None:
+    def __init__(self, output: Output, schema: Schema) -> None:
         if not schema:
-            raise ColumnError(f"{path}: there are no columns to write")
-        self.schema = schema
+            raise ColumnError(f"{output.target}: there are no columns to write")
+        super().__init__(output, schema)
         self.splitters = {name: Splitter(name, field) for name, field in schema.items()}
         _check_names(schema)
 

@@ -19,16 +19,21 @@ from recmap.errors import (
     OptionError,
     OutputError,
 )
-from recmap.files.array_sidecar import ArraySidecar, load_description, save_description
+from recmap.files.array_sidecar import (
+    ArraySidecar,
+    description_path,
+    load_description,
+    save_description,
+)
 from recmap.files.local_path import located
 from recmap.files.mapped import MappedFile
-from recmap.files.output_file import OutputFile, Spooler
+from recmap.files.output import Output
 from recmap.files.sniff import RAW_EXAMPLE, size_hint
 from recmap.formats.column_readers import DEFAULT_NAME, ColumnReader, array_columns
 from recmap.formats.column_source import ColumnsSource
+from recmap.formats.sink import Sink, SinkKind
 from recmap.model.coerce import as_columns, fit
 from recmap.model.schema import Batch, Schema
-from recmap.model.sink import Sink, SinkKind
 
 
 def open_raw(
@@ -165,9 +170,8 @@ def _count(
 class RawSink(Sink):
     """Writes the bytes of the rows, and a sidecar that describes them."""
 
-    def __init__(
-        self, path: str, schema: Schema, *, durable: bool = True, expected: int | None = None
-    ) -> None:
+    def __init__(self, output: Output, schema: Schema, *, expected: int | None = None) -> None:
+        path = output.target
         loose = [name for name, field in schema.items() if field.row_bytes is None]
         if loose:
             raise ColumnError(
@@ -177,21 +181,16 @@ class RawSink(Sink):
         if not schema:
             raise ColumnError(f"{path}: there are no columns to write")
         self._check(path, schema)
-        self._path, self._schema, self._rows = path, schema, 0
-        self._durable, self._finished = durable, False
+        super().__init__(output, schema)
         only = len(schema) == 1
         self._dtype = next(iter(schema.values())).dtype if only else packed_dtype(schema)
-        self._spooler = Spooler()
-        try:
-            self._file = OutputFile(path, None, self._spooler)
-        except BaseException:
-            self._spooler.close()
-            raise
+        self._rows = 0
         # What has been sent cannot be changed, so the number of rows must be known.
-        self._expected = None if self._file.temporary else expected
+        self._expected = None if output.path else expected
+        self._stream = output.stream()
         header = self._header(self._expected)
         if header:
-            self._file.write(header)
+            self._stream.write(header)
 
     def _check(self, path: str, schema: Schema) -> None:
         """Refuse columns that the format cannot hold."""
@@ -207,10 +206,10 @@ class RawSink(Sink):
         return b""
 
     def write(self, batch: Mapping[str, Any]) -> None:
-        columns, rows = fit(as_columns(batch), self._schema)
+        columns, rows = fit(as_columns(batch), self.schema)
         if rows:
             packed = np.ascontiguousarray(self._packed(columns, rows))
-            self._file.write(packed.view(np.uint8).ravel())
+            self._stream.write(packed.view(np.uint8).ravel())
         self._rows += rows
 
     def _packed(self, columns: Batch, rows: int) -> npt.NDArray[Any]:
@@ -222,37 +221,21 @@ class RawSink(Sink):
             packed[name] = column
         return packed.reshape(rows, 1)
 
-    def finish(self) -> str:
-        if not self._finished:
-            self._file.flush()
-            self._spooler.close()
-            header = self._header(self._rows)
-            if self._expected is None and header:
-                self._file.write_at(0, header)
-            elif self._expected not in (None, self._rows):
-                raise OutputError(
-                    f"{self._path}: {self._expected:,} rows were announced, {self._rows:,} written"
-                )
-            self._file.finish(self._durable)
-            self._finished = True
-        return self._file.temporary
+    def end(self) -> None:
+        header = self._header(self._rows)
+        if self._expected is None and header:
+            self._stream.finish()
+            self._stream.write_at(0, header)
+        elif self._expected not in (None, self._rows):
+            raise OutputError(
+                f"{self.output.target}: {self._expected:,} rows were announced, {self._rows:,} "
+                "written"
+            )
+        self.output.accompany(description_path, self._describe)
 
-    def commit(self) -> None:
-        self.finish()
-        if self._file.temporary:
-            self._describe(self._file.temporary)
-            self._file.commit(self._durable)
-        else:
-            self._file.commit(self._durable)
-            self._describe(located(self._path).anew())
-
-    def _describe(self, data: str) -> None:
-        """Write the description. ``data`` is where the file is now."""
-        save_description(self._path, self._schema, data)
-
-    def abort(self) -> None:
-        self._spooler.stop()
-        self._file.abort()
+    def _describe(self, data: str, path: str) -> None:
+        """Write the description of ``path``. ``data`` is where the file is now."""
+        save_description(path, self.schema, data)
 
 
 SINK = SinkKind(RawSink, streams=True, untyped=True, describes=True)

@@ -16,9 +16,9 @@ from typing import Any, Literal
 from recmap.errors import MissingPackageError
 from recmap.files.file_state import TFDS_FILE, TFDS_INFO
 from recmap.files.local_path import located
+from recmap.formats.sink import Sink, SinkKind
 from recmap.model.arguments import check_column_name, unknown_option
 from recmap.model.schema import Schema
-from recmap.model.sink import Sink, SinkKind
 from recmap.model.source import Source
 
 
@@ -163,6 +163,7 @@ def create_sink(
     format: str,
     schema: Schema,
     *,
+    durable: bool = True,
     expected: int | None = None,
     room: int | None = None,
     **options: Any,
@@ -175,11 +176,13 @@ def create_sink(
     kind = FORMATS[format].sink_kind()
     known = {"expected": expected, "room": room}
     options.update({name: fact for name, fact in known.items() if name in parameters(kind.create)})
-    if located(path).remote and not kind.sends(path, schema, options):
-        from recmap.formats.staged_sink import StagedSink
-
-        return StagedSink(located(path), lambda local: kind.create(local, schema, **options))
-    return kind.create(path, schema, **options)
+    seekable = not kind.sends(path, schema, options)
+    output = located(path).create(seekable=seekable, durable=durable)
+    try:
+        return kind.create(output, schema, **options)
+    except BaseException:
+        output.abort()
+        raise
 
 
 def known_to_sink(format: str, source: Source) -> dict[str, Any]:
@@ -197,7 +200,7 @@ def check_output(path: str, format: str, schema: Schema, options: Mapping[str, A
         check_column_name(name)
     if not options:
         return
-    given = {"path", "schema", "durable", "expected", "room"}
+    given = {"output", "schema", "expected", "room"}
     known = parameters(FORMATS[format].sink_kind().create) - given
     for name in options:
         if name not in known:

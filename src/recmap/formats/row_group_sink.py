@@ -12,8 +12,9 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from recmap.errors import ColumnError, RecmapError
-from recmap.files.output_file import OutputFile, Spooler
+from recmap.files.output import Output, Stream
 from recmap.files.threads import Threads
+from recmap.formats.sink import Sink
 from recmap.formats.stored_columns import KEY, description, store, stored_field
 from recmap.model.arguments import as_whole, check_choice
 from recmap.model.arrow import ArrowBatches
@@ -22,7 +23,6 @@ from recmap.model.coerce import as_columns, empty_column, fit
 from recmap.model.ragged import owned
 from recmap.model.row_sizes import RowSizes, batch_sizes
 from recmap.model.schema import Batch, Schema
-from recmap.model.sink import Sink
 
 # Bytes of the rows of a row group in memory, unless the budget allows only fewer.
 _GROUP = 16 << 20
@@ -39,41 +39,37 @@ class RowGroupSink(Sink):
 
     def __init__(
         self,
-        path: str,
+        output: Output,
         schema: Schema,
-        durable: bool,
         group_rows: int | None,
         tensors: Literal["extension", "list"],
         room: int | None,
     ) -> None:
         """``room`` is how many bytes of rows may be held; ``group_rows`` overrides it."""
         if not schema:
-            raise ColumnError(f"{path}: there are no columns to write")
+            raise ColumnError(f"{output.target}: there are no columns to write")
         self._most_rows = _MOST_ROWS
         if group_rows is not None:
             self._most_rows = as_whole("row_group_rows", group_rows, 1, _MOST_ROWS)
         check_choice("tensors", tensors, ("extension", "list"))
         self._most_bytes = min(room or _GROUP, _GROUP) if group_rows is None else 1 << 62
-        self.path, self.schema, self._durable, self._tensors = path, schema, durable, tensors
+        super().__init__(output, schema)
+        self._tensors = tensors
         self._stored = Schema({name: stored_field(field) for name, field in schema.items()})
         self._held: list[_Rows] = []
-        self._finished = False
-        self._spooler = Spooler()
         self._encoder = Threads(1, "recmap-encoder")
         self._encoding: Future[None] | None = None
-        self._output = _SinkFile()
-        self._file: OutputFile | None = None
+        self._file = _SinkFile(output.stream())
         try:
-            self._file = self._output.file = OutputFile(path, None, self._spooler)
             empty = {name: empty_column(field) for name, field in self._stored.items()}
             with self._explained():
-                self.begin(self._output, self._arrow(empty), {KEY: description(schema)})
+                self.begin(self._file, self._arrow(empty), {KEY: description(schema)})
         except BaseException:
-            self.abort()
+            self.close()
             raise
 
     @abstractmethod
-    def begin(self, output: Any, empty: Any, metadata: Mapping[bytes, bytes]) -> None:
+    def begin(self, file: Any, empty: Any, metadata: Mapping[bytes, bytes]) -> None:
         """Begin to write to a file object. ``empty`` is an Arrow stream with all columns."""
 
     @abstractmethod
@@ -81,7 +77,7 @@ class RowGroupSink(Sink):
         """Write a row group, given as an Arrow stream."""
 
     @abstractmethod
-    def end(self) -> None:
+    def end_groups(self) -> None:
         """Write what comes after the last row group."""
 
     def write(self, batch: Mapping[str, Any]) -> None:
@@ -154,38 +150,20 @@ class RowGroupSink(Sink):
         except RecmapError:
             raise
         except (NotImplementedError, TypeError, ValueError) as e:
-            raise ColumnError(f"{self.path} cannot hold the rows: {e}") from e
+            raise ColumnError(f"{self.output.target} cannot hold the rows: {e}") from e
 
-    def finish(self) -> str:
-        """Write the remaining rows, and return the temporary name."""
-        assert self._file is not None
-        if not self._finished:
-            rest = sum(each.rows for each in self._held)
-            if rest:
-                self._encode(self._take(rest))
-            self._wait()
-            self._encoder.shutdown()
-            with self._explained():
-                self.end()
-            self._file.flush()
-            self._spooler.close()
-            self._file.finish(self._durable)
-            self._finished = True
-        return self._file.temporary
-
-    def commit(self) -> None:
-        """Finish the file and give it its name."""
-        self.finish()
-        assert self._file is not None
-        self._file.commit(self._durable)
-
-    def abort(self) -> None:
-        """Remove everything written so far."""
-        self._output.abandoned = True
+    def end(self) -> None:
+        rest = sum(each.rows for each in self._held)
+        if rest:
+            self._encode(self._take(rest))
+        self._wait()
         self._encoder.shutdown()
-        self._spooler.stop()
-        if self._file is not None:
-            self._file.abort()
+        with self._explained():
+            self.end_groups()
+
+    def close(self) -> None:
+        self._file.abandoned = True
+        self._encoder.shutdown()
 
 
 class _Rows(NamedTuple):
@@ -203,9 +181,9 @@ class _Rows(NamedTuple):
 class _SinkFile(io.RawIOBase):
     """The output as a file object, for pyarrow to write to."""
 
-    def __init__(self) -> None:
+    def __init__(self, stream: Stream) -> None:
         super().__init__()
-        self.file: OutputFile | None = None
+        self._stream = stream
         #: Whether what comes is thrown away: writers that are collected write their end.
         self.abandoned = False
         self._at = 0
@@ -219,8 +197,8 @@ class _SinkFile(io.RawIOBase):
     def write(self, data: Any) -> int:
         # Kept until a thread has written it, when pyarrow may have used its memory again.
         copied = bytes(data)
-        if self.file is not None and not self.abandoned:
-            self.file.write(copied)
+        if not self.abandoned:
+            self._stream.write(copied)
         self._at += len(copied)
         return len(copied)
 

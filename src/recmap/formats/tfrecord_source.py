@@ -33,7 +33,7 @@ from recmap.files.local_path import any_remote, located
 from recmap.files.lru import Lru
 from recmap.files.mapped import guarded
 from recmap.files.mapped_files import MappedFiles
-from recmap.files.output_file import Compression
+from recmap.files.output import Compression
 from recmap.files.paths import PathLike, as_path, for_each_file
 from recmap.formats.tfrecord_partitions import Partition, record_partitions
 from recmap.formats.tfrecord_schema import choose_schema

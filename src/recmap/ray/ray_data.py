@@ -17,12 +17,12 @@ from recmap.conversion.verify import RecordCheck, check_written
 from recmap.errors import ColumnError, DataError, MemoryLimitError, OptionError
 from recmap.files.local_path import check_all_unchanged, located
 from recmap.formats.registry import FORMATS, create_sink
+from recmap.formats.sink import Sink
 from recmap.formats.tfrecord_partitions import Partition
 from recmap.model.coerce import empty_column
 from recmap.model.field import Field
 from recmap.model.row_sizes import measure
 from recmap.model.schema import Schema
-from recmap.model.sink import Sink
 from recmap.ray.arrow_tables import batch_of, schema_of, table_of, table_of_block
 from recmap.ray.file_partitions import RowSpan, assign_rows
 from recmap.ray.staged_output import StagedOutput, StagedShard
@@ -208,13 +208,14 @@ class RecmapDatasink(Datasink):  # type: ignore[misc]  # untyped
             check = RecordCheck.of(sink) if self._verify else None
             for table in tables:
                 rows += _write_table(sink, table, schema, name)
-            temporary = sink.finish()
-            if temporary and self._verify:
-                self._check(temporary, name, schema, rows, check)
+            written = sink.finish()
+            if written and self._verify:
+                check_written(written, name, self._output.format, schema, rows, check)
             self._output.check_stage(self._stage)
             sink.commit()
-            if not temporary and self._verify:
-                self._check(located(path).anew(), name, schema, rows, check)
+            if not written and self._verify:
+                sent = located(path).anew()
+                check_written(sent, name, self._output.format, schema, rows, check)
         except BaseException:
             sink.abort()
             raise
@@ -225,18 +226,7 @@ class RecmapDatasink(Datasink):  # type: ignore[misc]  # untyped
         given = os.path.basename(self._output.dst).lower()
         suffixes = FORMATS[self._output.format].suffixes
         suffix = max((s for s in suffixes if given.endswith(s)), key=len, default=suffixes[0])
-        return self._output.staged_path(self._stage, f"{task}-{uuid4().hex[:12]}{suffix}")
-
-    def _check(
-        self, path: str, name: str, schema: Schema, rows: int, check: RecordCheck | None
-    ) -> None:
-        """Check a file before it gets its staged name, or an object when it is there."""
-        if check is None:
-            check_written(path, name, self._output.format, schema, rows)
-        elif located(path).remote:
-            check.finish_sent(located(path).stat().size, name, rows)
-        else:
-            check.finish(path, name, rows)
+        return located(self._stage).child(f"{task}-{uuid4().hex[:12]}{suffix}")
 
     def on_write_complete(self, write_result: Any) -> None:
         """Publish the files of all tasks."""

@@ -1,4 +1,4 @@
-"""The files that tasks write, before they are the output.
+"""What tasks write, before it is the output; ``staging.py`` has the kinds on disk and in a store.
 
 Each task writes a file with a unique name into a hidden folder. When all tasks are done, the
 files get their final names. A file left by an attempt that was retried is never published.
@@ -16,7 +16,13 @@ from itertools import accumulate
 from typing import Any
 
 from recmap.conversion.cleanup import PreviousOutput
-from recmap.conversion.manifest import Manifest, existing_files, load_manifest, manifest_path
+from recmap.conversion.manifest import (
+    Manifest,
+    existing_files,
+    load_manifest,
+    manifest_path,
+    previous_output,
+)
 from recmap.conversion.plan import Shard, Sharding, is_output_folder, plan_shards, stem_of
 from recmap.errors import ColumnError, Message, Option, OutputExistsError
 from recmap.files.local_path import located
@@ -52,12 +58,21 @@ class StagedOutput(ABC):
         """Raise if a task must not write into the hidden folder. Runs in the task."""
 
     @abstractmethod
-    def staged_path(self, stage: str, name: str) -> str:
-        """Return the path of a file in the hidden folder."""
+    def _replace(self, staged: Sequence[StagedShard], shards: Sequence[Shard], stage: str) -> None:
+        """Make the files of tasks the shards, in the same order, and finish the manifest."""
 
-    @abstractmethod
     def publish(self, staged: Sequence[StagedShard], stage: str) -> list[str]:
         """Give all files their final names, in task order. Return the names."""
+        ordered = sorted(staged, key=lambda file: file.task)
+        shards = self._final_shards(ordered)
+        self._replace(ordered, shards, stage)
+        return [shard.path for shard in shards]
+
+    def _complete(self, manifest: Manifest) -> None:
+        """Mark the output complete, and remove old files that it did not replace."""
+        sizes = [located(shard.path).size_below() for shard in manifest.shards]
+        results: dict[str, Any] = {"rows": manifest.shards[-1].stop, "bytes": sizes, "options": {}}
+        manifest.finish(results)
 
     def refuse_existing(self) -> None:
         """Raise if a file exists that must not be overwritten."""
@@ -74,31 +89,24 @@ class StagedOutput(ABC):
 
     def _final_shards(self, ordered: Sequence[StagedShard]) -> list[Shard]:
         """Plan the final files; raise if they would replace what they must not."""
-        self._check_same_schema(ordered)
+        first = ordered[0]
+        for file in ordered[1:]:
+            if list(file.schema.items()) != list(first.schema.items()):
+                raise ColumnError(Message(f"{self.dst}: ", _difference(file, first)))
         # Another conversion may have written here in the meantime.
         self.refuse_existing()
-        shards = self._plan(ordered)
+        count = len(ordered)
+        planned = plan_shards(self.dst, self.format, count, 1, Sharding(files=count))
+        ends = accumulate(file.rows for file in ordered)
+        shards = [
+            replace(shard, start=end - file.rows, stop=end)
+            for shard, file, end in zip(planned, ordered, ends, strict=True)
+        ]
         names = {shard.path for shard in shards}
         self._previous.refuse_foreign([path for path in self._existing() if path not in names])
         for name in names:
             self._previous.refuse_foreign_output(name, self.format)
         return shards
-
-    def _plan(self, staged: Sequence[StagedShard]) -> list[Shard]:
-        """Return a shard for each file, with the rows that its task wrote."""
-        count = len(staged)
-        shards = plan_shards(self.dst, self.format, count, 1, Sharding(files=count))
-        ends = accumulate(file.rows for file in staged)
-        return [
-            replace(shard, start=end - file.rows, stop=end)
-            for shard, file, end in zip(shards, staged, ends, strict=True)
-        ]
-
-    def _check_same_schema(self, staged: Sequence[StagedShard]) -> None:
-        first = staged[0]
-        for file in staged[1:]:
-            if list(file.schema.items()) != list(first.schema.items()):
-                raise ColumnError(Message(f"{self.dst}: ", _difference(file, first)))
 
     def _manifest(
         self, shards: Sequence[Shard], schema: Schema, options: Mapping[str, Any]
@@ -107,7 +115,7 @@ class StagedOutput(ABC):
 
     @property
     def _previous(self) -> PreviousOutput:
-        return self._manifest([], Schema({}), {}).previous_output()
+        return previous_output(self._manifest_path, load_manifest(self._manifest_path))
 
     @property
     def _single_path(self) -> str:

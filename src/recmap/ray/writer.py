@@ -9,7 +9,6 @@ from collections.abc import Mapping
 from typing import Any, Never
 
 from recmap.conversion.engine import Report
-from recmap.conversion.manifest import manifest_path
 from recmap.conversion.options import OutputOptions
 from recmap.conversion.plan import output_format
 from recmap.errors import OptionError, RecmapError
@@ -21,9 +20,7 @@ from recmap.model.arguments import as_whole, checked, unknown_option
 from recmap.model.field import FieldLike, as_field
 from recmap.model.schema import Schema
 from recmap.ray.cluster import Driver, check_visible, connect, load_ray
-from recmap.ray.staged_output import StagedOutput
-from recmap.ray.staging import LocalOutput
-from recmap.ray.store_staging import StoreOutput
+from recmap.ray.staging import staged_output
 
 # Ray appends this to the message of an error that a task raised.
 _RAY_SUFFIX = "\nFailed to apply "
@@ -79,7 +76,8 @@ def write(
     stored = chosen.for_sink()
     begun = time.monotonic()
     dst = _destination(path, storage)
-    output = _output(dst, output_format(dst, format), overwrite, durable)
+    chosen_format = output_format(dst, format)
+    output = staged_output(dst, chosen_format, overwrite=overwrite, durable=durable)
     given_fields = {name: as_field(field) for name, field in (fields or {}).items()}
     schema = known_schema(dataset, given_fields)
     check_output(dst, output.format, schema or Schema({}), stored)
@@ -117,13 +115,6 @@ def _destination(path: PathLike, storage: Mapping[str, Any] | None) -> str:
     given.refuse_unwritable()
     found = given.anew().absolute()
     return found.child("") if given.endswith(os.sep) and not found.endswith(os.sep) else found
-
-
-def _output(dst: str, format: str, overwrite: bool, durable: bool) -> StagedOutput:
-    if located(dst).remote:
-        lock = located(manifest_path(dst)).lock()
-        return StoreOutput(dst, format, overwrite, durable, lock)
-    return LocalOutput(dst, format, overwrite, durable)
 
 
 def _unwrapped(error: RecmapError, stage: str, dst: str) -> RecmapError:

@@ -17,14 +17,8 @@ from recmap.errors import (
 )
 from recmap.files.file_kinds import is_record
 from recmap.files.inflate import CompressionOption, begins_stream
-from recmap.files.local_path import located
-from recmap.files.output_file import (
-    Compression,
-    OutputFile,
-    Spooler,
-    choose_compression,
-    refuse_existing,
-)
+from recmap.files.local_path import located, refuse_existing
+from recmap.files.output import Compression, choose_compression
 from recmap.files.paths import PathLike, PathsLike, as_location, expand, for_each_file
 from recmap.files.sniff import holds_records, named_tfrecord, sniff, unknown_format
 from recmap.files.storage import Storage
@@ -207,12 +201,10 @@ def write_records(
     refuse_existing(target, check_flag("overwrite", overwrite))
     check_iterable("records", records, '[b"a", b"bc"]')
     target.remove_leftovers(target.name.__eq__)
-    spooler = Spooler()
-    file = OutputFile(target, choose_compression(target, compression), spooler)
-    count = 0
-    try:
-        held: list[np.ndarray[tuple[int], np.dtype[np.uint8]]] = []
-        size = 0
+    count = size = 0
+    held: list[np.ndarray[tuple[int], np.dtype[np.uint8]]] = []
+    with target.create() as output:
+        stream = output.stream(choose_compression(target, compression))
         for record in records:
             try:
                 held.append(np.frombuffer(record, np.uint8))
@@ -222,19 +214,9 @@ def write_records(
             size += len(held[-1])
             count += 1
             if size >= _FRAME_AT_ONCE:
-                file.write(_core.frame(held))
+                stream.write(_core.frame(held))
                 held, size = [], 0
-        file.write(_core.frame(held))
-        file.flush()
-        spooler.close()
-        file.finish(durable=True)
-    except BaseException:
-        try:
-            spooler.close()
-        finally:
-            file.abort()
-        raise
-    file.commit(durable=True)
+        stream.write(_core.frame(held))
     return count
 
 

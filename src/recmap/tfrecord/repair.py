@@ -11,9 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap.errors import CorruptRecordError, DataError, OptionError
-from recmap.files.local_path import check_all_unchanged, located
+from recmap.files.local_path import check_all_unchanged, located, refuse_existing
 from recmap.files.mapped import Guard
-from recmap.files.output_file import OutputFile, Spooler, choose_compression, refuse_existing
+from recmap.files.output import Stream, choose_compression
 from recmap.files.paths import PathLike, PathsLike, as_path, expand
 from recmap.files.temporary import remove_leftovers
 from recmap.model.arguments import check_flag
@@ -86,12 +86,11 @@ def repair(
     check_flag("durable", durable)
     check_progress(progress)
     remove_leftovers(os.path.dirname(target), os.path.basename(target).__eq__)
-    spooler = Spooler()
-    output = OutputFile(target, choose_compression(target, None), spooler)
     done = Repaired(target)
-    try:
+    with located(target).create(durable=durable) as output:
+        stream = output.stream(choose_compression(target, None))
         with ScanProgress(files, progress) as scan:
-            _copy_files(files, scan, output, done)
+            _copy_files(files, scan, stream, done)
         if done.damage and not done.records:
             raise CorruptRecordError(
                 f"{files[0]}: it has no sound record, so nothing was written; the first damage: "
@@ -99,17 +98,10 @@ def repair(
                 file=files[0],
             )
         check_all_unchanged(files)
-        output.flush()
-        spooler.close()
-        output.finish(durable)
-    except BaseException:
-        spooler.stop()
-        output.abort()
-        raise
-    # An index left by an older file of this name does not belong to the new one.
-    if os.path.exists(sidecar_path(target)):
-        os.unlink(sidecar_path(target))
-    output.commit(durable)
+        output.finish()
+        # An index left by an older file of this name does not belong to the new one.
+        if os.path.exists(sidecar_path(target)):
+            os.unlink(sidecar_path(target))
     done.size = os.path.getsize(target)
     return done
 
@@ -118,9 +110,7 @@ def _is_same(file: str, target: str) -> bool:
     return located(file).identity() == located(target).identity()
 
 
-def _copy_files(
-    files: Sequence[str], scan: ScanProgress, output: OutputFile, done: Repaired
-) -> None:
+def _copy_files(files: Sequence[str], scan: ScanProgress, output: Stream, done: Repaired) -> None:
     for file in files:
         with Guard(file):
             for window in scan.windows(file):
@@ -132,7 +122,7 @@ def _copy_files(
                 done.damage += window.skipped
 
 
-def _copy_first(window: Window, file: str, output: OutputFile) -> None:
+def _copy_first(window: Window, file: str, output: Stream) -> None:
     """Write the first sound records.
 
     If the damaged record before them described the columns, the very first gets that
@@ -171,7 +161,7 @@ def _can_carry(record: npt.NDArray[np.uint8], schema: Schema, file: str) -> bool
     return len(record) > 0
 
 
-def _copy(window: Window, output: OutputFile, begin: int | None = None) -> None:
+def _copy(window: Window, output: Stream, begin: int | None = None) -> None:
     """Write the records and their framing from ``begin``. They are stored end to end."""
     if not len(window.offsets):
         return

@@ -32,7 +32,6 @@ from recmap.errors import (
     StaleIndexWarning,
     StoreError,
 )
-from recmap.files.atomic_write import writing
 from recmap.files.local_path import located
 from recmap.files.location import Location
 from recmap.files.temporary import temporary_path
@@ -395,17 +394,10 @@ def _distrust(target: str, why: str) -> None:
 def write_text_index(path: str, offsets: Iterator[tuple[int, int]]) -> None:
     """Write a line with the offset and size of each record, framing included."""
     lines = (f"{offset} {size}\n".encode() for offset, size in offsets)
-    output, at = located(path).create(), 0
-    try:
-        with writing(path):
-            while some := b"".join(islice(lines, _CHECKED_AT_ONCE)):
-                output.write(np.frombuffer(some, np.uint8), at)
-                at += len(some)
-            output.finish(durable=False)
-            output.commit(durable=False)
-    except BaseException:
-        output.abort()
-        raise
+    with located(path).create(durable=False) as output:
+        stream = output.stream()
+        while some := b"".join(islice(lines, _CHECKED_AT_ONCE)):
+            stream.write(some)
 
 
 def read_text_index(path: str, data: npt.NDArray[np.uint8]) -> npt.NDArray[np.uint64]:

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import recmap as rm
-from recmap.formats.hdf5.sink import Hdf5Sink
+from recmap.formats.registry import create_sink
 
 ROWS = 700
 RNG = np.random.default_rng(0)
@@ -88,7 +88,7 @@ def test_the_bytes_do_not_depend_on_batches(options: dict[str, Any]) -> None:
     source = rm.from_arrays(COLUMNS)._source
     found = set()
     for step in (1, 7, 256, ROWS):
-        sink = Hdf5Sink("x.h5", source.schema, **options)
+        sink = create_sink("x.h5", "hdf5", source.schema, **options)
         for start in range(0, ROWS, step):
             sink.write(source.read(start, min(start + step, ROWS)))
         sink.commit()
@@ -97,7 +97,7 @@ def test_the_bytes_do_not_depend_on_batches(options: dict[str, Any]) -> None:
 
 
 def test_rows_may_be_changed_after_they_were_written() -> None:
-    sink = Hdf5Sink("x.h5", rm.Schema({"x": "int64", "s": "int64[*]"}))
+    sink = create_sink("x.h5", "hdf5", rm.Schema({"x": "int64", "s": "int64[*]"}))
     x = np.zeros(10, np.int64)
     for i in range(5):
         x[:] = i
@@ -189,7 +189,7 @@ def test_lists_of_lists_are_groups_of_arrays() -> None:
 
 
 def test_rows_of_fixed_axes_inside_lists_are_checked() -> None:
-    sink = Hdf5Sink("x.h5", rm.Schema({"x": "bytes[*,2]"}))
+    sink = create_sink("x.h5", "hdf5", rm.Schema({"x": "bytes[*,2]"}))
     pairs = rm.Ragged(rm.Ragged(rm.Ragged.from_bytes([b"a", b"b", b"c"]), [0, 2, 3]), [0, 1, 2])
     with pytest.raises(rm.ColumnError, match=r"'x' is bytes\[\*,2\], but a row has another shape"):
         sink.write({"x": pairs})
@@ -204,7 +204,7 @@ def test_strings_along_fixed_axes_are_kept() -> None:
     rm.convert("x.h5", "y.h5", verify="full")
     assert rm.open("y.h5").schema == {"x": "bytes[2]"}
     assert rm.open("y.h5")[1]["x"].tolist() == [b"", b"d\0e"]
-    sink = Hdf5Sink("z.h5", rm.Schema({"x": "bytes[2]"}))
+    sink = create_sink("z.h5", "hdf5", rm.Schema({"x": "bytes[2]"}))
     sink.write({"x": [[b"a"], [b"b", b"c"]]})
     with pytest.raises(rm.ColumnError, match=r"not all rows are bytes\[2\]"):
         sink.commit()
@@ -212,7 +212,7 @@ def test_strings_along_fixed_axes_are_kept() -> None:
 
 
 def test_nothing_shows_before_commit_and_nothing_stays_after_abort() -> None:
-    sink = Hdf5Sink("x.h5", rm.Schema({"x": "int64"}))
+    sink = create_sink("x.h5", "hdf5", rm.Schema({"x": "int64"}))
     sink.write({"x": np.arange(3)})
     assert not os.path.exists("x.h5")
     temporary = sink.finish()
@@ -220,14 +220,16 @@ def test_nothing_shows_before_commit_and_nothing_stays_after_abort() -> None:
     assert rm.open(temporary)[:]["x"].tolist() == [0, 1, 2]
     sink.commit()
     assert os.listdir() == ["x.h5"]
-    other = Hdf5Sink("y.h5", rm.Schema({"x": "int64"}))
+    other = create_sink("y.h5", "hdf5", rm.Schema({"x": "int64"}))
     other.write({"x": np.arange(3)})
     other.abort()
     assert os.listdir() == ["x.h5"]
 
 
 def test_a_file_without_rows_keeps_its_schema() -> None:
-    sink = Hdf5Sink("x.h5", rm.Schema({"x": "int64[2]", "s": "bytes", "r": "float32[*]"}))
+    sink = create_sink(
+        "x.h5", "hdf5", rm.Schema({"x": "int64[2]", "s": "bytes", "r": "float32[*]"})
+    )
     sink.write({"x": np.zeros((0, 2), np.int64), "s": [], "r": []})
     sink.commit()
     ds = rm.open("x.h5")

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import heapq
-import os
 from collections.abc import Mapping
 from typing import Any, Literal
 
 from recmap.errors import ColumnError, Message, Option, OptionError
-from recmap.files.atomic_write import make_folder, put_in_place, sync, writing
-from recmap.files.temporary import remove, temporary_path
+from recmap.files.atomic_write import writing
+from recmap.files.output import Output
 from recmap.formats.hdf5.column_writer import ColumnWriter
 from recmap.formats.hdf5.file import Hdf5Output, h5py, limit_metadata_cache
 from recmap.formats.hdf5.nested import NestedWriter, is_nested
+from recmap.formats.sink import Sink, SinkKind
 from recmap.model.arguments import as_whole, check_choice, check_flag
 from recmap.model.coerce import as_columns, fit
 from recmap.model.schema import Schema
-from recmap.model.sink import Sink, SinkKind
 
 # Bytes of rows that may wait to fill a chunk, for all columns together.
 _HELD = 16 << 20
@@ -34,10 +33,9 @@ class Hdf5Sink(Sink):
 
     def __init__(
         self,
-        path: str,
+        output: Output,
         schema: Schema,
         *,
-        durable: bool = True,
         compression: Literal["gzip", "lzf"] | None = None,
         level: int | None = None,
         shuffle: bool | None = None,
@@ -46,19 +44,16 @@ class Hdf5Sink(Sink):
     ) -> None:
         filters = _filters(compression, level, shuffle)
         chunk_rows = None if chunk_rows is None else as_whole("chunk_rows", chunk_rows, 1, 2**31)
-        _check_names(path, schema)
-        self.path, self.schema, self.rows = path, schema, 0
-        self._durable, self._finished = durable, False
-        make_folder(path)
-        self._temporary = temporary_path(path)
-        with writing(path):
-            self._output = Hdf5Output(self._temporary)
+        _check_names(output.target, schema)
+        super().__init__(output, schema)
+        with writing(output.target):
+            self._written = Hdf5Output(output.path)
         self._file: Any = None
         try:
             room = _HELD // len(schema)
             # The cache size is per dataset.
             self._file = h5py.File(
-                self._output,
+                self._written,
                 "w",
                 libver="earliest",
                 rdcc_nbytes=min(room, _CACHE),
@@ -71,9 +66,9 @@ class Hdf5Sink(Sink):
                 else ColumnWriter(self._file, name, field, i, chunk_rows, filters, room, expected)
                 for i, (name, field) in enumerate(schema.items())
             }
-            self._output.check()
+            self._written.check()
         except BaseException:
-            self.abort()
+            self.close()
             raise
 
     def write(self, batch: Mapping[str, Any]) -> None:
@@ -83,7 +78,6 @@ class Hdf5Sink(Sink):
             return
         for name, column in columns.items():
             self._columns[name].add(column)
-        self.rows += rows
         # Write spans in the order of their last rows, so that the file does not depend on
         # how the rows were batched.
         writers = self._writers
@@ -92,7 +86,7 @@ class Hdf5Sink(Sink):
         while ready:
             _, i = heapq.heappop(ready)
             writers[i].write()
-            self._output.check()
+            self._written.check()
             if (end := writers[i].next) is not None:
                 heapq.heappush(ready, (end, i))
         for writer in writers:
@@ -102,36 +96,19 @@ class Hdf5Sink(Sink):
     def _writers(self) -> list[ColumnWriter]:
         return [writer for column in self._columns.values() for writer in column.writers]
 
-    def finish(self) -> str:
-        """Write the remaining rows, and return the temporary name."""
-        if not self._finished:
-            for writer in self._writers:
-                writer.write()
-                self._output.check()
-            self._file.close()
-            self._output.check()
-            if self._durable:
-                os.fsync(self._output.fileno())
-            self._output.close()
-            self._finished = True
-        return self._temporary
+    def end(self) -> None:
+        for writer in self._writers:
+            writer.write()
+            self._written.check()
+        self.close()
+        self._written.check()
 
-    def commit(self) -> None:
-        """Finish the file and give it its name."""
-        self.finish()
-        with writing(self.path):
-            put_in_place(self._temporary, self.path)
-            if self._durable:
-                sync(os.path.dirname(self.path))
-
-    def abort(self) -> None:
-        """Remove everything written so far."""
+    def close(self) -> None:
         try:
             if self._file is not None:
                 self._file.close()
         finally:
-            self._output.close()
-            remove(self._temporary)
+            self._written.close()
 
 
 def _filters(compression: str | None, level: int | None, shuffle: bool | None) -> dict[str, Any]:

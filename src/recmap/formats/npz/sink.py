@@ -13,15 +13,15 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap.errors import ColumnError
-from recmap.files.output_file import OutputFile, Spooler
+from recmap.files.output import Output, Spooler, Stream
 from recmap.formats.npy import header_bytes, header_keeps
 from recmap.formats.npz.source import FIELD_PREFIX
 from recmap.formats.ragged_layout import VALUES, ArraysSink, ColumnPart
+from recmap.formats.sink import SinkKind
 from recmap.model.arguments import check_choice
 from recmap.model.description import encode_field
 from recmap.model.field import Field
 from recmap.model.schema import Schema
-from recmap.model.sink import SinkKind
 
 NpzCompression: TypeAlias = Literal["deflate"] | None
 
@@ -48,31 +48,24 @@ class NpzSink(ArraysSink):
     """
 
     def __init__(
-        self, path: str, schema: Schema, *, durable: bool = True, compression: NpzCompression = None
+        self, output: Output, schema: Schema, *, compression: NpzCompression = None
     ) -> None:
         check_choice("compression", compression, _METHODS)
-        super().__init__(path, schema)
-        self._durable, self._method = durable, _METHODS[compression]
-        self._finished = False
+        super().__init__(output, schema)
+        self._method = _METHODS[compression]
         self._held = 0
-        self._spooler = Spooler()
         self._members: dict[tuple[str, str], _SpooledArray] = {}
         self._spools: list[_Spool] = []
-        self._file: OutputFile | None = None
-        try:
-            self._file = OutputFile(path, None, self._spooler)
-            parts = [(n, part) for n, splitter in self.splitters.items() for part in splitter.parts]
-            # Neighbours share a spool file, which is deleted before the next file is joined.
-            share = -(-len(parts) // _most_spools())
-            for i, (name, part) in enumerate(parts):
-                if i % share == 0:
-                    self._spools.append(_Spool(path, self._spooler))
-                self._members[name, part.key] = _SpooledArray(path, name, part, self._spools[-1])
-            for name, splitter in self.splitters.items():
-                self.append(name, splitter.head())
-        except BaseException:
-            self.abort()
-            raise
+        spooler = Spooler()
+        parts = [(n, part) for n, splitter in self.splitters.items() for part in splitter.parts]
+        # Neighbours share a spool file, which is deleted before the next file is joined.
+        share = -(-len(parts) // _most_spools())
+        for i, (name, part) in enumerate(parts):
+            if i % share == 0:
+                self._spools.append(_Spool(output.scratch(spooler)))
+            self._members[name, part.key] = _SpooledArray(name, part, self._spools[-1])
+        for name, splitter in self.splitters.items():
+            self.append(name, splitter.head())
 
     def append(self, name: str, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
         """Append items to the arrays of a column, and write them if many wait."""
@@ -87,21 +80,17 @@ class NpzSink(ArraysSink):
         for member in self._members.values():
             member.flush()
         for spool in self._spools:
-            spool.file.flush()
+            spool.stream.flush()
         self._held = 0
 
-    def finish(self) -> str:
-        """Join the arrays, and return the temporary name."""
-        assert self._file is not None
-        if not self._finished:
-            self._flush()
-            self._spooler.close()
-            with zipfile.ZipFile(self._file.temporary, "w") as archive:
-                for (name, key), member in self._members.items():
-                    self._join(archive, member, _comment(self.schema[name], key))
-            self._file.finish(self._durable)
-            self._finished = True
-        return self._file.temporary
+    def end(self) -> None:
+        """Join the arrays."""
+        self._flush()
+        for spool in self._spools:
+            spool.stream.finish()
+        with zipfile.ZipFile(self.output.path, "x") as archive:
+            for (name, key), member in self._members.items():
+                self._join(archive, member, _comment(self.schema[name], key))
 
     def _join(self, archive: zipfile.ZipFile, member: _SpooledArray, comment: str) -> None:
         # Use a fixed time, so that equal input gives equal bytes.
@@ -119,20 +108,6 @@ class NpzSink(ArraysSink):
         # Free the disk space early, so that few arrays are on disk twice at any time.
         member.spool.leave()
 
-    def commit(self) -> None:
-        """Finish the file and give it its name."""
-        self.finish()
-        assert self._file is not None
-        self._file.commit(self._durable)
-
-    def abort(self) -> None:
-        """Remove everything written so far."""
-        self._spooler.stop()
-        for spool in self._spools:
-            spool.file.abort()
-        if self._file is not None:
-            self._file.abort()
-
 
 class _Spool:
     """A file with spans of several arrays, in the order they were added.
@@ -140,26 +115,26 @@ class _Spool:
     Each span is preceded by its size and the start of the previous span of the same array.
     """
 
-    def __init__(self, path: str, spooler: Spooler) -> None:
-        self.file = OutputFile(path, None, spooler, unnamed=True)
+    def __init__(self, stream: Stream) -> None:
+        self.stream = stream
         self.members = 0
         self._size = 0
 
     def append(self, buffers: list[npt.NDArray[np.uint8]], previous: int) -> int:
         """Append a span, given as buffers, and return its start."""
         size, begin = sum(map(len, buffers)), self._size
-        self.file.write(_LINK.pack(size, previous))
+        self.stream.write(_LINK.pack(size, previous))
         for buffer in buffers:
-            self.file.write(buffer)
+            self.stream.write(buffer)
         self._size += _LINK.size + size
         return begin
 
     def read(self, last: int) -> Iterator[bytes]:
         """Read the bytes of an array, given the start of its last span.
 
-        Close the spooler first.
+        Finish the stream first.
         """
-        file = self.file.reader().fileno()
+        file = self.stream.reader().fileno()
         found: list[tuple[int, int]] = []
         while last >= 0:
             size, previous = _LINK.unpack(os.pread(file, _LINK.size, last))
@@ -173,15 +148,16 @@ class _Spool:
         """Note that one of the arrays has been joined; delete the file after the last one."""
         self.members -= 1
         if self.members == 0:
-            self.file.abort()
+            self.stream.output.discard()
 
 
 class _SpooledArray:
     """An array of the zip while it is being written."""
 
-    def __init__(self, path: str, column: str, part: ColumnPart, spool: _Spool) -> None:
+    def __init__(self, column: str, part: ColumnPart, spool: _Spool) -> None:
         self.name = f"{column}/{part.key}.npy" if part.key else f"{column}.npy"
         if "\0" in self.name or len(self.name.encode()) >= 1 << 16:
+            path = spool.stream.output.target
             raise ColumnError(f"{path}: the column {column!r} has a name no zip file can hold")
         self._part = part
         self._rows = self._bytes = 0

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from recmap.errors import (
     ColumnError,
@@ -25,6 +24,8 @@ from recmap.errors import (
 )
 from recmap.files.local_path import located
 from recmap.files.location import Location
+from recmap.files.output import Output
+from recmap.formats.sink import SinkKind
 from recmap.formats.tfds.features import Feature, parse_features
 from recmap.formats.tfds.metadata import (
     FEATURES,
@@ -39,11 +40,10 @@ from recmap.formats.tfds.metadata import (
     load_info,
 )
 from recmap.formats.tfds.stored_columns import StoredColumn, disassemble
-from recmap.formats.tfrecord_sink import TFRecordWriter
+from recmap.formats.tfrecord_sink import RecordOptions, TFRecordSink
 from recmap.model.field import TEXT, Field
 from recmap.model.ragged import Ragged
 from recmap.model.schema import Schema
-from recmap.model.sink import Sink, SinkKind
 from recmap.tfrecord.encoder import little_endian
 
 _PACKAGE = "tensorflow_datasets.core.features"
@@ -96,15 +96,14 @@ def _missing(option: str, example: str, what: str) -> OptionError:
     return OptionError(Message('format="tfds" needs ', Option(option, example), f", {what}"))
 
 
-class TfdsShard(Sink):
+class TfdsShard(TFRecordSink):
     """Writes one shard of a split."""
 
     def __init__(
         self,
-        path: str,
+        output: Output,
         schema: Schema,
         *,
-        durable: bool = True,
         name: str = "",
         split: str = "",
         labels: Mapping[str, Sequence[str]] | None = None,
@@ -115,14 +114,9 @@ class TfdsShard(Sink):
         self._columns = {each: StoredColumn(feature) for each, feature in stored.items()}
         fields = {n: f for column in self._columns.values() for n, f in column.fields.items()}
         encoding = {n: e for column in self._columns.values() for n, e in _encodings(column)}
-        self._writer = TFRecordWriter(
-            path,
-            little_endian(Schema({n: Field(f.dtype, f.shape) for n, f in fields.items()})),
-            encoding=encoding,
-            durable=durable,
-            overwrite=True,
-            describe=False,
-        )
+        options = RecordOptions(encoding=encoding, describe=False)
+        plain = Schema({n: Field(f.dtype, f.shape) for n, f in fields.items()})
+        super().__init__(output, options.encoder(plain), options)
 
     def write(self, batch: Mapping[str, Any]) -> None:
         stored: dict[str, Any] = {}
@@ -133,22 +127,7 @@ class TfdsShard(Sink):
             else:
                 assert isinstance(values, Ragged)
                 stored |= disassemble(column.feature, values)
-        self._writer.write(stored)
-
-    def finish(self) -> str:
-        return self._writer.finish()
-
-    def commit(self) -> None:
-        self._writer.commit()
-
-    def abort(self) -> None:
-        self._writer.abort()
-
-    def records_written(self) -> tuple[str, int] | None:
-        return self._writer.records_written()
-
-    def watch_records(self, watcher: Callable[[npt.NDArray[np.uint8]], None]) -> bool:
-        return self._writer.watch_records(watcher)
+        super().write(stored)
 
 
 def _encodings(column: StoredColumn) -> list[tuple[str, str]]:

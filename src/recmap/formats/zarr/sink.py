@@ -6,9 +6,7 @@ import asyncio
 import gzip
 import io
 import math
-import os
 import re
-import shutil
 from collections.abc import Mapping
 from typing import Any, Literal, TypeAlias
 
@@ -19,14 +17,13 @@ import zarr
 from zarr.codecs import BloscCodec, GzipCodec, ZstdCodec
 
 from recmap.errors import OptionError
-from recmap.files.atomic_write import exchange, make_folder, sync
-from recmap.files.temporary import remove, temporary_path
+from recmap.files.output import Output
 from recmap.formats.ragged_layout import ArraysSink, ColumnPart
+from recmap.formats.sink import SinkKind
 from recmap.formats.zarr.attributes import ZarrColumn, column_attributes, refuse_foreign
 from recmap.formats.zarr.source import limit_threads, stored, stored_as
 from recmap.model.arguments import as_whole, check_choice
 from recmap.model.schema import Schema
-from recmap.model.sink import SinkKind
 
 ZarrCompression: TypeAlias = Literal["zstd", "blosc", "gzip"] | None
 
@@ -60,10 +57,9 @@ class ZarrSink(ArraysSink):
 
     def __init__(
         self,
-        path: str,
+        output: Output,
         schema: Schema,
         *,
-        durable: bool = True,
         compression: ZarrCompression = "zstd",
         chunk_rows: int | None = None,
         version: Literal[2, 3] = 3,
@@ -71,98 +67,49 @@ class ZarrSink(ArraysSink):
     ) -> None:
         number = as_whole("version", version)
         if number not in _CODECS:
-            raise OptionError(f"{path}: version={number}: use 2 or 3")
+            raise OptionError(f"{output.target}: version={number}: use 2 or 3")
         check_choice("compression", compression, _CODECS[number])
         chunk_rows = None if chunk_rows is None else as_whole("chunk_rows", chunk_rows, 1, 2**31)
         limit_threads()
-        super().__init__(path, schema)
-        self.path = path.rstrip(os.sep)
-        self._durable = durable
-        self._finished = False
-        make_folder(self.path)
-        self._temporary = temporary_path(self.path)
+        super().__init__(output, schema)
         codec = _CODECS[number][compression]()
         paths = _paths(schema)
         self._arrays: dict[tuple[str, str], _Array] = {}
-        try:
-            group = zarr.create_group(
-                self._temporary,
-                zarr_format=number,
-                attributes=column_attributes(
-                    [ZarrColumn(name, paths[name], field) for name, field in schema.items()]
-                ),
-            )
-            for column, splitter in self.splitters.items():
-                for part in splitter.parts:
-                    name = f"{paths[column]}/{part.key}" if part.key else paths[column]
-                    self._arrays[column, part.key] = _Array(
-                        group,
-                        name,
-                        part,
-                        codec,
-                        None if part.key else chunk_rows,
-                        None if part.key else expected,
-                        max(_LEAST_CHUNK, min(_CHUNK, _HELD // len(schema))),
-                    )
-                self.append(column, splitter.head())
-        except BaseException:
-            self.abort()
-            raise
+        group = zarr.create_group(
+            output.path,
+            zarr_format=number,
+            attributes=column_attributes(
+                [ZarrColumn(name, paths[name], field) for name, field in schema.items()]
+            ),
+        )
+        for column, splitter in self.splitters.items():
+            for part in splitter.parts:
+                name = f"{paths[column]}/{part.key}" if part.key else paths[column]
+                self._arrays[column, part.key] = _Array(
+                    group,
+                    name,
+                    part,
+                    codec,
+                    None if part.key else chunk_rows,
+                    None if part.key else expected,
+                    max(_LEAST_CHUNK, min(_CHUNK, _HELD // len(schema))),
+                )
+            self.append(column, splitter.head())
 
     def append(self, name: str, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
         """Append items to the arrays of a column."""
         for key, rows in arrays.items():
             self._arrays[name, key].append(rows)
 
-    def finish(self) -> str:
-        """Write the remaining rows, and return the temporary name."""
-        if not self._finished:
-            for array in self._arrays.values():
-                array.finish()
-            if self._durable:
-                for folder, _, files in os.walk(self._temporary):
-                    for name in [*files, "."]:
-                        sync(os.path.join(folder, name))
-            self._finished = True
-        return self._temporary
+    def end(self) -> None:
+        for array in self._arrays.values():
+            array.finish()
 
     def commit(self) -> None:
         """Finish the store and give it its name, replacing an older store written by recmap."""
         self.finish()
-        # Replace the target of a link, not the link.
-        target = os.path.realpath(self.path) if os.path.islink(self.path) else self.path
-        finished = _on_same_file_system(target, self._temporary)
-        previous = temporary_path(target)
-        if not os.path.lexists(target):
-            os.rename(finished, target)
-        else:
-            refuse_foreign(target)
-            if not exchange(finished, target):
-                os.rename(target, previous)
-                os.rename(finished, target)
-        for old in (finished, previous, self._temporary):
-            remove(old)
-        if self._durable:
-            sync(os.path.dirname(target))
-
-    def abort(self) -> None:
-        """Remove everything written so far."""
-        remove(self._temporary)
-
-
-def _on_same_file_system(path: str, folder: str) -> str:
-    """Return the folder, or a copy of it next to ``path`` if it is on another file system."""
-    parent = os.path.dirname(path) or "."
-    os.makedirs(parent, exist_ok=True)
-    if os.stat(parent).st_dev == os.stat(folder).st_dev:
-        return folder
-    copy = temporary_path(path)
-    try:
-        shutil.copytree(folder, copy)
-    except BaseException:
-        remove(copy)
-        raise
-    return copy
+        refuse_foreign(self.output.target)
+        super().commit()
 
 
 class _Array:

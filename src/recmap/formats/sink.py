@@ -5,12 +5,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
+from recmap.files.output import Output, Stream
 from recmap.model.schema import Schema
 
 # Memory is counted only for columns beyond this number.
@@ -24,70 +21,62 @@ _READY = 200
 
 
 class Sink(ABC):
-    """Writes rows to a file, which gets its final name on commit."""
+    """Writes rows to an output, which appears on commit."""
+
+    #: The stream of whole records, if they can be checked one by one while they are written.
+    records: Stream | None = None
+
+    def __init__(self, output: Output, schema: Schema) -> None:
+        self.output, self.schema = output, schema
 
     @abstractmethod
     def write(self, batch: Mapping[str, Any]) -> None:
         """Append the rows of a batch: a dict of columns of equal length."""
 
     @abstractmethod
+    def end(self) -> None:
+        """Write what comes after the last row."""
+
+    def close(self) -> None:
+        """Let go of what is open, before what was written is removed."""
+        return
+
     def finish(self) -> str:
         """Write the remaining data, and return the temporary name of the file.
 
         It is empty if the file has none, because it is being sent to a store.
         """
+        if not self.output.finished:
+            self.end()
+            self.output.finish()
+        return self.output.path
 
-    @abstractmethod
     def commit(self) -> None:
-        """Finish if necessary, and give the file its final name."""
+        """Finish if necessary, and let the output appear."""
+        self.finish()
+        self.output.commit()
 
-    @abstractmethod
     def abort(self) -> None:
         """Remove everything that was written."""
-
-    def records_written(self) -> tuple[str, int] | None:
-        """Return the temporary file and the size of the complete records in it, in bytes.
-
-        Return None if the file cannot be checked record by record while it is written.
-        """
-        return None
-
-    def watch_records(self, watcher: Callable[[npt.NDArray[np.uint8]], None]) -> bool:
-        """Call ``watcher`` with the bytes of whole records before they are sent to a store.
-
-        Return False if this sink does not send records.
-        """
-        del watcher
-        return False
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if kind is None:
-            self.commit()
-        else:
-            self.abort()
+        try:
+            self.close()
+        finally:
+            self.output.abort()
 
 
 @dataclass(frozen=True)
 class SinkKind:
     """How the files of a format are written: what makes a sink, and what else is to be known.
 
-    ``create`` takes ``path``, ``schema`` and ``durable`` and returns a ``Sink``. Its other
-    parameters are options of ``rm.convert``, except ``expected``, the number of rows that will be
-    written, ``room``, the bytes of rows that may be held in memory, and ``labels`` and
-    ``descriptions``, which are those of the source.
+    ``create`` takes ``output`` and ``schema`` and returns a ``Sink``. Its other parameters are
+    options of ``rm.convert``, except ``expected``, the number of rows that will be written,
+    ``room``, the bytes of rows that may be held in memory, and ``labels`` and ``descriptions``,
+    which are those of the source.
     """
 
     create: Callable[..., Sink]
-    #: Whether an object is sent while it is written, given its path, schema and options. If not,
-    #: it is made on disk first.
+    #: Whether an object is sent while it is written, given its path, schema and options, and the
+    #: ``expected`` rows. If not, it is made on disk first.
     streams: bool | Callable[[str, Schema, Mapping[str, Any]], bool] = False
     #: Whether the files do not tell the types of their columns, so that reading takes a schema.
     untyped: bool = False
