@@ -374,7 +374,10 @@ def _address(column: Column) -> int:
 
 
 def _first_rows(source: Source, least: Budget) -> Batch:
+    # Small objects are fetched whole, one request for each.
+    coming = FilesAhead(source.coming(0, _SAMPLE_ROWS), sure=False)
     try:
-        return source.read(0, _SAMPLE_ROWS, _SAMPLE_SIZE)
+        with coming, coming.reading():
+            return source.read(0, _SAMPLE_ROWS, _SAMPLE_SIZE)
     except MemoryLimitError:
         return BoundedReader(source, least, 0, None).next() or {}
