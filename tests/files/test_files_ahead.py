@@ -13,7 +13,7 @@ import pytest
 
 import recmap as rm
 from recmap.errors import AccessDeniedError, ObjectChangedError, StoreError
-from recmap.files.fetch_memory import LEAST_FETCH_MEMORY, bytes_ahead, fetching_within
+from recmap.files.fetch import LEAST_FETCH_MEMORY, bytes_ahead, fetching_within
 from recmap.files.fetched_file import FetchedFile
 from recmap.files.files_ahead import FilesAhead
 from recmap.model.fetching import Coming, Fetching

@@ -13,7 +13,7 @@ from typing import Any, Self
 
 from recmap.errors import MemoryLimitError, Message, Option, OptionError
 from recmap.files.cpus import ThreadLimit, thread_count
-from recmap.files.fetch_memory import LEAST_FETCH_MEMORY, MOST_FETCH_MEMORY, fetching_within
+from recmap.files.fetch import LEAST_FETCH_MEMORY, MOST_FETCH_MEMORY, fetching_within
 from recmap.files.files_ahead import FilesAhead
 from recmap.files.memory import anonymous_memory, give_back
 from recmap.files.object_writer import UploadParts, choose_parts

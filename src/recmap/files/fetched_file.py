@@ -14,8 +14,7 @@ from threading import Lock
 import numpy as np
 import numpy.typing as npt
 
-from recmap.files.fetch import Fetch, wait_for
-from recmap.files.fetch_memory import request_size
+from recmap.files.fetch import Fetch, request_size, wait_for
 from recmap.files.mapped import MappedFile
 from recmap.files.object_address import ObjectAddress
 from recmap.files.object_reader import ObjectReader
@@ -86,7 +85,7 @@ class FetchedFile(MappedFile):
         if len(first) == 1 and not self.holds(int(first[0]), int(stop[0])):
             self._ahead.passed(int(first[0]), int(stop[0]))
         first, stop = merge_spans(first, stop)
-        self.counter.use(int((stop - first).sum()))
+        self.counter.add(used=int((stop - first).sum()))
         return self.start(first, stop)
 
     def drop_ahead(self) -> None:
@@ -195,7 +194,7 @@ class Hold:
             raise
         finally:
             if self._fetches:
-                self._file.counter.wait(time.perf_counter() - began)
+                self._file.counter.add(waited=time.perf_counter() - began)
 
     def __exit__(self, *_: object) -> None:
         self.close()

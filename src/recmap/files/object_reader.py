@@ -87,7 +87,7 @@ class ObjectReader:
         had = int(entry.seen(first, stop).sum()) * BLOCK
         if not self._have_blocks(entry, first, stop) or not part.fill(entry.read):
             return False
-        self._store.counter.hit(min(had, part.end - part.begin))
+        self._store.counter.add(cache_hits=min(had, part.end - part.begin))
         return True
 
     def _have_blocks(self, entry: CacheEntry, first: int, stop: int) -> bool:
