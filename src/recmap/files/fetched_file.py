@@ -82,9 +82,10 @@ class FetchedFile(MappedFile):
     def hold(self, begins: int | npt.ArrayLike, ends: int | npt.ArrayLike) -> Hold:
         """Fetch the bytes of spans, and keep them while inside the context."""
         first, stop = as_places(begins, ends)
-        if len(first) == 1 and not self.holds(int(first[0]), int(stop[0])):
+        if len(first) > 1:
+            first, stop = merge_spans(first, stop)
+        elif len(first) and not self.holds(int(first[0]), int(stop[0])):
             self._ahead.passed(int(first[0]), int(stop[0]))
-        first, stop = merge_spans(first, stop)
         self.counter.add(used=int((stop - first).sum()))
         return self.start(first, stop)
 
@@ -95,6 +96,8 @@ class FetchedFile(MappedFile):
     def start(self, begins: Places, ends: Places) -> Hold:
         """Begin to fetch the bytes of spans. Enter the result to wait for them."""
         self._reader.refuse_fork()  # another thread may have held the lock
+        if len(begins) == 1 and (held := self._hold_again(int(begins[0]), int(ends[0]))):
+            return held
         runs = merge_spans(*within_pages(begins, ends, PAGE))
         runs = merge_spans(*runs, allowed_gap(*runs, _GAP // PAGE, _LEAST_WASTE // PAGE))
         with self._lock:
@@ -114,6 +117,18 @@ class FetchedFile(MappedFile):
             # Some of it may be on its way already.
             return Hold(self, runs, _meeting(self._fetches, runs))
 
+    def _hold_again(self, begin: int, end: int) -> Hold | None:
+        """Hold a span that is there because others hold it, or return None."""
+        first, stop = begin // PAGE, -(-end // PAGE)
+        with self._lock:
+            users = self._users[first:stop]
+            if first >= stop or not users.all():
+                return None
+            if any(each.begin < end and begin < each.end for each in self._fetches):
+                return None
+            users += 1
+        return Hold(self, (np.array([first]), np.array([stop])), ())
+
     def _fetch(self, begin: int, end: int) -> Fetch:
         target = self._memory.bytes[begin:end]
         return Fetch(begin, end, target, partial(self._memory.prepare, begin, end))
@@ -125,7 +140,10 @@ class FetchedFile(MappedFile):
     def release(self, runs: tuple[Places, Places]) -> None:
         """Free the pages that no other hold needs."""
         with self._lock:
-            self._users[numbers_within(*runs)] -= 1
+            pages = numbers_within(*runs)
+            self._users[pages] -= 1
+            if self._users[pages].all():
+                return
             unused = [each for each in _meeting(self._fetches, runs) if self._is_free(each)]
             for fetch in unused:
                 fetch.give_up()
