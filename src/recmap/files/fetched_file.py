@@ -10,6 +10,7 @@ import time
 from collections.abc import Sequence
 from functools import partial
 from threading import Lock
+from weakref import WeakValueDictionary
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +19,7 @@ from recmap.files.fetch import Fetch, request_size, wait_for
 from recmap.files.mapped import MappedFile
 from recmap.files.object_address import ObjectAddress
 from recmap.files.object_reader import ObjectReader
+from recmap.files.object_store import ObjectInfo
 from recmap.files.read_ahead import ReadAhead
 from recmap.files.spans import (
     Places,
@@ -190,6 +192,30 @@ def _meeting(fetches: Sequence[Fetch], runs: tuple[Places, Places]) -> list[Fetc
     after = np.searchsorted(stop * PAGE, begins, side="right")
     meets = (after < len(first)) & (first[np.minimum(after, len(first) - 1)] * PAGE < ends)
     return [fetches[i] for i in np.flatnonzero(meets).tolist()]
+
+
+class HeldNote:
+    """Lets others find what is held of an object, until it is closed and the beginning is gone."""
+
+    def __init__(self, path: ObjectAddress, file: FetchedFile) -> None:
+        self._key, self._file = (path.store.place, path.info), file
+        if path.info.pinned:
+            _held[self._key] = file
+
+    def close(self) -> None:
+        """Forget the object, unless its beginning is still held."""
+        if not self._file.holds(0, 1) and _held.get(self._key) is self._file:
+            _held.pop(self._key, None)
+
+
+# The last one that was fetched ahead of each version of an object: nothing is fetched twice.
+_held: WeakValueDictionary[tuple[str, ObjectInfo], FetchedFile] = WeakValueDictionary()
+
+
+def held_object(path: ObjectAddress, spans: Sequence[tuple[int, int]]) -> FetchedFile | None:
+    """Return an object of which all these spans are held, or on their way; else None."""
+    file = _held.get((path.store.place, path.info))
+    return file if file is not None and all(file.holds(*span) for span in spans) else None
 
 
 class Hold:

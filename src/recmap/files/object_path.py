@@ -13,10 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap.errors import AccessDeniedError, OutputError, PathNotFoundError
-from recmap.files.fetched_file import FetchedFile, Hold
+from recmap.files.fetched_file import FetchedFile, Hold, held_object
 from recmap.files.file_state import STORE_FILES
 from recmap.files.find_objects import find_objects
-from recmap.files.held_objects import held_object
 from recmap.files.location import Location, OpenFile, Output, Stat, Version
 from recmap.files.lru import Lru
 from recmap.files.object_address import ObjectAddress
@@ -192,8 +191,7 @@ class ObjectPath(ObjectAddress):
 
     def map(self) -> FetchedFile:
         # What was fetched ahead is used if its beginning is still held.
-        held = held_object(self, [(0, 1)])
-        return held if isinstance(held, FetchedFile) else FetchedFile(self)
+        return held_object(self, [(0, 1)]) or FetchedFile(self)
 
     def refuse_unwritable(self) -> None:
         refuse_unwritable(self)
