@@ -46,7 +46,7 @@ def lists(inner: int | None = None, large: int = 1_200) -> pa.Table:
 
 
 def nested_lists() -> pa.Table:
-    return lists(inner=2)
+    return lists(inner=2, large=600)
 
 
 def dictionaries() -> pa.Table:
