@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import os
+from collections import deque
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +17,8 @@ from tests.buckets import AzureContainer, Bucket, GcsBucket, HttpFolder, S3Bucke
 from tests.fake_gcs import fake_gcs
 from tests.faulty_proxy import FaultyProxy
 from tests.store_servers import azurite, file_server, moto, seaweedfs
+
+_BUCKETS_AHEAD = 4
 
 
 @pytest.fixture(autouse=True)
@@ -52,11 +57,32 @@ def moto_server() -> Iterator[str]:
         yield url
 
 
+@pytest.fixture(scope="session")
+def _empty_buckets(_s3_client: Any) -> Iterator[Iterator[str]]:
+    """Names of new buckets, made ahead: the server waits 0.2 s before the first object of each."""
+
+    def make(number: int) -> str:
+        name = f"empty-{number}"
+        _s3_client.create_bucket(Bucket=name)
+        _s3_client.put_object(Bucket=name, Key="first", Body=b"first")
+        _s3_client.delete_object(Bucket=name, Key="first")
+        return name
+
+    def names() -> Iterator[str]:
+        coming = deque(pool.submit(make, number) for number in range(_BUCKETS_AHEAD))
+        for number in itertools.count(_BUCKETS_AHEAD):
+            coming.append(pool.submit(make, number))
+            yield coming.popleft().result()
+
+    with ThreadPoolExecutor(_BUCKETS_AHEAD) as pool:
+        yield names()
+
+
 @pytest.fixture
-def bucket(s3_server: str, _s3_client: Any) -> Iterator[S3Bucket]:
+def bucket(s3_server: str, _s3_client: Any, _empty_buckets: Iterator[str]) -> Iterator[S3Bucket]:
     """A bucket of an S3 server."""
     with FaultyProxy(s3_server) as proxy:
-        yield S3Bucket(_s3_client, proxy)
+        yield S3Bucket(_s3_client, proxy, next(_empty_buckets))
 
 
 @pytest.fixture

@@ -28,7 +28,7 @@ from functools import cache
 from types import ModuleType, SimpleNamespace
 from typing import Any, Self
 
-from recmap.files import fetch_threads
+from recmap.files import fetch
 
 __all__ = ["Schedule", "StuckError"]
 
@@ -415,7 +415,7 @@ def _places() -> list[tuple[Any, str]]:
 
 def _renew_pools() -> None:
     """Have the threads that last as long as the process started anew."""
-    fetch_threads._after_fork()
+    fetch._after_fork()
     for pool in _pools():
         pool.cache_clear()
 

@@ -75,7 +75,7 @@ def test_a_conversion_killed_at_any_moment_resumes_with_the_same_bytes(
     name: str, source: Path, undisturbed: Undisturbed
 ) -> None:
     rng = random.Random(name)
-    for _ in range(6):
+    for _ in range(4):
         process = subprocess.Popen(call(source, name), stdout=subprocess.DEVNULL)
         try:
             process.wait(timeout=rng.uniform(0.1, 1) * undisturbed.seconds[name])

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import random
 import shutil
-import signal
 import subprocess
 import sys
 import textwrap
@@ -80,10 +78,11 @@ def _assert_complete(bucket: S3Bucket, folder: Path) -> None:
 
 def _kill_at(process: subprocess.Popen[str], bucket: S3Bucket, requests: int) -> None:
     """Kill a process once it has made this many requests, unless it ends before."""
-    while process.poll() is None:
-        if len(bucket.proxy.requests) >= requests:
-            os.kill(process.pid, signal.SIGKILL)
+    while len(bucket.proxy.requests) < requests:
+        with contextlib.suppress(subprocess.TimeoutExpired):  # the proxy needs the time meanwhile
+            process.wait(0.001)
             break
+    process.kill()
     process.wait()
     assert process.stdout is not None
     process.stdout.close()

@@ -35,8 +35,8 @@ def structs() -> pa.Table:
     return pa.table({"a": pa.StructArray.from_arrays(members, ["b", "c"])})
 
 
-def lists(inner: int | None = None) -> pa.Table:
-    counts = np.repeat([1, 10_000, 1], [30_000, 1_200, 30_000])
+def lists(inner: int | None = None, large: int = 1_200) -> pa.Table:
+    counts = np.repeat([1, 10_000, 1], [30_000, large, 30_000])
     offsets = np.concatenate([[0], np.cumsum(counts)])
     values = pa.array(np.arange(offsets[-1] * (inner or 1), dtype=np.float32))
     if inner:
@@ -46,7 +46,7 @@ def lists(inner: int | None = None) -> pa.Table:
 
 
 def nested_lists() -> pa.Table:
-    return lists(inner=2)
+    return lists(inner=2, large=600)
 
 
 def dictionaries() -> pa.Table:
@@ -174,15 +174,15 @@ def test_compressed_dictionaries_are_counted() -> None:
 
 
 def test_tables_in_a_store_stay_within_the_budget(bucket: Bucket) -> None:
-    made = lists()
+    made = lists(large=600)  # 24 MB
     pq.write_table(made, "x.parquet", use_dictionary=False, **SMALL_PAGES)
     bucket.put("x.parquet", Path("x.parquet").read_bytes())
-    call = f"rm.convert({bucket.url_of('x.parquet')!r}, 'y.h5', memory='80MB', durable=False, "
-    assert peak_of(call + f"storage={bucket.storage!r})") // MB < 80
+    call = f"rm.convert({bucket.url_of('x.parquet')!r}, 'y.h5', memory='50MB', durable=False, "
+    assert peak_of(call + f"storage={bucket.storage!r})") // MB < 50
     assert len(rm.open("y.h5")) == made.num_rows
-    page = pa.table({"s": [b"a", np.random.default_rng(0).bytes(30 * MB), b"b"]})
+    page = pa.table({"s": [b"a", np.random.default_rng(0).bytes(12 * MB), b"b"]})
     pq.write_table(page, "z.parquet", compression="none")
-    write_arrow(strings())
+    write_arrow(pa.table({"s": [b"x" * 10_000] * 1_200}))
     for name in ("z.parquet", "x.arrow"):
         bucket.put(name, Path(name).read_bytes())
         with pytest.raises(rm.MemoryLimitError, match="give memory="):

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -145,3 +149,24 @@ def test_another_cast_is_not_resumed_as_the_same_conversion() -> None:
 def test_a_dataset_is_converted_with_its_new_names() -> None:
     rm.convert(dataset().rename({"x": "pixels"}), "y.npz")
     assert rm.open("y.npz").columns == ["pixels", "y", "t"]
+
+
+def test_threads_that_share_an_iterator_get_whole_rows_each_once(tmp_path: Path) -> None:
+    rows = 20_000
+    path = tmp_path / "x.tfrecord"
+    numbers = np.arange(rows)
+    rm.from_arrays({"x": numbers, "y": -numbers}).save(path, durable=False, progress=False)
+    found: list[tuple[int, int]] = []
+
+    def take(shared: Iterator[Any]) -> None:
+        while True:
+            with suppress(rm.OptionError):  # another thread reads the next block
+                row = next(shared, None)
+                if row is None:
+                    return
+                found.append((int(row["x"]), int(row["y"])))
+
+    shared = iter(rm.open(path))
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(take, [shared] * 4))
+    assert sorted(found) == [(x, -x) for x in range(rows)]

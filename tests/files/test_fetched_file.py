@@ -128,7 +128,6 @@ def test_reading_in_order_is_ahead_and_bounded(
 ) -> None:
     monkeypatch.setattr(read_ahead, "request_size", lambda: 1 << 18)
     monkeypatch.setattr(read_ahead, "bytes_ahead", lambda _: 1 << 20)
-    monkeypatch.setattr(read_ahead, "bytes_behind", lambda _: 1 << 18)
     file = FetchedFile(path)
     most, step = 0, 10_000
     bucket.proxy.reset()

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import recmap as rm
-from recmap.files import fetch_threads
+from recmap.files import fetch
 from recmap.files.object_store import ObjectStore
 from recmap.files.storage import Storage, parse_url
 from tests.faulty_proxy import Cut, Drop, FaultyProxy, Hold, Stall, Status
@@ -171,7 +171,7 @@ def test_nothing_is_written_after_an_error(bucket: Bucket) -> None:
     with pytest.raises(rm.AccessDeniedError):
         store.read_many(info, [(0, len(DATA))], [target])
     over.set()
-    while fetch_threads._threads._busy:  # the late answers
+    while fetch._threads._busy:  # the late answers
         time.sleep(0.01)
     assert not bucket.proxy.faults
     assert not target.any()

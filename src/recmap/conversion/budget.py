@@ -13,7 +13,7 @@ from typing import Any, Self
 
 from recmap.errors import MemoryLimitError, Message, Option, OptionError
 from recmap.files.cpus import ThreadLimit, thread_count
-from recmap.files.fetch_memory import LEAST_FETCH_MEMORY, MOST_FETCH_MEMORY, fetching_within
+from recmap.files.fetch import LEAST_FETCH_MEMORY, MOST_FETCH_MEMORY, fetching_within
 from recmap.files.files_ahead import FilesAhead
 from recmap.files.memory import anonymous_memory, give_back
 from recmap.files.object_writer import UploadParts, choose_parts
@@ -375,7 +375,10 @@ def _address(column: Column) -> int:
 
 
 def _first_rows(source: Source, least: Budget) -> Batch:
+    # Small objects are fetched whole, one request for each.
+    coming = FilesAhead(source.coming(0, _SAMPLE_ROWS), sure=False)
     try:
-        return source.read(0, _SAMPLE_ROWS, _SAMPLE_SIZE)
+        with coming, coming.reading():
+            return source.read(0, _SAMPLE_ROWS, _SAMPLE_SIZE)
     except MemoryLimitError:
         return BoundedReader(source, least, 0, None).next() or {}

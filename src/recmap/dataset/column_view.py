@@ -13,11 +13,10 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from recmap.dataset.glimpse import first_values
 from recmap.dataset.on_demand_array import OnDemandArray, index_array, reduce_blocks
-from recmap.dataset.rows import get_row, get_rows, iterate_rows, read_blocks
+from recmap.dataset.rows import RowIteration, get_row, get_rows, read_blocks
 from recmap.errors import OptionError, OptionTypeError, RecmapError, RowNotFoundError
 from recmap.files.mapped import Guard
 from recmap.model.arguments import as_dtype, as_row
-from recmap.model.iteration import Iteration
 from recmap.model.ragged import Column, Ragged
 from recmap.model.source import Source
 
@@ -151,7 +150,7 @@ class ColumnView(NDArrayOperatorsMixin):
         )
 
     def __iter__(self) -> Iterator[Any]:
-        return Iteration(row[self.name] for row in iterate_rows(self._source))
+        return map(operator.itemgetter(self.name), RowIteration(self._source))
 
     def __contains__(self, value: object) -> bool:
         if self.field.is_bytes:

@@ -16,9 +16,9 @@ from recmap.dataset.glimpse import glimpse_html, glimpse_text
 from recmap.dataset.rows import (
     OpenedRows,
     RowBlocks,
+    RowIteration,
     get_row,
     get_rows,
-    iterate_rows,
     read_batches,
     read_blocks,
 )
@@ -323,7 +323,7 @@ class Dataset(Verbs):
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         """Iterate over the rows in order; each row is a dict."""
-        return Iteration(iterate_rows(self._source))
+        return RowIteration(self._source)
 
     def __repr__(self) -> str:
         return f"Dataset({self._summary()})\n{glimpse_text(self._source)}"

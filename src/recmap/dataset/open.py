@@ -262,7 +262,7 @@ def _side_by_side(sources: Mapping[str, Source], fields: FieldsLike | None) -> S
 
 def _how(options: OpenOptions, fields: Any, **more: Any) -> dict[str, str]:
     """Return the options as text, for comparison."""
-    given = asdict(options)
+    given = dict(vars(options))
     for name, usual in _NEW_OPTIONS.items():
         if given[name] == usual:
             del given[name]

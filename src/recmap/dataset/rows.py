@@ -6,7 +6,7 @@ Rows are read by number, slice, list or mask, or all of them in bounded memory.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -21,6 +21,7 @@ from recmap.files.local_path import any_remote
 from recmap.model.arguments import as_slice
 from recmap.model.batch import join
 from recmap.model.casting import exact_array
+from recmap.model.iteration import BlockIteration
 from recmap.model.preview import preview
 from recmap.model.row_sizes import measure
 from recmap.model.schema import Batch
@@ -218,12 +219,28 @@ def get_rows(source: Source, key: Any) -> Batch:
     return source.gather(_checked(source, numbers))
 
 
-def iterate_rows(source: Source) -> Iterator[dict[str, Any]]:
-    """Yield all rows in order, as dicts."""
+class RowIteration(BlockIteration[Row]):
+    """Iterates over all rows of a source in order."""
+
+    __slots__ = ()
+
+    def __init__(self, source: Source) -> None:
+        super().__init__(_numbered_columns(source))
+        self._block = ((), iter(()))
+
+    def __next__(self) -> Row:
+        while True:
+            block = self._block
+            columns, numbers = block
+            for i in numbers:
+                return Row({name: column[i] for name, column in columns})
+            self._advance(block)
+
+
+def _numbered_columns(source: Source) -> Generator[tuple[Any, Iterator[int]], None, None]:
     for batch in read_batches(source, 1024):
         _tell_jax()
-        for i in range(measure(batch)[0]):
-            yield Row({name: column[i] for name, column in batch.items()})
+        yield list(batch.items()), iter(range(measure(batch)[0]))
 
 
 def read_batches(source: Source, size: int, drop_last: bool = False) -> Iterator[dict[str, Any]]:

@@ -23,9 +23,8 @@ import time
 from functools import cache
 
 from recmap.errors import NoCacheWarning, OptionError, without_secrets
-from recmap.files.cache_budget import CacheBudget
 from recmap.files.cache_entry import BLOCK, NUMBER, NUMBER_SIZE, CacheEntry, table_size
-from recmap.files.cache_folder import CacheFolder, is_file, lock
+from recmap.files.cache_folder import CacheBudget, CacheFolder, is_file, lock
 from recmap.files.storage import shown_url
 from recmap.files.temporary import remove, temporary_path
 from recmap.model.arguments import parse_size

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from recmap.files.cache_budget import CacheBudget, Reservations
+from recmap.files.cache_folder import CacheBudget, Reservations
 from recmap.files.memory import empty_bytes
 from recmap.native import _core
 

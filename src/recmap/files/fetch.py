@@ -1,20 +1,231 @@
-"""Parts of objects on their way into memory, and the memory that requests take."""
+"""Parts of objects on their way into memory: the threads, the memory and the counts of requests."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import atexit
+import os
+import time
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, wait
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
+from queue import Empty, SimpleQueue
 from threading import Condition, Lock
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from recmap.files.fetch_memory import bytes_in_flight
-from recmap.files.fetch_threads import submit
+from recmap.files.threads import start_thread
+from recmap.model.fetching import FetchCounts
 
 _Bytes = npt.NDArray[np.uint8]
+
+#: The memory to fetch objects with. No less makes sense, and more does not help.
+LEAST_FETCH_MEMORY, MOST_FETCH_MEMORY = 16 << 20, 384 << 20
+# Stores are fastest with requests of this size, several at a time.
+_REQUEST = 8 << 20
+# What is fetched ahead takes this part of the memory, and requests under way as much.
+_PART_AHEAD, _MOST_AHEAD = 4, 64 << 20
+# Requests at a time.
+_MOST = 64
+# Seconds to wait at exit for requests under way. A thread that comes back after the interpreter
+# has ended could abort the process.
+_GRACE = 2.0
+
+
+# -- how much memory is used ----------------------------------------------------------------------
+
+_limits: list[int] = []
+_in_flight: list[int] = []
+_room = Condition()
+
+
+def fetch_memory() -> int:
+    """Return how many bytes may be used to fetch objects, in this process."""
+    return min([MOST_FETCH_MEMORY, *_limits])
+
+
+@contextmanager
+def fetching_within(memory: int) -> Iterator[None]:
+    """Use less memory inside the context, in all threads of the process."""
+    limit = max(memory, LEAST_FETCH_MEMORY)
+    _limits.append(limit)
+    try:
+        yield
+    finally:
+        _limits.remove(limit)
+
+
+def request_size() -> int:
+    """Return the largest part of an object to ask for at once."""
+    return min(_REQUEST, fetch_memory() // 32)
+
+
+def bytes_ahead(objects: int = 1, memory: int | None = None) -> int:
+    """Return how much to fetch ahead of each of several objects that are read in order.
+
+    It is a part of the memory to fetch with, or of the ``memory`` given.
+    """
+    within = fetch_memory() if memory is None else memory
+    return max(1, min(_MOST_AHEAD, within // _PART_AHEAD // max(objects, 1)))
+
+
+@contextmanager
+def room_for(size: int) -> Iterator[None]:
+    """Wait until a request for so many bytes may be made, and count them inside the context."""
+    with _room:
+        # One may always go, however large it is.
+        _room.wait_for(
+            lambda: not _in_flight or sum(_in_flight) + size <= fetch_memory() // _PART_AHEAD
+        )
+        _in_flight.append(size)
+    try:
+        yield
+    finally:
+        with _room:
+            _in_flight.remove(size)
+            _room.notify_all()
+
+
+# -- what was fetched -----------------------------------------------------------------------------
+
+
+class FetchCounter:
+    """Counts what is fetched from a store, in any thread. A copy in another process is at zero."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._requests = self._fetched = self._used = self._cache_hits = 0
+        self._waited = 0.0
+        _counters.add(self)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return FetchCounter, ()
+
+    def add(
+        self,
+        requests: int = 0,
+        fetched: int = 0,
+        used: int = 0,
+        cache_hits: int = 0,
+        waited: float = 0.0,
+    ) -> None:
+        """Add to what ``FetchCounts`` tells."""
+        with self._lock:
+            self._requests += requests
+            self._fetched += fetched
+            self._used += used
+            self._cache_hits += cache_hits
+            self._waited += waited
+
+    @property
+    def counts(self) -> FetchCounts:
+        """What was counted so far."""
+        with self._lock:
+            return FetchCounts(
+                self._requests, self._fetched, self._used, self._cache_hits, self._waited
+            )
+
+
+_counters: weakref.WeakSet[FetchCounter] = weakref.WeakSet()
+
+
+def counted(counters: Iterable[FetchCounter]) -> FetchCounts:
+    """Return the sum of several counters."""
+    total = FetchCounts()
+    for counter in counters:
+        total = total.plus(counter.counts)
+    return total
+
+
+def counted_here() -> FetchCounts:
+    """Return what this process has fetched from all stores."""
+    return counted(list(_counters))
+
+
+# -- threads that wait for the answers of stores --------------------------------------------------
+
+_Work: TypeAlias = tuple["Future[None]", Callable[[Any], None], Any]
+
+
+class _FetchThreads:
+    """Threads that all stores of the process share.
+
+    They are daemons: a server that does not answer must not keep the process from ending.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: SimpleQueue[_Work] = SimpleQueue()
+        self._lock = Lock()
+        self._started = self._busy = self._queued = 0
+        self._ending = False
+
+    def submit(self, work: Callable[[Any], None], argument: Any) -> Future[None]:
+        future: Future[None] = Future()
+        with self._lock:
+            self._queued += 1
+            more = self._started < _MOST and self._started - self._busy < self._queued
+            self._started += more
+        self._waiting.put((future, work, argument))
+        if more and start_thread(self._run, name="recmap-fetch") is None:
+            with self._lock:
+                self._started -= 1
+            if not self._started:
+                self._do(self._waiting.get())  # the caller does the work
+        return future
+
+    def _run(self) -> None:
+        while not self._ending:
+            self._do(self._waiting.get())
+
+    def _do(self, item: _Work) -> None:
+        future, work, argument = item
+        with self._lock:
+            self._queued -= 1
+            self._busy += 1
+        try:
+            if not self._ending and future.set_running_or_notify_cancel():
+                try:
+                    work(argument)
+                except BaseException as e:  # raised by whoever waits for the result
+                    future.set_exception(e)
+                else:
+                    future.set_result(None)
+        finally:
+            with self._lock:
+                self._busy -= 1
+
+    def end(self) -> None:
+        """Begin nothing more, and wait a little for what is under way."""
+        self._ending = True
+        try:
+            while True:
+                self._waiting.get_nowait()[0].cancel()
+        except Empty:
+            pass
+        deadline = time.monotonic() + _GRACE
+        while self._busy and time.monotonic() < deadline:
+            time.sleep(0.01)
+
+
+_threads = _FetchThreads()
+
+
+def _after_fork() -> None:
+    global _threads  # noqa: PLW0603  # a forked process has none of the threads
+    _threads = _FetchThreads()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+@atexit.register
+def _end() -> None:
+    _threads.end()
+
+
+# -- parts of objects ------------------------------------------------------------------------------
 
 
 class Fetch:
@@ -31,7 +242,7 @@ class Fetch:
 
     def start(self, work: Callable[[Fetch], None]) -> None:
         """Do the work in another thread."""
-        self._future = submit(work, self)
+        self._future = _threads.submit(work, self)
 
     @property
     def arrived(self) -> bool:
@@ -90,34 +301,3 @@ def wait_for(parts: Sequence[Fetch]) -> None:
     """Wait until all parts have arrived, and raise the first error at once."""
     for future in wait([part.future for part in parts], return_when=FIRST_EXCEPTION).done:
         future.result()
-
-
-class _InFlight:
-    """Limits the memory that requests take."""
-
-    def __init__(self) -> None:
-        self._taken = 0
-        self._changed = Condition()
-
-    @contextmanager
-    def room(self, size: int) -> Iterator[None]:
-        with self._changed:
-            # One may always go, however large it is.
-            self._changed.wait_for(
-                lambda: not self._taken or self._taken + size <= bytes_in_flight()
-            )
-            self._taken += size
-        try:
-            yield
-        finally:
-            with self._changed:
-                self._taken -= size
-                self._changed.notify_all()
-
-
-_in_flight = _InFlight()
-
-
-def room_for(size: int) -> AbstractContextManager[None]:
-    """Wait until a request for so many bytes may be made, and count them inside the context."""
-    return _in_flight.room(size)

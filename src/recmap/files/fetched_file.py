@@ -10,15 +10,16 @@ import time
 from collections.abc import Sequence
 from functools import partial
 from threading import Lock
+from weakref import WeakValueDictionary
 
 import numpy as np
 import numpy.typing as npt
 
-from recmap.files.fetch import Fetch, wait_for
-from recmap.files.fetch_memory import request_size
+from recmap.files.fetch import Fetch, request_size, wait_for
 from recmap.files.mapped import MappedFile
 from recmap.files.object_address import ObjectAddress
 from recmap.files.object_reader import ObjectReader
+from recmap.files.object_store import ObjectInfo
 from recmap.files.read_ahead import ReadAhead
 from recmap.files.spans import (
     Places,
@@ -83,10 +84,11 @@ class FetchedFile(MappedFile):
     def hold(self, begins: int | npt.ArrayLike, ends: int | npt.ArrayLike) -> Hold:
         """Fetch the bytes of spans, and keep them while inside the context."""
         first, stop = as_places(begins, ends)
-        if len(first) == 1 and not self.holds(int(first[0]), int(stop[0])):
+        if len(first) > 1:
+            first, stop = merge_spans(first, stop)
+        elif len(first) and not self.holds(int(first[0]), int(stop[0])):
             self._ahead.passed(int(first[0]), int(stop[0]))
-        first, stop = merge_spans(first, stop)
-        self.counter.use(int((stop - first).sum()))
+        self.counter.add(used=int((stop - first).sum()))
         return self.start(first, stop)
 
     def drop_ahead(self) -> None:
@@ -96,6 +98,8 @@ class FetchedFile(MappedFile):
     def start(self, begins: Places, ends: Places) -> Hold:
         """Begin to fetch the bytes of spans. Enter the result to wait for them."""
         self._reader.refuse_fork()  # another thread may have held the lock
+        if len(begins) == 1 and (held := self._hold_again(int(begins[0]), int(ends[0]))):
+            return held
         runs = merge_spans(*within_pages(begins, ends, PAGE))
         runs = merge_spans(*runs, allowed_gap(*runs, _GAP // PAGE, _LEAST_WASTE // PAGE))
         with self._lock:
@@ -115,6 +119,18 @@ class FetchedFile(MappedFile):
             # Some of it may be on its way already.
             return Hold(self, runs, _meeting(self._fetches, runs))
 
+    def _hold_again(self, begin: int, end: int) -> Hold | None:
+        """Hold a span that is there because others hold it, or return None."""
+        first, stop = begin // PAGE, -(-end // PAGE)
+        with self._lock:
+            users = self._users[first:stop]
+            if first >= stop or not users.all():
+                return None
+            if any(each.begin < end and begin < each.end for each in self._fetches):
+                return None
+            users += 1
+        return Hold(self, (np.array([first]), np.array([stop])), ())
+
     def _fetch(self, begin: int, end: int) -> Fetch:
         target = self._memory.bytes[begin:end]
         return Fetch(begin, end, target, partial(self._memory.prepare, begin, end))
@@ -126,7 +142,10 @@ class FetchedFile(MappedFile):
     def release(self, runs: tuple[Places, Places]) -> None:
         """Free the pages that no other hold needs."""
         with self._lock:
-            self._users[numbers_within(*runs)] -= 1
+            pages = numbers_within(*runs)
+            self._users[pages] -= 1
+            if self._users[pages].all():
+                return
             unused = [each for each in _meeting(self._fetches, runs) if self._is_free(each)]
             for fetch in unused:
                 fetch.give_up()
@@ -175,6 +194,30 @@ def _meeting(fetches: Sequence[Fetch], runs: tuple[Places, Places]) -> list[Fetc
     return [fetches[i] for i in np.flatnonzero(meets).tolist()]
 
 
+class HeldNote:
+    """Lets others find what is held of an object, until it is closed and the beginning is gone."""
+
+    def __init__(self, path: ObjectAddress, file: FetchedFile) -> None:
+        self._key, self._file = (path.store.place, path.info), file
+        if path.info.pinned:
+            _held[self._key] = file
+
+    def close(self) -> None:
+        """Forget the object, unless its beginning is still held."""
+        if not self._file.holds(0, 1) and _held.get(self._key) is self._file:
+            _held.pop(self._key, None)
+
+
+# The last one that was fetched ahead of each version of an object: nothing is fetched twice.
+_held: WeakValueDictionary[tuple[str, ObjectInfo], FetchedFile] = WeakValueDictionary()
+
+
+def held_object(path: ObjectAddress, spans: Sequence[tuple[int, int]]) -> FetchedFile | None:
+    """Return an object of which all these spans are held, or on their way; else None."""
+    file = _held.get((path.store.place, path.info))
+    return file if file is not None and all(file.holds(*span) for span in spans) else None
+
+
 class Hold:
     """Pages of an object that are being fetched, or are there. Entering it waits for them."""
 
@@ -195,7 +238,7 @@ class Hold:
             raise
         finally:
             if self._fetches:
-                self._file.counter.wait(time.perf_counter() - began)
+                self._file.counter.add(waited=time.perf_counter() - began)
 
     def __exit__(self, *_: object) -> None:
         self.close()

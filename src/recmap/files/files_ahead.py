@@ -14,12 +14,11 @@ from functools import partial
 from threading import Lock
 from typing import Protocol, Self
 
-from recmap.errors import RecmapError
-from recmap.files.fetch_memory import bytes_ahead
+from recmap.files.fetch import bytes_ahead
 from recmap.files.local_path import located
 from recmap.files.mapped_files import fetch_whole
-from recmap.files.read_ahead import GROWTH, count_ahead, forget_ahead, note_ahead
-from recmap.model.fetching import Coming, Fetching
+from recmap.files.read_ahead import Begun, far_ahead, forget_ahead, note_ahead
+from recmap.model.fetching import Coming
 
 # Far more files than there are requests at a time gain nothing. Those that are opened ahead must
 # not close each other.
@@ -42,9 +41,10 @@ class FilesAhead:
     def __init__(self, coming: Iterator[Coming], *, sure: bool) -> None:
         self._coming, self._sure = coming, sure
         self._next = next(coming, None)
-        self._begun: list[tuple[Coming, Fetching | None]] = []
-        # The bytes of the files that are being fetched, and of those that have been read.
-        self._size = self._passed = 0
+        self._files: list[Coming] = []
+        self._begun = Begun()
+        # The bytes of the files that have been read.
+        self._passed = 0
         self._lock = Lock()
 
     def __enter__(self) -> Self:
@@ -65,50 +65,38 @@ class FilesAhead:
 
     def knows(self, source: object) -> bool:
         """Return whether files of a source are fetched ahead."""
-        files = [self._next, *(file for file, _ in self._begun)]
+        files = [self._next, *self._files]
         return any(file is not None and file.source is source for file in files)
 
     def reach(self, source: object, row: int) -> None:
         """Note that ``row`` of a source is about to be read, and all files before it have been."""
-        if self._next is None and not self._begun:
+        if self._next is None and not self._files:
             return
-        note_ahead(self)
-        most = bytes_ahead(count_ahead())
+        most = bytes_ahead(note_ahead(self))
         with self._lock:
-            for each in [each for each in self._begun if _is_passed(each[0], source, row)]:
-                self._end(*each)
-                self._passed += each[0].size
+            for file in [file for file in self._files if _is_passed(file, source, row)]:
+                self._files.remove(file)
+                self._begun.end(id(file))
+                self._passed += file.size
             while self._next is not None and _is_passed(self._next, source, row):
                 self._passed += self._next.size
                 self._next = next(self._coming, None)
-            while self._next is not None and self._has_room(self._next.size, most):
-                self._begin(self._next)
+            if not self._sure:
+                most = far_ahead(self._passed, least=_FIRST_BYTES, most=most)
+            while (
+                self._next is not None
+                and self._begun.size + self._next.size <= most
+                and len(self._begun) < _MOST_FILES
+            ):
+                self._files.append(self._next)
+                self._begun.begin(id(self._next), self._next.size, self._next.fetch)
                 self._next = next(self._coming, None)
-
-    def _has_room(self, size: int, most: int) -> bool:
-        if not self._sure:
-            most = min(most, max(_FIRST_BYTES, GROWTH * self._passed))
-        return self._size + size <= most and len(self._begun) < _MOST_FILES
-
-    def _begin(self, file: Coming) -> None:
-        try:
-            fetching = file.fetch()
-        except (RecmapError, OSError):
-            fetching = None  # reading its rows raises it, in their turn
-        self._begun.append((file, fetching))
-        self._size += file.size
-
-    def _end(self, file: Coming, fetching: Fetching | None) -> None:
-        self._begun.remove((file, fetching))
-        self._size -= file.size
-        if fetching is not None:
-            fetching.close()
 
     def drop(self) -> None:
         """Give up what was fetched ahead."""
         with self._lock:
-            for each in list(self._begun):
-                self._end(*each)
+            while self._files:
+                self._begun.end(id(self._files.pop()))
         forget_ahead(self)
 
 

@@ -11,9 +11,8 @@ from typing import Any
 
 import numpy.typing as npt
 
-from recmap.files.fetch_memory import bytes_ahead
-from recmap.files.fetched_file import FetchedFile
-from recmap.files.held_objects import HeldNote
+from recmap.files.fetch import bytes_ahead
+from recmap.files.fetched_file import FetchedFile, HeldNote
 from recmap.files.local_path import located
 from recmap.files.lru import Lru
 from recmap.files.mapped import MappedFile

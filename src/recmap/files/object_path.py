@@ -14,10 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap.errors import AccessDeniedError, OutputError, PathNotFoundError
-from recmap.files.fetched_file import FetchedFile
+from recmap.files.fetched_file import FetchedFile, held_object
 from recmap.files.file_state import ZARR_FILES
 from recmap.files.find_objects import find_objects
-from recmap.files.held_objects import held_object
 from recmap.files.location import Location, OpenFile, Stat, Version
 from recmap.files.object_address import ObjectAddress
 from recmap.files.object_reader import keep_beside, kept_beside
@@ -174,8 +173,7 @@ class ObjectPath(ObjectAddress):
 
     def map(self) -> FetchedFile:
         # What was fetched ahead is used if its beginning is still held.
-        held = held_object(self, [(0, 1)])
-        return held if isinstance(held, FetchedFile) else FetchedFile(self)
+        return held_object(self, [(0, 1)]) or FetchedFile(self)
 
     def refuse_unwritable(self) -> None:
         refuse_unwritable(self)

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import os
 import resource
+import sys
 import weakref
-from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from threading import Event, RLock
-from typing import Any
 
 import numpy as np
 
 from recmap.errors import PathNotFoundError
 from recmap.files.block_cache import BLOCK, CacheEntry, default_cache
-from recmap.files.cached_file import CachedFile
 from recmap.files.fetch import Fetch
+from recmap.files.lru import Lru
 from recmap.files.mapped import MappedFile
 from recmap.files.object_address import ObjectAddress
 from recmap.files.temporary import temporary_path
@@ -28,6 +27,32 @@ _LIKELY_WHOLE, _NEIGHBOURS = 1 / 8, 4
 _CHECKED_AT_ONCE = 64
 # One entry of the cache is kept open for this many descriptors that the process may have.
 _DESCRIPTORS = 4
+
+
+class CachedFile(MappedFile):
+    """The copy of an object in the cache. All its blocks are sound, unless the file has changed.
+
+    Whoever cleans up caches does not know who reads them. So views of it are never given away:
+    what is read is copied, inside a guard. ``changed`` is when the copy was last changed, and
+    ``origin`` is what to read once it is changed again.
+    """
+
+    def __init__(self, path: str, kept_at: str, origin: MappedFile, changed: int) -> None:
+        super().__init__(path, kept_at)
+        self._origin, self._changed = origin, changed
+
+    @property
+    def lends(self) -> bool:
+        return False
+
+    @property
+    def intact(self) -> bool:
+        """Whether the copy is still what it was. One that was removed stays as long as mapped."""
+        return self._mapping.is_unchanged(self._changed)
+
+    def current(self) -> MappedFile:
+        """Return this file, or the object itself if the copy was changed."""
+        return self if self.intact else self._origin
 
 
 class ObjectReader:
@@ -87,7 +112,7 @@ class ObjectReader:
         had = int(entry.seen(first, stop).sum()) * BLOCK
         if not self._have_blocks(entry, first, stop) or not part.fill(entry.read):
             return False
-        self._store.counter.hit(min(had, part.end - part.begin))
+        self._store.counter.add(cache_hits=min(had, part.end - part.begin))
         return True
 
     def _have_blocks(self, entry: CacheEntry, first: int, stop: int) -> bool:
@@ -150,16 +175,28 @@ class ObjectReader:
         if self._entry is not None:
             entry.resume(self._entry)
         self._entry = entry
-        _open_readers.note(self)
+        most = resource.getrlimit(resource.RLIMIT_NOFILE)[0] // _DESCRIPTORS
+        for found in _open_readers.put(id(self), weakref.ref(self), most):
+            old = found()
+            if old is not None and not old.close():
+                _open_readers.put(id(old), found, sys.maxsize)
 
     def close(self) -> bool:
         """Close the entry of the cache and return True, unless it is being used."""
-        with self._lock:
+        if not self._lock.acquire(blocking=False):  # its thread may be closing the reader of ours
+            return False
+        try:
             if self._users:
                 return False
             if self._entry is not None and self._entry.fd >= 0:
                 self._entry.close()
             return True
+        finally:
+            self._lock.release()
+
+
+# Readers with an open entry, those that were opened last.
+_open_readers = Lru[int, "weakref.ref[ObjectReader]"](sys.maxsize)
 
 
 def _entry(path: ObjectAddress) -> CacheEntry | None:
@@ -225,27 +262,3 @@ def _runs(blocks: Sequence[int]) -> list[list[int]]:
         else:
             runs.append([block])
     return runs
-
-
-class _OpenReaders:
-    """Closes the entries that were opened first, if a process has too many open."""
-
-    def __init__(self) -> None:
-        self._readers: OrderedDict[int, weakref.ref[Any]] = OrderedDict()
-        self._lock = RLock()
-
-    def note(self, reader: ObjectReader) -> None:
-        with self._lock:
-            self._readers[id(reader)] = weakref.ref(reader)
-            self._readers.move_to_end(id(reader))
-            most = resource.getrlimit(resource.RLIMIT_NOFILE)[0] // _DESCRIPTORS
-            tried = 0
-            while len(self._readers) > most and tried < len(self._readers):
-                key, found = self._readers.popitem(last=False)
-                old = found()
-                tried += 1
-                if old is not None and not old.close():
-                    self._readers[key] = found
-
-
-_open_readers = _OpenReaders()

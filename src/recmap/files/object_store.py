@@ -31,9 +31,7 @@ from recmap.errors import (
     StoreTimeoutError,
 )
 from recmap.files.aws_profile import profile_options
-from recmap.files.fetch import Fetch, room_for, wait_for
-from recmap.files.fetch_counts import FetchCounter
-from recmap.files.fetch_memory import request_size
+from recmap.files.fetch import Fetch, FetchCounter, request_size, room_for, wait_for
 from recmap.files.patience import UNREACHABLE, Attempts, Patience, tell
 from recmap.files.storage import ObjectUrl, Storage
 
@@ -269,7 +267,7 @@ class ObjectStore:
         )
         if not same or len(data) != end - begin:
             raise self._changed(info.key)
-        self.counter.fetch(len(data))
+        self.counter.add(fetched=len(data))
         return data
 
     def _ask(self, key: str, request: Callable[[], _T], *, alone: bool = False) -> _T:
@@ -291,7 +289,7 @@ class ObjectStore:
     def _once(self, key: str, request: Callable[[], _T]) -> _T:
         """Make a request, and translate its errors."""
         self.refuse_fork(key)
-        self.counter.request()
+        self.counter.add(requests=1)
         failure: RecmapError | None = None
         try:
             answer = request()

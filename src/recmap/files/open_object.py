@@ -8,8 +8,7 @@ from copy import copy
 from threading import Lock
 from typing import Any, Self
 
-from recmap.files.fetched_file import FetchedFile, Hold
-from recmap.files.held_objects import held_object
+from recmap.files.fetched_file import FetchedFile, Hold, held_object
 from recmap.files.location import OpenFile
 from recmap.files.lru import Lru
 from recmap.files.mapped import MappedFile

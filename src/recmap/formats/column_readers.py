@@ -24,6 +24,8 @@ from recmap.native import _core
 
 # The name of a column that has none in its file.
 DEFAULT_NAME = "data"
+# A row of at most this many bytes is read as soon as the system could load it ahead.
+_SMALL_ROW = 4096
 # Rows as a span or by number.
 Which: TypeAlias = "slice | npt.NDArray[np.int64]"
 
@@ -186,7 +188,7 @@ class ArrayColumn(ColumnReader):
         rows = np.ascontiguousarray(rows, np.int64)
         out = empty((len(rows), *array.shape[1:]), array.dtype)
         size = out.nbytes // len(rows)
-        if file is not None and file.whole:
+        if file is not None and file.whole and (len(rows) > 1 or size > _SMALL_ROW):
             _core.prefetch_rows(flat, size, rows)
         threads = thread_count() if len(rows) > 1 else 1
         _core.gather_rows(flat, size, rows, out.reshape(-1).view(np.uint8), threads)

@@ -34,6 +34,7 @@ from recmap.warn import warn
 # Decoded row groups cached for later reads may take this many times the limit of one read, because
 # two threads may be reading.
 _KEPT = 2
+_NOTHING = nullcontext()
 # Larger than any row, but small enough that sums of sizes do not overflow.
 _NO_LIMIT = 1 << 48
 # A larger span is not checked: it is returned as a view, and its values may never be used.
@@ -213,11 +214,11 @@ class ColumnsSource(Source):
     def _fetched(self, rows: RowNumbers) -> AbstractContextManager[object]:
         """Fetch the rows of all columns of an object at once, inside a context."""
         if self._mapped is None or self._mapped.whole:
-            return nullcontext()
+            return _NOTHING
         if len(self._columns) < 2 and not self._unchecked:
-            return nullcontext()
+            return _NOTHING
         fetching = self.fetch_ahead(rows)
-        return nullcontext() if fetching is None else closing(fetching)
+        return _NOTHING if fetching is None else closing(fetching)
 
     def fetch_ahead(self, rows: RowNumbers) -> Fetching | None:
         if not self._facts.remote:

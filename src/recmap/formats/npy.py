@@ -10,7 +10,7 @@ import struct
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -221,6 +221,7 @@ def _literal(text: str, version: int) -> Any:
         return _evaluated(re.sub(r"(?<=\d)L(?=[,)])", "", text))
 
 
+@lru_cache(64)  # files of one dataset often have the same header
 def _evaluated(text: str) -> Any:
     # Python 3.11 adds up the recursion depth of all threads, and may raise SystemError if
     # several threads parse at once. So parse one header at a time, and retry in case another

@@ -16,14 +16,13 @@ import numpy.typing as npt
 from recmap.errors import DataError
 from recmap.files.cpus import pool_size
 from recmap.files.memory import give_back
+from recmap.files.read_ahead import far_ahead
 from recmap.files.threads import Threads
 from recmap.formats.row_group_file import Cuts, GroupDecoding, Names, RowGroupFile
 from recmap.model.batch import join, pick
 from recmap.model.row_sizes import measure
 from recmap.model.schema import Batch
 
-# Decode this many times what has been read in order, so that reading a few rows costs little.
-_GROWTH = 2
 # Pieces that are decoded ahead, for each thread. Small ones take long to begin, not to decode.
 _AHEAD = 4
 # A read with a limit that has so many bytes ends with its piece, because more would have to be
@@ -271,7 +270,7 @@ class Scan:
             if (place.group, place.number) in self._pieces:
                 continue
             held += place.size
-            if held > room or rows > max(_GROWTH * self._passed, len(place.rows)):
+            if held > room or rows > far_ahead(self._passed, least=len(place.rows)):
                 return
             self._want(place)
 

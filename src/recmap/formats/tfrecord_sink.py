@@ -23,6 +23,7 @@ from recmap.tfrecord.sidecar import (
     mark_checked,
     remove_sidecar,
     save_sidecar,
+    settled_change,
     sidecar_path,
 )
 

@@ -34,6 +34,7 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap.errors import DataError, MapError, MemoryLimitError, OptionError
+from recmap.files.fetch import bytes_ahead
 from recmap.files.mapped import NO_FILES, Guard
 from recmap.files.threads import read_ahead
 from recmap.model.batch import Positions, cut
@@ -41,7 +42,7 @@ from recmap.model.order import ENDLESS
 from recmap.model.row_sizes import measure
 from recmap.model.schema import Batch
 from recmap.model.source import Source, at_epoch
-from recmap.pipeline.lookahead import Lookahead, bytes_ahead
+from recmap.pipeline.lookahead import Lookahead
 from recmap.pipeline.meter import Meter
 from recmap.pipeline.ready_plan import ReadyPlan
 from recmap.pipeline.row_source import count_sound
@@ -338,7 +339,7 @@ def block_task(ready: ReadyPlan) -> BlockTask:
         ready.batch_transforms,
         ready.plan.groups.block,
         ready.block_memory,
-        ahead=bytes_ahead(ready.plan.memory) if ready.plan.remote else 0,
+        ahead=bytes_ahead(memory=ready.plan.memory) if ready.plan.remote else 0,
     )
 
 

@@ -9,33 +9,23 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
-from threading import Lock
+from functools import partial
 from typing import TypeVar
 
 import numpy as np
 
-from recmap.errors import RecmapError
-from recmap.model.fetching import Fetching
+from recmap.files.read_ahead import Begun, far_ahead
 from recmap.model.source import Source, at_epoch
 from recmap.pipeline.workers.pool import Request
 
 _T = TypeVar("_T")
 
-# The most that is fetched ahead: bytes, a fraction of the memory limit, and places. Far more
-# places than there are requests at a time gain nothing.
-_MOST_BYTES, _MEMORY_PART, _MOST_SPANS = 64 << 20, 4, 1024
+# Places that are fetched ahead. Far more than there are requests at a time gain nothing.
+_MOST_SPANS = 1024
 # Bytes of the rows that are fetched together.
 _TOGETHER = 8 << 20
 # Rows this close to each other are fetched with one request.
 _SHARED_GAP = 64 << 10
-# Fetch this many times what has been read, so that a few batches cost little.
-_GROWTH = 2
-
-
-def bytes_ahead(memory: int) -> int:
-    """Return how many bytes to fetch ahead with this memory limit."""
-    return max(1, min(_MOST_BYTES, memory // _MEMORY_PART))
 
 
 def requests_of_shuffle(rows: int, row_bytes: int, size: int) -> int:
@@ -45,16 +35,6 @@ def requests_of_shuffle(rows: int, row_bytes: int, size: int) -> int:
     """
     together = min(rows, max(1, _TOGETHER // max(1, row_bytes)))
     return round(rows * math.exp(-together * _SHARED_GAP / max(1, size)))
-
-
-@dataclass
-class _FetchGroup:
-    """Requests whose rows are fetched together."""
-
-    fetching: Fetching | None
-    size: int
-    spans: int
-    left: int
 
 
 class Lookahead:
@@ -68,18 +48,19 @@ class Lookahead:
         self._rows, self._most = rows, most
         self._row_bytes = rows.row_bytes()
         self._together = max(1, min(_TOGETHER, most // 4) // self._row_bytes)
-        self._groups: dict[int, _FetchGroup] = {}
-        self._size = self._spans = 0
-        self._closed = False
-        self._lock = Lock()
+        # The requests of each group that are still to be read, by the number of each request.
+        self._groups: dict[int, set[int]] = {}
+        self._begun = Begun()
+        #: Give up what was fetched.
+        self.close = self._begun.close
 
     def over(self, requests: Iterable[Request]) -> Iterator[Request]:
         """Yield the requests, while the rows of those that follow are fetched."""
         taken = _Taken(requests)
         given = 0
         while True:
-            while taken.rows <= _GROWTH * given and self._has_room():
-                group = taken.take(max(1, min(self._together, _GROWTH * given)))
+            while taken.rows <= far_ahead(given) and self._has_room():
+                group = taken.take(far_ahead(given, least=1, most=self._together))
                 if not group:
                     break
                 self.begin(group)
@@ -92,36 +73,19 @@ class Lookahead:
     def begin(self, requests: list[Request]) -> None:
         """Begin to fetch the rows of requests of one epoch, all together."""
         positions = np.concatenate([request.positions for request in requests])
-        try:
-            fetching = at_epoch(self._rows, requests[0].epoch).fetch_ahead(positions)
-        except (RecmapError, OSError):
-            fetching = None  # reading these rows raises it, in their turn
-        if fetching is None:
-            group = _FetchGroup(None, len(positions) * self._row_bytes, 0, len(requests))
-        else:
-            group = _FetchGroup(fetching, fetching.size, fetching.spans, len(requests))
-        with self._lock:
-            closed = self._closed
-            if not closed:
-                self._groups.update((request.number, group) for request in requests)
-                self._size += group.size
-                self._spans += group.spans
-        if closed and fetching is not None:
-            fetching.close()
+        group = {request.number for request in requests}
+        self._groups.update(dict.fromkeys(group, group))
+        rows = at_epoch(self._rows, requests[0].epoch)
+        fetch = partial(rows.fetch_ahead, positions)
+        self._begun.begin(id(group), len(positions) * self._row_bytes, fetch)
 
     def done(self, request: Request) -> None:
         """Note that a request has been read, or has failed."""
-        with self._lock:
-            group = self._groups.pop(request.number, None)
-            if group is None:
-                return
-            group.left -= 1
-            if group.left:
-                return
-            self._size -= group.size
-            self._spans -= group.spans
-        if group.fetching is not None:
-            group.fetching.close()
+        group = self._groups.pop(request.number, None)
+        if group is not None:
+            group.discard(request.number)
+            if not group:
+                self._begun.end(id(group))
 
     def around(self, read: Callable[[Request], _T]) -> Callable[[Request], _T]:
         """Return a function that reads requests and calls ``done`` for each."""
@@ -134,19 +98,8 @@ class Lookahead:
 
         return reading
 
-    def close(self) -> None:
-        """Give up what was fetched."""
-        with self._lock:
-            self._closed = True
-            groups = {id(group): group for group in self._groups.values()}
-            self._groups.clear()
-        for group in groups.values():
-            if group.fetching is not None:
-                group.fetching.close()
-
     def _has_room(self) -> bool:
-        with self._lock:
-            return self._size < self._most and self._spans < _MOST_SPANS
+        return self._begun.size < self._most and self._begun.spans < _MOST_SPANS
 
 
 class _Taken:

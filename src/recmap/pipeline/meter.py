@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from threading import Lock
 
 from recmap.files.cpus import thread_count
-from recmap.files.fetch_counts import FetchCounter, counted
+from recmap.files.fetch import FetchCounter, counted
 from recmap.model.arguments import size_text
 from recmap.model.fetching import FetchCounts
 from recmap.model.preview import quantity

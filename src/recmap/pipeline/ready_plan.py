@@ -10,9 +10,9 @@ import numpy as np
 
 from recmap.errors import DataError, OptionError
 from recmap.files.cpus import thread_count
+from recmap.files.fetch import bytes_ahead
 from recmap.model.field import Field
 from recmap.model.schema import Batch, Schema
-from recmap.pipeline.lookahead import bytes_ahead
 from recmap.pipeline.plan import Plan
 from recmap.pipeline.transforms.base import Block, Transform, run_transforms
 from recmap.pipeline.transforms.batch import Group, GroupInput
@@ -89,7 +89,7 @@ class ReadyPlan:
         block_bytes = self.row_bytes * plan.groups.block * self.batches_per_block
         if plan.remote and plan.pool.kind == "processes" and plan.prefetch is None:
             # Each process fetches the rows of the blocks that it has been asked for.
-            fetched = bytes_ahead(plan.memory) // max(1, block_bytes)
+            fetched = bytes_ahead(memory=plan.memory) // max(1, block_bytes)
             wanted = max(wanted, min(fetched, _MOST_ASKED * plan.pool.count))
         return max(1, min(wanted, plan.memory // queues // max(1, block_bytes) - 1))
 

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from recmap.errors import DataError, OptionError, StoreError
-from recmap.files.fetch_counts import FetchCounter
+from recmap.files.fetch import FetchCounter
 from recmap.files.local_path import located
 from recmap.files.mapped import Guard
 from recmap.model.batch import Allocate, PaddedRows, PadSpec, RowArray, RowNumbers

@@ -147,9 +147,10 @@ class FileGroup:
         """Raise if one of these files has shrunk, or fails its deferred check."""
         local = [self._mapped[i] for i in files if self.whole or self._mapped[i].whole]
         MappedFile.check_sizes(local, by_page=by_page)
-        unchecked = self._unchecked.intersection(files)
-        _check_before_read([self.files[i] for i in sorted(unchecked)])
-        self._unchecked -= unchecked
+        if self._unchecked:
+            unchecked = self._unchecked.intersection(files)
+            _check_before_read([self.files[i] for i in sorted(unchecked)])
+            self._unchecked -= unchecked
 
 
 class FileGroups:

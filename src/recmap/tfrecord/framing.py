@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from itertools import starmap
 from typing import Any, Literal, Self, overload
 
 import numpy as np
@@ -23,7 +24,7 @@ from recmap.files.paths import PathLike, PathsLike, as_location, expand, for_eac
 from recmap.files.sniff import holds_records, named_tfrecord, sniff, unknown_format
 from recmap.files.storage import Storage
 from recmap.model.arguments import check_choice, check_flag, check_iterable
-from recmap.model.iteration import Iteration
+from recmap.model.iteration import BlockIteration
 from recmap.model.progress import Counter, ProgressOption
 from recmap.native import _core
 from recmap.tfrecord.compressed_file import CompressedFile
@@ -159,27 +160,44 @@ def records(
     view, verify = check_flag("view", view), check_flag("verify", verify)
     files = expand(path, storage)
     opened = for_each_file(lambda file: open_record_file(file, verify, compression), files)
-    views = (
-        record
+    windows = (
+        (window, located(each.path).remote)
         for each in in_turn(opened)
         for window in each.windows(errors == "skip")
-        # What is read of an object is gone when the next window is read.
-        for record in (_copies(window) if located(each.path).remote else _views(window))
     )
-    return Iteration(views) if view else Iteration(bytes(record) for record in views)
+    if not view:
+        return _RecordIteration((window.bytes.data, _spans(window)) for window, _ in windows)
+    return BlockIteration(_views(window, remote) for window, remote in windows)
 
 
-def _views(window: Window) -> Iterator[memoryview]:
-    data = window.bytes.data
-    starts = window.offsets.tolist()
-    # Records are stored end to end. The data of each ends 4 bytes (its CRC) before the next.
-    ends = [*starts[1:], window.scan.end] if starts else []
-    for start, end in zip(starts, ends, strict=True):
-        yield data[start + 12 : end - 4]
+def _views(window: Window, remote: bool) -> Iterator[memoryview]:
+    views = map(window.bytes.data.__getitem__, starmap(slice, _spans(window)))
+    # What is read of an object is gone when the next window is read.
+    return map(memoryview, map(bytes, views)) if remote else views
 
 
-def _copies(window: Window) -> Iterator[memoryview]:
-    return (memoryview(bytes(record)) for record in _views(window))
+class _RecordIteration(BlockIteration[bytes]):
+    """Iterates over copies of records."""
+
+    __slots__ = ()
+
+    def __init__(self, blocks: Generator[Any, None, None]) -> None:
+        super().__init__(blocks)
+        self._block = (b"", iter(()))
+
+    def __next__(self) -> bytes:
+        while True:
+            block = self._block
+            data, spans = block
+            for begin, end in spans:
+                return bytes(data[begin:end])
+            self._advance(block)
+
+
+def _spans(window: Window) -> Iterator[tuple[int, int]]:
+    # Records are stored end to end: a header of 12 bytes, the data, and a CRC of 4 bytes.
+    begins, ends = window.offsets + 12, window.offsets[1:] - 4
+    return zip(begins.tolist(), [*ends.tolist(), window.scan.end - 4], strict=False)
 
 
 def write_records(

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from recmap.errors import CorruptRecordError
 from recmap.files.cpus import thread_count, thread_share
-from recmap.files.fetch_memory import bytes_ahead
+from recmap.files.fetch import bytes_ahead
 from recmap.files.local_path import located
 from recmap.files.mapped import MappedFile
 from recmap.files.mapped_files import MappedFiles, fetch_ahead, fetch_whole
@@ -139,7 +139,7 @@ class PlainFile(RecordFile):
         """Scan ``size`` more bytes for records; with ``each``, return every offset."""
         index, file = self.index, self.file
         if not file.whole:
-            size = min(size, _AHEAD_SIZE, bytes_ahead(1))
+            size = min(size, _AHEAD_SIZE, bytes_ahead())
         begin, stop = index.end, min(index.end + size, self.size)
         with hold_headers(file, begin, stop):
             if index.count == 0:

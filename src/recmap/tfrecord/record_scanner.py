@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap.files.cpus import thread_count
-from recmap.files.fetch_memory import bytes_ahead
+from recmap.files.fetch import bytes_ahead
 from recmap.files.mapped import MappedFile
 from recmap.model.facts import Skipped
 from recmap.native import _core
@@ -56,7 +56,7 @@ class RecordScanner:
             sound = found is None or found.fault is None
             size = _COUNTED_SIZE * threads if sound and not offsets else _WINDOW_SIZE
             if not file.whole:
-                size = min(_WINDOW_SIZE, bytes_ahead(1))
+                size = min(_WINDOW_SIZE, bytes_ahead())
             stop = min(begin + size, self._size)
             request = _core.ScanRequest(
                 begin, stop, anchor_every=int(offsets), verify=self._verify, threads=threads

@@ -26,7 +26,7 @@ from typing import Any, Never
 
 import numpy as np
 
-from recmap.files.fetch_counts import counted_here
+from recmap.files.fetch import counted_here
 from recmap.native import _core
 from recmap.pipeline.workers.channel import Channel, MessageKind, WorkerMessage
 from recmap.pipeline.workers.column_message import PackedColumns, pack, pack_result
