@@ -186,7 +186,7 @@ def test_all_nodes_find_the_records_of_one_object(bucket: S3Bucket) -> None:
     local = PlainFile("x.tfrecord", verify=True)
     source = rm.open(f"{bucket.url}/x.tfrecord", storage=bucket.storage)._source
     find_records(ray, Driver.here(), source, span_bytes=40_000)
-    (shard,) = source.record_files  # type: ignore[attr-defined]
+    (shard,) = source.facts.record_files
     assert shard.known_count() == local.count() == len(words)
     rows = np.arange(local.count())
     data = np.fromfile("x.tfrecord", np.uint8)

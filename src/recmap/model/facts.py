@@ -102,3 +102,8 @@ class SourceFacts:
     rows_before_damage: Callable[[], int] | None = None
     #: Counts the consecutive ones of some rows before a bad one; None if that is unknown.
     sound_rows: Callable[[RowArray], int] | None = None
+
+    def row_name(self, row: int) -> str:
+        """Say which row of the files this is, for error messages."""
+        more = f" and {len(self.files) - 1:,} more" if len(self.files) > 1 else ""
+        return f"row {row:,} of {self.files[0]}{more}" if self.files else f"row {row:,}"

@@ -180,17 +180,7 @@ def reseeded(source: Source, by: int) -> Source:
 
 def row_name(source: Source, row: int) -> str:
     """Say which row this is, for error messages."""
-    return (
-        source.row_name(row)
-        if isinstance(source, VaryingRows)
-        else name_in_files(source.facts.files, row)
-    )
-
-
-def name_in_files(files: Sequence[str], row: int) -> str:
-    """Say which row of these files this is."""
-    more = f" and {len(files) - 1:,} more" if len(files) > 1 else ""
-    return f"row {row:,} of {files[0]}{more}" if files else f"row {row:,}"
+    return source.row_name(row) if isinstance(source, VaryingRows) else source.facts.row_name(row)
 
 
 class WrappedSource(VaryingRows):

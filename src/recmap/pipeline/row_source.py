@@ -26,7 +26,7 @@ from recmap.model.fetching import Fetching
 from recmap.model.ragged import Column, Ragged
 from recmap.model.row_sizes import measure
 from recmap.model.schema import Batch, Schema
-from recmap.model.source import Source, WrappedSource, name_in_files
+from recmap.model.source import Source, WrappedSource
 from recmap.pipeline.signature import data_of
 
 _FEW: ContextVar[bool] = ContextVar("recmap few rows", default=False)
@@ -136,7 +136,7 @@ class SourceRows(WrappedSource):
         return replace(self._facts, sound_rows=self._sound_rows)
 
     def row_name(self, row: int) -> str:
-        return name_in_files(self._files, row)
+        return self._facts.row_name(row)
 
     @property
     def remote_bytes(self) -> int:
