@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import recmap as rm
-from recmap.files.output import DiskOutput, Spooler, Stream
+from recmap.files.output import DiskOutput, OutputStream, Spooler
 
 DTYPES = [
     "bool",
@@ -202,7 +202,7 @@ def test_a_writer_may_be_garbage_collected_in_the_writing_thread() -> None:
     assert os.listdir() == []
 
 
-class _Slow(Stream):
+class _Slow(OutputStream):
     """A file on a slow disk."""
 
     def __init__(self, output: DiskOutput, spooler: Spooler) -> None:

@@ -31,7 +31,7 @@ from recmap.errors import (
 )
 from recmap.files.location import Version
 from recmap.files.object_address import ObjectAddress
-from recmap.files.output import Output, Spooler, Stream
+from recmap.files.output import Output, OutputStream, Spooler
 from recmap.files.patience import SILENCE
 from recmap.files.threads import start_thread
 
@@ -374,7 +374,7 @@ class SentObject(Output):
     def file(self) -> IO[bytes]:
         raise RuntimeError("what was sent can be neither read nor changed")
 
-    def scratch(self, spooler: Spooler) -> Stream:
+    def scratch(self, spooler: Spooler) -> OutputStream:
         raise RuntimeError("an object that is sent has no folder on disk")
 
     def discard(self) -> None:

@@ -53,16 +53,18 @@ class Output(ABC):
     def __init__(self, target: str, durable: bool) -> None:
         self.target, self.durable = target, durable
         self.finished = self.appeared = False
-        self._stream: Stream | None = None
+        self._stream: OutputStream | None = None
         # The paths of the descriptions of a file, and what writes them.
         self._companions: list[tuple[Callable[[str], str], Callable[[str, str], None]]] = []
 
-    def stream(self, compression: Compression = None, spooler: Spooler | None = None) -> Stream:
+    def stream(
+        self, compression: Compression = None, spooler: Spooler | None = None
+    ) -> OutputStream:
         """Begin to append bytes, in a thread of its own unless ``spooler`` has one."""
         if compression not in ("gzip", "zlib", None):
             raise OptionError(f'compression={compression!r}: use "gzip", "zlib" or None')
         self._open()
-        self._stream = Stream(self, compression, spooler or Spooler())
+        self._stream = OutputStream(self, compression, spooler or Spooler())
         return self._stream
 
     def accompany(self, named: Callable[[str], str], save: Callable[[str, str], None]) -> None:
@@ -117,7 +119,7 @@ class Output(ABC):
         """Return the file that the stream appends to, to be read or changed."""
 
     @abstractmethod
-    def scratch(self, spooler: Spooler) -> Stream:
+    def scratch(self, spooler: Spooler) -> OutputStream:
         """Begin an unnamed file in the same folder, which is gone when this one is finished."""
 
     @abstractmethod
@@ -203,7 +205,7 @@ class DiskOutput(Output):
         assert self._file is not None
         return self._file
 
-    def scratch(self, spooler: Spooler) -> Stream:
+    def scratch(self, spooler: Spooler) -> OutputStream:
         made = DiskOutput(self._near, False, temporary_path(self._near, ".member"))
         stream = made.stream(spooler=spooler)
         os.unlink(made.path)
@@ -257,7 +259,7 @@ class DiskOutput(Output):
         remove(self.path)
 
 
-class Stream:
+class OutputStream:
     """Appends bytes to an output, in the thread of its spooler."""
 
     def __init__(self, output: Output, compression: Compression, spooler: Spooler) -> None:
@@ -339,7 +341,7 @@ class Spooler:
 
     def __init__(self) -> None:
         # Unlike Queue, SimpleQueue is safe to use from the garbage collector.
-        self._queue: SimpleQueue[tuple[Stream, Buffer] | None] = SimpleQueue()
+        self._queue: SimpleQueue[tuple[OutputStream, Buffer] | None] = SimpleQueue()
         self._room: SimpleQueue[None] = SimpleQueue()
         for _ in range(_WAITING):
             self._room.put(None)
@@ -349,7 +351,7 @@ class Spooler:
         # If no thread could be started, the caller writes.
         self._stopped = self._thread is None
 
-    def put(self, stream: Stream, data: Buffer) -> None:
+    def put(self, stream: OutputStream, data: Buffer) -> None:
         self._raise()
         if self._stopped:
             stream.write_now(data)
@@ -398,7 +400,7 @@ class Spooler:
         for output in self._abandoned:
             output.discard()
 
-    def _write(self, stream: Stream, data: Buffer) -> None:
+    def _write(self, stream: OutputStream, data: Buffer) -> None:
         try:
             stream.write_now(data)
         except BaseException as e:  # raised in the caller's thread

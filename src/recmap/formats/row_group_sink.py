@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from recmap.errors import ColumnError, RecmapError
-from recmap.files.output import Output, Stream
+from recmap.files.output import Output, OutputStream
 from recmap.files.threads import Threads
 from recmap.formats.sink import Sink
 from recmap.formats.stored_columns import KEY, description, store, stored_field
@@ -181,7 +181,7 @@ class _Rows(NamedTuple):
 class _SinkFile(io.RawIOBase):
     """The output as a file object, for pyarrow to write to."""
 
-    def __init__(self, stream: Stream) -> None:
+    def __init__(self, stream: OutputStream) -> None:
         super().__init__()
         self._stream = stream
         #: Whether what comes is thrown away: writers that are collected write their end.

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from recmap.files.output import Output, Stream
+from recmap.files.output import Output, OutputStream
 from recmap.model.schema import Schema
 
 # Memory is counted only for columns beyond this number.
@@ -24,7 +24,7 @@ class Sink(ABC):
     """Writes rows to an output, which appears on commit."""
 
     #: The stream of whole records, if they can be checked one by one while they are written.
-    records: Stream | None = None
+    records: OutputStream | None = None
 
     def __init__(self, output: Output, schema: Schema) -> None:
         self.output, self.schema = output, schema

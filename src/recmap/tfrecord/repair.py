@@ -13,7 +13,7 @@ import numpy.typing as npt
 from recmap.errors import CorruptRecordError, DataError, OptionError
 from recmap.files.local_path import check_all_unchanged, located, refuse_existing
 from recmap.files.mapped import Guard
-from recmap.files.output import Stream, choose_compression
+from recmap.files.output import OutputStream, choose_compression
 from recmap.files.paths import PathLike, PathsLike, as_path, expand
 from recmap.files.temporary import remove_leftovers
 from recmap.model.arguments import check_flag
@@ -110,7 +110,9 @@ def _is_same(file: str, target: str) -> bool:
     return located(file).identity() == located(target).identity()
 
 
-def _copy_files(files: Sequence[str], scan: ScanProgress, output: Stream, done: Repaired) -> None:
+def _copy_files(
+    files: Sequence[str], scan: ScanProgress, output: OutputStream, done: Repaired
+) -> None:
     for file in files:
         with Guard(file):
             for window in scan.windows(file):
@@ -122,7 +124,7 @@ def _copy_files(files: Sequence[str], scan: ScanProgress, output: Stream, done: 
                 done.damage += window.skipped
 
 
-def _copy_first(window: Window, file: str, output: Stream) -> None:
+def _copy_first(window: Window, file: str, output: OutputStream) -> None:
     """Write the first sound records.
 
     If the damaged record before them described the columns, the very first gets that
@@ -161,7 +163,7 @@ def _can_carry(record: npt.NDArray[np.uint8], schema: Schema, file: str) -> bool
     return len(record) > 0
 
 
-def _copy(window: Window, output: Stream, begin: int | None = None) -> None:
+def _copy(window: Window, output: OutputStream, begin: int | None = None) -> None:
     """Write the records and their framing from ``begin``. They are stored end to end."""
     if not len(window.offsets):
         return

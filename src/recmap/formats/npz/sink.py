@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap.errors import ColumnError
-from recmap.files.output import Output, Spooler, Stream
+from recmap.files.output import Output, OutputStream, Spooler
 from recmap.formats.npy import header_bytes, header_keeps
 from recmap.formats.npz.source import FIELD_PREFIX
 from recmap.formats.ragged_layout import VALUES, ArraysSink, ColumnPart
@@ -115,7 +115,7 @@ class _Spool:
     Each span is preceded by its size and the start of the previous span of the same array.
     """
 
-    def __init__(self, stream: Stream) -> None:
+    def __init__(self, stream: OutputStream) -> None:
         self.stream = stream
         self.members = 0
         self._size = 0
