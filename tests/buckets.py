@@ -21,8 +21,8 @@ from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 from xml.sax.saxutils import unescape
 
-from recmap.files.object_store import ObjectStore
-from recmap.files.storage import Storage, parse_url
+from recmap.store.object_store import ObjectStore
+from recmap.store.storage import Storage, parse_url
 from recmap.tfrecord.embedded_schema import checksum
 from tests.fake_gcs import TOKEN, FakeGcs
 from tests.faulty_proxy import FaultyProxy

@@ -6,7 +6,7 @@ import gc
 
 import numpy as np
 
-from recmap.files.fetched_file import FetchedFile
+from recmap.store.fetched_file import FetchedFile
 
 __all__ = ["drop_ahead", "held_bytes"]
 

@@ -28,7 +28,7 @@ from functools import cache
 from types import ModuleType, SimpleNamespace
 from typing import Any, Self
 
-from recmap.files import fetch
+from recmap.store import fetch
 
 __all__ = ["Schedule", "StuckError"]
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from recmap.files import threads as real_threads
+from recmap.machine import threads as real_threads
 from tests.schedule import Schedule, StuckError
 
 #: A module that uses threads, with the classes that a schedule gives it.

@@ -15,7 +15,7 @@ import pandas as pd  # type: ignore[import-untyped]
 import pytest
 
 import recmap as rm
-from recmap.files.threads import Threads
+from recmap.machine.threads import Threads
 from recmap.warn import warn
 
 

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 import recmap as rm
 from hostile.case import Case
-from recmap.files.block_cache import cache_folder
+from recmap.cache.block_cache import cache_folder
 from tests.store_servers import file_server
 
 __all__ = ["case"]

@@ -19,7 +19,7 @@ import numpy as np
 
 import recmap as rm
 from recmap.conversion import budget, engine
-from recmap.files.object_writer import UploadParts, sending
+from recmap.store.object_writer import UploadParts, sending
 
 __all__ = ["OPERATIONS", "Operation", "Site"]
 

@@ -182,6 +182,24 @@ def _without_values(query: re.Match[str]) -> str:
     return re.sub(r"=[^&]*", "=***", query[0])
 
 
+def shown_url(url: str) -> str:
+    """Return a URL for messages, without what may be secret: user, password and query.
+
+    >>> shown_url("https://me:secret@host/x.npy?X-Amz-Signature=123")
+    'https://host/x.npy?...'
+    """
+    found = re.match(r"([A-Za-z][A-Za-z0-9+.-]*)://([^/?#]*)(.*)", url, re.DOTALL)
+    if found is None:
+        return url
+    scheme, host, path = found.groups()
+    host = host.rpartition("@")[2]
+    if not re.fullmatch(r"[^:]*(:\d*)?|\[.*\](:\d*)?", host):
+        return f"{scheme}://..."  # perhaps a password with a slash in it
+    if scheme.lower() != "file":
+        path = re.sub(r"[?#].*", "?...", path, flags=re.DOTALL)
+    return f"{scheme}://{host}{path}"
+
+
 def _shown(argument: Any) -> Any:
     """Return an argument of an error as it is shown; the options of a message stay."""
     if not isinstance(argument, str):

@@ -7,10 +7,10 @@ import os
 
 import pytest
 
+from recmap.cache.block_cache import BLOCK, default_cache
 from recmap.cli import main
-from recmap.files.block_cache import BLOCK, default_cache
+from tests.cache.cached_blocks import fill, opened
 from tests.command import run, run_in_terminal
-from tests.files.cached_blocks import fill, opened
 
 
 @pytest.fixture(autouse=True)

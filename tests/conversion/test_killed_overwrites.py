@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import recmap as rm
-from recmap.files.temporary import Process, acting_for, temporary_path, this_process
+from recmap.local.temporary import Process, acting_for, temporary_path, this_process
 from tests.processes import WITH_WORKERS
 
 pytestmark = WITH_WORKERS

@@ -16,7 +16,7 @@ import pytest
 import zarr
 
 import recmap as rm
-from recmap.files.temporary import temporary_path
+from recmap.local.temporary import temporary_path
 
 FORMATS = {
     "tfrecord": "x.tfrecord",

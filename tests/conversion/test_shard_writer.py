@@ -14,7 +14,7 @@ from recmap.conversion.budget import choose_budget, least_budget
 from recmap.conversion.manifest import Manifest
 from recmap.conversion.plan import Sharding, plan_shards
 from recmap.conversion.shard_writer import ShardWriter, StoppedError
-from recmap.files.run_lock import RunLock
+from recmap.local.run_lock import RunLock
 
 ROWS = 30_000
 

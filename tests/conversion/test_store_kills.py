@@ -26,7 +26,7 @@ SHARDS = 4
 _PROGRAM = """
     import json, sys
     import recmap as rm
-    from recmap.files import object_writer
+    from recmap.store import object_writer
     parts = object_writer.UploadParts(5 << 20, 2)
     for name in ("conversion.budget", "conversion.engine"):
         module = __import__("recmap." + name, fromlist=["choose_parts"])

@@ -15,10 +15,10 @@ import pytest
 
 import recmap as rm
 from recmap.errors import OutputExistsError
-from recmap.files import object_writer, store_lock
-from recmap.files.object_path import object_path
-from recmap.files.storage import Storage
-from recmap.files.store_lock import StoreLock
+from recmap.store import object_writer, store_lock
+from recmap.store.object_path import object_path
+from recmap.store.storage import Storage
+from recmap.store.store_lock import StoreLock
 from tests.buckets import Bucket, HttpFolder, S3Bucket, as_written_locally
 from tests.faulty_proxy import Status
 
@@ -389,7 +389,7 @@ def test_uploads_that_cannot_be_listed_are_a_warning(
         def unfinished(self, prefix: str) -> list[Any]:
             raise rm.AccessDeniedError(f"{prefix}: access denied", url="")
 
-    monkeypatch.setattr("recmap.files.object_path.find_s3_uploads", lambda *_: Refusing())
+    monkeypatch.setattr("recmap.store.object_path.find_s3_uploads", lambda *_: Refusing())
     with pytest.warns(UserWarning, match="may remain"):
         _rows(".tfrecord", 10).save(f"{bucket.url}/d/x.tfrecord", storage=bucket.storage)
 
@@ -425,7 +425,7 @@ def test_an_expired_lock_is_taken_over(bucket: S3Bucket, monkeypatch: pytest.Mon
 
 
 def test_the_lock_of_a_killed_process_of_this_machine_is_taken_over(bucket: S3Bucket) -> None:
-    from recmap.files.temporary import this_process
+    from recmap.local.temporary import this_process
 
     _lock(bucket, machine=this_process().machine, process=2**22 + 1)
     _rows(".npy").save(f"{bucket.url}/d/x.npy", storage=bucket.storage)

@@ -13,10 +13,10 @@ import pytest
 import recmap as rm
 from recmap.conversion import verify
 from recmap.conversion.budget import Budget
-from recmap.files.mapped import MappedFile
 from recmap.formats.hdf5.chunks import ChunkedArray
 from recmap.formats.npz.members import Deflated
 from recmap.formats.open_spec import OpenOptions, open_source
+from recmap.machine.mapped import MappedFile
 
 VALUES = np.arange(60, dtype="<i4").reshape(20, 3)
 

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from recmap.files.arrow_messages import read_messages
-from recmap.files.local_path import located
+from recmap.formats.arrow_messages import read_messages
+from recmap.local.local_path import located
 
 __all__ = ["big_endian_stream", "with_footer"]
 

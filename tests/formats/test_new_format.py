@@ -14,9 +14,9 @@ import numpy.typing as npt
 import pytest
 
 import recmap as rm
-from recmap.files.output import Output
 from recmap.formats.registry import FORMATS, Format
 from recmap.formats.sink import Sink
+from recmap.local.output import Output
 from recmap.model.facts import SourceFacts
 from recmap.model.schema import Batch, Schema
 from recmap.model.source import Source

@@ -13,8 +13,8 @@ import recmap as rm
 from recmap.conversion.budget import choose_budget, least_budget
 from recmap.conversion.external_shuffle import shuffled
 from recmap.conversion.transform import transformed
-from recmap.files.cpus import thread_count, using_threads
 from recmap.formats.tfrecord_source import TFRecordSource
+from recmap.machine.cpus import thread_count, using_threads
 from recmap.model.source import Source
 from recmap.tfrecord.plain_file import PlainFile
 from tests.jobs import same

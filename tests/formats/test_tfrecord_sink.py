@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import recmap as rm
-from recmap.files.output import DiskOutput, OutputStream, Spooler
+from recmap.local.output import DiskOutput, OutputStream, Spooler
 
 DTYPES = [
     "bool",

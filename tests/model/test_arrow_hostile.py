@@ -436,7 +436,7 @@ def test_a_stream_that_fails_gives_its_reason(make: Producer) -> None:
 
 def test_memory_stays_flat_over_many_batches() -> None:
     """What is exported and imported again is freed."""
-    from recmap.files.memory import anonymous_memory
+    from recmap.machine.memory import anonymous_memory
 
     schema = Schema({"x": "float64[100]", "s": "bytes", "b": "bool[10]"})
     strings = rm.Ragged.from_bytes([b"x" * 100] * 1000)

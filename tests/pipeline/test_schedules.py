@@ -15,7 +15,7 @@ import pytest
 import torch
 
 import recmap as rm
-from recmap.files import threads
+from recmap.machine import threads
 from recmap.pipeline.workers.pool import OrderedPool
 from tests.buckets import HttpFolder
 from tests.schedule import Schedule

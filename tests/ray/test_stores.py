@@ -15,10 +15,10 @@ import pytest
 import ray
 
 import recmap as rm
-from recmap.files.object_path import ObjectPath
-from recmap.files.object_writer import copy_object
 from recmap.ray.cluster import Driver
 from recmap.ray.parallel_index import find_records
+from recmap.store.object_path import ObjectPath
+from recmap.store.object_writer import copy_object
 from recmap.tfrecord.plain_file import PlainFile
 from tests.buckets import HttpFolder, S3Bucket, as_written_locally
 from tests.jobs import alive, deadline, meanwhile
@@ -346,7 +346,7 @@ def test_a_store_that_fails_at_the_end_leaves_no_new_objects(
         copy_object(src, dst)
 
     with monkeypatch.context() as patch:
-        patch.setattr("recmap.files.object_path.copy_object", copy)
+        patch.setattr("recmap.store.object_path.copy_object", copy)
         with pytest.raises(rm.StoreError, match="the store failed"):
             rm.ray.write(ray.data.range(6), url, storage=storage, shards=2)
         assert bucket.keys() == []

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import recmap as rm
-from recmap.files.gzip import inflater
+from recmap.local.gzip import inflater
 from tests import wire
 
 DATA = b"".join(wire.frame(wire.example(a=wire.int64_list(i))) for i in range(20_000))

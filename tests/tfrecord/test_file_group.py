@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import recmap as rm
-from recmap.files.mapped_files import MappedFiles, _Allowance
 from recmap.native import _core
+from recmap.store.mapped_files import MappedFiles, _Allowance
 from recmap.tfrecord.file_group import FileGroup
 from tests.jobs import same
 
@@ -105,7 +105,7 @@ def test_too_many_files_are_read_one_after_the_other(
     files: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(FileGroup, "gather", lambda *_, **__: pytest.fail("all at once"))
-    monkeypatch.setattr("recmap.files.mapped_files._MOST_HELD", 4)
+    monkeypatch.setattr("recmap.store.mapped_files._MOST_HELD", 4)
     monkeypatch.setattr("recmap.tfrecord.file_group._MAX_SPAN_FILES", 1)
     rows = np.random.default_rng(0).permutation(ROWS)
     ds = opened(files)
@@ -117,9 +117,9 @@ def test_too_many_files_are_read_one_after_the_other(
 def test_mappings_are_counted_for_the_whole_process(
     files: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("recmap.files.mapped_files._MOST_HELD", 64)
+    monkeypatch.setattr("recmap.store.mapped_files._MOST_HELD", 64)
     # Datasets of other tests may still be alive.
-    monkeypatch.setattr("recmap.files.mapped_files._held", _Allowance())
+    monkeypatch.setattr("recmap.store.mapped_files._held", _Allowance())
     rows = [90, 52, 3]
     datasets = [opened(files) for _ in range(30)]
     for ds in datasets:

@@ -15,7 +15,7 @@ import pytest
 
 import recmap as rm
 from recmap.errors import DataError, MemoryLimitError
-from recmap.files.mapped import MappedFile
+from recmap.machine.mapped import MappedFile
 from recmap.model.ragged import Ragged
 from recmap.model.schema import Batch, Schema
 from recmap.native import _core

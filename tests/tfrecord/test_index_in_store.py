@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import recmap as rm
-from recmap.files.paths import expand
 from recmap.formats.tfrecord_source import TFRecordSource
+from recmap.store.paths import expand
 from tests.buckets import HttpFolder, S3Bucket, as_written_locally
 
 

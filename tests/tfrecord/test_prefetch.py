@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 import recmap as rm
-from recmap.files.mapped import MappedFile
 from recmap.formats.tfrecord_source import TFRecordSource
+from recmap.machine.mapped import MappedFile
 from recmap.native import _core
 from recmap.tfrecord.plain_file import PlainFile
 from tests.jobs import until

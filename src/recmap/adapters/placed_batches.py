@@ -11,7 +11,7 @@ from typing import Any, Self
 from recmap.adapters.columns import FeaturesAndLabels
 from recmap.adapters.feed import Feed, State
 from recmap.errors import OptionError
-from recmap.files.memory import locked_pages
+from recmap.machine.memory import locked_pages
 from recmap.model.iteration import Iteration
 
 # A pipeline remembers the states after somewhat more batches.

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from recmap.adapters.columns import FeaturesAndLabels, Names, as_native, unknown_dtype
 from recmap.adapters.feed import Feed
 from recmap.errors import MissingPackageError, OptionError
-from recmap.files.memory import empty
+from recmap.machine.memory import empty
 from recmap.model.field import Field, FieldLike
 from recmap.model.ragged import Column, Ragged
 from recmap.model.schema import Schema

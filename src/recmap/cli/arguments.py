@@ -15,9 +15,9 @@ from typing import Any
 from recmap.dataset.dataset import Dataset
 from recmap.dataset.open import open as open_dataset
 from recmap.errors import OptionError
-from recmap.files.storage import is_url
 from recmap.formats.open_spec import OpenOptions
 from recmap.model.arguments import as_dtype
+from recmap.store.storage import is_url
 
 # Options of a store that are numbers, or true or false.
 _PLAIN = {

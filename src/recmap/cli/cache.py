@@ -7,11 +7,11 @@ import os
 from collections import Counter
 from typing import Any
 
+from recmap.cache.block_cache import cache_budget, cache_folder
+from recmap.cache.cache_folder import CacheFolder, StoredObject
 from recmap.cli.arguments import add_verb
 from recmap.cli.output import json_text, show_table
 from recmap.errors import OutputError
-from recmap.files.block_cache import cache_budget, cache_folder
-from recmap.files.cache_folder import CacheFolder, StoredObject
 from recmap.model.arguments import size_text
 from recmap.model.preview import printable
 

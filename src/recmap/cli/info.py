@@ -19,9 +19,9 @@ from recmap.errors import (
     RecmapError,
     UnknownFormatError,
 )
-from recmap.files.local_path import located
 from recmap.formats.detect import detect
 from recmap.formats.registry import FORMATS
+from recmap.local.local_path import located
 from recmap.model.info import Info, size_fact
 from recmap.model.preview import preview, printable
 from recmap.model.table import Column, Table

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from recmap.errors import Message, Option
-from recmap.files.memory import anonymous_memory
+from recmap.machine.memory import anonymous_memory
 from recmap.model.arguments import size_text
 from recmap.model.field import Field
 from recmap.model.preview import printable

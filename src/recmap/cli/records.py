@@ -8,13 +8,13 @@ from typing import Any
 from recmap.cli.arguments import add_storage, add_verb, storage, workers
 from recmap.cli.output import json_text, watching
 from recmap.errors import CorruptRecordError, Message, OptionError
-from recmap.files.atomic_write import writing
-from recmap.files.local_path import refuse_existing
-from recmap.files.paths import as_path, expand
 from recmap.formats.detect import detect
 from recmap.formats.registry import FORMATS
 from recmap.formats.verify import verify
+from recmap.local.atomic_write import writing
+from recmap.local.local_path import refuse_existing
 from recmap.model.preview import printable
+from recmap.store.paths import as_path, expand
 from recmap.tfrecord.make_index import index
 from recmap.tfrecord.repair import repair
 

@@ -12,16 +12,16 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 from recmap.errors import MemoryLimitError, Message, Option, OptionError
-from recmap.files.cpus import ThreadLimit, thread_count
-from recmap.files.fetch import LEAST_FETCH_MEMORY, MOST_FETCH_MEMORY, fetching_within
-from recmap.files.files_ahead import FilesAhead
-from recmap.files.memory import anonymous_memory, give_back
-from recmap.files.object_writer import UploadParts, choose_parts
+from recmap.machine.cpus import ThreadLimit, thread_count
+from recmap.machine.memory import anonymous_memory, give_back
 from recmap.model.arguments import parse_size, size_text
 from recmap.model.ragged import Column, Ragged
 from recmap.model.row_sizes import measure
 from recmap.model.schema import Batch
 from recmap.model.source import Source
+from recmap.store.fetch import LEAST_FETCH_MEMORY, MOST_FETCH_MEMORY, fetching_within
+from recmap.store.files_ahead import FilesAhead
+from recmap.store.object_writer import UploadParts, choose_parts
 from recmap.tfrecord.decoder import refuse_unknown_features
 
 # Copies of a slab in memory: as read, encoded, in the writer's queue, and kept by the

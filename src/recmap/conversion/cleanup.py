@@ -14,13 +14,13 @@ from typing import Any, TypeAlias
 
 from recmap.conversion.plan import stem_of
 from recmap.errors import OutputExistsError, PathNotFoundError, StoreError
-from recmap.files.array_sidecar import description_path, is_description, remove_description
-from recmap.files.local_path import located, refuse_special
-from recmap.files.location import Location
-from recmap.files.run_lock import RunLock
-from recmap.files.temporary import Process, short_name, this_process
+from recmap.formats.array_sidecar import description_path, is_description, remove_description
 from recmap.formats.registry import FORMATS
 from recmap.formats.zarr.attributes import not_ours, refuse_foreign
+from recmap.local.local_path import located, refuse_special
+from recmap.local.location import Location
+from recmap.local.run_lock import RunLock
+from recmap.local.temporary import Process, short_name, this_process
 from recmap.tfrecord.sidecar import is_written, remove_sidecar, sidecar_path
 from recmap.warn import warn
 

@@ -7,13 +7,13 @@ How a row gets from the source to a finished file:
 2. ``budget.py`` samples the first rows and decides how large a slab may be; ``plan.py`` divides
    the rows among shards.
 3. ``cleanup.py`` removes the leftovers of a killed run. ``manifest.py`` takes the run lock
-   (``files/run_lock.py``), records the plan, and drops the shards that an earlier run with the same
+   (``local/run_lock.py``), records the plan, and drops the shards that an earlier run with the same
    plan finished.
 4. ``external_shuffle.py`` puts the rows in random order, if requested.
 5. A runner (``runners.py``, or ``ray/runner.py`` on a cluster) passes each shard to
    ``shard_writer.py``. This reads slabs within the budget, writes them to the sink of the
    format, checks the result with ``verify.py``, records the shard as finished, and commits its
-   ``Output`` (``files/output.py``), which had a temporary name until then.
+   ``Output`` (``local/output.py``), which had a temporary name until then.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ from recmap.conversion.runners import Runner
 from recmap.conversion.shard_writer import ShardWriter
 from recmap.conversion.transform import transformed
 from recmap.errors import Message, OptionError, OutputError
-from recmap.files.atomic_write import writing
-from recmap.files.cpus import within
-from recmap.files.local_path import located
-from recmap.files.object_writer import choose_parts
-from recmap.files.staging import check_space
 from recmap.formats.registry import FORMATS, check_output, known_to_sink, parameters
 from recmap.formats.sink import SinkKind
+from recmap.local.atomic_write import writing
+from recmap.local.local_path import located
+from recmap.machine.cpus import within
 from recmap.model.arguments import size_text
 from recmap.model.preview import quantity
 from recmap.model.progress import Counter
 from recmap.model.source import Source
 from recmap.model.table import html_table
+from recmap.store.object_writer import choose_parts
+from recmap.store.staging import check_space
 
 _DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 

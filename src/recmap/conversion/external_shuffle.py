@@ -20,10 +20,9 @@ import numpy.typing as npt
 
 from recmap.conversion.budget import BoundedReader, Budget
 from recmap.errors import OptionError
-from recmap.files.local_path import located
-from recmap.files.staging import check_space, make_staging_folder
-from recmap.files.temporary import remove, temporary_path
 from recmap.formats.tfrecord_source import TFRecordSource
+from recmap.local.local_path import located
+from recmap.local.temporary import remove, temporary_path
 from recmap.model.facts import SourceFacts, each_alone
 from recmap.model.field import Field
 from recmap.model.order import OrderedRows, gather_within
@@ -32,6 +31,7 @@ from recmap.model.ragged import concatenate
 from recmap.model.row_sizes import measure
 from recmap.model.schema import Batch, Schema
 from recmap.model.source import Source
+from recmap.store.staging import check_space, make_staging_folder
 from recmap.tfrecord.encoder import Encoder
 
 _POSITION = "recmap position"

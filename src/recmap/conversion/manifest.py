@@ -35,13 +35,13 @@ from recmap.errors import (
     OutputExistsError,
     StoreError,
 )
-from recmap.files.array_sidecar import description_path
-from recmap.files.atomic_write import writing
-from recmap.files.local_path import located
-from recmap.files.location import Version
-from recmap.files.temporary import short_name
-from recmap.files.whole_output import FOLDER_MANIFEST
+from recmap.formats.array_sidecar import description_path
 from recmap.formats.registry import FORMATS
+from recmap.local.atomic_write import writing
+from recmap.local.local_path import located
+from recmap.local.location import Version
+from recmap.local.temporary import short_name
+from recmap.local.whole_output import FOLDER_MANIFEST
 from recmap.model.description import Description
 from recmap.model.schema import Schema
 from recmap.tfrecord.sidecar import sidecar_path

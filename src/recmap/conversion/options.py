@@ -14,8 +14,6 @@ import numpy.typing as npt
 from recmap.conversion.plan import Sharding, parse_shards
 from recmap.conversion.transform import Casting
 from recmap.errors import Message, Option, OptionError, OptionTypeError
-from recmap.files.paths import PathLike, as_location
-from recmap.files.storage import Storage
 from recmap.formats.registry import FORMATS, written_formats
 from recmap.model.arguments import (
     Workers,
@@ -32,6 +30,8 @@ from recmap.model.arguments import (
     parse_size,
 )
 from recmap.model.progress import ProgressOption, check_progress
+from recmap.store.paths import PathLike, as_location
+from recmap.store.storage import Storage
 
 Verify: TypeAlias = bool | Literal["full"]
 

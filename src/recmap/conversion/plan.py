@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from recmap.errors import FileChangedError, Message, ObjectChangedError, Option, OptionError
-from recmap.files.array_sidecar import described_name
-from recmap.files.local_path import is_store, located
-from recmap.files.paths import MOST_SHARDS, shard_names
+from recmap.formats.array_sidecar import described_name
 from recmap.formats.registry import FORMATS, format_of, written_formats
+from recmap.local.local_path import is_store, located
 from recmap.model.arguments import as_whole, parse_size
+from recmap.store.paths import MOST_SHARDS, shard_names
 
 # The files of all shards together that are looked at again before a shard is published.
 _MOST_CHECKS = 100_000

@@ -23,8 +23,8 @@ from recmap.conversion.cleanup import clear_temporary
 from recmap.conversion.plan import Shard
 from recmap.conversion.shard_writer import ShardWriter, StoppedError
 from recmap.errors import OptionError, RecmapError, WorkerDiedError
-from recmap.files.temporary import Process, acting_for, this_process
-from recmap.files.threads import Threads
+from recmap.local.temporary import Process, acting_for, this_process
+from recmap.machine.threads import Threads
 from recmap.model.progress import Counter
 from recmap.model.source import Source
 from recmap.native import _core

@@ -13,17 +13,17 @@ from recmap.conversion.options import Verify
 from recmap.conversion.plan import Inputs, Shard
 from recmap.conversion.verify import RecordCheck, check_values, check_written
 from recmap.errors import DataError
-from recmap.files.array_sidecar import remove_description
-from recmap.files.atomic_write import writing
-from recmap.files.cpus import within
-from recmap.files.local_path import located
-from recmap.files.mapped import Guard
-from recmap.files.object_writer import choose_parts, sending
-from recmap.files.run_lock import RunLock
+from recmap.formats.array_sidecar import remove_description
 from recmap.formats.registry import FORMATS, create_sink
 from recmap.formats.sink import Sink
+from recmap.local.atomic_write import writing
+from recmap.local.local_path import located
+from recmap.local.run_lock import RunLock
+from recmap.machine.cpus import within
+from recmap.machine.mapped import Guard
 from recmap.model.row_sizes import measure
 from recmap.model.source import Source
+from recmap.store.object_writer import choose_parts, sending
 
 # Called with the number of rows and bytes of every slab.
 Count = Callable[[int, int], None]

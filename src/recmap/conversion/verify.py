@@ -12,13 +12,13 @@ import numpy.typing as npt
 
 from recmap.conversion.budget import BoundedReader, Budget
 from recmap.errors import MemoryLimitError, VerificationError
-from recmap.files.cpus import thread_count
-from recmap.files.local_path import located
 from recmap.formats.column_source import ColumnsSource
 from recmap.formats.open_spec import OpenOptions, open_source
 from recmap.formats.raw import packed_dtype
 from recmap.formats.registry import FORMATS, parameters
 from recmap.formats.sink import Sink
+from recmap.local.local_path import located
+from recmap.machine.cpus import thread_count
 from recmap.model.comparison import same_bits
 from recmap.model.field import BYTES, TEXT
 from recmap.model.ragged import BYTE, TEXT_BYTE, Column, Ragged

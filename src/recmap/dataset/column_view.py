@@ -15,7 +15,7 @@ from recmap.dataset.glimpse import first_values
 from recmap.dataset.on_demand_array import OnDemandArray, index_array, reduce_blocks
 from recmap.dataset.rows import RowIteration, get_row, get_rows, read_blocks
 from recmap.errors import OptionError, OptionTypeError, RecmapError, RowNotFoundError
-from recmap.files.mapped import Guard
+from recmap.machine.mapped import Guard
 from recmap.model.arguments import as_dtype, as_row
 from recmap.model.ragged import Column, Ragged
 from recmap.model.source import Source

@@ -13,10 +13,10 @@ from recmap.conversion.transform import Casting
 from recmap.dataset.dataset import Dataset, opened_rows
 from recmap.dataset.open import open
 from recmap.errors import OptionError, OptionTypeError
-from recmap.files.paths import PathLike
 from recmap.model.arguments import as_mapping, checked, unknown_option
 from recmap.model.nulls import Nulls
 from recmap.model.progress import ProgressOption
+from recmap.store.paths import PathLike
 
 
 def convert(

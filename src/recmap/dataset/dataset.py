@@ -24,9 +24,8 @@ from recmap.dataset.rows import (
 )
 from recmap.dataset.stats import Stats
 from recmap.dataset.stats_collector import FieldCollector
-from recmap.files.local_path import located
-from recmap.files.mapped import guarded
-from recmap.files.paths import PathLike
+from recmap.local.local_path import located
+from recmap.machine.mapped import guarded
 from recmap.model.arguments import (
     as_mapping,
     as_row,
@@ -46,6 +45,7 @@ from recmap.model.progress import Counter, ProgressOption, check_progress
 from recmap.model.row_sizes import measure
 from recmap.model.schema import Schema
 from recmap.pipeline.pipeline import Verbs
+from recmap.store.paths import PathLike
 
 if TYPE_CHECKING:
     # Needed at run time only to convert or train.

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from recmap.dataset.dataset import opened_rows
 from recmap.dataset.open import open as open_dataset
 from recmap.dataset.rows import read_blocks
-from recmap.files.mapped import guarded
+from recmap.machine.mapped import guarded
 from recmap.model.comparison import unlike_rows
 from recmap.model.field import Field
 from recmap.model.preview import preview, quantity

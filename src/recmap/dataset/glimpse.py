@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from recmap.files.mapped import Guard
+from recmap.machine.mapped import Guard
 from recmap.model.media import media_kind
 from recmap.model.picture import png_of
 from recmap.model.preview import preview

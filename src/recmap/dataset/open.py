@@ -22,13 +22,11 @@ from recmap.errors import (
     OptionTypeError,
     PathNotFoundError,
 )
-from recmap.files.inflate import CompressionOption
-from recmap.files.paths import PathLike, absolute, given_paths
-from recmap.files.storage import Storage
 from recmap.formats.combined import SideBySideSource
 from recmap.formats.memory import StreamSource
 from recmap.formats.open_spec import Opening, OpenOptions, open_source, select
 from recmap.formats.registry import FORMATS
+from recmap.local.inflate import CompressionOption
 from recmap.model.arguments import (
     as_list,
     as_mapping,
@@ -42,6 +40,8 @@ from recmap.model.nulls import NULL_SUFFIX, Nulls, with_masks
 from recmap.model.schema import FieldsLike, Schema
 from recmap.model.source import Errors, Source, renamed
 from recmap.pipeline.pipeline import Verbs
+from recmap.store.paths import PathLike, absolute, given_paths
+from recmap.store.storage import Storage
 
 # Newer options. States and manifests that mention none of them still compare equal.
 _NEW_OPTIONS = {"nulls": "error", "split": None, "unit": None}

@@ -16,8 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap.errors import DataError, MemoryLimitError, OptionError, RecmapError, RowNotFoundError
-from recmap.files.files_ahead import FilesAhead
-from recmap.files.local_path import any_remote
+from recmap.local.local_path import any_remote
 from recmap.model.arguments import as_slice
 from recmap.model.batch import join
 from recmap.model.casting import exact_array
@@ -26,6 +25,7 @@ from recmap.model.preview import preview
 from recmap.model.row_sizes import measure
 from recmap.model.schema import Batch
 from recmap.model.source import Source
+from recmap.store.files_ahead import FilesAhead
 
 if TYPE_CHECKING:
     # Needed at run time only to save.

@@ -21,10 +21,10 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap.errors import MissingPackageError, OptionError, OptionTypeError, RecmapError
-from recmap.files.local_path import LocalPath, located
-from recmap.files.mapped import guarded, reach
 from recmap.formats.column_readers import DEFAULT_NAME, array_columns, array_refusal
 from recmap.formats.column_source import ColumnsSource
+from recmap.local.local_path import LocalPath, located
+from recmap.machine.mapped import guarded, reach
 from recmap.model.arguments import as_dtype
 from recmap.model.casting import refuse_masked
 

@@ -16,18 +16,18 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from recmap.errors import DataError, RecmapError
-from recmap.files.arrow_messages import ArrowMessage, read_messages
-from recmap.files.local_path import located
-from recmap.files.mapped import guarded
-from recmap.files.memory import also_give_back
-from recmap.files.output import Output
-from recmap.files.spans import Places
 from recmap.formats.arrow_columns import ArrowColumns, check_values
+from recmap.formats.arrow_messages import ArrowMessage, read_messages
 from recmap.formats.arrow_sizes import bytes_before, check_offsets
 from recmap.formats.row_group_file import Cells, Cuts, RowGroupFile, check_groups, cut, even_cuts
 from recmap.formats.row_group_sink import RowGroupSink
 from recmap.formats.row_groups import RowGroupSource
 from recmap.formats.sink import SinkKind
+from recmap.local.local_path import located
+from recmap.local.output import Output
+from recmap.machine.mapped import guarded
+from recmap.machine.memory import also_give_back
+from recmap.machine.spans import Places
 from recmap.model.arguments import check_choice
 from recmap.model.batch import RowArray
 from recmap.model.nulls import Nulls

@@ -10,10 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap.errors import DataError
-from recmap.files.cpus import thread_count
-from recmap.files.mapped import MappedFile
-from recmap.files.mapped_files import fetch_ahead
-from recmap.files.memory import empty
+from recmap.machine.cpus import thread_count
+from recmap.machine.mapped import MappedFile
+from recmap.machine.memory import empty
 from recmap.model.batch import RowNumbers
 from recmap.model.coerce import string_column
 from recmap.model.fetching import Fetching
@@ -21,6 +20,7 @@ from recmap.model.field import Field
 from recmap.model.ragged import Column
 from recmap.model.row_sizes import OFFSET, STRING, RowSizes
 from recmap.native import _core
+from recmap.store.mapped_files import fetch_ahead
 
 # The name of a column that has none in its file.
 DEFAULT_NAME = "data"

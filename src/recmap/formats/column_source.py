@@ -15,9 +15,9 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap.errors import DataError, FieldNotFoundError, LeftOut, LeftOutWarning, Message, Option
-from recmap.files.local_path import any_remote, check_all_unchanged, located
-from recmap.files.mapped import Guard, MappedFile, guarded
 from recmap.formats.column_readers import ColumnReader, Which
+from recmap.local.local_path import any_remote, check_all_unchanged, located
+from recmap.machine.mapped import Guard, MappedFile, guarded
 from recmap.model.batch import RowNumbers
 from recmap.model.facts import LargestChunk, SourceFacts
 from recmap.model.fetching import Fetching, fetching_all

@@ -11,10 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap.errors import DataError, FieldMismatchError, MemoryLimitError
-from recmap.files.files_ahead import FilesAhead, files_ahead
-from recmap.files.local_path import located
-from recmap.files.mapped import guarded
-from recmap.files.paths import for_each
+from recmap.local.local_path import located
+from recmap.machine.mapped import guarded
 from recmap.model.batch import (
     Allocate,
     PaddedRows,
@@ -31,6 +29,8 @@ from recmap.model.info import Info
 from recmap.model.row_sizes import RowSizes, added, measure
 from recmap.model.schema import Batch, Schema
 from recmap.model.source import Source, renamed
+from recmap.store.files_ahead import FilesAhead, files_ahead
+from recmap.store.paths import for_each
 
 
 def _agreed(told: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

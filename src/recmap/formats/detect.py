@@ -15,12 +15,12 @@ from recmap.errors import (
     OptionError,
     UnknownFormatError,
 )
-from recmap.files.array_sidecar import description_path, load_description
-from recmap.files.file_kinds import FileKind
-from recmap.files.local_path import located
-from recmap.files.paths import for_each_file
-from recmap.files.sniff import holds_records, named_tfrecord, sniff, unknown_format
+from recmap.formats.array_sidecar import description_path, load_description
 from recmap.formats.registry import FOLDER, FORMATS, HEADERLESS, RECORDS, Format, format_of
+from recmap.local.local_path import located
+from recmap.recognise.file_kinds import FileKind
+from recmap.recognise.sniff import holds_records, named_tfrecord, sniff, unknown_format
+from recmap.store.paths import for_each_file
 
 _AS_RAW = Option("format", HEADERLESS, of_input=True)
 # Objects looked at, of many.

@@ -14,9 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from recmap.files.lru import Lru
-from recmap.files.mapped_files import fetch_whole
 from recmap.formats.column_source import refuse_changed
+from recmap.machine.lru import Lru
 from recmap.model.batch import RowNumbers
 from recmap.model.facts import LargestChunk, SourceFacts
 from recmap.model.fetching import Fetching
@@ -25,6 +24,7 @@ from recmap.model.ragged import owned
 from recmap.model.row_sizes import RowSizes
 from recmap.model.schema import Batch, Schema
 from recmap.model.source import Source
+from recmap.store.mapped_files import fetch_whole
 
 _MAX_OPEN = 64
 # A process keeps one file open per this many file descriptors it may use: HDF5 takes two per

@@ -17,15 +17,12 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap.errors import ColumnError, DataError, LeftOut, StaleIndexWarning
-from recmap.files.array_sidecar import (
+from recmap.formats.array_sidecar import (
     description_path,
     load_description,
     remove_description,
     save_description,
 )
-from recmap.files.local_path import located
-from recmap.files.mapped import MappedFile
-from recmap.files.output import Output, Spooler
 from recmap.formats.column_readers import (
     DEFAULT_NAME,
     ColumnReader,
@@ -35,6 +32,9 @@ from recmap.formats.column_readers import (
 from recmap.formats.column_source import ColumnsSource
 from recmap.formats.raw import RawSink
 from recmap.formats.sink import Sink, SinkKind
+from recmap.local.local_path import located
+from recmap.local.output import Output, Spooler
+from recmap.machine.mapped import MappedFile
 from recmap.model.arguments import size_text
 from recmap.model.coerce import as_columns, fit
 from recmap.model.description import misfit, warn_of_notes

@@ -19,15 +19,13 @@ from recmap.errors import (
     OptionTypeError,
     PathNotFoundError,
 )
-from recmap.files.inflate import CompressionOption
-from recmap.files.mapped import guarded
-from recmap.files.paths import PathsLike, as_path, as_paths, expand, for_each_file
-from recmap.files.sniff import sniff
 from recmap.formats.column_source import with_string_types
 from recmap.formats.combined import ConcatenatedSource
 from recmap.formats.detect import check_raw, detect_all, has_header, refuse_packed
 from recmap.formats.lazy_files import LazySource, OpenFiles, max_open_files
 from recmap.formats.registry import FORMATS, HEADERLESS, Format, parameters
+from recmap.local.inflate import CompressionOption
+from recmap.machine.mapped import guarded
 from recmap.model.arguments import (
     as_dtype,
     as_list,
@@ -42,6 +40,8 @@ from recmap.model.nulls import Nulls, with_masks
 from recmap.model.schema import FieldsLike, Schema
 from recmap.model.source import Errors, Source
 from recmap.model.text import is_string_type
+from recmap.recognise.sniff import sniff
+from recmap.store.paths import PathsLike, as_path, as_paths, expand, for_each_file
 
 
 def _format(name: str, value: Any) -> Any:

@@ -16,11 +16,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from recmap.errors import DataError, OptionError, RecmapError
-from recmap.files.local_path import located
-from recmap.files.mapped import guarded
-from recmap.files.memory import also_give_back
-from recmap.files.open_object import SeekableMapping
-from recmap.files.output import Output
 from recmap.formats.arrow_columns import ArrowColumns, check_values
 from recmap.formats.column_source import warn_of_left_out
 from recmap.formats.parquet_sizes import CODECS, LEVELS, ParquetSizes
@@ -28,9 +23,14 @@ from recmap.formats.row_group_file import Cuts, RowGroupFile, check_groups, cut,
 from recmap.formats.row_group_sink import RowGroupSink
 from recmap.formats.row_groups import RowGroupSource
 from recmap.formats.sink import SinkKind
+from recmap.local.local_path import located
+from recmap.local.output import Output
+from recmap.machine.mapped import guarded
+from recmap.machine.memory import also_give_back
 from recmap.model.arguments import as_whole, check_choice
 from recmap.model.nulls import Nulls
 from recmap.model.schema import Batch, FieldsLike, Schema
+from recmap.store.open_object import SeekableMapping
 
 also_give_back(pa.default_memory_pool().release_unused)
 

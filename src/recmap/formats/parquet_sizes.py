@@ -16,9 +16,9 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from recmap.errors import DataError, MemoryLimitError
-from recmap.files.mapped import MappedFile
 from recmap.formats.arrow_sizes import bytes_before
 from recmap.formats.row_group_file import Cells
+from recmap.machine.mapped import MappedFile
 from recmap.model.row_sizes import OFFSET
 from recmap.native import _core
 

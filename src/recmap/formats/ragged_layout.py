@@ -21,9 +21,9 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap.errors import ColumnError, DataError
-from recmap.files.output import Output
 from recmap.formats.column_readers import ColumnReader, Which
 from recmap.formats.sink import Sink
+from recmap.local.output import Output
 from recmap.model.batch import RowNumbers
 from recmap.model.coerce import as_columns, fit
 from recmap.model.fetching import Fetching, fetching_all

@@ -19,21 +19,21 @@ from recmap.errors import (
     OptionError,
     OutputError,
 )
-from recmap.files.array_sidecar import (
+from recmap.formats.array_sidecar import (
     ArraySidecar,
     description_path,
     load_description,
     save_description,
 )
-from recmap.files.local_path import located
-from recmap.files.mapped import MappedFile
-from recmap.files.output import Output
-from recmap.files.sniff import RAW_EXAMPLE, size_hint
 from recmap.formats.column_readers import DEFAULT_NAME, ColumnReader, array_columns
 from recmap.formats.column_source import ColumnsSource
 from recmap.formats.sink import Sink, SinkKind
+from recmap.local.local_path import located
+from recmap.local.output import Output
+from recmap.machine.mapped import MappedFile
 from recmap.model.coerce import as_columns, fit
 from recmap.model.schema import Batch, Schema
+from recmap.recognise.sniff import RAW_EXAMPLE, size_hint
 
 
 def open_raw(

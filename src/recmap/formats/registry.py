@@ -14,9 +14,9 @@ from importlib import import_module
 from typing import Any, Literal
 
 from recmap.errors import MissingPackageError
-from recmap.files.file_state import TFDS_FILE, TFDS_INFO
-from recmap.files.local_path import located
 from recmap.formats.sink import Sink, SinkKind
+from recmap.local.file_state import TFDS_FILE, TFDS_INFO
+from recmap.local.local_path import located
 from recmap.model.arguments import check_column_name, unknown_option
 from recmap.model.schema import Schema
 from recmap.model.source import Source

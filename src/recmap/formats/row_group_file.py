@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap.errors import DataError
-from recmap.files.mapped import MappedFile
-from recmap.files.spans import Places
+from recmap.machine.mapped import MappedFile
+from recmap.machine.spans import Places
 from recmap.model.batch import RowArray, join
 from recmap.model.ragged import owned
 from recmap.model.row_sizes import measure

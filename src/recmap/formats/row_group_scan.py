@@ -14,14 +14,14 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap.errors import DataError
-from recmap.files.cpus import pool_size
-from recmap.files.memory import give_back
-from recmap.files.read_ahead import far_ahead
-from recmap.files.threads import Threads
 from recmap.formats.row_group_file import Cuts, GroupDecoding, Names, RowGroupFile
+from recmap.machine.cpus import pool_size
+from recmap.machine.memory import give_back
+from recmap.machine.threads import Threads
 from recmap.model.batch import join, pick
 from recmap.model.row_sizes import measure
 from recmap.model.schema import Batch
+from recmap.store.read_ahead import far_ahead
 
 # Pieces that are decoded ahead, for each thread. Small ones take long to begin, not to decode.
 _AHEAD = 4

@@ -12,10 +12,10 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from recmap.errors import ColumnError, RecmapError
-from recmap.files.output import Output, OutputStream
-from recmap.files.threads import Threads
 from recmap.formats.sink import Sink
 from recmap.formats.stored_columns import KEY, description, store, stored_field
+from recmap.local.output import Output, OutputStream
+from recmap.machine.threads import Threads
 from recmap.model.arguments import as_whole, check_choice
 from recmap.model.arrow import ArrowBatches
 from recmap.model.batch import join, pick

@@ -19,16 +19,15 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from recmap.files.cpus import pool_size, thread_count
-from recmap.files.local_path import any_remote, located
-from recmap.files.lru import Lru
-from recmap.files.mapped import guarded
-from recmap.files.mapped_files import fetch_ahead, fetch_whole
-from recmap.files.spans import merge_spans
-from recmap.files.threads import Threads
 from recmap.formats.column_source import refuse_changed
 from recmap.formats.row_group_file import Cuts, GroupDecoding, Names, RowGroupFile
 from recmap.formats.row_group_scan import Scan, Scans
+from recmap.local.local_path import any_remote, located
+from recmap.machine.cpus import pool_size, thread_count
+from recmap.machine.lru import Lru
+from recmap.machine.mapped import guarded
+from recmap.machine.spans import merge_spans
+from recmap.machine.threads import Threads
 from recmap.model.batch import RowArray, RowNumbers, divide_rows, interleave, pick, rows_by_owner
 from recmap.model.coerce import empty_column
 from recmap.model.facts import LargestChunk, SourceFacts
@@ -37,6 +36,7 @@ from recmap.model.info import Info
 from recmap.model.row_sizes import RowSizes, batch_sizes, fitting, measure
 from recmap.model.schema import Batch, Schema
 from recmap.model.source import Source
+from recmap.store.mapped_files import fetch_ahead, fetch_whole
 
 # The most bytes to decode at once of a row group, for all columns together.
 _PIECE = 32 << 20

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from recmap.files.output import Output, OutputStream
+from recmap.local.output import Output, OutputStream
 from recmap.model.schema import Schema
 
 # Memory is counted only for columns beyond this number.

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol, runtime_checkable
 
 from recmap.errors import DataError
-from recmap.files.local_path import located
+from recmap.local.local_path import located
 from recmap.model.schema import Batch
 from recmap.tfrecord.compressed_file import CompressedFile
 from recmap.tfrecord.decoder import ExampleDecoder

@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from recmap.errors import FieldMismatchError, Message
-from recmap.files.paths import for_each
-from recmap.files.read_ahead import MOST_OBJECTS
 from recmap.model.field import FieldLike, as_field
 from recmap.model.schema import FieldsLike, Schema
 from recmap.native import _core
+from recmap.store.paths import for_each
+from recmap.store.read_ahead import MOST_OBJECTS
 from recmap.tfrecord.decoder import ExampleDecoder, UnknownFeatures, kinds_of
 from recmap.tfrecord.faults import FieldChoice, ragged_text
 from recmap.tfrecord.record_file import RecordFile

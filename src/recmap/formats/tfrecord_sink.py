@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from recmap.errors import OptionError
-from recmap.files.output import Compression, Output, Spooler, choose_compression
 from recmap.formats.sink import Sink, SinkKind
+from recmap.local.output import Compression, Output, Spooler, choose_compression
 from recmap.model.arguments import as_mapping, as_whole, check_choice, check_flag
 from recmap.model.batch import pick
 from recmap.model.coerce import as_columns, fit

@@ -26,17 +26,14 @@ from recmap.errors import (
     OptionError,
     SkippedRecordsWarning,
 )
-from recmap.files.cpus import thread_count
-from recmap.files.files_ahead import FilesAhead, files_ahead
-from recmap.files.inflate import CompressionOption
-from recmap.files.local_path import any_remote, located
-from recmap.files.lru import Lru
-from recmap.files.mapped import guarded
-from recmap.files.mapped_files import MappedFiles
-from recmap.files.output import Compression
-from recmap.files.paths import PathLike, as_path, for_each_file
 from recmap.formats.tfrecord_partitions import Partition, record_partitions
 from recmap.formats.tfrecord_schema import choose_schema
+from recmap.local.inflate import CompressionOption
+from recmap.local.local_path import any_remote, located
+from recmap.local.output import Compression
+from recmap.machine.cpus import thread_count
+from recmap.machine.lru import Lru
+from recmap.machine.mapped import guarded
 from recmap.model.batch import (
     Allocate,
     PaddedRows,
@@ -57,6 +54,9 @@ from recmap.model.preview import quantity
 from recmap.model.row_sizes import RowSizes, measure
 from recmap.model.schema import Batch, FieldsLike, Schema
 from recmap.model.source import Errors, Source
+from recmap.store.files_ahead import FilesAhead, files_ahead
+from recmap.store.mapped_files import MappedFiles
+from recmap.store.paths import PathLike, as_path, for_each_file
 from recmap.tfrecord.compressed_file import CompressedFile
 from recmap.tfrecord.decoder import (
     Decoder,

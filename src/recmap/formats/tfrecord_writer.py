@@ -13,18 +13,18 @@ from typing import Any, Never, Self
 import numpy as np
 
 from recmap.errors import ColumnError, OptionError, OutputExistsError
-from recmap.files.local_path import located, refuse_existing
-from recmap.files.output import Compression, Output, Spooler
-from recmap.files.paths import MOST_SHARDS, PathLike, as_location, shard_names
-from recmap.files.storage import Storage
-from recmap.files.temporary import alike, short_name
-from recmap.files.whole_output import FOLDER_MANIFEST
 from recmap.formats.tfrecord_sink import RecordOptions, TFRecordSink, encoded_at_once
+from recmap.local.local_path import located, refuse_existing
+from recmap.local.output import Compression, Output, Spooler
+from recmap.local.temporary import alike, short_name
+from recmap.local.whole_output import FOLDER_MANIFEST
 from recmap.model.arguments import as_whole, check_flag, unknown_option
 from recmap.model.batch import pick
 from recmap.model.coerce import as_columns, fit, infer_schema
 from recmap.model.field import FieldLike
 from recmap.model.schema import Batch, Schema
+from recmap.store.paths import MOST_SHARDS, PathLike, as_location, shard_names
+from recmap.store.storage import Storage
 from recmap.tfrecord.sidecar import is_written, remove_sidecar, sidecar_path
 
 # A larger manifest is not read.

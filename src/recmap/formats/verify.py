@@ -14,17 +14,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from recmap.errors import DataError, LeftOutWarning, MemoryLimitError, WorkerDiedError
-from recmap.files.array_sidecar import description_path
-from recmap.files.cpus import thread_count
-from recmap.files.files_ahead import files_in_turn
-from recmap.files.local_path import any_remote, located
-from recmap.files.mapped import guarded
-from recmap.files.paths import PathsLike, expand, for_each_file
-from recmap.files.sniff import sniff
-from recmap.files.threads import Threads
+from recmap.formats.array_sidecar import description_path
 from recmap.formats.detect import detect, folder_format
 from recmap.formats.open_spec import OpenOptions, open_source
 from recmap.formats.registry import FORMATS, RECORDS, Format
+from recmap.local.local_path import any_remote, located
+from recmap.machine.cpus import thread_count
+from recmap.machine.mapped import guarded
+from recmap.machine.threads import Threads
 from recmap.model.arguments import Workers, as_workers
 from recmap.model.facts import Skipped
 from recmap.model.preview import quantity
@@ -32,6 +29,9 @@ from recmap.model.progress import Counter, ProgressOption, check_progress
 from recmap.model.row_sizes import measure
 from recmap.model.source import Source
 from recmap.native import _core
+from recmap.recognise.sniff import sniff
+from recmap.store.files_ahead import files_in_turn
+from recmap.store.paths import PathsLike, expand, for_each_file
 from recmap.tfrecord.framing import ScanProgress
 
 # Bytes read at a time.

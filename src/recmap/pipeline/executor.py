@@ -34,9 +34,8 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap.errors import DataError, MapError, MemoryLimitError, OptionError
-from recmap.files.fetch import bytes_ahead
-from recmap.files.mapped import NO_FILES, Guard
-from recmap.files.threads import read_ahead
+from recmap.machine.mapped import NO_FILES, Guard
+from recmap.machine.threads import read_ahead
 from recmap.model.batch import Positions, cut
 from recmap.model.order import ENDLESS
 from recmap.model.row_sizes import measure
@@ -52,6 +51,7 @@ from recmap.pipeline.transforms.base import Block, Transform, run_transforms
 from recmap.pipeline.transforms.pad import BatchReader, batch_reader, has_ragged
 from recmap.pipeline.workers import open_pool
 from recmap.pipeline.workers.pool import Request, Result, Work
+from recmap.store.fetch import bytes_ahead
 
 
 def plain_batches(

@@ -15,7 +15,7 @@ from itertools import count, islice
 import numpy as np
 
 from recmap.errors import DataError
-from recmap.files.mapped import NO_FILES, Guard
+from recmap.machine.mapped import NO_FILES, Guard
 from recmap.model.batch import Positions, interleave, pick
 from recmap.model.schema import Batch
 from recmap.model.source import Source

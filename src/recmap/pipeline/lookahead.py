@@ -14,9 +14,9 @@ from typing import TypeVar
 
 import numpy as np
 
-from recmap.files.read_ahead import Begun, far_ahead
 from recmap.model.source import Source, at_epoch
 from recmap.pipeline.workers.pool import Request
+from recmap.store.read_ahead import Begun, far_ahead
 
 _T = TypeVar("_T")
 

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from threading import Lock
 
-from recmap.files.cpus import thread_count
-from recmap.files.fetch import FetchCounter, counted
+from recmap.machine.cpus import thread_count
 from recmap.model.arguments import size_text
 from recmap.model.fetching import FetchCounts
 from recmap.model.preview import quantity
 from recmap.model.schema import Batch
 from recmap.model.table import Column, Table
+from recmap.store.fetch import FetchCounter, counted
 
 # If the loop waits for less than this share of the time, the input does not slow it down.
 _INPUT_BOUND = 0.1

@@ -9,8 +9,7 @@ from functools import cached_property, partial
 import numpy as np
 
 from recmap.errors import DataError, OptionError
-from recmap.files.cpus import thread_count
-from recmap.files.fetch import bytes_ahead
+from recmap.machine.cpus import thread_count
 from recmap.model.field import Field
 from recmap.model.schema import Batch, Schema
 from recmap.pipeline.plan import Plan
@@ -18,6 +17,7 @@ from recmap.pipeline.transforms.base import Block, Transform, run_transforms
 from recmap.pipeline.transforms.batch import Group, GroupInput
 from recmap.pipeline.transforms.pad import batch_reader
 from recmap.pipeline.trial import Trial, read_block, tried, try_rows
+from recmap.store.fetch import bytes_ahead
 
 # Read at most this many blocks to find a batch to try functions of batches on.
 _TRIED_BLOCKS = 64

@@ -17,9 +17,8 @@ from typing import Any
 import numpy as np
 
 from recmap.errors import DataError, OptionError, StoreError
-from recmap.files.fetch import FetchCounter
-from recmap.files.local_path import located
-from recmap.files.mapped import Guard
+from recmap.local.local_path import located
+from recmap.machine.mapped import Guard
 from recmap.model.batch import Allocate, PaddedRows, PadSpec, RowArray, RowNumbers
 from recmap.model.facts import SourceFacts
 from recmap.model.fetching import Fetching
@@ -28,6 +27,8 @@ from recmap.model.row_sizes import measure
 from recmap.model.schema import Batch, Schema
 from recmap.model.source import Source, WrappedSource
 from recmap.pipeline.signature import data_of
+from recmap.store.fetch import FetchCounter
+from recmap.store.object_address import store_of
 
 _FEW: ContextVar[bool] = ContextVar("recmap few rows", default=False)
 
@@ -150,7 +151,7 @@ class SourceRows(WrappedSource):
     @cached_property
     def counters(self) -> list[FetchCounter]:
         """The counters of the stores that the rows are fetched from."""
-        stores = [located(path).store for path in self._files]
+        stores = [store_of(located(path)) for path in self._files]
         return list({id(store): store.counter for store in stores if store is not None}.values())
 
     @cached_property

@@ -23,9 +23,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from recmap.files.file_state import STORE_FILES
-from recmap.files.local_path import located
-from recmap.files.location import Location
+from recmap.local.file_state import STORE_FILES
+from recmap.local.local_path import located
+from recmap.local.location import Location
 from recmap.model.ragged import Column, Ragged
 from recmap.model.source import Source
 

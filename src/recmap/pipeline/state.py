@@ -13,7 +13,7 @@ import numpy as np
 
 from recmap.adapters.feed import LoaderWorkers
 from recmap.errors import OptionError
-from recmap.files.shared_value import SharedValue
+from recmap.machine.shared_value import SharedValue
 from recmap.model.order import ENDLESS
 from recmap.pipeline.sharding import Remaining, Share
 from recmap.pipeline.state_check import STATE_VERSION, check_held, check_numbers

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from recmap.files.local_path import located
+from recmap.local.local_path import located
 from recmap.pipeline.pipeline import Pipeline, Verbs
 
 _SEED = 1

@@ -25,10 +25,11 @@ from recmap.errors import (
     StoreError,
     WorkerDiedError,
 )
-from recmap.files.cpus import using_threads
-from recmap.files.local_path import located, working_folder
-from recmap.files.storage import is_url
-from recmap.files.temporary import Process, acting_for, remove, temporary_path, this_process
+from recmap.local.local_path import located, working_folder
+from recmap.local.temporary import Process, acting_for, remove, temporary_path, this_process
+from recmap.machine.cpus import using_threads
+from recmap.store.object_address import store_of
+from recmap.store.storage import is_url
 
 # CPUs that a task requests from Ray and uses.
 TASK_CPUS = 1
@@ -244,7 +245,7 @@ def check_visible(ray: Any, driver: Driver, files: Sequence[str], dst: str | Non
 
 def _one_of_each_store(files: Sequence[str]) -> list[str]:
     """Return the local files, and one object of each store."""
-    stores = {path: located(path).store for path in files}
+    stores = {path: store_of(located(path)) for path in files}
     objects = {store.place: path for path, store in stores.items() if store is not None}
     return [path for path in files if stores[path] is None] + list(objects.values())
 

@@ -11,11 +11,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from recmap.errors import ObjectChangedError
-from recmap.files.local_path import located
-from recmap.files.location import Stat
 from recmap.formats.combined import ConcatenatedSource
 from recmap.formats.open_spec import Opening, select
 from recmap.formats.tfrecord_partitions import Partition, RecordSource, RowReader
+from recmap.local.local_path import located
+from recmap.local.location import Stat
 from recmap.model.source import Source
 
 # Ray spends about 15 ms on each block, little compared to reading this many bytes.

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from recmap.files.local_path import located
+from recmap.local.local_path import located
 from recmap.model.source import Source
 from recmap.ray.cluster import TASK_CPUS, Driver, cpu_count, task_result
 from recmap.tfrecord.files_in_order import unindexed_files

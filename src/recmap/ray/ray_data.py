@@ -15,10 +15,10 @@ from ray.data.block import BlockMetadata
 
 from recmap.conversion.verify import RecordCheck, check_written
 from recmap.errors import ColumnError, DataError, MemoryLimitError, OptionError
-from recmap.files.local_path import check_all_unchanged, located
 from recmap.formats.registry import FORMATS, create_sink
 from recmap.formats.sink import Sink
 from recmap.formats.tfrecord_partitions import Partition
+from recmap.local.local_path import check_all_unchanged, located
 from recmap.model.coerce import empty_column
 from recmap.model.field import Field
 from recmap.model.row_sizes import measure

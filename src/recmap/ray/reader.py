@@ -8,11 +8,9 @@ from dataclasses import replace
 from typing import Any, Protocol, runtime_checkable
 
 from recmap.errors import FieldNotFoundError, OptionError
-from recmap.files.local_path import located
-from recmap.files.paths import PathsLike, absolute, expand, given_paths
-from recmap.files.storage import Storage
 from recmap.formats.open_spec import Opening, OpenOptions
 from recmap.formats.tfrecord_partitions import Partition
+from recmap.local.local_path import located
 from recmap.model.arguments import checked, unknown_option
 from recmap.model.nulls import with_masks
 from recmap.model.schema import FieldsLike, Schema
@@ -20,6 +18,8 @@ from recmap.model.source import Source
 from recmap.ray.cluster import Driver, check_visible, connect, cpu_count, load_ray
 from recmap.ray.file_partitions import file_partitions, good_count
 from recmap.ray.parallel_index import find_records
+from recmap.store.paths import PathsLike, absolute, expand, given_paths
+from recmap.store.storage import Storage
 
 
 class Reopenable(Protocol):

@@ -18,7 +18,7 @@ from recmap.conversion.cleanup import clear_temporary
 from recmap.conversion.plan import Shard
 from recmap.conversion.shard_writer import ShardWriter
 from recmap.errors import Message, Option, OptionError, PathNotFoundError, SlowOrderWarning
-from recmap.files.local_path import located
+from recmap.local.local_path import located
 from recmap.model.arguments import size_text
 from recmap.model.progress import Counter
 from recmap.model.source import Source

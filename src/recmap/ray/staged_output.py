@@ -25,8 +25,8 @@ from recmap.conversion.manifest import (
 )
 from recmap.conversion.plan import Shard, Sharding, is_output_folder, plan_shards, stem_of
 from recmap.errors import ColumnError, Message, Option, OutputExistsError
-from recmap.files.local_path import located
 from recmap.formats.registry import FORMATS
+from recmap.local.local_path import located
 from recmap.model.schema import Schema
 
 

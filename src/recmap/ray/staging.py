@@ -23,14 +23,14 @@ from recmap.conversion.manifest import (
 )
 from recmap.conversion.plan import Shard
 from recmap.errors import OutputError, StoreError
-from recmap.files.array_sidecar import description_path, remove_description
-from recmap.files.atomic_write import sync
-from recmap.files.local_path import located
-from recmap.files.location import Location
-from recmap.files.run_lock import RunLock
-from recmap.files.temporary import remove, temporary_path
-from recmap.files.threads import Threads
+from recmap.formats.array_sidecar import description_path, remove_description
 from recmap.formats.registry import FORMATS
+from recmap.local.atomic_write import sync
+from recmap.local.local_path import located
+from recmap.local.location import Location
+from recmap.local.run_lock import RunLock
+from recmap.local.temporary import remove, temporary_path
+from recmap.machine.threads import Threads
 from recmap.model.schema import Schema
 from recmap.ray.staged_output import StagedOutput, StagedShard
 from recmap.tfrecord.sidecar import remove_sidecar, sidecar_path

@@ -12,15 +12,15 @@ from recmap.conversion.engine import Report
 from recmap.conversion.options import OutputOptions
 from recmap.conversion.plan import output_format
 from recmap.errors import OptionError, RecmapError
-from recmap.files.local_path import located
-from recmap.files.paths import PathLike, as_location
-from recmap.files.storage import Storage
 from recmap.formats.registry import check_output
+from recmap.local.local_path import located
 from recmap.model.arguments import as_whole, checked, unknown_option
 from recmap.model.field import FieldLike, as_field
 from recmap.model.schema import Schema
 from recmap.ray.cluster import Driver, check_visible, connect, load_ray
 from recmap.ray.staging import staged_output
+from recmap.store.paths import PathLike, as_location
+from recmap.store.storage import Storage
 
 # Ray appends this to the message of an error that a task raised.
 _RAY_SUFFIX = "\nFailed to apply "

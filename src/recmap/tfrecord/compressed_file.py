@@ -24,14 +24,14 @@ from recmap.errors import (
     PathNotFoundError,
     StoreError,
 )
-from recmap.files.cpus import thread_count
-from recmap.files.inflate import inflate
-from recmap.files.mapped_files import fetch_whole
+from recmap.local.inflate import inflate
+from recmap.machine.cpus import thread_count
 from recmap.model.batch import RowNumbers, join
 from recmap.model.fetching import Fetching
 from recmap.model.row_sizes import RowSizes, fitting
 from recmap.model.schema import Batch
 from recmap.native import _core
+from recmap.store.mapped_files import fetch_whole
 from recmap.tfrecord.decoder import ExampleDecoder, Records
 from recmap.tfrecord.record_file import RecordFile, Window, record_sizes
 from recmap.tfrecord.record_stream import START, Entry, PassStart, record_windows

@@ -24,7 +24,7 @@ from recmap.errors import (
     OptionError,
     UnknownFeatureWarning,
 )
-from recmap.files.memory import empty, empty_bytes
+from recmap.machine.memory import empty, empty_bytes
 from recmap.model.batch import Allocate, PaddedColumn, PaddedRows, PadSpec
 from recmap.model.field import Field
 from recmap.model.ragged import BYTE, TEXT_BYTE, Column, Ragged

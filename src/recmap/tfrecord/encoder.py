@@ -22,7 +22,7 @@ from recmap.errors import (
     RecmapError,
     RecordTooLargeError,
 )
-from recmap.files.cpus import thread_count
+from recmap.machine.cpus import thread_count
 from recmap.model.field import Field
 from recmap.model.ragged import Column, Ragged
 from recmap.model.schema import Batch, Schema

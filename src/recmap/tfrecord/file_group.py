@@ -11,13 +11,13 @@ from typing import Any, TypeAlias, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from recmap.files.cpus import thread_count
-from recmap.files.mapped import MappedFile
-from recmap.files.mapped_files import MappedFiles
-from recmap.files.paths import for_each
+from recmap.machine.cpus import thread_count
+from recmap.machine.mapped import MappedFile
 from recmap.model.batch import divide_rows
 from recmap.model.fetching import Fetching, fetching_all
 from recmap.native import _core
+from recmap.store.mapped_files import MappedFiles
+from recmap.store.paths import for_each
 from recmap.tfrecord.decoder import Decoder, Records
 from recmap.tfrecord.index import Offsets
 from recmap.tfrecord.plain_file import PlainFile

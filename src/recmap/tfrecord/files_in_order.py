@@ -8,10 +8,10 @@ from contextlib import closing
 from functools import partial
 from itertools import accumulate
 
-from recmap.files.files_ahead import files_in_turn
-from recmap.files.local_path import any_remote, located
-from recmap.files.threads import Threads
+from recmap.local.local_path import any_remote, located
+from recmap.machine.threads import Threads
 from recmap.model.fetching import Coming, Fetching
+from recmap.store.files_ahead import files_in_turn
 from recmap.tfrecord.plain_file import PlainFile
 from recmap.tfrecord.record_file import RecordFile
 

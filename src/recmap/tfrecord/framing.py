@@ -16,17 +16,17 @@ from recmap.errors import (
     OptionError,
     UnknownFormatError,
 )
-from recmap.files.file_kinds import is_record
-from recmap.files.inflate import CompressionOption, begins_stream
-from recmap.files.local_path import located, refuse_existing
-from recmap.files.output import Compression, choose_compression
-from recmap.files.paths import PathLike, PathsLike, as_location, expand, for_each_file
-from recmap.files.sniff import holds_records, named_tfrecord, sniff, unknown_format
-from recmap.files.storage import Storage
+from recmap.local.inflate import CompressionOption, begins_stream
+from recmap.local.local_path import located, refuse_existing
+from recmap.local.output import Compression, choose_compression
 from recmap.model.arguments import check_choice, check_flag, check_iterable
 from recmap.model.iteration import BlockIteration
 from recmap.model.progress import Counter, ProgressOption
 from recmap.native import _core
+from recmap.recognise.file_kinds import is_record
+from recmap.recognise.sniff import holds_records, named_tfrecord, sniff, unknown_format
+from recmap.store.paths import PathLike, PathsLike, as_location, expand, for_each_file
+from recmap.store.storage import Storage
 from recmap.tfrecord.compressed_file import CompressedFile
 from recmap.tfrecord.files_in_order import in_turn
 from recmap.tfrecord.plain_file import PlainFile

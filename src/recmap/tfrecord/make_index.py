@@ -11,14 +11,14 @@ from typing import Any
 import numpy as np
 
 from recmap.errors import FieldMismatchError, OptionError, StaleIndexWarning
-from recmap.files.files_ahead import files_in_turn
-from recmap.files.local_path import located
-from recmap.files.location import Location
-from recmap.files.mapped import guarded
-from recmap.files.paths import PathsLike, expand, for_each
+from recmap.local.local_path import located
+from recmap.local.location import Location
+from recmap.machine.mapped import guarded
 from recmap.model.arguments import check_flag
 from recmap.model.progress import ProgressOption, check_progress
 from recmap.model.schema import Schema
+from recmap.store.files_ahead import files_in_turn
+from recmap.store.paths import PathsLike, expand, for_each
 from recmap.tfrecord.decoder import ExampleDecoder, UnknownFeatures, kinds_of
 from recmap.tfrecord.framing import ScanProgress, open_record_file
 from recmap.tfrecord.index import Index

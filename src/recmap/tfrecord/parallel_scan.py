@@ -12,9 +12,9 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from recmap.files.cpus import thread_count
-from recmap.files.local_path import located
-from recmap.files.mapped import MappedFile, guarded
+from recmap.local.local_path import located
+from recmap.machine.cpus import thread_count
+from recmap.machine.mapped import MappedFile, guarded
 from recmap.native import _core
 from recmap.tfrecord.index import ANCHOR_EVERY, LARGE_RECORD, MAX_ANCHORS, Index, ScannedSpan
 

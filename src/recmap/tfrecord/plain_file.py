@@ -11,15 +11,15 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap.errors import CorruptRecordError
-from recmap.files.cpus import thread_count, thread_share
-from recmap.files.fetch import bytes_ahead
-from recmap.files.local_path import located
-from recmap.files.mapped import MappedFile
-from recmap.files.mapped_files import MappedFiles, fetch_ahead, fetch_whole
+from recmap.local.local_path import located
+from recmap.machine.cpus import thread_count, thread_share
+from recmap.machine.mapped import MappedFile
 from recmap.model.batch import RowNumbers
 from recmap.model.fetching import Fetching
 from recmap.model.row_sizes import RowSizes, fitting, largest
 from recmap.native import _core
+from recmap.store.fetch import bytes_ahead
+from recmap.store.mapped_files import MappedFiles, fetch_ahead, fetch_whole
 from recmap.tfrecord.decoder import Decoder, ExampleDecoder, Records, is_array
 from recmap.tfrecord.faults import fault_error
 from recmap.tfrecord.index import Index, Offsets

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from recmap.files.output import Compression
+from recmap.local.output import Compression
 from recmap.model.batch import RowNumbers
 from recmap.model.facts import Skipped
 from recmap.model.fetching import Fetching

@@ -8,11 +8,11 @@ from contextlib import AbstractContextManager
 import numpy as np
 import numpy.typing as npt
 
-from recmap.files.cpus import thread_count
-from recmap.files.fetch import bytes_ahead
-from recmap.files.mapped import MappedFile
+from recmap.machine.cpus import thread_count
+from recmap.machine.mapped import MappedFile
 from recmap.model.facts import Skipped
 from recmap.native import _core
+from recmap.store.fetch import bytes_ahead
 from recmap.tfrecord.faults import fault_error, fault_text
 from recmap.tfrecord.parallel_scan import find_record
 from recmap.tfrecord.record_file import Window

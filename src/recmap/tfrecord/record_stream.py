@@ -14,9 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap.errors import CompressionError, Message, Option
-from recmap.files.cpus import thread_count
-from recmap.files.inflate import inflate
-from recmap.files.threads import read_ahead
+from recmap.local.inflate import inflate
+from recmap.machine.cpus import thread_count
+from recmap.machine.threads import read_ahead
 from recmap.model.facts import Skipped
 from recmap.native import _core
 from recmap.tfrecord.faults import fault_error, fault_text

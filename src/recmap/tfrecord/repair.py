@@ -11,17 +11,17 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap.errors import CorruptRecordError, DataError, OptionError
-from recmap.files.local_path import check_all_unchanged, located, refuse_existing
-from recmap.files.mapped import Guard
-from recmap.files.output import OutputStream, choose_compression
-from recmap.files.paths import PathLike, PathsLike, as_path, expand
-from recmap.files.temporary import remove_leftovers
+from recmap.local.local_path import check_all_unchanged, located, refuse_existing
+from recmap.local.output import OutputStream, choose_compression
+from recmap.local.temporary import remove_leftovers
+from recmap.machine.mapped import Guard
 from recmap.model.arguments import check_flag
 from recmap.model.facts import Skipped
 from recmap.model.preview import quantity
 from recmap.model.progress import ProgressOption, check_progress
 from recmap.model.schema import Schema
 from recmap.native import _core
+from recmap.store.paths import PathLike, PathsLike, as_path, expand
 from recmap.tfrecord.embedded_schema import check_claims, description, read_description
 from recmap.tfrecord.framing import ScanProgress, open_record_file
 from recmap.tfrecord.record_file import Window

@@ -32,9 +32,9 @@ from recmap.errors import (
     StaleIndexWarning,
     StoreError,
 )
-from recmap.files.local_path import located
-from recmap.files.location import Location
-from recmap.files.temporary import temporary_path
+from recmap.local.local_path import located
+from recmap.local.location import Location
+from recmap.local.temporary import temporary_path
 from recmap.model.description import Description
 from recmap.model.schema import Schema
 from recmap.native import _core

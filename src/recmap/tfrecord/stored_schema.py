@@ -25,7 +25,7 @@ from recmap.errors import (
     StaleIndexWarning,
     StoreError,
 )
-from recmap.files.local_path import located
+from recmap.local.local_path import located
 from recmap.model.description import Description, json_object
 from recmap.model.schema import Schema
 from recmap.native import _core

@@ -15,13 +15,13 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 
 from recmap.errors import DataError, FieldMismatchError, Message, NotExampleError, Option
-from recmap.files.cpus import thread_count
-from recmap.files.paths import for_each
-from recmap.files.read_ahead import MOST_OBJECTS
+from recmap.machine.cpus import thread_count
 from recmap.model.facts import Skipped
 from recmap.model.field import Field
 from recmap.model.schema import Schema
 from recmap.native import _core
+from recmap.store.paths import for_each
+from recmap.store.read_ahead import MOST_OBJECTS
 from recmap.tfrecord.compressed_file import CompressedFile
 from recmap.tfrecord.decoder import LISTS, ExampleDecoder
 from recmap.tfrecord.faults import KIND_NAMES, describe_record, fault_error, fault_text

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap.errors import OptionError, RowNotFoundError
-from recmap.files.mapped import guarded
+from recmap.machine.mapped import guarded
 from recmap.model.arguments import size_text
 from recmap.model.casting import as_floats
 from recmap.model.permutation import Permutation

@@ -12,7 +12,7 @@ from html import escape
 from typing import Any
 
 from recmap.dataset.glimpse import LARGE_IMAGE
-from recmap.files.local_path import located, refuse_existing
+from recmap.local.local_path import located, refuse_existing
 from recmap.model.arguments import size_text
 from recmap.model.preview import printable, quantity
 from recmap.model.progress import Counter, ProgressOption

@@ -17,9 +17,9 @@ import numpy as np
 
 from recmap.dataset.dataset import Dataset, opened_rows
 from recmap.errors import CompressionError, DataError, MemoryLimitError, OptionError, RecmapError
-from recmap.files.inflate import inflate
-from recmap.files.local_path import located
-from recmap.files.lru import Lru
+from recmap.local.inflate import inflate
+from recmap.local.local_path import located
+from recmap.machine.lru import Lru
 from recmap.model.ragged import Ragged
 from recmap.model.row_sizes import measure
 from recmap.model.schema import Batch, Schema

@@ -17,12 +17,12 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap.errors import DataError
-from recmap.files.mapped_files import fetch_ahead
 from recmap.formats.column_readers import Which
 from recmap.formats.hdf5.file import Hdf5File, h5py
 from recmap.formats.hdf5.filters import FilterError, FilterPipeline
 from recmap.model.batch import RowNumbers
 from recmap.model.fetching import Fetching
+from recmap.store.mapped_files import fetch_ahead
 
 Numbers = npt.NDArray[Any]
 

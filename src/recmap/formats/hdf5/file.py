@@ -15,12 +15,12 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap.errors import DataError, MissingPackageError, RecmapError
-from recmap.files.cpus import pool_size, thread_count
-from recmap.files.local_path import located
-from recmap.files.lru import Lru
-from recmap.files.open_object import SeekableObject
-from recmap.files.spans import Places, merge_spans
-from recmap.files.threads import Threads
+from recmap.local.local_path import located
+from recmap.machine.cpus import pool_size, thread_count
+from recmap.machine.lru import Lru
+from recmap.machine.spans import Places, merge_spans
+from recmap.machine.threads import Threads
+from recmap.store.open_object import SeekableObject
 
 try:
     import h5py

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from recmap.files.gzip import inflater
+from recmap.local.gzip import inflater
 from recmap.native import _core
 
 DEFLATE, SHUFFLE, FLETCHER32, SZIP, LZO, LZF = 1, 2, 3, 4, 305, 32000

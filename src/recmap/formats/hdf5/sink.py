@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from recmap.errors import ColumnError, Message, Option, OptionError
-from recmap.files.atomic_write import writing
-from recmap.files.output import Output
 from recmap.formats.hdf5.column_writer import ColumnWriter
 from recmap.formats.hdf5.file import Hdf5Output, h5py, limit_metadata_cache
 from recmap.formats.hdf5.nested import NestedWriter, is_nested
 from recmap.formats.sink import Sink, SinkKind
+from recmap.local.atomic_write import writing
+from recmap.local.output import Output
 from recmap.model.arguments import as_whole, check_choice, check_flag
 from recmap.model.coerce import as_columns, fit
 from recmap.model.schema import Schema

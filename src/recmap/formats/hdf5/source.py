@@ -20,13 +20,13 @@ from recmap.errors import (
     LeftOut,
     OptionError,
 )
-from recmap.files.local_path import located
 from recmap.formats.column_readers import ColumnReader
 from recmap.formats.column_source import ColumnsSource, common_length, warn_of_left_out
 from recmap.formats.hdf5.columns import columns_of, refusal
 from recmap.formats.hdf5.file import Hdf5File, h5py
 from recmap.formats.hdf5.nested import nested_column, nested_field
 from recmap.formats.hdf5.types import ORDER_ATTRIBUTE, leaves
+from recmap.local.local_path import located
 from recmap.model.source import Source, renamed
 
 # Drivers of files that are not on disk under their name.

@@ -16,9 +16,9 @@ import numpy.typing as npt
 from isal import isal_zlib
 
 from recmap.errors import CompressionError, CorruptRecordError
-from recmap.files.cpus import thread_count
-from recmap.files.mapped import MappedFile
 from recmap.formats.npy import NpyHeader
+from recmap.machine.cpus import thread_count
+from recmap.machine.mapped import MappedFile
 
 # A read at most this many bytes past the checked ones still belongs to the same pass: threads
 # read several blocks at once, out of order.

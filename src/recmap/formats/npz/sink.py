@@ -13,11 +13,11 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap.errors import ColumnError
-from recmap.files.output import Output, OutputStream, Spooler
 from recmap.formats.npy import header_bytes, header_keeps
 from recmap.formats.npz.source import FIELD_PREFIX
 from recmap.formats.ragged_layout import VALUES, ArraysSink, ColumnPart
 from recmap.formats.sink import SinkKind
+from recmap.local.output import Output, OutputStream, Spooler
 from recmap.model.arguments import check_choice
 from recmap.model.description import encode_field
 from recmap.model.field import Field

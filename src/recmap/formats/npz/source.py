@@ -17,8 +17,6 @@ from typing import Any
 import numpy as np
 
 from recmap.errors import DataError, RecmapError
-from recmap.files.local_path import located
-from recmap.files.mapped import Guard, MappedFile
 from recmap.formats.column_readers import ColumnReader, array_columns, decoded_columns
 from recmap.formats.column_source import Checksum, ColumnsSource, choose_columns
 from recmap.formats.npy import (
@@ -32,6 +30,8 @@ from recmap.formats.npy import (
 from recmap.formats.npz.members import MAX_LOADED, Deflated, StoredChecksum, StreamedArray
 from recmap.formats.npz.zipfile_reader import UnzippedMember, ZipReader
 from recmap.formats.ragged_layout import VALUES, join, levels
+from recmap.local.local_path import located
+from recmap.machine.mapped import Guard, MappedFile
 from recmap.model.arguments import size_text
 from recmap.model.description import decode_field, misfit, warn_of_notes
 from recmap.model.field import Field

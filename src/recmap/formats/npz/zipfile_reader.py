@@ -16,10 +16,10 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap.errors import DataError, RecmapError
-from recmap.files.local_path import located
-from recmap.files.lru import Lru
-from recmap.files.open_object import SeekableObject
 from recmap.formats.npy import MAX_HEADER, NpyHeader
+from recmap.local.local_path import located
+from recmap.machine.lru import Lru
+from recmap.store.open_object import SeekableObject
 
 # Members kept open; each has a 32 kB window.
 _OPEN = 256

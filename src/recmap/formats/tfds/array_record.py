@@ -9,10 +9,10 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap.errors import DataError, MissingPackageError, RecmapError
-from recmap.files.cpus import thread_count
-from recmap.files.local_path import any_remote, located
 from recmap.formats.tfds.metadata import INFO
 from recmap.formats.tfds.steps import EpisodeRecords
+from recmap.local.local_path import any_remote, located
+from recmap.machine.cpus import thread_count
 from recmap.model.batch import RowArray, rows_by_owner
 from recmap.model.facts import SourceFacts
 from recmap.model.row_sizes import fitting

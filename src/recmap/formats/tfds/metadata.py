@@ -16,10 +16,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from recmap.errors import DataError, PathNotFoundError
-from recmap.files.file_state import TFDS_FILE, TFDS_INFO
-from recmap.files.location import Location
-from recmap.files.paths import MOST_SHARDS, for_each_file
+from recmap.local.file_state import TFDS_FILE, TFDS_INFO
+from recmap.local.location import Location
 from recmap.model.preview import quantity
+from recmap.store.paths import MOST_SHARDS, for_each_file
 
 INFO, FEATURES = TFDS_INFO, TFDS_FILE
 # The most bytes of a metadata file. Those of the largest datasets take a few hundred kilobytes.

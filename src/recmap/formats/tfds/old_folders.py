@@ -9,8 +9,6 @@ import re
 from dataclasses import replace
 
 from recmap.errors import DataError, Message, OptionError
-from recmap.files.location import Location
-from recmap.files.mapped import guarded
 from recmap.formats.combined import ConcatenatedSource
 from recmap.formats.memory import MemorySource
 from recmap.formats.tfds.metadata import (
@@ -22,6 +20,8 @@ from recmap.formats.tfds.metadata import (
 )
 from recmap.formats.tfds.splits import ShardRows, choose_shards
 from recmap.formats.tfrecord_source import TFRecordSource
+from recmap.local.location import Location
+from recmap.machine.mapped import guarded
 from recmap.model.order import sliced
 from recmap.model.schema import FieldsLike, Schema
 from recmap.model.source import Errors, Source

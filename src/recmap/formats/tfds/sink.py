@@ -22,9 +22,6 @@ from recmap.errors import (
     OptionTypeError,
     OutputExistsError,
 )
-from recmap.files.local_path import located
-from recmap.files.location import Location
-from recmap.files.output import Output
 from recmap.formats.sink import SinkKind
 from recmap.formats.tfds.features import Feature, parse_features
 from recmap.formats.tfds.metadata import (
@@ -41,6 +38,9 @@ from recmap.formats.tfds.metadata import (
 )
 from recmap.formats.tfds.stored_columns import StoredColumn, disassemble
 from recmap.formats.tfrecord_sink import RecordOptions, TFRecordSink
+from recmap.local.local_path import located
+from recmap.local.location import Location
+from recmap.local.output import Output
 from recmap.model.field import TEXT, Field
 from recmap.model.ragged import Ragged
 from recmap.model.schema import Schema

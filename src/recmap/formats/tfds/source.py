@@ -21,9 +21,6 @@ from recmap.errors import (
     Option,
     OptionError,
 )
-from recmap.files.local_path import located
-from recmap.files.location import Location
-from recmap.files.whole_output import refuse_unfinished
 from recmap.formats.combined import ConcatenatedSource
 from recmap.formats.memory import MemorySource
 from recmap.formats.tfds.features import Feature, parse_features
@@ -42,6 +39,9 @@ from recmap.formats.tfds.splits import ShardRows, choose_shards
 from recmap.formats.tfds.steps import EpisodeRecords, open_steps
 from recmap.formats.tfds.stored_columns import StoredColumn, record_decoder
 from recmap.formats.tfrecord_source import TFRecordSource
+from recmap.local.local_path import located
+from recmap.local.location import Location
+from recmap.local.whole_output import refuse_unfinished
 from recmap.model.batch import Allocate, PaddedRows, PadSpec, RowArray, RowNumbers, pick
 from recmap.model.coerce import empty_column
 from recmap.model.facts import SourceFacts

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from recmap.errors import DataError, OutputExistsError
-from recmap.files.local_path import located
 from recmap.formats.ragged_layout import VALUES, levels_of
+from recmap.local.local_path import located
 from recmap.model.description import decode_field, encode_field, json_object
 from recmap.model.field import Field
 

@@ -17,11 +17,11 @@ import zarr
 from zarr.codecs import BloscCodec, GzipCodec, ZstdCodec
 
 from recmap.errors import OptionError
-from recmap.files.output import Output
 from recmap.formats.ragged_layout import ArraysSink, ColumnPart
 from recmap.formats.sink import SinkKind
 from recmap.formats.zarr.attributes import ZarrColumn, column_attributes, refuse_foreign
 from recmap.formats.zarr.source import limit_threads, stored, stored_as
+from recmap.local.output import Output
 from recmap.model.arguments import as_whole, check_choice
 from recmap.model.schema import Schema
 

@@ -19,19 +19,20 @@ import zarr
 import zarr.storage
 
 from recmap.errors import DataError, OptionError, OptionTypeError, RecmapError
-from recmap.files.cpus import pool_size, thread_count
-from recmap.files.local_path import located
-from recmap.files.location import Location
-from recmap.files.lru import Lru
-from recmap.files.sniff import sniff, unknown_format
 from recmap.formats.column_readers import DEFAULT_NAME, ColumnReader, decoded_columns
 from recmap.formats.column_source import ColumnsSource, choose_columns
 from recmap.formats.ragged_layout import VALUES, join, levels_of
 from recmap.formats.stored_columns import native, viewed
 from recmap.formats.zarr.attributes import ZarrColumn, read_columns
 from recmap.formats.zarr.store import open_node
+from recmap.local.local_path import located
+from recmap.local.location import Location
+from recmap.machine.cpus import pool_size, thread_count
+from recmap.machine.lru import Lru
 from recmap.model.description import misfit, warn_of_notes
 from recmap.model.field import Field
+from recmap.recognise.sniff import sniff, unknown_format
+from recmap.store.object_address import store_of
 
 _PICKLED = "is pickled, and a pickle can run any code; save it again as numbers or strings"
 _NODES = ("zarr.json", ".zarray", ".zgroup")
@@ -197,7 +198,8 @@ class _Store:
     def _open(self, path: Location) -> Any:
         try:
             node = open_node(path)
-            listed = path.store is None or path.store.listed
+            store = store_of(path)
+            listed = store is None or store.listed
             if isinstance(node, zarr.Array):
                 self.arrays = {"": node}
             elif not listed and node.metadata.consolidated_metadata is None:

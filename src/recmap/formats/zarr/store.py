@@ -10,19 +10,21 @@ import zarr
 import zarr.storage
 
 from recmap.errors import RecmapError, StoreError
-from recmap.files.location import Location
-from recmap.files.object_store import ObjectStore
+from recmap.local.location import Location
+from recmap.store.object_address import store_of
+from recmap.store.object_store import ObjectStore
 
 _T = TypeVar("_T")
 
 
 def open_node(path: Location, **options: Any) -> Any:
     """Open the array or group at a path for reading."""
-    if path.store is None:
+    store = store_of(path)
+    if store is None:
         # Absolute: after a change of the working directory, no chunk would be found, and missing
         # chunks read as zeros.
         return zarr.open(str(path.absolute()), mode="r", **options)
-    return zarr.open(_ZarrRequests(path.store), path=path.key.strip("/"), mode="r", **options)
+    return zarr.open(_ZarrRequests(store), path=path.key.strip("/"), mode="r", **options)
 
 
 class _ZarrRequests(zarr.storage.ObjectStore[Any]):  # type: ignore[misc]  # zarr is not checked

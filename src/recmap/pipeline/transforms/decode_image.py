@@ -13,9 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap.errors import ColumnError, ImageError, OptionError, OptionTypeError
-from recmap.files.cpus import pool_size, thread_count
-from recmap.files.memory import empty
-from recmap.files.threads import Threads
+from recmap.machine.cpus import pool_size, thread_count
+from recmap.machine.memory import empty
+from recmap.machine.threads import Threads
 from recmap.model.arguments import as_dtype, as_list, as_whole, check_choice, check_flag
 from recmap.model.field import Field
 from recmap.model.ragged import Column, Ragged

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap.errors import ColumnError, DataError, MemoryLimitError, OptionError
-from recmap.files.memory import empty, empty_bytes
+from recmap.machine.memory import empty, empty_bytes
 from recmap.model.arguments import check_choice
 from recmap.model.batch import PaddedColumn, PadSpec, Positions, cut
 from recmap.model.casting import first_lost

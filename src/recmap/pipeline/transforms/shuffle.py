@@ -20,9 +20,9 @@ from typing import Any
 
 import numpy as np
 
+from recmap.cache.block_cache import default_cache
 from recmap.errors import OptionError, SlowOrderWarning
-from recmap.files.block_cache import default_cache
-from recmap.files.cpus import thread_share
+from recmap.machine.cpus import thread_share
 from recmap.model.arguments import unknown_option
 from recmap.model.batch import Positions, RowArray, RowNumbers, interleave, join, pick
 from recmap.model.facts import SourceFacts

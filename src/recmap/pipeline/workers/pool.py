@@ -22,8 +22,8 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap.errors import OptionError, RecmapError
-from recmap.files.cpus import work_beside
-from recmap.files.threads import start_thread
+from recmap.machine.cpus import work_beside
+from recmap.machine.threads import start_thread
 from recmap.model.fetching import FetchCounts
 from recmap.model.schema import Batch
 from recmap.pipeline.workers.errors import StallTimer, map_error, thread_stack

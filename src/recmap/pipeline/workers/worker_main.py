@@ -26,7 +26,6 @@ from typing import Any, Never
 
 import numpy as np
 
-from recmap.files.fetch import counted_here
 from recmap.native import _core
 from recmap.pipeline.workers.channel import Channel, MessageKind, WorkerMessage
 from recmap.pipeline.workers.column_message import PackedColumns, pack, pack_result
@@ -39,6 +38,7 @@ from recmap.pipeline.workers.pool import (
     Work,
     lookahead_of,
 )
+from recmap.store.fetch import counted_here
 
 _OPENMP = re.compile(r"/\S*/lib(?:gomp|omp|iomp5)\b[^/\s]*\.so[^/\s]*$")
 _SIZE = struct.Struct("<Q")

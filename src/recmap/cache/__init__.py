@@ -1,0 +1,1 @@
+"""The disk cache of objects."""

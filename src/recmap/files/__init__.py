@@ -1,1 +1,0 @@
-"""Files of any format: find, recognise, map and write them."""

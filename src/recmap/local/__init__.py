@@ -1,0 +1,1 @@
+"""Files on disk, and what a location is, wherever it is."""

@@ -1,0 +1,1 @@
+"""The machine: CPUs, memory, threads, and files that are mapped."""

@@ -1,0 +1,1 @@
+"""Objects in stores: S3, GCS, Azure, HTTP."""
