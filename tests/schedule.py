@@ -33,7 +33,7 @@ from recmap.store import fetch
 __all__ = ["Schedule", "StuckError"]
 
 # A module that is first imported inside would have the real classes, so import these before.
-_PACKAGES = ("files", "formats", "model", "pipeline", "tfrecord")
+_PACKAGES = ("machine", "local", "cache", "store", "formats", "model", "pipeline", "tfrecord")
 # ThreadPoolExecutor and Future; both take what they need from their ``threading``.
 _EXECUTORS = ("concurrent.futures._base", "concurrent.futures.thread")
 # Seconds for the thread whose turn it is to reach its next point.

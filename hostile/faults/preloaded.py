@@ -10,7 +10,7 @@ __all__: list[str] = []
 
 for name in ("h5py", "obstore.exceptions", "obstore.store", "pyarrow.parquet", "zarr"):
     import_module(name)
-for package in ("files", "tfrecord", "formats", "conversion", "dataset"):
+for package in ("recognise", "store", "tfrecord", "formats", "conversion", "dataset"):
     path = import_module(f"recmap.{package}").__path__
     for module in pkgutil.walk_packages(path, f"recmap.{package}."):
         import_module(module.name)

@@ -39,7 +39,7 @@ class Format:
     suffixes: tuple[str, ...]
     opens: str
     writes: str = ""
-    #: Bytes that a file has at ``magic_offset``, unless ``files.sniff`` detects the format.
+    #: Bytes that a file has at ``magic_offset``, unless ``recognise.sniff`` detects the format.
     magic: bytes = b""
     magic_offset: int = 0
     #: Whether a file of the format is a folder.
