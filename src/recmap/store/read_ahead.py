@@ -80,8 +80,9 @@ class Begun:
 
     def close(self) -> None:
         """Give up everything, also what is begun later."""
-        self._closed = True
-        for key in list(self._parts):
+        with self._lock:
+            self._closed, begun = True, list(self._parts)
+        for key in begun:
             self.end(key)
 
     def _count(self, key: Hashable, sign: int) -> None:
