@@ -202,17 +202,13 @@ def shown_url(url: str) -> str:
 
 def _shown(argument: Any) -> Any:
     """Return an argument of an error as it is shown; the options of a message stay."""
+    if isinstance(argument, Message):
+        clean = [_shown(part) for part in argument.parts]
+        return argument if clean == [*argument.parts] else Message(*clean)
     if not isinstance(argument, str):
         return argument
-    if isinstance(argument, Message):
-        clean = [_clean(x) if isinstance(x, str) else x for x in argument.parts]
-        return argument if clean == [*argument.parts] else Message(*clean)
-    return _clean(argument)
-
-
-def _clean(text: str) -> str:
-    """Return text without secrets, which can be printed: a file's name may be no UTF-8."""
-    return without_secrets(text).encode(errors="backslashreplace").decode()
+    # The name of a file may be no UTF-8, which could not be printed.
+    return without_secrets(argument).encode(errors="backslashreplace").decode()
 
 
 class RecmapError(Exception):
