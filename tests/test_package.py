@@ -92,7 +92,7 @@ def test_completion_of_a_dataset_offers_what_is_documented() -> None:
 
 def test_completion_of_a_pipeline_offers_what_is_documented() -> None:
     pipeline = rm.from_arrays({"x": np.arange(3)}).batch(2)
-    assert public(pipeline) == documented("recmap.Pipeline") | verbs()
+    assert public(pipeline) == documented("recmap.Stream") | verbs()
 
 
 def keywords(function: Callable[..., Any]) -> dict[str, Any]:

@@ -29,7 +29,7 @@ def train(path: str, batch: int, column: str = "data", check: bool = False) -> M
 
 
 @functools.cache
-def _shuffled(path: str, batch: int) -> rm.Pipeline:
+def _shuffled(path: str, batch: int) -> rm.Stream:
     return rm.open(path).shuffle(seed=1).batch(batch)
 
 
@@ -52,7 +52,7 @@ def pad_again(path: str, batch: int, check: bool = False) -> Measure:
 
 
 @functools.cache
-def _padded(path: str, batch: int) -> rm.Pipeline:
+def _padded(path: str, batch: int) -> rm.Stream:
     pipeline = rm.open(path).batch(batch, pad="longest")
     _consume(pipeline, "tokens", check=False)
     return pipeline

@@ -42,7 +42,7 @@ def _placed(path: str, batch: int, shuffled: bool, device: str) -> Any:
     return _pipeline(path, batch, shuffled).to_torch(device=device, prefetch=_PREFETCH)
 
 
-def _pipeline(path: str, batch: int, shuffled: bool) -> rm.Pipeline:
+def _pipeline(path: str, batch: int, shuffled: bool) -> rm.Stream:
     dataset = rm.open(path)
     return (dataset.shuffle(seed=1) if shuffled else dataset).batch(batch)
 

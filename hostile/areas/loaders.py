@@ -42,7 +42,7 @@ class Reader:
         self.pipeline = self._built()
         self.stream: Any = self.pipeline.to_torch()
 
-    def _built(self) -> rm.Pipeline:
+    def _built(self) -> rm.Stream:
         rows = rm.from_arrays({"row": np.arange(self.rows)}).shuffle(seed=self.seed)
         return rows.batch(self.size, drop_last=self.drop_last).shard(*self.shard)
 

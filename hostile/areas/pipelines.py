@@ -104,7 +104,7 @@ class Chain:
             case.pick([None, None, 0, 3]),
         )
 
-    def build(self) -> rm.Pipeline:
+    def build(self) -> rm.Stream:
         pipeline: Any = rm.open(self.stored).pipeline()
         for verb, argument in self.before:
             pipeline = _apply(pipeline, verb, argument, self.workers)
@@ -121,7 +121,7 @@ class Chain:
         if self.prefetch is not None:
             pipeline = pipeline.prefetch(self.prefetch)
         rank, world = self.shard
-        made: rm.Pipeline = pipeline.shard(rank, world) if world > 1 else pipeline
+        made: rm.Stream = pipeline.shard(rank, world) if world > 1 else pipeline
         return made
 
     def model(self, iteration: int) -> list[list[Any]]:
@@ -259,7 +259,7 @@ def unseen_types(case: Case, chain: Chain) -> Iterator[None]:
         case.outcome = "refused"
 
 
-def _iterate(case: Case, chain: Chain, pipeline: rm.Pipeline) -> None:
+def _iterate(case: Case, chain: Chain, pipeline: rm.Stream) -> None:
     wanted = [chain.model(0), chain.model(1)]
     for iteration in range(2):
         held = list(pipeline)  # no batch may change after it was given out

@@ -64,7 +64,7 @@ if TYPE_CHECKING:
     from recmap.model.ragged import Ragged
     from recmap.model.schema import Schema
     from recmap.pipeline.combine import mix, zip
-    from recmap.pipeline.pipeline import Pipeline
+    from recmap.pipeline.stream import Stream
     from recmap.pipeline.transforms.pad import Pad
     from recmap.tfrecord.make_index import index
     from recmap.tfrecord.repair import repair
@@ -75,9 +75,9 @@ else:
         "Dataset": "recmap.dataset.dataset",
         "Field": "recmap.model.field",
         "Pad": "recmap.pipeline.transforms.pad",
-        "Pipeline": "recmap.pipeline.pipeline",
         "Ragged": "recmap.model.ragged",
         "Schema": "recmap.model.schema",
+        "Stream": "recmap.pipeline.stream",
         "TFRecordWriter": "recmap.formats.tfrecord_writer",
         "convert": "recmap.dataset.convert",
         "diff": "recmap.dataset.diff",
@@ -155,7 +155,6 @@ __all__ = [
     "OutputExistsError",
     "Pad",
     "PathNotFoundError",
-    "Pipeline",
     "Ragged",
     "RecmapError",
     "RecordTooLargeError",
@@ -168,6 +167,7 @@ __all__ = [
     "StoreError",
     "StoreTimeoutError",
     "StoreWaitWarning",
+    "Stream",
     "TFRecordWriter",
     "UnfinishedOutputError",
     "UnknownFeatureWarning",

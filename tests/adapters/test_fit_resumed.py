@@ -15,7 +15,7 @@ ROWS = 60
 BATCH = 10
 
 
-def pipeline(chain: str = "shuffle") -> rm.Pipeline:
+def pipeline(chain: str = "shuffle") -> rm.Stream:
     x = np.random.default_rng(1).standard_normal((ROWS, 3)).astype(np.float32)
     ds = rm.from_arrays({"x": x, "y": x @ np.array([1, -2, 3], np.float32)})
     if chain == "filter":
@@ -190,7 +190,7 @@ def test_the_state_after_n_batches_ignores_those_taken_ahead() -> None:
 
 
 def test_the_state_after_the_last_batch_is_the_end_of_the_epoch() -> None:
-    def make() -> rm.Pipeline:
+    def make() -> rm.Stream:
         # The filter leaves out all rows after the last batch.
         return rm.from_arrays({"i": np.arange(50)}).filter(lambda row: row["i"] < 10).batch(5)
 

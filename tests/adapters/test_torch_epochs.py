@@ -24,7 +24,7 @@ pytestmark = [
 ROWS = 53
 
 
-def chain(rank: int = 0, world: int = 1, rows: int = ROWS) -> rm.Pipeline:
+def chain(rank: int = 0, world: int = 1, rows: int = ROWS) -> rm.Stream:
     return rm.from_arrays({"id": np.arange(rows)}).shuffle(seed=1).batch(4).shard(rank, world)
 
 

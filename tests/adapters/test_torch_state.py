@@ -21,7 +21,7 @@ pytestmark = [
 ROWS = 53
 
 
-def chain(name: str = "batches") -> rm.Pipeline:
+def chain(name: str = "batches") -> rm.Stream:
     rows = rm.from_arrays({"id": np.arange(ROWS)})
     made: dict[str, Any] = {
         "batches": lambda: rows.shuffle(seed=1).batch(5),
@@ -31,7 +31,7 @@ def chain(name: str = "batches") -> rm.Pipeline:
         "cut": lambda: rows.batch(5).skip(2).take(7),
         "filter": lambda: rows.filter(lambda row: row["id"] % 3 > 0).batch(4),
     }
-    chosen: rm.Pipeline = made[name]()
+    chosen: rm.Stream = made[name]()
     return chosen
 
 

@@ -58,7 +58,7 @@ def test_persistent_workers_continue_with_the_next_epoch(ds: rm.Dataset) -> None
 
 
 def test_workers_share_the_rows_of_a_rank(ds: rm.Dataset) -> None:
-    def make() -> rm.Pipeline:
+    def make() -> rm.Stream:
         return ds.select("id").shuffle(seed=2).batch(8).shard(1, 2, even="pad")
 
     loader = DataLoader(make().to_torch(), batch_size=None, num_workers=2)
@@ -187,7 +187,7 @@ def test_workers_share_the_rows_of_other_resumed_epochs(ds: rm.Dataset, chain: s
 
 def begun(
     ds: rm.Dataset, epochs: int
-) -> tuple[rm.Pipeline, list[list[list[int]]], Iterator[dict[str, Any]]]:
+) -> tuple[rm.Stream, list[list[list[int]]], Iterator[dict[str, Any]]]:
     """Return a pipeline after three batches, the rows of whole epochs, and its iterator."""
     chain = ds.select("id").shuffle(seed=1).batch(10)
     whole = [ids(chain) for _ in range(epochs)]
@@ -272,7 +272,7 @@ def test_parts_take_turns_from_one_epoch_to_the_next(
 def test_the_state_after_batches_of_workers_in_a_later_epoch_of_repeat() -> None:
     ds = numbered(20).select("id")
 
-    def make() -> rm.Pipeline:
+    def make() -> rm.Stream:
         return ds.shuffle(seed=2).batch(4).repeat(3)
 
     whole = ids(make())

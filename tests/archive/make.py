@@ -81,7 +81,7 @@ def odd(row: dict[str, Any]) -> bool:
 
 
 #: Pipelines over many.tfrecord, whose states are kept after two batches.
-CHAINS: dict[str, Callable[[rm.Dataset], rm.Pipeline]] = {
+CHAINS: dict[str, Callable[[rm.Dataset], rm.Stream]] = {
     "rows": lambda ds: ds.shuffle(seed=3),
     "batch": lambda ds: ds.batch(4),
     "shuffle": lambda ds: ds.shuffle(seed=1).batch(4, drop_last=True),
@@ -195,7 +195,7 @@ def _time(found: str, times: set[str]) -> str:
     return str(TIME)
 
 
-def _state(chain: Callable[[rm.Dataset], rm.Pipeline]) -> dict[str, Any]:
+def _state(chain: Callable[[rm.Dataset], rm.Stream]) -> dict[str, Any]:
     """Take two batches, and return the state there and the rows that are left."""
     pipeline = chain(rm.open("many.tfrecord"))
     batches = iter(pipeline)

@@ -143,5 +143,5 @@ def test_names_are_escaped() -> None:
 
 def test_a_pipeline_is_shown_as_a_table_of_its_verbs() -> None:
     html = _dataset().shuffle(seed=1).batch(2)._repr_html_()
-    assert "<b>Pipeline: 5 rows</b>" in html
+    assert "<b>Stream: 5 rows, in batches</b>" in html
     assert "<td>2</td><td>batch(2)</td>" in html

@@ -144,7 +144,7 @@ def test_a_mix_reads_only_chosen_columns() -> None:
 
 
 def test_a_state_restores_in_a_pipeline_with_chosen_columns() -> None:
-    def pipeline() -> rm.Pipeline:
+    def pipeline() -> rm.Stream:
         return rm.from_arrays({"x": X, "y": Y}).shuffle(seed=1).batch(8).select("x")
 
     train = pipeline()

@@ -194,7 +194,7 @@ def write(x: Any) -> None:
         writer.write({"x": x})
 
 
-def mapped(fn: Callable[..., Any], **options: Any) -> rm.Pipeline:
+def mapped(fn: Callable[..., Any], **options: Any) -> rm.Stream:
     return rm.from_arrays({"x": np.arange(3)}).map(fn, **options)
 
 

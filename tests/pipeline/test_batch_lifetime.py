@@ -44,7 +44,7 @@ def sequences() -> rm.Dataset:
     return rm.open("d.tfrecord")
 
 
-CHAINS: dict[str, Callable[[], rm.Pipeline]] = {
+CHAINS: dict[str, Callable[[], rm.Stream]] = {
     "in order": lambda: memory().batch(8),
     "small, read together": lambda: rm.from_arrays({"x": np.arange(ROWS)}).batch(4),
     "without threads": lambda: memory().batch(8).prefetch(0),

@@ -16,7 +16,7 @@ def mixed_sizes() -> tuple[rm.Dataset, list[npt.NDArray[Any]]]:
     pictures = [picture(8 + i % 5, 9 + i % 7) for i in range(20)]
     strings = rm.Ragged.from_bytes([encoded(pixels, "PNG") for pixels in pictures])
     ds = rm.from_arrays({"id": np.arange(20), "image": strings})
-    return ds.decode_image("image", None, dtype="uint8"), pictures  # type: ignore[return-value]
+    return ds.decode_image("image", None, dtype="uint8"), pictures
 
 
 def test_images_of_different_sizes_come_in_batches_and_as_rows() -> None:

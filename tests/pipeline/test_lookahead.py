@@ -212,7 +212,7 @@ def fail(row: dict[str, Any]) -> dict[str, Any]:
     return row
 
 
-PIPELINES: dict[str, Callable[[rm.Dataset], rm.Pipeline]] = {
+PIPELINES: dict[str, Callable[[rm.Dataset], rm.Stream]] = {
     "in order": lambda ds: ds.batch(7),
     "shuffled": lambda ds: ds.shuffle(seed=1).batch(7),
     "in windows": lambda ds: ds.shuffle(seed=1, window=40).batch(7),

@@ -190,7 +190,7 @@ def test_strings_keep_their_values() -> None:
 
 @pytest.mark.parametrize("join", ["zip", "mix", "zip of zips"])
 def test_branches_draw_different_random_numbers_before_a_shuffle_too(join: str) -> None:
-    def side(name: str) -> rm.Pipeline:
+    def side(name: str) -> rm.Stream:
         def draw(_: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:
             return {name: rng.random()}
 

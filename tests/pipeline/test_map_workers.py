@@ -38,16 +38,16 @@ def chunked(rows: int = 60) -> rm.Dataset:
     return rm.open("x.h5")
 
 
-def augmented(ds: rm.Dataset, workers: Any) -> rm.Pipeline:
+def augmented(ds: rm.Dataset, workers: Any) -> rm.Stream:
     return ds.map(jobs.augment, workers=workers).batch(7).map(jobs.summed)
 
 
-def filtered(ds: rm.Dataset, workers: Any) -> rm.Pipeline:
+def filtered(ds: rm.Dataset, workers: Any) -> rm.Stream:
     rows = ds.map(jobs.augment, workers=workers).filter(jobs.is_even)
     return rows.batch(7, pad="longest").map(jobs.summed)
 
 
-def bucketed(ds: rm.Dataset, workers: Any) -> rm.Pipeline:
+def bucketed(ds: rm.Dataset, workers: Any) -> rm.Stream:
     rows = ds.shuffle(seed=1, window=16).map(jobs.augment, workers=workers)
     return rows.bucket("tokens", [2]).batch(5).map(jobs.summed)
 
@@ -71,7 +71,7 @@ CASES = list(itertools.product([mapped, compressed, chunked], [augmented, filter
     ],
 )
 def test_every_kind_of_worker_gives_the_same_batches(
-    source: Callable[[], rm.Dataset], chain: Callable[..., rm.Pipeline], kind: Any
+    source: Callable[[], rm.Dataset], chain: Callable[..., rm.Stream], kind: Any
 ) -> None:
     expected = [plain(batch) for batch in chain(source(), None)]
     train = chain(source(), kind)

@@ -273,7 +273,7 @@ def test_a_mix_may_have_a_single_source_or_row() -> None:
 
 
 def test_a_mix_resumes_where_it_stopped() -> None:
-    def pipeline() -> rm.Pipeline:
+    def pipeline() -> rm.Stream:
         parts = [rm.from_arrays({"x": np.arange(n) + 1000 * n}) for n in (7, 90, 300)]
         return rm.mix(*(part.shuffle(seed=i) for i, part in enumerate(parts)), seed=3).batch(16)
 

@@ -234,8 +234,8 @@ def test_ranks_restored_from_one_state_are_in_one_epoch(
     if unknown or (name == "rows" and even == "pad"):
         even = "uneven"
 
-    def rank(index: int, count: int) -> rm.Pipeline:
-        made: rm.Pipeline = RANKED[name](dataset(rows)).shard(index, count, even=even)
+    def rank(index: int, count: int) -> rm.Stream:
+        made: rm.Stream = RANKED[name](dataset(rows)).shard(index, count, even=even)
         return made
 
     turns = 2 if name == "repeat" else 1
@@ -304,7 +304,7 @@ def test_the_state_after_the_last_batch_is_past_epochs_without_batches() -> None
 
 
 def test_an_epoch_is_over_when_the_ranks_with_rows_have_read_them() -> None:
-    def rank(index: int, count: int) -> rm.Pipeline:
+    def rank(index: int, count: int) -> rm.Stream:
         return dataset(1).batch(4).shard(index, count)
 
     one, none = rank(0, 2), rank(1, 2)
@@ -320,11 +320,11 @@ def test_an_epoch_is_over_when_the_ranks_with_rows_have_read_them() -> None:
 def test_a_rank_that_has_finished_a_redealt_epoch_stays_in_it_with_the_others(
     chain: str,
 ) -> None:
-    def rank(index: int, count: int) -> rm.Pipeline:
-        made: rm.Pipeline = RANKED[chain](dataset(64)).shard(index, count)
+    def rank(index: int, count: int) -> rm.Stream:
+        made: rm.Stream = RANKED[chain](dataset(64)).shard(index, count)
         return made
 
-    def taken(train: rm.Pipeline, batches: int) -> list[int]:
+    def taken(train: rm.Stream, batches: int) -> list[int]:
         some = itertools.islice(train, batches)
         return [row for batch in some for row in np.atleast_1d(batch["row"]).tolist()]
 

@@ -23,7 +23,7 @@ def _alone(monkeypatch: pytest.MonkeyPatch) -> None:
             monkeypatch.delenv(name)
 
 
-def numbers(rows: int = 40) -> rm.Pipeline:
+def numbers(rows: int = 40) -> rm.Stream:
     columns = {"x": np.arange(rows, dtype=np.int32), "y": np.zeros(rows, np.float32)}
     return rm.from_arrays(columns).batch(4)
 

@@ -333,7 +333,7 @@ def test_a_function_of_packed_rows_goes_on_from_a_state() -> None:
     def draw(row: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:
         return {**row, "drawn": rng.random()}
 
-    def made() -> rm.Pipeline:
+    def made() -> rm.Stream:
         return words().shuffle(seed=1).pack(6).map(draw).batch(3)
 
     whole = [batch["drawn"].tolist() for batch in made()]

@@ -85,9 +85,9 @@ def test_timings_name_every_stage() -> None:
 
 def test_mix_takes_datasets_one_by_one() -> None:
     with pytest.raises(rm.OptionTypeError, match=r"rm\.mix\(a, b\)"):
-        rm.mix([numbers(), numbers()])  # type: ignore[arg-type]
+        rm.mix([numbers(), numbers()])  # type: ignore[type-var]
     with pytest.raises(rm.OptionTypeError, match=r"rm\.zip\(a, b\)"):
-        rm.zip([numbers(), numbers()])  # type: ignore[arg-type]
+        rm.zip([numbers(), numbers()])  # type: ignore[type-var]
 
 
 @pytest.mark.parametrize(
@@ -126,7 +126,7 @@ def double(row: dict[str, Any]) -> dict[str, Any]:
 
 def test_the_repr_names_every_step() -> None:
     chain = numbers().map(double).shuffle(seed=1).select([0, 1, 2]).skip(1).filter(double)
-    chain = chain.take(1).bucket("x", [2]).batch(2).select("x").map(double).take(5).repeat(2)
+    stream = chain.take(1).bucket("x", [2]).batch(2).select("x").map(double).take(5).repeat(2)
     steps = [
         *(
             "map(double)",
@@ -140,27 +140,29 @@ def test_the_repr_names_every_step() -> None:
         *("shard(0, 2)", "prefetch(3)"),
     ]
     shard = numbers().batch(2).shard(0, 2).prefetch(3)
-    text, html = repr(chain) + repr(shard), chain._repr_html_() + shard._repr_html_()
+    text, html = repr(stream) + repr(shard), stream._repr_html_() + shard._repr_html_()
     at = -1
     for step in steps:
         at = text.index(step, at + 1)
         assert step.replace("'", "&#x27;") in html
     packed = rm.from_arrays({"t": rm.Ragged.from_rows([[1], [2]])}).pack(8).map(double).batch(4)
-    assert repr(packed) == "Pipeline(2 rows: pack(8) > map(double) > batch(4))"
+    assert repr(packed) == "Stream(2 rows, in batches: pack(8) > map(double) > batch(4))"
     both = rm.zip(numbers().map(double), numbers().select("x").map(lambda row: {"y": row["x"]}))
     assert "map(double)" in repr(both)
-    assert repr(numbers().pipeline()) == "Pipeline(10 rows)"
+    assert repr(numbers().pipeline()) == "Stream(10 rows)"
 
 
 def test_the_repr_shows_what_was_given() -> None:
     ragged = rm.from_arrays({"t": rm.Ragged.from_rows([[1], [2]])})
     for pipeline, shown in {
-        ragged.pack(8, long="split"): "pack(8, long='split')",
-        ragged.pack(8, ["t"], fill=-1): "pack(8, ['t'], fill=-1)",
-        ragged.batch(2, pad={"t": 4}, mask=True): "batch(2, pad={'t': 4}, mask=True)",
-        ragged.batch(2, drop_last=True): "batch(2, drop_last=True)",
+        ragged.pack(8, long="split"): "2 rows: pack(8, long='split')",
+        ragged.pack(8, ["t"], fill=-1): "2 rows: pack(8, ['t'], fill=-1)",
+        ragged.batch(2, pad={"t": 4}, mask=True): (
+            "2 rows, in batches: batch(2, pad={'t': 4}, mask=True)"
+        ),
+        ragged.batch(2, drop_last=True): "2 rows, in batches: batch(2, drop_last=True)",
     }.items():
-        assert repr(pipeline) == f"Pipeline(2 rows: {shown})"
-    assert repr(ragged.repeat()).endswith(" repeat())")
+        assert repr(pipeline) == f"Stream({shown})"
+    assert repr(ragged.repeat()).partition("\n")[0].endswith(" repeat())")
     both = rm.mix(ragged.repeat(3), ragged.take(1))
     assert "1: repeat(3)" in repr(both)

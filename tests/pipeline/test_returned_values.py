@@ -61,7 +61,7 @@ def changing_batches(first: Any, later: Any) -> Callable[[Any], Any]:
     return of_batch
 
 
-def pipelines(first: Any, later: Any, workers: Any = None) -> list[rm.Pipeline]:
+def pipelines(first: Any, later: Any, workers: Any = None) -> list[rm.Stream]:
     rows, batches = changing(first, later), changing_batches(first, later)
     return [
         dataset().map(rows, workers=workers).batch(4),

@@ -22,7 +22,7 @@ from tests.schedule import Schedule
 
 SEEDS = range(15)
 ROWS = 24
-Chain = Callable[..., rm.Pipeline]
+Chain = Callable[..., rm.Stream]
 
 
 def double(row: dict[str, Any]) -> dict[str, Any]:
@@ -119,7 +119,7 @@ def test_a_run_goes_on_from_where_it_was_broken_off(name: str) -> None:
 def test_rows_of_a_store_do_not_depend_on_the_order_of_threads(http_folder: HttpFolder) -> None:
     http_folder.put("x.tfrecord", Path("x.tfrecord").read_bytes())
 
-    def chain() -> rm.Pipeline:
+    def chain() -> rm.Stream:
         ds = rm.open(f"{http_folder.url}/x.tfrecord", storage=http_folder.storage)
         return ds.shuffle(seed=1).map(double, workers="threads:2").batch(4)
 
@@ -157,7 +157,7 @@ def test_threads_do_not_overwrite_what_a_function_keeps() -> None:
     scheduled: Any = threads
     row_scratch, batch_scratch = np.zeros(2), np.zeros(ROWS)
 
-    def chains() -> list[rm.Pipeline]:
+    def chains() -> list[rm.Stream]:
         lock = scheduled.threading.Lock()
 
         def of_row(row: dict[str, Any]) -> dict[str, Any]:
@@ -189,7 +189,7 @@ def test_threads_do_not_overwrite_lists_tensors_and_dicts_that_a_function_keeps(
     scheduled: Any = threads
     scratch: dict[str, Any] = {"list": [0, 0], "tensor": torch.zeros(2), "view": torch.zeros(4)}
 
-    def chains(kind: str) -> list[rm.Pipeline]:
+    def chains(kind: str) -> list[rm.Stream]:
         lock = scheduled.threading.Lock()
         kept: dict[str, Any] = {}
 

@@ -274,7 +274,7 @@ def test_functions_are_the_same_in_another_process() -> None:
 def test_another_lambda_inside_a_partial_is_refused() -> None:
     ds = rm.from_arrays({"x": np.arange(30)})
 
-    def chain(fn: Callable[[int], int]) -> rm.Pipeline:
+    def chain(fn: Callable[[int], int]) -> rm.Stream:
         return ds.map(functools.partial(applied, fn=fn)).batch(4)
 
     state = begun(chain(lambda x: x * 2))

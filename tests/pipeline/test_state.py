@@ -54,8 +54,8 @@ class Chain:
     skip_batches: int
     shard: tuple[int, int] = (0, 1)
 
-    def build(self) -> rm.Pipeline:
-        p = dataset(self.rows).skip(self.skip)
+    def build(self) -> rm.Stream:
+        p: rm.Stream = dataset(self.rows).skip(self.skip)
         if self.order == "exact":
             p = p.shuffle(seed=3)
         elif self.order == "window":
@@ -234,7 +234,7 @@ def test_other_ranks_need_all_states_after_a_filter() -> None:
 def test_ranks_in_different_epochs_of_repeat_resume_on_any_ranks(
     world: int, filtered: bool
 ) -> None:
-    def ranks(count: int) -> list[rm.Pipeline]:
+    def ranks(count: int) -> list[rm.Stream]:
         rows = rm.from_arrays({"x": np.arange(41)}).shuffle(seed=1)
         if filtered:
             rows = rows.filter(lambda row: row["x"] % 5 > 0)
@@ -261,7 +261,7 @@ def test_ranks_in_different_epochs_of_repeat_resume_on_any_ranks(
 
 
 def test_one_state_is_enough_for_ranks_in_step_that_differ_in_steps_per_epoch() -> None:
-    def ranks(count: int) -> list[rm.Pipeline]:
+    def ranks(count: int) -> list[rm.Stream]:
         rows = rm.from_arrays({"x": np.arange(38)}).shuffle(seed=1)
         return [rows.batch(3).shard(rank, count).repeat(4) for rank in range(count)]
 

@@ -49,7 +49,7 @@ def opened(bucket: Bucket) -> rm.Dataset:
 
 @pytest.mark.parametrize("workers", [None, "spawn:2"])
 def test_a_pipeline_over_urls_resumes_from_its_state(shards: Bucket, workers: str | None) -> None:
-    def make() -> rm.Pipeline:
+    def make() -> rm.Stream:
         return opened(shards).shuffle(seed=3).map(double, workers=workers).batch(7)
 
     expected = ids(make())

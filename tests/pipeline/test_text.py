@@ -74,7 +74,7 @@ def test_bytes_stay_bytes_and_fields_decide(ds: rm.Dataset) -> None:
 
 
 def test_a_state_goes_on_with_text(ds: rm.Dataset) -> None:
-    def made() -> rm.Pipeline:
+    def made() -> rm.Stream:
         return ds.shuffle(seed=3).map(shout).batch(4)
 
     pipeline = made()

@@ -29,7 +29,7 @@ def columns(batch: dict[str, Any]) -> dict[str, Any]:
     return {name: column.tolist() for name, column in batch.items()}
 
 
-CHAINS: dict[str, Callable[[rm.Dataset, Any], rm.Pipeline]] = {
+CHAINS: dict[str, Callable[[rm.Dataset, Any], rm.Stream]] = {
     "rows": lambda ds, n: ds.map(jobs.refuses_the_parent, workers=n),
     "batches": lambda ds, n: ds.map(jobs.refuses_the_parent, workers=n).batch(4),
     "functions of batches": lambda ds, n: ds.batch(4).map(jobs.whose, workers=n),
@@ -72,7 +72,7 @@ def test_functions_of_worker_processes_are_never_called_in_the_parent(
     monkeypatch.setenv("RECMAP_TEST_PARENT", str(os.getpid()))
     train = CHAINS[chain](numbers(), kind)
     assert train.schema
-    assert "Pipeline" in repr(train)
+    assert "map" in repr(train)
     with contextlib.suppress(TypeError):
         len(train)
     for batch in (*train, *train):
@@ -82,7 +82,7 @@ def test_functions_of_worker_processes_are_never_called_in_the_parent(
 
 @pytest.mark.parametrize("kind", ["fork:2", "spawn:1", "threads:2"])
 def test_the_schema_does_not_depend_on_where_functions_are_tried(kind: str) -> None:
-    def chain(workers: Any) -> rm.Pipeline:
+    def chain(workers: Any) -> rm.Stream:
         rows = numbers().map(jobs.augment, workers=workers, fields={"x": "int32"})
         return rows.batch(6, pad="longest", lengths=True).map(jobs.summed).shard(0, 3, even="pad")
 
@@ -112,8 +112,8 @@ def test_an_error_in_the_first_rows_names_the_row_and_shows_the_line() -> None:
 
 def test_only_the_functions_of_map_must_be_picklable() -> None:
     train = numbers().map(jobs.augment, workers="spawn:1")
-    train = train.bucket(lambda row: len(row["tokens"]), [2]).batch(4)
-    assert sum(len(batch["x"]) for batch in train) == 20
+    batches = train.bucket(lambda row: len(row["tokens"]), [2]).batch(4)
+    assert sum(len(batch["x"]) for batch in batches) == 20
 
 
 def test_a_run_resumed_in_the_middle_of_a_bucket_calls_nothing_in_the_parent(
@@ -121,7 +121,7 @@ def test_a_run_resumed_in_the_middle_of_a_bucket_calls_nothing_in_the_parent(
 ) -> None:
     monkeypatch.setenv("RECMAP_TEST_PARENT", str(os.getpid()))
 
-    def lists() -> rm.Pipeline:
+    def lists() -> rm.Stream:
         ds = rm.from_arrays({"x": rm.Ragged.from_rows([[1] * (i % 5) for i in range(30)])})
         return ds.map(elsewhere, workers=2).bucket("x", [2]).batch(4)
 

@@ -281,8 +281,8 @@ def test_wrong_input_is_refused_before_any_work() -> None:
     with pytest.raises(rm.OptionError, match="memory"):
         rm.ray.read(rm.from_arrays({"x": np.arange(3)}))
     np.save("x.npy", np.arange(3))
-    with pytest.raises(rm.OptionError, match="Pipeline"):
-        rm.ray.read(rm.open("x.npy").shuffle(seed=1))  # type: ignore[arg-type]
+    with pytest.raises(rm.OptionError, match="Stream"):
+        rm.ray.read(rm.open("x.npy").batch(2))  # type: ignore[arg-type]
     with pytest.raises(rm.FieldNotFoundError, match="'y'"):
         rm.ray.read("x.npy", columns=["y"])
     with pytest.raises(rm.OptionError, match=r"columns=\[\]"):

@@ -65,12 +65,12 @@ def _run_bench(args: argparse.Namespace) -> int:
         raise OptionError("--window and --seed need --shuffle")
     if args.shuffle:
         chain = chain.shuffle(seed=args.seed, window=args.window)
-    chain = chain.batch(args.batch, pad="longest" if args.pad else None)
+    batches = chain.batch(args.batch, pad="longest" if args.pad else None)
     end = time.monotonic() + args.seconds
-    for _ in chain:
+    for _ in batches:
         if time.monotonic() >= end:
             break
-    timings = chain.timings()
+    timings = batches.timings()
     if args.json:
         print(json_text(_plain(timings)))
         return 0

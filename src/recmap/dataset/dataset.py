@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Never, TypeAlias, overload
@@ -19,11 +19,13 @@ from recmap.dataset.rows import (
     RowIteration,
     get_row,
     get_rows,
+    numbered_rows,
     read_batches,
     read_blocks,
 )
 from recmap.dataset.stats import Stats
 from recmap.dataset.stats_collector import FieldCollector
+from recmap.errors import OptionError
 from recmap.local.local_path import located
 from recmap.machine.mapped import guarded
 from recmap.model.arguments import (
@@ -43,8 +45,9 @@ from recmap.model.iteration import Iteration
 from recmap.model.preview import quantity
 from recmap.model.progress import Counter, ProgressOption, check_progress
 from recmap.model.row_sizes import measure
-from recmap.model.schema import Schema
-from recmap.pipeline.pipeline import Verbs
+from recmap.model.schema import Batch, Schema
+from recmap.model.source import Source
+from recmap.pipeline.stream import Stream
 from recmap.store.paths import PathLike
 
 if TYPE_CHECKING:
@@ -52,47 +55,105 @@ if TYPE_CHECKING:
     from recmap.conversion.engine import Report
     from recmap.conversion.options import Verify
     from recmap.conversion.transform import Casting
+    from recmap.pipeline.feed import PipelineFeed
     from recmap.pipeline.plan import Plan
+    from recmap.pipeline.signature import VerbRecord
 
 # What selects several rows: ds[100:200], ds[[5, 3, 9]], ds[mask].
 RowsKey: TypeAlias = slice | npt.NDArray[Any] | list[int] | list[bool] | range
 
 
-class Dataset(Verbs):
+class Dataset(Stream):
     """The rows and columns of files, read when you index them.
 
     ``ds[7]`` is a row (a dict of values). ``ds[100:200]`` and ``ds[[5, 3, 9]]`` are batches
     (dicts of columns). ``ds["name"]`` is a column: a view of the mapped file if the column is
     stored as an array, otherwise a ``ColumnView`` that reads what you index.
+
+    Verbs such as ``shuffle``, ``filter`` and ``map`` return another dataset, and read nothing
+    yet. ``batch`` begins a stream of batches for training.
     """
 
-    def __init__(self, opened: OpenedRows) -> None:
-        self._opened, self._source = opened, opened.source
+    def __init__(self, opened: OpenedRows | None = None, plan: Plan | None = None) -> None:
+        # Rows as they were opened, or those that the verbs of a plan make.
+        self._as_opened, self._verbs_plan = opened, plan
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Dataset, (self._opened,)
+        return Dataset, (self._as_opened, self._verbs_plan)
+
+    def _rows(self, plan: Plan, record: VerbRecord | None = None) -> Dataset:
+        return Dataset(plan=plan if record is None else plan.recorded(record))
+
+    def pipeline(self) -> Stream:
+        """Return the rows as a stream, which has states."""
+        return self._stream(self._plan)
+
+    @cached_property
+    def _opened(self) -> OpenedRows:
+        if self._as_opened is not None:
+            return self._as_opened
+        plan = self._plan
+        plan.check_images_on_host("reading rows by number")
+        return numbered_rows(plan)
+
+    @property
+    def _source(self) -> Source:
+        return self._opened.source
 
     @cached_property
     def _plan(self) -> Plan:
+        if self._verbs_plan is not None:
+            return self._verbs_plan
         from recmap.pipeline.plan import Plan
         from recmap.pipeline.row_source import SourceRows
         from recmap.pipeline.signature import VerbRecord
 
-        rows, verbs = SourceRows(self._source, self._opened.reopen), self._opened.verbs
-        records = () if verbs is None else (VerbRecord(verbs),)
+        opened = self._opened
+        rows = SourceRows(opened.source, opened.reopen, opened.how)
+        records = () if opened.verbs is None else (VerbRecord(opened.verbs),)
         return Plan(rows, sources=(rows,), records=records)
 
-    def _table(self) -> tuple[Schema, RowBlocks]:
+    @cached_property
+    def _own_feed(self) -> PipelineFeed:
+        if self._as_opened is not None:
+            raise OptionError(
+                "a dataset without verbs is read from its beginning each time, and has no epochs "
+                "and states; ds.pipeline() returns its rows as a stream, which has"
+            )
+        return self._new_feed()
+
+    def _new_feed(self) -> PipelineFeed:
+        from recmap.pipeline.feed import PipelineFeed
+
+        return PipelineFeed(self._plan)
+
+    def _feed(self) -> PipelineFeed:
+        return self._own_feed if self._as_opened is None else self._new_feed()
+
+    def _table(self) -> tuple[Schema, Iterable[Batch]]:
+        if self._as_opened is None:
+            return super()._table()
         return self.schema, RowBlocks(self._source)
+
+    def _changed(self, verb: str, change: Callable[[Source], Source]) -> Dataset:
+        """Return a dataset of what ``change`` makes of the rows; ``verb`` is the call, as text."""
+        if self._as_opened is not None:
+            return Dataset(self._as_opened.derive(verb, change))
+        from recmap.pipeline.signature import VerbRecord
+
+        rows = self._plan.random_access(verb.partition("(")[0])
+        return self._rows(self._plan.with_rows(change(rows)), VerbRecord(verb))
 
     @property
     def schema(self) -> Schema:
-        """The fields and their types."""
-        return self._source.schema
+        """The columns and their types. To find them, functions are tried on the first rows."""
+        return self._source.schema if self._as_opened is not None else self._own_feed.schema
 
     @property
     def skipped(self) -> list[Skipped]:
         """The records that ``errors="skip"`` left out, with file, record, byte and reason."""
+        if self._as_opened is None:
+            return [each for rows in self._plan.sources for each in rows.skipped]
         return list(self._source.facts.skipped)
 
     @property
@@ -151,7 +212,12 @@ class Dataset(Verbs):
         >>> rm.from_arrays({"x": np.arange(100)}).head(3)
         {'x': array([0, 1, 2])}
         """
-        return self._source.read(0, as_whole("n", n))
+        n = as_whole("n", n)
+        if self._as_opened is None and self._plan.drops and n:
+            # Filters run until they have kept enough rows.
+            for batch in self.take(n).batch(n).pipeline():
+                return batch
+        return self._source.read(0, n)
 
     def rename(self, names: Mapping[str, str]) -> Dataset:
         """Rename columns: ``{"old": "new"}``. Nothing is read or copied.
@@ -166,7 +232,7 @@ class Dataset(Verbs):
         from recmap.conversion.transform import transformed
 
         change = partial(transformed, rename=given)
-        return Dataset(self._opened.derive(f"rename({given})", change))
+        return self._changed(f"rename({given})", change)
 
     def cast(
         self, dtypes: Mapping[str, npt.DTypeLike], *, casting: Casting = "same_value"
@@ -190,7 +256,7 @@ class Dataset(Verbs):
         change = partial(transformed, cast=given, casting=casting)
         schema = change(self._source).schema
         named = {name: str(Field(schema[name].dtype)) for name in given}
-        return Dataset(self._opened.derive(f"cast({named}, casting={casting!r})", change))
+        return self._changed(f"cast({named}, casting={casting!r})", change)
 
     def keys(self) -> list[str]:
         """Return the names of the columns, so that ``dict(ds)`` is a dict of columns."""
@@ -259,10 +325,15 @@ class Dataset(Verbs):
         from recmap.dataset.split import split
         from recmap.model.order import OrderedRows
 
+        if self._as_opened is None and self._plan.varies:
+            raise OptionError(
+                "split comes before shuffle and functions with an rng: rows that differ from epoch "
+                "to epoch would change parts"
+            )
         made = {}
         for name, order in split(self._source, parts, seed, by, stratify).items():
             verb = f"split({dict(parts)}, seed={seed}, by={by!r}, stratify={stratify!r})[{name!r}]"
-            made[name] = Dataset(self._opened.derive(verb, partial(OrderedRows, order=order)))
+            made[name] = self._changed(verb, partial(OrderedRows, order=order))
         return made
 
     def save(
@@ -323,18 +394,32 @@ class Dataset(Verbs):
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         """Iterate over the rows in order; each row is a dict."""
-        return RowIteration(self._source)
+        return super().__iter__() if self._as_opened is None else RowIteration(self._source)
 
     def __repr__(self) -> str:
-        return f"Dataset({self._summary()})\n{glimpse_text(self._source)}"
+        shown = "" if self._hides_rows else f"\n{glimpse_text(self._source)}"
+        return f"Dataset({self._summary()}){shown}"
 
     def _repr_html_(self) -> str:
+        if self._hides_rows:
+            return super()._repr_html_()
         return glimpse_html(self._source, f"Dataset: {self._summary()}")
 
+    @property
+    def _hides_rows(self) -> bool:
+        """Whether to show a row would call functions, or run filters."""
+        facts = self._source.facts
+        return facts.calls_user_code or (self._as_opened is None and self._plan.drops)
+
     def _summary(self) -> str:
+        verbs = [] if self._as_opened is not None else self._plan.describe()
+        return " > ".join([self._files_summary(), *verbs])
+
+    def _files_summary(self) -> str:
         facts, rows = self._source.facts, self._source.known_rows()
         files = facts.files
         count = "rows not counted yet" if rows is None else quantity(rows, "row")
+        count = "endless rows" if facts.endless else count
         name = f"{len(files):,} files, {files[0]}, ..." if len(files) > 1 else "".join(files)
         return f"{name or 'in memory'}: {count}, schema {facts.origin}"
 

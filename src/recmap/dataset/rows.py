@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from recmap.errors import DataError, MemoryLimitError, OptionError, RecmapError, RowNotFoundError
 from recmap.local.local_path import any_remote
-from recmap.model.arguments import as_slice
+from recmap.model.arguments import Workers, as_slice
 from recmap.model.batch import join
 from recmap.model.casting import exact_array
 from recmap.model.iteration import BlockIteration
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from recmap.conversion.engine import Report
     from recmap.conversion.options import SaveOptions
     from recmap.conversion.runners import Runner
+    from recmap.pipeline.plan import Plan
 
 # The key of the verbs of a dataset in manifests. split() was the first verb.
 _VERBS = "split"
@@ -63,13 +64,15 @@ class OpenedRows:
     ``how`` has the options as text. Conversions and pipeline states compare it, because two
     datasets of the same files may have been opened with different options. ``lasting`` is
     False for rows in memory, which cannot be read again later. ``reopen`` opens the same rows
-    in another process; it is None if there are no files.
+    in another process; it is None if there are no files. ``workers`` are those that ``map``
+    was given.
     """
 
     source: Source
     how: Mapping[str, str] = field(default_factory=dict)
     lasting: bool = True
     reopen: Callable[[], Source] | None = None
+    workers: Workers | None = None
 
     @property
     def verbs(self) -> str | None:
@@ -96,6 +99,9 @@ class OpenedRows:
         from recmap.conversion.engine import convert_source
         from recmap.conversion.transform import transformed
 
+        if options.workers is None and self.source.facts.calls_user_code:
+            # Without workers, the user's functions are called by one thread at a time.
+            options = replace(options, workers=self.workers or Workers("threads", 1))
         with _runner(self.source, dst, options) as runner:
             source = transformed(
                 self.source,
@@ -118,6 +124,22 @@ class OpenedRows:
     def __reduce__(self) -> tuple[Any, ...]:
         # The receiving process opens the files itself; they are not sent to it.
         return _open_again, (self.again, dict(self.how), self.lasting)
+
+
+def numbered_rows(plan: Plan) -> OpenedRows:
+    """Return the rows of a plan by number; the verbs say how they were made."""
+    source = plan.numbered()
+    verbs = " > ".join(f"{each.text()} {each.code or ''}".rstrip() for each in plan.records)
+    opened = [rows.how for rows in plan.sources]
+    how = {
+        f"{number}: {name}" if len(opened) > 1 else name: value
+        for number, each in enumerate(opened, 1)
+        for name, value in each.items()
+    }
+    lasting = all(rows.lasting for rows in plan.sources)
+    # What reads files opens them again in another process by itself.
+    reopen = partial(_same, source) if lasting else None
+    return OpenedRows(source, {**how, _VERBS: verbs}, lasting, reopen, plan.workers)
 
 
 def _runner(source: Source, dst: str, options: SaveOptions) -> AbstractContextManager[Runner]:

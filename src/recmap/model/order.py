@@ -8,10 +8,10 @@ To add one, write a small ``Order``; ``OrderedRows`` does the reading.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -56,6 +56,21 @@ class Order(ABC):
     @abstractmethod
     def numbers(self, positions: Positions, epoch: int = 0) -> RowArray:
         """Return the row numbers at these positions."""
+
+    @property
+    def counted(self) -> bool:
+        """Whether the count is known already, so that asking for it takes no time."""
+        return True
+
+    @property
+    def endless(self) -> bool:
+        """Whether there is no end of positions."""
+        return self.count is None
+
+    @property
+    def varies(self) -> bool:
+        """Whether the numbers differ from epoch to epoch."""
+        return False
 
     def turns(self, positions: Positions, epoch: int) -> Sequence[Turn] | None:
         """Return the rows by their own epochs; None if all are of the epoch that is asked for."""
@@ -121,8 +136,46 @@ class Chained(Order):
     def count(self) -> int | None:
         return self.second.count
 
+    @property
+    def varies(self) -> bool:
+        return self.first.varies or self.second.varies
+
     def numbers(self, positions: Positions, epoch: int = 0) -> RowArray:
         return self.first.numbers(self.second.numbers(positions, epoch), epoch)
+
+
+class Late(Order):
+    """An order of all rows of a source that have to be counted first: when it is needed."""
+
+    def __init__(self, source: Source, make: Callable[[int], Order], *, varies: bool) -> None:
+        self._source, self._make, self._varies = source, make, varies
+
+    @cached_property
+    def _order(self) -> Order:
+        return self._make(len(self._source))
+
+    @property
+    def count(self) -> int | None:
+        return self._order.count
+
+    @property
+    def counted(self) -> bool:
+        return "_order" in self.__dict__
+
+    @property
+    def endless(self) -> bool:
+        return False
+
+    @property
+    def varies(self) -> bool:
+        return self._varies
+
+    def numbers(self, positions: Positions, epoch: int = 0) -> RowArray:
+        return self._order.numbers(positions, epoch)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Other processes do not count again.
+        return {"_varies": self._varies, "_order": self._order}
 
 
 def gather_within(source: Source, rows: RowArray, limit: int | None) -> Batch:
@@ -142,7 +195,7 @@ def gather_span(source: Source, start: int, stop: int, limit: int | None) -> Bat
 def finite(count: int | None) -> int:
     """Return the number of rows; raise if there is no end."""
     if count is None:
-        raise OptionTypeError("these rows have no end, and so no number")
+        raise OptionTypeError("these rows have no end, and so no length")
     return count
 
 
@@ -155,15 +208,20 @@ class OrderedRows(WrappedSource):
     def __init__(self, source: Source, order: Order, *, damaged: bool = False) -> None:
         super().__init__(source)
         self._order, self._damaged, self._epoch = order, damaged, 0
-        self._count = order.count
+
+    @property
+    def _count(self) -> int | None:
+        return self._order.count
 
     @property
     def facts(self) -> SourceFacts:
         in_files = self._order.gap == 1 and self._order.span(0, 0) is not None
+        facts = self._source.facts
         return replace(
-            self._source.facts,
+            facts,
             in_order=False,
-            endless=self._count is None,
+            endless=self._order.endless,
+            varies=facts.varies or self._order.varies,
             rows_before_damage=partial(int, finite(self._count) - 1) if self._damaged else None,
             sound_rows=self._sound_rows if in_files else None,
         )
@@ -174,7 +232,7 @@ class OrderedRows(WrappedSource):
         return finite(self._count)
 
     def known_rows(self) -> int | None:
-        return len(self)
+        return len(self) if self._order.counted and not self._order.endless else None
 
     def at_epoch(self, epoch: int) -> Source:
         if epoch == self._epoch:

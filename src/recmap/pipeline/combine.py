@@ -1,25 +1,27 @@
-"""``rm.mix`` and ``rm.zip``: several datasets or pipelines as one."""
+"""``rm.mix`` and ``rm.zip``: several datasets or streams as one."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from recmap.errors import OptionError, OptionTypeError
 from recmap.model.arguments import as_whole, check_choice, is_iterable
-from recmap.pipeline.pipeline import Pipeline, Verbs
+from recmap.pipeline.pipeline import Verbs
 from recmap.pipeline.plan import Plan, joined_plan, joined_rows
 from recmap.pipeline.transforms.mix import Until, mixed
 from recmap.pipeline.transforms.zip import ZippedRows
 
+V = TypeVar("V", bound=Verbs)
+
 
 def mix(
-    *datasets: Verbs,
+    *datasets: V,
     weights: Sequence[float] | None = None,
     until: Until | None = None,
     seed: int = 0,
-) -> Pipeline:
-    """Mix the rows of several datasets or pipelines, in proportion to their weights.
+) -> V:
+    """Mix the rows of several datasets or streams, in proportion to their weights.
 
     Without weights, the mix contains all rows. With weights, it ends when the first dataset
     runs out of rows, so that the proportions hold to the end; ``until="all"`` continues with
@@ -44,11 +46,11 @@ def mix(
     given = None if weights is None else [float(weight) for weight in weights]
     # States call the datasets "parts".
     record = f"mix({len(plans)} parts, weights={given}, until={ends!r}, seed={seed})"
-    return Pipeline(joined_plan(plans, rows, record))
+    return _joined(datasets, joined_plan(plans, rows, record))
 
 
-def zip(*datasets: Verbs) -> Pipeline:
-    """Put datasets or pipelines with the same number of rows side by side.
+def zip(*datasets: V) -> V:
+    """Put datasets or streams with the same number of rows side by side.
 
     >>> import numpy as np, recmap as rm
     >>> a = rm.from_arrays({"x": np.arange(3)})
@@ -58,7 +60,13 @@ def zip(*datasets: Verbs) -> Pipeline:
     """
     plans = _plans(datasets, "zip")
     rows = ZippedRows(joined_rows(plans, "zip"))
-    return Pipeline(joined_plan(plans, rows, f"zip({len(plans)} parts)"))
+    return _joined(datasets, joined_plan(plans, rows, f"zip({len(plans)} parts)"))
+
+
+def _joined(datasets: Sequence[V], plan: Plan) -> V:
+    """Return a dataset if all are datasets, or else a stream."""
+    streams = [each for each in datasets if each.pipeline() is each]
+    return (streams or datasets)[0]._rows(plan)  # noqa: SLF001  # hidden from users only
 
 
 def _plans(datasets: Sequence[Any], verb: str) -> list[Plan]:
@@ -71,9 +79,9 @@ def _plans(datasets: Sequence[Any], verb: str) -> list[Plan]:
                 f"them with a star, rm.{verb}(*datasets)"
             )
         raise OptionTypeError(
-            f"rm.{verb}(a, b) takes datasets and pipelines, not {type(dataset).__name__}: "
+            f"rm.{verb}(a, b) takes datasets and streams, not {type(dataset).__name__}: "
             f"{dataset!r}; rm.open(path) and rm.from_arrays(columns) make one"
         )
     if not datasets:
-        raise OptionError(f"{verb}(): nothing to {verb}; give datasets or pipelines")
+        raise OptionError(f"{verb}(): nothing to {verb}; give datasets or streams")
     return [dataset._plan for dataset in datasets]  # noqa: SLF001  # hidden from users only

@@ -1,6 +1,6 @@
 """The feed of a pipeline: its batches, iteration after iteration, and its current place.
 
-``Pipeline`` shows users what they need of it. Adapters get the feed itself, which also
+``Stream`` shows users what they need of it. Adapters get the feed itself, which also
 counts epochs, gives rows and batches by number, and can be divided among worker processes.
 """
 

@@ -1,24 +1,21 @@
-"""``Pipeline``, and the verbs that build one.
+"""The verbs of datasets and streams.
 
-A verb checks its arguments, builds its transform and returns a new pipeline. Nothing is read
-until you iterate over the pipeline. To add a verb, write its transform as a file in
-transforms/ and its method here.
+A verb checks its arguments, builds its transform, and returns another dataset or stream. Nothing
+is read yet. To add a verb, write its transform as a file in transforms/ and its method here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal, Never
+from typing import TYPE_CHECKING, Any, Literal, Never, Self
 
 import numpy.typing as npt
 
 from recmap.errors import OptionError
 from recmap.model.field import FieldLike
-from recmap.model.preview import quantity
 from recmap.model.schema import Batch, Schema
 from recmap.pipeline.frameworks import Frameworks
-from recmap.pipeline.stream import Stream
 
 if TYPE_CHECKING:
     # rm.open needs only the names of the verbs; each verb imports what it uses.
@@ -26,6 +23,7 @@ if TYPE_CHECKING:
     from recmap.pipeline.plan import Plan
     from recmap.pipeline.sharding import Even
     from recmap.pipeline.signature import VerbRecord
+    from recmap.pipeline.stream import Stream
     from recmap.pipeline.transforms.base import Transform
     from recmap.pipeline.transforms.pad import PadLike
     from recmap.pipeline.transforms.select import RowNumbersLike
@@ -35,7 +33,11 @@ _MOST = 2**62
 
 
 class Verbs(Frameworks):
-    """The verbs that datasets and pipelines share. Each returns a new pipeline."""
+    """The verbs that datasets and streams share.
+
+    Verbs of rows return a dataset of a dataset, and a stream of a stream. Those that begin
+    a stream are ``batch``, ``bucket``, ``pack`` and ``shard``.
+    """
 
     def __dir__(self) -> list[str]:
         # Tab completion offers only what is documented.
@@ -57,19 +59,25 @@ class Verbs(Frameworks):
         feed = table_feed(self._plan)
         return feed.schema, feed
 
-    def _then(self, plan: Plan, record: VerbRecord | None = None) -> Pipeline:
-        """Return the pipeline of another plan; ``record`` is the verb as written in states."""
-        return Pipeline(plan if record is None else plan.recorded(record))
+    def _rows(self, plan: Plan, record: VerbRecord | None = None) -> Self:
+        """Return the same kind with another plan; ``record`` is the verb as written in states."""
+        raise NotImplementedError
 
-    def _transformed(self, transform: Transform, record: VerbRecord) -> Pipeline:
-        """Return the pipeline with another transform of rows or, after ``batch``, of batches."""
-        return self._then(self._plan.with_transform(transform), record)
+    def _stream(self, plan: Plan, record: VerbRecord | None = None) -> Stream:
+        """Return the stream of a plan; ``record`` is the verb as written in states."""
+        from recmap.pipeline.stream import Stream
 
-    def pipeline(self) -> Pipeline:
-        """Return the rows as a pipeline without any verbs."""
-        return Pipeline(self._plan)
+        return Stream(plan if record is None else plan.recorded(record))
 
-    def select(self, what: str | Sequence[str] | RowNumbersLike, *more: str) -> Pipeline:
+    def _transformed(self, transform: Transform, record: VerbRecord) -> Self:
+        """Return this with another transform of rows or, after ``batch``, of batches."""
+        return self._rows(self._plan.with_transform(transform), record)
+
+    def pipeline(self) -> Stream:
+        """Return the rows as a stream, which has states."""
+        return self._stream(self._plan)
+
+    def select(self, what: str | Sequence[str] | RowNumbersLike, *more: str) -> Self:
         """Select columns by name, or rows by number.
 
         >>> import numpy as np, recmap as rm
@@ -86,9 +94,9 @@ class Verbs(Frameworks):
         else:
             rows = self._plan.random_access("select of rows")
             plan = self._plan.with_rows(selected(rows, what))
-        return self._then(plan, record_select(names, what))
+        return self._rows(plan, record_select(names, what))
 
-    def filter(self, fn: Callable[..., Any], *, batched: bool = False, seed: int = 0) -> Pipeline:
+    def filter(self, fn: Callable[..., Any], *, batched: bool = False, seed: int = 0) -> Self:
         """Keep the rows for which ``fn(row)`` is true.
 
         With ``batched``, ``fn(columns)`` returns a mask for many rows at once.
@@ -116,7 +124,7 @@ class Verbs(Frameworks):
         window: int | None = None,
         reshuffle: bool = True,
         **unknown: Never,
-    ) -> Pipeline:
+    ) -> Self:
         """Shuffle all rows, in a new order in every epoch.
 
         The shuffle is exact and needs no buffer, so there is no buffer size.
@@ -151,7 +159,7 @@ class Verbs(Frameworks):
             window = as_whole("window", window, most=_MOST)
             given = f", window={window}"
         plan = self._plan.with_rows(shuffled(rows, chosen, window, reshuffle))
-        return self._then(plan, VerbRecord(f"shuffle(seed={{seed}}{given}{kept})", chosen))
+        return self._rows(plan, VerbRecord(f"shuffle(seed={{seed}}{given}{kept})", chosen))
 
     def map(
         self,
@@ -161,7 +169,7 @@ class Verbs(Frameworks):
         batched: bool = False,
         fields: Mapping[str, FieldLike] | None = None,
         seed: int = 0,
-    ) -> Pipeline:
+    ) -> Self:
         """Call ``fn`` with every row: it takes a dict of values and returns one.
 
         After ``batch``, or with ``batched``, it takes and returns a dict of columns. It may write
@@ -198,7 +206,7 @@ class Verbs(Frameworks):
         plan = self._plan.with_transform(transform)
         if workers is not None:
             plan = plan.with_workers(parse_workers(workers))
-        return self._then(plan, record_function("map", fn, batched, fields, seed))
+        return self._rows(plan, record_function("map", fn, batched, fields, seed))
 
     def decode_image(
         self,
@@ -211,7 +219,7 @@ class Verbs(Frameworks):
         errors: Literal["raise", "skip", "zero"] = "raise",
         fast: bool = False,
         device: Any = None,
-    ) -> Pipeline:
+    ) -> Self:
         """Decode a column of JPEG, PNG, WebP, GIF or BMP images, in threads.
 
         Images are resized to ``size``, (height, width). ``errors="skip"`` drops rows with a
@@ -244,7 +252,7 @@ class Verbs(Frameworks):
         verb = record(self.decode_image, *given)
         if device is not None:  # a state may be continued with another device, or none
             images = (*self._plan.images_on_device, decoder)
-            return self._then(replace(self._plan, images_on_device=images), verb)
+            return self._rows(replace(self._plan, images_on_device=images), verb)
         return self._transformed(DecodeImages(decoder, errors == "skip"), verb)
 
     def batch(
@@ -255,7 +263,7 @@ class Verbs(Frameworks):
         pad: PadLike | None = None,
         lengths: bool = False,
         mask: bool = False,
-    ) -> Pipeline:
+    ) -> Stream:
         """Put ``size`` rows into each batch.
 
         The last batch may be smaller; ``drop_last`` leaves it out.
@@ -294,11 +302,11 @@ class Verbs(Frameworks):
             made = made.with_transform(PadBatches(padding))
         elif lengths or mask:
             raise OptionError("lengths= and mask= describe padding; give pad=")
-        return self._then(made, record(self.batch, size, drop_last, pad, lengths, mask))
+        return self._stream(made, record(self.batch, size, drop_last, pad, lengths, mask))
 
     def bucket(
         self, by: str | Callable[[dict[str, Any]], int], boundaries: Sequence[int]
-    ) -> Pipeline:
+    ) -> Stream:
         """Put rows of similar length into the same batch.
 
         ``batch`` comes next, and fills one bucket for each range of lengths. ``by`` is a
@@ -323,7 +331,7 @@ class Verbs(Frameworks):
         bucket = Boundaries.checked(by, boundaries)
         if isinstance(by, str) and not plan.transforms:
             plan.rows.schema[by]  # raises an error that lists the columns
-        return self._then(
+        return self._stream(
             replace(plan, bucket=bucket), record(self.bucket, by, boundaries, function=by)
         )
 
@@ -334,7 +342,7 @@ class Verbs(Frameworks):
         *,
         fill: Any = 0,
         long: Literal["cut", "error", "split"] = "error",
-    ) -> Pipeline:
+    ) -> Stream:
         """Join short sequences into rows of one length.
 
         This adds the columns ``segments`` (1, 2, ...; 0 is filler) and ``positions``.
@@ -359,11 +367,11 @@ class Verbs(Frameworks):
         packs = Packs.checked(length, columns, fill, long)
         if not plan.transforms:
             packs.schema(plan.rows.schema)  # refuses what cannot be packed
-        return self._then(
+        return self._stream(
             replace(plan, grouping=packs), record(self.pack, length, columns, fill, long)
         )
 
-    def repeat(self, times: int | None = None) -> Pipeline:
+    def repeat(self, times: int | None = None) -> Self:
         """Repeat everything ``times`` times, or without end.
 
         Before ``batch``, a batch may hold the end of one epoch and the beginning of the next.
@@ -386,23 +394,23 @@ class Verbs(Frameworks):
             plan = plan.with_rows(repeated(plan.random_access("repeat"), times))
         else:
             plan = plan.repeated(times)
-        return self._then(plan, record(self.repeat, times))
+        return self._rows(plan, record(self.repeat, times))
 
-    def take(self, count: int) -> Pipeline:
+    def take(self, count: int) -> Self:
         """Keep the first rows or, after ``batch``, the first batches."""
         from recmap.model.arguments import as_whole
         from recmap.pipeline.signature import record
 
         plan = self._plan.sliced("take", 0, as_whole("count", count))
-        return self._then(plan, record(self.take, count))
+        return self._rows(plan, record(self.take, count))
 
-    def skip(self, count: int) -> Pipeline:
+    def skip(self, count: int) -> Self:
         """Leave out the first rows or, after ``batch``, the first batches."""
         from recmap.model.arguments import as_whole
         from recmap.pipeline.signature import record
 
         plan = self._plan.sliced("skip", as_whole("count", count), None)
-        return self._then(plan, record(self.skip, count))
+        return self._rows(plan, record(self.skip, count))
 
     def shard(
         self,
@@ -411,7 +419,7 @@ class Verbs(Frameworks):
         *,
         even: Even = "uneven",
         mask: str = "mask",
-    ) -> Pipeline:
+    ) -> Stream:
         """Read the rows of one rank of several. Every row goes to exactly one rank.
 
         Without ``index`` and ``count``, the rank and the number of ranks are those of
@@ -425,7 +433,7 @@ class Verbs(Frameworks):
         """
         from recmap.pipeline.sharding import Rank
 
-        return self._then(self._plan.with_rank(Rank.checked(index, count, even, mask)))
+        return self._stream(self._plan.with_rank(Rank.checked(index, count, even, mask)))
 
     def prefetch(
         self,
@@ -433,7 +441,7 @@ class Verbs(Frameworks):
         *,
         threads: int | None = None,
         memory: int | str | None = None,
-    ) -> Pipeline:
+    ) -> Self:
         """Make ``count`` batches ahead of the loop; 0 makes none.
 
         ``memory`` limits the memory they take, 512 MB by default. ``threads`` is how many
@@ -457,40 +465,4 @@ class Verbs(Frameworks):
             raise OptionError(
                 f"prefetch(memory={plan.memory}): give the bytes to use, such as '512MB'"
             )
-        return self._then(plan)
-
-
-class Pipeline(Stream, Verbs):
-    """Rows or, after ``batch``, batches for training. Iterate over it to get them, as dicts.
-
-    Each iteration is an epoch: a shuffle gives a new order, which is the same on every
-    machine. ``state()`` saves a place in the middle, and ``restore()`` continues from it.
-    """
-
-    def __init__(self, plan: Plan) -> None:
-        from recmap.pipeline.feed import PipelineFeed
-
-        super().__init__(PipelineFeed(plan))
-        self._current_plan = plan
-
-    @property
-    def _plan(self) -> Plan:
-        return self._current_plan
-
-    def pipeline(self) -> Pipeline:
-        """Return the pipeline itself."""
-        return self
-
-    def __repr__(self) -> str:
-        verbs = " > ".join(self._plan.describe())
-        return f"Pipeline({self._rows_text()}{': ' if verbs else ''}{verbs})"
-
-    def _repr_html_(self) -> str:
-        from recmap.model.table import html_table
-
-        verbs = [(str(i), verb) for i, verb in enumerate(self._plan.describe(), 1)]
-        return html_table(f"Pipeline: {self._rows_text()}", ["", "verb"], verbs)
-
-    def _rows_text(self) -> str:
-        count = self._plan.count_rows
-        return "endless" if count is None else quantity(count, "row")
+        return self._rows(plan)

@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 from recmap.errors import OptionError
 from recmap.model.arguments import Workers, parse_size
 from recmap.model.nulls import with_masks
-from recmap.model.order import ENDLESS
+from recmap.model.order import ENDLESS, OrderedRows
 from recmap.model.source import Source, reseeded
+from recmap.pipeline.kept_rows import Kept
 from recmap.pipeline.row_source import SourceRows, count_of, is_damaged, reach_of
 from recmap.pipeline.sharding import Rank, Remaining, Share
 from recmap.pipeline.signature import VerbRecord, record_joined
@@ -18,6 +19,7 @@ from recmap.pipeline.transforms.base import Transform
 from recmap.pipeline.transforms.batch import Grouping, SingleRows
 from recmap.pipeline.transforms.bucket import Boundaries
 from recmap.pipeline.transforms.decode_image import ImageDecoder
+from recmap.pipeline.transforms.repeat import repeated
 from recmap.pipeline.transforms.select import SelectColumns, Slice, span_of
 from recmap.pipeline.trial import TransformedRows
 
@@ -108,7 +110,14 @@ class Plan:
 
     def with_rows(self, rows: Source) -> Plan:
         """Replace the rows and the transforms with rows made from them."""
-        return replace(self, rows=rows, transforms=())
+        return replace(
+            self,
+            rows=rows,
+            transforms=(),
+            row_slices=(),
+            repeat=1 if self.grouping is None else self.repeat,
+            total_slice=_EVERYTHING if self.grouping is None else self.total_slice,
+        )
 
     def sliced(self, verb: str, skip: int, take: int | None) -> Plan:
         """Leave out rows or, after ``batch``, batches."""
@@ -178,16 +187,35 @@ class Plan:
         ``workers`` are the joined pipeline's, if this plan becomes one of its branches.
         """
         self.check_before_batch(verb)
-        if self.drops:
-            raise OptionError(
-                f"{verb} after a filter would have to run it over all rows first; put {verb} "
-                "before it"
-            )
         if self.rank is not None and verb != "repeat":
             raise OptionError(f"{verb} comes before shard: all ranks have the same order of rows")
-        if not self.transforms:
-            return self.rows
-        return TransformedRows(self.rows, self.transforms, workers or self.workers)
+        if self.drops and self.varies:
+            raise OptionError(
+                f"{verb} after a filter of rows that differ from epoch to epoch would have to run "
+                f"it over all rows in each; put {verb} before it"
+            )
+        return self.numbered(workers)
+
+    def numbered(self, workers: Workers | None = None) -> Source:
+        """Return the rows so far by number, as they are in the first epoch.
+
+        Which rows filters keep is found in one pass over all rows, when that is first needed.
+        """
+        rows = self.rows
+        if self.transforms:
+            rows = TransformedRows(rows, self.transforms, workers or self.workers)
+        if self.drops:
+            rows = OrderedRows(rows, Kept(self))
+        if self.repeat != 1:
+            rows = repeated(rows, self.repeat)
+        if self.total_slice:
+            rows = span_of(rows, self.total_slice.skip, self.total_slice.take)
+        return rows
+
+    @property
+    def varies(self) -> bool:
+        """Whether rows differ from epoch to epoch."""
+        return self.rows.facts.varies or any(each.varies for each in self.transforms)
 
     def check_before_batch(self, verb: str) -> None:
         """Refuse a verb of rows after ``batch``, ``bucket`` or ``pack``."""

@@ -20,7 +20,7 @@ from recmap.errors import DataError, OptionError, StoreError
 from recmap.local.local_path import located
 from recmap.machine.mapped import Guard
 from recmap.model.batch import Allocate, PaddedRows, PadSpec, RowArray, RowNumbers
-from recmap.model.facts import SourceFacts
+from recmap.model.facts import Skipped, SourceFacts
 from recmap.model.fetching import Fetching
 from recmap.model.ragged import Column, Ragged
 from recmap.model.row_sizes import measure
@@ -54,7 +54,12 @@ class SourceRows(WrappedSource):
     opening them takes requests, so a source of these is pickled with all that is known of it.
     """
 
-    def __init__(self, source: Source, reopen: Callable[[], Source] | None) -> None:
+    def __init__(
+        self,
+        source: Source,
+        reopen: Callable[[], Source] | None,
+        how: Mapping[str, str] | None = None,
+    ) -> None:
         facts = source.facts
         if facts.once:
             raise OptionError(
@@ -62,6 +67,8 @@ class SourceRows(WrappedSource):
             )
         super().__init__(source)
         self._reopen = reopen
+        #: The options that the files were opened with, as text.
+        self.how = dict(how or {})
         self._schema, self._files, self._remote = source.schema, facts.files, facts.remote
         self._damage: DataError | None = None
         try:
@@ -87,6 +94,9 @@ class SourceRows(WrappedSource):
             # What is decoded together is read in order, by one thread.
             can_pad=facts.can_pad and self._chunk_rows == 1,
             rows_before_damage=partial(int, self._reach - 1) if self._damage is not None else None,
+            labels=facts.labels,
+            descriptions=facts.descriptions,
+            compressed_files=facts.compressed_files,
         )
 
     @property
@@ -138,6 +148,16 @@ class SourceRows(WrappedSource):
 
     def row_name(self, row: int) -> str:
         return self._facts.row_name(row)
+
+    @property
+    def lasting(self) -> bool:
+        """Whether the rows can be opened again; those in memory cannot."""
+        return self._reopen is not None
+
+    @property
+    def skipped(self) -> Sequence[Skipped]:
+        """The records that ``errors="skip"`` left out, as far as they have been read."""
+        return self._source.facts.skipped
 
     @property
     def remote_bytes(self) -> int:
@@ -199,7 +219,7 @@ class SourceRows(WrappedSource):
 
     def select(self, names: Sequence[str]) -> SourceRows:
         again = None if self._reopen is None else partial(_reopened, self._reopen, list(names))
-        return SourceRows(self._source.select(names), again)
+        return SourceRows(self._source.select(names), again, self.how)
 
     def at_epoch(self, epoch: int) -> SourceRows:
         del epoch  # files are the same in every epoch

@@ -1,11 +1,14 @@
-"""Stream: rows or batches to iterate over, epoch after epoch, and to resume from a state."""
+"""Stream: batches, or rows, to iterate over, epoch after epoch, and to resume from a state."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Self
 
 from recmap.model.iteration import Iteration
+from recmap.model.preview import quantity
+from recmap.pipeline.pipeline import Verbs
 
 if TYPE_CHECKING:
     # rm.open needs only the names; what is used is imported when it is used.
@@ -13,16 +16,60 @@ if TYPE_CHECKING:
     from recmap.model.schema import Schema
     from recmap.pipeline.feed import PipelineFeed
     from recmap.pipeline.meter import Timings
+    from recmap.pipeline.plan import Plan
+    from recmap.pipeline.signature import VerbRecord
 
 
-class Stream:
-    """What a feed makes, as users see it."""
+class Stream(Verbs):
+    """Batches for training, made from the rows of a dataset by ``batch``. Iterate over it.
 
-    def __init__(self, feed: PipelineFeed) -> None:
-        self._own_feed = feed
+    ``bucket``, ``pack`` and ``shard`` begin a stream, too, of rows until ``batch``. Verbs after
+    ``batch`` work on batches.
+
+    Each iteration is an epoch: a shuffle gives a new order, which is the same on every
+    machine. ``state()`` saves a place in the middle, and ``restore()`` continues from it.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        self._current_plan = plan
+
+    @property
+    def _plan(self) -> Plan:
+        return self._current_plan
+
+    @cached_property
+    def _own_feed(self) -> PipelineFeed:
+        from recmap.pipeline.feed import PipelineFeed
+
+        return PipelineFeed(self._plan)
 
     def _feed(self) -> PipelineFeed:
         return self._own_feed
+
+    def _rows(self, plan: Plan, record: VerbRecord | None = None) -> Self:
+        return type(self)(plan if record is None else plan.recorded(record))
+
+    def pipeline(self) -> Stream:
+        """Return the stream itself."""
+        return self
+
+    def __repr__(self) -> str:
+        verbs = " > ".join(self._plan.describe())
+        return f"Stream({self._summary()}{': ' if verbs else ''}{verbs})"
+
+    def _repr_html_(self) -> str:
+        from recmap.model.table import html_table
+
+        verbs = [(str(i), verb) for i, verb in enumerate(self._plan.describe(), 1)]
+        return html_table(f"Stream: {self._summary()}", ["", "verb"], verbs)
+
+    def _summary(self) -> str:
+        plan = self._plan
+        rows = "rows not counted yet"
+        if plan.rows.facts.endless or plan.rows.known_rows() is not None:
+            rows = "endless rows" if plan.count_rows is None else quantity(plan.count_rows, "row")
+        is_batched = plan.grouping is not None and not plan.grouping.is_open
+        return f"{rows}, in batches" if is_batched else rows
 
     @property
     def schema(self) -> Schema:
@@ -40,7 +87,7 @@ class Stream:
     def __iter__(self) -> Iterator[dict[str, Any]]:
         from recmap.adapters.feed import check_on_host
 
-        check_on_host(self._own_feed, "iterating over a pipeline")
+        check_on_host(self._own_feed, "iterating")
         return Iteration(iter(self._own_feed))
 
     def run(self, epochs: int = 1, *, progress: ProgressOption = None) -> Iterator[dict[str, Any]]:

@@ -16,11 +16,11 @@ from typing import Any
 
 import numpy as np
 
-from recmap.errors import DataError, OptionError
+from recmap.errors import DataError, MemoryLimitError, OptionError
 from recmap.model.arguments import Workers
 from recmap.model.batch import Positions, RowArray
 from recmap.model.facts import SourceFacts
-from recmap.model.row_sizes import measure
+from recmap.model.row_sizes import RowSizes, measure
 from recmap.model.schema import Batch, Schema
 from recmap.model.source import Source, WrappedSource, at_epoch, reseeded
 from recmap.pipeline.row_source import count_sound, only_a_few_rows, reach_of
@@ -176,9 +176,10 @@ def _texts(schema: Schema) -> dict[str, str]:
 
 
 class TransformedRows(WrappedSource):
-    """Rows with transforms that drop none, so they still have positions.
+    """Rows by number, with transforms.
 
-    ``workers`` run the functions among the transforms.
+    Those that drop rows do not do so here: only the numbers of rows that they keep are asked
+    for. ``workers`` are where the functions among them are tried.
     """
 
     def __init__(
@@ -186,6 +187,7 @@ class TransformedRows(WrappedSource):
     ) -> None:
         super().__init__(rows)
         self._transforms, self._workers, self._epoch = list(transforms), workers, 0
+        self._largest = 0
 
     @cached_property
     def _trial(self) -> Trial:
@@ -194,8 +196,9 @@ class TransformedRows(WrappedSource):
         return tried(self._try, self._transforms, workers)
 
     def _try(self) -> Trial:
-        transforms, schema, _ = try_rows(self._source, self._transforms)
-        return Trial(tuple(transforms), schema, {})
+        transforms, schema, sample = try_rows(self._source, self._transforms)
+        count, size = measure(sample.batch)
+        return Trial(tuple(transforms), schema, {}, size // max(1, count))
 
     @property
     def schema(self) -> Schema:
@@ -205,26 +208,58 @@ class TransformedRows(WrappedSource):
     def facts(self) -> SourceFacts:
         facts = self._source.facts
         users = any(each.calls_user_code for each in self._transforms)
+        varies = any(each.varies for each in self._transforms)
         return replace(
             facts,
             owns_rows=True,
             can_pad=False,
             calls_user_code=facts.calls_user_code or users,
-            labels={},
+            varies=facts.varies or varies,
+            labels={} if users else facts.labels,
             descriptions={},
         )
 
+    def row_bytes(self) -> int:
+        return max(self._source.row_bytes(), self._trial.row_bytes)
+
+    @property
+    def _row_size(self) -> int:
+        """The bytes of a row in memory: as many as the largest so far, on average of a read."""
+        return max(1, self._largest, self._trial.row_bytes)
+
     def read(self, start: int, stop: int, limit: int | None = None) -> Batch:
+        if limit is not None:
+            # What functions make may be larger than what they get.
+            stop = min(stop, start + max(1, limit // self._row_size))
         batch = self._source.read(start, stop, limit)
-        return self._transformed(batch, np.arange(start, start + measure(batch)[0]))
+        made = self._transformed(batch, np.arange(start, start + measure(batch)[0]))
+        count, size = measure(made)
+        if limit is None or size <= limit or not count:
+            return made
+        if count == 1:
+            raise MemoryLimitError(
+                f"{self.row_name(start)} takes {size:,} bytes of memory after "
+                f"{', '.join(each.name for each in self._transforms)}, and {limit:,} may be used "
+                "for it",
+                size=size,
+                limit=limit,
+            )
+        del made, batch
+        return self.read(start, start + count // 2, limit)
 
     def gather(self, rows: RowArray) -> Batch:
         return self._transformed(self._source.gather(rows), rows)
 
+    def row_sizes(self, rows: RowArray) -> RowSizes:
+        return np.full(len(rows), self._row_size)
+
     def _transformed(self, batch: Batch, positions: Positions) -> Batch:
         block = Block(batch, positions, self._epoch, self._source)
         for transform in self._trial.transforms:
-            block = transform.apply(block)
+            if transform.changes:
+                block = transform.apply(block)
+        count, size = measure(block.batch)
+        self._largest = max(self._largest, size // max(1, count))
         return block.batch
 
     def at_epoch(self, epoch: int) -> Source:
@@ -241,5 +276,5 @@ class TransformedRows(WrappedSource):
 
     # The transforms may need all columns, and make others.
     select = Source.select
-    column, row_sizes, largest_row = Source.column, Source.row_sizes, Source.largest_row
+    column, largest_row = Source.column, Source.largest_row
     read_padded = Source.read_padded

@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from recmap.local.local_path import located
-from recmap.pipeline.pipeline import Pipeline, Verbs
+from recmap.pipeline.pipeline import Verbs
+from recmap.pipeline.stream import Stream
 
 _SEED = 1
 _WINDOWS = (1 << 10, 1 << 14, 1 << 18)
@@ -31,7 +32,7 @@ class Choice:
     window: int | None = None
     threads: int | None = None
 
-    def of(self, rows: Verbs) -> Pipeline:
+    def of(self, rows: Verbs) -> Stream:
         """Return the pipeline that reads this way."""
         pipeline = rows.pipeline()
         if self.window != 0:

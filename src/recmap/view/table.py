@@ -23,7 +23,8 @@ from recmap.machine.lru import Lru
 from recmap.model.ragged import Ragged
 from recmap.model.row_sizes import measure
 from recmap.model.schema import Batch, Schema
-from recmap.pipeline.pipeline import Pipeline, Verbs
+from recmap.pipeline.pipeline import Verbs
+from recmap.pipeline.stream import Stream
 
 # The limits of one read, of a large row, of the rows of one answer, and of those kept for the next.
 _READ_SIZE = 16 << 20
@@ -288,7 +289,7 @@ def _size(value: Any) -> int:
     return int(value.nbytes) if isinstance(value, np.ndarray | Ragged) else 8
 
 
-def load_pipeline(name: str) -> Pipeline:
+def load_pipeline(name: str) -> Stream:
     """Import a pipeline, or a function that makes one, from ``module:attribute``."""
     module, colon, attribute = name.partition(":")
     if not colon or not module or not attribute:
@@ -316,7 +317,7 @@ class BatchTable:
     format = "pipeline"
     size = None
 
-    def __init__(self, pipeline: Pipeline, name: str) -> None:
+    def __init__(self, pipeline: Stream, name: str) -> None:
         self.name, self.labels = name, dict[str, Sequence[str]]()
         try:
             self._pipeline = pipeline.batch(_BATCH_ROWS)

@@ -23,6 +23,7 @@ class Filter(FunctionTransform):
     batched: bool
     verb = "filter"
     drops = True
+    changes = False
 
     def apply(self, block: Block) -> Block:
         call = self.function.calls(block.epoch)

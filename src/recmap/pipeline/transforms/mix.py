@@ -120,7 +120,8 @@ class MixedRows(CombinedSource, VaryingRows):
         self._mixture, self._epoch = mixture, epoch
 
     def _collected(self, told: list[SourceFacts]) -> SourceFacts:
-        return replace(super()._collected(told), endless=self._mixture.count is None)
+        endless = self._mixture.count is None
+        return replace(super()._collected(told), endless=endless, varies=True)
 
     def __len__(self) -> int:
         return finite(self._mixture.count)

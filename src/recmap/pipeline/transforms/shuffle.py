@@ -27,7 +27,7 @@ from recmap.model.arguments import unknown_option
 from recmap.model.batch import Positions, RowArray, RowNumbers, interleave, join, pick
 from recmap.model.facts import SourceFacts
 from recmap.model.fetching import Fetching, fetching_all
-from recmap.model.order import Order, OrderedRows
+from recmap.model.order import Late, Order, OrderedRows
 from recmap.model.permutation import Permutation
 from recmap.model.schema import Batch
 from recmap.model.source import Source, at_epoch
@@ -50,7 +50,8 @@ def shuffled(rows: Source, seed: Seed, window: int | None, reshuffle: bool) -> O
     if rows.facts.endless:
         raise OptionError("endless rows cannot be shuffled; shuffle before repeat")
     if window is None:
-        return OrderedRows(rows, Shuffle(len(rows), seed, reshuffle))
+        order = partial(Shuffle, seed=seed, reshuffle=reshuffle)
+        return OrderedRows(rows, Late(rows, order, varies=reshuffle))
     if window < 2:
         raise OptionError(f"window={window}: a window has 2 rows or more")
     order = WindowShuffle(
@@ -69,6 +70,10 @@ class Shuffle(Order):
     @property
     def count(self) -> int:
         return self._count
+
+    @property
+    def varies(self) -> bool:
+        return self._reshuffle
 
     def numbers(self, positions: Positions, epoch: int = 0) -> RowArray:
         last, key = self._last, (self._seed.value, epoch if self._reshuffle else 0)
@@ -92,6 +97,10 @@ class WindowShuffle(Order):
     @property
     def count(self) -> int:
         return self._count
+
+    @property
+    def varies(self) -> bool:
+        return self._reshuffle
 
     def numbers(self, positions: Positions, epoch: int = 0) -> RowArray:
         numbers = np.empty_like(positions)
