@@ -175,7 +175,8 @@ class Late(Order):
 
     def __getstate__(self) -> dict[str, Any]:
         # Other processes do not count again.
-        return {"_varies": self._varies, "_order": self._order}
+        known = ("_varies", "_order") if self.counted else ("_varies", "_source", "_make")
+        return {name: self.__dict__[name] for name in known}
 
 
 def gather_within(source: Source, rows: RowArray, limit: int | None) -> Batch:

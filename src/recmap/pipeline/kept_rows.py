@@ -25,30 +25,28 @@ _TOGETHER = 1 << 12
 
 
 class Kept(Order):
-    """The rows that the filters of a plan keep, in their order."""
+    """The rows that a plan with filters keeps, in their order."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
 
     @cached_property
     def _rows(self) -> npt.NDArray[np.integer[Any]]:
-        """Run the plan up to its last filter, and note the numbers of the rows that it keeps."""
+        """Run the plan, and note the numbers of the rows that come out."""
         from recmap.pipeline.feed import PipelineFeed
 
-        plan, drops = self._plan, [each.drops for each in self._plan.transforms]
-        last = max((i + 1 for i, each in enumerate(drops) if each), default=0)
-        end = max([last, *(at for at, _ in plan.row_slices)])
-        search = replace(
-            plan,
-            transforms=(*plan.transforms[:end], NumberRows()),
-            repeat=1,
-            total_slice=type(plan.total_slice)(),
-            grouping=Batches(_TOGETHER),
-        )
+        plan = self._plan
+        transforms = (*plan.transforms, NumberRows())
+        search = replace(plan, transforms=transforms, grouping=Batches(_TOGETHER))
         found = [batch["row"] for batch in PipelineFeed(search).run(1, None)]
         numbers: npt.NDArray[Any] = np.concatenate([np.empty(0, np.int64), *found])
         small = not len(numbers) or int(numbers.max()) < 1 << 32
         return numbers.astype(np.uint32) if small else numbers
+
+    @cached_property
+    def is_stable(self) -> bool:
+        """Whether the same rows are kept in every epoch."""
+        return not self._plan.varies
 
     @property
     def count(self) -> int:
@@ -67,7 +65,7 @@ class Kept(Order):
         return 1
 
     def numbers(self, positions: Positions, epoch: int = 0) -> RowArray:
-        if epoch and self._plan.varies:
+        if epoch and not self.is_stable:
             raise OptionError(
                 "rows that are filtered and differ from epoch to epoch have numbers only in the "
                 "first; put filter before shuffle"
@@ -76,7 +74,8 @@ class Kept(Order):
 
     def __getstate__(self) -> dict[str, Any]:
         # Other processes do not search again.
-        return {"_plan": self._plan, "_rows": self._rows}
+        found = {"is_stable": self.is_stable, "_rows": self._rows} if self.counted else None
+        return found or {"_plan": self._plan}
 
 
 @dataclass(frozen=True)

@@ -54,6 +54,8 @@ class Plan:
     transforms: tuple[Transform, ...] = ()
     row_slices: tuple[tuple[int, Slice], ...] = ()
     epoch_slices: tuple[tuple[int, int | None], ...] = ()
+    #: The rows that the filters and slices so far keep, by number.
+    kept: Kept | None = None
     bucket: Boundaries | None = None
     grouping: Grouping | None = None
     batch_transforms: tuple[Transform, ...] = ()
@@ -90,7 +92,8 @@ class Plan:
             return replace(plan, batch_transforms=(*self.batch_transforms, transform))
         if transform.drops:
             self.check_uneven(transform.name)
-        return replace(plan, transforms=(*self.transforms, transform))
+        plan = replace(plan, transforms=(*self.transforms, transform))
+        return _dropping(plan) if transform.drops else plan
 
     def with_columns(self, names: Sequence[str]) -> Plan:
         """Select columns; the others are not read if that can be avoided."""
@@ -115,6 +118,7 @@ class Plan:
             rows=rows,
             transforms=(),
             row_slices=(),
+            kept=None,
             repeat=1 if self.grouping is None else self.repeat,
             total_slice=_EVERYTHING if self.grouping is None else self.total_slice,
         )
@@ -142,8 +146,8 @@ class Plan:
         slices, before = self.row_slices, len(self.transforms)
         if slices and slices[-1][0] == before:
             last = (before, slices[-1][1].then(skip, take))
-            return replace(self, row_slices=(*slices[:-1], last))
-        return replace(self, row_slices=(*slices, (before, Slice(skip, take))))
+            return _dropping(replace(self, row_slices=(*slices[:-1], last)))
+        return _dropping(replace(self, row_slices=(*slices, (before, Slice(skip, take)))))
 
     def repeated(self, times: int | None) -> Plan:
         """Repeat epochs of batches, or of the rows that a filter keeps."""
@@ -189,7 +193,7 @@ class Plan:
         self.check_before_batch(verb)
         if self.rank is not None and verb != "repeat":
             raise OptionError(f"{verb} comes before shard: all ranks have the same order of rows")
-        if self.drops and self.varies:
+        if self.kept is not None and not self.kept.is_stable:
             raise OptionError(
                 f"{verb} after a filter of rows that differ from epoch to epoch would have to run "
                 f"it over all rows in each; put {verb} before it"
@@ -202,10 +206,10 @@ class Plan:
         Which rows filters keep is found in one pass over all rows, when that is first needed.
         """
         rows = self.rows
-        if self.transforms:
+        if any(each.changes for each in self.transforms):
             rows = TransformedRows(rows, self.transforms, workers or self.workers)
-        if self.drops:
-            rows = OrderedRows(rows, Kept(self))
+        if self.kept is not None:
+            rows = OrderedRows(rows, self.kept)
         if self.repeat != 1:
             rows = repeated(rows, self.repeat)
         if self.total_slice:
@@ -255,7 +259,7 @@ class Plan:
     @property
     def drops(self) -> bool:
         """Whether rows may be dropped after they are read."""
-        return any(transform.drops for transform in self.transforms) or bool(self.row_slices)
+        return self.kept is not None
 
     @property
     def remote(self) -> bool:
@@ -427,6 +431,11 @@ class Plan:
         if self.prefetch is not None:
             names.append(f"prefetch({self.prefetch})")
         return names
+
+
+def _dropping(plan: Plan) -> Plan:
+    """Note that what was added last leaves out rows."""
+    return replace(plan, kept=Kept(plan))
 
 
 def joined_rows(plans: Sequence[Plan], verb: str) -> list[Source]:

@@ -50,8 +50,8 @@ def shuffled(rows: Source, seed: Seed, window: int | None, reshuffle: bool) -> O
     if rows.facts.endless:
         raise OptionError("endless rows cannot be shuffled; shuffle before repeat")
     if window is None:
-        order = partial(Shuffle, seed=seed, reshuffle=reshuffle)
-        return OrderedRows(rows, Late(rows, order, varies=reshuffle))
+        make = partial(Shuffle, seed=seed, reshuffle=reshuffle)
+        return OrderedRows(rows, Late(rows, make, varies=reshuffle))
     if window < 2:
         raise OptionError(f"window={window}: a window has 2 rows or more")
     order = WindowShuffle(

@@ -1,0 +1,282 @@
+"""Verbs of rows return datasets: indexed, described, compared, saved and trained from."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import recmap as rm
+
+Rows = list[dict[str, Any]]
+
+
+def numbers(count: int = 40) -> rm.Dataset:
+    texts = rm.Ragged.from_bytes([b"t%d" % i for i in range(count)])
+    return rm.from_arrays({"x": np.arange(count), "t": texts})
+
+
+def on_disk(count: int = 40) -> rm.Dataset:
+    numbers(count).save("x.tfrecord", overwrite=True, progress=False)
+    return rm.open("x.tfrecord")
+
+
+def is_even(row: dict[str, Any]) -> bool:
+    return bool(row["x"] % 2 == 0)
+
+
+def is_small(row: dict[str, Any]) -> bool:
+    return bool(row["x"] % 40 < 25)
+
+
+def doubled(row: dict[str, Any]) -> dict[str, Any]:
+    return {**row, "x": row["x"] * 2}
+
+
+def jittered(row: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:
+    return {**row, "x": row["x"] + 40 * rng.integers(5)}
+
+
+def increased(columns: dict[str, Any]) -> dict[str, Any]:
+    return {**columns, "x": columns["x"] + 1}
+
+
+def plain(rows: Any) -> list[tuple[int, bytes]]:
+    return [(int(row["x"]), bytes(row["t"])) for row in rows]
+
+
+def of_batch(batch: dict[str, Any]) -> list[tuple[int, bytes]]:
+    return [(int(x), bytes(t)) for x, t in zip(batch["x"], batch["t"], strict=True)]
+
+
+# Each verb, and the same on a list of rows.
+VERBS: list[tuple[Callable[[rm.Dataset], rm.Dataset], Callable[[Rows], Rows]]] = [
+    (lambda ds: ds.filter(is_even), lambda rows: [row for row in rows if is_even(row)]),
+    (
+        lambda ds: ds.filter(lambda columns: columns["x"] % 40 < 25, batched=True),
+        lambda rows: [row for row in rows if is_small(row)],
+    ),
+    (lambda ds: ds.map(doubled), lambda rows: [doubled(row) for row in rows]),
+    (
+        lambda ds: ds.map(increased, batched=True),
+        lambda rows: [{**row, "x": row["x"] + 1} for row in rows],
+    ),
+    (lambda ds: ds.take(9), lambda rows: rows[:9]),
+    (lambda ds: ds.skip(3), lambda rows: rows[3:]),
+    (lambda ds: ds.select(slice(1, None, 2)), lambda rows: rows[1::2]),
+    (lambda ds: ds.select("x", "t"), lambda rows: rows),
+    (lambda ds: ds.rename({"x": "y"}).rename({"y": "x"}), lambda rows: rows),
+    (lambda ds: ds.cast({"x": "int32"}), lambda rows: rows),
+    (lambda ds: ds.repeat(2), lambda rows: rows * 2),
+    (lambda ds: ds.shuffle(seed=5, reshuffle=False).select([]), lambda _: []),
+    (lambda ds: rm.zip(ds.select("x"), ds.select("t")), lambda rows: rows),
+]
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_chain_is_the_same_by_number_in_a_loop_and_saved(seed: int) -> None:
+    rng = random.Random(seed)
+    ds, rows = on_disk(), [{"x": i, "t": b"t%d" % i} for i in range(40)]
+    for verb, model in rng.choices(VERBS, k=rng.randint(1, 5)):
+        ds, rows = verb(ds), model(rows)
+    wanted = plain(rows)
+    assert isinstance(ds, rm.Dataset)
+    assert plain(ds) == wanted
+    assert len(ds) == len(wanted)
+    assert of_batch(ds[:]) == wanted
+    assert of_batch(ds.head(3)) == wanted[:3]
+    places = [rng.randrange(len(wanted)) for _ in range(5)] if wanted else []
+    assert of_batch(ds[places]) == [wanted[i] for i in places]
+    assert plain(ds[i] for i in places) == [wanted[i] for i in places]
+    assert ds["x"][:].tolist() == [x for x, _ in wanted]
+    assert [x for batch in ds.batch(4) for x in batch["x"].tolist()] == [x for x, _ in wanted]
+    ds.save("out.npz", progress=False)
+    assert plain(rm.open("out.npz")) == wanted
+    assert rm.diff("out.npz", ds).same
+
+
+def test_rows_by_number_are_those_of_the_first_epoch() -> None:
+    ds = on_disk()
+    for chain in (
+        ds.shuffle(seed=1),
+        ds.shuffle(seed=1, window=8),
+        ds.shuffle(seed=1).map(jittered),
+        ds.filter(is_small).map(jittered).shuffle(seed=2),
+        ds.map(jittered).filter(is_even),
+        ds.filter(is_even).map(jittered),
+        ds.shuffle(seed=3).filter(is_small).skip(2),
+        rm.mix(ds, ds.take(20), weights=[0.5, 0.5], seed=2),
+    ):
+        first = plain(chain)
+        assert of_batch(chain[:]) == first
+        assert plain(chain) != first  # the second epoch
+        assert plain(chain[i] for i in range(5)) == first[:5]
+
+
+def test_a_filter_runs_once_for_all_that_asks_by_number() -> None:
+    called: list[int] = []
+
+    def keep(row: dict[str, Any]) -> bool:
+        called.append(int(row["x"]))
+        return bool(row["x"] >= 30)
+
+    kept = on_disk(2000).filter(keep)
+    assert "rows not counted yet" in repr(kept)
+    assert [int(row["x"]) for row in kept.take(2)] == [30, 31]
+    assert of_batch(kept.head(2)) == [(30, b"t30"), (31, b"t31")]
+    assert len(called) < 2000  # a loop runs only as far as it has to
+    assert len(kept) == 1970
+    calls = len(called)
+    assert calls >= 2000
+    shuffled = kept.shuffle(seed=1)
+    assert (len(kept), len(kept[5:9]["x"]), len(shuffled), len(shuffled["x"][:])) == (
+        1970,
+        4,
+        1970,
+        1970,
+    )
+    assert len(called) <= calls + 200  # only trials on the first rows
+    assert "1,970 rows" in repr(kept)
+
+
+def test_a_shuffle_after_a_filter_runs_nothing_before_it_is_read() -> None:
+    def never(row: dict[str, Any]) -> bool:
+        raise AssertionError(row)
+
+    chain = numbers().filter(never).shuffle(seed=1)
+    assert "shuffle(seed=1)" in repr(chain)
+    assert "shuffle(seed=1)" in repr(chain.batch(4))
+    with pytest.raises(rm.MapError, match="filter"):
+        len(chain)
+
+
+def test_functions_see_only_the_rows_that_a_filter_keeps() -> None:
+    def checked(row: dict[str, Any]) -> dict[str, Any]:
+        assert is_even(row)
+        return row
+
+    chain = on_disk().filter(is_even).map(checked)
+    assert of_batch(chain[3:5]) == [(6, b"t6"), (8, b"t8")]
+    chain.save("even.npz", progress=False)
+    assert rm.open("even.npz")["x"][:].tolist() == list(range(0, 40, 2))
+
+
+def test_a_repr_calls_no_function() -> None:
+    def never(row: dict[str, Any]) -> dict[str, Any]:
+        raise AssertionError(row)
+
+    for chain in (numbers().map(never), numbers().map(never).shuffle(seed=1)):
+        assert "map(" in repr(chain)
+        assert "map(" in chain._repr_html_()
+
+
+@pytest.mark.parametrize("workers", [None, "threads:2", "fork:2", "spawn:2"])
+def test_what_functions_make_is_saved_in_workers(workers: str | None) -> None:
+    chain = on_disk(300).map(doubled, workers=workers).filter(is_even).shuffle(seed=4)
+    report = chain.save("out/", shards=3, format="npz", progress=False)
+    assert report.rows == 300
+    assert of_batch(rm.open("out/")[:]) == of_batch(chain[:])
+
+
+def test_a_conversion_of_other_functions_is_not_resumed() -> None:
+    on_disk(100).map(doubled).save("out/", shards=2, progress=False)
+    with pytest.raises(rm.OutputExistsError):
+        on_disk(100).map(increased, batched=True).save("out/", shards=2, progress=False)
+    assert rm.open("out/")["x"][7] == 14
+
+
+def test_an_interrupted_save_of_a_chain_resumes() -> None:
+    chain = on_disk(400).map(doubled).filter(is_small)
+    chain.save("whole/", shards=4, progress=False)
+    limit = {"rows": 0}
+
+    def stop(progress: Any) -> None:
+        limit["rows"] = progress.rows
+        if progress.rows > 100:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        chain.save("out/", shards=4, progress=stop, workers="threads:1")
+    chain.save("out/", shards=4, progress=False)
+    for path in Path("whole").glob("data-*"):
+        assert Path("out", path.name).read_bytes() == path.read_bytes()
+
+
+def test_large_results_of_functions_stay_within_the_memory() -> None:
+    np.save("x.npy", np.arange(200))
+
+    def grown(row: dict[str, Any]) -> dict[str, Any]:
+        size = 40_000 if row["data"] % 50 == 49 else 10
+        return {"values": np.full(size, row["data"])}
+
+    chain = rm.open("x.npy").map(grown, fields={"values": "int64[*]"})
+    source = chain._opened.source
+    for wanted in (400_000, 700_000):
+        start = 0
+        while start < 200:
+            batch = source.read(start, 200, wanted)
+            count = len(batch["values"])
+            assert count
+            assert batch["values"].nbytes <= wanted
+            start += count
+    with pytest.raises(rm.errors.MemoryLimitError, match="row 49 of"):
+        source.read(49, 50, 200_000)
+    chain.save("grown.npz", memory="64MB", progress=False)
+    assert len(rm.open("grown.npz")[149]["values"]) == 40_000
+
+
+def test_a_dataset_with_verbs_is_a_column_of_another() -> None:
+    odd = numbers().filter(lambda row: row["x"] % 2 == 1)
+    both = rm.open({"x": odd.select("x"), "y": np.arange(20)})
+    assert both[19] == {"x": 39, "y": 19}
+
+
+def test_files_labels_and_skipped_records_stay_known() -> None:
+    ds = on_disk()
+    chain = ds.shuffle(seed=1).filter(is_even)
+    assert chain.files == ds.files
+    assert chain.skipped == []
+    assert chain.info().rows == 20
+    assert chain.columns == ds.columns
+
+
+def test_a_chain_is_pickled_with_what_it_found() -> None:
+    chain = on_disk().filter(is_even).shuffle(seed=1)
+    wanted = of_batch(chain[:])
+    os.environ["RECMAP_TEST"] = "1"
+    again = pickle.loads(pickle.dumps(chain))  # our own
+    assert of_batch(again[:]) == wanted
+
+
+def test_rows_that_change_every_epoch_are_not_split() -> None:
+    for chain in (numbers().shuffle(seed=1), numbers().map(jittered)):
+        with pytest.raises(rm.OptionError, match="split comes before"):
+            chain.split({"a": 0.5, "b": 0.5})
+    parts = numbers().filter(is_even).split({"a": 0.5, "b": 0.5})
+    both = [int(row["x"]) for part in parts.values() for row in part]
+    assert sorted(both) == list(range(0, 40, 2))
+
+
+def test_endless_rows_are_indexed_and_taken_from_but_have_no_length() -> None:
+    endless = numbers().shuffle(seed=1).repeat()
+    assert "endless rows" in repr(endless)
+    assert of_batch(endless[40:80]) == plain(endless.skip(40).take(40))
+    with pytest.raises(rm.OptionTypeError, match="no length"):
+        len(endless)
+    with pytest.raises(rm.OptionError):
+        endless.save("out.npz", progress=False)
+    assert endless.take(100).save("out.npz", progress=False).rows == 100
+
+
+def test_a_dataset_as_opened_has_no_states() -> None:
+    with pytest.raises(rm.OptionError, match="stream"):
+        numbers().state()
+    stream = numbers().pipeline()
+    next(iter(stream))
+    assert len(list(stream.restore(stream.state()))) == 39
