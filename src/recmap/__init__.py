@@ -106,8 +106,11 @@ else:
             found = getattr(import_module(_LATE[name]), name)
         else:
             # Given name and obj, Python suggests the name that was probably meant.
+            now = "; it is called rm.Stream" if name == "Pipeline" else ""
             raise AttributeError(
-                f"module 'recmap' has no attribute {name!r}", name=name, obj=sys.modules[__name__]
+                f"module 'recmap' has no attribute {name!r}{now}",
+                name=name,
+                obj=sys.modules[__name__],
             )
         globals()[name] = found
         return found

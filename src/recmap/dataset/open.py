@@ -171,7 +171,7 @@ open.__doc__ = _with_formats(open.__doc__ or "")
 def _already_open(dataset: Verbs, fields: FieldsLike | None, options: OpenOptions) -> Dataset:
     if not isinstance(dataset, Dataset):
         raise OptionTypeError(
-            "give a path, not a pipeline; to save its batches, rm.from_batches(pipeline)"
+            "give a path or a dataset, not a stream; to save its batches, rm.from_batches(stream)"
         )
     _refuse_file_options(dataset, options)
     return dataset if fields is None else _selected(opened_rows(dataset), fields, "the dataset")
