@@ -57,6 +57,26 @@ class Order(ABC):
     def numbers(self, positions: Positions, epoch: int = 0) -> RowArray:
         """Return the row numbers at these positions."""
 
+    @property
+    def counted(self) -> bool:
+        """Whether the count is known already, so that asking for it takes no time."""
+        return True
+
+    @property
+    def endless(self) -> bool:
+        """Whether there is no end of positions."""
+        return self.count is None
+
+    @property
+    def varies(self) -> bool:
+        """Whether the numbers differ from epoch to epoch."""
+        return False
+
+    def up_to(self, stop: int) -> int:
+        """Return ``stop``, or the number of positions if there are fewer."""
+        count = self.count
+        return stop if count is None else min(stop, count)
+
     def turns(self, positions: Positions, epoch: int) -> Sequence[Turn] | None:
         """Return the rows by their own epochs; None if all are of the epoch that is asked for."""
         del positions, epoch
@@ -121,6 +141,10 @@ class Chained(Order):
     def count(self) -> int | None:
         return self.second.count
 
+    @property
+    def varies(self) -> bool:
+        return self.first.varies or self.second.varies
+
     def numbers(self, positions: Positions, epoch: int = 0) -> RowArray:
         return self.first.numbers(self.second.numbers(positions, epoch), epoch)
 
@@ -155,15 +179,21 @@ class OrderedRows(WrappedSource):
     def __init__(self, source: Source, order: Order, *, damaged: bool = False) -> None:
         super().__init__(source)
         self._order, self._damaged, self._epoch = order, damaged, 0
-        self._count = order.count
+
+    @property
+    def _count(self) -> int | None:
+        return self._order.count
 
     @property
     def facts(self) -> SourceFacts:
         in_files = self._order.gap == 1 and self._order.span(0, 0) is not None
+        facts = self._source.facts
         return replace(
-            self._source.facts,
+            facts,
             in_order=False,
-            endless=self._count is None,
+            endless=self._order.endless,
+            searched=facts.searched and self._order.counted,
+            varies=facts.varies or self._order.varies,
             rows_before_damage=partial(int, finite(self._count) - 1) if self._damaged else None,
             sound_rows=self._sound_rows if in_files else None,
         )
@@ -174,7 +204,7 @@ class OrderedRows(WrappedSource):
         return finite(self._count)
 
     def known_rows(self) -> int | None:
-        return len(self)
+        return len(self) if self._order.counted else None
 
     def at_epoch(self, epoch: int) -> Source:
         if epoch == self._epoch:
@@ -193,7 +223,7 @@ class OrderedRows(WrappedSource):
         return [(at_epoch(self._source, epoch), mine, places) for epoch, mine, places in turns]
 
     def read(self, start: int, stop: int, limit: int | None = None) -> Batch:
-        stop = max(start, stop if self._count is None else min(stop, self._count))
+        stop = max(start, self._order.up_to(stop))
         span = self._order.span(start, stop)
         if span is not None and span.step == 1:
             source = at_epoch(self._source, self._epoch)
