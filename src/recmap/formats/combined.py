@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -350,7 +351,7 @@ class ConcatenatedSource(CombinedSource):
         if all(ranges is None for ranges in told):
             return None
         found: list[ValueRange] = []
-        for first, end, ranges in zip(self._starts, self._starts[1:], told, strict=True):
+        for (first, end), ranges in zip(pairwise(self._starts), told, strict=True):
             mine = [ValueRange(int(end - first))] if ranges is None else ranges
             found += [each._replace(stop=int(first) + each.stop) for each in mine]
         return found

@@ -127,7 +127,8 @@ class NumbersTest(ValueTest):
         return found
 
     def possible(self, least: Any, greatest: Any, wanted: bool) -> bool:
-        return not wanted or any(_may_hold("==", value, least, greatest) for value in self.values)
+        numbers = self.values.tolist() if self.values.dtype.kind in "iu" else self.values
+        return not wanted or any(least <= number <= greatest for number in numbers)
 
 
 @dataclass(frozen=True)
@@ -240,7 +241,8 @@ def membership_test(name: str, field: Field, values: Sequence[Any]) -> ValueTest
     equal = [test.value for test in tests if isinstance(test, NumberTest)]
     if not equal:
         return Constant(answer=False)
-    return NumbersTest(np.unique(np.array(equal)))
+    # Of the column's own type: NumPy would find one for all values that rounds some of them.
+    return NumbersTest(np.unique(np.array(equal, _plain(np.empty(0, field.dtype)).dtype)))
 
 
 def _string(name: str, field: Field, value: Any, *, whole: bool) -> bytes:
@@ -273,7 +275,7 @@ def _number(name: str, field: Field, value: Any) -> Any:
 
 
 def _whole_test(dtype: np.dtype[Any], relation: str, value: float) -> ValueTest:
-    limits = np.iinfo(dtype) if dtype.kind in "iu" else np.iinfo(np.int64)
+    limits = np.iinfo(_plain(np.empty(0, dtype)).dtype)
     if not limits.min <= value <= limits.max:
         return _beyond(relation, later=value > 0)
     floor = math.floor(value)
