@@ -123,7 +123,7 @@ class _Parser:
         relation = _RELATIONS[type(sign)]
         if self._is_column(left) and self._is_column(right):
             self._refuse(self._not_a_value(right))
-        if not self._is_column(left):
+        if self._is_column(right):
             left, right, relation = right, left, _TURNED.get(relation, relation)
         made: Expression = getattr(self._column(left), relation)(self._value(right))
         return made
