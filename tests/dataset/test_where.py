@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import pickle
+from pathlib import Path
 from typing import Any
 
 import ml_dtypes
@@ -245,6 +247,34 @@ def test_parquet_reads_only_row_groups_and_columns_that_matter() -> None:
     ds = rm.open(damaged_parquet(columns, {3: ["i"]}, write_statistics=False))
     with pytest.raises(rm.DataError):
         len(ds.where("i == 35"))
+
+
+def test_doubtful_statistics_of_parquet_skip_nothing() -> None:
+    table = pa.table({"x": pa.array([5, None, 7, 8]), "f": [1.0, np.nan, 3.0, np.nan]})
+    pq.write_table(table, "nulls.parquet", row_group_size=2)
+    filled = rm.open("nulls.parquet", {"x": "int64 = 0", "f": None}, nulls="fill")
+    assert filled.where("x == 0")["x"][:].tolist() == [0]
+    masked = rm.open("nulls.parquet", nulls="mask")
+    assert len(masked.where("not f < 2")) == 3
+    assert len(masked.where("f < 2 or f > 2")) == 2
+    assert len(masked.where("x == 0")) == 0
+    assert len(masked.where("x is null")) == 1
+    # A program that nobody knows may have compared strings as if their bytes had signs.
+    columns = {"i": np.arange(100), "t": [f"{i:03}" for i in range(100)]}
+    path = Path(damaged_parquet(columns, {3: ["i", "t"]}))
+    path.write_bytes(path.read_bytes().replace(b"parquet-cpp-arrow", b"parquet-xyz-arrow"))
+    ds = rm.open(path)
+    assert len(ds.where("i == 35")) == 1
+    with pytest.raises(rm.DataError):
+        len(ds.where("t == '035'"))
+
+
+def test_a_file_that_shrinks_during_a_search_is_an_error() -> None:
+    np.save("x.npy", np.arange(1_000_000))
+    ds = rm.open("x.npy").where("data == 7")
+    os.truncate("x.npy", 4096)
+    with pytest.raises(rm.DataError, match=r"x.npy"):
+        len(ds)
 
 
 def test_what_cannot_be_searched_is_refused() -> None:

@@ -36,6 +36,8 @@ from recmap.model.value_test import ValueRange
 
 # Bytes that a thread tests at a time: few enough for its cache, enough to be worth a task.
 _PIECE = 1 << 21
+# Row numbers in one array, which take 4 bytes each up to this one.
+_CHUNK, _NARROW = 1 << 24, (1 << 31) - 1
 
 
 def where(
@@ -85,14 +87,11 @@ class Matching(Order):
 
     def numbers(self, positions: Positions, epoch: int = 0) -> RowArray:
         del epoch
-        self.up_to(int(positions.max(initial=-1)) + 1)
-        return self._search.rows[positions].astype(np.int64)
+        return self._search.at(self._source, positions)
 
     @property
     def gap(self) -> int:
-        # On average: rows so close to each other are read together.
-        rows = self._search.rows
-        return int(rows[-1] - rows[0]) // len(rows) + 1 if len(rows) else 0
+        return self._search.gap  # on average: rows so close to each other are read together
 
 
 class Search:
@@ -100,36 +99,38 @@ class Search:
 
     def __init__(self, expression: Expression, progress: ProgressOption = None) -> None:
         self._expression, self._progress = expression, progress
-        self._rows = _GrowingArray()
+        self._rows = _RowNumbers()
         self._next = 0  # rows before this one were searched
         self.done = False
         self._lock = RLock()
 
     def __getstate__(self) -> dict[str, Any]:
         with self._lock:
-            return {
-                "rows": self.rows,
-                "next": self._next,
-                "done": self.done,
-                "of": self._expression,
-            }
+            found = self._rows.parts()
+            return {"of": self._expression, "rows": found, "next": self._next, "done": self.done}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__(state["of"])  # type: ignore[misc]
-        self._rows.append(state["rows"])
+        for rows in state["rows"]:
+            self._rows.append(rows)
         self._next, self.done = state["next"], state["done"]
 
     @property
-    def rows(self) -> npt.NDArray[Any]:
-        """The numbers of the rows found so far."""
-        return self._rows.items
+    def gap(self) -> int:
+        """The average distance of the rows found so far; 0 if there are none."""
+        return self._rows.gap
+
+    def at(self, source: Source, positions: Positions) -> RowArray:
+        """Return the numbers of the rows at these positions among those that are found."""
+        self.up_to(source, int(positions.max(initial=-1)) + 1)
+        return self._rows.at(positions)
 
     def up_to(self, source: Source, count: int | None) -> int:
         """Search until ``count`` rows are found, or all; return how many are."""
-        if not self.done and (count is None or len(self.rows) < count):
+        if not self.done and (count is None or len(self._rows) < count):
             with self._lock:
                 self._search(source, count)
-        return len(self.rows)
+        return len(self._rows)
 
     def _search(self, source: Source, count: int | None) -> None:
         # A search for a few rows goes on later, so its progress is not shown.
@@ -140,7 +141,7 @@ class Search:
                 self._rows.append(found.rows)
                 counter.add(found.stop - self._next, found.size)
                 self._next = found.stop
-                return count is None or len(self.rows) < count
+                return count is None or len(self._rows) < count
 
             self.done = _search(source, self._expression, self._next, take)
             counter.finish()
@@ -149,7 +150,7 @@ class Search:
 class _Found(NamedTuple):
     """The rows found in some bytes, up to row ``stop``."""
 
-    rows: RowArray
+    rows: npt.NDArray[Any]
     stop: int
     size: int
 
@@ -181,7 +182,10 @@ def _search(
 
 def _test(predicate: Predicate, batch: Batch, first: int) -> _Found:
     rows, size = measure(batch)
-    return _Found(first + np.flatnonzero(predicate.rows(batch)), first + rows, size)
+    found = np.flatnonzero(predicate.rows(batch))
+    found += first
+    narrow = first + rows <= _NARROW
+    return _Found(found.astype(np.int32) if narrow else found, first + rows, size)
 
 
 def _pieces(first: int, block: Batch) -> Iterator[tuple[int, Batch]]:
@@ -232,23 +236,45 @@ def _together(
         first = stop
 
 
-class _GrowingArray:
-    """Row numbers in ascending order, which take 4 bytes each as long as they fit."""
+class _RowNumbers:
+    """Row numbers in ascending order, in chunks, so that adding some copies no others."""
 
     def __init__(self) -> None:
-        self._room, self._count = np.empty(0, np.int32), 0
+        self._chunks: list[npt.NDArray[Any]] = []
+        self._count, self._last = 0, -1
+
+    def __len__(self) -> int:
+        return self._count
+
+    def append(self, numbers: npt.NDArray[Any]) -> None:
+        while len(numbers):
+            place = self._count & (_CHUNK - 1)
+            some, numbers = numbers[: _CHUNK - place], numbers[_CHUNK - place :]
+            if place == 0:
+                self._chunks.append(np.empty(_CHUNK, np.int32))  # no memory until it is filled
+            self._last = int(some[-1])
+            if self._last > _NARROW and self._chunks[-1].dtype == np.int32:
+                self._chunks[-1] = self._chunks[-1].astype(np.int64)
+            self._chunks[-1][place : place + len(some)] = some
+            self._count += len(some)
+
+    def parts(self) -> list[npt.NDArray[Any]]:
+        """Return all numbers, in one or more arrays."""
+        sizes = [_CHUNK] * (len(self._chunks) - 1) + [(self._count - 1) % _CHUNK + 1]
+        return [chunk[:size] for chunk, size in zip(self._chunks, sizes, strict=False)]
+
+    def at(self, positions: Positions) -> RowArray:
+        """Return the numbers at these positions."""
+        if len(self._chunks) == 1:
+            return self._chunks[0][positions].astype(np.int64)
+        found = np.empty(len(positions), np.int64)
+        owners = positions // _CHUNK
+        for owner in np.unique(owners).tolist():
+            mine = owners == owner
+            found[mine] = self._chunks[owner][positions[mine] % _CHUNK]
+        return found
 
     @property
-    def items(self) -> npt.NDArray[Any]:
-        return self._room[: self._count]
-
-    def append(self, items: npt.NDArray[Any]) -> None:
-        count = self._count + len(items)
-        wide = len(items) > 0 and int(items[-1]) > np.iinfo(np.int32).max
-        dtype = np.int64 if wide else self._room.dtype
-        if count > len(self._room) or dtype != self._room.dtype:
-            room = np.empty(max(count, 2 * self._count), dtype)
-            room[: self._count] = self.items
-            self._room = room
-        self._room[self._count : count] = items
-        self._count = count
+    def gap(self) -> int:
+        """The average distance from one number to the next; 0 if there are none."""
+        return (self._last - int(self._chunks[0][0])) // self._count + 1 if self._count else 0
