@@ -36,6 +36,7 @@ AREAS = (
     "cached",
     "tables",
     "objects",
+    "conditions",
 )
 
 #: The last line of a log while the reference library reads. If it crashes on a damaged file, recmap

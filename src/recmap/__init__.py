@@ -60,6 +60,7 @@ if TYPE_CHECKING:
     from recmap.dataset.open import from_arrays, from_batches, open
     from recmap.formats.tfrecord_writer import TFRecordWriter
     from recmap.formats.verify import verify
+    from recmap.model.expression import col
     from recmap.model.field import Field
     from recmap.model.ragged import Ragged
     from recmap.model.schema import Schema
@@ -79,6 +80,7 @@ else:
         "Schema": "recmap.model.schema",
         "Stream": "recmap.pipeline.stream",
         "TFRecordWriter": "recmap.formats.tfrecord_writer",
+        "col": "recmap.model.expression",
         "convert": "recmap.dataset.convert",
         "diff": "recmap.dataset.diff",
         "from_arrays": "recmap.dataset.open",
@@ -179,6 +181,7 @@ __all__ = [
     "UnshardedWarning",
     "VerificationError",
     "WorkerDiedError",
+    "col",
     "convert",
     "diff",
     "errors",

@@ -202,3 +202,22 @@ def test_stats_of_bytes_of_a_fixed_size_are_those_of_strings(
     assert told["hash"]["sizes"]["max"] == 3
     assert told["list"]["counts"]["top"] == [["abc", 3], [{"base64": "/wAB"}, 1]]
     assert "'abc' (2)" in output(capsys, "stats", "x.npz")
+
+
+def test_rows_are_filtered_by_a_condition(mixed: str, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = output(capsys, "head", mixed, "--field", "label", "--where", "label < 0", "--json")
+    assert [json.loads(line) for line in rows.splitlines()] == [{"label": -1}]
+    found = json.loads(output(capsys, "stats", mixed, "--where", "label > 0", "--json"))
+    assert found["label"]["values"]["max"] == 7
+    output(capsys, "convert", mixed, "some.tfrecord", "--where", 'name.starts_with(b"two")')
+    assert rm.open("some.tfrecord")["label"][:].tolist() == [-1]
+    output(capsys, "diff", "some.tfrecord", "mixed.tfrecord", "--where", "label == -1")
+    output(capsys, "view", mixed, "--where", "label == -1", "--html", "report.html")
+    for condition, message in [
+        ("lable == 3", "no field 'lable'; there are:"),
+        ("label = 3", "compare with ==, not ="),
+        ("label == seven", "seven is read as a column; put text in quotes"),
+        ("name == 'two'", "compare it with bytes, not 'two'; write b'two'"),
+    ]:
+        assert main(["head", mixed, "--where", condition]) == 2
+        assert message in capsys.readouterr().err

@@ -133,6 +133,11 @@ def test_a_search_compares_values_as_their_type_does() -> None:
     assert found(api, 2, "contains", "a") == [0, 2]
     assert found(api, 2, "=", "a") == [0]
     assert found(api, 3, "≥", "2") == [0, 2]
+    assert found(api, 0, "where", "i > 1 and not s == 'ab'") == [1]
+    with pytest.raises(rm.OptionError, match="compare with =="):
+        found(api, 0, "where", "i = 1")
+    with pytest.raises(rm.OptionError, match="contains takes a column of strings"):
+        found(api, 0, "contains", "1")
     many = api_of({"x": np.zeros(50_000)})
     first = ask(many, "search", column=0, operator="=", text="0", start=0)
     assert (len(first["rows"]), first["next"], first["done"]) == (20_000, 20_000, False)

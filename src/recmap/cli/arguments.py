@@ -95,6 +95,16 @@ def add_source(
     add_storage(group)
 
 
+def add_where(parser: Any) -> None:
+    """Add ``--where``."""
+    parser.add_argument(
+        "--where",
+        metavar="CONDITION",
+        help="only rows for which this holds: 'label == 3 and size > 10', "
+        "'kind in [\"a\", \"b\"]', '`image/label` is not null'",
+    )
+
+
 def add_options(
     parser: argparse.ArgumentParser, kind: type, titles: Mapping[str, str]
 ) -> dict[str, Any]:
@@ -172,8 +182,10 @@ def add_storage(parser: Any) -> None:
 
 
 def opened(args: argparse.Namespace, **changed: Any) -> Dataset:
-    """Open the files that the arguments name, with some options changed."""
-    return open_dataset(_paths(args.path), _fields(args), **{**_options(args), **changed})
+    """Open the files that the arguments name, with some options changed; filter their rows."""
+    dataset = open_dataset(_paths(args.path), _fields(args), **{**_options(args), **changed})
+    condition = getattr(args, "where", None)
+    return dataset if condition is None else dataset.where(condition)
 
 
 def call_text(args: argparse.Namespace) -> str:

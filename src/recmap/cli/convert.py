@@ -5,7 +5,15 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from recmap.cli.arguments import add_options, add_source, add_verb, given, opened, storage
+from recmap.cli.arguments import (
+    add_options,
+    add_source,
+    add_verb,
+    add_where,
+    given,
+    opened,
+    storage,
+)
 from recmap.cli.output import watching, worded
 from recmap.conversion.options import SaveOptions
 from recmap.dataset.convert import convert
@@ -16,6 +24,7 @@ _EXAMPLES = """  recmap convert train.npy train.tfrecord
   recmap convert numbers.bin out/ --dtype float32 --shape -1,10 --shards 16
   recmap convert image=images.npy label=labels.npy train.tfrecord --align 64
   recmap convert train.tfrecord some.npy --columns label --rows 0:1000 --cast label=int32
+  recmap convert train.tfrecord cats.tfrecord --where 'label == 3'
   recmap convert train.tfrecord mixed/ --shuffle --seed 1 --shards 256MB --verify full
   recmap convert train.npy s3://bucket/train/ --shards 256MB --storage region=eu-west-1
   recmap convert /nfs/train.tfrecord /nfs/out/ --shards 400 --ray 10.0.0.1:6379
@@ -42,6 +51,7 @@ def add(verbs: Any) -> None:
         SaveOptions,
         {"format": "the output", "rows": "the rows", "memory": "the work"},
     )
+    add_where(groups["the rows"])
     groups["the output"].add_argument(
         "--no-describe",
         action="store_true",

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Iterator
 from typing import Any
 
-from recmap.cli.arguments import add_source, add_verb, opened
+from recmap.cli.arguments import add_source, add_verb, add_where, opened
 from recmap.cli.output import json_text, show, terminal_width
 from recmap.dataset.dataset import Dataset, opened_rows
 from recmap.errors import OptionError
@@ -15,6 +15,7 @@ from recmap.model.table import Column, Table
 
 _EXAMPLES = """  recmap head train.tfrecord
   recmap head train.tfrecord -n 3 --field label
+  recmap head train.tfrecord --where 'label == 3'
   recmap head train.tfrecord --start 1000000
   recmap head train.tfrecord --json | jq .label
 """
@@ -39,6 +40,7 @@ def add(verbs: Any) -> None:
         examples=_EXAMPLES,
     )
     add_source(parser)
+    add_where(parser)
     parser.add_argument(
         "-n", "--rows", type=int, default=10, metavar="N", help="number of rows (10)"
     )

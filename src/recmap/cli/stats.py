@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from recmap.cli.arguments import add_source, add_verb, opened
+from recmap.cli.arguments import add_source, add_verb, add_where, opened
 from recmap.cli.output import json_text, say, show, terminal_width, watching
 from recmap.dataset.stats import Stats, stats_table
 from recmap.model.preview import quantity
@@ -44,6 +44,7 @@ def add(verbs: Any) -> None:
         examples=_EXAMPLES,
     )
     add_source(parser)
+    add_where(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON object")
 
 

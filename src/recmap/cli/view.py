@@ -8,7 +8,7 @@ from contextlib import suppress
 from copy import copy
 from typing import Any
 
-from recmap.cli.arguments import add_source, add_verb, is_named, opened
+from recmap.cli.arguments import add_source, add_verb, add_where, is_named, opened
 from recmap.cli.output import watching
 from recmap.errors import OptionError
 from recmap.model.preview import printable
@@ -36,6 +36,7 @@ def add(verbs: Any) -> None:
         examples=_EXAMPLES,
     )
     add_source(parser, optional=True)
+    add_where(parser)
     parser.add_argument(
         "--pipeline",
         metavar="MODULE:NAME",

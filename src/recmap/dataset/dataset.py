@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from recmap.conversion.engine import Report
     from recmap.conversion.options import Verify
     from recmap.conversion.transform import Casting
+    from recmap.model.expression import Expression
     from recmap.pipeline.feed import PipelineFeed
     from recmap.pipeline.plan import Plan
     from recmap.pipeline.signature import VerbRecord
@@ -392,6 +393,27 @@ class Dataset(Stream):
         height, port = as_whole("height", height, least=1), as_whole("port", port, most=65535)
         return widget.show(self, height, port)
 
+    def where(self, condition: Expression | str, *, progress: ProgressOption = None) -> Dataset:
+        """Filter rows: keep those for which a condition on columns holds.
+
+        A condition compares columns with values: ``rm.col("label") == 3``. It can also be
+        written as text, ``"label == 3 and size > 10"``. Only its columns are read, when rows or
+        their number are first needed; the numbers of the rows are remembered. A null is never
+        equal and never unequal to a value; ``is_null`` finds it. For conditions that need
+        Python, use ``filter``.
+
+        >>> import recmap as rm
+        >>> ds = rm.from_arrays({"label": np.array([3, 1, 3]), "size": np.array([5, 50, 500])})
+        >>> ds.where(rm.col("label") == 3)["size"][:]
+        array([  5, 500])
+        >>> len(ds.where("label == 3 and size > 10"))
+        1
+        """
+        from recmap.dataset.where import where
+
+        expression, change = where(self._source, condition, progress)
+        return self._changed(f"where({expression!r})", change)
+
     def __iter__(self) -> Iterator[dict[str, Any]]:
         """Iterate over the rows in order; each row is a dict."""
         return super().__iter__() if self._as_opened is None else RowIteration(self._source)
@@ -409,7 +431,7 @@ class Dataset(Stream):
     def _hides_rows(self) -> bool:
         """Whether to show a row would call functions, or run filters."""
         facts = self._source.facts
-        return facts.calls_user_code or (self._as_opened is None and self._plan.drops)
+        return facts.calls_user_code or not facts.searched
 
     def _summary(self) -> str:
         verbs = [] if self._as_opened is not None else self._plan.describe()

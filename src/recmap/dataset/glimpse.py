@@ -76,7 +76,7 @@ def _shown(source: Source, how: Sequence[Any]) -> tuple[list[list[str]], bool]:
     ``how`` has functions that return text, or None to have the next one try.
     """
     facts = source.facts
-    if facts.remote or facts.once or facts.largest_chunk().size > _MOST_BYTES:
+    if not facts.searched or facts.remote or facts.once or facts.largest_chunk().size > _MOST_BYTES:
         return [], False
     try:
         with warnings.catch_warnings(), Guard():

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,7 @@ from recmap.model.info import Info
 from recmap.model.row_sizes import RowSizes, added, measure
 from recmap.model.schema import Batch, Schema
 from recmap.model.source import Source, renamed
+from recmap.model.value_test import ValueRange
 from recmap.store.files_ahead import FilesAhead, files_ahead
 from recmap.store.paths import for_each
 
@@ -205,6 +207,9 @@ class SideBySideSource(CombinedSource):
     def column(self, name: str) -> npt.NDArray[Any] | None:
         return self._owners[name].column(name)
 
+    def value_ranges(self, name: str) -> Sequence[ValueRange] | None:
+        return self._owners[name].value_ranges(name)
+
     def select(self, names: Sequence[str]) -> Source:
         chosen: dict[str, Source] = {}
         for source in self._sources:
@@ -341,6 +346,16 @@ class ConcatenatedSource(CombinedSource):
 
     def column(self, name: str) -> npt.NDArray[Any] | None:
         return self._sources[0].column(name) if len(self._sources) == 1 else None
+
+    def value_ranges(self, name: str) -> Sequence[ValueRange] | None:
+        told = for_each(lambda source: source.value_ranges(name), self._sources, self.facts.files)
+        if all(ranges is None for ranges in told):
+            return None
+        found: list[ValueRange] = []
+        for (first, end), ranges in zip(pairwise(self._starts), told, strict=True):
+            mine = [ValueRange(int(end - first))] if ranges is None else ranges
+            found += [each._replace(stop=int(first) + each.stop) for each in mine]
+        return found
 
     def select(self, names: Sequence[str]) -> Source:
         return ConcatenatedSource([source.select(names) for source in self._sources])

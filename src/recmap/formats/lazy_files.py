@@ -24,6 +24,7 @@ from recmap.model.ragged import owned
 from recmap.model.row_sizes import RowSizes
 from recmap.model.schema import Batch, Schema
 from recmap.model.source import Source
+from recmap.model.value_test import ValueRange
 from recmap.store.mapped_files import fetch_whole
 
 _MAX_OPEN = 64
@@ -210,6 +211,9 @@ class LazySource(Source):
 
     def column(self, name: str) -> npt.NDArray[Any] | None:
         return self._open().column(name)
+
+    def value_ranges(self, name: str) -> Sequence[ValueRange] | None:
+        return self._open().value_ranges(name)
 
     def check(self) -> None:
         """Verify the checksums of the file."""

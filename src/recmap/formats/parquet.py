@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 from recmap.errors import DataError, OptionError, RecmapError
 from recmap.formats.arrow_columns import ArrowColumns, check_values
 from recmap.formats.column_source import warn_of_left_out
+from recmap.formats.parquet_ranges import value_ranges
 from recmap.formats.parquet_sizes import CODECS, LEVELS, ParquetSizes
 from recmap.formats.row_group_file import Cuts, RowGroupFile, check_groups, cut, even_cuts
 from recmap.formats.row_group_sink import RowGroupSink
@@ -30,6 +31,7 @@ from recmap.machine.memory import also_give_back
 from recmap.model.arguments import as_whole, check_choice
 from recmap.model.nulls import Nulls
 from recmap.model.schema import Batch, FieldsLike, Schema
+from recmap.model.value_test import ValueRange
 from recmap.store.open_object import SeekableMapping
 
 also_give_back(pa.default_memory_pool().release_unused)
@@ -79,7 +81,7 @@ def _warn_of_partitions(path: str, schema: Schema) -> None:
 class _ParquetFile(RowGroupFile):
     def __init__(self, path: str, fields: FieldsLike | None, nulls: Nulls, verify: bool) -> None:
         super().__init__(path, located(path).map())
-        self._verify = verify
+        self._verify, self._nulls = verify, nulls
         try:
             footer = self._footer()
             with self.mapped.hold(*footer):
@@ -205,6 +207,12 @@ class _ParquetFile(RowGroupFile):
         if not field.shape:
             return row_bytes
         return row_bytes + LEVELS * (row_bytes // max(1, field.dtype.itemsize))
+
+    def value_ranges(self, name: str) -> Sequence[ValueRange] | None:
+        leaves = self._leaves[name]
+        if len(leaves) != 1:
+            return None
+        return value_ranges(self._metadata, leaves[0], name, self.schema[name], self._nulls)
 
     def _leaves_of(self, names: Sequence[str]) -> list[int]:
         """Return the numbers of the stored columns that these columns need."""

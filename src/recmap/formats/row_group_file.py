@@ -20,6 +20,7 @@ from recmap.model.batch import RowArray, join
 from recmap.model.ragged import owned
 from recmap.model.row_sizes import measure
 from recmap.model.schema import Batch, Schema
+from recmap.model.value_test import ValueRange
 
 Names: TypeAlias = tuple[str, ...]
 # A damaged file may claim any number of rows. It is divided into this many pieces at most, and the
@@ -73,6 +74,11 @@ class RowGroupFile(ABC):
     def take(self, group: int, names: Sequence[str], rows: RowArray) -> Batch | None:
         """Read rows of a row group, if ``can_take``; None if they are to be read by pieces."""
         raise NotImplementedError
+
+    def value_ranges(self, name: str) -> Sequence[ValueRange] | None:
+        """Return the ranges of the values of a column, one for each row group; None if unknown."""
+        del name
+        return None
 
     @abstractmethod
     def row_bytes(self, name: str) -> int:

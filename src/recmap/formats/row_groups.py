@@ -36,6 +36,7 @@ from recmap.model.info import Info
 from recmap.model.row_sizes import RowSizes, batch_sizes, fitting, measure
 from recmap.model.schema import Batch, Schema
 from recmap.model.source import Source
+from recmap.model.value_test import ValueRange
 from recmap.store.mapped_files import fetch_ahead, fetch_whole
 
 # The most bytes to decode at once of a row group, for all columns together.
@@ -294,6 +295,9 @@ class RowGroupSource(Source):
             return fetch_whole(self._file.mapped) if begin and most else None
         begins, ends = (np.concatenate(each) for each in zip(*known, strict=True))
         return fetch_ahead(self._file.mapped, *merge_spans(begins, ends, _NEAR))
+
+    def value_ranges(self, name: str) -> Sequence[ValueRange] | None:
+        return self._file.value_ranges(name)
 
     def row_sizes(self, rows: RowArray) -> RowSizes | None:
         del rows

@@ -164,3 +164,26 @@ def blank(field: Field, rows: int) -> Column:
         items = blank(Field(field.dtype, field.shape[1:]), rows * field.inner[0])
         return Ragged(items, np.arange(rows + 1) * field.inner[0])
     return np.zeros((rows, *field.inner), field.dtype)
+
+
+def values_and_validity(column: Column, is_null: Mask | None = None) -> tuple[Column, Mask | None]:
+    """Return the values of a column, and which rows are not null; None if none of them is.
+
+    Nulls are marked by a mask of the column itself, or by ``is_null``, its mask column. NaT is
+    a null date.
+
+    >>> values_and_validity(np.ma.masked_array([1, 2], mask=[False, True]))
+    (array([1, 2]), array([ True, False]))
+    """
+    missing = is_null
+    mask = getattr(column, "mask", None)
+    if mask is not None and np.any(mask):
+        per_row = np.broadcast_to(mask, (len(column), *np.shape(mask)[1:]))
+        per_row = per_row.reshape(len(column), -1).all(axis=1)
+        missing = per_row if missing is None else missing | per_row
+    if isinstance(column, np.ma.MaskedArray):
+        column = np.asarray(column)
+    if isinstance(column, np.ndarray) and column.dtype.kind in "mM" and column.ndim == 1:
+        unset = np.isnat(column)
+        missing = unset if missing is None else missing | unset
+    return column, None if missing is None or not missing.any() else ~missing

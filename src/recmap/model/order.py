@@ -72,6 +72,11 @@ class Order(ABC):
         """Whether the numbers differ from epoch to epoch."""
         return False
 
+    def up_to(self, stop: int) -> int:
+        """Return ``stop``, or the number of positions if there are fewer."""
+        count = self.count
+        return stop if count is None else min(stop, count)
+
     def turns(self, positions: Positions, epoch: int) -> Sequence[Turn] | None:
         """Return the rows by their own epochs; None if all are of the epoch that is asked for."""
         del positions, epoch
@@ -222,6 +227,7 @@ class OrderedRows(WrappedSource):
             facts,
             in_order=False,
             endless=self._order.endless,
+            searched=facts.searched and self._order.counted,
             varies=facts.varies or self._order.varies,
             rows_before_damage=partial(int, finite(self._count) - 1) if self._damaged else None,
             sound_rows=self._sound_rows if in_files else None,
@@ -252,7 +258,7 @@ class OrderedRows(WrappedSource):
         return [(at_epoch(self._source, epoch), mine, places) for epoch, mine, places in turns]
 
     def read(self, start: int, stop: int, limit: int | None = None) -> Batch:
-        stop = max(start, stop if self._count is None else min(stop, self._count))
+        stop = max(start, self._order.up_to(stop))
         span = self._order.span(start, stop)
         if span is not None and span.step == 1:
             source = at_epoch(self._source, self._epoch)

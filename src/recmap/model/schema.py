@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from difflib import get_close_matches
 from typing import Any, TypeAlias
 
 from recmap.errors import FieldNotFoundError, FieldTextError, OptionError
@@ -43,8 +44,10 @@ class Schema(Mapping[str, Field]):
         try:
             return self._fields[name]
         except (KeyError, TypeError):
+            near = get_close_matches(str(name), self._fields, 1)
+            meant = f"; did you mean {near[0]!r}?" if near else ""
             raise FieldNotFoundError(
-                f"no field {name!r}; there are: {', '.join(self._fields) or 'none'}"
+                f"no field {name!r}; there are: {', '.join(self._fields) or 'none'}{meant}"
             ) from None
 
     def select(self, names: Iterable[str]) -> Schema:

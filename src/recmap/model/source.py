@@ -36,6 +36,7 @@ from recmap.model.info import Info
 from recmap.model.ragged import Column
 from recmap.model.row_sizes import RowSizes, measure
 from recmap.model.schema import Batch, Schema
+from recmap.model.value_test import ValueRange
 
 # What to do with bad records.
 Errors: TypeAlias = Literal["raise", "skip"]
@@ -139,6 +140,14 @@ class Source(ABC):
         Return None if it is smaller, or if finding it would be slow.
         """
         del above
+        return None
+
+    def value_ranges(self, name: str) -> Sequence[ValueRange] | None:
+        """Return the ranges of the values of a column, for consecutive rows up to the last one.
+
+        They say where no row can have a value, so that it is not read. Return None if unknown.
+        """
+        del name
         return None
 
     # Other views of the same rows.
@@ -349,6 +358,9 @@ class MappedColumns(WrappedSource):
 
     def column(self, name: str) -> npt.NDArray[Any] | None:
         return None if name in self._conversions else self._source.column(self._names[name])
+
+    def value_ranges(self, name: str) -> Sequence[ValueRange] | None:
+        return None if name in self._conversions else self._source.value_ranges(self._names[name])
 
     def read_padded(
         self, rows: RowNumbers, pads: Mapping[str, PadSpec], size: int, allocate: Allocate

@@ -5,7 +5,6 @@ The page asks again until all are read, or stops.
 
 from __future__ import annotations
 
-import operator
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -17,20 +16,23 @@ import numpy.typing as npt
 
 from recmap.errors import OptionError
 from recmap.model.comparison import unlike_rows
+from recmap.model.expression_text import parse_expression
 from recmap.model.field import Field
+from recmap.model.nulls import values_and_validity, with_masks
 from recmap.model.ragged import Column, Ragged
 from recmap.model.row_sizes import measure
+from recmap.model.value_test import Bits, Relation, ValueTest, string_test, value_test
 from recmap.view.table import RowTable, TableRow
 
-_COMPARE: dict[str, Callable[[Any, Any], Any]] = {
-    "=": operator.eq,
-    "≠": operator.eq,  # no value is equal
-    "<": operator.lt,
-    "≤": operator.le,
-    ">": operator.gt,
-    "≥": operator.ge,
+_RELATIONS: dict[str, Relation] = {
+    "=": "==",
+    "≠": "==",  # no value is equal
+    "<": "<",
+    "≤": "<=",
+    ">": ">",
+    "≥": ">=",
 }
-OPERATORS = (*_COMPARE, "contains", "missing")
+OPERATORS = (*_RELATIONS, "contains", "missing", "where")
 # Rows read at a time.
 _SEARCHED, _COMPARED = 1 << 20, 1 << 16
 # Rows in one answer.
@@ -64,115 +66,106 @@ def search(
 ) -> SearchHits:
     """Find rows with a value in a column for which ``operator`` holds, from ``start``.
 
-    In a row of several values, one is enough; for ``≠``, none may be equal.
+    In a row of several values, one is enough; for ``≠``, none may be equal. For ``where``, the
+    text is a whole condition, such as ``label == 3 and size > 10``, and the column does not
+    matter.
     """
-    matches = _matcher(name, operator, text, table.schema[name], table.labels.get(name, ()))
+    if operator == "where":
+        expression = parse_expression(text)
+        matches = expression.bind(table.schema).rows
+        names = with_masks(sorted(expression.names), table.schema)
+    else:
+        test = _matcher(name, operator, text, table.schema[name], table.labels.get(name, ()))
+        matches, names = (lambda batch: test(batch[name])), [name]
     found = SearchHits(start)
     until = time.monotonic() + seconds
     while not found.done and not found.full and time.monotonic() < until:
-        batch, damage = table.read([name], found.next, found.next + _SEARCHED)
+        batch, damage = table.read(names, found.next, found.next + _SEARCHED)
         if damage is not None:
             found.damaged += 1
             found.next += 1
             continue
         rows = measure(batch)[0]
         if rows:
-            found.add(matches(batch[name]))
+            found.add(matches(batch))
         found.done = not rows
     return found
 
 
 def _matcher(
-    name: str, operator: str, text: str, kind: Field, labels: Sequence[str]
-) -> Callable[[Column], npt.NDArray[np.bool_]]:
+    name: str, operator: str, text: str, field: Field, labels: Sequence[str]
+) -> Callable[[Column], Bits]:
     """Return a function that tells which rows of a column match."""
     if operator not in OPERATORS:
         raise OptionError(f"{operator!r} is not one of {', '.join(OPERATORS)}")
     if operator == "missing":
         return _missing
-    compare = _COMPARE.get(operator)
-    if kind.is_bytes or kind.dtype.type is np.void:
-        some = partial(_match_strings, compare, text.encode())
-    elif compare is None:
-        raise OptionError(f"{name} holds numbers: compare them with = or <")
+    one = Field(field.dtype)
+    if operator == "contains":
+        test = string_test(name, one, "contains", text if one.is_text else text.encode())
     else:
-        some = partial(_match_numbers, compare, _parsed(text, kind.dtype, labels))
-    return (lambda column: ~some(column)) if operator == "≠" else some
+        value = _parsed(text, one, labels)
+        test = value_test(name, one, _RELATIONS[operator], value)
+    return partial(_match, test, wanted=operator != "≠")
 
 
-def _match_strings(
-    compare: Callable[[Any, Any], Any] | None, wanted: bytes, column: Column
-) -> npt.NDArray[np.bool_]:
-    def one(value: Any) -> bool:
-        if isinstance(value, Ragged | np.ndarray):
-            return any(map(one, value))
-        data = value.encode() if isinstance(value, str) else bytes(value)
-        return wanted in data if compare is None else bool(compare(data, wanted))
-
-    return np.fromiter(map(one, column), np.bool_, len(column))
+def _match(test: ValueTest, column: Column, *, wanted: bool) -> Bits:
+    values, valid = values_and_validity(column)
+    passing = _any(values, test.passing)
+    found = passing if wanted else ~passing
+    return found if valid is None else found & valid
 
 
-def _match_numbers(
-    compare: Callable[[Any, Any], Any], wanted: Any, column: Column
-) -> npt.NDArray[np.bool_]:
-    return _any(column, lambda values: compare(values, wanted))
-
-
-def _any(column: Column, test: Callable[[Any], Any]) -> npt.NDArray[np.bool_]:
+def _any(column: Column, test: Callable[[Column], Bits]) -> Bits:
     """Return for each row whether a test holds for any of its values."""
-    if isinstance(column, Ragged):
+    if isinstance(column, Ragged) and not column.is_bytes:
         inside = _any(column.flat, test)
         sums = np.concatenate([[0], np.cumsum(inside)])
         offsets = column.offsets - column.offsets[0]
         return np.asarray(np.diff(sums[offsets]) > 0)
-    mask: npt.NDArray[np.bool_] = np.asarray(test(column))
-    if column.ndim > 1:
-        mask = np.asarray(mask.any(axis=tuple(range(1, mask.ndim))))
-    return mask
+    if isinstance(column, np.ndarray) and column.ndim > 1:
+        inside = test(column.reshape(-1))
+        return np.asarray(inside.reshape(len(column), column[:1].size).any(axis=1))
+    return test(column)
 
 
-def _missing(column: Column) -> npt.NDArray[np.bool_]:
-    """Return which rows are empty or hold NaN."""
-    if isinstance(column, Ragged):
-        empty = np.asarray(column.lengths == 0)
-        return empty if column.is_bytes else empty | _any(column, _is_nan)
-    return _any(column, _is_nan)
+def _missing(column: Column) -> Bits:
+    """Return which rows are null or empty, or hold NaN."""
+    values, valid = values_and_validity(column)
+    found: Bits = np.zeros(len(column), np.bool_) if valid is None else ~valid
+    if isinstance(values, Ragged):
+        found |= values.lengths == 0
+    return found | _any(values, _is_nan)
 
 
-def _is_nan(values: npt.NDArray[Any]) -> Any:
-    return values != values  # noqa: PLR0124  # also for dates, and for types of other packages
+def _is_nan(values: Column) -> Bits:
+    if isinstance(values, Ragged):  # of strings
+        return np.zeros(len(values), np.bool_)
+    # This finds dates and types of other packages, too.
+    return np.asarray(values != values, np.bool_)  # noqa: PLR0124
 
 
-def _parsed(text: str, dtype: np.dtype[Any], labels: Sequence[str]) -> Any:
+def _parsed(text: str, field: Field, labels: Sequence[str]) -> Any:
     """Return the value that a text means in a column of this type."""
-    text = text.strip()
+    if field.is_text:
+        return text
+    if field.is_bytes or field.dtype.type is np.void:
+        return text.encode()
+    text, kind = text.strip(), field.dtype.kind
     if text in labels:
         return labels.index(text)
-    if dtype.kind == "b" and text.lower() in ("true", "false"):
+    if kind == "b" and text.lower() in ("true", "false"):
         return text.lower() == "true"
     try:
-        if dtype.kind in "mM":
-            return np.array(text, dtype)[()]
-        if dtype.kind == "c":
+        if kind == "M":
+            return text
+        if kind == "m":
+            return np.array(int(text), field.dtype)[()]
+        if kind == "c":
             return complex(text)
-        if dtype.kind == "f":
-            return _float(float(text), dtype)
-        try:
-            return int(text)
-        except ValueError:
-            return float(text)
+        return int(text) if text.lstrip("+-").isdecimal() else float(text)
     except ValueError:
-        raise OptionError(f"{text!r} is not a value of {dtype}") from None
-
-
-def _float(value: float, dtype: np.dtype[Any]) -> Any:
-    """Return a number to compare floats of this type with, as this type has it.
-
-    Where it would become infinity, it stays as it is.
-    """
-    with np.errstate(over="ignore"):
-        same = np.isinf(dtype.type(value)) == np.isinf(value)
-    return value if same else np.float64(value)
+        raise OptionError(f"{text!r} is not a value of {field}") from None
 
 
 def differing(a: TableRow | None, b: TableRow | None, names: list[str]) -> list[str]:

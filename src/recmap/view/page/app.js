@@ -226,7 +226,12 @@ function listen() {
     event.preventDefault();
     search({ column: Number(byId("column").value), operator: byId("operator").value, text: byId("value").value });
   };
-  byId("operator").onchange = () => { byId("value").disabled = byId("operator").value === "missing"; };
+  byId("operator").onchange = () => {
+    const whole = byId("operator").value === "where"; // a condition, which names its columns
+    byId("column").disabled = whole;
+    byId("value").disabled = byId("operator").value === "missing";
+    byId("value").placeholder = whole ? "label == 3 and size > 10" : "value  ( / )";
+  };
   document.addEventListener("keydown", (event) => {
     const typing = event.target.closest("input, select, textarea");
     if (event.key === "Escape") {

@@ -1,0 +1,358 @@
+"""Tests of the values of a column: comparisons with a value, made exact for the column's type.
+
+``value_test`` takes what a user compares a column with, refuses values that no row could equal,
+such as text for numbers, and returns a ``ValueTest``. Numbers compare by their value, whatever
+their types: no uint8 equals 300, and all are less. Only floats round, to the type of the column,
+so that float32 values equal 0.1 where they were made from it.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from recmap.errors import OptionError, OptionTypeError
+from recmap.model import string_match
+from recmap.model.field import Field
+from recmap.model.plain_value import value_text
+from recmap.model.ragged import Column
+
+Bits: TypeAlias = npt.NDArray[np.bool_]
+Relation: TypeAlias = Literal["==", "<", "<=", ">", ">="]
+
+RELATIONS: dict[str, Callable[[Any, Any], Any]] = {
+    "==": operator.eq,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+_OPPOSITE = {"<": ">=", "<=": ">", ">": "<=", ">=": "<"}
+# A date without a time zone. NumPy also takes words such as "now".
+_DATE = re.compile(r"[+-]?\d{4,}(-\d\d){0,2}([T ]\d\d(:\d\d){0,2}(\.\d+)?)?")
+# Numbers that are compared one by one. More are looked up.
+_FEW = 8
+
+
+class ValueRange(NamedTuple):
+    """What is known of a column in some consecutive rows, up to row ``stop``.
+
+    All values that are not null or NaN lie from ``least`` to ``greatest``, which need not occur;
+    strings are given as bytes. They are None if nothing is known. ``nulls`` is False if no row
+    is null.
+    """
+
+    stop: int
+    least: Any = None
+    greatest: Any = None
+    nulls: bool = True
+
+
+class ValueTest(ABC):
+    """Tells which values of a column pass."""
+
+    @abstractmethod
+    def passing(self, values: Column) -> Bits:
+        """Tell which values pass. Nulls may give anything."""
+
+    def possible(self, least: Any, greatest: Any, wanted: bool) -> bool:
+        """Return whether a value in this range may pass, or fail if that is ``wanted``."""
+        del least, greatest, wanted
+        return True
+
+
+@dataclass(frozen=True)
+class Constant(ValueTest):
+    """All values pass, or none."""
+
+    answer: bool
+
+    def passing(self, values: Column) -> Bits:
+        return np.full(len(values), self.answer)
+
+    def possible(self, least: Any, greatest: Any, wanted: bool) -> bool:
+        del least, greatest
+        return self.answer == wanted
+
+
+@dataclass(frozen=True)
+class NumberTest(ValueTest):
+    """Compares numbers or dates with one of the same type."""
+
+    relation: str
+    value: Any
+    ordered: bool = True
+
+    def passing(self, values: Column) -> Bits:
+        return np.asarray(RELATIONS[self.relation](_plain(values), self.value), np.bool_)
+
+    def possible(self, least: Any, greatest: Any, wanted: bool) -> bool:
+        if not self.ordered:
+            return True
+        if wanted:
+            return _may_hold(self.relation, self.value, least, greatest)
+        # NaN is in no range, and fails every comparison.
+        nan = self.relation == "==" or isinstance(self.value, float | np.floating)
+        return nan or _may_hold(_OPPOSITE[self.relation], self.value, least, greatest)
+
+
+def _may_hold(relation: str, value: Any, least: Any, greatest: Any) -> bool:
+    if relation == "==":
+        return bool(least <= value <= greatest)
+    return bool(RELATIONS[relation](least if relation[0] == "<" else greatest, value))
+
+
+@dataclass(frozen=True, eq=False)
+class NumbersTest(ValueTest):
+    """Looks numbers or dates up in a sorted array of the same type."""
+
+    values: npt.NDArray[Any]
+
+    def passing(self, values: Column) -> Bits:
+        plain = _plain(values)
+        if len(self.values) > _FEW:
+            return np.isin(plain, self.values)
+        found = np.zeros(len(plain), np.bool_)
+        for value in self.values:
+            found |= plain == value
+        return found
+
+    def possible(self, least: Any, greatest: Any, wanted: bool) -> bool:
+        numbers = self.values.tolist() if self.values.dtype.kind in "iu" else self.values
+        return not wanted or any(least <= number <= greatest for number in numbers)
+
+
+@dataclass(frozen=True)
+class NanTest(ValueTest):
+    """Finds NaN."""
+
+    def passing(self, values: Column) -> Bits:
+        plain = _plain(values)
+        return np.asarray(plain != plain, np.bool_)  # noqa: PLR0124  # only NaN differs from itself
+
+
+@dataclass(frozen=True)
+class StringTest(ValueTest):
+    """Compares strings with one."""
+
+    relation: str
+    value: bytes
+
+    def passing(self, values: Column) -> Bits:
+        strings = string_match.as_strings(values)
+        if self.relation == "==":
+            return string_match.equal_to(strings, self.value)
+        if self.relation == "starts_with":
+            return string_match.beginning_with(strings, self.value)
+        if self.relation == "contains":
+            return string_match.containing(strings, self.value)
+        order = string_match.order_of(strings, self.value)
+        return np.asarray(RELATIONS[self.relation](order, 0), np.bool_)
+
+    def possible(self, least: Any, greatest: Any, wanted: bool) -> bool:
+        if self.relation == "contains":
+            return True
+        if self.relation == "starts_with":
+            size = len(self.value)
+            return not wanted or least[:size] <= self.value <= greatest[:size]
+        if wanted:
+            return _may_hold(self.relation, self.value, least, greatest)
+        return self.relation == "==" or _may_hold(
+            _OPPOSITE[self.relation], self.value, least, greatest
+        )
+
+
+@dataclass(frozen=True)
+class StringsTest(ValueTest):
+    """Looks strings up among others."""
+
+    values: frozenset[bytes]
+
+    def passing(self, values: Column) -> Bits:
+        return string_match.among(string_match.as_strings(values), self.values)
+
+    def possible(self, least: Any, greatest: Any, wanted: bool) -> bool:
+        return not wanted or any(least <= value <= greatest for value in self.values)
+
+
+def _plain(values: Column) -> npt.NDArray[Any]:
+    """Return numbers of a type that NumPy compares with those of Python."""
+    numbers = np.asarray(values)
+    if numbers.dtype.kind == "b":
+        return numbers.view(np.uint8)
+    if numbers.dtype.kind == "V":  # of another package, such as bfloat16
+        return numbers.astype(np.int64 if _is_whole(numbers.dtype) else np.float64)
+    return numbers
+
+
+def _is_whole(dtype: np.dtype[Any]) -> bool:
+    return dtype.kind in "biu" or (dtype.kind == "V" and dtype.name.startswith(("int", "uint")))
+
+
+def _is_string(field: Field) -> bool:
+    return field.is_bytes or field.dtype.type is np.void
+
+
+def value_test(name: str, field: Field, relation: Relation, value: Any) -> ValueTest:
+    """Return the test of a comparison. ``field`` is that of the column, without its shape."""
+    kind = field.dtype.kind
+    if _is_string(field):
+        return StringTest(relation, _string(name, field, value, whole=relation == "=="))
+    if kind in "mM":
+        return _date_test(name, field.dtype, relation, value)
+    number = _number(name, field, value)
+    if kind == "c" or isinstance(number, complex):
+        if relation != "==" or kind != "c":
+            raise OptionError(f"column {name!r} is {field}: it has no order with {value!r}")
+        return NumberTest("==", field.dtype.type(number), ordered=False)
+    if _is_whole(field.dtype):
+        return _whole_test(field.dtype, relation, number)
+    return _float_test(field.dtype, relation, number)
+
+
+def nan_test(name: str, field: Field) -> ValueTest:
+    """Return the test of whether numbers are NaN."""
+    if _is_string(field) or field.dtype.kind in "mM":
+        raise OptionError(f"column {name!r} is {field}: is_nan takes a column of numbers")
+    return Constant(answer=False) if _is_whole(field.dtype) else NanTest()
+
+
+def string_test(name: str, field: Field, relation: str, value: Any) -> ValueTest:
+    """Return the test of whether strings start with another, or contain it."""
+    if not _is_string(field):
+        raise OptionError(f"column {name!r} is {field}: {relation} takes a column of strings")
+    return StringTest(relation, _string(name, field, value, whole=False))
+
+
+def membership_test(name: str, field: Field, values: Sequence[Any]) -> ValueTest:
+    """Return the test of whether a value is one of several."""
+    if _is_string(field):
+        return StringsTest(frozenset(_string(name, field, each, whole=True) for each in values))
+    tests = [value_test(name, field, "==", each) for each in values]
+    equal = [test.value for test in tests if isinstance(test, NumberTest)]
+    if not equal:
+        return Constant(answer=False)
+    # Of the column's own type: NumPy would find one for all values that rounds some of them.
+    return NumbersTest(np.unique(np.array(equal, _plain(np.empty(0, field.dtype)).dtype)))
+
+
+def _string(name: str, field: Field, value: Any, *, whole: bool) -> bytes:
+    if field.is_text:
+        if not isinstance(value, str):
+            raise _unlike(name, field, value, "text")
+        return value.encode(errors="surrogatepass")
+    if not isinstance(value, bytes):
+        hint = f"; write {value.encode()!r}" if isinstance(value, str) and value.isascii() else ""
+        cast = f", or read it as text: ds.cast({{{name!r}: 'text'}})" if hint else ""
+        raise _unlike(name, field, value, "bytes", hint + (cast if field.is_bytes else ""))
+    if whole and field.dtype.type is np.void and len(value) != field.dtype.itemsize:
+        raise OptionError(
+            f"column {name!r} has {field.dtype.itemsize:,} bytes in each row, and none can equal "
+            f"{len(value):,}"
+        )
+    return value
+
+
+def _unlike(name: str, field: Field, value: Any, kind: str, hint: str = "") -> OptionError:
+    return OptionTypeError(
+        f"column {name!r} is {field}: compare it with {kind}, not {value_text(value)}{hint}"
+    )
+
+
+def _number(name: str, field: Field, value: Any) -> Any:
+    if not isinstance(value, bool | int | float | complex):
+        raise _unlike(name, field, value, "a number")
+    return value
+
+
+def _whole_test(dtype: np.dtype[Any], relation: str, value: float) -> ValueTest:
+    limits = np.iinfo(_plain(np.empty(0, dtype)).dtype)
+    if not limits.min <= value <= limits.max:
+        return _beyond(relation, later=value > 0)
+    floor = math.floor(value)
+    return NumberTest(relation, floor) if floor == value else _above(relation, floor)
+
+
+def _beyond(relation: str, *, later: bool) -> ValueTest:
+    """Return the test of a comparison with what comes after all values, or before all."""
+    return Constant(relation != "==" and (relation[0] == "<") == later)
+
+
+def _above(relation: str, floor: Any) -> ValueTest:
+    """Return the test of a comparison with what lies between ``floor`` and the next value."""
+    if relation == "==":
+        return Constant(answer=False)
+    return NumberTest("<=" if relation[0] == "<" else ">", floor)
+
+
+def _float_test(dtype: np.dtype[Any], relation: str, value: float) -> ValueTest:
+    with np.errstate(over="ignore"):
+        try:
+            rounded = dtype.type(value)
+        except OverflowError:
+            rounded = np.float64(math.inf if value > 0 else -math.inf)
+    if dtype.kind == "V":  # compared as float64; some of these types have no infinity
+        finite = math.isfinite(float(rounded))
+        return _float_test(np.dtype(np.float64), relation, float(rounded) if finite else value)
+    if np.isinf(rounded) and value not in (math.inf, -math.inf):
+        # It lies between the infinite value and all others.
+        if relation == "==":
+            return Constant(answer=False)
+        less = relation[0] == "<"
+        relation = ("<" if less else ">=") if value > 0 else ("<=" if less else ">")
+    return NumberTest(relation, rounded)
+
+
+def _date_test(name: str, dtype: np.dtype[Any], relation: str, value: Any) -> ValueTest:
+    given = _as_date(name, dtype, value)
+    cast = given.astype(dtype)
+    back = cast.astype(given.dtype)
+    if back == given:
+        return NumberTest(relation, cast)
+    step = np.array(1, dtype.str.replace("M8", "m8"))
+    floor = cast - step if back > given else cast
+    if floor.astype(given.dtype) < given < (floor + step).astype(given.dtype):
+        return _above(relation, floor)
+    return _beyond(relation, later=bool(given > np.array(0, given.dtype)))
+
+
+def _as_date(name: str, dtype: np.dtype[Any], value: Any) -> Any:
+    """Return a date or a duration, in a unit of its own."""
+    field = Field(dtype)
+    if dtype.kind == "m":
+        if not isinstance(value, np.timedelta64):
+            raise _unlike(name, field, value, "a duration, such as np.timedelta64(5, 's')")
+        made: Any = value
+    else:
+        if not isinstance(value, np.datetime64 | str):
+            raise _unlike(name, field, value, "a date, such as '2024-01-31' or np.datetime64")
+        made = _parsed_date(name, field, value)
+    years = np.datetime_data(made.dtype)[0] in "YM", np.datetime_data(dtype)[0] in "YM"
+    if dtype.kind == "m" and years[0] != years[1]:
+        raise OptionError(
+            f"column {name!r} is {field}, and not comparable with {value_text(value)}: months and "
+            "years differ in length"
+        )
+    return made
+
+
+def _parsed_date(name: str, field: Field, value: Any) -> Any:
+    made = np.datetime64("NaT")
+    if not isinstance(value, str) or _DATE.fullmatch(value):
+        with suppress(ValueError, OverflowError):
+            made = np.datetime64(value)
+    if np.isnat(made):
+        raise OptionError(
+            f"column {name!r} is {field}: cannot read the date {value!r}; write it like "
+            "'2024-01-31' or '2024-01-31T23:59', without a time zone"
+        )
+    return made
