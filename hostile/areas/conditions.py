@@ -228,8 +228,8 @@ def _other(case: Case, kind: str) -> Any:
         return _drawn(case, kind)
     dtype = np.dtype(kind)
     if dtype.kind == "M":
-        value = case.pick(_DATES)
-        return value if case.chance(0.5) else np.datetime64(value)
+        day = case.pick(_DATES)
+        return day if case.chance(0.5) else np.datetime64(day)
     beyond = [
         2**70,
         -(2**70),

@@ -108,6 +108,7 @@ class LazySource(Source):
         self._schema, self._rows = source.schema, len(source)
         self._facts = SourceFacts(facts.format, facts.files, facts.origin, remote=facts.remote)
         self._knows_sizes = source.row_sizes(np.empty(0, np.int64)) is not None
+        self._knows_ranges = any(source.value_ranges(n) is not None for n in source.schema)
         self._costs = {name: _cost(source.select([name])) for name in source.schema}
         self._reopen, self._open_files = reopen, open_files
         self._whole = source.schema
@@ -213,7 +214,7 @@ class LazySource(Source):
         return self._open().column(name)
 
     def value_ranges(self, name: str) -> Sequence[ValueRange] | None:
-        return self._open().value_ranges(name)
+        return self._open().value_ranges(name) if self._knows_ranges else None
 
     def check(self) -> None:
         """Verify the checksums of the file."""

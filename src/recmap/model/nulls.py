@@ -178,9 +178,9 @@ def values_and_validity(column: Column, is_null: Mask | None = None) -> tuple[Co
     missing = is_null
     mask = getattr(column, "mask", None)
     if mask is not None and np.any(mask):
-        per_row = np.broadcast_to(mask, (len(column), *np.shape(mask)[1:]))
-        per_row = per_row.reshape(len(column), -1).all(axis=1)
-        missing = per_row if missing is None else missing | per_row
+        each = np.broadcast_to(mask, (len(column), *np.shape(mask)[1:])).reshape(len(column), -1)
+        masked = np.asarray(each.all(axis=1))
+        missing = masked if missing is None else missing | masked
     if isinstance(column, np.ma.MaskedArray):
         column = np.asarray(column)
     if isinstance(column, np.ndarray) and column.dtype.kind in "mM" and column.ndim == 1:
