@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from recmap.conversion.engine import Report
     from recmap.conversion.options import Verify
     from recmap.conversion.transform import Casting
+    from recmap.pipeline.pipeline import Pipeline
     from recmap.pipeline.plan import Plan
 
 # What selects several rows: ds[100:200], ds[[5, 3, 9]], ds[mask].
@@ -337,6 +338,50 @@ class Dataset(Verbs):
         count = "rows not counted yet" if rows is None else quantity(rows, "row")
         name = f"{len(files):,} files, {files[0]}, ..." if len(files) > 1 else "".join(files)
         return f"{name or 'in memory'}: {count}, schema {facts.origin}"
+
+    def sample(
+        self,
+        n: int | None = None,
+        *,
+        weights: str | npt.ArrayLike | None = None,
+        balance: str | None = None,
+        replace: bool = True,
+        seed: int | None = None,
+        progress: ProgressOption = None,
+        **unknown: Never,
+    ) -> Pipeline:
+        """Draw ``n`` rows at random, as many as there are by default; new ones in every epoch.
+
+        ``weights`` is a column of numbers, or an array with one for each row: a row of weight 2 is
+        drawn twice as often as one of weight 1, and one of weight 0 never. ``balance`` is a column
+        of classes (integers, booleans, text or bytes), which are drawn equally often: rows of
+        rare classes come more than once. Only that column is read, once, when the first row
+        is needed; ``progress=True`` draws a progress bar.
+
+        With ``replace=False``, no row comes twice in an epoch. With ``balance``, that takes
+        equally many rows of each class.
+
+        Without a ``seed``, one is drawn, as by ``shuffle``. Several ranks need the same seed.
+
+        >>> import recmap as rm
+        >>> ds = rm.from_arrays({"x": np.arange(4), "label": np.array([0, 0, 0, 1])})
+        >>> labels = [row["label"].item() for row in ds.sample(1000, balance="label", seed=1)]
+        >>> labels.count(0), labels.count(1)
+        (507, 493)
+        """
+        from recmap.dataset.sample import described, refuse_unknown, sampled
+        from recmap.pipeline.signature import Seed, VerbRecord, drawn_seed
+        from recmap.pipeline.transforms.shuffle import warn_if_slow
+
+        refuse_unknown(unknown, Dataset.sample.__kwdefaults__)
+        check_flag("replace", replace)
+        check_progress(progress)
+        rows = self._plan.random_access("sample")
+        chosen = drawn_seed() if seed is None else Seed(as_whole("seed", seed))
+        made = sampled(rows, n, weights, balance, replace, chosen, progress)
+        warn_if_slow(rows, self._plan.sources, "sample")
+        verb = VerbRecord(described(n, weights, balance, replace), chosen)
+        return self._then(self._plan.with_rows(made), verb)
 
 
 def opened_rows(dataset: Dataset) -> OpenedRows:

@@ -80,6 +80,7 @@ class CombinedSource(Source):
             owns_rows=all(each.owns_rows for each in told),
             remote=any(each.remote for each in told),
             can_pad=all(each.can_pad for each in told),
+            varies=any(each.varies for each in told),
             calls_user_code=any(each.calls_user_code for each in told),
             compressed_files={f: how for each in told for f, how in each.compressed_files.items()},
             skipped=[skipped for each in told for skipped in each.skipped],

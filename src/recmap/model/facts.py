@@ -83,6 +83,8 @@ class SourceFacts:
     can_pad: bool = False
     #: Whether there is no end of rows, as after ``repeat()``.
     endless: bool = False
+    #: Whether rows differ from epoch to epoch, as after ``shuffle()``.
+    varies: bool = False
     #: Whether reading calls the user's functions, which not every thread may do.
     calls_user_code: bool = False
     #: The compression of each file that can only be read from the beginning.

@@ -57,6 +57,24 @@ class Order(ABC):
     def numbers(self, positions: Positions, epoch: int = 0) -> RowArray:
         """Return the row numbers at these positions."""
 
+    @property
+    def counted(self) -> bool:
+        """Whether the count is known already, so that asking for it takes no time."""
+        return True
+
+    @property
+    def endless(self) -> bool:
+        """Whether there is no end of positions."""
+        return self.count is None
+
+    @property
+    def varies(self) -> bool:
+        """Whether the numbers differ from epoch to epoch."""
+        return False
+
+    def prepare(self) -> None:  # noqa: B027  # most have nothing to compute
+        """Compute now what would be computed when a row is first asked for."""
+
     def turns(self, positions: Positions, epoch: int) -> Sequence[Turn] | None:
         """Return the rows by their own epochs; None if all are of the epoch that is asked for."""
         del positions, epoch
@@ -121,8 +139,16 @@ class Chained(Order):
     def count(self) -> int | None:
         return self.second.count
 
+    @property
+    def varies(self) -> bool:
+        return self.first.varies or self.second.varies
+
     def numbers(self, positions: Positions, epoch: int = 0) -> RowArray:
         return self.first.numbers(self.second.numbers(positions, epoch), epoch)
+
+    def prepare(self) -> None:
+        self.first.prepare()
+        self.second.prepare()
 
 
 def gather_within(source: Source, rows: RowArray, limit: int | None) -> Batch:
@@ -155,15 +181,20 @@ class OrderedRows(WrappedSource):
     def __init__(self, source: Source, order: Order, *, damaged: bool = False) -> None:
         super().__init__(source)
         self._order, self._damaged, self._epoch = order, damaged, 0
-        self._count = order.count
+
+    @property
+    def _count(self) -> int | None:
+        return self._order.count
 
     @property
     def facts(self) -> SourceFacts:
         in_files = self._order.gap == 1 and self._order.span(0, 0) is not None
+        facts = self._source.facts
         return replace(
-            self._source.facts,
+            facts,
             in_order=False,
-            endless=self._count is None,
+            endless=self._order.endless,
+            varies=facts.varies or self._order.varies,
             rows_before_damage=partial(int, finite(self._count) - 1) if self._damaged else None,
             sound_rows=self._sound_rows if in_files else None,
         )
@@ -174,7 +205,7 @@ class OrderedRows(WrappedSource):
         return finite(self._count)
 
     def known_rows(self) -> int | None:
-        return len(self)
+        return len(self) if self._order.counted else None
 
     def at_epoch(self, epoch: int) -> Source:
         if epoch == self._epoch:
@@ -182,6 +213,10 @@ class OrderedRows(WrappedSource):
         other = copy(self)
         other._epoch = epoch  # noqa: SLF001  # a copy of this one
         return other
+
+    def prepare(self) -> None:
+        super().prepare()
+        self._order.prepare()
 
     def _turns(self, rows: RowNumbers) -> list[tuple[Source, RowArray, Positions | None]]:
         """Return what to read: the source in an epoch, numbers of rows, and places in ``rows``."""

@@ -205,11 +205,13 @@ class TransformedRows(WrappedSource):
     def facts(self) -> SourceFacts:
         facts = self._source.facts
         users = any(each.calls_user_code for each in self._transforms)
+        varies = any(each.varies for each in self._transforms)
         return replace(
             facts,
             owns_rows=True,
             can_pad=False,
             calls_user_code=facts.calls_user_code or users,
+            varies=facts.varies or varies,
             labels={},
             descriptions={},
         )

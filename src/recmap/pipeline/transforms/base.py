@@ -71,6 +71,11 @@ class Transform(ABC):
         """Whether it may drop rows."""
         return False
 
+    @property
+    def varies(self) -> bool:
+        """Whether it makes something else of the same row in another epoch."""
+        return False
+
     def prepared(self, schema: Schema, sample: Block) -> tuple[Transform, Schema]:
         """Return the transform after it has seen some rows, and the schema of its output."""
         del sample

@@ -45,7 +45,8 @@ class Function:
             raise OptionError(f"{fn!r} is not a function")
         self.fn, self.seed, self.stage = fn, seed, stage
         self.name = getattr(fn, "__qualname__", type(fn).__name__)
-        self._random = _takes_rng(fn)
+        #: Whether it draws random numbers, which are new in every epoch.
+        self.is_random = _takes_rng(fn)
         #: Whether it keeps arrays that it returns, and may write into them again.
         self.keeps_arrays = False
         self._turn = Lock()
@@ -62,7 +63,7 @@ class Function:
 
     def calls(self, epoch: int) -> Callable[[Any, int], Any]:
         """Return a function of rows and their position, for one batch in one thread."""
-        if not self._random:
+        if not self.is_random:
             return lambda rows, _: self.fn(rows)
         # Threads cannot share a generator.
         generators = _RowGenerators(self.seed, self.stage, self.name)
@@ -92,6 +93,10 @@ class FunctionTransform(Transform):
     @property
     def name(self) -> str:
         return f"{self.verb} {self.function.name}"
+
+    @property
+    def varies(self) -> bool:
+        return self.function.is_random
 
     def reseeded(self, by: int) -> Self:
         return replace(self, function=self.function.reseeded(by))
