@@ -383,6 +383,30 @@ class Dataset(Verbs):
         verb = VerbRecord(described(n, weights, balance, replace), chosen)
         return self._then(self._plan.with_rows(made), verb)
 
+    def sort(
+        self, column: str, *, descending: bool = False, progress: ProgressOption = None
+    ) -> Dataset:
+        """Sort the rows by a column of numbers, dates, booleans, text or byte strings.
+
+        Only the numbers of the rows are sorted, once, when the first row is needed, and only
+        that column is read for it; its values are held in memory meanwhile. Rows with equal
+        values stay in their order. NaN, NaT and nulls come last, also with ``descending``. Text is
+        sorted by code points: "Z" comes before "a".
+
+        >>> import recmap as rm
+        >>> ds = rm.from_arrays({"x": np.array([3.0, np.nan, 1.0]), "id": np.arange(3)})
+        >>> ds.sort("x", descending=True)[:]["id"]
+        array([0, 2, 1])
+        """
+        from recmap.dataset.sort import Sorted
+        from recmap.model.order import OrderedRows
+
+        check_flag("descending", descending)
+        check_progress(progress)
+        order = Sorted(self._source, column, descending, progress, self._opened.reopen)
+        verb = f"sort({column!r}{', descending=True' if descending else ''})"
+        return Dataset(self._opened.derive(verb, partial(OrderedRows, order=order)))
+
 
 def opened_rows(dataset: Dataset) -> OpenedRows:
     """Return the rows of a dataset, for other modules of recmap."""
