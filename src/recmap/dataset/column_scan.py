@@ -44,6 +44,10 @@ class FromRows(Generic[_T]):
         """Return what is made of the rows of an epoch."""
         return self._made.at(epoch if self._varies else 0)
 
+    def known(self) -> _T | None:
+        """Return what is made of the rows of the first epoch, if it has been computed."""
+        return self._made.known(0)
+
 
 def _computed(
     compute: Callable[[Source], _T],

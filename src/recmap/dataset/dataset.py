@@ -407,6 +407,27 @@ class Dataset(Verbs):
         verb = f"sort({column!r}{', descending=True' if descending else ''})"
         return Dataset(self._opened.derive(verb, partial(OrderedRows, order=order)))
 
+    def explode(self, *columns: str, progress: ProgressOption = None) -> Dataset:
+        """Make a row of every item of a list; the other columns are repeated.
+
+        ``columns`` are ragged, or have rows of a fixed shape, of which the first axis is divided.
+        Several are divided together, and must have equally many items in every row. A row with
+        an empty list gives no rows. The lengths of the lists are counted once, when the number
+        of rows or a row is first needed; only these columns are read for it.
+
+        >>> import recmap as rm
+        >>> boxes = rm.Ragged.from_rows([[1, 2], [], [3]])
+        >>> ds = rm.from_arrays({"image": np.array([7, 8, 9]), "box": boxes}).explode("box")
+        >>> ds.schema, len(ds), ds[1]
+        (Schema(image: int64, box: int64), 3, {'image': np.int64(7), 'box': np.int64(2)})
+        """
+        from recmap.dataset.explode import ExplodedRows, counted_items
+
+        check_progress(progress)
+        items = counted_items(self._source, columns, progress, self._opened.reopen)
+        change = partial(ExplodedRows, columns=columns, items=items)
+        return Dataset(self._opened.derive(f"explode({', '.join(map(repr, columns))})", change))
+
 
 def opened_rows(dataset: Dataset) -> OpenedRows:
     """Return the rows of a dataset, for other modules of recmap."""

@@ -47,6 +47,10 @@ class Remembered(Generic[_K, _V]):
                 self._values[key] = self._compute(key)
             return self._values[key]
 
+    def known(self, key: _K) -> _V | None:
+        """Return the value of a key if it has been computed, else None."""
+        return self._values.get(key)
+
     def __getstate__(self) -> dict[str, Any]:
         values = {self._first: self.at(self._first)}
         compute = None if self._only else self._compute

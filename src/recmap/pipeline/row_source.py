@@ -136,9 +136,6 @@ class SourceRows(WrappedSource):
     def facts(self) -> SourceFacts:
         return replace(self._facts, sound_rows=self._sound_rows)
 
-    def row_name(self, row: int) -> str:
-        return self._facts.row_name(row)
-
     @property
     def remote_bytes(self) -> int:
         """The size of all objects; 0 if the rows are not in a store.
