@@ -36,6 +36,8 @@ AREAS = (
     "cached",
     "tables",
     "objects",
+    "sample",
+    "explode",
 )
 
 #: The last line of a log while the reference library reads. If it crashes on a damaged file, recmap

@@ -263,5 +263,7 @@ def _row_sizes(column: Column) -> npt.NDArray[np.int64]:
     if isinstance(column.values, np.ndarray):
         each = column.values.nbytes // max(1, len(column.values))
         return column.lengths * each + column.offsets.itemsize
-    ends = np.append(0, np.cumsum(_row_sizes(column.values)))
-    return ends[column.offsets[1:]] - ends[column.offsets[:-1]] + column.offsets.itemsize
+    ends = np.zeros(len(column.values) + 1, np.int64)
+    np.cumsum(_row_sizes(column.values), out=ends[1:])
+    sizes: npt.NDArray[np.int64] = np.diff(ends[column.offsets]) + column.offsets.itemsize
+    return sizes

@@ -343,14 +343,14 @@ def _distinct(column: Column) -> tuple[list[Any], npt.NDArray[np.int64]]:
     return values.tolist(), which.reshape(-1)
 
 
-def refuse_unknown(unknown: Mapping[str, Any], known: Mapping[str, Any]) -> None:
+def refuse_unknown(unknown: Mapping[str, Any], known: Mapping[str, Any] | None) -> None:
     """Refuse options that sample does not have, with what they are called here."""
     for name, value in unknown.items():
         if name == "frac":
             raise OptionTypeError(f"sample: frac={value!r}: give the number of rows, n")
         if name in _ELSEWHERE:
             raise OptionTypeError(f"sample: there is no option {name!r}; use {_ELSEWHERE[name]!r}")
-        raise unknown_option(name, ["n", *known], "sample: ")
+        raise unknown_option(name, ["n", *(known or ())], "sample: ")
 
 
 def described(n: int | None, weights: Any, balance: str | None, replace: bool) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -91,7 +92,7 @@ def _sorted(source: Source, name: str, descending: bool, progress: ProgressOptio
     if descending:
         keys = _reversed(keys)
     order = np.argsort(keys, kind="stable")
-    small = order.astype(np.int32 if len(order) <= np.iinfo(np.int32).max else np.int64)
+    small: npt.NDArray[Any] = order.astype(np.min_scalar_type(len(order)))
     if not missing.any():
         return small
     gone = missing[small]

@@ -54,7 +54,9 @@ def _below(count: int, positions: Positions, key: np.uint64) -> tuple[RowArray, 
     a ten-millionth of itself.
     """
     # The largest random number times any count is rounded to less than the count.
-    chances = (hashed(positions.astype(np.uint64), key) >> np.uint64(11)) * (count * 2.0**-53)
+    drawn = hashed(positions.astype(np.uint64), key) >> np.uint64(11)
+    chances = drawn.astype(np.float64)
+    chances *= count * 2.0**-53
     whole = chances.astype(np.int64)
     chances -= whole
     return whole, chances
@@ -73,7 +75,8 @@ def logarithm(numbers: Floats) -> Floats:
     square, series = ratio * ratio, np.zeros_like(ratio)
     for power in _TERMS:
         series = series * square + 1 / power
-    return 2 * ratio * series + exponent * _LN2
+    found: Floats = 2 * ratio * series + exponent * _LN2
+    return found
 
 
 class AliasTable:
@@ -171,7 +174,7 @@ class Arrivals:
     """
 
     def __init__(self, weights: Floats) -> None:
-        self._rows = np.flatnonzero(weights).astype(_index_type(len(weights)))
+        self._rows: npt.NDArray[Any] = np.flatnonzero(weights).astype(_index_type(len(weights)))
         self._rates = np.empty(len(self._rows))
         for some in self._parts():
             self._rates[some] = logarithm(weights[self._rows[some]])
