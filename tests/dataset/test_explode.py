@@ -12,6 +12,7 @@ import pytest
 import recmap as rm
 from recmap.dataset.explode import counted_items
 from recmap.model.order import OrderedRows
+from recmap.model.progress import Progress
 from recmap.pipeline.row_source import SourceRows
 from recmap.pipeline.signature import Seed
 from recmap.pipeline.transforms.shuffle import Shuffle
@@ -92,7 +93,7 @@ def test_items_are_trained_from_in_every_order(tmp_path: Path) -> None:
 
 def test_rows_of_a_fixed_shape_are_divided_without_reading(tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", np.arange(24).reshape(4, 3, 2))
-    passes: list[rm.Progress] = []
+    passes: list[Progress] = []
     made = rm.open(tmp_path / "x.npy").explode("data", progress=passes.append)
     assert len(made) == 12
     assert made["data"][:].tolist() == np.arange(24).reshape(12, 2).tolist()
@@ -112,7 +113,7 @@ def test_nested_lists_are_divided_one_level_at_a_time() -> None:
 
 def test_lengths_are_counted_once_and_when_needed(tmp_path: Path) -> None:
     rm.from_arrays(columns()).save(tmp_path / "x.tfrecord")
-    passes: list[rm.Progress] = []
+    passes: list[Progress] = []
     made = rm.open(tmp_path / "x.tfrecord").explode("boxes", progress=passes.append)
     assert made.schema["boxes"].shape == (4,)
     assert passes == []

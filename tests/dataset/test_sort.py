@@ -14,6 +14,7 @@ import pytest
 import recmap as rm
 from recmap.dataset.sort import Sorted
 from recmap.model.order import OrderedRows
+from recmap.model.progress import Progress
 from recmap.model.source import at_epoch
 from recmap.pipeline.row_source import SourceRows
 from recmap.pipeline.signature import Seed
@@ -87,7 +88,7 @@ def test_a_sorted_file_is_sliced_saved_and_trained_from(tmp_path: Path, name: st
     keys = [5, 3, 9, 3, 1, 7, 0]
     names = rm.Ragged.from_text([f"n{key}" for key in keys])
     rm.from_arrays({"key": np.array(keys), "name": names}).save(tmp_path / name)
-    passes: list[rm.Progress] = []
+    passes: list[Progress] = []
     ds = rm.open(tmp_path / name).sort("key", progress=passes.append)
     assert passes == []
     assert ds[0]["name"] == "n0"

@@ -36,8 +36,8 @@ from recmap.pipeline.signature import Seed
 
 # Makes a sample independent of a shuffle and of a split with the same seed.
 _SALT = 0x5A3917
-# Positions are counted in 64 bits.
-_MOST = 2**62
+# A larger number of rows would stand for no end.
+_MOST = 2**62 - 1
 # What other libraries call the options.
 _ELSEWHERE = {
     "num_samples": "n",

@@ -16,6 +16,8 @@ from recmap.model.batch import Positions, RowArray
 from recmap.model.permutation import Permutation
 
 Floats: TypeAlias = npt.NDArray[np.float64]
+# The step of SplitMix64.
+_STEP, _ALL_BITS = 0x9E3779B97F4A7C15, (1 << 64) - 1
 _LN2 = 0.6931471805599453
 # log(m) = 2 atanh((m - 1) / (m + 1)) is a series of odd powers. These are enough for 53 bits.
 _TERMS = range(21, 0, -2)
@@ -30,9 +32,8 @@ def key_of(seed: Sequence[int]) -> np.uint64:
 
 def hashed(numbers: npt.NDArray[np.uint64], key: np.uint64) -> npt.NDArray[np.uint64]:
     """Hash numbers with SplitMix64."""
-    mixed = numbers + np.uint64(1)
-    mixed *= np.uint64(0x9E3779B97F4A7C15)
-    mixed += key
+    mixed = numbers * np.uint64(_STEP)
+    mixed += np.uint64((int(key) + _STEP) & _ALL_BITS)
     shifted = mixed >> np.uint64(30)
     mixed ^= shifted
     mixed *= np.uint64(0xBF58476D1CE4E5B9)
@@ -54,8 +55,10 @@ def _below(count: int, positions: Positions, key: np.uint64) -> tuple[RowArray, 
     a ten-millionth of itself.
     """
     # The largest random number times any count is rounded to less than the count.
-    drawn = hashed(positions.astype(np.uint64), key) >> np.uint64(11)
-    chances = drawn.astype(np.float64)
+    drawn = hashed(positions.view(np.uint64), key)
+    drawn >>= np.uint64(11)
+    # Signed integers become floats faster than unsigned ones.
+    chances = drawn.view(np.int64).astype(np.float64)
     chances *= count * 2.0**-53
     whole = chances.astype(np.int64)
     chances -= whole
@@ -119,9 +122,11 @@ class AliasTable:
         slots, chances = _below(len(self._slots), positions, key)
         chances *= 2.0**32
         found = self._slots.take(slots)
-        others = (found & np.uint64(0xFFFFFFFF)).astype(np.int64)
+        others = found & np.uint64(0xFFFFFFFF)
         found >>= np.uint64(32)
-        return np.where(chances.astype(np.uint64) < found, slots, others)
+        lost = chances.astype(np.int64) >= found.view(np.int64)
+        np.copyto(slots, others.view(np.int64), where=lost)
+        return slots
 
 
 class Classes:
