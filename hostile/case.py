@@ -37,6 +37,8 @@ AREAS = (
     "tables",
     "objects",
     "conditions",
+    "sample",
+    "explode",
 )
 
 #: The last line of a log while the reference library reads. If it crashes on a damaged file, recmap

@@ -19,6 +19,7 @@ PAGES = [
     "index",
     "read",
     "repair",
+    "rows",
     "stability",
     "tools",
     "tour",
@@ -26,6 +27,7 @@ PAGES = [
     "train/pipelines",
     "train/pytorch",
     "train/ranks",
+    "train/sampling",
     "train/tensorflow",
 ]
 

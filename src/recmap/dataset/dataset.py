@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Never, TypeAlias, overload
 
 import numpy as np
@@ -13,6 +13,7 @@ import numpy.typing as npt
 from recmap.dataset import widget
 from recmap.dataset.column_view import ColumnView
 from recmap.dataset.glimpse import glimpse_html, glimpse_text
+from recmap.dataset.row_verbs import RowVerbs
 from recmap.dataset.rows import (
     OpenedRows,
     RowBlocks,
@@ -29,17 +30,13 @@ from recmap.errors import OptionError
 from recmap.local.local_path import located
 from recmap.machine.mapped import guarded
 from recmap.model.arguments import (
-    as_mapping,
     as_row,
     as_whole,
-    check_choice,
-    check_column_name,
     check_flag,
     checked,
     unknown_option,
 )
 from recmap.model.facts import Skipped
-from recmap.model.field import Field
 from recmap.model.info import Info
 from recmap.model.iteration import Iteration
 from recmap.model.preview import quantity
@@ -55,7 +52,6 @@ if TYPE_CHECKING:
     from recmap.conversion.engine import Report
     from recmap.conversion.options import Verify
     from recmap.conversion.transform import Casting
-    from recmap.model.expression import Expression
     from recmap.pipeline.feed import PipelineFeed
     from recmap.pipeline.plan import Plan
     from recmap.pipeline.signature import VerbRecord
@@ -64,7 +60,7 @@ if TYPE_CHECKING:
 RowsKey: TypeAlias = slice | npt.NDArray[Any] | list[int] | list[bool] | range
 
 
-class Dataset(Stream):
+class Dataset(RowVerbs):
     """The rows and columns of files, read when you index them.
 
     ``ds[7]`` is a row (a dict of values). ``ds[100:200]`` and ``ds[[5, 3, 9]]`` are batches
@@ -137,7 +133,6 @@ class Dataset(Stream):
         return self.schema, RowBlocks(self._source)
 
     def _changed(self, verb: str, change: Callable[[Source], Source]) -> Dataset:
-        """Return a dataset of what ``change`` makes of the rows; ``verb`` is the call, as text."""
         if self._as_opened is not None:
             return Dataset(self._as_opened.derive(verb, change))
         from recmap.pipeline.signature import VerbRecord
@@ -220,45 +215,6 @@ class Dataset(Stream):
                 return batch
         return self._source.read(0, n)
 
-    def rename(self, names: Mapping[str, str]) -> Dataset:
-        """Rename columns: ``{"old": "new"}``. Nothing is read or copied.
-
-        >>> import recmap as rm
-        >>> rm.from_arrays({"x": np.arange(3), "y": np.arange(3)}).rename({"x": "pixels"}).columns
-        ['pixels', 'y']
-        """
-        given = as_mapping("names", names, '{"old": "new"}')
-        for name in given.values():
-            check_column_name(name)
-        from recmap.conversion.transform import transformed
-
-        change = partial(transformed, rename=given)
-        return self._changed(f"rename({given})", change)
-
-    def cast(
-        self, dtypes: Mapping[str, npt.DTypeLike], *, casting: Casting = "same_value"
-    ) -> Dataset:
-        """Cast columns to other types. Values are converted when they are read.
-
-        Byte strings can be cast to ``"text"``, and text to ``"bytes"``.
-
-        With ``casting="same_value"``, a value that the new type cannot hold is an error;
-        ``"unsafe"`` rounds, wraps and truncates like NumPy.
-
-        >>> import recmap as rm
-        >>> ds = rm.from_arrays({"x": np.arange(3)}).cast({"x": "float32"})
-        >>> ds.schema, ds["x"][:]
-        (Schema(x: float32), array([0., 1., 2.], dtype=float32))
-        """
-        given = as_mapping("dtypes", dtypes, '{"x": "float32"}')
-        check_choice("casting", casting, ("same_value", "unsafe"))
-        from recmap.conversion.transform import transformed
-
-        change = partial(transformed, cast=given, casting=casting)
-        schema = change(self._source).schema
-        named = {name: str(Field(schema[name].dtype)) for name in given}
-        return self._changed(f"cast({named}, casting={casting!r})", change)
-
     def keys(self) -> list[str]:
         """Return the names of the columns, so that ``dict(ds)`` is a dict of columns."""
         return list(self.schema)
@@ -301,41 +257,6 @@ class Dataset(Stream):
                 counter.add(*measure(batch))
             counter.finish()
         return Stats({name: each.result() for name, each in collectors.items()})
-
-    def split(
-        self,
-        parts: Mapping[str, float],
-        *,
-        seed: int = 0,
-        by: str | None = None,
-        stratify: str | None = None,
-    ) -> dict[str, Dataset]:
-        """Split the rows at random into disjoint datasets; the same seed gives the same split.
-
-        ``parts`` gives the share of each dataset, or its number of rows. The counts are exact.
-        With ``by``, rows with the same value in that column stay together. A hash of the value
-        decides, so appending data moves no old row, and the counts are approximate. With
-        ``stratify``, each value of that column is split in the same proportions.
-
-        >>> import recmap as rm
-        >>> ds = rm.from_arrays({"x": np.arange(10)})
-        >>> parts = ds.split({"train": 0.8, "val": 0.2}, seed=0)
-        >>> {name: len(part) for name, part in parts.items()}
-        {'train': 8, 'val': 2}
-        """
-        from recmap.dataset.split import split
-        from recmap.model.order import OrderedRows
-
-        if self._as_opened is None and self._plan.varies:
-            raise OptionError(
-                "split comes before shuffle and functions with an rng: rows that differ from epoch "
-                "to epoch would change parts"
-            )
-        made = {}
-        for name, order in split(self._source, parts, seed, by, stratify).items():
-            verb = f"split({dict(parts)}, seed={seed}, by={by!r}, stratify={stratify!r})[{name!r}]"
-            made[name] = self._changed(verb, partial(OrderedRows, order=order))
-        return made
 
     def save(
         self,
@@ -392,27 +313,6 @@ class Dataset(Stream):
         """
         height, port = as_whole("height", height, least=1), as_whole("port", port, most=65535)
         return widget.show(self, height, port)
-
-    def where(self, condition: Expression | str, *, progress: ProgressOption = None) -> Dataset:
-        """Filter rows: keep those for which a condition on columns holds.
-
-        A condition compares columns with values: ``rm.col("label") == 3``. It can also be
-        written as text, ``"label == 3 and size > 10"``. Only its columns are read, when rows or
-        their number are first needed; the numbers of the rows are remembered. A null is never
-        equal and never unequal to a value; ``is_null`` finds it. For conditions that need
-        Python, use ``filter``.
-
-        >>> import recmap as rm
-        >>> ds = rm.from_arrays({"label": np.array([3, 1, 3]), "size": np.array([5, 50, 500])})
-        >>> ds.where(rm.col("label") == 3)["size"][:]
-        array([  5, 500])
-        >>> len(ds.where("label == 3 and size > 10"))
-        1
-        """
-        from recmap.dataset.where import where
-
-        expression, change = where(self._source, condition, progress)
-        return self._changed(f"where({expression!r})", change)
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         """Iterate over the rows in order; each row is a dict."""

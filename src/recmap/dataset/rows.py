@@ -22,6 +22,7 @@ from recmap.model.batch import join
 from recmap.model.casting import exact_array
 from recmap.model.iteration import BlockIteration
 from recmap.model.preview import preview
+from recmap.model.row_numbers import chosen_rows
 from recmap.model.row_sizes import measure
 from recmap.model.schema import Batch
 from recmap.model.source import Source
@@ -234,11 +235,8 @@ def get_rows(source: Source, key: Any) -> Batch:
             return source.read(rows.start, max(rows.start, rows.stop))
         key = rows
     numbers = _row_array(key)
-    if numbers.dtype.kind == "b":
-        if len(numbers) != len(source):
-            raise RowNotFoundError(f"a mask of {len(numbers):,} for {len(source):,} rows")
-        numbers = np.flatnonzero(numbers)
-    return source.gather(_checked(source, numbers))
+    empty = not len(numbers) and numbers.dtype.kind != "b"  # rows need not be counted
+    return source.gather(chosen_rows(numbers, 0 if empty else len(source)))
 
 
 class RowIteration(BlockIteration[Row]):
@@ -363,17 +361,3 @@ def _row_array(key: Any) -> npt.NDArray[Any]:
         "rows are indexed by a number, a slice, or a one-dimensional array of numbers or "
         f"booleans, not by {type(key).__name__}{hint}"
     )
-
-
-def _checked(source: Source, numbers: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
-    rows = numbers.astype(np.int64, copy=False)
-    if not len(rows):
-        return rows
-    count = len(source)
-    if numbers.dtype == np.uint64 and int(numbers.max()) >= count:
-        raise RowNotFoundError(f"row {int(numbers.max()):,} of {count:,}")
-    wrapped = np.where(rows < 0, rows + count, rows)
-    wrong = (wrapped < 0) | (wrapped >= count)
-    if wrong.any():
-        raise RowNotFoundError(f"row {int(rows[wrong][0]):,} of {count:,}")
-    return wrapped

@@ -77,6 +77,9 @@ class Order(ABC):
         count = self.count
         return stop if count is None else min(stop, count)
 
+    def prepare(self) -> None:  # noqa: B027  # most have nothing to compute
+        """Compute now what would be computed when a row is first asked for."""
+
     def turns(self, positions: Positions, epoch: int) -> Sequence[Turn] | None:
         """Return the rows by their own epochs; None if all are of the epoch that is asked for."""
         del positions, epoch
@@ -147,6 +150,10 @@ class Chained(Order):
 
     def numbers(self, positions: Positions, epoch: int = 0) -> RowArray:
         return self.first.numbers(self.second.numbers(positions, epoch), epoch)
+
+    def prepare(self) -> None:
+        self.first.prepare()
+        self.second.prepare()
 
 
 class Late(Order):
@@ -247,6 +254,10 @@ class OrderedRows(WrappedSource):
         other = copy(self)
         other._epoch = epoch  # noqa: SLF001  # a copy of this one
         return other
+
+    def prepare(self) -> None:
+        super().prepare()
+        self._order.prepare()
 
     def _turns(self, rows: RowNumbers) -> list[tuple[Source, RowArray, Positions | None]]:
         """Return what to read: the source in an epoch, numbers of rows, and places in ``rows``."""

@@ -176,6 +176,12 @@ class VaryingRows(Source):
     def row_name(self, row: int) -> str:
         """Say which row this is, for error messages: ``row 17 of x.npy``."""
 
+    def prepare(self) -> None:
+        """Compute now what would be computed when a row is first read.
+
+        Otherwise each of several processes computes it.
+        """
+
 
 def at_epoch(source: Source, epoch: int) -> Source:
     """Return the rows of a source as they are in an epoch."""
@@ -185,6 +191,12 @@ def at_epoch(source: Source, epoch: int) -> Source:
 def reseeded(source: Source, by: int) -> Source:
     """Return the rows of a source for another branch of a pipeline."""
     return source.reseeded(by) if isinstance(source, VaryingRows) else source
+
+
+def prepare(source: Source) -> None:
+    """Compute now what would be computed when a row is first read."""
+    if isinstance(source, VaryingRows):
+        source.prepare()
 
 
 def row_name(source: Source, row: int) -> str:
@@ -269,6 +281,9 @@ class WrappedSource(VaryingRows):
     def reseeded(self, by: int) -> Source:
         source = reseeded(self._source, by)
         return self if source is self._source else self._over(source)
+
+    def prepare(self) -> None:
+        prepare(self._source)
 
     def select(self, names: Sequence[str]) -> Source:
         return self._over(self._source.select(names))

@@ -27,7 +27,7 @@ from recmap.model.field import Field
 from recmap.model.preview import quantity
 from recmap.model.progress import Counter, ProgressOption
 from recmap.model.schema import Batch, Schema
-from recmap.model.source import Source
+from recmap.model.source import Source, prepare
 from recmap.pipeline.executor import batch_at, plain_batches
 from recmap.pipeline.grouped_batches import grouped_batches
 from recmap.pipeline.meter import Meter, Timings
@@ -323,7 +323,8 @@ class PipelineFeed:
         return redealt(cursor, self._plan.share, self._plan.groups, self._plan.rows_per_step)
 
     def share_with_workers(self) -> None:
-        """Let the workers that this process starts know which epoch is next."""
+        """Let the workers that this process starts know which epoch is next, and all they need."""
+        prepare(self._plan.rows)
         self._next.share()
 
     def part_of_worker(

@@ -178,12 +178,13 @@ class Plan:
 
     def _check_seeds(self) -> None:
         """Refuse seeds that each rank would draw on its own."""
-        drawn = [each.seed for each in self.records if each.seed is not None and each.seed.drawn]
-        if drawn:
-            raise OptionError(
-                "shard: every rank would draw a different seed for shuffle(); give all the same "
-                f"one: shuffle(seed={drawn[0].value})"
-            )
+        for each in self.records:
+            if each.seed is not None and each.seed.drawn:
+                verb = each.template.partition("(")[0].rpartition(" ")[2]  # without "1: "
+                raise OptionError(
+                    f"shard: every rank would draw a different seed for {verb}(); give all the "
+                    f"same one: {verb}(seed={each.seed.value})"
+                )
 
     def random_access(self, verb: str, workers: Workers | None = None) -> Source:
         """Return the rows so far, which can be read by position; raise OptionError if they cannot.

@@ -12,6 +12,7 @@ from recmap.errors import DataError, OptionError
 from recmap.machine.cpus import thread_count
 from recmap.model.field import Field
 from recmap.model.schema import Batch, Schema
+from recmap.model.source import prepare
 from recmap.pipeline.plan import Plan
 from recmap.pipeline.transforms.base import Block, Transform, run_transforms
 from recmap.pipeline.transforms.batch import Group, GroupInput
@@ -106,6 +107,8 @@ class ReadyPlan:
 def ready(plan: Plan) -> ReadyPlan:
     """Try the functions of a plan on the first rows."""
     plan.check_no_bucket()
+    if plan.workers is not None and plan.workers.kind == "processes":
+        prepare(plan.rows)  # once, instead of in each of them
     workers = plan.workers if plan.calls_user_code else None
     trial = tried(partial(_try, plan), (*plan.transforms, *plan.batch_transforms), workers)
     count = len(plan.transforms)

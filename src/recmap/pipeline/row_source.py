@@ -146,9 +146,6 @@ class SourceRows(WrappedSource):
     def facts(self) -> SourceFacts:
         return replace(self._facts, sound_rows=self._sound_rows)
 
-    def row_name(self, row: int) -> str:
-        return self._facts.row_name(row)
-
     @property
     def lasting(self) -> bool:
         """Whether the rows can be opened again; those in memory cannot."""

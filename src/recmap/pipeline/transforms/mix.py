@@ -26,11 +26,12 @@ from recmap.errors import FieldMismatchError, OptionError, OptionTypeError
 from recmap.formats.combined import CombinedSource
 from recmap.model.arguments import as_list, check_choice
 from recmap.model.batch import Positions, RowArray, RowNumbers, interleave
+from recmap.model.draws import hashed
 from recmap.model.facts import SourceFacts
 from recmap.model.fetching import Fetching, fetching_all
 from recmap.model.order import finite, gather_span
 from recmap.model.schema import Batch
-from recmap.model.source import Source, VaryingRows, at_epoch, reseeded, row_name
+from recmap.model.source import Source, VaryingRows, at_epoch, prepare, reseeded, row_name
 from recmap.pipeline.row_source import count_of
 
 Until = Literal["first", "all"]
@@ -134,6 +135,10 @@ class MixedRows(CombinedSource, VaryingRows):
     def select(self, names: Sequence[str]) -> MixedRows:
         return MixedRows([each.select(names) for each in self._sources], self._mixture, self._epoch)
 
+    def prepare(self) -> None:
+        for branch in self._sources:
+            prepare(branch)
+
     def reseeded(self, by: int) -> MixedRows:
         return MixedRows([reseeded(each, by) for each in self._sources], self._mixture, self._epoch)
 
@@ -215,7 +220,7 @@ class _Pattern:
         slots = np.arange(_BLOCK) + blocks[:, None] * _BLOCK
         owner, inner = self._owners(slots.reshape(-1))
         owner, inner = owner.reshape(slots.shape), inner.reshape(slots.shape)
-        chance = _hashed(slots.astype(np.uint64), self._key)
+        chance = hashed(slots.astype(np.uint64), self._key)
         if self._length is not None:
             # Slots after the end stay there.
             chance[slots >= self._length] = np.iinfo(np.uint64).max
@@ -246,14 +251,6 @@ class _Pattern:
             place[open_] = np.where(goes_left, left, here - left)
             node[open_] = self._sides[at, np.where(goes_left, 0, 1)]
         return node, place.astype(np.int64)
-
-
-def _hashed(numbers: npt.NDArray[np.uint64], key: np.uint64) -> npt.NDArray[np.uint64]:
-    """Hash numbers with SplitMix64."""
-    mixed = (numbers + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15) + key
-    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return mixed ^ (mixed >> np.uint64(31))
 
 
 def _checked(weights: Sequence[float] | None, counts: Sequence[int | None]) -> list[float]:

@@ -9,17 +9,19 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from recmap.errors import OptionError, RecmapError, RowNotFoundError
+from recmap.errors import OptionError, RecmapError
 from recmap.model.arguments import as_slice
 from recmap.model.batch import Positions
+from recmap.model.casting import exact_array
 from recmap.model.nulls import with_masks
 from recmap.model.order import ENDLESS, OrderedRows, Picked, Span, sliced
+from recmap.model.row_numbers import chosen_rows
 from recmap.model.schema import Schema
 from recmap.model.source import Source
 from recmap.pipeline.row_source import is_damaged, reach_of
 from recmap.pipeline.transforms.base import Block, Transform
 
-RowNumbersLike: TypeAlias = slice | range | Sequence[int] | npt.NDArray[Any]
+RowNumbersLike: TypeAlias = slice | range | Sequence[int] | Sequence[bool] | npt.NDArray[Any]
 
 
 @dataclass(frozen=True)
@@ -103,18 +105,12 @@ def selected(rows: Source, what: Any) -> OrderedRows:
 
 def _row_numbers(what: Any, count: int) -> Positions:
     try:
-        numbers = np.asarray(what)
+        numbers = exact_array(what)
     except RecmapError:  # of the column that was given
         raise
     except (TypeError, ValueError) as e:
         raise OptionError(f"select: {what!r} is not a list of row numbers: {e}") from None
-    if numbers.dtype == bool and numbers.shape == (count,):
-        return np.flatnonzero(numbers)
-    if numbers.ndim != 1 or (numbers.size and numbers.dtype.kind not in "iu"):
+    listed = not isinstance(what, np.ndarray) and numbers.shape == (0,)
+    if not listed and (numbers.ndim != 1 or numbers.dtype.kind not in "iub"):
         raise OptionError("select: give names of columns, or numbers of rows, a slice or a mask")
-    wrapped = numbers.astype(np.int64)
-    wrapped = np.where(wrapped < 0, wrapped + count, wrapped)
-    wrong = (wrapped < 0) | (wrapped >= count)
-    if wrong.any():
-        raise RowNotFoundError(f"row {int(numbers[wrong][0]):,} of {count:,}")
-    return wrapped
+    return chosen_rows(numbers.astype(np.int64) if listed else numbers.copy(), count)

@@ -238,23 +238,26 @@ def refuse_sizes(positional: Sequence[Any], unknown: Mapping[str, Any]) -> None:
         )
 
 
-def warn_if_slow(rows: Source, sources: Sequence[SourceRows]) -> None:
-    """Warn about an exact shuffle of rows that are fast to read only in order.
+def warn_if_slow(rows: Source, sources: Sequence[SourceRows], verb: str = "shuffle") -> None:
+    """Warn about a random order of rows that are fast to read only in order.
 
     These are rows that are compressed together, and small rows in a store if the disk cache
     does not take all of them.
     """
+    what = "a full shuffle" if verb == "shuffle" else verb
+    window = "use shuffle(window=100_000)" if verb == "shuffle" else ""
     requests = sum(map(_requests, sources))
     if requests:
+        instead = f"{window}, which reads in pieces, or " if window else ""
         warn(
-            f"these rows are in a store and small: a full shuffle takes about {requests:,} "
-            "requests in every epoch; use shuffle(window=100_000), which reads in pieces, or "
-            "give the disk cache more room with RECMAP_CACHE_SIZE",
+            f"these rows are in a store and small: {what} takes about {requests:,} requests in "
+            f"every epoch; {instead}give the disk cache more room with RECMAP_CACHE_SIZE",
             SlowOrderWarning,
         )
     if rows.facts.chunk_rows() > 1:
+        instead = f"{window}, or " if window else ""
         warn(
-            "these rows are fast to read only in order, and a full shuffle reads a lot of data "
-            "for each row; use shuffle(window=100_000), or convert the file first",
+            f"these rows are fast to read only in order, and {what} reads a lot of data for each "
+            f"row; {instead}convert the file first",
             SlowOrderWarning,
         )

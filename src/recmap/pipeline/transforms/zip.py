@@ -13,7 +13,7 @@ from recmap.model.facts import SourceFacts
 from recmap.model.fetching import Fetching, fetching_all
 from recmap.model.order import finite, gather_span
 from recmap.model.schema import Batch, Schema
-from recmap.model.source import Source, VaryingRows, at_epoch, reseeded, row_name
+from recmap.model.source import Source, VaryingRows, at_epoch, prepare, reseeded, row_name
 from recmap.pipeline.row_source import count_of
 
 
@@ -66,6 +66,10 @@ class ZippedRows(CombinedSource, VaryingRows):
     def select(self, names: Sequence[str]) -> ZippedRows:
         # All branches are kept: states identify the pipeline by them.
         return ZippedRows(self._branches, self.schema.select(names))
+
+    def prepare(self) -> None:
+        for branch in self._branches:
+            prepare(branch)
 
     def reseeded(self, by: int) -> ZippedRows:
         return ZippedRows([reseeded(branch, by) for branch in self._branches], self._chosen)

@@ -1,0 +1,110 @@
+"""Read one column of a source, once, to compute an order of rows from it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, Generic, NamedTuple, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from recmap.dataset.rows import read_blocks
+from recmap.errors import DataError, OptionError
+from recmap.model.nulls import NULL_SUFFIX, with_masks
+from recmap.model.progress import Counter, ProgressOption
+from recmap.model.ragged import Column
+from recmap.model.remembered import Remembered
+from recmap.model.row_sizes import measure
+from recmap.model.source import Source, at_epoch, row_name
+
+_T = TypeVar("_T")
+
+
+class FromRows(Generic[_T]):
+    """What ``compute`` makes of rows: computed when it is first needed, and remembered.
+
+    If the rows differ from epoch to epoch, so does what is made of them. Pickling computes it
+    before, so that other processes get it as it is. ``reopen`` opens the rows in a process that
+    was forked.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        compute: Callable[[Source], _T],
+        reopen: Callable[[], Source] | None = None,
+    ) -> None:
+        self._varies = source.facts.varies
+        made = partial(_computed, compute, source, reopen, os.getpid())
+        self._made = Remembered[int, _T](made, 0, only=not self._varies)
+
+    def at(self, epoch: int) -> _T:
+        """Return what is made of the rows of an epoch."""
+        return self._made.at(epoch if self._varies else 0)
+
+    def known(self) -> _T | None:
+        """Return what is made of the rows of the first epoch, if it has been computed."""
+        return self._made.known(0)
+
+
+def _computed(
+    compute: Callable[[Source], _T],
+    source: Source,
+    reopen: Callable[[], Source] | None,
+    process: int,
+    epoch: int,
+) -> _T:
+    forked = process != os.getpid() and reopen is not None
+    return compute(at_epoch(reopen() if forked and reopen else source, epoch))
+
+
+class ColumnBlock(NamedTuple):
+    """Some rows of a column: the number of the first, the values, and which are null, if any."""
+
+    start: int
+    values: Column
+    missing: npt.NDArray[np.bool_] | None
+
+
+def scan_column(source: Source, name: str, progress: ProgressOption) -> Iterator[ColumnBlock]:
+    """Yield all rows of a column, in blocks of a few megabytes. No other column is read."""
+    column = source.select(with_masks([name], source.schema))
+    start = 0
+    with Counter(len(column), progress) as counter:
+        for batch in read_blocks(column, 1):
+            values, mask = batch[name], batch.get(name + NULL_SUFFIX)
+            rows, size = measure(batch)
+            yield ColumnBlock(start, *_without_nulls(values, mask))
+            counter.add(rows, size)
+            start += rows
+        counter.finish()
+
+
+def _without_nulls(values: Any, mask: Any) -> tuple[Any, Any]:
+    """Return values, and where they stand for a null, which a mask says."""
+    if hasattr(values, "mask"):  # a masked array
+        inner = np.ma.getmaskarray(values)
+        mask = inner.reshape(len(inner), -1).any(axis=1)
+        values = np.asarray(values.data)
+    return values, mask if mask is not None and mask.any() else None
+
+
+def refuse_nulls(verb: str, source: Source, name: str, block: ColumnBlock) -> None:
+    """Raise an error that names the first row without a value."""
+    if block.missing is not None:
+        row = block.start + int(np.argmax(block.missing))
+        raise DataError(
+            f"{verb}: {row_name(source, row)} has no value in column {name!r}",
+            field=name,
+            record=row,
+        )
+
+
+def check_reread(verb: str, source: Source) -> None:
+    """Refuse rows that cannot be read twice, or have no end."""
+    if source.facts.once:
+        raise OptionError(f"{verb}: rows that come only once cannot be read twice; save them first")
+    if source.facts.endless:
+        raise OptionError(f"{verb}: the rows have no end; put {verb} before repeat")

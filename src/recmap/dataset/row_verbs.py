@@ -1,0 +1,227 @@
+"""The verbs that datasets have and streams have not: rows by value, by weight, in another order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Never, Self
+
+import numpy.typing as npt
+
+from recmap.dataset.rows import OpenedRows
+from recmap.errors import OptionError
+from recmap.model.arguments import (
+    as_mapping,
+    as_whole,
+    check_choice,
+    check_column_name,
+    check_flag,
+)
+from recmap.model.field import Field
+from recmap.model.progress import ProgressOption, check_progress
+from recmap.model.source import Source
+from recmap.pipeline.stream import Stream
+
+if TYPE_CHECKING:
+    from recmap.conversion.transform import Casting
+    from recmap.model.expression import Expression
+
+
+class RowVerbs(Stream):
+    """The verbs of a dataset that make another."""
+
+    @property
+    def _opened(self) -> OpenedRows:
+        """The rows, and how they were opened."""
+        raise NotImplementedError
+
+    @property
+    def _source(self) -> Source:
+        """The rows by number."""
+        raise NotImplementedError
+
+    def _changed(self, verb: str, change: Callable[[Source], Source]) -> Self:
+        """Return a dataset of what ``change`` makes of the rows; ``verb`` is the call, as text."""
+        raise NotImplementedError
+
+    def rename(self, names: Mapping[str, str]) -> Self:
+        """Rename columns: ``{"old": "new"}``. Nothing is read or copied.
+
+        >>> import recmap as rm
+        >>> rm.from_arrays({"x": np.arange(3), "y": np.arange(3)}).rename({"x": "pixels"}).columns
+        ['pixels', 'y']
+        """
+        given = as_mapping("names", names, '{"old": "new"}')
+        for name in given.values():
+            check_column_name(name)
+        from recmap.conversion.transform import transformed
+
+        change = partial(transformed, rename=given)
+        return self._changed(f"rename({given})", change)
+
+    def cast(self, dtypes: Mapping[str, npt.DTypeLike], *, casting: Casting = "same_value") -> Self:
+        """Cast columns to other types. Values are converted when they are read.
+
+        Byte strings can be cast to ``"text"``, and text to ``"bytes"``.
+
+        With ``casting="same_value"``, a value that the new type cannot hold is an error;
+        ``"unsafe"`` rounds, wraps and truncates like NumPy.
+
+        >>> import recmap as rm
+        >>> ds = rm.from_arrays({"x": np.arange(3)}).cast({"x": "float32"})
+        >>> ds.schema, ds["x"][:]
+        (Schema(x: float32), array([0., 1., 2.], dtype=float32))
+        """
+        given = as_mapping("dtypes", dtypes, '{"x": "float32"}')
+        check_choice("casting", casting, ("same_value", "unsafe"))
+        from recmap.conversion.transform import transformed
+
+        change = partial(transformed, cast=given, casting=casting)
+        schema = change(self._source).schema
+        named = {name: str(Field(schema[name].dtype)) for name in given}
+        return self._changed(f"cast({named}, casting={casting!r})", change)
+
+    def split(
+        self,
+        parts: Mapping[str, float],
+        *,
+        seed: int = 0,
+        by: str | None = None,
+        stratify: str | None = None,
+    ) -> dict[str, Self]:
+        """Split the rows at random into disjoint datasets; the same seed gives the same split.
+
+        ``parts`` gives the share of each dataset, or its number of rows. The counts are exact.
+        With ``by``, rows with the same value in that column stay together. A hash of the value
+        decides, so appending data moves no old row, and the counts are approximate. With
+        ``stratify``, each value of that column is split in the same proportions.
+
+        >>> import recmap as rm
+        >>> ds = rm.from_arrays({"x": np.arange(10)})
+        >>> parts = ds.split({"train": 0.8, "val": 0.2}, seed=0)
+        >>> {name: len(part) for name, part in parts.items()}
+        {'train': 8, 'val': 2}
+        """
+        from recmap.dataset.split import split
+        from recmap.model.order import OrderedRows
+
+        if self._source.facts.varies:
+            raise OptionError(
+                "split comes before shuffle and functions with an rng: rows that differ from epoch "
+                "to epoch would change parts"
+            )
+        made = {}
+        for name, order in split(self._source, parts, seed, by, stratify).items():
+            verb = f"split({dict(parts)}, seed={seed}, by={by!r}, stratify={stratify!r})[{name!r}]"
+            made[name] = self._changed(verb, partial(OrderedRows, order=order))
+        return made
+
+    def where(self, condition: Expression | str, *, progress: ProgressOption = None) -> Self:
+        """Filter rows: keep those for which a condition on columns holds.
+
+        A condition compares columns with values: ``rm.col("label") == 3``. It can also be
+        written as text, ``"label == 3 and size > 10"``. Only its columns are read, when rows or
+        their number are first needed; the numbers of the rows are remembered. A null is never
+        equal and never unequal to a value; ``is_null`` finds it. For conditions that need
+        Python, use ``filter``.
+
+        >>> import recmap as rm
+        >>> ds = rm.from_arrays({"label": np.array([3, 1, 3]), "size": np.array([5, 50, 500])})
+        >>> ds.where(rm.col("label") == 3)["size"][:]
+        array([  5, 500])
+        >>> len(ds.where("label == 3 and size > 10"))
+        1
+        """
+        from recmap.dataset.where import where
+
+        expression, change = where(self._source, condition, progress)
+        return self._changed(f"where({expression!r})", change)
+
+    def sample(
+        self,
+        n: int | None = None,
+        *,
+        weights: str | npt.ArrayLike | None = None,
+        balance: str | None = None,
+        replace: bool = True,
+        seed: int | None = None,
+        progress: ProgressOption = None,
+        **unknown: Never,
+    ) -> Self:
+        """Draw ``n`` rows at random, as many as there are by default; new ones in every epoch.
+
+        ``weights`` is a column of numbers, or an array with one for each row: a row of weight 2 is
+        drawn twice as often as one of weight 1, and one of weight 0 never. ``balance`` is a column
+        of classes (integers, booleans, text or bytes), which are drawn equally often: rows of
+        rare classes come more than once. Only that column is read, once, when the first row
+        is needed; ``progress=True`` draws a progress bar.
+
+        With ``replace=False``, no row comes twice in an epoch. With ``balance``, that takes
+        equally many rows of each class.
+
+        Without a ``seed``, one is drawn, as by ``shuffle``. Several ranks need the same seed.
+
+        >>> import recmap as rm
+        >>> ds = rm.from_arrays({"x": np.arange(4), "label": np.array([0, 0, 0, 1])})
+        >>> labels = [row["label"].item() for row in ds.sample(1000, balance="label", seed=1)]
+        >>> labels.count(0), labels.count(1)
+        (491, 509)
+        """
+        from recmap.dataset.sample import described, refuse_unknown, sampled
+        from recmap.pipeline.signature import Seed, VerbRecord, drawn_seed
+        from recmap.pipeline.transforms.shuffle import warn_if_slow
+
+        refuse_unknown(unknown, RowVerbs.sample.__kwdefaults__)
+        check_flag("replace", replace)
+        check_progress(progress)
+        rows = self._plan.random_access("sample")
+        chosen = drawn_seed() if seed is None else Seed(as_whole("seed", seed))
+        made = sampled(rows, n, weights, balance, replace, chosen, progress)
+        warn_if_slow(rows, self._plan.sources, "sample")
+        verb = VerbRecord(described(n, weights, balance, replace), chosen)
+        return self._rows(self._plan.with_rows(made), verb)
+
+    def sort(
+        self, column: str, *, descending: bool = False, progress: ProgressOption = None
+    ) -> Self:
+        """Sort the rows by a column of numbers, dates, booleans, text or byte strings.
+
+        Only the numbers of the rows are sorted, once, when the first row is needed, and only
+        that column is read for it; its values are held in memory meanwhile. Rows with equal
+        values stay in their order. NaN, NaT and nulls come last, also with ``descending``. Text is
+        sorted by code points: "Z" comes before "a".
+
+        >>> import recmap as rm
+        >>> ds = rm.from_arrays({"x": np.array([3.0, np.nan, 1.0]), "id": np.arange(3)})
+        >>> ds.sort("x", descending=True)[:]["id"]
+        array([0, 2, 1])
+        """
+        from recmap.dataset.sort import Sorted
+        from recmap.model.order import OrderedRows
+
+        check_flag("descending", descending)
+        check_progress(progress)
+        order = Sorted(self._source, column, descending, progress, self._opened.reopen)
+        verb = f"sort({column!r}{', descending=True' if descending else ''})"
+        return self._changed(verb, partial(OrderedRows, order=order))
+
+    def explode(self, *columns: str, progress: ProgressOption = None) -> Self:
+        """Make a row of every item of a list; the other columns are repeated.
+
+        ``columns`` are ragged, or have rows of a fixed shape, of which the first axis is divided.
+        Several are divided together, and must have equally many items in every row. A row with
+        an empty list gives no rows. The lengths of the lists are counted once, when the number
+        of rows or a row is first needed; only these columns are read for it.
+
+        >>> import recmap as rm
+        >>> boxes = rm.Ragged.from_rows([[1, 2], [], [3]])
+        >>> ds = rm.from_arrays({"image": np.array([7, 8, 9]), "box": boxes}).explode("box")
+        >>> ds.schema, len(ds), ds[1]
+        (Schema(image: int64, box: int64), 3, {'image': np.int64(7), 'box': np.int64(2)})
+        """
+        from recmap.dataset.explode import ExplodedRows, counted_items
+
+        check_progress(progress)
+        items = counted_items(self._source, columns, progress, self._opened.reopen)
+        change = partial(ExplodedRows, columns=columns, items=items)
+        return self._changed(f"explode({', '.join(map(repr, columns))})", change)
