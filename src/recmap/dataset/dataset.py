@@ -54,7 +54,6 @@ if TYPE_CHECKING:
     from recmap.conversion.transform import Casting
     from recmap.pipeline.feed import PipelineFeed
     from recmap.pipeline.plan import Plan
-    from recmap.pipeline.signature import VerbRecord
 
 # What selects several rows: ds[100:200], ds[[5, 3, 9]], ds[mask].
 RowsKey: TypeAlias = slice | npt.NDArray[Any] | list[int] | list[bool] | range
@@ -78,8 +77,8 @@ class Dataset(RowVerbs):
     def __reduce__(self) -> tuple[Any, ...]:
         return Dataset, (self._as_opened, self._verbs_plan)
 
-    def _rows(self, plan: Plan, record: VerbRecord | None = None) -> Dataset:
-        return Dataset(plan=plan if record is None else plan.recorded(record))
+    def _of(self, plan: Plan) -> Dataset:
+        return Dataset(plan=plan)
 
     def pipeline(self) -> Stream:
         """Return the rows as a stream, which has states."""
@@ -334,7 +333,8 @@ class Dataset(RowVerbs):
         return facts.calls_user_code or not facts.searched
 
     def _summary(self) -> str:
-        verbs = [] if self._as_opened is not None else self._plan.describe()
+        made = [] if self._opened.verbs is None else [self._opened.verbs]
+        verbs = made if self._as_opened is not None else self._plan.describe()
         return " > ".join([self._files_summary(), *verbs])
 
     def _files_summary(self) -> str:

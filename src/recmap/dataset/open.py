@@ -39,7 +39,7 @@ from recmap.model.field import FieldLike, as_field
 from recmap.model.nulls import NULL_SUFFIX, Nulls, with_masks
 from recmap.model.schema import FieldsLike, Schema
 from recmap.model.source import Errors, Source, renamed
-from recmap.pipeline.pipeline import Verbs
+from recmap.pipeline.stream import Stream
 from recmap.store.paths import PathLike, absolute, given_paths
 from recmap.store.storage import Storage
 
@@ -132,7 +132,7 @@ def open(
     options = checked(OpenOptions, locals())
     fields = None if fields is None else _fields(fields)  # only once, because it may be a generator
     store = None if storage is None else Storage(storage)
-    if isinstance(path, Verbs):  # iterable, but over rows, not paths
+    if isinstance(path, Stream):  # iterable, but over rows, not paths
         return _already_open(path, fields, options)
     if not isinstance(path, str | bytes | os.PathLike):
         with blaming(path):
@@ -168,7 +168,7 @@ def _with_formats(text: str) -> str:
 open.__doc__ = _with_formats(open.__doc__ or "")
 
 
-def _already_open(dataset: Verbs, fields: FieldsLike | None, options: OpenOptions) -> Dataset:
+def _already_open(dataset: Stream, fields: FieldsLike | None, options: OpenOptions) -> Dataset:
     if not isinstance(dataset, Dataset):
         raise OptionTypeError(
             "give a path or a dataset, not a stream; to save its batches, rm.from_batches(stream)"

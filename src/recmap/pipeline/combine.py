@@ -7,12 +7,12 @@ from typing import Any, TypeVar
 
 from recmap.errors import OptionError, OptionTypeError
 from recmap.model.arguments import as_whole, check_choice, is_iterable
-from recmap.pipeline.pipeline import Verbs
 from recmap.pipeline.plan import Plan, joined_plan, joined_rows
+from recmap.pipeline.stream import Stream
 from recmap.pipeline.transforms.mix import Until, mixed
 from recmap.pipeline.transforms.zip import ZippedRows
 
-V = TypeVar("V", bound=Verbs)
+V = TypeVar("V", bound=Stream)
 
 
 def mix(
@@ -71,9 +71,9 @@ def _joined(datasets: Sequence[V], plan: Plan) -> V:
 
 def _plans(datasets: Sequence[Any], verb: str) -> list[Plan]:
     for dataset in datasets:
-        if isinstance(dataset, Verbs):
+        if isinstance(dataset, Stream):
             continue
-        if is_iterable(dataset) and all(isinstance(each, Verbs) for each in dataset):
+        if is_iterable(dataset) and all(isinstance(each, Stream) for each in dataset):
             raise OptionTypeError(
                 f"rm.{verb}([a, b]): give the datasets one by one, rm.{verb}(a, b), or a list of "
                 f"them with a star, rm.{verb}(*datasets)"

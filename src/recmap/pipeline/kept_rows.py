@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,14 +14,18 @@ from recmap.model.batch import Positions, RowArray
 from recmap.model.field import Field
 from recmap.model.order import Order
 from recmap.model.schema import Schema
+from recmap.pipeline.feed import PipelineFeed
+from recmap.pipeline.plan import Plan
 from recmap.pipeline.transforms.base import Block, Transform
 from recmap.pipeline.transforms.batch import Batches
 
-if TYPE_CHECKING:
-    from recmap.pipeline.plan import Plan
-
 # Row numbers that are handed on at a time.
 _TOGETHER = 1 << 12
+
+
+def with_kept(plan: Plan) -> Plan:
+    """Return a plan that can tell the rows which its filters keep by number."""
+    return replace(plan, kept=Kept(plan)) if plan.drops and plan.kept is None else plan
 
 
 class Kept(Order):
@@ -33,8 +37,6 @@ class Kept(Order):
     @cached_property
     def _rows(self) -> npt.NDArray[np.integer[Any]]:
         """Run the plan, and note the numbers of the rows that come out."""
-        from recmap.pipeline.feed import PipelineFeed
-
         plan = self._plan
         transforms = (*plan.transforms, NumberRows())
         search = replace(plan, transforms=transforms, grouping=Batches(_TOGETHER))
@@ -44,8 +46,7 @@ class Kept(Order):
         return numbers.astype(np.uint32) if small else numbers
 
     @cached_property
-    def is_stable(self) -> bool:
-        """Whether the same rows are kept in every epoch."""
+    def _is_stable(self) -> bool:
         return not self._plan.varies
 
     @property
@@ -61,11 +62,15 @@ class Kept(Order):
         return False
 
     @property
+    def varies(self) -> bool:
+        return not self._is_stable
+
+    @property
     def gap(self) -> int:
         return 1
 
     def numbers(self, positions: Positions, epoch: int = 0) -> RowArray:
-        if epoch and not self.is_stable:
+        if epoch and self.varies:
             raise OptionError(
                 "rows that are filtered and differ from epoch to epoch have numbers only in the "
                 "first; put filter before shuffle"
@@ -74,7 +79,7 @@ class Kept(Order):
 
     def __getstate__(self) -> dict[str, Any]:
         # Other processes do not search again.
-        found = {"is_stable": self.is_stable, "_rows": self._rows} if self.counted else None
+        found = {"_is_stable": self._is_stable, "_rows": self._rows} if self.counted else None
         return found or {"_plan": self._plan}
 
 

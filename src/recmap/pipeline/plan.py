@@ -8,9 +8,8 @@ from dataclasses import dataclass, replace
 from recmap.errors import OptionError
 from recmap.model.arguments import Workers, parse_size
 from recmap.model.nulls import with_masks
-from recmap.model.order import ENDLESS, OrderedRows
+from recmap.model.order import ENDLESS, Order, OrderedRows
 from recmap.model.source import Source, reseeded
-from recmap.pipeline.kept_rows import Kept
 from recmap.pipeline.row_source import SourceRows, count_of, is_damaged, reach_of
 from recmap.pipeline.sharding import Rank, Remaining, Share
 from recmap.pipeline.signature import VerbRecord, record_joined
@@ -54,8 +53,8 @@ class Plan:
     transforms: tuple[Transform, ...] = ()
     row_slices: tuple[tuple[int, Slice], ...] = ()
     epoch_slices: tuple[tuple[int, int | None], ...] = ()
-    #: The rows that the filters and slices so far keep, by number.
-    kept: Kept | None = None
+    #: The rows that the filters and slices so far keep, by number; see kept_rows.py.
+    kept: Order | None = None
     bucket: Boundaries | None = None
     grouping: Grouping | None = None
     batch_transforms: tuple[Transform, ...] = ()
@@ -92,8 +91,8 @@ class Plan:
             return replace(plan, batch_transforms=(*self.batch_transforms, transform))
         if transform.drops:
             self.check_uneven(transform.name)
-        plan = replace(plan, transforms=(*self.transforms, transform))
-        return _dropping(plan) if transform.drops else plan
+        kept = None if transform.drops else self.kept
+        return replace(plan, transforms=(*self.transforms, transform), kept=kept)
 
     def with_columns(self, names: Sequence[str]) -> Plan:
         """Select columns; the others are not read if that can be avoided."""
@@ -146,8 +145,8 @@ class Plan:
         slices, before = self.row_slices, len(self.transforms)
         if slices and slices[-1][0] == before:
             last = (before, slices[-1][1].then(skip, take))
-            return _dropping(replace(self, row_slices=(*slices[:-1], last)))
-        return _dropping(replace(self, row_slices=(*slices, (before, Slice(skip, take)))))
+            return replace(self, row_slices=(*slices[:-1], last), kept=None)
+        return replace(self, row_slices=(*slices, (before, Slice(skip, take))), kept=None)
 
     def repeated(self, times: int | None) -> Plan:
         """Repeat epochs of batches, or of the rows that a filter keeps."""
@@ -194,7 +193,7 @@ class Plan:
         self.check_before_batch(verb)
         if self.rank is not None and verb != "repeat":
             raise OptionError(f"{verb} comes before shard: all ranks have the same order of rows")
-        if self.kept is not None and not self.kept.is_stable:
+        if self.kept is not None and self.kept.varies:
             raise OptionError(
                 f"{verb} after a filter of rows that differ from epoch to epoch would have to run "
                 f"it over all rows in each; put {verb} before it"
@@ -209,7 +208,8 @@ class Plan:
         rows = self.rows
         if any(each.changes for each in self.transforms):
             rows = TransformedRows(rows, self.transforms, workers or self.workers)
-        if self.kept is not None:
+        if self.drops:
+            assert self.kept is not None
             rows = OrderedRows(rows, self.kept)
         if self.repeat != 1:
             rows = repeated(rows, self.repeat)
@@ -260,7 +260,7 @@ class Plan:
     @property
     def drops(self) -> bool:
         """Whether rows may be dropped after they are read."""
-        return self.kept is not None
+        return any(transform.drops for transform in self.transforms) or bool(self.row_slices)
 
     @property
     def remote(self) -> bool:
@@ -432,11 +432,6 @@ class Plan:
         if self.prefetch is not None:
             names.append(f"prefetch({self.prefetch})")
         return names
-
-
-def _dropping(plan: Plan) -> Plan:
-    """Note that what was added last leaves out rows."""
-    return replace(plan, kept=Kept(plan))
 
 
 def joined_rows(plans: Sequence[Plan], verb: str) -> list[Source]:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
+from recmap.errors import OptionError
 from recmap.model.iteration import Iteration
 from recmap.model.preview import quantity
-from recmap.pipeline.pipeline import Verbs
+from recmap.pipeline.verbs import Verbs
 
 if TYPE_CHECKING:
     # rm.open needs only the names; what is used is imported when it is used.
@@ -17,7 +19,9 @@ if TYPE_CHECKING:
     from recmap.pipeline.feed import PipelineFeed
     from recmap.pipeline.meter import Timings
     from recmap.pipeline.plan import Plan
+    from recmap.pipeline.sharding import Even
     from recmap.pipeline.signature import VerbRecord
+    from recmap.pipeline.transforms.pad import PadLike
 
 
 class Stream(Verbs):
@@ -47,7 +51,156 @@ class Stream(Verbs):
         return self._own_feed
 
     def _rows(self, plan: Plan, record: VerbRecord | None = None) -> Self:
-        return type(self)(plan if record is None else plan.recorded(record))
+        from recmap.pipeline.kept_rows import with_kept
+
+        return self._of(with_kept(plan if record is None else plan.recorded(record)))
+
+    def _of(self, plan: Plan) -> Self:
+        """Return the same kind, dataset or stream, of another plan."""
+        return type(self)(plan)
+
+    def _stream(self, plan: Plan, record: VerbRecord | None = None) -> Stream:
+        """Return the stream of a plan; ``record`` is the verb as written in states."""
+        return Stream(plan if record is None else plan.recorded(record))
+
+    def batch(
+        self,
+        size: int | Sequence[int],
+        *,
+        drop_last: bool = False,
+        pad: PadLike | None = None,
+        lengths: bool = False,
+        mask: bool = False,
+    ) -> Stream:
+        """Put ``size`` rows into each batch.
+
+        The last batch may be smaller; ``drop_last`` leaves it out.
+
+        ``pad={"tokens": 128}`` makes ragged columns dense: rows are cut or filled up to a
+        length, or to the ``"longest"`` row of the batch; see ``rm.Pad``. ``lengths`` and
+        ``mask`` add the columns ``tokens_length`` and ``tokens_mask``.
+
+        >>> import numpy as np, recmap as rm
+        >>> ds = rm.from_arrays({"t": rm.Ragged.from_rows([[1], [2, 3], [4, 5, 6]])})
+        >>> for batch in ds.batch(2, pad={"t": 2}):
+        ...     print(batch["t"].tolist())
+        [[1, 0], [2, 3]]
+        [[4, 5]]
+        """
+        from recmap.model.arguments import check_flag
+        from recmap.pipeline.signature import record
+        from recmap.pipeline.transforms.batch import Batches
+        from recmap.pipeline.transforms.pad import PadBatches, Padding
+
+        plan = self._plan
+        plan.check_no_total_slice("batch")
+        for name, flag in {"drop_last": drop_last, "lengths": lengths, "mask": mask}.items():
+            check_flag(name, flag)
+        pending = plan.bucket or plan.grouping
+        grouping = (
+            Batches.checked(size, drop_last)
+            if pending is None
+            else pending.batched(size, drop_last)
+        )
+        made = replace(plan, grouping=grouping, bucket=None)
+        if pad is not None:
+            padding = Padding(pad, lengths=lengths, mask=mask)
+            if not plan.transforms and plan.grouping is None:
+                padding.schema(plan.rows.schema)  # refuses what cannot be padded
+            made = made.with_transform(PadBatches(padding))
+        elif lengths or mask:
+            raise OptionError("lengths= and mask= describe padding; give pad=")
+        return self._stream(made, record(self.batch, size, drop_last, pad, lengths, mask))
+
+    def bucket(
+        self, by: str | Callable[[dict[str, Any]], int], boundaries: Sequence[int]
+    ) -> Stream:
+        """Put rows of similar length into the same batch.
+
+        ``batch`` comes next, and fills one bucket for each range of lengths. ``by`` is a
+        column, or a function of a row; the length of a text is that of its UTF-8, in bytes. A list
+        of sizes gives each bucket its own:
+        ``.bucket("t", [32, 64]).batch([64, 32, 16])``.
+
+        >>> import numpy as np, recmap as rm
+        >>> ds = rm.from_arrays({"t": rm.Ragged.from_rows([[1], [2, 3, 4], [5], [6, 7, 8]])})
+        >>> for batch in ds.bucket("t", [2]).batch(2, pad="longest"):
+        ...     print(batch["t"].tolist())
+        [[1], [5]]
+        [[2, 3, 4], [6, 7, 8]]
+        """
+        from recmap.pipeline.signature import record
+        from recmap.pipeline.transforms.bucket import Boundaries
+
+        plan = self._plan
+        plan.check_before_batch("bucket")
+        plan.check_images_on_host("bucket")
+        plan.check_uneven("bucket")
+        bucket = Boundaries.checked(by, boundaries)
+        if isinstance(by, str) and not plan.transforms:
+            plan.rows.schema[by]  # raises an error that lists the columns
+        return self._stream(
+            replace(plan, bucket=bucket), record(self.bucket, by, boundaries, function=by)
+        )
+
+    def pack(
+        self,
+        length: int,
+        columns: Sequence[str] | None = None,
+        *,
+        fill: Any = 0,
+        long: Literal["cut", "error", "split"] = "error",
+    ) -> Stream:
+        """Join short sequences into rows of one length.
+
+        This adds the columns ``segments`` (1, 2, ...; 0 is filler) and ``positions``.
+        ``batch`` comes next; a ``map`` or ``select`` in between gets these rows.
+
+        A sequence longer than a row is an error; ``long="cut"`` cuts it, and ``"split"``
+        splits it over several rows.
+
+        >>> import numpy as np, recmap as rm
+        >>> ds = rm.from_arrays({"t": rm.Ragged.from_rows([[1, 2], [3], [4, 5]])})
+        >>> for batch in ds.pack(4).batch(2):
+        ...     print(batch["t"].tolist(), batch["segments"].tolist())
+        [[1, 2, 3, 0], [4, 5, 0, 0]] [[1, 1, 2, 0], [1, 1, 0, 0]]
+        """
+        from recmap.pipeline.signature import record
+        from recmap.pipeline.transforms.pack import Packs
+
+        plan = self._plan
+        plan.check_before_batch("pack")
+        plan.check_images_on_host("pack")
+        plan.check_uneven("pack")
+        packs = Packs.checked(length, columns, fill, long)
+        if not plan.transforms:
+            packs.schema(plan.rows.schema)  # refuses what cannot be packed
+        return self._stream(
+            replace(plan, grouping=packs), record(self.pack, length, columns, fill, long)
+        )
+
+    def shard(
+        self,
+        index: int | None = None,
+        count: int | None = None,
+        *,
+        even: Even = "uneven",
+        mask: str = "mask",
+    ) -> Stream:
+        """Read the rows of one rank of several. Every row goes to exactly one rank.
+
+        Without ``index`` and ``count``, the rank and the number of ranks are those of
+        ``torch.distributed`` or ``jax.distributed``, if it is initialized, or those that
+        torchrun, Slurm or MPI has set in the environment. A process alone is rank 0 of 1.
+
+        Build the same pipeline, with the same seeds, on all ranks. With ``even="uneven"``,
+        ranks may differ by a row, and at the very end by a step. ``"drop"`` leaves out the
+        last few rows; ``"pad"`` repeats rows, and the column ``mask`` is false for these. With
+        either, all ranks take the same number of steps.
+        """
+        from recmap.pipeline.sharding import Rank
+
+        return self._stream(self._plan.with_rank(Rank.checked(index, count, even, mask)))
 
     def pipeline(self) -> Stream:
         """Return the stream itself."""

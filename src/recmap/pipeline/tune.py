@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from recmap.local.local_path import located
-from recmap.pipeline.pipeline import Verbs
 from recmap.pipeline.stream import Stream
 
 _SEED = 1
@@ -32,7 +31,7 @@ class Choice:
     window: int | None = None
     threads: int | None = None
 
-    def of(self, rows: Verbs) -> Stream:
+    def of(self, rows: Stream) -> Stream:
         """Return the pipeline that reads this way."""
         pipeline = rows.pipeline()
         if self.window != 0:
@@ -66,7 +65,7 @@ def fits_memory(paths: list[str]) -> bool:
 
 
 def tune(
-    opened: Callable[[], Verbs],
+    opened: Callable[[], Stream],
     count: int,
     row_bytes: int,
     *,
@@ -118,7 +117,7 @@ def _choose(tried: list[Measurement], margin: float) -> Measurement:
     return chosen
 
 
-def _tried(stage: str, choice: Choice, rows: Verbs, seconds: float) -> Measurement:
+def _tried(stage: str, choice: Choice, rows: Stream, seconds: float) -> Measurement:
     pipeline = choice.of(rows).repeat()
     end = time.monotonic() + seconds
     for _ in pipeline:

@@ -23,7 +23,6 @@ from recmap.machine.lru import Lru
 from recmap.model.ragged import Ragged
 from recmap.model.row_sizes import measure
 from recmap.model.schema import Batch, Schema
-from recmap.pipeline.pipeline import Verbs
 from recmap.pipeline.stream import Stream
 
 # The limits of one read, of a large row, of the rows of one answer, and of those kept for the next.
@@ -302,8 +301,8 @@ def load_pipeline(name: str) -> Stream:
             found = getattr(found, part)
     except (ImportError, AttributeError) as e:
         raise OptionError(f"--pipeline {name}: {e}") from None
-    made: Any = found() if callable(found) and not isinstance(found, Verbs) else found
-    if not isinstance(made, Verbs):
+    made: Any = found() if callable(found) and not isinstance(found, Stream) else found
+    if not isinstance(made, Stream):
         raise OptionError(f"--pipeline {name} is a {type(made).__name__}, not a pipeline of recmap")
     return made.pipeline()
 

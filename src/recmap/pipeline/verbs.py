@@ -1,4 +1,4 @@
-"""The verbs of datasets and streams.
+"""The verbs that change rows, for datasets and streams. Those that begin a stream are in stream.py.
 
 A verb checks its arguments, builds its transform, and returns another dataset or stream. Nothing
 is read yet. To add a verb, write its transform as a file in transforms/ and its method here.
@@ -21,11 +21,8 @@ if TYPE_CHECKING:
     # rm.open needs only the names of the verbs; each verb imports what it uses.
     from recmap.pipeline.feed import PipelineFeed
     from recmap.pipeline.plan import Plan
-    from recmap.pipeline.sharding import Even
     from recmap.pipeline.signature import VerbRecord
-    from recmap.pipeline.stream import Stream
     from recmap.pipeline.transforms.base import Transform
-    from recmap.pipeline.transforms.pad import PadLike
     from recmap.pipeline.transforms.select import RowNumbersLike
 
 # Rows and batches are counted in 64 bits.
@@ -33,11 +30,7 @@ _MOST = 2**62
 
 
 class Verbs(Frameworks):
-    """The verbs that datasets and streams share.
-
-    Verbs of rows return a dataset of a dataset, and a stream of a stream. Those that begin
-    a stream are ``batch``, ``bucket``, ``pack`` and ``shard``.
-    """
+    """The verbs that return a dataset of a dataset, and a stream of a stream."""
 
     def __dir__(self) -> list[str]:
         # Tab completion offers only what is documented.
@@ -63,19 +56,9 @@ class Verbs(Frameworks):
         """Return the same kind with another plan; ``record`` is the verb as written in states."""
         raise NotImplementedError
 
-    def _stream(self, plan: Plan, record: VerbRecord | None = None) -> Stream:
-        """Return the stream of a plan; ``record`` is the verb as written in states."""
-        from recmap.pipeline.stream import Stream
-
-        return Stream(plan if record is None else plan.recorded(record))
-
     def _transformed(self, transform: Transform, record: VerbRecord) -> Self:
         """Return this with another transform of rows or, after ``batch``, of batches."""
         return self._rows(self._plan.with_transform(transform), record)
-
-    def pipeline(self) -> Stream:
-        """Return the rows as a stream, which has states."""
-        return self._stream(self._plan)
 
     def select(self, what: str | Sequence[str] | RowNumbersLike, *more: str) -> Self:
         """Select columns by name, or rows by number.
@@ -255,122 +238,6 @@ class Verbs(Frameworks):
             return self._rows(replace(self._plan, images_on_device=images), verb)
         return self._transformed(DecodeImages(decoder, errors == "skip"), verb)
 
-    def batch(
-        self,
-        size: int | Sequence[int],
-        *,
-        drop_last: bool = False,
-        pad: PadLike | None = None,
-        lengths: bool = False,
-        mask: bool = False,
-    ) -> Stream:
-        """Put ``size`` rows into each batch.
-
-        The last batch may be smaller; ``drop_last`` leaves it out.
-
-        ``pad={"tokens": 128}`` makes ragged columns dense: rows are cut or filled up to a
-        length, or to the ``"longest"`` row of the batch; see ``rm.Pad``. ``lengths`` and
-        ``mask`` add the columns ``tokens_length`` and ``tokens_mask``.
-
-        >>> import numpy as np, recmap as rm
-        >>> ds = rm.from_arrays({"t": rm.Ragged.from_rows([[1], [2, 3], [4, 5, 6]])})
-        >>> for batch in ds.batch(2, pad={"t": 2}):
-        ...     print(batch["t"].tolist())
-        [[1, 0], [2, 3]]
-        [[4, 5]]
-        """
-        from recmap.model.arguments import check_flag
-        from recmap.pipeline.signature import record
-        from recmap.pipeline.transforms.batch import Batches
-        from recmap.pipeline.transforms.pad import PadBatches, Padding
-
-        plan = self._plan
-        plan.check_no_total_slice("batch")
-        for name, flag in {"drop_last": drop_last, "lengths": lengths, "mask": mask}.items():
-            check_flag(name, flag)
-        pending = plan.bucket or plan.grouping
-        grouping = (
-            Batches.checked(size, drop_last)
-            if pending is None
-            else pending.batched(size, drop_last)
-        )
-        made = replace(plan, grouping=grouping, bucket=None)
-        if pad is not None:
-            padding = Padding(pad, lengths=lengths, mask=mask)
-            if not plan.transforms and plan.grouping is None:
-                padding.schema(plan.rows.schema)  # refuses what cannot be padded
-            made = made.with_transform(PadBatches(padding))
-        elif lengths or mask:
-            raise OptionError("lengths= and mask= describe padding; give pad=")
-        return self._stream(made, record(self.batch, size, drop_last, pad, lengths, mask))
-
-    def bucket(
-        self, by: str | Callable[[dict[str, Any]], int], boundaries: Sequence[int]
-    ) -> Stream:
-        """Put rows of similar length into the same batch.
-
-        ``batch`` comes next, and fills one bucket for each range of lengths. ``by`` is a
-        column, or a function of a row; the length of a text is that of its UTF-8, in bytes. A list
-        of sizes gives each bucket its own:
-        ``.bucket("t", [32, 64]).batch([64, 32, 16])``.
-
-        >>> import numpy as np, recmap as rm
-        >>> ds = rm.from_arrays({"t": rm.Ragged.from_rows([[1], [2, 3, 4], [5], [6, 7, 8]])})
-        >>> for batch in ds.bucket("t", [2]).batch(2, pad="longest"):
-        ...     print(batch["t"].tolist())
-        [[1], [5]]
-        [[2, 3, 4], [6, 7, 8]]
-        """
-        from recmap.pipeline.signature import record
-        from recmap.pipeline.transforms.bucket import Boundaries
-
-        plan = self._plan
-        plan.check_before_batch("bucket")
-        plan.check_images_on_host("bucket")
-        plan.check_uneven("bucket")
-        bucket = Boundaries.checked(by, boundaries)
-        if isinstance(by, str) and not plan.transforms:
-            plan.rows.schema[by]  # raises an error that lists the columns
-        return self._stream(
-            replace(plan, bucket=bucket), record(self.bucket, by, boundaries, function=by)
-        )
-
-    def pack(
-        self,
-        length: int,
-        columns: Sequence[str] | None = None,
-        *,
-        fill: Any = 0,
-        long: Literal["cut", "error", "split"] = "error",
-    ) -> Stream:
-        """Join short sequences into rows of one length.
-
-        This adds the columns ``segments`` (1, 2, ...; 0 is filler) and ``positions``.
-        ``batch`` comes next; a ``map`` or ``select`` in between gets these rows.
-
-        A sequence longer than a row is an error; ``long="cut"`` cuts it, and ``"split"``
-        splits it over several rows.
-
-        >>> import numpy as np, recmap as rm
-        >>> ds = rm.from_arrays({"t": rm.Ragged.from_rows([[1, 2], [3], [4, 5]])})
-        >>> for batch in ds.pack(4).batch(2):
-        ...     print(batch["t"].tolist(), batch["segments"].tolist())
-        [[1, 2, 3, 0], [4, 5, 0, 0]] [[1, 1, 2, 0], [1, 1, 0, 0]]
-        """
-        from recmap.pipeline.signature import record
-        from recmap.pipeline.transforms.pack import Packs
-
-        plan = self._plan
-        plan.check_before_batch("pack")
-        plan.check_images_on_host("pack")
-        plan.check_uneven("pack")
-        packs = Packs.checked(length, columns, fill, long)
-        if not plan.transforms:
-            packs.schema(plan.rows.schema)  # refuses what cannot be packed
-        return self._stream(
-            replace(plan, grouping=packs), record(self.pack, length, columns, fill, long)
-        )
-
     def repeat(self, times: int | None = None) -> Self:
         """Repeat everything ``times`` times, or without end.
 
@@ -411,29 +278,6 @@ class Verbs(Frameworks):
 
         plan = self._plan.sliced("skip", as_whole("count", count), None)
         return self._rows(plan, record(self.skip, count))
-
-    def shard(
-        self,
-        index: int | None = None,
-        count: int | None = None,
-        *,
-        even: Even = "uneven",
-        mask: str = "mask",
-    ) -> Stream:
-        """Read the rows of one rank of several. Every row goes to exactly one rank.
-
-        Without ``index`` and ``count``, the rank and the number of ranks are those of
-        ``torch.distributed`` or ``jax.distributed``, if it is initialized, or those that
-        torchrun, Slurm or MPI has set in the environment. A process alone is rank 0 of 1.
-
-        Build the same pipeline, with the same seeds, on all ranks. With ``even="uneven"``,
-        ranks may differ by a row, and at the very end by a step. ``"drop"`` leaves out the
-        last few rows; ``"pad"`` repeats rows, and the column ``mask`` is false for these. With
-        either, all ranks take the same number of steps.
-        """
-        from recmap.pipeline.sharding import Rank
-
-        return self._stream(self._plan.with_rank(Rank.checked(index, count, even, mask)))
 
     def prefetch(
         self,
