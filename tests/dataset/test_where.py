@@ -297,6 +297,23 @@ def test_what_cannot_be_searched_is_refused() -> None:
         once.where("x == 1")
 
 
+def test_a_state_belongs_to_its_condition() -> None:
+    numbered(label=np.arange(30) % 3).save("x.npz")
+
+    def batches(condition: str) -> rm.Pipeline:
+        return rm.open("x.npz").where(condition).shuffle(seed=1).batch(2)
+
+    first = batches("label == 1")
+    seen = [batch["row"].tolist() for batch in first]
+    again = batches("label == 1")
+    rows = iter(again)
+    assert [next(rows)["row"].tolist() for _ in range(2)] == seen[:2]
+    resumed = batches("label == 1").restore(again.state())
+    assert [batch["row"].tolist() for batch in resumed] == seen[2:]
+    with pytest.raises(rm.RecmapError, match="where"):
+        batches("label == 2").restore(again.state())
+
+
 def test_a_conversion_of_other_rows_does_not_resume() -> None:
     ds = numbered(label=np.arange(10) % 3)
     ds.save("x.npz")

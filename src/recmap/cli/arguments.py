@@ -17,6 +17,7 @@ from recmap.dataset.open import open as open_dataset
 from recmap.errors import OptionError
 from recmap.formats.open_spec import OpenOptions
 from recmap.model.arguments import as_dtype
+from recmap.model.progress import ProgressOption
 from recmap.store.storage import is_url
 
 # Options of a store that are numbers, or true or false.
@@ -181,11 +182,14 @@ def add_storage(parser: Any) -> None:
     )
 
 
-def opened(args: argparse.Namespace, **changed: Any) -> Dataset:
-    """Open the files that the arguments name, with some options changed; filter their rows."""
+def opened(args: argparse.Namespace, *, progress: ProgressOption = None, **changed: Any) -> Dataset:
+    """Open the files that the arguments name, with some options changed.
+
+    Filter their rows by ``--where``, and show the ``progress`` of that.
+    """
     dataset = open_dataset(_paths(args.path), _fields(args), **{**_options(args), **changed})
     condition = getattr(args, "where", None)
-    return dataset if condition is None else dataset.where(condition)
+    return dataset if condition is None else dataset.where(condition, progress=progress)
 
 
 def call_text(args: argparse.Namespace) -> str:

@@ -76,7 +76,8 @@ def run(args: argparse.Namespace) -> int:
     if args.ray is not None:
         chosen["engine"] = f"ray:{args.ray}" if args.ray else "ray"
     with watching("convert") as watcher:
-        report = convert(opened(args), args.dst, progress=watcher, storage=storage(args), **chosen)
+        dataset = opened(args, progress=watcher)
+        report = convert(dataset, args.dst, progress=watcher, storage=storage(args), **chosen)
     if args.explain:
         print(worded(report.explanation, "convert"))
     print(printable(str(report)))
