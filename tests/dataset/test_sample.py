@@ -20,6 +20,7 @@ from recmap.model.source import at_epoch
 from recmap.pipeline.row_source import SourceRows
 from recmap.pipeline.signature import Seed
 from recmap.pipeline.transforms.shuffle import Shuffle
+from tests.buckets import HttpFolder
 
 ROWS = 40
 LABELS = [0] * 30 + [1] * 7 + [2] * 3
@@ -290,3 +291,17 @@ def test_a_file_that_is_slow_to_read_at_random_gives_a_warning(tmp_path: Path) -
     rm.from_arrays({"x": np.arange(5)}).save(tmp_path / "x.tfrecord.gz")
     with pytest.warns(rm.SlowOrderWarning, match="sample reads a lot of data for each row"):
         rm.open(tmp_path / "x.tfrecord.gz").sample(seed=1)
+
+
+def test_rows_of_a_store_are_drawn_sorted_and_divided_like_local_ones(
+    file: Path, http_folder: HttpFolder
+) -> None:
+    http_folder.put("x.tfrecord", file.read_bytes())
+    far = rm.open(f"{http_folder.url}/x.tfrecord", storage=http_folder.storage)
+    near = rm.open(file)
+    for given in ({"weights": "w"}, {"balance": "name"}):
+        drawn = [numbers(ds.sample(20, seed=1, **given).batch(8)) for ds in (far, near)]  # type: ignore[arg-type]
+        assert drawn[0] == drawn[1]
+    for column in ("w", "name"):
+        assert far.sort(column)["x"][:].tolist() == near.sort(column)["x"][:].tolist()
+    assert far.explode("tokens")["x"][:].tolist() == near.explode("tokens")["x"][:].tolist()
