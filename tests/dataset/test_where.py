@@ -300,7 +300,7 @@ def test_what_cannot_be_searched_is_refused() -> None:
 def test_a_state_belongs_to_its_condition() -> None:
     numbered(label=np.arange(30) % 3).save("x.npz")
 
-    def batches(condition: str) -> rm.Pipeline:
+    def batches(condition: str) -> rm.Stream:
         return rm.open("x.npz").where(condition).shuffle(seed=1).batch(2)
 
     first = batches("label == 1")
