@@ -185,6 +185,9 @@ class Late(Order):
     def numbers(self, positions: Positions, epoch: int = 0) -> RowArray:
         return self._order.numbers(positions, epoch)
 
+    def prepare(self) -> None:
+        self._order.prepare()
+
     def __getstate__(self) -> dict[str, Any]:
         # Other processes do not count again.
         known = ("_varies", "_order") if self.counted else ("_varies", "_source", "_make")

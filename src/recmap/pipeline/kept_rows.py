@@ -77,6 +77,9 @@ class Kept(Order):
             )
         return self._rows[positions].astype(np.int64)
 
+    def prepare(self) -> None:
+        self._rows  # noqa: B018  # found when it is first asked for
+
     def __getstate__(self) -> dict[str, Any]:
         # Other processes do not search again.
         found = {"_is_stable": self._is_stable, "_rows": self._rows} if self.counted else None
