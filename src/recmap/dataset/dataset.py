@@ -333,17 +333,14 @@ class Dataset(RowVerbs):
         return facts.calls_user_code or not facts.searched
 
     def _summary(self) -> str:
-        made = [] if self._opened.verbs is None else [self._opened.verbs]
-        verbs = made if self._as_opened is not None else self._plan.describe()
-        return " > ".join([self._files_summary(), *verbs])
-
-    def _files_summary(self) -> str:
         facts, rows = self._source.facts, self._source.known_rows()
-        files = facts.files
+        files, verbs = facts.files, [] if self._opened.verbs is None else [self._opened.verbs]
+        if self._as_opened is None:
+            verbs = self._plan.describe()
+        name = f"{len(files):,} files, {files[0]}, ..." if len(files) > 1 else "".join(files)
         count = "rows not counted yet" if rows is None else quantity(rows, "row")
         count = "endless rows" if facts.endless else count
-        name = f"{len(files):,} files, {files[0]}, ..." if len(files) > 1 else "".join(files)
-        return f"{name or 'in memory'}: {count}, schema {facts.origin}"
+        return f"{' > '.join([name or 'in memory', *verbs])}: {count}, schema {facts.origin}"
 
 
 def opened_rows(dataset: Dataset) -> OpenedRows:

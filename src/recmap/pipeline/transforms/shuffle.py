@@ -51,7 +51,8 @@ def shuffled(rows: Source, seed: Seed, window: int | None, reshuffle: bool) -> O
         raise OptionError("endless rows cannot be shuffled; shuffle before repeat")
     if window is None:
         make = partial(Shuffle, seed=seed, reshuffle=reshuffle)
-        return OrderedRows(rows, Late(rows, make, varies=reshuffle))
+        late = not rows.facts.searched
+        return OrderedRows(rows, Late(rows, make, varies=reshuffle) if late else make(len(rows)))
     if window < 2:
         raise OptionError(f"window={window}: a window has 2 rows or more")
     order = WindowShuffle(
