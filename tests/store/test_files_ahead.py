@@ -23,7 +23,7 @@ from tests.fetched import drop_ahead, held_bytes
 
 # More files than objects that stay open.
 FILES, ROWS = 26, 6
-AT_ONCE = 8
+AT_ONCE = 6
 DELAY = 0.02
 
 

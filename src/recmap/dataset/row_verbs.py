@@ -47,7 +47,7 @@ class RowVerbs(Stream):
     def rename(self, names: Mapping[str, str]) -> Self:
         """Rename columns: ``{"old": "new"}``. Nothing is read or copied.
 
-        >>> import recmap as rm
+        >>> import numpy as np, recmap as rm
         >>> rm.from_arrays({"x": np.arange(3), "y": np.arange(3)}).rename({"x": "pixels"}).columns
         ['pixels', 'y']
         """
@@ -67,7 +67,7 @@ class RowVerbs(Stream):
         With ``casting="same_value"``, a value that the new type cannot hold is an error;
         ``"unsafe"`` rounds, wraps and truncates like NumPy.
 
-        >>> import recmap as rm
+        >>> import numpy as np, recmap as rm
         >>> ds = rm.from_arrays({"x": np.arange(3)}).cast({"x": "float32"})
         >>> ds.schema, ds["x"][:]
         (Schema(x: float32), array([0., 1., 2.], dtype=float32))
@@ -96,7 +96,7 @@ class RowVerbs(Stream):
         decides, so appending data moves no old row, and the counts are approximate. With
         ``stratify``, each value of that column is split in the same proportions.
 
-        >>> import recmap as rm
+        >>> import numpy as np, recmap as rm
         >>> ds = rm.from_arrays({"x": np.arange(10)})
         >>> parts = ds.split({"train": 0.8, "val": 0.2}, seed=0)
         >>> {name: len(part) for name, part in parts.items()}
@@ -125,7 +125,7 @@ class RowVerbs(Stream):
         equal and never unequal to a value; ``is_null`` finds it. For conditions that need
         Python, use ``filter``.
 
-        >>> import recmap as rm
+        >>> import numpy as np, recmap as rm
         >>> ds = rm.from_arrays({"label": np.array([3, 1, 3]), "size": np.array([5, 50, 500])})
         >>> ds.where(rm.col("label") == 3)["size"][:]
         array([  5, 500])
@@ -161,7 +161,7 @@ class RowVerbs(Stream):
 
         Without a ``seed``, one is drawn, as by ``shuffle``. Several ranks need the same seed.
 
-        >>> import recmap as rm
+        >>> import numpy as np, recmap as rm
         >>> ds = rm.from_arrays({"x": np.arange(4), "label": np.array([0, 0, 0, 1])})
         >>> labels = [row["label"].item() for row in ds.sample(1000, balance="label", seed=1)]
         >>> labels.count(0), labels.count(1)
@@ -191,7 +191,7 @@ class RowVerbs(Stream):
         values stay in their order. NaN, NaT and nulls come last, also with ``descending``. Text is
         sorted by code points: "Z" comes before "a".
 
-        >>> import recmap as rm
+        >>> import numpy as np, recmap as rm
         >>> ds = rm.from_arrays({"x": np.array([3.0, np.nan, 1.0]), "id": np.arange(3)})
         >>> ds.sort("x", descending=True)[:]["id"]
         array([0, 2, 1])
@@ -213,7 +213,7 @@ class RowVerbs(Stream):
         an empty list gives no rows. The lengths of the lists are counted once, when the number
         of rows or a row is first needed; only these columns are read for it.
 
-        >>> import recmap as rm
+        >>> import numpy as np, recmap as rm
         >>> boxes = rm.Ragged.from_rows([[1, 2], [], [3]])
         >>> ds = rm.from_arrays({"image": np.array([7, 8, 9]), "box": boxes}).explode("box")
         >>> ds.schema, len(ds), ds[1]

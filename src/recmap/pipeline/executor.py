@@ -1,7 +1,7 @@
 """Read blocks of rows, in order and ahead of the loop, and turn them into batches.
 
 Follow one padded batch: ``rm.open(path).batch(32, pad={"tokens": 128})`` in a loop.
-``rm.open`` (dataset/open.py) opens a source. ``batch`` (pipeline.py) records the batch size
+``rm.open`` (dataset/open.py) opens a source. ``batch`` (stream.py) records the batch size
 and a ``PadBatches`` transform in a ``Plan`` (plan.py). Iterating asks a ``PipelineFeed``
 (feed.py), which keeps the cursor, for the next batch, and the feed calls ``plain_batches``
 in this file. ``Blocks.spans`` divides the rows of an epoch into spans of one or more batches,

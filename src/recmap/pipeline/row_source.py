@@ -25,7 +25,7 @@ from recmap.model.fetching import Fetching
 from recmap.model.ragged import Column, Ragged
 from recmap.model.row_sizes import measure
 from recmap.model.schema import Batch, Schema
-from recmap.model.source import Source, WrappedSource
+from recmap.model.source import Source, VaryingRows, WrappedSource
 from recmap.pipeline.signature import data_of
 from recmap.store.fetch import FetchCounter
 from recmap.store.object_address import store_of
@@ -145,6 +145,11 @@ class SourceRows(WrappedSource):
     @property
     def facts(self) -> SourceFacts:
         return replace(self._facts, sound_rows=self._sound_rows)
+
+    def row_name(self, row: int) -> str:
+        # Files that were opened again have their full paths; those that were given are shorter.
+        ordered = isinstance(self._source, VaryingRows)
+        return super().row_name(row) if ordered else self._facts.row_name(row)
 
     @property
     def lasting(self) -> bool:
