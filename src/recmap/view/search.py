@@ -18,7 +18,7 @@ import numpy.typing as npt
 from recmap.errors import OptionError
 from recmap.model.comparison import unlike_rows
 from recmap.model.field import Field
-from recmap.model.ragged import Column, Ragged
+from recmap.model.ragged import Column, Ragged, has_mask, masked, null_mask
 from recmap.model.row_sizes import measure
 from recmap.view.table import RowTable, TableRow
 
@@ -97,13 +97,16 @@ def _matcher(
         raise OptionError(f"{name} holds numbers: compare them with = or <")
     else:
         some = partial(_match_numbers, compare, _parsed(text, kind.dtype, labels))
-    return (lambda column: ~some(column)) if operator == "≠" else some
+    # A null is neither equal to a value nor unlike it.
+    return (lambda column: ~some(column) & ~null_mask(column)) if operator == "≠" else some
 
 
 def _match_strings(
     compare: Callable[[Any, Any], Any] | None, wanted: bytes, column: Column
 ) -> npt.NDArray[np.bool_]:
     def one(value: Any) -> bool:
+        if value is None:
+            return False
         if isinstance(value, Ragged | np.ndarray):
             return any(map(one, value))
         data = value.encode() if isinstance(value, str) else bytes(value)
@@ -125,14 +128,16 @@ def _any(column: Column, test: Callable[[Any], Any]) -> npt.NDArray[np.bool_]:
         sums = np.concatenate([[0], np.cumsum(inside)])
         offsets = column.offsets - column.offsets[0]
         return np.asarray(np.diff(sums[offsets]) > 0)
-    mask: npt.NDArray[np.bool_] = np.asarray(test(column))
+    mask: npt.NDArray[np.bool_] = np.asarray(test(np.asarray(column)))
     if column.ndim > 1:
         mask = np.asarray(mask.any(axis=tuple(range(1, mask.ndim))))
-    return mask
+    return mask & ~null_mask(column) if has_mask(column) else mask
 
 
 def _missing(column: Column) -> npt.NDArray[np.bool_]:
-    """Return which rows are empty or hold NaN."""
+    """Return which rows are null or empty, or hold NaN."""
+    if has_mask(column) and not isinstance(column, Ragged):
+        return np.asarray(null_mask(column) | _any(column, _is_nan))
     if isinstance(column, Ragged):
         empty = np.asarray(column.lengths == 0)
         return empty if column.is_bytes else empty | _any(column, _is_nan)
@@ -190,11 +195,15 @@ def differing(a: TableRow | None, b: TableRow | None, names: list[str]) -> list[
 
 def _column(value: Any) -> Column:
     """Return a column of one row."""
+    if value is None:
+        return masked(np.zeros(1), np.ones(1, np.bool_))
     if isinstance(value, bytes):
         return Ragged.from_bytes([value])
     if isinstance(value, str):
         return Ragged.from_text([value])
     if isinstance(value, Ragged):
+        return Ragged(value, [0, len(value)])
+    if has_mask(value):
         return Ragged(value, [0, len(value)])
     return np.asarray(value)[np.newaxis]
 
