@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import recmap as rm
+from tests.pictures import encoded
 
 Rows = list[dict[str, Any]]
 
@@ -156,15 +157,37 @@ def test_a_shuffle_after_a_filter_runs_nothing_before_it_is_read() -> None:
         len(chain)
 
 
-def test_functions_see_only_the_rows_that_a_filter_keeps() -> None:
+# The last two are decoded many rows at a time.
+@pytest.mark.parametrize("stored", ["x.tfrecord", "x.tfrecord.gz", "x.h5"])
+def test_functions_see_only_the_rows_that_a_filter_keeps(stored: str) -> None:
     def checked(row: dict[str, Any]) -> dict[str, Any]:
         assert is_even(row)
         return row
 
-    chain = on_disk().filter(is_even).map(checked)
+    compression = "gzip" if stored != "x.tfrecord" else None
+    numbers().save(stored, progress=False, compression=compression)
+    chain = rm.open(stored).filter(is_even).map(checked)
     assert of_batch(chain[3:5]) == [(6, b"t6"), (8, b"t8")]
     chain.save("even.npz", progress=False)
     assert rm.open("even.npz")["x"][:].tolist() == list(range(0, 40, 2))
+
+
+@pytest.mark.parametrize("stored", ["x.tfrecord", "x.tfrecord.gz"])
+def test_rows_with_broken_images_have_no_number(stored: str) -> None:
+    pixels = [np.full((4, 4, 3), i, np.uint8) for i in range(30)]
+    images = [encoded(each, "PNG") if i % 3 else b"broken" for i, each in enumerate(pixels)]
+    rm.from_arrays({"x": np.arange(30), "image": rm.Ragged.from_bytes(images)}).save(
+        stored, progress=False
+    )
+    good = rm.open(stored).decode_image("image", (4, 4), dtype="uint8", errors="skip")
+    wanted = [i for i in range(30) if i % 3]
+    assert len(good) == 20
+    assert [int(row["x"]) for row in good] == wanted
+    assert good["x"][:].tolist() == wanted
+    assert good[7:9]["image"][:, 0, 0, 0].tolist() == wanted[7:9]
+    good.save("good.npz", progress=False)
+    saved = rm.open("good.npz")
+    assert saved["x"][:].tolist() == saved["image"][:, 0, 0, 0].tolist() == wanted
 
 
 def test_a_repr_calls_no_function() -> None:

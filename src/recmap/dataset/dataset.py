@@ -92,7 +92,7 @@ class Dataset(RowVerbs):
         plan.check_images_on_host("reading rows by number")
         return numbered_rows(plan)
 
-    @property
+    @cached_property
     def _source(self) -> Source:
         return self._opened.source
 

@@ -282,7 +282,9 @@ class OrderedRows(WrappedSource):
         if len(turns) != 1:
             return gather_within(self, positions, limit)
         source, rows, _ = turns[0]
-        if limit is None or not len(rows) or not 0 < self._order.gap < source.facts.chunk_rows():
+        facts = source.facts
+        apart = facts.calls_user_code or not 0 < self._order.gap < facts.chunk_rows()
+        if limit is None or not len(rows) or apart:
             return gather_within(source, rows, limit)
         # Read the whole span: the rows in between have to be decoded anyway.
         some = source.read(int(rows[0]), int(rows[-1]) + 1, limit)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -28,11 +28,23 @@ def with_kept(plan: Plan) -> Plan:
     return replace(plan, kept=Kept(plan)) if plan.drops and plan.kept is None else plan
 
 
+class _KeptFacts(NamedTuple):
+    """Whether the rows of a plan vary by epoch, and whether transforms change them."""
+
+    varies: bool
+    changed: bool
+
+
 class Kept(Order):
     """The rows that a plan with filters keeps, in their order."""
 
     def __init__(self, plan: Plan) -> None:
         self._plan = plan
+
+    @cached_property
+    def _facts(self) -> _KeptFacts:
+        plan = self._plan
+        return _KeptFacts(plan.varies, any(each.changes for each in plan.transforms))
 
     @cached_property
     def _rows(self) -> npt.NDArray[np.integer[Any]]:
@@ -44,10 +56,6 @@ class Kept(Order):
         numbers: npt.NDArray[Any] = np.concatenate([np.empty(0, np.int64), *found])
         small = not len(numbers) or int(numbers.max()) < 1 << 32
         return numbers.astype(np.uint32) if small else numbers
-
-    @cached_property
-    def _is_stable(self) -> bool:
-        return not self._plan.varies
 
     @property
     def count(self) -> int:
@@ -63,11 +71,12 @@ class Kept(Order):
 
     @property
     def varies(self) -> bool:
-        return not self._is_stable
+        return self._facts.varies
 
     @property
     def gap(self) -> int:
-        return 1
+        # Rows in between may be read along with these, but not if functions would see them.
+        return 0 if self._facts.changed else 1
 
     def numbers(self, positions: Positions, epoch: int = 0) -> RowArray:
         if epoch and self.varies:
@@ -82,7 +91,7 @@ class Kept(Order):
 
     def __getstate__(self) -> dict[str, Any]:
         # Other processes do not search again.
-        found = {"_is_stable": self._is_stable, "_rows": self._rows} if self.counted else None
+        found = {"_facts": self._facts, "_rows": self._rows} if self.counted else None
         return found or {"_plan": self._plan}
 
 
