@@ -78,10 +78,10 @@ def sampled(
     if weights is not None and balance is not None:
         raise OptionError("sample: weights and balance both say how often rows come; give one")
     table = _table(source, weights, balance, count, replace, progress)
-    return OrderedRows(source, Sample(count, seed, FromRows(source, table)))
+    return OrderedRows(source, Sampling(count, seed, FromRows(source, table)))
 
 
-class Table(Protocol):
+class DrawTable(Protocol):
     """What rows are drawn from."""
 
     def of_epoch(self, count: int, seed: list[int]) -> Drawn:
@@ -89,10 +89,10 @@ class Table(Protocol):
         ...
 
 
-class Sample(Order):
+class Sampling(Order):
     """Rows drawn from a table, anew in every epoch."""
 
-    def __init__(self, count: int, seed: Seed, table: FromRows[Table]) -> None:
+    def __init__(self, count: int, seed: Seed, table: FromRows[DrawTable]) -> None:
         self._count, self._seed, self._table = count, seed, table
         self._epochs = self._new_epochs()
 
@@ -193,7 +193,7 @@ def _table(
     count: int,
     replace: bool,
     progress: ProgressOption,
-) -> Callable[[Source], Table]:
+) -> Callable[[Source], DrawTable]:
     """Return what makes the table of the rows of an epoch."""
     if balance is not None:
         _check_classes(source, balance)
@@ -274,7 +274,7 @@ def _checked(values: npt.NDArray[Any], start: int, bad: _Bad) -> Weights:
 @guarded
 def _of_column(
     source: Source, name: str, count: int, replace: bool, progress: ProgressOption
-) -> Table:
+) -> DrawTable:
     weights, bad = np.empty(len(source), np.float64), partial(_bad_column, source, name)
     for block in scan_column(source, name, progress):
         refuse_nulls("sample", source, name, block)
@@ -302,7 +302,7 @@ def _check_drawable(weights: Weights, count: int, replace: bool, bad: _Bad) -> N
         )
 
 
-def _of_array(weights: Weights, replace: bool, source: Source) -> Table:
+def _of_array(weights: Weights, replace: bool, source: Source) -> DrawTable:
     del source
     return _WeightedRows(weights) if replace else _WeightedRowsOnce(weights)
 

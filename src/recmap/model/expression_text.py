@@ -51,10 +51,10 @@ def parse_expression(text: str) -> Expression:
     >>> parse_expression("10 < size <= 20 and not `my kind` in ['a', 'b']")
     (col('size') > 10) & (col('size') <= 20) & ~col('my kind').is_in(['a', 'b'])
     """
-    return _Parser(text).parse()
+    return _ConditionParser(text).parse()
 
 
-class _Parser:
+class _ConditionParser:
     def __init__(self, text: str) -> None:
         self._text = text
         self._names: dict[str, str] = {}
