@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from recmap.dataset.rows import read_blocks
 from recmap.errors import DataError, OptionError
-from recmap.model.nulls import NULL_SUFFIX, with_masks
+from recmap.model.nulls import NULL_SUFFIX, values_and_validity, with_masks
 from recmap.model.progress import Counter, ProgressOption
 from recmap.model.ragged import Column
 from recmap.model.remembered import Remembered
@@ -74,21 +74,13 @@ def scan_column(source: Source, name: str, progress: ProgressOption) -> Iterator
     start = 0
     with Counter(len(column), progress) as counter:
         for batch in read_blocks(column, 1):
-            values, mask = batch[name], batch.get(name + NULL_SUFFIX)
+            mask: Any = batch.get(name + NULL_SUFFIX)
+            values, valid = values_and_validity(batch[name], mask)
             rows, size = measure(batch)
-            yield ColumnBlock(start, *_without_nulls(values, mask))
+            yield ColumnBlock(start, values, None if valid is None else ~valid)
             counter.add(rows, size)
             start += rows
         counter.finish()
-
-
-def _without_nulls(values: Any, mask: Any) -> tuple[Any, Any]:
-    """Return values, and where they stand for a null, which a mask says."""
-    if hasattr(values, "mask"):  # a masked array
-        inner = np.ma.getmaskarray(values)
-        mask = inner.reshape(len(inner), -1).any(axis=1)
-        values = np.asarray(values.data)
-    return values, mask if mask is not None and mask.any() else None
 
 
 def refuse_nulls(verb: str, source: Source, name: str, block: ColumnBlock) -> None:

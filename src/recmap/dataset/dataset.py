@@ -114,7 +114,7 @@ class Dataset(RowVerbs):
         if self._as_opened is not None:
             raise OptionError(
                 "a dataset without verbs is read from its beginning each time, and has no epochs "
-                "and states; ds.pipeline() returns its rows as a stream, which has"
+                "or states; ds.pipeline() returns its rows as a stream that has both"
             )
         return self._new_feed()
 
