@@ -39,7 +39,8 @@ def test_a_chosen_column_comes_with_its_mask(
 def test_advice_about_nulls_can_be_typed(table: str, capsys: pytest.CaptureFixture[str]) -> None:
     for name, filled in (("l", "int64[*] = 0"), ("f", "|V3 = 0")):
         command = ["head", table, "--field", name]
-        assert main(command) == 1
+        assert main(command) == 0
+        assert main([*command, "--nulls", "error"]) == 1
         assert "--nulls fill" in capsys.readouterr().err
         assert main([*command, "--nulls", "fill"]) == 1
         assert f"--field {name}={shlex.quote(filled)}" in capsys.readouterr().err

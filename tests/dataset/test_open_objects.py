@@ -165,7 +165,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: {"a/b": X, "a": {"b": X}},
         "two columns have the same name",
     ),
-    "a row without a value": (lambda: [{"a": 1}, {"a": None}], "row 1: 'a' is None"),
+    "a column without values": (lambda: [{"a": None}, {"a": None}], "'a' is None in every row"),
 }
 
 

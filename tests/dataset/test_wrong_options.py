@@ -92,7 +92,6 @@ WRONG: dict[str, tuple[Callable[[], Any], type[recmap.RecmapError], str]] = {
     ),
     "index a dict": (lambda: rm.index({"x": "x.npy"}), rm.OptionTypeError, "not dict"),
     "nulls": (opened("x.npy", nulls="drop"), rm.OptionError, "mask"),
-    "nulls of a file without any": (opened("x.npy", nulls="fill"), rm.OptionError, "has none"),
     "nulls of a dataset": (
         lambda: rm.convert(data(), "y.npy", nulls="fill"),
         rm.OptionError,

@@ -163,13 +163,15 @@ def test_what_cannot_be_a_column_is_left_out_with_the_reason() -> None:
         rm.open("x.parquet", ["m"])
 
 
-def test_nulls_are_an_error_unless_filled_or_masked() -> None:
+def test_nulls_are_kept_filled_masked_or_an_error() -> None:
     table = pa.table({"n": [1, 2, None, 4], "f": [0.5, None, 2.5, 3.5], "s": ["a", None, "", "d"]})
     path = written(table, row_group_size=2)
     with pytest.raises(rm.DataError, match=r"x.parquet: column 'n' has no value in row 2") as e:
-        rm.open(path, ["n"])[:]
+        rm.open(path, ["n"], nulls="error")[:]
     assert (e.value.file, e.value.field, e.value.record) == (path, "n", 2)
-    assert rm.open(path, ["n"])[1]["n"] == 2  # other row groups, and columns, are not affected
+    # Other row groups, and columns, are not affected.
+    assert rm.open(path, ["n"], nulls="error")[1]["n"] == 2
+    assert rm.open(path)[:]["n"].tolist() == [1, 2, None, 4]
     ds = rm.open(path, {"n": "int64 = -1", ...: None}, nulls="fill")
     assert ds[:]["n"].tolist() == [1, 2, -1, 4]
     assert np.isnan(ds[1]["f"])

@@ -10,7 +10,7 @@ import numpy as np
 from recmap.errors import MissingPackageError
 from recmap.model.arrow import ArrowBatches
 from recmap.model.coerce import empty_column
-from recmap.model.ragged import Column, Ragged, concatenate
+from recmap.model.ragged import Column, Ragged, concatenate, has_mask, null_mask
 from recmap.model.schema import Batch, Schema
 
 if TYPE_CHECKING:
@@ -63,8 +63,24 @@ def to_pandas(schema: Schema, batches: Iterable[Batch]) -> pd.DataFrame:
 
 
 def _series(pd: Any, column: Column) -> Any:
+    if isinstance(column, np.ndarray) and has_mask(column) and column.ndim == 1:
+        return _nullable_series(pd, np.asarray(column), null_mask(column), column)
     if not isinstance(column, np.ndarray) or column.ndim > 1:
         text = isinstance(column, Ragged) and column.is_text
         return pd.Series(list(column), dtype="str" if text else object)
     native = column.dtype.isnative or column.dtype.kind == "V"
     return pd.Series(column if native else column.astype(column.dtype.newbyteorder("=")))
+
+
+def _nullable_series(pd: Any, values: Any, missing: Any, column: Column) -> Any:
+    """Return a series of one of the types of pandas that hold nulls."""
+    arrays = {
+        "b": pd.arrays.BooleanArray,
+        "i": pd.arrays.IntegerArray,
+        "u": pd.arrays.IntegerArray,
+        "f": pd.arrays.FloatingArray,
+    }
+    if values.dtype.kind not in arrays or values.dtype == np.float16:
+        return pd.Series(list(column), dtype=object)
+    native = values.astype(values.dtype.newbyteorder("="))
+    return pd.Series(arrays[values.dtype.kind](native, missing.copy()))

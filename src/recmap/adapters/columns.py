@@ -12,8 +12,9 @@ import numpy.typing as npt
 
 from recmap.errors import FieldNotFoundError, Message, Option, OptionError
 from recmap.model.arguments import as_names
-from recmap.model.nulls import with_masks
-from recmap.model.ragged import Ragged
+from recmap.model.coerce import Given, infer_schema
+from recmap.model.nulls import TRAINING, refuse_nulls, with_masks
+from recmap.model.ragged import Column, Ragged
 
 Names: TypeAlias = "str | Sequence[str] | None"
 _Chosen: TypeAlias = str | tuple[str, ...]
@@ -30,7 +31,7 @@ class FeaturesAndLabels:
     @classmethod
     def choose(
         cls,
-        columns: Collection[str],
+        columns: Mapping[str, Column],
         features: Names,
         label: Names,
         sample_weight: str | None = None,
@@ -40,8 +41,23 @@ class FeaturesAndLabels:
         """Check the columns named by ``features=``, ``label=`` and ``sample_weight=``.
 
         Without ``features``, all columns that are neither label nor weight are features. The
-        column ``mask``, which tells real rows from repeated ones, must not get lost.
+        column ``mask``, which tells real rows from repeated ones, must not get lost. Columns with
+        nulls are refused.
         """
+        chosen = cls._chosen(columns, features, label, sample_weight, mask)
+        given = {name: Given(columns[name], exact=True) for name in chosen.names}
+        refuse_nulls(infer_schema(given), TRAINING)
+        return chosen
+
+    @classmethod
+    def _chosen(
+        cls,
+        columns: Collection[str],
+        features: Names,
+        label: Names,
+        sample_weight: str | None,
+        mask: str | None,
+    ) -> FeaturesAndLabels:
         if sample_weight is not None:
             _check_weight(columns, sample_weight, label)
         labels = None if label is None else _check_names(columns, label, "label")

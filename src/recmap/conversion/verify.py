@@ -21,7 +21,7 @@ from recmap.local.local_path import located
 from recmap.machine.cpus import thread_count
 from recmap.model.comparison import same_bits
 from recmap.model.field import BYTES, TEXT
-from recmap.model.ragged import BYTE, TEXT_BYTE, Column, Ragged
+from recmap.model.ragged import BYTE, TEXT_BYTE, Column, Ragged, has_mask, null_mask
 from recmap.model.row_sizes import measure
 from recmap.model.schema import Batch, Schema
 from recmap.model.source import Source
@@ -206,10 +206,12 @@ def _read_back(written: Source, start: int, stop: int, limit: int) -> Batch:
 
 
 def _equal(a: Column, b: Column) -> bool:
+    if (has_mask(a) or has_mask(b)) and not np.array_equal(null_mask(a), null_mask(b)):
+        return False
     if isinstance(a, Ragged) or isinstance(b, Ragged):
         if not isinstance(a, Ragged) or not isinstance(b, Ragged) or len(a) != len(b):
             return False
         return bool(np.array_equal(a.lengths, b.lengths)) and _equal(a.flat, b.flat)
     if a.shape != b.shape or _kept(a.dtype) != _kept(b.dtype):
         return False
-    return same_bits(a, b)
+    return same_bits(np.asarray(a), np.asarray(b))

@@ -285,7 +285,7 @@ class ColumnView(NDArrayOperatorsMixin):
             )
 
     def _reduced_shape(self, name: str, axis: Any, keepdims: bool) -> tuple[int, ...]:
-        if self._is_array:
+        if self._is_array or self.field.has_nulls:
             return self._fixed(name)
         if self.field.is_bytes:
             strings = "text" if self.field.is_text else "byte strings"
@@ -311,10 +311,16 @@ class ColumnView(NDArrayOperatorsMixin):
 
     @property
     def _is_array(self) -> bool:
-        return not self.field.ragged and not self.field.is_bytes
+        return not self.field.ragged and not self.field.is_bytes and not self.field.has_nulls
 
     def _fixed(self, what: str) -> tuple[int, ...]:
         """Return the shape, or raise if the column is not an array."""
+        if self.field.has_nulls:
+            raise OptionError(
+                f"{what}: column {self.name!r} is {self.field}, and an array has no nulls; "
+                f"ds[{self.name!r}][:] is a masked array or a Ragged, and ds.fill_null(...) fills "
+                "them"
+            )
         if not self._is_array:
             padded = self.field.ragged == 1 and not self.field.is_bytes
             how = f"ds[:][{self.name!r}]" + (".pad()" if padded else "")

@@ -25,7 +25,7 @@ def convert(
     *,
     format: str | None = None,
     source: Mapping[str, Any] | None = None,
-    nulls: Nulls = "error",
+    nulls: Nulls = "keep",
     compression: str | None = None,
     encoding: Mapping[str, str] | None = None,
     align: int | None = None,
@@ -60,9 +60,9 @@ def convert(
 
     **The input.** ``src`` is anything that ``rm.open`` takes: a path, an open dataset, or an object
     such as a memmap or a DataFrame. ``source`` is a dict of ``rm.open`` options:
-    ``source={"dtype": "float32", "shape": (-1, 10)}``. ``nulls`` is ``"error"``, ``"fill"`` or
-    ``"mask"``, for missing values of a table. A conversion of a memmap resumes like that of a file;
-    one of rows in memory starts over.
+    ``source={"dtype": "float32", "shape": (-1, 10)}``. ``nulls`` is ``"keep"``, ``"error"``,
+    ``"fill"`` or ``"mask"``, for missing values. A conversion of a memmap resumes like that of a
+    file; one of rows in memory starts over.
 
     **The output.** Set ``format`` if the suffix of ``dst`` does not determine it. ``shards`` splits
     the output into several files: ``16`` files, or files of ``"256MB"`` or ``"10_000 rows"`` each.
@@ -119,7 +119,7 @@ def convert(
     for option in given:
         if option not in _OPEN_OPTIONS:
             raise unknown_option(option, _OPEN_OPTIONS, "source: ")
-    if nulls != "error":
+    if nulls != "keep":
         given.setdefault("nulls", nulls)
     if isinstance(src, Dataset) and given:
         raise OptionError(

@@ -197,12 +197,13 @@ def _columns_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
                 "is only in one of them; give every row a value"
             )
         for name, value in values.items():
-            if value is None:
-                raise ColumnError(
-                    f"row {number:,}: {name!r} is None; give every row a value, or make a table "
-                    'first, such as rm.open(pandas.DataFrame(rows), nulls="fill")'
-                )
             columns[name].append(value)
+    for name, given in columns.items():
+        if all(value is None for value in given):
+            raise ColumnError(
+                f"{name!r} is None in every row, which tells no type; leave it out, or give an "
+                "array"
+            )
     return columns
 
 

@@ -44,7 +44,7 @@ from recmap.store.paths import PathLike, absolute, given_paths
 from recmap.store.storage import Storage
 
 # Newer options. States and manifests that mention none of them still compare equal.
-_NEW_OPTIONS = {"nulls": "error", "split": None, "unit": None}
+_NEW_OPTIONS = {"nulls": "keep", "split": None, "unit": None}
 
 
 def open(
@@ -59,7 +59,7 @@ def open(
     dtype: npt.DTypeLike | None = None,
     shape: tuple[int, ...] | None = None,
     offset: int = 0,
-    nulls: Nulls = "error",
+    nulls: Nulls = "keep",
     split: str | None = None,
     unit: Literal["episodes", "steps"] | None = None,
     storage: Mapping[str, Any] | None = None,
@@ -81,10 +81,12 @@ def open(
     Hugging Face dataset, a tensor in the memory of the CPU, a dataset or group of h5py, an array
     or group of zarr, or a dataset of recmap. A plain array becomes the column ``data``; pass
     ``{"x": array}`` to call it ``x``. Nothing is copied where the memory allows it. A memmap stays
-    mapped, and worker processes map its file themselves. ``nulls`` tells what to do with missing
-    values of tables: raise an ``"error"``; ``"fill"`` them with the value of
-    ``fields={"x": "int64 = 0"}``, or else NaN or nothing; or do so and add a ``"mask"``, the column
-    ``x/is_null``, which comes with ``x`` if you select that.
+    mapped, and worker processes map its file themselves.
+
+    Missing values are nulls: a field that has some is ``int64?``, and its rows are None. ``nulls``
+    is a short form of ``ds.fill_null``, ``ds.mask_null`` and so on: raise an ``"error"``;
+    ``"fill"`` nulls with the value of ``fields={"x": "int64 = 0"}``, or else NaN or nothing; or do
+    so and add a ``"mask"``, the column ``x/is_null``, which comes with ``x`` if you select that.
 
     By default, recmap detects the format from the file. ``format`` sets it: ``"tfrecord"``, ...
 

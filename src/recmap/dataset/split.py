@@ -15,7 +15,7 @@ from recmap.errors import OptionError
 from recmap.model.batch import Positions, RowArray
 from recmap.model.order import Chained, Order, Span
 from recmap.model.permutation import Permutation
-from recmap.model.ragged import Column, Ragged
+from recmap.model.ragged import Column, Ragged, has_mask
 from recmap.model.source import Source
 
 Bits: TypeAlias = npt.NDArray[np.bool_]
@@ -149,7 +149,8 @@ def _values(source: Source, name: str) -> Iterator[tuple[int, list[bytes], npt.N
 
 
 def _distinct(column: Column) -> tuple[list[bytes], npt.NDArray[np.int64]]:
-    if not isinstance(column, Ragged) and column.ndim == 1 and column.dtype.kind in "iufb":
+    countable = not isinstance(column, Ragged) and column.dtype.kind in "iufb"
+    if isinstance(column, np.ndarray) and countable and column.ndim == 1 and not has_mask(column):
         values, which = np.unique(column, return_inverse=True)
         return [_spelled(value) for value in values.tolist()], which.reshape(-1)
     numbers: dict[bytes, int] = {}
@@ -161,6 +162,8 @@ def _distinct(column: Column) -> tuple[list[bytes], npt.NDArray[np.int64]]:
 
 def _spelled(value: Any) -> bytes:
     """Return a value as bytes. Equal values give the same bytes on every machine."""
+    if value is None:
+        return b"\0null"
     if isinstance(value, bytes):
         return value
     if isinstance(value, str):

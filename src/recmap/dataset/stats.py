@@ -107,7 +107,7 @@ class FieldStats:
 
     They cover its values, the ``lengths`` of its rows along each ragged axis, and the ``sizes``
     of its byte strings. ``counts`` has the distinct and the most common values of integers and
-    short strings.
+    short strings. ``nulls`` is the number of nulls, rows and items, which count nowhere else.
     """
 
     field: Field
@@ -116,6 +116,7 @@ class FieldStats:
     lengths: tuple[Numbers, ...]
     sizes: Numbers | None
     counts: ValueCounts | None = None
+    nulls: int = 0
 
 
 class Stats(dict[str, FieldStats]):
@@ -150,13 +151,14 @@ def stats_table(
 def _rows(name: str, stats: FieldStats, bars: int, digits: int) -> list[list[Any]]:
     whole = stats.field.dtype.kind in "biu"
     distinct = _distinct(stats.counts)
+    kind = f"{stats.field}, {stats.nulls:,} null" if stats.nulls else str(stats.field)
     if stats.values is not None:
         numbers = _numbers(stats.values, bars, digits, whole)
-        rows = [[name, str(stats.field), *numbers, *distinct]]
+        rows = [[name, kind, *numbers, *distinct]]
     else:
         count = 0 if stats.sizes is None else stats.sizes.count
         empty = [f"{count:,}", "", "", "", "", "", ("", "", "")]
-        rows = [[name, str(stats.field), *empty, *distinct]]
+        rows = [[name, kind, *empty, *distinct]]
     axes = ["row lengths", "step lengths"]
     for axis, lengths in zip(axes, stats.lengths, strict=False):
         rows.append([name, axis, *_numbers(lengths, bars, digits, True), "", ""])
@@ -200,7 +202,7 @@ def _drawn(histogram: Histogram, bars: int, whole: bool) -> tuple[str, str, str]
 
 
 def _distinct(counts: ValueCounts | None) -> tuple[str, str]:
-    if counts is None:
+    if counts is None or not counts.top:
         return "", ""
     distinct = f"{counts.distinct:,}" if counts.complete else f">{counts.distinct - 1:,}"
     sample = "" if counts.complete else f"in the first {counts.counted:,}: "

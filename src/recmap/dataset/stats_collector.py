@@ -13,7 +13,7 @@ import numpy.typing as npt
 from recmap.dataset.stats import FieldStats, Histogram, Numbers, ValueCounts
 from recmap.model.casting import as_floats
 from recmap.model.field import Field
-from recmap.model.ragged import BYTE, Column, Ragged
+from recmap.model.ragged import BYTE, Column, Ragged, has_mask, null_mask
 
 _INT64 = np.dtype(np.int64)
 # Values processed at a time. They fit in the CPU cache, and large rows need no extra memory.
@@ -39,7 +39,7 @@ class FieldCollector:
 
     def __init__(self, field: Field) -> None:
         self._field = field
-        self._rows = 0
+        self._rows = self._nulls = 0
         strings = field.is_bytes or field.dtype.type is np.void
         self._strings = ValueCounter() if strings else None
         self._values = None if strings else _collector(field.dtype, ValueCounter())
@@ -49,10 +49,11 @@ class FieldCollector:
     def add(self, column: Column) -> None:
         """Add the rows of a batch."""
         self._rows += len(column)
+        column = self._valid(column)
         for lengths in self._lengths:
             assert isinstance(column, Ragged)
             lengths.add(column.lengths)
-            column = column.flat
+            column = self._valid(column.flat)
         while isinstance(column, Ragged) and not column.is_bytes:
             column = column.flat  # a fixed axis of byte strings
         if isinstance(column, np.ndarray) and column.dtype.type is np.void:
@@ -65,6 +66,16 @@ class FieldCollector:
         elif self._values is not None:
             self._values.add(column.reshape(-1))
 
+    def _valid(self, column: Column) -> Column:
+        """Count nulls, and return the other values."""
+        if not has_mask(column):
+            return column
+        missing = null_mask(column)
+        self._nulls += int(np.count_nonzero(missing))
+        if isinstance(column, Ragged):
+            return Ragged(column.values, column.offsets)[~missing]
+        return np.asarray(column)[~missing]
+
     def result(self) -> FieldStats:
         """Return the statistics so far."""
         return FieldStats(
@@ -74,6 +85,7 @@ class FieldCollector:
             lengths=tuple(lengths.result() for lengths in self._lengths),
             sizes=None if self._sizes is None else self._sizes.result(),
             counts=self._counts(),
+            nulls=self._nulls,
         )
 
     def _counts(self) -> ValueCounts | None:

@@ -91,20 +91,28 @@ def _open_arrow(x: Any, wanted: Wanted) -> Source:
     # Masks are made here, so they have no field to be read with.
     fields = {n: field for n, field in wanted.fields.items() if not n.endswith(NULL_SUFFIX)}
     try:
-        reader = ArrowReader(x, wanted.nulls, fields=fields, names=wanted.names)
+        stored = _is_stored(x)
+        kept = wanted.nulls == "keep"
+        known: Any = ("data" if stored else "none") if kept else None
+        reader = ArrowReader(x, wanted.nulls, fields=fields, names=wanted.names, known=known)
     except ModuleNotFoundError as e:
         raise MissingPackageError(
             "text, categories and other columns that NumPy does not have need pyarrow",
             extra="arrow",
         ) from e
-    package = type(x).__module__.partition(".")[0]
-    if package in _COMPUTED or not hasattr(x, "__len__"):
+    if not stored:
         return StreamSource(reader.batches(), reader.schema)
     parts: list[Source] = [MemorySource(batch, reader.schema) for batch in reader.batches()]
     if not parts:
         empty = {name: empty_column(field) for name, field in reader.schema.items()}
         parts = [MemorySource(empty, reader.schema)]
     return parts[0] if len(parts) == 1 else ConcatenatedSource(parts)
+
+
+def _is_stored(x: Any) -> bool:
+    """Return whether the rows of a table are in memory, and can be read again."""
+    package = type(x).__module__.partition(".")[0]
+    return package not in _COMPUTED and hasattr(x, "__len__")
 
 
 def _with_columns(x: Any, name: str | None) -> Any:
@@ -159,7 +167,7 @@ def _open_pandas(frame: Any, wanted: Wanted) -> Source:
         elif (
             values.dtype == object
             and isinstance(_first(values), _SEQUENCES)
-            and (wanted.nulls == "error" or not values.isna().any())
+            and not values.isna().any()
         ):
             sources[name] = _of_sequences(name, values)
         else:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 from recmap.errors import (
@@ -22,13 +23,13 @@ from recmap.formats.stored_columns import (
     fits,
     is_stored_as,
     loses,
-    noted_fields,
     restore,
     stored_field,
 )
 from recmap.model.arrow import ArrowReader
 from recmap.model.description import misfit, warn_of_notes
 from recmap.model.field import Field, as_field
+from recmap.model.null_columns import either
 from recmap.model.nulls import NULL_SUFFIX, Nulls, mask_taken, with_masks
 from recmap.model.preview import listed
 from recmap.model.ragged import Column
@@ -51,13 +52,17 @@ class ArrowColumns:
         self,
         path: str,
         columns: Sequence[tuple[str, Any]],
-        metadata: Mapping[bytes, bytes] | None,
+        noted: Mapping[str, Field] | None,
         nulls: Nulls,
         fields: FieldsLike | None,
     ) -> None:
-        """``columns`` has the name of each column, and an empty Arrow stream of it alone."""
+        """``columns`` has the name of each column, and an empty Arrow stream of it alone.
+
+        What these declare nullable may really have nulls. ``noted`` is the note of its columns;
+        None if it cannot be read.
+        """
         self._path, self._nulls = path, nulls
-        self._noted = noted_fields(metadata)
+        self._noted = noted
         self._asked = {
             name: as_field(field)
             for name, field in (fields.items() if isinstance(fields, Mapping) else ())
@@ -70,6 +75,8 @@ class ArrowColumns:
         self._ignored: dict[str, Field] = {}
         self._doubted: dict[str, Field] = {}
         self._found: dict[str, Field] = {}
+        # What is stored, with the nulls that the file may have.
+        self._stored: dict[str, Field] = {}
         #: The number of the column of the file that each column is in.
         self.owners: dict[str, int] = {}
         for number, (name, stream) in enumerate(columns):
@@ -82,10 +89,10 @@ class ArrowColumns:
 
     def _add(self, number: int, column: str, table: Any) -> None:
         try:
-            reader = ArrowReader(table, self._nulls, lenient=True)
+            reader = ArrowReader(table, self._nulls, lenient=True, known="type")
             told = self._telling(reader)
             if told:
-                reader = ArrowReader(table, self._nulls, fields=told, lenient=True)
+                reader = ArrowReader(table, self._nulls, fields=told, lenient=True, known="type")
                 self._told.update(told)
         except (DataError, OptionError) as e:
             self._refused[column] = e
@@ -94,6 +101,11 @@ class ArrowColumns:
         for name, field in reader.schema.items():
             if name not in self._found and name not in self._refused:
                 self._found[name] = self._restored(name, field)
+                self._stored[name] = replace(
+                    field,
+                    nullable=self._found[name].nullable,
+                    null_items=self._found[name].null_items,
+                )
                 self.owners[name] = number
             elif self._nulls != "mask" or not name.endswith(NULL_SUFFIX):
                 self._refused[name] = DataError(f"two columns with the name {name!r}; rename one")
@@ -119,9 +131,11 @@ class ArrowColumns:
     def _restored(self, name: str, stored: Field) -> Field:
         """Return the field of a column, as the file notes it if that fits."""
         noted = (self._noted or {}).get(name)
-        if noted is None or noted == stored or self._asked.get(name) == stored:
+        if noted is None or self._asked.get(name) == stored:
             return stored
-        if not is_stored_as(noted, stored):
+        # Values tell whether there are nulls. If the note says so, too, there may have been some.
+        noted = either(noted, stored) if self._nulls == "keep" else noted.without_nulls()
+        if not is_stored_as(noted, either(stored, noted)):
             if name not in self._told:
                 self._ignored[name] = noted
             return stored
@@ -197,6 +211,8 @@ class ArrowColumns:
         """
         # A mask is made from the column that it belongs to.
         told = {n: f for n, f in self._told.items() if n in names or n + NULL_SUFFIX in names}
+        if self._nulls == "keep":
+            told = {name: self._stored[name] for name in names} | told
         try:
             reader = ArrowReader(arrow, self._nulls, fields=told, names=names)
             (found,) = reader.batches(first_row=first_row)

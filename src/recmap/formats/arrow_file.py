@@ -19,10 +19,12 @@ from recmap.errors import DataError, RecmapError
 from recmap.formats.arrow_columns import ArrowColumns, check_values
 from recmap.formats.arrow_messages import ArrowMessage, read_messages
 from recmap.formats.arrow_sizes import bytes_before, check_offsets
+from recmap.formats.exact_nulls import arrow_fields
 from recmap.formats.row_group_file import Cells, Cuts, RowGroupFile, check_groups, cut, even_cuts
 from recmap.formats.row_group_sink import RowGroupSink
 from recmap.formats.row_groups import RowGroupSource
 from recmap.formats.sink import SinkKind
+from recmap.formats.stored_columns import noted_fields
 from recmap.local.local_path import located
 from recmap.local.output import Output
 from recmap.machine.mapped import guarded
@@ -42,7 +44,7 @@ _FAILURES = (pa.ArrowException, OSError, ValueError, MemoryError, OverflowError,
 
 
 def open_arrow(
-    path: str, fields: FieldsLike | None = None, *, nulls: Nulls = "error"
+    path: str, fields: FieldsLike | None = None, *, nulls: Nulls = "keep"
 ) -> RowGroupSource:
     """Open a file or a stream, or some of its columns."""
     file = _ArrowFile(path, fields, nulls)
@@ -62,19 +64,27 @@ class _ArrowFile(RowGroupFile):
                 self._arrow_schema: Any = self._open(None).schema
             alone = [
                 (field.name, pa.RecordBatchReader.from_batches(pa.schema([field]), []))
-                for field in self._arrow_schema
+                for field in self._exact_fields()
             ]
+            noted = noted_fields(self._arrow_schema.metadata)
         except RecmapError:
             raise
         except _FAILURES as e:
             raise DataError(f"{path}: not a sound Arrow file: {e}", file=path) from e
-        self.columns = ArrowColumns(path, alone, self._arrow_schema.metadata, nulls, fields)
+        self.columns = ArrowColumns(path, alone, noted, nulls, fields)
         stored = (*self._messages.dictionaries, *self._messages.batches)
         self._compressed = any(message.compressed for message in stored)
         # Whether pyarrow makes a copy of a whole batch.
         streamed = bool(self._messages.dictionaries) and not self._messages.is_file
         self._copied = self._compressed or self._messages.big_endian or streamed
         self.columns.compare_notes(self)
+
+    def _exact_fields(self) -> Any:
+        if self._nulls != "keep":
+            return self._arrow_schema
+        messages = self._messages
+        dictionaries = any(message.nulls for message in messages.dictionaries)
+        return arrow_fields(self._arrow_schema, messages.nulls, dictionaries)
 
     def _opened(self, fields: list[int] | None) -> Any:
         """Return the file as this thread has opened it, to read some columns, by number.
@@ -128,12 +138,14 @@ class _ArrowFile(RowGroupFile):
 
     def can_take(self, names: Sequence[str]) -> bool:
         types = [self._arrow_schema.field(self.columns.owners[name]).type for name in names]
-        return self.in_place and self._nulls == "error" and all(map(_is_fixed, types))
+        kept = self._nulls in ("error", "keep")
+        return self.in_place and kept and all(map(_is_fixed, types))
 
     def take(self, group: int, names: Sequence[str], rows: RowArray) -> Batch | None:
         try:
             read = self._read(group, names)
-            if any(column.null_count for column in read.columns):
+            nullable = all(self.schema[name].nullable for name in names)
+            if not nullable and any(column.null_count for column in read.columns):
                 return None  # reading them tells which row has one
             return self.columns.batch(read.take(pa.array(rows)), names, self.first_row(group))
         except _FAILURES as e:
@@ -309,4 +321,4 @@ class ArrowFileSink(RowGroupSink):
         self._writer.close()
 
 
-SINK = SinkKind(ArrowFileSink, streams=True, column_bytes=8_000)
+SINK = SinkKind(ArrowFileSink, streams=True, nulls="values", column_bytes=8_000)

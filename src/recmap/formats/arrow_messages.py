@@ -8,7 +8,9 @@ are. A stream begins with the message of its schema, and ends with -1 and 0, or 
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from recmap.errors import DataError
@@ -31,7 +33,8 @@ class ArrowMessage:
 
     A record batch has a number of ``rows``. ``decoded`` is how many bytes its values take, or those
     of a dictionary, and ``compressed`` whether they have to be decompressed. A schema says whether
-    numbers in record batches are ``big_endian``.
+    numbers in record batches are ``big_endian``. ``nulls`` counts those of the arrays that have
+    some; arrays are numbered depth first.
     """
 
     begin: int
@@ -41,6 +44,7 @@ class ArrowMessage:
     decoded: int = 0
     compressed: bool = False
     big_endian: bool = False
+    nulls: Mapping[int, int] = field(default_factory=dict)
 
 
 class ArrowMessages(NamedTuple):
@@ -51,6 +55,14 @@ class ArrowMessages(NamedTuple):
     dictionaries: list[ArrowMessage]
     batches: list[ArrowMessage]
     big_endian: bool = False
+
+    @property
+    def nulls(self) -> Mapping[int, int]:
+        """The nulls of each array of the record batches; arrays are numbered depth first."""
+        total = Counter[int]()
+        for message in self.batches:
+            total.update(message.nulls)
+        return total
 
 
 def read_messages(file: MappedFile) -> ArrowMessages:
@@ -139,7 +151,8 @@ def _read(file: MappedFile, at: int) -> ArrowMessage | None:
     rows, compressed = batch.number(0, "q"), batch.has(3)
     decoded = _decoded(file, batch, body, end, compressed)
     if kind == _DICTIONARY:
-        return ArrowMessage(at, end, kind, decoded=decoded, compressed=compressed)
+        nulls = _nulls(batch.structs(1, "qq"))
+        return ArrowMessage(at, end, kind, 0, decoded, compressed, nulls=nulls)
     if rows < 0:
         raise _damaged(file, at, f"a record batch of {rows:,} rows")
     columns = batch.structs(1, "qq")  # the rows and the nulls of each
@@ -147,7 +160,11 @@ def _read(file: MappedFile, at: int) -> ArrowMessage | None:
         raise _damaged(file, at, f"a record batch of {rows:,} rows, whose columns have others")
     if rows > 8 * decoded:
         raise _damaged(file, at, f"{rows:,} rows in {decoded:,} bytes")
-    return ArrowMessage(at, end, kind, rows, decoded, compressed)
+    return ArrowMessage(at, end, kind, rows, decoded, compressed, nulls=_nulls(columns))
+
+
+def _nulls(arrays: Sequence[tuple[Any, ...]]) -> dict[int, int]:
+    return {number: nulls for number, (_, nulls) in enumerate(arrays) if nulls}
 
 
 def _decoded(file: MappedFile, batch: _FlatTable, body: int, end: int, compressed: bool) -> int:

@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from recmap.errors import DataError, FieldNotFoundError, LeftOut, LeftOutWarning, Message, Option
 from recmap.formats.column_readers import ColumnReader, Which
+from recmap.formats.null_masks import with_nulls
 from recmap.local.local_path import any_remote, check_all_unchanged, located
 from recmap.machine.mapped import Guard, MappedFile, guarded
 from recmap.model.batch import RowNumbers
@@ -363,6 +364,7 @@ def choose_columns(
     column at all, and ``whats`` what it is instead.
     """
     kinds = whats or {}
+    found = with_nulls(found)
     if names is not None:
         return {name: _asked(path, name, found, refused) for name in names}
     if not found:

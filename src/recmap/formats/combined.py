@@ -26,10 +26,12 @@ from recmap.model.batch import (
 )
 from recmap.model.facts import LargestChunk, SourceFacts
 from recmap.model.fetching import Coming, Fetching, fetching_all
+from recmap.model.field import Field
 from recmap.model.info import Info
+from recmap.model.null_columns import can_widen, joint_field, widened
 from recmap.model.row_sizes import RowSizes, added, measure
 from recmap.model.schema import Batch, Schema
-from recmap.model.source import Source, renamed
+from recmap.model.source import ColumnMap, MappedColumns, Source, renamed
 from recmap.model.value_test import ValueRange
 from recmap.store.files_ahead import FilesAhead, files_ahead
 from recmap.store.paths import for_each
@@ -246,6 +248,7 @@ class ConcatenatedSource(CombinedSource):
     """The rows of several sources with the same schema, one source after another."""
 
     def __init__(self, sources: Sequence[Source]) -> None:
+        sources = _with_the_same_nulls(sources)
         first = sources[0]
         for source in sources[1:]:
             if source.schema != first.schema:
@@ -376,6 +379,31 @@ def _size(source: Source) -> int:
     """Return the bytes of the objects of a source. Those of a Zarr store do not count."""
     objects = [file for file in map(located, source.facts.files) if file.remote]
     return sum(file.stat().size for file in objects if not file.is_folder())
+
+
+def _with_the_same_nulls(sources: Sequence[Source]) -> Sequence[Source]:
+    """Return the sources with columns that are nullable if those of any source are."""
+    schemas = [source.schema for source in sources]
+    if not any(field.has_nulls for schema in schemas for field in schema.values()):
+        return sources
+    joint = dict(schemas[0])
+    for schema in schemas[1:]:
+        for name in joint.keys() & schema.keys():
+            joint[name] = joint_field(joint[name], schema[name])
+    return [_as_nullable(source, joint) for source in sources]
+
+
+def _as_nullable(source: Source, joint: Mapping[str, Field]) -> Source:
+    if all(field == joint.get(name) for name, field in source.schema.items()):
+        return source
+    maps = {}
+    for name, field in source.schema.items():
+        wanted = joint.get(name, field)
+        if field == wanted or not can_widen(field, wanted):
+            maps[name] = ColumnMap(name, field)
+        else:
+            maps[name] = ColumnMap(name, wanted, partial(widened, field=wanted), 2)
+    return MappedColumns(source, maps)
 
 
 def _difference(a: Schema, b: Schema) -> str:

@@ -36,7 +36,8 @@ from recmap.model.arguments import (
     option,
 )
 from recmap.model.field import Field, FieldLike, as_field
-from recmap.model.nulls import Nulls, with_masks
+from recmap.model.fill_null import decided, filled
+from recmap.model.nulls import NULLS, Nulls, with_masks
 from recmap.model.schema import FieldsLike, Schema
 from recmap.model.source import Errors, Source
 from recmap.model.text import is_string_type
@@ -96,10 +97,10 @@ class OpenOptions:
         "raise", ("raise", "skip"), "stop at a bad record (raise), or leave it out and warn (skip)"
     )
     nulls: Nulls = choice(
-        "error",
-        ("error", "fill", "mask"),
-        "stop at a missing value of a table (error), fill it (fill), or also add a column "
-        "NAME/is_null (mask)",
+        "keep",
+        NULLS,
+        "show missing values as nulls (keep), stop at one (error), fill it (fill), or also add a "
+        "column NAME/is_null (mask)",
     )
     verify: bool = option(True, check_flag, "do not check the CRCs of the data")
     compression: CompressionOption = choice("auto", ("auto", "gzip", "zlib", None))
@@ -203,11 +204,6 @@ def _check_options(
         raise OptionError(
             f"dtype, shape and offset are for files without a header; {file} is {format.name}"
         )
-    if "nulls" not in accepted and options.nulls != "error":
-        raise OptionError(
-            f"nulls={options.nulls!r} is for tables with missing values; {file} is {format.name}, "
-            "which has none"
-        )
     for name in ("split", "unit"):
         value = getattr(options, name)
         if value is not None and name not in accepted:
@@ -225,7 +221,8 @@ def _check_options(
 
 def _open_one(path: str, format: Format, fields: FieldsLike | None, options: OpenOptions) -> Source:
     source = _call_opener(format, path, fields, options)
-    return source if fields is None else select(source, fields, path)
+    source = source if fields is None else select(source, fields, path)
+    return source if "nulls" in parameters(format.opener()) else decided(source, options.nulls)
 
 
 def _call_opener(
@@ -277,16 +274,19 @@ def select(source: Source, fields: FieldsLike, path: str) -> Source:
     masked = dict.fromkeys(with_masks(given, source.schema))
     asked: dict[str, FieldLike | None] = {**dict.fromkeys(others), **masked, **given}
     strings: dict[str, Field] = {}
+    fills: dict[str, Any] = {}
     for name, field in asked.items():
         if name not in source.schema:
             raise FieldNotFoundError(
                 f"{path}: no column {name!r}; there are: {', '.join(source.schema)}"
             )
         wanted = source.schema[name] if field is None else as_field(field)
-        if wanted.ragged:  # null items were filled by the source
-            wanted = Field(wanted.dtype, wanted.shape)
-        if is_string_type(source.schema[name], wanted):
-            strings[name] = wanted
+        if wanted.ragged and not source.schema[name].has_nulls:
+            wanted = replace(wanted, fill=None)  # null items were filled by the source
+        if wanted.fill is not None and wanted == _filled_with(source.schema[name], wanted.fill):
+            fills[name] = wanted.fill
+        elif is_string_type(source.schema[name], wanted):
+            strings[name] = replace(source.schema[name], dtype=wanted.dtype)
         elif wanted != source.schema[name]:
             raise FieldMismatchError(
                 f"{path}: column {name!r} is {source.schema[name]}, not {wanted}",
@@ -294,4 +294,10 @@ def select(source: Source, fields: FieldsLike, path: str) -> Source:
                 field=name,
             )
     chosen = source if list(asked) == list(source.schema) else source.select(list(asked))
-    return with_string_types(chosen, strings) if strings else chosen
+    chosen = with_string_types(chosen, strings) if strings else chosen
+    return filled(chosen, fills) if fills else chosen
+
+
+def _filled_with(field: Field, fill: Any) -> Field | None:
+    """Return a field with nulls as one that has a fill value instead."""
+    return replace(field.without_nulls(), fill=fill) if field.has_nulls else None

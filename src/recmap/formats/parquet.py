@@ -18,12 +18,14 @@ import pyarrow.parquet as pq
 from recmap.errors import DataError, OptionError, RecmapError
 from recmap.formats.arrow_columns import ArrowColumns, check_values
 from recmap.formats.column_source import warn_of_left_out
+from recmap.formats.exact_nulls import ParquetNulls, parquet_fields
 from recmap.formats.parquet_ranges import value_ranges
 from recmap.formats.parquet_sizes import CODECS, LEVELS, ParquetSizes
 from recmap.formats.row_group_file import Cuts, RowGroupFile, check_groups, cut, even_cuts
 from recmap.formats.row_group_sink import RowGroupSink
 from recmap.formats.row_groups import RowGroupSource
 from recmap.formats.sink import SinkKind
+from recmap.formats.stored_columns import noted_fields
 from recmap.local.local_path import located
 from recmap.local.output import Output
 from recmap.machine.mapped import guarded
@@ -51,7 +53,7 @@ _PARTITION = re.compile(r"([A-Za-z_][\w.-]*)=.*")
 
 
 def open_parquet(
-    path: str, fields: FieldsLike | None = None, *, nulls: Nulls = "error", verify: bool = True
+    path: str, fields: FieldsLike | None = None, *, nulls: Nulls = "keep", verify: bool = True
 ) -> RowGroupSource:
     """Open a file, or some of its columns. ``verify`` checks the checksums of pages."""
     file = _ParquetFile(path, fields, nulls, verify)
@@ -92,9 +94,13 @@ class _ParquetFile(RowGroupFile):
                 if not self.mapped.whole:
                     self._sizes.read_footer()  # it would have to be fetched again
             schema = file.schema_arrow
+            noted = noted_fields(schema.metadata)
+            exact = (
+                schema if nulls != "keep" else parquet_fields(schema, self._nulls(footer), noted)
+            )
             alone = [
                 (field.name, pa.RecordBatchReader.from_batches(pa.schema([field]), []))
-                for field in schema
+                for field in exact
             ]
         except RecmapError:
             raise
@@ -105,7 +111,7 @@ class _ParquetFile(RowGroupFile):
             [self._metadata.row_group(i).num_rows for i in groups], np.int64
         )
         self._check_rows()
-        self.columns = ArrowColumns(path, alone, schema.metadata, nulls, fields)
+        self.columns = ArrowColumns(path, alone, noted, nulls, fields)
         self._leaves = _leaves(schema, self.columns.owners)
         self.columns.compare_notes(self)
 
@@ -128,6 +134,13 @@ class _ParquetFile(RowGroupFile):
                 byte=size,
             )
         return size - _END - length, size
+
+    def _nulls(self, footer: tuple[int, int]) -> ParquetNulls:
+        def read() -> bytes:
+            with self.mapped.hold(*footer):
+                return self.mapped.bytes[slice(*footer)].tobytes()
+
+        return ParquetNulls(self._metadata, read)
 
     def _open(self, dictionaries: Sequence[str] = ()) -> Any:
         """Open the file. The strings of some columns are left in their ``dictionaries``."""
@@ -293,7 +306,7 @@ class _ParquetFile(RowGroupFile):
 
 def check_parquet(path: str) -> Iterator[tuple[int, DataError | None]]:
     """Decode all of a file, and yield the rows of each row group and what is wrong with it."""
-    return check_groups(_ParquetFile(path, None, "error", verify=True))
+    return check_groups(_ParquetFile(path, None, "keep", verify=True))
 
 
 def _codec_name(number: int) -> str:
@@ -391,4 +404,4 @@ class ParquetSink(RowGroupSink):
         self._writer.close()
 
 
-SINK = SinkKind(ParquetSink, streams=True, column_bytes=12_000)
+SINK = SinkKind(ParquetSink, streams=True, nulls="values", column_bytes=12_000)

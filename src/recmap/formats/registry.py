@@ -18,6 +18,7 @@ from recmap.formats.sink import Sink, SinkKind
 from recmap.local.file_state import TFDS_FILE, TFDS_INFO
 from recmap.local.local_path import located
 from recmap.model.arguments import check_column_name, unknown_option
+from recmap.model.nulls import refuse_nulls
 from recmap.model.schema import Schema
 from recmap.model.source import Source
 
@@ -179,10 +180,18 @@ def create_sink(
     seekable = not kind.sends(path, schema, options)
     output = located(path).create(seekable=seekable, durable=durable)
     try:
-        return kind.create(output, schema, **options)
+        if kind.nulls != "masks" or not _has_nulls(schema):
+            return kind.create(output, schema, **options)
+        from recmap.formats.null_masks import MaskingSink, stored_schema
+
+        return MaskingSink(kind.create(output, stored_schema(schema), **options), schema)
     except BaseException:
         output.abort()
         raise
+
+
+def _has_nulls(schema: Schema) -> bool:
+    return any(field.has_nulls for field in schema.values())
 
 
 def known_to_sink(format: str, source: Source) -> dict[str, Any]:
@@ -198,6 +207,13 @@ def check_output(path: str, format: str, schema: Schema, options: Mapping[str, A
     """Refuse names that cannot be stored, and options that the format does not have."""
     for name in schema:
         check_column_name(name)
+    kind = FORMATS[format].sink_kind()
+    if kind.nulls is None:
+        refuse_nulls(schema, f"{path}: {format} files cannot hold nulls")
+    elif kind.nulls == "masks":
+        from recmap.formats.null_masks import check_masks
+
+        check_masks(path, schema)
     if not options:
         return
     given = {"output", "schema", "expected", "room"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from recmap.local.output import Output, OutputStream
 from recmap.model.schema import Schema
@@ -84,6 +84,8 @@ class SinkKind:
     describes: bool = False
     #: Returns the types that the files hold. Columns are cast to them.
     stored: Callable[[Schema], Schema] | None = None
+    #: How the files hold nulls: as values of their own, or by masks next to the columns.
+    nulls: Literal["values", "masks"] | None = None
     #: The bytes per column, besides its rows, while a file is written and checked.
     column_bytes: int = 3_000
     #: The bytes that the format's library takes for each column that it holds ready to read.

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -83,11 +84,11 @@ def fits(column: Column, field: Field) -> bool:
 def stored_field(field: Field) -> Field:
     """Return what a column is stored as."""
     if 0 in field.shape:
-        return Field("bool")
+        return Field("bool", nullable=field.nullable)
     if field.is_bytes:
-        return Field(field.dtype, field.shape)
+        return replace(field, fill=None)
     dtype, more = _stored_dtype(field.dtype)
-    return Field(dtype, (*field.shape, *more))
+    return replace(field, dtype=dtype, shape=(*field.shape, *more), fill=None)
 
 
 def _formerly_stored(field: Field) -> Field | None:
@@ -95,7 +96,7 @@ def _formerly_stored(field: Field) -> Field | None:
     if field.dtype.type is not np.void or 0 in field.shape:
         return None
     dtype, more = _numbers_of(field.dtype)
-    return Field(dtype, (*field.shape, *more))
+    return replace(field, dtype=dtype, shape=(*field.shape, *more), fill=None)
 
 
 def _stored_dtype(dtype: np.dtype[Any]) -> tuple[np.dtype[Any], tuple[int, ...]]:

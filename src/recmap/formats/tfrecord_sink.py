@@ -14,6 +14,7 @@ from recmap.local.output import Compression, Output, Spooler, choose_compression
 from recmap.model.arguments import as_mapping, as_whole, check_choice, check_flag
 from recmap.model.batch import pick
 from recmap.model.coerce import as_columns, fit
+from recmap.model.nulls import refuse_nulls
 from recmap.model.ragged import Column, Ragged
 from recmap.model.schema import Batch, Schema
 from recmap.tfrecord.encoder import Encoder, little_endian
@@ -69,6 +70,7 @@ class RecordOptions:
 
     def encoder(self, schema: Schema) -> Encoder:
         """Return what encodes rows of a schema."""
+        refuse_nulls(schema, "TFRecord files cannot hold nulls")
         return Encoder(little_endian(schema), self.encoding, self.align, describe=self.describe)
 
 

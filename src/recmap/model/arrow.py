@@ -9,7 +9,8 @@ from __future__ import annotations
 import reprlib
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from dataclasses import replace
+from typing import Any, Literal
 
 import numpy as np
 
@@ -22,10 +23,12 @@ from recmap.errors import (
 )
 from recmap.model.arguments import check_choice, check_column_name
 from recmap.model.arrow_export import Tensors, arrow_batch, arrow_type
-from recmap.model.arrow_import import make_readers
+from recmap.model.arrow_import import holds_nulls, make_readers
+from recmap.model.arrow_kind import ArrowKind, exact, seen
 from recmap.model.arrow_readers import BadRowError, Reader
 from recmap.model.field import Field
-from recmap.model.nulls import NULL_SUFFIX, Nulls, fill_rows, mask_taken, null_item
+from recmap.model.null_columns import kept, of_field
+from recmap.model.nulls import NULL_SUFFIX, NULLS, Nulls, fill_rows, mask_taken, null_item
 from recmap.model.schema import Batch, Schema
 from recmap.native import _core
 
@@ -82,6 +85,11 @@ class ArrowReader:
     Only the columns in ``names`` are read, and nothing else of the object is looked at. Without
     it, all are read, and one that cannot be raises, unless ``lenient`` leaves it out.
 
+    Most columns are declared nullable, though they have no nulls. If ``known`` is ``"type"``, the
+    types say exactly which may have some; if ``"data"``, all data is in memory and is looked at. If
+    ``"none"``, nothing is known before it is read: columns are not nullable, unless ``fields`` says
+    so, and a null is an error.
+
     Batches are views of the object's memory where their types allow it, and keep it alive.
     """
 
@@ -93,10 +101,20 @@ class ArrowReader:
         fields: Mapping[str, Field] | None = None,
         names: Collection[str] | None = None,
         lenient: bool = False,
+        known: Literal["type", "data", "none"] | None = None,
     ) -> None:
-        check_choice("nulls", nulls, ("error", "fill", "mask"))
+        check_choice("nulls", nulls, NULLS)
         self._nulls, self._source = nulls, type(source).__qualname__
-        kind, self._arrays = _open(source)
+        declared, self._arrays = _open(source)
+        kind: ArrowKind = declared
+        with _refused(self._source):
+            if known == "type":
+                kind = exact(declared)
+            elif known == "data":
+                arrays = list(self._arrays)
+                kind, self._arrays = seen(declared, arrays), iter(arrays)
+            elif known == "none":
+                kind = seen(declared, [])
         self._readers, self._fields, refused = _columns(kind, fields or {}, nulls)
         #: Why columns cannot be read, if they were left out.
         self.refused = refused if lenient else {}
@@ -162,12 +180,24 @@ class ArrowReader:
                 message = f"column {name!r}, row {row:,}: {e.reason}"
                 raise DataError(message, field=name, record=row) from None
             if missing is not None:
-                column = fill_rows(name, column, field, missing, self._nulls, first_row)
-            batch[name] = column
+                nulls = self._nulls if self._nulls != "keep" else _row_mode(field)
+                if nulls == "keep":
+                    column = kept(column, missing)
+                else:
+                    column = fill_rows(name, column, field, missing, nulls, first_row)
+            batch[name] = of_field(column, field)
             if name in self._masked:
                 mask = np.zeros(stop - start, bool) if missing is None else missing
                 batch[name + NULL_SUFFIX] = mask
         return batch
+
+
+def _row_mode(field: Field) -> Nulls:
+    """Say what becomes of the null rows of a column that may keep them."""
+    if field.fill is not None:
+        return "fill"
+    dates = field.dtype.kind in "mM" and not field.ragged
+    return "keep" if field.nullable or dates else "error"
 
 
 @contextmanager
@@ -217,7 +247,7 @@ def _asked(source: Any, method: str, count: int) -> tuple[Any, ...]:
 
 
 def _columns(
-    kind: _core.ArrowType, fields: Mapping[str, Field], nulls: Nulls
+    kind: ArrowKind, fields: Mapping[str, Field], nulls: Nulls
 ) -> tuple[dict[str, Reader], dict[str, Field], dict[str, RecmapError]]:
     """Return the readers and fields of all columns, and why some cannot be read."""
     # A single array, such as a polars Series, is a column.
@@ -230,7 +260,8 @@ def _columns(
             raise reader  # not of a column, but of the table
         try:
             checked = _checked(path, reader, path in readers or path in refused)
-            found[path] = _given(path, checked.field, fields.get(path))
+            field = _nullable(checked) if nulls == "keep" else checked.field
+            found[path] = _given(path, field, fields.get(path))
             readers[path] = checked
         except RecmapError as e:
             for made_before in (readers, found):
@@ -257,14 +288,21 @@ def _checked(path: str, reader: Reader | RecmapError, taken: bool) -> Reader:
     return reader
 
 
+def _nullable(reader: Reader) -> Field:
+    """Return the field of a reader, which may be null."""
+    return replace(
+        reader.field, fill=None, nullable=holds_nulls(reader), null_items=reader.null_items
+    )
+
+
 def _given(name: str, found: Field, given: Field | None) -> Field:
     """Return the field of a column: the one found, with the fill value of the one given."""
-    found = Field(found.dtype, found.shape)
     if given is None:
-        return found
+        return replace(found, fill=None)
     if (given.dtype, given.shape) != (found.dtype, found.shape):
         raise FieldMismatchError(
-            f"column {name!r} is {found}, not {given}; cast it with ds.cast(...)", field=name
+            f"column {name!r} is {found.without_nulls()}, not {given}; cast it with ds.cast(...)",
+            field=name,
         )
     # Null items were filled when they were read. Rows are not.
-    return Field(given.dtype, given.shape) if given.ragged else given
+    return replace(given, fill=None) if given.ragged else given

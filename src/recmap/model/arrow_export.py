@@ -1,7 +1,7 @@
 """Lay out fields and columns as Arrow does, sharing memory where possible.
 
 Numbers with one axis become fixed-size lists, with more axes ``arrow.fixed_shape_tensor``.
-Ragged rows become lists, byte strings binary, text strings. NaT becomes null.
+Ragged rows become lists, byte strings binary, text strings. Nulls and NaT become null.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from recmap.errors import ColumnError, FieldMismatchError
 from recmap.model.field import Field
-from recmap.model.ragged import Column, Ragged
+from recmap.model.ragged import Column, Ragged, has_mask, null_mask
 from recmap.model.schema import Schema
 from recmap.model.text import first_not_text
 from recmap.native import _core
@@ -121,10 +121,13 @@ def arrow_batch(batch: Mapping[str, Any], schema: Schema, tensors: Tensors) -> _
 
 
 def _layout(column: Column, field: Field, tensors: Tensors) -> _core.ArrowColumn:
+    if has_mask(column) and not field.nullable and null_mask(column).any():
+        raise ColumnError(f"its field is {field}, but a row is null")
     if isinstance(column, np.ndarray):
         return _dense(column, field, flat=tensors == "extension" and _is_tensor(field))
     if not isinstance(column, Ragged):
         raise ColumnError(f"{type(column).__name__} is not a column")
+    nulls, valid = _validity(column)
     offsets, values = _from_zero(column)
     if not field.shape:
         if not column.is_bytes or column.is_text != field.is_text:
@@ -133,15 +136,24 @@ def _layout(column: Column, field: Field, tensors: Tensors) -> _core.ArrowColumn
         if field.is_text and (row := first_not_text(column)) is not None:
             raise ColumnError(f"row {row:,} of a batch is not UTF-8")
         assert isinstance(values, np.ndarray)
-        return _core.ArrowColumn(len(column), 0, [None, _raw(offsets), _raw(values)], [])
+        return _core.ArrowColumn(len(column), nulls, [valid, _raw(offsets), _raw(values)], [])
     # Nobody sees the type of lists of lists, so tensors stay lists there.
-    items = _layout(values, Field(field.dtype, field.shape[1:]), "list")
+    items = _layout(values, field.item(), "list")
     axis = field.shape[0]
     if axis is None:
-        return _core.ArrowColumn(len(column), 0, [None, _raw(offsets)], [items])
+        return _core.ArrowColumn(len(column), nulls, [valid, _raw(offsets)], [items])
     if not np.array_equal(offsets, np.arange(len(column) + 1) * axis):
         raise ColumnError(f"its rows are not all of {axis:,} items, as {field} says")
-    return _core.ArrowColumn(len(column), 0, [None], [items])
+    return _core.ArrowColumn(len(column), nulls, [valid], [items])
+
+
+def _validity(column: Column) -> tuple[int, npt.NDArray[np.uint8] | None]:
+    """Return the number of nulls, and the bitmap of the other rows; None if there are no nulls."""
+    missing = null_mask(column) if has_mask(column) else None
+    nulls = 0 if missing is None else int(np.count_nonzero(missing))
+    if missing is None or not nulls:
+        return 0, None
+    return nulls, np.packbits(~missing, bitorder="little")
 
 
 def _from_zero(column: Ragged) -> tuple[npt.NDArray[np.int64], Column]:
@@ -160,19 +172,24 @@ def _dense(array: npt.NDArray[Any], field: Field, *, flat: bool) -> _core.ArrowC
     if array.dtype.newbyteorder("=") != field.dtype.newbyteorder("="):
         raise _misfit(array, field)
     axes = (field.count,) if flat else field.inner
-    made = _values(np.ascontiguousarray(array).reshape(-1))
+    nulls, valid = _validity(array)
+    if has_mask(array):
+        array = np.asarray(array)
+    made = _values(np.ascontiguousarray(array).reshape(-1), None if axes else (nulls, valid))
     counts = [len(array)]
     for axis in axes[:-1]:
         counts.append(counts[-1] * axis)
-    for count in reversed(counts if axes else []):
-        made = _core.ArrowColumn(count, 0, [None], [made])
+    for level, count in reversed(list(enumerate(counts if axes else []))):
+        made = _core.ArrowColumn(count, 0 if level else nulls, [None if level else valid], [made])
     return made
 
 
-def _values(flat: npt.NDArray[Any]) -> _core.ArrowColumn:
+def _values(
+    flat: npt.NDArray[Any], validity: tuple[int, npt.NDArray[np.uint8] | None] | None
+) -> _core.ArrowColumn:
     if not flat.dtype.isnative:
         flat = flat.astype(flat.dtype.newbyteorder("="))
-    valid, nulls = None, 0
+    nulls, valid = validity or (0, None)
     if flat.dtype.kind in "mM":
         missing = np.isnat(flat)
         nulls = int(np.count_nonzero(missing))
@@ -180,7 +197,8 @@ def _values(flat: npt.NDArray[Any]) -> _core.ArrowColumn:
         if flat.dtype == _DATE:
             flat = _days(flat, missing)
     elif flat.dtype.kind == "b":
-        return _core.ArrowColumn(len(flat), 0, [None, np.packbits(flat, bitorder="little")], [])
+        bits = np.packbits(flat, bitorder="little")
+        return _core.ArrowColumn(len(flat), nulls, [valid, bits], [])
     return _core.ArrowColumn(len(flat), nulls, [valid, _raw(flat)], [])
 
 

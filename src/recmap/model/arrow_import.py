@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -24,6 +24,7 @@ from recmap.errors import (
     RecmapError,
 )
 from recmap.model.arrow_export import EXTENSION_METADATA, EXTENSION_NAME, TENSOR
+from recmap.model.arrow_kind import ArrowKind, KnownKind
 from recmap.model.arrow_readers import (
     Booleans,
     Decimals,
@@ -42,7 +43,6 @@ from recmap.model.arrow_readers import (
 )
 from recmap.model.field import BYTES, TEXT, Field, Shape
 from recmap.model.nulls import Nulls
-from recmap.native import _core
 
 # The dtype of strings, and of their offsets; None if they are views.
 _STRINGS: dict[bytes, tuple[np.dtype[Any], str | None]] = {
@@ -94,7 +94,7 @@ _WORDS = {
 
 
 def make_readers(
-    kind: _core.ArrowType,
+    kind: ArrowKind,
     name: str,
     fields: Mapping[str, Field],
     nulls: Nulls,
@@ -112,7 +112,7 @@ def make_readers(
 
 
 def _readers(
-    kind: _core.ArrowType, name: str, fields: Mapping[str, Field], nulls: Nulls, above: Shape
+    kind: ArrowKind, name: str, fields: Mapping[str, Field], nulls: Nulls, above: Shape
 ) -> Iterator[tuple[str, Reader | RecmapError]]:
     if kind.dictionary is not None:
         stored = _NUMBERS.get(kind.format, "")
@@ -123,7 +123,8 @@ def _readers(
     elif kind.format == b"+s":
         if not kind.children and name:
             raise _refused(kind, name, "a struct without members has no values")
-        for number, child in enumerate(kind.children):
+        children: Sequence[ArrowKind] = kind.children
+        for number, child in enumerate(children):
             called = f"{name}/{_name(child)}" if name else _name(child)
             # Rows of a table are not null, only those of structs inside.
             nullable = kind.nullable and bool(name)
@@ -134,7 +135,8 @@ def _readers(
             raise damaged("a list has one child")
         axis = _number(kind.format[3:]) if kind.format.startswith(b"+w:") else None
         for path, item in make_readers(kind.children[0], name, fields, nulls, (*above, axis)):
-            yield path, _around(item, partial(_list_reader, kind, path, nulls))
+            given = _GivenList(path, fields.get(path), len(above), nulls)
+            yield path, _around(item, partial(_list_reader, kind, given))
     else:
         yield name, _nullable(_leaf_reader(kind, name, fields.get(name), above), kind)
 
@@ -147,26 +149,71 @@ def _around(inner: Reader | RecmapError, make: Callable[[Reader], Reader]) -> Re
         return e
 
 
-def _dictionary_reader(kind: _core.ArrowType, stored: np.dtype[Any], values: Reader) -> Reader:
-    return _nullable(Dictionary(values.field, stored, values), kind)
+def _dictionary_reader(kind: ArrowKind, stored: np.dtype[Any], values: Reader) -> Reader:
+    made = Dictionary(values.field, stored, values)
+    made.nullable, made.null_items = kind.nullable, values.null_items
+    return made
 
 
 def _member_reader(number: int, nullable: bool, member: Reader) -> Reader:
     made = StructMember(member.field, number, member)
-    made.nullable = member.nullable or nullable
+    made.nullable, made.null_items = member.nullable or nullable, member.null_items
     return made
 
 
-def _nullable(reader: Reader, kind: _core.ArrowType) -> Reader:
+def _nullable(reader: Reader, kind: ArrowKind) -> Reader:
     reader.nullable = kind.nullable
     return reader
 
 
-def _list_reader(kind: _core.ArrowType, name: str, nulls: Nulls, item: Reader) -> Reader:
-    return _nullable(_rows_reader(kind, name, nulls, item), kind)
+class _GivenList(NamedTuple):
+    """What is given of a list: the name and field of its column, and how many axes are above."""
+
+    name: str
+    field: Field | None
+    depth: int
+    nulls: Nulls
+
+    def mode(self, item: Reader) -> Nulls:
+        """Say what becomes of its null items."""
+        if self.nulls != "keep":
+            return self.nulls
+        if self.field is None:
+            return "keep" if item.nullable or item.null_items else "error"
+        if self.field.fill is not None:
+            return "fill"
+        return "keep" if self.field.null_items else "error"
+
+    def axis(self, kind: ArrowKind, item: Reader, size: int) -> int | None:
+        """Return the axis of a list of a fixed size. Ragged axes come first, and hold nulls."""
+        if item.field.ragged:
+            return None
+        if self.nulls == "keep" and self.field is not None:
+            given = self.field.shape[self.depth : self.depth + 1]
+            return None if given == (None,) else size
+        exact = self.nulls == "keep" and isinstance(kind, KnownKind)
+        empty = size == 0 and kind.nullable  # nothing could be null in it
+        return None if exact and (empty or holds_nulls(item)) and not _is_tensor(kind) else size
 
 
-def _rows_reader(kind: _core.ArrowType, name: str, nulls: Nulls, item: Reader) -> Reader:
+def holds_nulls(reader: Reader) -> bool:
+    """Return whether rows may be null, and not NaT."""
+    return reader.nullable and (reader.field.dtype.kind not in "mM" or bool(reader.field.ragged))
+
+
+def _is_tensor(kind: ArrowKind) -> bool:
+    return dict(kind.metadata).get(EXTENSION_NAME) == TENSOR
+
+
+def _list_reader(kind: ArrowKind, given: _GivenList, item: Reader) -> Reader:
+    made = _rows_reader(kind, given, item)
+    made.nullable = kind.nullable
+    made.null_items = bool(made.field.ragged) and (item.null_items or holds_nulls(item))
+    return made
+
+
+def _rows_reader(kind: ArrowKind, given: _GivenList, item: Reader) -> Reader:
+    name, nulls = given.name, given.mode(item)
     dtype, shape, fill = item.field.dtype, item.field.shape, item.field.fill
     if not kind.format.startswith(b"+w:"):
         made, offset = _LISTS[kind.format]
@@ -174,11 +221,10 @@ def _rows_reader(kind: _core.ArrowType, name: str, nulls: Nulls, item: Reader) -
         reader: Reader = made(field, item, nulls, np.dtype(offset))
         return reader
     size = _number(kind.format[3:])
-    # Ragged axes come first, so a fixed one above them becomes ragged.
-    axis = None if item.field.ragged else size
+    axis = given.axis(kind, item, size)
     rows = FixedLists(_field(name, dtype, (axis, *shape), fill), item, nulls, size)
     extension = dict(kind.metadata)
-    if extension.get(EXTENSION_NAME) != TENSOR:
+    if not _is_tensor(kind):
         return rows
     stored, order = _tensor_shape(kind, name, extension.get(EXTENSION_METADATA, b""))
     if math.prod(stored) != size or shape or item.field.is_bytes:
@@ -195,7 +241,7 @@ def _field(name: str, dtype: np.dtype[Any], shape: Shape, fill: Any) -> Field:
 
 
 def _tensor_shape(
-    kind: _core.ArrowType, name: str, metadata: bytes
+    kind: ArrowKind, name: str, metadata: bytes
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Return the shape of a tensor in memory, and the order in which its axes are meant."""
     try:
@@ -210,7 +256,7 @@ def _tensor_shape(
     return shape, order
 
 
-def _leaf_reader(kind: _core.ArrowType, name: str, given: Field | None, above: Shape) -> Reader:
+def _leaf_reader(kind: ArrowKind, name: str, given: Field | None, above: Shape) -> Reader:
     form = kind.format
     if dict(kind.metadata).get(EXTENSION_NAME) == b"pandas.period":
         raise _refused(kind, name, "a period has no dtype; use its start, x.dt.to_timestamp()")
@@ -246,9 +292,7 @@ def _leaf_reader(kind: _core.ArrowType, name: str, given: Field | None, above: S
         raise FieldMismatchError(
             Message(
                 f"column {name!r} has only nulls, which have no type; give it one, as in ",
-                Option("fields", {name: f"{_list_field(above)} = 0", ...: None}),
-                ", and ",
-                Option("nulls", "fill"),
+                Option("fields", {name: f"{_list_field(above)}?", ...: None}),
             ),
             field=name,
         )
@@ -272,7 +316,7 @@ def _scalar_fill(given: Field) -> Any:
     return None if given.fill is None or np.ndim(given.fill) else given.fill
 
 
-def _decimal_reader(kind: _core.ArrowType, name: str, given: Field | None) -> Reader:
+def _decimal_reader(kind: ArrowKind, name: str, given: Field | None) -> Reader:
     _, *numbers = kind.format[2:].split(b",")
     bits = _number(numbers[1]) if len(numbers) == 2 else 128
     if len(numbers) not in (1, 2) or bits not in (32, 64, 128, 256):
@@ -289,7 +333,7 @@ def _decimal_reader(kind: _core.ArrowType, name: str, given: Field | None) -> Re
     return Decimals(_filled(np.dtype(np.int64), given), bits // 64)
 
 
-def _refused(kind: _core.ArrowType, name: str, why: str) -> FieldMismatchError:
+def _refused(kind: ArrowKind, name: str, why: str) -> FieldMismatchError:
     form = kind.format.decode(errors="replace")
     told = next((f" ({words})" for begin, words in _WORDS.items() if form.startswith(begin)), "")
     return FieldMismatchError(
@@ -306,7 +350,7 @@ _LISTS: dict[bytes, tuple[Any, str]] = {
 }
 
 
-def _name(kind: _core.ArrowType) -> str:
+def _name(kind: ArrowKind) -> str:
     try:
         return kind.name.decode()
     except UnicodeDecodeError:

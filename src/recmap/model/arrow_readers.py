@@ -16,7 +16,8 @@ import numpy.typing as npt
 
 from recmap.errors import DataError
 from recmap.model.field import Field
-from recmap.model.nulls import Nulls, blank, emptied, fill_items
+from recmap.model.null_columns import emptied, kept
+from recmap.model.nulls import Nulls, blank, fill_items
 from recmap.model.ragged import BYTE, Column, Ragged
 from recmap.model.text import checked_strings
 from recmap.native import _core
@@ -50,8 +51,9 @@ class Reader(ABC):
 
     #: The type of the column.
     field: Field
-    #: Whether rows may be null.
+    #: Whether rows may be null, and items of rows.
     nullable = True
+    null_items = False
 
     @abstractmethod
     def read(self, array: _core.ArrowArray, start: int, stop: int) -> Read:
@@ -89,7 +91,8 @@ def _bits(array: _core.ArrowArray, number: int, start: int, stop: int) -> Mask:
     return bits.view(np.bool_)
 
 
-def _nulls(array: _core.ArrowArray, start: int, stop: int) -> Mask | None:
+def null_bits(array: _core.ArrowArray, start: int, stop: int) -> Mask | None:
+    """Return which items are null; None if none are."""
     if array.null_count == 0 or start == stop:
         return None
     if not array.has_buffer(0):
@@ -116,9 +119,9 @@ class PlainNumbers(Reader):
         stored = _items(array, 1, self.stored, start, stop)
         dtype = self.field.dtype
         if dtype.kind not in "mM":
-            return stored, _nulls(array, start, stop)
+            return stored, null_bits(array, start, stop)
         times = stored.astype(np.int64, copy=False).view(dtype)
-        missing = _nulls(array, start, stop)
+        missing = null_bits(array, start, stop)
         if stored.dtype == np.int64:
             _refuse_smallest(stored, missing)
         return times, missing
@@ -143,7 +146,7 @@ class Booleans(Reader):
 
     def read(self, array: _core.ArrowArray, start: int, stop: int) -> Read:
         _check_span(array, start, stop)
-        return _bits(array, 1, start, stop), _nulls(array, start, stop)
+        return _bits(array, 1, start, stop), null_bits(array, start, stop)
 
 
 @dataclass
@@ -158,7 +161,7 @@ class Decimals(Reader):
         wide = np.dtype((np.void, 8 * self.words))
         stored = _items(array, 1, wide, start, stop)
         words = np.frombuffer(stored.tobytes(), "<i8").reshape(-1, self.words)
-        missing = _nulls(array, start, stop)
+        missing = null_bits(array, start, stop)
         low = words[:, 0].astype(np.int64)
         too_large = (words[:, 1:] != (low >> 63)[:, None]).any(axis=1)
         if missing is not None:
@@ -199,7 +202,7 @@ class Strings(StringReader):
         _check_span(array, start, stop)
         offsets = _offsets(array, self.offset, start, stop, _MOST_BYTES)
         data = array.buffer(2, int(offsets[-1])).view(BYTE)
-        return self._checked(Ragged(data, offsets), _nulls(array, start, stop))
+        return self._checked(Ragged(data, offsets), null_bits(array, start, stop))
 
 
 @dataclass
@@ -210,7 +213,7 @@ class StringViews(StringReader):
         _check_span(array, start, stop)
         if array.n_buffers < 3:
             raise damaged("strings without buffers")
-        missing = _nulls(array, start, stop)
+        missing = null_bits(array, start, stop)
         views = _items(array, 1, np.dtype((np.void, 16)), start, stop).view(np.uint8)
         count = array.n_buffers - 3
         sizes = array.buffer(array.n_buffers - 1, 8 * count).view(np.int64).tolist()
@@ -257,6 +260,8 @@ class Lists(Reader):
     ) -> Column:
         if missing is None or not missing.any():
             return items
+        if self.nulls == "keep" and self.field.ragged:
+            return kept(items, missing)
         filled = fill_items(items, self.item.field, missing, self.nulls)
         if filled is None:
             raise BadRowError(row_of(int(np.argmax(missing))))
@@ -277,7 +282,7 @@ class OffsetLists(Lists):
             return int(np.searchsorted(offsets, item, side="right")) - 1
 
         items, absent = self._read_items(array, first, last, row_of)
-        missing = _nulls(array, start, stop)
+        missing = null_bits(array, start, stop)
         if missing is None:
             return Ragged(self._fill_items(items, absent, row_of), offsets), None
         if absent is not None:  # what a null list holds does not matter
@@ -293,7 +298,7 @@ class ListViews(Lists):
         _check_span(array, start, stop)
         starts = _items(array, 1, self.offset, start, stop).astype(np.int64)
         sizes = _items(array, 2, self.offset, start, stop).astype(np.int64)
-        missing = _nulls(array, start, stop)
+        missing = null_bits(array, start, stop)
         if missing is not None:
             sizes[missing] = 0
         starts[sizes == 0] = 0
@@ -333,11 +338,11 @@ class FixedLists(Lists):
 
         first = (array.offset + start) * size
         items, absent = self._read_items(array, first, first + rows * size, row_of)
-        missing = _nulls(array, start, stop)
+        missing = null_bits(array, start, stop)
         if missing is not None and absent is not None:
             absent = absent & ~np.repeat(missing, size)
         items = self._fill_items(items, absent, row_of)
-        if isinstance(items, np.ndarray):
+        if isinstance(items, np.ndarray) and not self.field.ragged:
             return items.reshape(rows, size, *items.shape[1:]), missing
         column = Ragged(items, np.arange(rows + 1) * size)
         if missing is not None and _is_emptied(self.field):
@@ -371,7 +376,7 @@ class StructMember(Reader):
         _check_span(array, start, stop)
         begin, end = array.offset + start, array.offset + stop
         column, missing = self.member.read(array.child(self.number), begin, end)
-        own = _nulls(array, start, stop)
+        own = null_bits(array, start, stop)
         if own is not None and isinstance(column, Ragged) and _is_emptied(self.field):
             column = emptied(column, own)
         return column, _either(own, missing)
@@ -393,7 +398,7 @@ class Dictionary(Reader):
         dictionary = array.dictionary
         if dictionary is None:
             raise damaged("a dictionary is missing")
-        missing = _nulls(array, start, stop)
+        missing = null_bits(array, start, stop)
         indices = _items(array, 1, self.stored, start, stop)
         wrong = (indices < 0) | (indices >= dictionary.length)
         if missing is not None:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from recmap.model.ragged import Column, Ragged, concatenate
+from recmap.model.ragged import Column, Ragged, concatenate, has_mask
 from recmap.model.schema import Batch
 
 # Places in an order or in a batch.
@@ -75,7 +75,8 @@ def cut(column: Column, size: int) -> list[Column]:
     for start in starts:
         mine = offsets[start : start + size + 1]
         first = int(mine[0])
-        parts.append(Ragged(values[first : int(mine[-1])], mine - first))
+        mask = None if column.mask is None else column.mask[start : start + size]
+        parts.append(Ragged(values[first : int(mine[-1])], mine - first, mask))
     return parts
 
 
@@ -87,7 +88,7 @@ def interleave(parts: Sequence[Batch], places: Sequence[Positions]) -> Batch:
 
 
 def _column(columns: list[Column], places: Sequence[Positions]) -> Column:
-    if any(isinstance(column, Ragged) for column in columns):
+    if any(isinstance(column, Ragged) or has_mask(column) for column in columns):
         back = np.empty(sum(map(len, places)), np.int64)
         back[np.concatenate(places)] = np.arange(len(back))
         return concatenate(columns)[back]

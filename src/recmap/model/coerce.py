@@ -17,7 +17,17 @@ from recmap.errors import ColumnError
 from recmap.model.arguments import check_column_name
 from recmap.model.casting import exact_array, first_lost, joint_dtype
 from recmap.model.field import TEXT, Field
-from recmap.model.ragged import Column, Ragged, concatenate, with_values
+from recmap.model.null_columns import emptied, first_null, kept, of_field
+from recmap.model.ragged import (
+    Column,
+    Ragged,
+    as_values,
+    concatenate,
+    has_mask,
+    null_mask,
+    offsets_of,
+    with_values,
+)
 from recmap.model.schema import Batch, Schema
 from recmap.model.text import as_strings_of, checked_strings
 
@@ -104,15 +114,18 @@ def fit(
 def _infer_field(name: str, column: Column) -> Field:
     axes: list[int | None] = []
     inside: Column = column
+    nullable, null_items = has_mask(column), False
     while isinstance(inside, Ragged):
         if inside.is_bytes:
-            return Field("text" if inside.is_text else "bytes", tuple(axes))
+            dtype = "text" if inside.is_text else "bytes"
+            return Field(dtype, tuple(axes), None, nullable, null_items)
         axes.append(None)
         inside = inside.values
+        null_items = null_items or has_mask(inside)
     shape = inside.shape[1:]
     if inside.dtype.kind == "V" and inside.dtype.names is not None:
         raise ColumnError(f"field {name!r}: a structured array; write its fields as columns")
-    return Field(inside.dtype.newbyteorder("="), (*axes, *shape))
+    return Field(inside.dtype.newbyteorder("="), (*axes, *shape), None, nullable, null_items)
 
 
 def _column(name: str, value: Any) -> Column:
@@ -124,26 +137,79 @@ def _column(name: str, value: Any) -> Column:
         )
     if isinstance(value, set | frozenset):
         raise ColumnError(f"field {name!r}: a set has no order; give a list, or sorted(...)")
+    if has_mask(value):
+        return _masked(name, value)
     if hasattr(value, "__array__"):
         array = _exact(name, value)
     else:
         rows = value if isinstance(value, Sequence) else list(value)
-        if len(rows) and isinstance(rows[0], _STRINGS):
-            return _strings(name, rows)
-        if _lists_of_strings(rows) or (len(rows) and isinstance(rows[0], Ragged)):
-            # NumPy would strip trailing zero bytes from strings, and index a Ragged row by row.
-            return _from_objects(name, rows)
         try:
-            array = _exact(name, rows)
+            return _listed(name, rows)
         except ColumnError:
-            raise
-        except ValueError:  # rows of different lengths
-            return _from_objects(name, rows)
+            column = _with_missing(name, rows)
+            if column is None:
+                raise
+            return column
+    return _of_array(name, array)
+
+
+def _listed(name: str, rows: Sequence[Any]) -> Column:
+    if len(rows) and isinstance(rows[0], _STRINGS):
+        return _strings(name, rows)
+    if _lists_of_strings(rows) or (len(rows) and isinstance(rows[0], Ragged)):
+        # NumPy would strip trailing zero bytes from strings, and index a Ragged row by row.
+        return _from_objects(name, rows)
+    try:
+        array = _exact(name, rows)
+    except ColumnError:
+        raise
+    except ValueError:  # rows of different lengths
+        return _from_objects(name, rows)
+    return _of_array(name, array)
+
+
+def _with_missing(name: str, rows: Sequence[Any]) -> Column | None:
+    """Return the column of rows of which some are None, or hold nulls; None if there are none."""
+    missing = np.array(list(map(_is_null, rows)), np.bool_)
+    present = [row for row in rows if not _is_null(row)]
+    if present and missing.any():
+        column = _column(name, present)
+        places = np.where(missing, 0, np.cumsum(~missing) - 1)
+        taken = column[places]
+        return kept(emptied(taken, missing) if isinstance(taken, Ragged) else taken, missing)
+    if any(isinstance(row, np.ndarray) and has_mask(row) for row in present):
+        arrays = [_column(name, row) for row in present]
+        if all(each.ndim == 1 for each in arrays if isinstance(each, np.ndarray)):
+            return Ragged(concatenate(arrays), offsets_of([len(each) for each in arrays]))
+    return None
+
+
+def _is_null(row: Any) -> bool:
+    return row is None or (has_mask(row) and np.ndim(row) == 0)  # np.ma.masked
+
+
+def _of_array(name: str, array: npt.NDArray[Any]) -> Column:
     if array.ndim == 0:
         raise ColumnError(f"field {name!r}: a column has a value for every row, not one number")
     if array.dtype.kind in "SU":
         return string_column(array)
     return _from_objects(name, list(array)) if array.dtype.kind == "O" else array
+
+
+def _masked(name: str, value: Any) -> Column:
+    """Return a masked array as a column with nulls."""
+    try:
+        array = as_values(value)
+    except ColumnError as e:
+        raise ColumnError(f"field {name!r}: {e}") from None
+    if array.dtype.kind not in "SUO":
+        return array
+    if has_mask(array):
+        raise ColumnError(
+            f"field {name!r}: a masked array of strings or objects; fill it first, with "
+            "array.filled(value), or give a Ragged with a mask"
+        )
+    return _column(name, array)
 
 
 def _is_text(value: Any) -> bool:
@@ -158,7 +224,7 @@ def _is_text(value: Any) -> bool:
 
 
 def _is_empty(item: Any) -> bool:
-    return isinstance(item, list | tuple) and not item
+    return item is None or (isinstance(item, list | tuple) and not item)
 
 
 def _exact(name: str, value: Any) -> npt.NDArray[Any]:
@@ -216,7 +282,7 @@ def _as_ragged(column: Column, axes: int) -> Column:
         column = _lines(column)
     if isinstance(column, np.ndarray):
         return column
-    return Ragged(_as_ragged(column.values, axes - 1), column.offsets)
+    return Ragged(_as_ragged(column.values, axes - 1), column.offsets, column.mask)
 
 
 def _from_objects(name: str, rows: Sequence[Any]) -> Column:
@@ -266,9 +332,24 @@ def _fit(name: str, given: Given, field: Field) -> Column:
         raise ColumnError(f"field {name!r} is {field}, but the column is {found}")
     if found.is_bytes != field.is_bytes:
         raise ColumnError(f"field {name!r} is {field}, but the column is {found}")
+    if found.has_nulls or field.has_nulls:
+        column = _with_nulls(name, column, field)
     if not field.is_bytes:
         return _cast(name, column, field, given.exact)
     return _strings_of(name, column, field)
+
+
+def _with_nulls(name: str, column: Column, field: Field) -> Column:
+    """Return a column with the masks that its field has; refuse nulls that it does not have."""
+    where = first_null(column, items_only=field.nullable) if not field.null_items else None
+    if where is None and not field.nullable and null_mask(column).any():
+        where = int(np.argmax(null_mask(column)))
+    if where is not None:
+        raise ColumnError(
+            f"field {name!r} is {field}, but row {where:,} is null or has a null; fill it first, "
+            "with ds.fill_null(value) or array.filled(value)"
+        )
+    return of_field(column, field)
 
 
 def _items(column: Column) -> int:
@@ -330,6 +411,11 @@ def _cast_values(
 
 def empty_column(field: Field) -> Column:
     """Return an empty column of this field."""
+    column = _empty(field)
+    return of_field(column, field) if field.has_nulls else column
+
+
+def _empty(field: Field) -> Column:
     column: Column
     if field.is_bytes:
         column = as_strings_of(field, Ragged.from_bytes([]))

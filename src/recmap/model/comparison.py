@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from recmap.model.ragged import BYTE, TEXT_BYTE, Column, Ragged
+from recmap.model.ragged import BYTE, TEXT_BYTE, Column, Ragged, has_mask, null_mask
 
 # Bytes to compare at a time. NumPy's result is as large as its input.
 _STEP = 1 << 18
@@ -29,17 +29,35 @@ def same_bits(a: npt.NDArray[Any], b: npt.NDArray[Any]) -> bool:
 def unlike_rows(a: Column, b: Column) -> npt.NDArray[np.bool_]:
     """Tell which rows of two columns of equal length differ.
 
-    Values are equal if they are the same number or string, whatever their types. NaN equals NaN.
+    Values are equal if they are the same number or string, whatever their types. NaN equals NaN,
+    and null equals null.
 
     >>> unlike_rows(np.array([1.0, np.nan, 3.0]), np.array([1.0, np.nan, 4.0])).tolist()
     [False, False, True]
     """
+    if has_mask(a) or has_mask(b):
+        return _unlike_with_nulls(a, b)
     if isinstance(a, Ragged) or isinstance(b, Ragged):
         mine, theirs = _as_ragged(a), _as_ragged(b)
         if mine is None or theirs is None:
             return np.ones(len(a), np.bool_)
         return _unlike_ragged(mine, theirs)
     return _unlike_arrays(a, b)
+
+
+def _unlike_with_nulls(a: Column, b: Column) -> npt.NDArray[np.bool_]:
+    """Compare the rows that are not null in both. A null equals only a null."""
+    null, other = null_mask(a), null_mask(b)
+    unlike = null != other
+    both = np.flatnonzero(~(null | other))
+    unlike[both] = unlike_rows(_without_mask(a)[both], _without_mask(b)[both])
+    return np.asarray(unlike, np.bool_)
+
+
+def _without_mask(column: Column) -> Column:
+    if isinstance(column, Ragged):
+        return Ragged(column.values, column.offsets)
+    return np.asarray(column)
 
 
 def _as_ragged(column: Column) -> Ragged | None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from recmap.errors import OptionError, StaleIndexWarning
@@ -53,7 +54,7 @@ class Description:
 
 def encode_field(field: Field, *, fills: bool = False) -> str:
     """Return the text of a field, with its fill value if that can be written as text."""
-    bare = str(Field(field.dtype, field.shape))
+    bare = str(replace(field, fill=None))
     if not fills or field.fill is None:
         return bare
     text = str(field)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -25,7 +25,7 @@ FieldLike: TypeAlias = "Field | str"
 
 _TEXT = re.compile(
     r"""\s*(?P<dtype>[<>=|]?[A-Za-z_]\w*(\[\s*\d*\s*[A-Za-z]+\s*\])?)
-        \s*(\[(?P<shape>[\d\s,*]*)\])?
+        \s*(\[(?P<shape>[\d\s,*?]*)\])?\s*(?P<nullable>\?)?
         \s*(=\s*(?P<fill>\S.*?))?\s*""",
     re.VERBOSE,
 )
@@ -40,6 +40,9 @@ class Field:
     Without it, a missing value is an error (or an empty row, if the first axis is ragged). A
     missing ragged row is always empty; there, ``fill`` is the value for null items of tables.
 
+    ``nullable`` means that rows may be null, ``null_items`` that the items of ragged rows may be,
+    at any depth. How columns hold nulls is said in ``recmap.model.nulls``.
+
     >>> Field.parse("float32[10]")
     Field('float32[10]')
     >>> Field.parse("int64[*, 4]").shape
@@ -48,16 +51,29 @@ class Field:
     -1
     >>> Field.parse("text = n/a").fill
     'n/a'
+    >>> Field.parse("int64[*?]?").nullable, Field.parse("int64[*?]").null_items
+    (True, True)
     """
 
     dtype: np.dtype[Any]
     shape: Shape = ()
     fill: Any = None
+    nullable: bool = False
+    null_items: bool = False
 
-    def __init__(self, dtype: npt.DTypeLike, shape: Shape | int = (), fill: Any = None) -> None:
+    def __init__(
+        self,
+        dtype: npt.DTypeLike,
+        shape: Shape | int = (),
+        fill: Any = None,
+        nullable: bool = False,
+        null_items: bool = False,
+    ) -> None:
         object.__setattr__(self, "dtype", _dtype(dtype))
         object.__setattr__(self, "shape", _shape(shape))
         object.__setattr__(self, "fill", fill)
+        object.__setattr__(self, "nullable", nullable)
+        object.__setattr__(self, "null_items", null_items)
         self._check()
 
     def _check(self) -> None:
@@ -68,26 +84,52 @@ class Field:
             raise FieldTextError(f"field {self}: ragged axes (*) come before all others")
         if ragged and 0 in self.shape:
             raise FieldTextError(f"field {self}: an axis of 0 below a ragged one holds nothing")
+        if self.null_items and not ragged:
+            raise FieldTextError(f"field {self}: only the items of ragged axes (*) can be null")
         if self.fill is not None:
+            if self.has_nulls:
+                raise FieldTextError(f"field {self}: with a fill value, there are no nulls (?)")
             self.fill_row()
 
     @classmethod
     def parse(cls, text: Any) -> Field:
-        """Parse a field: ``float32[10]``, ``int64[*]``, ``text`` or ``int64 = 0``."""
+        """Parse a field: ``float32[10]``, ``int64[*]``, ``text``, ``int64?`` or ``int64 = 0``."""
         match = _TEXT.fullmatch(text) if isinstance(text, str) else None
         if match is None:
             raise FieldTextError(
                 f"cannot read the field {text!r}: write it like 'float32[10]', 'int64[*]', "
-                "'float32[*,4]', 'bytes', 'text' or 'int64 = 0'"
+                "'float32[*,4]', 'bytes', 'text', 'int64?' or 'int64 = 0'"
             )
-        shape = []
-        for axis in map(str.strip, (match["shape"] or "").split(",")):
+        shape, null_items = [], False
+        for part in (match["shape"] or "").split(","):
+            axis, null = part.strip().removesuffix("?").rstrip(), part.strip().endswith("?")
+            null_items = null_items or null
+            if null and axis != "*":
+                raise FieldTextError(
+                    f"cannot read the shape of the field {text!r}: only the items of ragged axes "
+                    "(*) can be null, as in 'int64[*?]'"
+                )
             if axis and axis != "*" and not axis.isdigit():
                 raise FieldTextError(f"cannot read the shape of the field {text!r}")
             if axis:
                 shape.append(None if axis == "*" else int(axis))
         dtype = _dtype(match["dtype"])
-        return cls(dtype, tuple(shape), _fill(dtype, match["fill"], text))
+        fill = _fill(dtype, match["fill"], text)
+        return cls(dtype, tuple(shape), fill, match["nullable"] is not None, null_items)
+
+    @property
+    def has_nulls(self) -> bool:
+        """Whether rows or items may be null."""
+        return self.nullable or self.null_items
+
+    def without_nulls(self) -> Field:
+        """Return the same field, of values that are not null."""
+        return replace(self, nullable=False, null_items=False) if self.has_nulls else self
+
+    def item(self) -> Field:
+        """Return the field of the items of a row."""
+        null_items = self.null_items and self.ragged > 1
+        return Field(self.dtype, self.shape[1:], None, self.null_items, null_items)
 
     @property
     def is_bytes(self) -> bool:
@@ -101,7 +143,7 @@ class Field:
 
     def as_bytes(self) -> Field:
         """Return the field of the bytes that text is stored as; any other field is the same."""
-        return Field(BYTES, self.shape) if self.is_text else self
+        return replace(self, dtype=BYTES, fill=None) if self.is_text else self
 
     @property
     def ragged(self) -> int:
@@ -164,6 +206,8 @@ class Field:
             return NotImplemented
         if (self.dtype, self.shape) != (other.dtype, other.shape):
             return False
+        if (self.nullable, self.null_items) != (other.nullable, other.null_items):
+            return False
         if self.fill is None or other.fill is None:
             return self.fill is other.fill
         # Compare the fill rows: a fill may be an array, and NaN is not equal to itself.
@@ -174,8 +218,11 @@ class Field:
 
     def __str__(self) -> str:
         name = _NAMES.get(self.dtype) or _dtype_text(self.dtype)
-        axes = ",".join("*" if axis is None else str(axis) for axis in self.shape)
-        text = f"{name}[{axes}]" if self.shape else name
+        axes = ["*" if axis is None else str(axis) for axis in self.shape]
+        if self.null_items:
+            axes[max(self.ragged, 1) - 1] += "?"
+        text = f"{name}[{','.join(axes)}]" if self.shape else name
+        text += "?" if self.nullable else ""
         if self.fill is None:
             return text
         fill = self.fill

@@ -1,29 +1,44 @@
-"""Nulls: what becomes of missing values, which recmap's columns cannot hold.
+"""Nulls: values that are missing, and what becomes of them.
 
+A field whose rows may be null is nullable: ``int64?``. Its columns say where: a dense one is a
+``np.ma.MaskedArray``, whose masked rows are None, and a ``Ragged`` has a ``mask``. If items of
+lists may be null, ``int64[*?]``, the values of the ``Ragged`` are such a column themselves. What
+lies under a mask is 0, an empty string or an empty list. Only items of ragged axes can be null by
+themselves, so lists of a fixed size whose items are null are read as ragged ones.
+
+Null dates and durations are NaT, which loses nothing; their fields are not nullable, unless they
+are lists.
+
+The option ``nulls`` is a short form of what ``Dataset`` has verbs for:
+
+- ``"keep"``: nulls are values, as above;
 - ``"error"``: an error that names the column and the row;
 - ``"fill"``: the fill value of the field, or else NaN, an empty string or an empty list;
   integers, booleans and bytes of a fixed size need a fill value;
 - ``"mask"``: filled the same way, with 0 and False if there is no fill value, and a column
-  ``x/is_null`` says where. It goes wherever its column goes.
-
-Null dates and durations are NaT in every case, which loses nothing. Null items of lists are
-filled, too, but a mask does not tell where, so integers there always need a fill value.
+  ``x/is_null`` says where. It goes wherever its column goes. Null items of lists are filled, too,
+  but the mask does not tell where, so integers there always need a fill value.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from recmap.errors import DataError, Message, Option, OptionError
+from recmap.errors import ColumnError, DataError, Message, Option, OptionError
 from recmap.model.coerce import empty_column
 from recmap.model.field import Field
+from recmap.model.null_columns import emptied
 from recmap.model.ragged import Column, Ragged, concatenate
 
-Nulls: TypeAlias = Literal["error", "fill", "mask"]
+Nulls: TypeAlias = Literal["keep", "error", "fill", "mask"]
+NULLS: tuple[Nulls, ...] = ("keep", "error", "fill", "mask")
+
+#: Why batches have no nulls.
+TRAINING = "decide what a model gets instead"
 
 # The name of a mask column is that of its column and this.
 NULL_SUFFIX = "/is_null"
@@ -47,6 +62,33 @@ def with_masks(names: Iterable[str], columns: Collection[str]) -> list[str]:
     ]
 
 
+def refuse_nulls(schema: Mapping[str, Field], why: str) -> None:
+    """Refuse columns that may hold nulls, and say what can be done."""
+    found = [name for name, field in schema.items() if field.has_nulls]
+    if found:
+        name = found[0]
+        more = f", and {len(found) - 1:,} more" if len(found) > 1 else ""
+        raise ColumnError(
+            f"column {name!r} is {schema[name]}, which may hold nulls{more}; {why}: fill them, "
+            f"ds.fill_null({{{name!r}: {_example(schema[name])}}}), leave out their rows, "
+            f"ds.drop_null({name!r})" + _or_mask(name, schema[name])
+        )
+
+
+def _example(field: Field) -> str:
+    if field.ragged and not field.null_items:
+        return "[]"
+    if field.is_bytes:
+        return '""' if field.is_text else 'b""'
+    return {"b": "False", "f": "0.0"}.get(field.dtype.kind, "0")
+
+
+def _or_mask(name: str, field: Field) -> str:
+    if field.null_items:
+        return ""
+    return f", or add a column that says where they are, ds.mask_null({name!r})"
+
+
 def fill_rows(
     name: str, column: Column, field: Field, missing: Mask, nulls: Nulls, first_row: int
 ) -> Column:
@@ -55,7 +97,7 @@ def fill_rows(
     if value is None:
         row = first_row + int(np.argmax(missing))
         raise DataError(_complaint(name, field, row, nulls), field=name, record=row)
-    return _filled(column, field, value, missing)
+    return filled_rows(column, field, value, missing)
 
 
 def fill_items(items: Column, field: Field, missing: Mask, nulls: Nulls) -> Column | None:
@@ -63,10 +105,10 @@ def fill_items(items: Column, field: Field, missing: Mask, nulls: Nulls) -> Colu
 
     The mask of a column has one value per row, so it cannot tell of items.
     """
-    value = _row(field, "error" if nulls == "error" else "fill")
+    value = _row(field, "error" if nulls in ("error", "keep") else "fill")
     if value is None:
         return None
-    return _filled(items, field, value, missing)
+    return filled_rows(items, field, value, missing)
 
 
 def _row(field: Field, nulls: Nulls) -> Any:
@@ -111,7 +153,11 @@ def mask_taken(mask: str) -> OptionError:
 def null_item(name: str, field: Field, row: int, nulls: Nulls) -> DataError:
     """Return the error for a null in a list that is not filled."""
     text = f"column {name!r}, row {row:,}: a list holds a null"
-    if nulls == "error":
+    if nulls == "keep":  # a list of a fixed size
+        ragged = Field(field.dtype, (None, *field.shape[1:]), null_items=True)
+        hint = ("read lists of any length, ", Option("fields", {name: str(ragged), ...: None}))
+        message = Message(text, hint=hint)
+    elif nulls == "error":
         message = Message(text, hint=("use ", Option("nulls", "fill"), " to read it"))
     else:
         message = _unfilled(text, name, field)
@@ -126,7 +172,8 @@ def _unfilled(text: str, name: str, field: Field) -> Message:
     )
 
 
-def _filled(column: Column, field: Field, value: Any, missing: Mask) -> Column:
+def filled_rows(column: Column, field: Field, value: Any, missing: Mask) -> Column:
+    """Return a column whose missing rows have a value."""
     if isinstance(column, np.ndarray):
         filled = column.copy()
         filled[missing] = value
@@ -134,24 +181,13 @@ def _filled(column: Column, field: Field, value: Any, missing: Mask) -> Column:
     if field.inner and not field.ragged:  # a fixed number of strings, each of them missing
         each, offsets = Field(field.dtype, field.shape[1:]), column.offsets - column.offsets[0]
         return Ragged(
-            _filled(column.flat, each, value, np.repeat(missing, field.inner[0])), offsets
+            filled_rows(column.flat, each, value, np.repeat(missing, field.inner[0])), offsets
         )
     column = emptied(column, missing)
     if field.ragged or not value:
         return column
     extra = Ragged(np.frombuffer(value, column.dtype), [0, len(value)])
     return concatenate([column, extra])[np.where(missing, len(column), np.arange(len(column)))]
-
-
-def emptied(column: Ragged, missing: Mask) -> Ragged:
-    """Make the missing rows empty."""
-    lengths = column.lengths
-    if not lengths[missing].any():
-        return column
-    kept = column[~missing]
-    offsets = np.zeros(len(column.offsets), np.int64)
-    np.cumsum(np.where(missing, 0, lengths), out=offsets[1:])
-    return Ragged(kept.values, offsets)
 
 
 def blank(field: Field, rows: int) -> Column:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from recmap.model.media import media_kind
-from recmap.model.ragged import Ragged
+from recmap.model.ragged import Ragged, has_mask
 
 # How much of a value is shown.
 _VALUES = 4
@@ -53,9 +53,11 @@ def preview(value: Any) -> str:
         shown = [preview(item) for item in value[:_VALUES]]
         return _listed(f"[{len(value):,}]", shown, len(value), " " if value.is_bytes else "; ")
     array = np.asarray(value)
-    if array.ndim == 0:
-        return number(array[()])
+    if value is None or array.ndim == 0:
+        return number(None if value is None else array[()])
     shape = f"[{','.join(map(str, array.shape))}]"
+    if has_mask(value):
+        return _listed(shape, [preview(item) for item in value[:_VALUES]], len(value), " ")
     return _listed(shape, [number(item) for item in array.flat[:_VALUES]], array.size, " ")
 
 

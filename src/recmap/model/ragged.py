@@ -32,7 +32,8 @@ class Ragged:
 
     Row ``i`` is ``values[offsets[i]:offsets[i + 1]]``. The values may have more axes, or be a
     ``Ragged`` themselves. Byte strings are a ``Ragged`` with values of dtype ``S1``; their rows
-    are ``bytes``. Text is stored as UTF-8; its rows are ``str``.
+    are ``bytes``. Text is stored as UTF-8; its rows are ``str``. ``mask`` tells which rows are
+    null; it is None if none can be. A null row is None, and has no values.
 
     >>> r = Ragged.from_rows([[1, 2], [], [3]])
     >>> r[0], len(r), r.lengths
@@ -45,13 +46,17 @@ class Ragged:
     b'ab'
     >>> Ragged.from_text(["café", ""])[0]
     'café'
+    >>> Ragged([1, 2], [0, 2, 2], [False, True]).tolist()
+    [[1, 2], None]
     """
 
-    __slots__ = ("offsets", "values")
+    __slots__ = ("mask", "offsets", "values")
     __hash__ = None  # type: ignore[assignment]  # compared by value
 
-    def __init__(self, values: Column, offsets: npt.ArrayLike) -> None:
-        self.values: Column = values if isinstance(values, Ragged) else exact_array(values)
+    def __init__(
+        self, values: Column, offsets: npt.ArrayLike, mask: npt.ArrayLike | None = None
+    ) -> None:
+        self.values: Column = values if isinstance(values, Ragged) else as_values(values)
         self.offsets: npt.NDArray[np.int64] = (
             offsets
             if type(offsets) is np.ndarray and offsets.dtype == np.int64
@@ -59,6 +64,13 @@ class Ragged:
         )
         if self.offsets.ndim != 1 or self.offsets.size == 0:
             raise ColumnError("offsets of a Ragged must be one-dimensional and begin with row 0")
+        self.mask: npt.NDArray[np.bool_] | None = None
+        if mask is not None:
+            self.mask = np.asarray(mask, np.bool_)
+            if self.mask.shape != (len(self),):
+                raise ColumnError(
+                    f"the mask of a Ragged has one value for each of {len(self):,} rows"
+                )
 
     @classmethod
     def from_rows(cls, rows: Iterable[npt.ArrayLike], dtype: npt.DTypeLike | None = None) -> Ragged:
@@ -146,7 +158,8 @@ class Ragged:
     @property
     def nbytes(self) -> int:
         """The size of these rows in bytes: values and offsets."""
-        return self.flat.nbytes + self.offsets.nbytes
+        mask = 0 if self.mask is None else self.mask.nbytes
+        return self.flat.nbytes + self.offsets.nbytes + mask
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -166,6 +179,8 @@ class Ragged:
             row = number + len(self) if number < 0 else number
             if not 0 <= row < len(self):
                 raise RowNotFoundError(f"row {number:,} of a Ragged of {len(self):,} rows")
+            if self.mask is not None and self.mask[row]:
+                return None
             items = self.values[int(self.offsets[row]) : int(self.offsets[row + 1])]
             if isinstance(items, np.ndarray) and self.is_bytes:
                 return self._text(items.tobytes(), row) if self.is_text else items.tobytes()
@@ -173,7 +188,9 @@ class Ragged:
         try:
             if isinstance(key, slice) and key.step in (None, 1):
                 start, stop, _ = key.indices(len(self))
-                return Ragged(self.values, self.offsets[start : max(start, stop) + 1])
+                stop = max(start, stop)
+                mask = None if self.mask is None else self.mask[start:stop]
+                return Ragged(self.values, self.offsets[start : stop + 1], mask)
             refuse_masked(key)
             rows = np.arange(len(self))[key]
         except (IndexError, ValueError, TypeError) as e:
@@ -195,12 +212,13 @@ class Ragged:
         starts, lengths = self.offsets[:-1][rows], self.lengths[rows]
         offsets = offsets_of(lengths)
         total = int(offsets[-1])
+        mask = None if self.mask is None else self.mask[rows]
         if isinstance(self.values, np.ndarray) and total > _SLICE_FROM * len(rows):
             ends = starts + lengths
             slices = [self.values[a:b] for a, b in zip(starts, ends, strict=True)]
-            return Ragged(np.concatenate(slices), offsets)
+            return Ragged(concatenate(slices), offsets, mask)
         within = np.arange(total) - np.repeat(offsets[:-1], lengths)
-        return Ragged(self.values[within + np.repeat(starts, lengths)], offsets)
+        return Ragged(self.values[within + np.repeat(starts, lengths)], offsets, mask)
 
     def pad(
         self,
@@ -220,6 +238,8 @@ class Ragged:
         values = self.flat
         if not isinstance(values, np.ndarray) or self.is_bytes or values.dtype.hasobject:
             raise OptionError("pad() takes rows of numbers; pad the rows of a nested column alone")
+        if self.mask is not None or has_mask(values):
+            raise OptionError("pad() takes rows without nulls; fill them first: ds.fill_null(...)")
         check_choice("side", side, ("right", "left"))
         check_choice("cut", cut, ("right", "left"))
         if out is not None and not isinstance(out, np.ndarray):
@@ -262,7 +282,7 @@ class Ragged:
 
     def tolist(self) -> list[Any]:
         """Return the rows as nested lists, or as ``bytes`` or ``str``."""
-        return [row if isinstance(row, bytes | str) else row.tolist() for row in self]
+        return [row if isinstance(row, bytes | str | None) else row.tolist() for row in self]
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Ragged):
@@ -271,8 +291,12 @@ class Ragged:
             return False
         if not np.array_equal(self.lengths, other.lengths):
             return False
+        if not np.array_equal(null_mask(self), null_mask(other)):
+            return False
         mine, theirs = self.flat, other.flat
         if isinstance(mine, np.ndarray) and isinstance(theirs, np.ndarray):
+            if has_mask(mine) or has_mask(theirs):
+                return _same_masked(mine, theirs)
             if self.is_bytes:  # bytes compare faster than strings of one byte
                 return np.array_equal(_raw(mine), _raw(theirs))
             nan = mine.dtype.kind in "fc"
@@ -290,6 +314,8 @@ class Ragged:
 
 def _brief(row: Any) -> str:
     """Return the first values of a row as text."""
+    if row is None:
+        return "None"
     media = media_kind(row) if isinstance(row, bytes) else None
     if media is not None:
         return f"<{media.name}, {len(row):,} bytes>"
@@ -307,6 +333,43 @@ def _brief(row: Any) -> str:
 Column: TypeAlias = "npt.NDArray[Any] | Ragged"
 
 
+def has_mask(column: Any) -> bool:
+    """Return whether a column has a mask: rows that may be null."""
+    if isinstance(column, Ragged):
+        return column.mask is not None
+    # Frames and tensors have something else of that name.
+    masks = type(column) is not np.ndarray and isinstance(column, np.ndarray)
+    return masks and hasattr(column, "mask")
+
+
+def as_values(values: Any) -> npt.NDArray[Any]:
+    """Work like ``np.asarray``, but never drop a mask or round an integer among floats.
+
+    The masks of masked arrays must be those of whole rows.
+    """
+    if type(values) is np.ndarray or not has_mask(values):
+        return exact_array(values)
+    from recmap.model.masked_column import MaskedColumn, masked_column
+
+    return values if isinstance(values, MaskedColumn) else masked_column(values)
+
+
+def null_mask(column: Column) -> npt.NDArray[np.bool_]:
+    """Return which rows of a column are null.
+
+    >>> null_mask(Ragged([1, 2], [0, 2, 2], [False, True]))
+    array([False,  True])
+    """
+    if not has_mask(column):
+        return np.zeros(len(column), np.bool_)
+    if isinstance(column, Ragged):
+        assert column.mask is not None
+        return column.mask
+    mask = np.broadcast_to(column.mask, column.shape)  # type: ignore[attr-defined]  # a masked array
+    # The values of a row are masked together.
+    return mask.reshape(len(mask), -1)[:, 0] if mask.size else np.zeros(len(column), np.bool_)
+
+
 def concatenate(columns: Sequence[Column]) -> Column:
     """Concatenate the rows of columns of the same field."""
     if len(columns) == 1:
@@ -315,26 +378,62 @@ def concatenate(columns: Sequence[Column]) -> Column:
     if not ragged:
         arrays = [column for column in columns if isinstance(column, np.ndarray)]
         # Without a dtype, big-endian arrays would become native ones.
+        if any(map(has_mask, arrays)):
+            plain = [np.asarray(array) for array in arrays]
+            return masked(np.concatenate(plain, dtype=plain[0].dtype), _joined_masks(arrays))
         return np.concatenate(arrays, dtype=arrays[0].dtype)
     values = concatenate([column.flat for column in ragged])
-    return Ragged(values, offsets_of(np.concatenate([column.lengths for column in ragged])))
+    mask = _joined_masks(ragged) if any(map(has_mask, ragged)) else None
+    return Ragged(values, offsets_of(np.concatenate([column.lengths for column in ragged])), mask)
+
+
+def _joined_masks(columns: Sequence[Column]) -> npt.NDArray[np.bool_]:
+    return np.concatenate([null_mask(column) for column in columns])
+
+
+def masked(values: Column, mask: npt.NDArray[np.bool_]) -> Column:
+    """Return a column whose rows are null where ``mask`` is true.
+
+    >>> masked(np.array([1, 0, 3]), np.array([False, True, False])).tolist()
+    [1, None, 3]
+    """
+    if isinstance(values, Ragged):
+        return Ragged(values.values, values.offsets, mask)
+    from recmap.model.masked_column import MaskedColumn
+
+    whole = np.broadcast_to(mask.reshape(-1, *[1] * (values.ndim - 1)), values.shape)
+    return MaskedColumn(values, mask=whole)
+
+
+def _same_masked(a: npt.NDArray[Any], b: npt.NDArray[Any]) -> bool:
+    missing = null_mask(a)
+    if len(a) != len(b) or not np.array_equal(missing, null_mask(b)):
+        return False
+    mine, theirs = np.asarray(a)[~missing], np.asarray(b)[~missing]
+    return np.array_equal(mine, theirs, equal_nan=mine.dtype.kind in "fc")
 
 
 def with_values(column: Column, convert: Callable[[npt.NDArray[Any]], npt.NDArray[Any]]) -> Column:
-    """Convert the innermost values of a column; those outside its rows are left out."""
+    """Convert the innermost values of a column; those outside its rows are left out.
+
+    Values that are null are converted, too, and stay null.
+    """
     if not isinstance(column, Ragged):
-        return convert(column)
+        if not has_mask(column):
+            return convert(column)
+        return masked(convert(np.asarray(column)), null_mask(column))
     first = column.offsets[0]
     if first < 0:  # values from the end would be taken
         raise ColumnError("the offsets of a Ragged must ascend and end inside its values")
     offsets = column.offsets - first if first else column.offsets
-    return Ragged(with_values(column.flat, convert), offsets)
+    return Ragged(with_values(column.flat, convert), offsets, column.mask)
 
 
 def owned(column: Column) -> Column:
     """Copy a column so that it shares no memory with any other."""
     if isinstance(column, Ragged):
-        return Ragged(owned(column.flat), column.offsets - column.offsets[0])
+        mask = None if column.mask is None else column.mask.copy()
+        return Ragged(owned(column.flat), column.offsets - column.offsets[0], mask)
     return column.copy()
 
 

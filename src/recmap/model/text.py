@@ -24,11 +24,11 @@ def as_strings_of(field: Field, column: Ragged) -> Ragged:
     """
     if isinstance(column.values, Ragged):
         inside = as_strings_of(field, column.values)
-        return column if inside is column.values else Ragged(inside, column.offsets)
+        return column if inside is column.values else Ragged(inside, column.offsets, column.mask)
     dtype = TEXT_BYTE if field.is_text else BYTE
     if column.values.dtype == dtype:
         return column
-    return Ragged(column.values.view(dtype), column.offsets)
+    return Ragged(column.values.view(dtype), column.offsets, column.mask)
 
 
 def first_not_text(column: Ragged) -> int | None:

@@ -490,4 +490,4 @@ def table_feed(plan: Plan) -> PipelineFeed:
         return feed
     plan.check_no_total_slice("a table of single rows")
     rows = max(1, _TABLE_BYTES // feed.ready.row_bytes)
-    return PipelineFeed(replace(plan, grouping=Batches(rows, drop_last=False)))
+    return PipelineFeed(replace(plan, grouping=Batches(rows, keeps_nulls=True)))

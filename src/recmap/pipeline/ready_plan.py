@@ -11,6 +11,7 @@ import numpy as np
 from recmap.errors import DataError, OptionError
 from recmap.machine.cpus import thread_count
 from recmap.model.field import Field
+from recmap.model.nulls import TRAINING, refuse_nulls
 from recmap.model.schema import Batch, Schema
 from recmap.model.source import prepare
 from recmap.pipeline.plan import Plan
@@ -120,6 +121,8 @@ def ready(plan: Plan) -> ReadyPlan:
 
 def _try(plan: Plan) -> Trial:
     transforms, schema, sample = try_rows(plan.rows, plan.transforms)
+    if not plan.groups.keeps_nulls:
+        refuse_nulls(schema, TRAINING)
     schema = plan.groups.schema(schema)
     sample = _first_batch(plan, transforms, sample)
     batch_transforms: list[Transform] = []

@@ -22,7 +22,7 @@ from recmap.machine.mapped import Guard
 from recmap.model.batch import Allocate, PaddedRows, PadSpec, RowArray, RowNumbers
 from recmap.model.facts import Skipped, SourceFacts
 from recmap.model.fetching import Fetching
-from recmap.model.ragged import Column, Ragged
+from recmap.model.ragged import Column, Ragged, has_mask
 from recmap.model.row_sizes import measure
 from recmap.model.schema import Batch, Schema
 from recmap.model.source import Source, VaryingRows, WrappedSource
@@ -301,7 +301,9 @@ def _reopened(reopen: Callable[[], Source], columns: list[str]) -> Source:
 def _owned(column: Column) -> Column:
     """Return the column in its own memory, copied if it is a view."""
     if isinstance(column, Ragged):
-        return Ragged(_owned(column.flat), column.offsets - column.offsets[0])
+        return Ragged(_owned(column.flat), column.offsets - column.offsets[0], column.mask)
+    if has_mask(column):
+        return column.copy()
     base = column.base
     fresh = base is None or not isinstance(base, np.ndarray | memoryview)
     return column if fresh and column.flags.writeable else np.array(column)

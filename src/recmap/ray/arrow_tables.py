@@ -33,6 +33,7 @@ from recmap.errors import (
 from recmap.model.coerce import empty_column
 from recmap.model.description import decode_field, encode_field
 from recmap.model.field import Field
+from recmap.model.nulls import TRAINING, refuse_nulls
 from recmap.model.ragged import BYTE, Column, Ragged, concatenate
 from recmap.model.schema import Batch, Schema
 
@@ -72,6 +73,7 @@ def _array(name: str, column: Column, field: Field) -> Any:
 
 
 def _check(name: str, field: Field) -> None:
+    refuse_nulls({name: field}, TRAINING)
     dtype = field.dtype
     unit = np.datetime_data(dtype)[0] if dtype.kind in "mM" else "s"
     extension = dtype.kind == "V" and dtype.type is not np.void  # bfloat16 and the like

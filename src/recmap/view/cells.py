@@ -20,7 +20,7 @@ from recmap.model.casting import as_floats
 from recmap.model.field import Field
 from recmap.model.media import media_kind
 from recmap.model.picture import is_picture, png_of
-from recmap.model.ragged import Ragged
+from recmap.model.ragged import Ragged, has_mask
 
 Cell = dict[str, Any]
 
@@ -61,6 +61,8 @@ def cell_of(name: str, value: Any, labels: Mapping[str, Sequence[str]] | None = 
     ({'kind': 'number', 'text': '0.5'}, {'kind': 'text', 'text': 'ab', 'size': 2})
     """
     value = _plain(value)
+    if value is None:
+        return {"kind": "number", "text": "null"}
     if isinstance(value, bytes | str):
         return _string(value, _LETTERS, _BYTES)
     items = _items(value)
@@ -79,13 +81,15 @@ def cell_of(name: str, value: Any, labels: Mapping[str, Sequence[str]] | None = 
 def detail_of(name: str, value: Any, labels: Mapping[str, Sequence[str]] | None = None) -> Cell:
     """Return what the pane shows of a value: as a cell, but much more of it."""
     value = _plain(value)
+    if value is None:
+        return cell_of(name, value)
     if isinstance(value, bytes | str):
         found = _string(value, _MORE_LETTERS, _BYTES)
         if isinstance(value, bytes):
             found["hex"] = hex_dump(value[:_MORE_BYTES])
         return found
     items = _items(value)
-    if items is not None and (isinstance(items, Ragged) or _is_void(items)):
+    if items is not None and (isinstance(items, Ragged) or has_mask(items) or _is_void(items)):
         return _list(items, _MORE_ITEMS)
     array = np.asarray(value)
     if array.ndim == 0:
@@ -103,6 +107,8 @@ def media_of(name: str, value: Any, rate: int = _RATE, item: Sequence[int] = ())
             return None
         value = items[number]
     value = _plain(value)
+    if value is None:
+        return None
     if isinstance(value, bytes):
         return sniffed(value)
     if isinstance(value, str):
@@ -141,7 +147,7 @@ def _items(value: Any) -> Ragged | npt.NDArray[Any] | None:
     """Return what is shown item by item: lists of strings or arrays, and stacks of pictures."""
     if isinstance(value, Ragged):
         return value
-    if isinstance(value, np.ndarray) and value.ndim and _is_void(value):
+    if isinstance(value, np.ndarray) and value.ndim and (has_mask(value) or _is_void(value)):
         return value
     if isinstance(value, np.ndarray) and value.ndim == 4:
         return value if is_picture(value.dtype, value.shape[1:]) else None

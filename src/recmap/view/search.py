@@ -123,10 +123,13 @@ def _any(column: Column, test: Callable[[Column], Bits]) -> Bits:
         sums = np.concatenate([[0], np.cumsum(inside)])
         offsets = column.offsets - column.offsets[0]
         return np.asarray(np.diff(sums[offsets]) > 0)
-    if isinstance(column, np.ndarray) and column.ndim > 1:
-        inside = test(column.reshape(-1))
-        return np.asarray(inside.reshape(len(column), column[:1].size).any(axis=1))
-    return test(column)
+    values, valid = values_and_validity(column)
+    if isinstance(values, np.ndarray) and values.ndim > 1:
+        inside = test(values.reshape(-1))
+        found = np.asarray(inside.reshape(len(values), values[:1].size).any(axis=1))
+    else:
+        found = test(values)
+    return found if valid is None else found & valid
 
 
 def _missing(column: Column) -> Bits:
@@ -183,11 +186,15 @@ def differing(a: TableRow | None, b: TableRow | None, names: list[str]) -> list[
 
 def _column(value: Any) -> Column:
     """Return a column of one row."""
+    if value is None:
+        return masked(np.zeros(1), np.ones(1, np.bool_))
     if isinstance(value, bytes):
         return Ragged.from_bytes([value])
     if isinstance(value, str):
         return Ragged.from_text([value])
     if isinstance(value, Ragged):
+        return Ragged(value, [0, len(value)])
+    if has_mask(value):
         return Ragged(value, [0, len(value)])
     return np.asarray(value)[np.newaxis]
 

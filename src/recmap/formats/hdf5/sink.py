@@ -150,5 +150,10 @@ def _around(name: str, schema: Schema) -> list[str]:
 
 
 SINK = SinkKind(
-    Hdf5Sink, column_bytes=6_000, ready_bytes=90_000, waiting_bytes=24 * 10**6, list_copies=3
+    Hdf5Sink,
+    nulls="masks",
+    column_bytes=6_000,
+    ready_bytes=90_000,
+    waiting_bytes=24 * 10**6,
+    list_copies=3,
 )

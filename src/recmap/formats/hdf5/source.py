@@ -26,6 +26,7 @@ from recmap.formats.hdf5.columns import columns_of, refusal
 from recmap.formats.hdf5.file import Hdf5File, h5py
 from recmap.formats.hdf5.nested import nested_column, nested_field
 from recmap.formats.hdf5.types import ORDER_ATTRIBUTE, leaves
+from recmap.formats.null_masks import mask_names, with_nulls
 from recmap.local.local_path import located
 from recmap.model.source import Source, renamed
 
@@ -53,7 +54,7 @@ def open_hdf5(
     to look into. Without ``direct``, h5py reads all values.
     """
     file = Hdf5File.of(path)
-    columns = _all(file, inside) if names is None else _named(file, names, direct)
+    columns = with_nulls(_all(file, inside) if names is None else _named(file, names, direct))
     # Reopen by name, so that the warning about datasets left out is not repeated.
     again = partial(open_hdf5, path, list(columns), direct=direct)
     other = partial(open_hdf5, path, list(columns), direct=False)
@@ -243,6 +244,12 @@ def _named(file: Hdf5File, names: list[str], direct: bool) -> dict[str, ColumnRe
         if path not in tables:
             tables[path] = _DatasetColumns(file, path, dataset, direct)
         columns[name] = _column(file, tables[path], name)
+        for mask in mask_names(name):
+            with file.locked(name):
+                stored = _find(file.root, mask.strip("/"))
+            # Only a dataset of its own, not the member of a table.
+            if stored is not None and stored[0] == mask.strip("/") and mask not in names:
+                columns |= _DatasetColumns(file, mask, stored[1], direct).columns
     return columns
 
 

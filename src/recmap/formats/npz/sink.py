@@ -223,4 +223,4 @@ def _padding(archive: zipfile.ZipFile, info: zipfile.ZipInfo, large: bool) -> by
     return struct.pack("<HHH", _PADDING, 2 + size, _ALIGN) + bytes(size)
 
 
-SINK = SinkKind(NpzSink, column_bytes=5_000)
+SINK = SinkKind(NpzSink, nulls="masks", column_bytes=5_000)

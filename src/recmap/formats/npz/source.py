@@ -29,6 +29,7 @@ from recmap.formats.npy import (
 )
 from recmap.formats.npz.members import MAX_LOADED, Deflated, StoredChecksum, StreamedArray
 from recmap.formats.npz.zipfile_reader import UnzippedMember, ZipReader
+from recmap.formats.null_masks import mask_names
 from recmap.formats.ragged_layout import VALUES, join, levels
 from recmap.local.local_path import located
 from recmap.machine.mapped import Guard, MappedFile
@@ -96,6 +97,8 @@ def open_npz(
             found |= columns
             sums |= dict.fromkeys(columns, member.sums)
     columns = choose_columns(path, found, refused, names)
+    for name in columns:
+        sums[name] = [s for each in (name, *mask_names(name)) for s in sums.get(each, ())]
     # Reopen by name, so that the warning about arrays left out is not repeated.
     again = partial(open_npz, path, list(columns), verify=verify, direct=direct)
     other = partial(open_npz, path, list(columns), verify=verify, direct=False)

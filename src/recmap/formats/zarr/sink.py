@@ -223,4 +223,4 @@ def _gzipped(data: Any, level: int) -> bytes:
     return out.getvalue()
 
 
-SINK = SinkKind(ZarrSink, column_bytes=8_000)
+SINK = SinkKind(ZarrSink, nulls="masks", column_bytes=8_000)

@@ -70,6 +70,8 @@ class Grouping(ABC):
 
     #: Whether a block that is read is a group, if none of its rows are dropped.
     plain: ClassVar[bool] = False
+    #: Whether rows may have nulls. Batches for training may not.
+    keeps_nulls = False
 
     @property
     @abstractmethod
@@ -125,6 +127,7 @@ class SingleRows(Grouping):
 
     block_size: int
     rows_per_group = 1
+    keeps_nulls = True
 
     @property
     def block(self) -> int:
@@ -151,6 +154,7 @@ class Batches(Grouping):
 
     size: int
     drop_last: bool = False
+    keeps_nulls: bool = False
     plain = True
 
     @classmethod

@@ -22,7 +22,9 @@ from recmap.errors import ColumnError, MapError
 from recmap.model.casting import exact_array, first_lost
 from recmap.model.coerce import Given, as_columns, empty_column, fit, infer_schema
 from recmap.model.field import TEXT, Field
-from recmap.model.ragged import TEXT_BYTE, Column, Ragged
+from recmap.model.null_columns import either, of_field
+from recmap.model.nulls import blank
+from recmap.model.ragged import TEXT_BYTE, Column, Ragged, has_mask, masked
 from recmap.model.schema import Batch, Schema
 from recmap.model.text import as_strings_of
 
@@ -37,9 +39,11 @@ def kept(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return list(map(kept, value))
     if isinstance(value, Ragged):
-        return Ragged(kept(value.values), np.array(value.offsets))
+        return Ragged(kept(value.values), np.array(value.offsets), value.mask)
     if isinstance(value, bytearray | memoryview):
         return bytes(value)
+    if has_mask(value):
+        return value.copy()
     return np.array(value) if isinstance(value, np.ndarray) else value
 
 
@@ -53,6 +57,9 @@ def sample_schema(rows: Sequence[Mapping[str, Any]], before: Schema, given: Sche
     if unknown:
         raise MapError(f"fields has {unknown[0]!r}, but the function returned {', '.join(rows[0])}")
     seen = {name: [row[name] for row in rows if name in row] for name in rows[0]}
+    for name in before:
+        if name in seen and name not in given and all(value is None for value in seen[name]):
+            given = Schema({**given, name: before[name]})
     found = infer_schema(as_texts({name: seen[name] for name in seen if name not in given}))
     for name, field in before.items():
         if name in found and field.ragged and all(map(_is_empty, seen[name])):
@@ -105,12 +112,14 @@ def is_text(column: Ragged) -> bool:
 
 
 def widened(field: Field, before: Field | None) -> Field:
-    """Return a field with the ragged axes that the column had before the function."""
+    """Return a field with the ragged axes and the nulls that the column had before the function."""
+    if before is not None and (field.dtype, field.shape) == (before.dtype, before.shape):
+        return either(field, before)
     if before is None or not before.ragged or field.ragged >= before.ragged:
         return field
     if field.dtype != before.dtype or len(field.shape) != len(before.shape):
         return field
-    return Field(field.dtype, before.shape)
+    return either(replace(field, shape=before.shape), before)
 
 
 class ColumnBuilder(Protocol):
@@ -131,6 +140,8 @@ def new_column(name: str, field: Field, rows: int, *, given: bool) -> ColumnBuil
     If the user has ``given`` the field, floats are rounded to it; otherwise the first rows
     have shown it, and others must fit exactly.
     """
+    if field.has_nulls:
+        return _NullableBuilder(name, field)
     if field.ragged or field.is_bytes:
         return _ListBuilder(name, field, given)
     return _DenseBuilder(name, field, rows, given)
@@ -208,6 +219,26 @@ class _ListBuilder:
             given = Given(Ragged.from_rows(self._values), exact=False)
         else:
             given = as_columns({self._name: self._values})[self._name]
+        column, _ = fit({self._name: given}, Schema({self._name: self._field}))
+        return column[self._name]
+
+
+class _NullableBuilder:
+    """Values of which some are None, or have items that are null."""
+
+    def __init__(self, name: str, field: Field) -> None:
+        self._name, self._field = name, field
+        self._values: list[Any] = []
+
+    def put(self, row: int, value: Any) -> None:
+        del row  # rows come in order
+        self._values.append(kept(value))
+
+    def finish(self) -> Column:
+        if all(value is None for value in self._values):
+            empty = blank(self._field.without_nulls(), len(self._values))
+            return of_field(masked(empty, np.ones(len(self._values), np.bool_)), self._field)
+        given = as_texts({self._name: self._values})[self._name]
         column, _ = fit({self._name: given}, Schema({self._name: self._field}))
         return column[self._name]
 
@@ -390,8 +421,8 @@ def _touches(column: Any, shared: Collection[int]) -> bool:
 
 def _copied(column: Column) -> Column:
     if isinstance(column, Ragged):
-        return Ragged(_copied(column.values), np.array(column.offsets))
-    return np.array(column)
+        return Ragged(_copied(column.values), np.array(column.offsets), column.mask)
+    return column.copy() if has_mask(column) else np.array(column)
 
 
 # The references that are found to an array in a dict, and nowhere else. Python versions differ in

@@ -2,7 +2,7 @@
 
 The header is a list of sections, each a list of names and columns. An array is
 ``[dtype, shape, offset]``, with the offset counted from the first array; a ragged column is
-``{"values": column, "offsets": array}``.
+``{"values": column, "offsets": array}``. Columns with nulls have a ``"mask"``, too.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy.typing as npt
 from recmap.errors import ColumnError
 from recmap.model.fetching import FetchCounts
 from recmap.model.field import Field
-from recmap.model.ragged import Column, Ragged
+from recmap.model.ragged import Column, Ragged, has_mask, masked, null_mask
 from recmap.pipeline.workers.pool import Result
 
 # A cache line. Frameworks use memory without copying only if it starts on one.
@@ -61,7 +61,9 @@ def _add(arrays: list[tuple[int, npt.NDArray[Any]]], name: str, column: Column) 
     if isinstance(column, Ragged):
         # Send only its own rows: the values may be those of a whole file.
         offsets = column.offsets - column.offsets[0]
-        return _SlotRagged(_add(arrays, name, column.flat), _add_array(arrays, offsets))
+        values, places = _add(arrays, name, column.flat), _add_array(arrays, offsets)
+        mask = None if column.mask is None else _add_array(arrays, column.mask)
+        return _SlotRagged(values, places, mask)
     if not isinstance(column, np.ndarray):
         raise ColumnError(
             f"field {name!r}: a column is an array or a Ragged, not {type(column).__name__}"
@@ -71,7 +73,11 @@ def _add(arrays: list[tuple[int, npt.NDArray[Any]]], name: str, column: Column) 
             f"field {name!r}: a column of Python objects cannot be shared between processes; "
             "return numbers, or Ragged.from_rows() or Ragged.from_bytes() of the rows"
         )
-    return _add_array(arrays, column)
+    if not has_mask(column):
+        return _add_array(arrays, column)
+    return _SlotMasked(
+        _add_array(arrays, np.asarray(column)), _add_array(arrays, null_mask(column))
+    )
 
 
 def _add_array(arrays: list[tuple[int, npt.NDArray[Any]]], array: npt.NDArray[Any]) -> _SlotArray:
@@ -128,7 +134,8 @@ def _fetched(values: list[float]) -> FetchCounts:
 def copied(column: Column) -> Column:
     """Copy a column into its own memory."""
     if isinstance(column, Ragged):
-        return Ragged(copied(column.values), column.offsets.copy())
+        mask = None if column.mask is None else column.mask.copy()
+        return Ragged(copied(column.values), column.offsets.copy(), mask)
     return column.copy()
 
 
@@ -149,17 +156,33 @@ class _SlotArray(NamedTuple):
 class _SlotRagged(NamedTuple):
     """Where a ragged column is in a slot."""
 
-    values: _SlotArray | _SlotRagged
+    values: _Place
     offsets: _SlotArray
+    mask: _SlotArray | None = None
 
     def view(self, memory: npt.NDArray[np.uint8], begin: int) -> Ragged:
-        return Ragged(self.values.view(memory, begin), self.offsets.view(memory, begin))
+        mask = None if self.mask is None else self.mask.view(memory, begin)
+        return Ragged(self.values.view(memory, begin), self.offsets.view(memory, begin), mask)
 
     def to_json(self) -> Any:
-        return {"values": self.values.to_json(), "offsets": self.offsets.to_json()}
+        made = {"values": self.values.to_json(), "offsets": self.offsets.to_json()}
+        return made if self.mask is None else {**made, "mask": self.mask.to_json()}
 
 
-_Place: TypeAlias = _SlotArray | _SlotRagged
+class _SlotMasked(NamedTuple):
+    """Where a dense column with nulls is in a slot."""
+
+    values: _SlotArray
+    mask: _SlotArray
+
+    def view(self, memory: npt.NDArray[np.uint8], begin: int) -> Column:
+        return masked(self.values.view(memory, begin), self.mask.view(memory, begin))
+
+    def to_json(self) -> Any:
+        return {"values": self.values.to_json(), "mask": self.mask.to_json()}
+
+
+_Place: TypeAlias = "_SlotArray | _SlotRagged | _SlotMasked"
 
 
 # Most batches of a pipeline have the same columns and shapes as the previous one.
@@ -177,7 +200,11 @@ def _places(header: bytes) -> list[list[tuple[str, _Place]]]:
 
 def _place(spec: Any) -> _Place:
     if isinstance(spec, dict):
-        return _SlotRagged(_place(spec["values"]), _array_place(spec["offsets"]))
+        mask = _array_place(spec["mask"]) if "mask" in spec else None
+        if "offsets" not in spec:
+            assert mask is not None
+            return _SlotMasked(_array_place(spec["values"]), mask)
+        return _SlotRagged(_place(spec["values"]), _array_place(spec["offsets"]), mask)
     return _array_place(spec)
 
 

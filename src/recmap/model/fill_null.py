@@ -1,0 +1,205 @@
+"""What becomes of nulls: ``fill_null``, ``mask_null`` and ``drop_null``, as sources."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from recmap.errors import DataError, FieldTextError, OptionError
+from recmap.model.batch import RowArray, RowNumbers
+from recmap.model.field import Field
+from recmap.model.null_columns import any_nat, first_null, rows_with_nulls, without_masks
+from recmap.model.nulls import NULL_SUFFIX, Nulls, filled_rows, mask_taken
+from recmap.model.order import OrderedRows, Picked
+from recmap.model.ragged import Column, Ragged, has_mask, null_mask
+from recmap.model.schema import Schema
+from recmap.model.source import ColumnMap, MappedColumns, Source
+
+_NUMBERS = (bool, int, float, complex, np.number, np.bool_)
+
+
+def fill_values(schema: Schema, value: Any) -> dict[str, Any]:
+    """Return what to fill each column with; a single value is for all columns that can hold it."""
+    if isinstance(value, Mapping):
+        for name, each in value.items():
+            _check_fill(name, schema[name], each)
+        return dict(value)
+    values = {
+        name: value
+        for name, field in schema.items()
+        if field.has_nulls and _is_of_kind(field, value)
+    }
+    for name in values:
+        _check_fill(name, schema[name], value)
+    nullable = [f"{name!r} is {field}" for name, field in schema.items() if field.has_nulls]
+    if nullable and not values:
+        raise OptionError(
+            f"fill_null({value!r}): no column with nulls holds such values: "
+            f'{", ".join(nullable)}; give a value for each column, as in fill_null({{"x": 0}})'
+        )
+    return values
+
+
+def _is_of_kind(field: Field, value: Any) -> bool:
+    if field.is_bytes:
+        return isinstance(value, str if field.is_text else bytes)
+    return isinstance(value, _NUMBERS) and field.dtype.kind in "biufcV"
+
+
+def _check_fill(name: str, field: Field, value: Any) -> None:
+    if field.ragged and _is_empty(value):
+        if field.null_items:
+            raise OptionError(
+                f"fill_null: {name!r} is {field}, and its items are null, too; give a value for "
+                "them. Null lists become empty."
+            )
+        return
+    try:
+        _filling(field, value)
+    except FieldTextError as e:
+        raise OptionError(f"fill_null: {name!r} is {field}: {e}") from None
+
+
+def _is_empty(value: Any) -> bool:
+    return isinstance(value, list | tuple) and not value
+
+
+def _filling(field: Field, value: Any) -> npt.NDArray[Any] | bytes:
+    """Return the row that replaces a null row, or the item of a list."""
+    return Field(field.dtype, field.inner, value).fill_row()
+
+
+def filled(source: Source, values: Mapping[str, Any]) -> Source:
+    """Return a source whose nulls are filled."""
+    maps = {name: ColumnMap(name, field) for name, field in source.schema.items()}
+    for name, value in values.items():
+        field = source.schema[name]
+        if field.has_nulls or field.dtype.kind in "mM":
+            convert = partial(_fill, field, value)
+            maps[name] = ColumnMap(name, field.without_nulls(), convert, 2)
+    return MappedColumns(source, maps)
+
+
+def _fill(field: Field, value: Any, column: Column, rows: RowNumbers) -> Column:
+    del rows
+    if isinstance(column, Ragged) and field.ragged:
+        values = column.values
+        if not _is_empty(value):
+            values = _fill(field.item(), value, values, range(0))
+        return Ragged(without_masks(values), column.offsets)
+    missing = _missing(column)
+    plain = without_masks(column)
+    return filled_rows(plain, field, _filling(field, value), missing) if missing.any() else plain
+
+
+def _missing(column: Column) -> npt.NDArray[np.bool_]:
+    """Return which rows are null, or NaT."""
+    if isinstance(column, np.ndarray) and column.dtype.kind in "mM":
+        return np.asarray(any_nat(np.asarray(column)) | null_mask(column), np.bool_)
+    return null_mask(column)
+
+
+def masked(source: Source, names: Sequence[str]) -> Source:
+    """Return a source with a column ``x/is_null`` for each of these; nulls become 0 or empty."""
+    maps: dict[str, ColumnMap] = {}
+    for name, field in source.schema.items():
+        maps[name] = ColumnMap(name, field)
+        if name not in names:
+            continue
+        if field.null_items:
+            raise OptionError(
+                f"mask_null: {name!r} is {field}: a mask has one value for each row, so it cannot "
+                f"say which items are null; fill them, ds.fill_null({{{name!r}: ...}}), or leave "
+                f"out the rows, ds.drop_null({name!r})"
+            )
+        mask = name + NULL_SUFFIX
+        if mask in source.schema:
+            raise OptionError(f"mask_null: there is a column {mask!r} already; rename it")
+        dates = field.dtype.kind in "mM" and not field.ragged
+        plain = None if dates else _plain
+        maps[name] = ColumnMap(name, field.without_nulls(), plain)
+        maps[mask] = ColumnMap(name, Field(np.bool_), _mask)
+    return MappedColumns(source, maps)
+
+
+def _plain(column: Column, rows: RowNumbers) -> Column:
+    del rows
+    return without_masks(column)
+
+
+def _mask(column: Column, rows: RowNumbers) -> Column:
+    del rows
+    return _missing(column)
+
+
+def complete_rows(batch: Mapping[str, Column]) -> npt.NDArray[np.bool_]:
+    """Return which rows have no nulls in any of these columns."""
+    dropped = [rows_with_nulls(column, dates=True) for column in batch.values()]
+    return np.asarray(~np.logical_or.reduce(dropped), np.bool_)
+
+
+def without_nulls(source: Source, rows: RowArray, names: Sequence[str]) -> Source:
+    """Return these rows, in which these columns have no nulls."""
+    return refusing(OrderedRows(source, Picked(rows)), names)
+
+
+def refusing(source: Source, names: Sequence[str]) -> Source:
+    """Return a source whose columns are not nullable; a null is an error."""
+    maps = {name: ColumnMap(name, field) for name, field in source.schema.items()}
+    for name in names:
+        field = source.schema[name]
+        if field.has_nulls:
+            maps[name] = ColumnMap(name, field.without_nulls(), partial(_refuse, name))
+    return MappedColumns(source, maps)
+
+
+def _refuse(name: str, column: Column, rows: RowNumbers) -> Column:
+    row = first_null(column) if _may_be_null(column) else None
+    if row is not None:
+        number = int(rows[row])
+        raise DataError(
+            f"column {name!r} has no value in row {number:,}, or one of its items is null",
+            field=name,
+            record=number,
+        )
+    return without_masks(column)
+
+
+def _may_be_null(column: Column) -> bool:
+    return has_mask(column) or isinstance(column, Ragged)
+
+
+def decided(source: Source, nulls: Nulls) -> Source:
+    """Apply the option ``nulls`` to columns that may hold nulls."""
+    schema = source.schema
+    names = [name for name, field in schema.items() if field.has_nulls]
+    if nulls == "keep" or not names:
+        return source
+    if nulls == "error":
+        return refusing(source, names)
+    if nulls == "mask":
+        for name in names:
+            if name + NULL_SUFFIX in schema:
+                raise mask_taken(name + NULL_SUFFIX)
+        items = {name: _default(name, schema[name]) for name in names if schema[name].null_items}
+        rows = [name for name in names if name not in items]
+        return masked(filled(source, items), rows)
+    return filled(source, {name: _default(name, schema[name]) for name in names})
+
+
+def _default(name: str, field: Field) -> Any:
+    """Return what fills nulls if no value was given: NaN, or nothing."""
+    if field.is_bytes:
+        return "" if field.is_text else b""
+    if field.ragged and not field.null_items:
+        return []
+    if field.dtype.kind in "fc":
+        return np.nan
+    raise OptionError(
+        f"column {name!r} is {field}, and there is nothing to fill its nulls with; open it without "
+        f"nulls=, and give a value: ds.fill_null({{{name!r}: 0}})"
+    )
