@@ -14,7 +14,7 @@ import recmap as rm
 from hostile.case import Case
 from hostile.table import Table
 
-__all__ = ["expected", "item_fills", "random_table"]
+__all__ = ["column_rows", "expected", "item_fills", "random_table"]
 
 _NUMBERS = [
     *(pa.int8(), pa.int16(), pa.int32(), pa.int64()),
@@ -125,6 +125,31 @@ def _number(case: Case, kind: pa.DataType) -> Any:
         return case.pick([limits.min, limits.max, case.between(0, 100)])
     return pa.scalar(case.between(-1000, 20000), pa.int32() if kind == pa.date32() else pa.int64())\
         .cast(kind)  # fmt: skip
+
+
+def column_rows(table: pa.Table) -> dict[str, list[Any]]:
+    """Return the rows of each column as values of Python, nulls as None, times as numbers."""
+    made = {}
+    for name in table.column_names:
+        kind = table.schema.field(name).type
+        if pa.types.is_dictionary(kind):
+            kind = kind.value_type
+        values = _plain_values(table.column(name), kind)
+        for path, leaf, get in _leaves(name, kind):
+            rows = [get(value) for value in values]
+            made[path] = (
+                [_with_nat(leaf, row) for row in rows] if _is_time(_innermost(leaf)) else rows
+            )
+    return made
+
+
+def _with_nat(kind: pa.DataType, row: Any) -> Any:
+    """Return lists of a fixed number of times: all of them are NaT if the list is null."""
+    if not _is_list(kind):
+        return row
+    if row is None and _all_fixed(kind):
+        row = [None] * kind.list_size
+    return None if row is None else [_with_nat(kind.value_type, item) for item in row]
 
 
 def expected(table: pa.Table) -> Table:

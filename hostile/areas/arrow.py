@@ -7,6 +7,7 @@ import pyarrow as pa
 import recmap as rm
 from hostile.arrow_tables import expected, random_table
 from hostile.case import Case
+from hostile.null_rows import check_nulls
 from hostile.reading import check_some_ways
 from hostile.table import Table
 
@@ -17,6 +18,7 @@ def case(case: Case) -> None:
     table = random_table(case, views=True, nulls=case.chance(0.5))
     wanted = expected(table)
     check_some_ways(case, rm.open(table, nulls="mask"), wanted)
+    check_nulls(case, rm.open(table), table)
     case.note("out, and in again")
     ds = rm.open(table, nulls="mask")
     again = rm.open(ds.to_arrow(tensors="list") if case.chance(0.5) else pa.table(ds))
