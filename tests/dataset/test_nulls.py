@@ -245,6 +245,19 @@ def test_masked_arrays_and_none_in_lists_are_nulls() -> None:
         rm.from_arrays({"x": partly})
 
 
+def test_a_cast_keeps_nulls() -> None:
+    ds = rm.open(TABLE).cast({"i": "float32", "l": "int32", "t": "bytes"})
+    assert {n: str(ds.schema[n]) for n in "ilt"} == {
+        "i": "float32?",
+        "l": "int32[*?]?",
+        "t": "bytes?",
+    }
+    assert rows(ds)[:2] == [
+        {**TABLE.to_pylist()[0], "t": b"a"},
+        {**TABLE.to_pylist()[1]},
+    ]
+
+
 def test_an_array_of_a_column_with_nulls_is_refused() -> None:
     pq.write_table(TABLE, "x.parquet")
     column = rm.open("x.parquet")["i"]

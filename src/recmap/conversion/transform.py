@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, Literal, TypeAlias
 
@@ -86,7 +87,7 @@ def _old_names(
 def _string_field(old: Field, dtype: npt.DTypeLike) -> Field | None:
     """Return the field of strings that are cast to text or bytes; None for any other cast."""
     try:
-        new = Field(dtype, old.shape)
+        new = replace(old, dtype=Field(dtype).dtype, fill=None)
     except FieldTextError:
         return None
     return new if old.is_bytes and new.is_bytes else None
@@ -101,7 +102,7 @@ def _cast_map(name: str, before: ColumnMap, dtype: npt.DTypeLike, casting: Casti
             f"{'bytes' if old.is_text else 'text'}"
         )
     new = _cast_dtype(name, old, dtype)
-    field = Field(new, old.shape)
+    field = replace(old, dtype=new, fill=None)
     if new == old.dtype:
         return ColumnMap(before.column, field)
     growth = -(-new.itemsize // max(1, old.dtype.itemsize))
