@@ -304,60 +304,6 @@ class Dataset(RowVerbs):
         chosen = checked(SaveOptions, locals())
         return self._opened.save(chosen.located(dst, storage), chosen)
 
-    def fill_null(self, value: Any) -> Dataset:
-        """Replace nulls: ``fill_null(0)`` in all columns that can hold the value, or by column.
-
-        In lists, ``value`` replaces null items, and null lists become empty.
-
-        >>> import recmap as rm
-        >>> x = np.ma.array([1, 2, 3], mask=[False, True, False])
-        >>> rm.from_arrays({"x": x}).fill_null({"x": -1})["x"][:]
-        array([ 1, -1,  3])
-        """
-        from recmap.model.fill_null import fill_values, filled
-
-        values = fill_values(self.schema, value)
-        change = partial(filled, values=values)
-        return Dataset(self._opened.derive(f"fill_null({values!r})", change))
-
-    def mask_null(self, *columns: str) -> Dataset:
-        """Add a column ``x/is_null`` that says where ``x`` is null, and make nulls 0 or empty.
-
-        Without names, this is done for all columns that may hold nulls.
-
-        >>> import recmap as rm
-        >>> x = np.ma.array([1, 2, 3], mask=[False, True, False])
-        >>> rm.from_arrays({"x": x}).mask_null("x")[1]
-        {'x': np.int64(0), 'x/is_null': np.True_}
-        """
-        from recmap.model.fill_null import masked
-
-        names = self._nullable(columns)
-        return Dataset(self._opened.derive(f"mask_null({names})", partial(masked, names=names)))
-
-    def drop_null(self, *columns: str, progress: ProgressOption = None) -> Dataset:
-        """Leave out the rows in which one of these columns is null, or holds a null.
-
-        Without names, all columns count that may hold nulls. The columns are read once.
-
-        >>> import recmap as rm
-        >>> x = np.ma.array([1, 2, 3], mask=[False, True, False])
-        >>> rm.from_arrays({"x": x, "y": np.arange(3)}).drop_null("x")["y"][:]
-        array([0, 2])
-        """
-        from recmap.dataset.drop_null import rows_without_nulls
-        from recmap.model.fill_null import without_nulls
-
-        names = self._nullable(columns)
-        rows = rows_without_nulls(self._source, names, progress)
-        change = partial(without_nulls, rows=rows, names=names)
-        return Dataset(self._opened.derive(f"drop_null({names})", change))
-
-    def _nullable(self, columns: Sequence[str]) -> list[str]:
-        """Return the columns given, or all that may hold nulls."""
-        given = list(dict.fromkeys(self.schema.select(columns)))
-        return given or [name for name, field in self.schema.items() if field.has_nulls]
-
     def view(self, *, height: int = 640, port: int = 0) -> widget.Widget:
         """Show the page of ``recmap view`` in a notebook, in a frame of this ``height``.
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Never, Self
+from typing import TYPE_CHECKING, Any, Never, Self
 
 import numpy.typing as npt
 
@@ -105,11 +105,7 @@ class RowVerbs(Stream):
         from recmap.dataset.split import split
         from recmap.model.order import OrderedRows
 
-        if self._source.facts.varies:
-            raise OptionError(
-                "split comes before shuffle and functions with an rng: rows that differ from epoch "
-                "to epoch would change parts"
-            )
+        self._check_same_rows("split")
         made = {}
         for name, order in split(self._source, parts, seed, by, stratify).items():
             verb = f"split({dict(parts)}, seed={seed}, by={by!r}, stratify={stratify!r})[{name!r}]"
@@ -225,3 +221,65 @@ class RowVerbs(Stream):
         items = counted_items(self._source, columns, progress, self._opened.reopen)
         change = partial(ExplodedRows, columns=columns, items=items)
         return self._changed(f"explode({', '.join(map(repr, columns))})", change)
+
+    def fill_null(self, value: Any) -> Self:
+        """Replace nulls: ``fill_null(0)`` in all columns that can hold the value, or by column.
+
+        In lists, ``value`` replaces null items, and null lists become empty.
+
+        >>> import numpy as np, recmap as rm
+        >>> x = np.ma.array([1, 2, 3], mask=[False, True, False])
+        >>> rm.from_arrays({"x": x}).fill_null({"x": -1})["x"][:]
+        array([ 1, -1,  3])
+        """
+        from recmap.model.fill_null import fill_values, filled
+
+        values = fill_values(self.schema, value)
+        change = partial(filled, values=values)
+        return self._changed(f"fill_null({values!r})", change)
+
+    def mask_null(self, *columns: str) -> Self:
+        """Add a column ``x/is_null`` that says where ``x`` is null, and make nulls 0 or empty.
+
+        Without names, this is done for all columns that may hold nulls.
+
+        >>> import numpy as np, recmap as rm
+        >>> x = np.ma.array([1, 2, 3], mask=[False, True, False])
+        >>> rm.from_arrays({"x": x}).mask_null("x")[1]
+        {'x': np.int64(0), 'x/is_null': np.True_}
+        """
+        from recmap.model.fill_null import masked
+
+        names = self._nullable(columns)
+        return self._changed(f"mask_null({names})", partial(masked, names=names))
+
+    def drop_null(self, *columns: str, progress: ProgressOption = None) -> Self:
+        """Leave out the rows in which one of these columns is null, or holds a null.
+
+        Without names, all columns count that may hold nulls. The columns are read once.
+
+        >>> import numpy as np, recmap as rm
+        >>> x = np.ma.array([1, 2, 3], mask=[False, True, False])
+        >>> rm.from_arrays({"x": x, "y": np.arange(3)}).drop_null("x")["y"][:]
+        array([0, 2])
+        """
+        from recmap.dataset.drop_null import rows_without_nulls
+        from recmap.model.fill_null import without_nulls
+
+        self._check_same_rows("drop_null")
+        names = self._nullable(columns)
+        rows = rows_without_nulls(self._source, names, progress)
+        change = partial(without_nulls, rows=rows, names=names)
+        return self._changed(f"drop_null({names})", change)
+
+    def _nullable(self, columns: Sequence[str]) -> list[str]:
+        """Return the columns given, or all that may hold nulls."""
+        given = list(dict.fromkeys(self.schema.select(columns)))
+        return given or [name for name, field in self.schema.items() if field.has_nulls]
+
+    def _check_same_rows(self, verb: str) -> None:
+        if self._source.facts.varies:
+            raise OptionError(
+                f"{verb} comes before shuffle, sample and functions with an rng: it takes rows by "
+                "number, and these differ from epoch to epoch"
+            )

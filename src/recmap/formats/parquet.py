@@ -83,7 +83,7 @@ def _warn_of_partitions(path: str, schema: Schema) -> None:
 class _ParquetFile(RowGroupFile):
     def __init__(self, path: str, fields: FieldsLike | None, nulls: Nulls, verify: bool) -> None:
         super().__init__(path, located(path).map())
-        self._verify, self._nulls = verify, nulls
+        self._verify, self._given_nulls = verify, nulls
         try:
             footer = self._footer()
             with self.mapped.hold(*footer):
@@ -225,7 +225,7 @@ class _ParquetFile(RowGroupFile):
         leaves = self._leaves[name]
         if len(leaves) != 1:
             return None
-        return value_ranges(self._metadata, leaves[0], name, self.schema[name], self._nulls)
+        return value_ranges(self._metadata, leaves[0], name, self.schema[name], self._given_nulls)
 
     def _leaves_of(self, names: Sequence[str]) -> list[int]:
         """Return the numbers of the stored columns that these columns need."""

@@ -53,7 +53,7 @@ def _range(
         told is None or not told.has_null_count or told.null_count != 0
     )
     # A null that is filled has a value, which may be outside.
-    if told is None or not told.has_min_max or (has_nulls and nulls != "mask"):
+    if told is None or not told.has_min_max or (has_nulls and nulls not in ("keep", "mask")):
         return ValueRange(stop, nulls=has_nulls or _has_nat(field))
     trusted = (metadata.created_by or "").startswith(_TRUSTED)
     least, greatest = _bounds(told, stored, field, trusted=trusted) or (None, None)

@@ -19,7 +19,7 @@ from recmap.model.comparison import unlike_rows
 from recmap.model.expression_text import parse_expression
 from recmap.model.field import Field
 from recmap.model.nulls import values_and_validity, with_masks
-from recmap.model.ragged import Column, Ragged
+from recmap.model.ragged import Column, Ragged, has_mask, masked
 from recmap.model.row_sizes import measure
 from recmap.model.value_test import Bits, Relation, ValueTest, string_test, value_test
 from recmap.view.table import RowTable, TableRow
