@@ -37,6 +37,7 @@ from benchmarks.tables import (
     stores,
     tfds,
     train,
+    verbs,
     write,
 )
 
@@ -54,6 +55,7 @@ _TABLES: dict[str, Callable[[Bench], Table]] = {
     "train": train.measure,
     "pad": pad.measure,
     "augment": augment.measure,
+    "verbs": verbs.measure,
     "images": images.measure,
     "adapters": adapters.measure,
     "ray": ray.measure,

@@ -25,6 +25,7 @@ _MODULES = {
     "tensorflow": "tensorflow_files",
     "tfrecord": "tfrecord_package",
     "training": "recmap_training",
+    "verbs": "recmap_verbs",
     "tf training": "tensorflow_training",
     "torch": "torch_training",
     "torch device": "torch_device",

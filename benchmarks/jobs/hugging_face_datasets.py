@@ -60,6 +60,35 @@ def _shuffled(path: str, rows: int, form: str) -> Any:
     return dataset.shuffle(seed=1, keep_in_memory=True).with_format(form)
 
 
+def make_labels(source: str, path: str) -> Measure:
+    """Write an .npy file of integers as a column."""
+    table = pa.table({"label": np.load(source)})
+    with Clock() as clock, pa.OSFile(path, "wb") as file:
+        with pa.ipc.new_stream(file, table.schema) as stream:
+            stream.write_table(table, max_chunksize=_BLOCK_BYTES // 4)
+    return Measure(clock.seconds, table.num_rows)
+
+
+def find(path: str, value: int, processes: int) -> Measure:
+    """Open a file, and find the rows with a label."""
+
+    def matches(labels: Any) -> Any:
+        return labels == value
+
+    datasets.disable_caching()
+    datasets.disable_progress_bars()
+    with Clock() as clock:
+        dataset = datasets.Dataset.from_file(path)
+        found = dataset.with_format("numpy").filter(
+            matches,
+            input_columns="label",
+            batched=True,
+            batch_size=100_000,
+            num_proc=processes if processes > 1 else None,
+        )
+    return Measure(clock.seconds, len(dataset), len(found))
+
+
 def make_parquet(source: str, path: str, rows: int) -> Measure:
     """Write the first rows of an .npy file as a column of lists."""
     values = np.load(source, mmap_mode="r")[:rows]
@@ -174,10 +203,12 @@ def _consume(batches: Iterable[Any], check: bool) -> tuple[int, float]:
 
 
 JOBS = {
+    "find": find,
     "generate_parquet": generate_parquet,
     "images": images,
     "make": make,
     "make_images": make_images,
+    "make_labels": make_labels,
     "make_parquet": make_parquet,
     "read": read,
     "read_parquet": read_parquet,

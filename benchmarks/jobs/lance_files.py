@@ -96,4 +96,20 @@ def _opened(path: str, storage: _Options) -> Any:
     return lance.dataset(path, storage_options=dict(storage))
 
 
-JOBS = {"make": make, "read": read, "train": train}
+def make_labels(source: str, path: str) -> Measure:
+    """Write an .npy file of integers as a column."""
+    values = np.load(source)
+    with Clock() as clock:
+        lance.write_dataset(pa.table({"label": values}), path, mode="overwrite")
+    return Measure(clock.seconds, len(values))
+
+
+def find(path: str, value: int) -> Measure:
+    """Open a dataset, and find the numbers of the rows with a label."""
+    with Clock() as clock:
+        dataset = lance.dataset(path)
+        found = dataset.scanner(filter=f"label = {value}", columns=[], with_row_id=True).to_table()
+    return Measure(clock.seconds, dataset.count_rows(), found.num_rows)
+
+
+JOBS = {"find": find, "make": make, "make_labels": make_labels, "read": read, "train": train}

@@ -89,6 +89,14 @@ def column_gather(folder: str, batch: int) -> Measure:
     return gather_in_batches(_mapped(folder), batch)
 
 
+def find(path: str, value: int) -> Measure:
+    """Map an .npy file, and find the numbers of the rows with a value."""
+    with Clock() as clock:
+        values = np.load(path, mmap_mode="r")
+        found = np.flatnonzero(values == value)
+    return Measure(clock.seconds, len(values), len(found))
+
+
 def import_time(module: str, cache: str) -> Measure:
     """Import a module in a new interpreter, whose own start does not count."""
     program = (
@@ -107,6 +115,7 @@ JOBS = {
     "copy": copy,
     "column_gather": column_gather,
     "column_sum": column_sum,
+    "find": find,
     "import_time": import_time,
     "read": read,
     "repeat": repeat,

@@ -1,0 +1,111 @@
+"""recmap's verbs of rows: where, sample, and map before save."""
+
+from __future__ import annotations
+
+import functools
+import shutil
+from typing import Any
+
+import numpy as np
+
+import recmap as rm
+from benchmarks.tasks import augment
+from benchmarks.timing import Clock, Measure
+
+__all__ = ["JOBS"]
+
+_LABELS = 1000
+
+
+def make_labels(path: str, rows: int) -> Measure:
+    """Write integers from 0 to 999 as an .npy file."""
+    with Clock() as clock:
+        np.save(path, np.random.default_rng(0).integers(0, _LABELS, rows, np.int32))
+    return Measure(clock.seconds, rows)
+
+
+def make_labelled(path: str, rows: int, width: int) -> Measure:
+    """Write rows of floats with a label each as a TFRecord file with its index."""
+    rng = np.random.default_rng(0)
+    columns = {"label": rng.integers(0, _LABELS, rows), "x": rng.random((rows, width), np.float32)}
+    with Clock() as clock:
+        rm.from_arrays(columns).save(path)
+        len(rm.open(path))
+    return Measure(clock.seconds, rows)
+
+
+def where(path: str, column: str, value: int) -> Measure:
+    """Open a file, and find the rows with a value in a column."""
+    with Clock() as clock:
+        dataset = rm.open(path)
+        found = len(dataset.where(rm.col(column) == value))
+    return Measure(clock.seconds, len(dataset), found)
+
+
+def read_column(path: str, column: str) -> Measure:
+    """Open a file, and read one column of it in blocks."""
+    rows = 0
+    with Clock() as clock:
+        for batch in rm.open(path).select(column).batches(1 << 16):
+            rows += len(batch[column])
+    return Measure(clock.seconds, rows)
+
+
+def draw(path: str, batch: int, verb: str) -> Measure:
+    """Run an epoch of shuffled or sampled rows."""
+    pipeline, rows = _drawn(path, batch, verb), 0
+    with Clock() as clock:
+        for columns in pipeline:
+            rows += len(columns["data"])
+    return Measure(clock.seconds, rows)
+
+
+@functools.cache
+def _drawn(path: str, batch: int, verb: str) -> rm.Stream:
+    dataset = rm.open(path)
+    weights = np.random.default_rng(2).random(len(dataset))
+    orders: dict[str, Any] = {
+        "shuffle": lambda: dataset.shuffle(seed=1),
+        "sample": lambda: dataset.sample(seed=1),
+        "weights": lambda: dataset.sample(weights=weights, seed=1),
+    }
+    drawn: rm.Stream = orders[verb]().batch(batch)
+    next(iter(drawn))  # the tables of weights are made once, not in every epoch
+    return drawn
+
+
+def map_and_save(path: str, output: str, workers: int) -> Measure:
+    """Save augmented images as an .npy file."""
+    shutil.rmtree(output, ignore_errors=True)
+    with Clock() as clock:
+        report = (
+            rm.open(path)
+            .map(_augmented)
+            .save(f"{output}/images.npy", workers=f"processes:{workers}", verify=False)
+        )
+    shutil.rmtree(output)
+    return Measure(clock.seconds, report.rows)
+
+
+def map_and_iterate(path: str, batch: int, workers: int) -> Measure:
+    """Read augmented images in batches."""
+    rows = 0
+    with Clock() as clock:
+        for columns in rm.open(path).map(_augmented, workers=f"processes:{workers}").batch(batch):
+            rows += len(columns["image"])
+    return Measure(clock.seconds, rows)
+
+
+def _augmented(row: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:
+    return {"image": augment(row["data"], rng)}
+
+
+JOBS = {
+    "draw": draw,
+    "make_labelled": make_labelled,
+    "make_labels": make_labels,
+    "map_and_iterate": map_and_iterate,
+    "map_and_save": map_and_save,
+    "read_column": read_column,
+    "where": where,
+}

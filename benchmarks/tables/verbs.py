@@ -1,0 +1,99 @@
+"""Verbs of rows: finding some, drawing some, and saving what a function makes of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.bench import Bench
+from benchmarks.report import Row, Table, compare
+from benchmarks.tasks import CROP, SHAPE
+from benchmarks.timing import Entrant
+
+__all__ = ["measure"]
+
+_NOTE = (
+    "where: the rows of a file with one of 1,000 labels, from rm.open on. NumPy: "
+    "np.flatnonzero(x == 3) of a mapped .npy file. datasets: filter of batches of NumPy arrays, "
+    "in one process and in two, not cached. Lance: a scan for row numbers with a filter. A "
+    "TFRecord file with its index is compared with reading the column of labels of the same file; "
+    "its rows hold {width} floats, too. sample: an epoch of draws, compared with an epoch of "
+    "shuffle of the same .npy file of 4 KB rows, in batches of {batch}. map and save: a NumPy "
+    "function of images (see Augmentation) in 2 worker processes, saved as an .npy file that is "
+    "not verified, compared with iterating over the same batches."
+)
+_WIDTH, _BATCH, _IMAGES = 256, 256, 32
+_LABEL = 3
+
+
+def measure(bench: Bench) -> Table:
+    rows = [*_where(bench), *_where_in_records(bench), *_sample(bench), *_save(bench)]
+    return Table("Verbs", _NOTE.format(width=_WIDTH, batch=_BATCH), rows)
+
+
+def _where(bench: Bench) -> list[Row]:
+    count = 1_000_000 if bench.quick else 100_000_000
+    path = str(bench.folder / "labels.npy")
+    bench.worker("verbs").call("make_labels", path=path, rows=count)
+    found: dict[str, Any] = {"path": path, "value": _LABEL}
+    entrants = [
+        *bench.entrants("verbs", "recmap", "where", column="data", **found),
+        *bench.entrants("plain", "NumPy", "find", **found),
+    ]
+    entrants += _peer(bench, "lance", "Lance", path)
+    entrants += _peer(bench, "datasets", "datasets", path, processes=1)
+    entrants += _peer(bench, "datasets", "datasets, 2 processes", path, processes=2)
+    timings = bench.race("where, integers", entrants, 4)
+    ours = timings.pop("recmap")
+    targets = {"NumPy": 0.7, "Lance": 1.0}
+    case = f"where, {count:,} integers"
+    return [compare(case, ours, each, targets.get(each.name, 10)) for each in timings.values()]
+
+
+def _peer(bench: Bench, worker: str, name: str, labels: str, **options: Any) -> list[Entrant]:
+    runner, path = bench.worker(worker), str(bench.folder / f"labels.{worker}")
+    if runner.missing is None:
+        runner.call("make_labels", source=labels, path=path)
+    return bench.entrants(worker, name, "find", path=path, value=_LABEL, **options)
+
+
+def _where_in_records(bench: Bench) -> list[Row]:
+    count = 20_000 if bench.quick else 500_000
+    path = str(bench.folder / "labelled.tfrecord")
+    bench.worker("verbs").call("make_labelled", path=path, rows=count, width=_WIDTH)
+    entrants = [
+        *bench.entrants("verbs", "where", "where", path=path, column="label", value=_LABEL),
+        *bench.entrants("verbs", "reading the column", "read_column", path=path, column="label"),
+    ]
+    timings = bench.race("where, TFRecord", entrants, 4 * _WIDTH + 8)
+    return [compare("where, TFRecord", timings["where"], timings["reading the column"], 1.0)]
+
+
+def _sample(bench: Bench) -> list[Row]:
+    path = str(Path(bench.source(bench.workloads["4KB"]), "values.npy"))
+    entrants = [
+        entrant
+        for verb in ("shuffle", "sample", "weights")
+        for entrant in bench.entrants("verbs", verb, "draw", path=path, batch=_BATCH, verb=verb)
+    ]
+    timings = bench.race("sample", entrants, bench.workloads["4KB"].row_bytes)
+    shuffle = timings.pop("shuffle")
+    titles = {"sample": "sample, every row alike", "weights": "sample by weights"}
+    return [compare(titles[name], each, shuffle, 0.8) for name, each in timings.items()]
+
+
+def _save(bench: Bench) -> list[Row]:
+    path = bench.folder / "frames.npy"
+    count = 128 if bench.quick else 4096
+    np.save(path, np.random.default_rng(0).random((count, *SHAPE), np.float32))
+    output = str(bench.folder / "mapped")
+    entrants = [
+        *bench.entrants("verbs", "saved", "map_and_save", path=str(path), output=output, workers=2),
+        *bench.entrants(
+            "verbs", "iterating", "map_and_iterate", path=str(path), batch=_IMAGES, workers=2
+        ),
+    ]
+    timings = bench.race("map and save", entrants, 4 * CROP * CROP * SHAPE[2])
+    return [compare("map and save", timings["saved"], timings["iterating"], 0.9)]
