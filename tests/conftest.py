@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import itertools
 import os
+import shutil
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -22,14 +23,17 @@ _BUCKETS_AHEAD = 4
 
 
 @pytest.fixture(autouse=True)
-def _no_settings_of_ones_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("RECMAP_CACHE", f"{tmp_path}-cache")
+def _no_settings_of_ones_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+    cache = f"{tmp_path}-cache"
+    monkeypatch.setenv("RECMAP_CACHE", cache)
     for name in list(os.environ):
         if name.startswith(("AWS_", "AZURE_", "GOOGLE_")) or name.upper().endswith("_PROXY"):
             monkeypatch.delenv(name)
     monkeypatch.setenv("AWS_CONFIG_FILE", "missing")
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "missing")
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    yield
+    shutil.rmtree(cache, ignore_errors=True)
 
 
 @pytest.fixture(scope="session")
