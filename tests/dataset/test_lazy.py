@@ -277,6 +277,23 @@ def test_a_chain_is_pickled_with_what_it_found() -> None:
     assert of_batch(again[:]) == wanted
 
 
+def test_a_repr_shows_rows_only_if_no_column_must_be_read_to_find_them() -> None:
+    lists = rm.from_arrays({"x": [7, 6, 5], "items": rm.Ragged.from_rows([[1, 2], [], [3]])})
+    for chain in (
+        lists.explode("items"),
+        lists.sort("x"),
+        lists.sort("x").rename({"x": "y"}),
+        lists.sample(balance="x", seed=1),
+        lists.sort("x").shuffle(seed=1),
+    ):
+        assert len(repr(chain).splitlines()) == 1
+        chain[0]
+        assert len(repr(chain).splitlines()) == 3
+    for chain in (lists.sample(seed=1), lists.explode("items").skip(1)):
+        len(chain)
+        assert len(repr(chain).splitlines()) == 3
+
+
 def test_rows_that_change_every_epoch_are_not_split() -> None:
     for chain in (numbers().shuffle(seed=1), numbers().map(jittered)):
         with pytest.raises(rm.OptionError, match="split comes before"):

@@ -145,6 +145,7 @@ class ExplodedRows(WrappedSource):
         return replace(
             facts,
             in_order=False,
+            searched=facts.searched and self.known_rows() is not None,
             owns_rows=True,
             can_pad=False,
             rows_before_damage=None,

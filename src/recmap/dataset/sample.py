@@ -77,8 +77,11 @@ def sampled(
         raise OptionError(f"sample: n={count}, but there are no rows to draw from")
     if weights is not None and balance is not None:
         raise OptionError("sample: weights and balance both say how often rows come; give one")
-    table = _table(source, weights, balance, count, replace, progress)
-    return OrderedRows(source, Sampling(count, seed, FromRows(source, table)))
+    table = FromRows(source, _table(source, weights, balance, count, replace, progress))
+    order = Sampling(count, seed, table)
+    if weights is None and balance is None:
+        order.prepare()  # nothing is read for it
+    return OrderedRows(source, order)
 
 
 class DrawTable(Protocol):
@@ -103,6 +106,10 @@ class Sampling(Order):
     @property
     def count(self) -> int:
         return self._count
+
+    @property
+    def searched(self) -> bool:
+        return self._table.known() is not None
 
     @property
     def varies(self) -> bool:

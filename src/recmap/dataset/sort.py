@@ -50,6 +50,10 @@ class Sorted(Order):
         return self._known is not None
 
     @property
+    def searched(self) -> bool:
+        return self._rows.known() is not None
+
+    @property
     def endless(self) -> bool:
         return False
 

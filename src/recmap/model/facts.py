@@ -83,7 +83,7 @@ class SourceFacts:
     can_pad: bool = False
     #: Whether there is no end of rows, as after ``repeat()``.
     endless: bool = False
-    #: Whether it is known which rows there are; otherwise, the first read searches for them.
+    #: Whether it is known which rows there are; otherwise, the first read has to find out.
     searched: bool = True
     #: Whether rows differ from epoch to epoch, as after ``shuffle()``.
     varies: bool = False

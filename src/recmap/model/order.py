@@ -63,6 +63,11 @@ class Order(ABC):
         return True
 
     @property
+    def searched(self) -> bool:
+        """Whether the numbers are known already, or computed without reading rows."""
+        return self.counted
+
+    @property
     def endless(self) -> bool:
         """Whether there is no end of positions."""
         return self.count is None
@@ -143,6 +148,14 @@ class Chained(Order):
     @property
     def count(self) -> int | None:
         return self.second.count
+
+    @property
+    def counted(self) -> bool:
+        return self.second.counted
+
+    @property
+    def searched(self) -> bool:
+        return self.first.searched and self.second.searched
 
     @property
     def varies(self) -> bool:
@@ -237,7 +250,7 @@ class OrderedRows(WrappedSource):
             facts,
             in_order=False,
             endless=self._order.endless,
-            searched=facts.searched and self._order.counted,
+            searched=facts.searched and self._order.searched,
             varies=facts.varies or self._order.varies,
             rows_before_damage=partial(int, finite(self._count) - 1) if self._damaged else None,
             sound_rows=self._sound_rows if in_files else None,

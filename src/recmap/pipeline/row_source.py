@@ -93,6 +93,7 @@ class SourceRows(WrappedSource):
             remote=facts.remote,
             # What is decoded together is read in order, by one thread.
             can_pad=facts.can_pad and self._chunk_rows == 1,
+            searched=facts.searched,
             rows_before_damage=partial(int, self._reach - 1) if self._damage is not None else None,
             labels=facts.labels,
             descriptions=facts.descriptions,
@@ -144,7 +145,8 @@ class SourceRows(WrappedSource):
 
     @property
     def facts(self) -> SourceFacts:
-        return replace(self._facts, sound_rows=self._sound_rows)
+        searched = self._facts.searched or self._opened.facts.searched
+        return replace(self._facts, sound_rows=self._sound_rows, searched=searched)
 
     def row_name(self, row: int) -> str:
         # Files that were opened again have their full paths; those that were given are shorter.

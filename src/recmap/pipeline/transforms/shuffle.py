@@ -51,7 +51,7 @@ def shuffled(rows: Source, seed: Seed, window: int | None, reshuffle: bool) -> O
         raise OptionError("endless rows cannot be shuffled; shuffle before repeat")
     if window is None:
         make = partial(Shuffle, seed=seed, reshuffle=reshuffle)
-        late = not rows.facts.searched
+        late = not rows.facts.searched and rows.known_rows() is None
         return OrderedRows(rows, Late(rows, make, varies=reshuffle) if late else make(len(rows)))
     if window < 2:
         raise OptionError(f"window={window}: a window has 2 rows or more")
