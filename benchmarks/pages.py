@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from benchmarks.report import Row, Table, comparisons, facts_table, folded
@@ -15,7 +15,7 @@ _MOST = 4
 
 _BLOCK = re.compile(r"(<!-- figures -->\n).*?(<!-- end of figures -->\n)", re.DOTALL)
 
-# The cases that README.md and the top of a page show, by table, each with one peer.
+# The cases that a section begins with, by table, each with one peer.
 _SHOWN = {
     "Read": {
         "40 B rows, float_list": "TensorFlow, tuned",
@@ -45,17 +45,15 @@ _SHOWN = {
     },
 }
 
-# Those of them on the front page of the docs.
-_ON_THE_FRONT = {
-    "Read": ["40 B rows, float_list", "256 KB rows, float_list"],
-    "Convert": ["4 KB rows, npy to TFRecord"],
-    "HDF5": ["gzip and shuffle"],
-    "Training batches": ["40 B rows", "200 KB rows"],
+# Those of them in README.md, of which some are on the front page of the docs, too.
+_IN_README = {
+    "Read": ["40 B rows, float_list"],
+    "Training batches": ["4 KB rows"],
     "Padded sequences": ["sequences of 10 to 500 int64"],
+    "HDF5": ["gzip and shuffle"],
+    "Convert": ["4 KB rows, npy to TFRecord"],
 }
-_FRONT = {
-    table: {case: _SHOWN[table][case] for case in cases} for table, cases in _ON_THE_FRONT.items()
-}
+_ON_THE_FRONT = ("Read", "Training batches", "Convert")
 
 
 def fill(folder: Path, table: Table, facts: dict[str, str]) -> list[Path]:
@@ -75,34 +73,37 @@ def fill(folder: Path, table: Table, facts: dict[str, str]) -> list[Path]:
 
 def fill_front(path: Path, tables: Sequence[Table], facts: dict[str, str]) -> None:
     """Write the rows that docs/index.md shows, and where they were measured."""
-    _fill_rows(path, tables, facts, _FRONT)
+    _fill_rows(path, tables, facts, _ON_THE_FRONT)
 
 
 def fill_readme(path: Path, tables: Sequence[Table], facts: dict[str, str]) -> None:
     """Write the rows that README.md shows, and where they were measured."""
-    _fill_rows(path, tables, facts, _SHOWN)
+    _fill_rows(path, tables, facts, tuple(_IN_README))
 
 
 def front_ratios(tables: Sequence[Table]) -> list[tuple[str, float]]:
-    """Return the rows of the front page, each as a line of text and the ratio."""
-    by_title = {table.title: table for table in tables}
+    """Return the rows of README.md, each as a line of text and the ratio."""
     return [
-        (f"{title}: {row.case}\nbeside {row.peer}", row.ratio)
-        for title, cases in _FRONT.items()
-        for row in _chosen(by_title[title], cases)
+        (f"{title}: {row.case}\nvs. {row.peer}", row.ratio)
+        for title, row in _front_rows(tables, tuple(_IN_README))
         if row.ratio is not None
     ]
 
 
+def _front_rows(tables: Sequence[Table], titles: Sequence[str]) -> Iterator[tuple[str, Row]]:
+    by_title = {table.title: table for table in tables}
+    for title in titles:
+        cases = {case: _SHOWN[title][case] for case in _IN_README[title]}
+        yield from ((title, row) for row in _chosen(by_title[title], cases))
+
+
 def _fill_rows(
-    path: Path, tables: Sequence[Table], facts: dict[str, str], shown: dict[str, dict[str, str]]
+    path: Path, tables: Sequence[Table], facts: dict[str, str], titles: Sequence[str]
 ) -> None:
     lines = ["| | recmap | peer | |", "|---|---|---|---|"]
-    by_title = {table.title: table for table in tables}
-    for title, cases in shown.items():
-        for row in _chosen(by_title[title], cases):
-            case, ours, peer, theirs, ratio, *_ = row.cells()
-            lines.append(f"| {title}: {case} | {ours} | {peer}: {theirs} | {ratio} |")
+    for title, row in _front_rows(tables, titles):
+        case, ours, peer, theirs, ratio, *_ = row.cells()
+        lines.append(f"| {title}: {case} | {ours} | {peer}: {theirs} | {ratio} |")
     lines += ["", f"`make bench`, {facts['date']}: {_where(facts)}, page cache warm.", ""]
     _put(path, "\n".join(lines))
 
@@ -110,7 +111,7 @@ def _fill_rows(
 def page(tables: Sequence[Table], facts: dict[str, str], drawings: Sequence[Path]) -> str:
     """Return docs/benchmarks.md: the figures to remember first, whole tables folded behind them."""
     intro = (
-        f"recmap beside other libraries that do the same work, on one machine: {_where(facts)}, "
+        f"recmap compared with other libraries that do the same work: {_where(facts)}, "
         f"{facts['date']}, page cache warm. `3.00x` means three times the rate of the peer, and "
         f"less than `1.00x` that the peer is faster. Of the targets that we set ourselves, "
         f"{facts['targets']}: [which, and why](misses.md)."
