@@ -81,7 +81,7 @@ def _fit(found: Stats, width: int) -> None:
         say("")
         show(spread)
     if left_out:
-        say(f"too narrow for: {', '.join(left_out)}", "aside")
+        say(f"not shown (terminal too narrow): {', '.join(left_out)}", "aside")
 
 
 def _numbers(found: Stats, width: int) -> Table:

@@ -81,7 +81,7 @@ class SourceFacts:
     remote: bool = False
     #: Whether ``read_padded`` is worth trying.
     can_pad: bool = False
-    #: Whether there is no end of rows, as after ``repeat()``.
+    #: Whether rows never end, as after ``repeat()``.
     endless: bool = False
     #: Whether it is known which rows there are; otherwise, the first read has to find out.
     searched: bool = True

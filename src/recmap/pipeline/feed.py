@@ -459,7 +459,7 @@ def _is_middle(cursor: Cursor) -> bool:
 
 
 def _check_world(state: Mapping[str, Any], world: int, workers: int) -> None:
-    """Refuse the state of one of several workers on another number of ranks.
+    """Refuse the state of one of several workers with a different number of ranks.
 
     What is left depends on what all workers have read, which none of them knows.
     """

@@ -462,8 +462,8 @@ def _taken(
     if ranks != list(range(old.world)):
         raise OptionError(
             f"restore: there were {old.world} ranks, and these are the states of {ranks}; to "
-            "resume with another number of ranks, a pipeline that drops rows or holds them back "
-            "needs the states of all: restore([state_0, state_1, ...])"
+            "resume with a different number of ranks, a pipeline that drops rows or holds them "
+            "back needs the states of all: restore([state_0, state_1, ...])"
         )
     taken, held = [], list[int]()
     for state in states:

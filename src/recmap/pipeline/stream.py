@@ -289,7 +289,7 @@ class Stream(Verbs):
         the seed of the state.
 
         The state after the last batch of an epoch is the beginning of the next one. All
-        ranks restored from one state are in the same epoch. With another number of ranks,
+        ranks restored from one state are in the same epoch. With a different number of ranks,
         the rest of that epoch is dealt again. The state of one rank is enough if all ranks
         were in step; a list of the states of all ranks is always enough.
 
