@@ -103,24 +103,24 @@ def _version(package: str) -> str:
 class IdleWait:
     """Waits while other programs use the CPUs, for ``budget`` seconds in all.
 
-    With a budget of 0 it does not wait for the disk either.
+    With a budget of 0 it does not wait for the disk either, nor look how busy the CPUs are.
     """
 
     def __init__(self, budget: float) -> None:
-        self._flushes = budget > 0
+        self._waits = budget > 0
         self._left = budget
         self.waited = 0.0
         self._shares: list[float] = []
 
     def flush(self) -> None:
         """Let earlier writes reach the disk: they would disturb what is measured next."""
-        if self._flushes:
+        if self._waits:
             os.sync()
 
     def wait(self) -> None:
         """Return when the machine is idle, or the time is up."""
         self.flush()
-        if not _STAT.exists():
+        if not self._waits or not _STAT.exists():
             return
         share = _share()
         while share > _BUSY and self._left > 0:

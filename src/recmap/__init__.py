@@ -69,6 +69,7 @@ if TYPE_CHECKING:
     from recmap.pipeline.transforms.pad import Pad
     from recmap.tfrecord.make_index import index
     from recmap.tfrecord.repair import repair
+    from recmap.view.report import report
 else:
     # The modules that define the public names.
     _LATE = {
@@ -89,6 +90,7 @@ else:
         "mix": "recmap.pipeline.combine",
         "open": "recmap.dataset.open",
         "repair": "recmap.tfrecord.repair",
+        "report": "recmap.view.report",
         "verify": "recmap.formats.verify",
         "zip": "recmap.pipeline.combine",
     }
@@ -192,6 +194,7 @@ __all__ = [
     "open",
     "ray",
     "repair",
+    "report",
     "tf",
     "tfrecord",
     "verify",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +78,10 @@ def first_row(browser: Any) -> str:
         "return rows.length ? rows[0].firstChild.textContent : ''"
     )
     return found
+
+
+def first_row_is(number: str, browser: Any) -> bool:
+    return first_row(browser) == number
 
 
 def click(browser: Any, selector: str) -> None:
@@ -164,6 +169,54 @@ def test_rows_are_shown_scrolled_filtered_and_opened(browser: Any, mixed: str) -
         click(browser, "#order option[value=shuffle]")
         until(browser, lambda _: first_row(browser) not in ("", "…", "0"))
         assert complaints(browser) == []
+
+
+def test_keys_sort_explain_themselves_and_work_at_once(browser: Any) -> None:
+    from selenium.webdriver.common.keys import Keys
+
+    many = {f"c{i:02}": np.arange(5) for i in range(45)}
+    rows = rm.from_arrays({"x": np.array([3, 1, 2, 5, 4]), **many})
+    with Server(Api(RowTable(rows, "rows"))) as server:
+        open_page(browser, server)
+        assert "40 of 46 columns shown" in one(browser, "#facts").text
+        until(browser, lambda b: b.switch_to.active_element.get_attribute("id") == "grid")
+        browser.switch_to.active_element.send_keys(Keys.ARROW_DOWN)
+        until(browser, lambda b: one(b, "#grid").get_attribute("aria-activedescendant") == "c1-0")
+        # Sorted by the first column: up, down, and as stored again.
+        for first, direction in (("1", "ascending"), ("3", "descending"), ("0", None)):
+            browser.switch_to.active_element.send_keys("s")
+            until(browser, partial(first_row_is, first))
+            head = one(browser, ".head .cell:nth-child(2)")
+            assert head.get_attribute("aria-sort") == direction
+        click(browser, ".head .cell:nth-child(2)")
+        until(browser, lambda _: first_row(browser) == "1")
+        # A wrong value says so, and the rows stay.
+        click(browser, "#column option[value='0']")
+        keys(browser, "#value", "many", Keys.ENTER)
+        until(browser, lambda b: "many" in one(b, "#message").text)
+        assert first_row(browser) == "1"
+        assert len(complaints(browser)) == 1  # the request that was refused
+        one(browser, "#grid").send_keys("?")
+        until(browser, lambda b: "Arrow keys" in one(b, "#keys").text)
+        browser.switch_to.active_element.send_keys(Keys.ESCAPE)
+        until(browser, lambda b: not one(b, "#keys").is_displayed())
+        assert complaints(browser) == []
+
+
+def test_every_control_fits_a_narrow_window(browser: Any) -> None:
+    size = browser.get_window_size()
+    with Server(Api(RowTable(rm.from_arrays({"x": np.arange(5)}), "rows"))) as server:
+        browser.set_window_size(500, 800)
+        try:
+            open_page(browser, server)
+            script = (
+                "document.body.style.width = '420px';"
+                "return Math.max(...[...document.querySelectorAll('nav *')].map("
+                "(each) => each.getBoundingClientRect().right))"
+            )
+            assert browser.execute_script(script) <= 420
+        finally:
+            browser.set_window_size(size["width"], size["height"])
 
 
 def test_a_file_of_a_terabyte_scrolls_to_its_end(browser: Any, tmp_path: Path) -> None:

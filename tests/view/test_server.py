@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import http.client
 import json
+import socket
+import struct
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -137,6 +139,20 @@ def test_bad_requests_are_answered_with_the_reason(server: Server) -> None:
     assert error("info", b"{}", Content_Length="70000")[0] == 413
     assert error("info", b"{}", Content_Length="²")[0] == 413
     assert request(server, f"/{server.token}/media?row=0&column=0").status == 404
+
+
+def test_a_browser_that_goes_away_leaves_no_traceback(
+    server: Server, capfd: pytest.CaptureFixture[str]
+) -> None:
+    for _ in range(20):
+        with socket.create_connection(("127.0.0.1", server.port)) as connection:
+            # Closing with a linger of 0 resets the connection.
+            reset = struct.pack("ii", 1, 0)
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, reset)
+            host = f"Host: 127.0.0.1:{server.port}"
+            connection.sendall(f"GET /{server.token}/ HTTP/1.1\r\n{host}\r\n\r\n".encode())
+    assert request(server, f"/{server.token}/").status == 200
+    assert capfd.readouterr().err == ""
 
 
 def test_closing_frees_the_port() -> None:

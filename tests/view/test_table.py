@@ -21,6 +21,7 @@ import recmap as rm
 from recmap.view.api import Api
 from recmap.view.report import write_report
 from recmap.view.table import BatchTable, RowTable
+from tests.pictures import encoded, picture
 
 
 def api_of(rows: Any, name: str = "rows") -> Api:
@@ -265,6 +266,28 @@ def test_a_report_shows_large_images_and_lists_of_images_small() -> None:
     assert text.count('<img alt="PNG"') == 5 + 5 * 4
     assert text.count("5 images") == 5
     assert len(text) < 5 * 80_000
+
+
+def test_a_report_draws_boxes_on_images() -> None:
+    image = np.zeros((20, 40, 3), np.uint8)
+    corners = {"xmin": 0.25, "ymin": 0.5, "xmax": 0.75, "ymax": 1.0}
+    rm.report(
+        rm.open([{"image": image, **{f"box/{k}": [v] for k, v in corners.items()}}]), "a.html"
+    )
+    text = Path("a.html").read_text()
+    assert '<svg viewBox="0 0 1 1"' in text
+    assert '<rect x="0.25" y="0.5" width="0.5" height="0.5"/>' in text
+    # In pixels of the image, whatever it is shown as.
+    png = encoded(picture(20, 40), "PNG")
+    for value in (image, png):
+        rows = rm.open([{"image": value, "bbox": np.array([[4, 2, 20, 10]], np.float32)}])
+        rm.report(rows, "b.html", overwrite=True)
+        assert '<svg viewBox="0 0 40 20"' in Path("b.html").read_text()
+    with pytest.raises(rm.OutputExistsError):
+        rm.report(rm.from_arrays({"x": [1]}), "b.html")
+    np.save("c.npy", np.arange(3))
+    rm.report("c.npy", "c.html", other=np.array([0, 7, 2]))
+    assert "1 row of 3 differs" in Path("c.html").read_text()
 
 
 def test_a_report_on_two_datasets_shows_the_rows_that_differ() -> None:

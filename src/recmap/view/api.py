@@ -7,15 +7,12 @@ from dataclasses import asdict
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from recmap.errors import OptionError, RowNotFoundError
 from recmap.machine.mapped import guarded
 from recmap.model.arguments import size_text
-from recmap.model.casting import as_floats
 from recmap.model.permutation import Permutation
-from recmap.model.ragged import Ragged
-from recmap.model.schema import Schema
+from recmap.view.boxes import BOX_ORDERS, BoxColumns, usual_order
 from recmap.view.cells import (
     DTYPES,
     Cell,
@@ -39,11 +36,6 @@ _MOST_ROWS = 256
 _MOST_COLUMNS = 256
 _MOST_SKIPPED = 200
 _RATES = (8000, 16000, 22050, 24000, 32000, 44100, 48000)
-# What the four numbers of a box may be. Nothing in a file tells, so the page lets people choose.
-_ORDERS = ("xmin ymin xmax ymax", "ymin xmin ymax xmax", "x y width height")
-_CORNERS = ("xmin", "ymin", "xmax", "ymax")
-_BOX_NAMES = ("bbox", "bboxes", "box", "boxes")
-_MOST_BOXES = 100
 
 
 class Api:
@@ -55,7 +47,7 @@ class Api:
         self._names = list(table.schema)
         if other is not None:
             self._names += [name for name in other.schema if name not in table.schema]
-        self._boxes = _box_columns(table.schema)
+        self._boxes = BoxColumns(table.schema)
         self._calls = {
             "info": self.info,
             "rows": self.rows,
@@ -85,9 +77,9 @@ class Api:
             "size": None if table.size is None else size_text(table.size),
             "columns": [self._column(name) for name in self._names],
             "count": self._count(),
-            "boxes": [" ".join(each) for each in self._boxes],
-            "box_orders": [] if all(len(each) == 4 for each in self._boxes) else list(_ORDERS),
-            "box_order": _ORDERS[1] if table.format == "TFDS" else _ORDERS[0],
+            "boxes": [" ".join(each) for each in self._boxes.columns],
+            "box_orders": list(BOX_ORDERS) if self._boxes.ambiguous else [],
+            "box_order": usual_order(table.format),
             "operators": list(OPERATORS),
             "dtypes": list(DTYPES),
             "rates": list(_RATES),
@@ -146,7 +138,7 @@ class Api:
         furthest = max(numbers, default=0)
         if not all(each.find(furthest, _SECONDS) for each in self._tables()):
             return {"rows": [], "count": self._count(), "pending": True}
-        order = str(given.get("boxes") or _ORDERS[0])
+        order = str(given.get("boxes") or BOX_ORDERS[0])
         rows = self._table.rows(numbers)
         if self._other is None:
             shown = [self._row(row, names, order) for row in rows]
@@ -165,13 +157,18 @@ class Api:
             return [_whole({"n": n}, "n") for n in _list(given, "numbers", _MOST_ROWS)]
         start, stop = _whole(given, "start"), _whole(given, "stop")
         stop = min(stop, start + _MOST_ROWS)
-        if given.get("seed") is None:
+        if given.get("seed") is None and given.get("sort") is None:
             return list(range(start, stop))
         count = self._table.count()
         if not count.exact:
-            raise OptionError("rows can be shuffled once they are counted")
+            raise OptionError("rows can be shuffled and sorted once they are counted")
         places = np.arange(start, max(start, min(stop, count.rows)), dtype=np.int64)
-        return [int(n) for n in Permutation(count.rows, _whole(given, "seed"))[places]]
+        if given.get("sort") is None:
+            return [int(n) for n in Permutation(count.rows, _whole(given, "seed"))[places]]
+        if not isinstance(self._table, RowTable):
+            raise OptionError("the rows of batches cannot be sorted")
+        order = self._table.sorted(self._name(given["sort"]), bool(given.get("descending")))
+        return [int(n) for n in order.numbers(places)]
 
     def _row(self, row: TableRow, names: Sequence[str], order: str) -> dict[str, Any]:
         found: dict[str, Any] = {"row": row.number}
@@ -180,7 +177,13 @@ class Api:
         if row.damage is not None:
             return {**found, "damage": _damage(row.damage)}
         found["cells"] = self._cells(row, names)
-        boxes = self._boxes_of(row, names, found["cells"], order)
+        images = [
+            name
+            for name, cell in zip(names, found["cells"], strict=True)
+            if cell and cell["kind"] == "image"
+        ]
+        drawn = self._boxes.on_images(row.values, images, order)
+        boxes = {names.index(name): [box._asdict() for box in each] for name, each in drawn.items()}
         return {**found, "boxes": boxes} if boxes else found
 
     def _cells(self, row: TableRow, names: Sequence[str]) -> list[Cell | None]:
@@ -189,22 +192,6 @@ class Api:
             cell_of(name, row.values[name], labels) if name in row.values else None
             for name in names
         ]
-
-    def _boxes_of(
-        self, row: TableRow, names: Sequence[str], cells: list[Cell | None], order: str
-    ) -> dict[int, Any]:
-        """Return boxes by the place of the column they are drawn on."""
-        images = [
-            n for n, cell in zip(names, cells, strict=True) if cell and cell["kind"] == "image"
-        ]
-        drawn: dict[int, Any] = {}
-        for columns in self._boxes:
-            image = _image_for(columns, images)
-            found = None if image is None else _boxes_on(row.values, columns, order)
-            if image is not None and found is not None and found[0]:
-                place = names.index(image)
-                drawn.setdefault(place, []).append({"boxes": found[0], "fractions": found[1]})
-        return drawn
 
     def _pair(
         self, number: int, a: TableRow | None, b: TableRow | None, names: Sequence[str], order: str
@@ -338,76 +325,3 @@ def _list(given: Mapping[str, Any], name: str, most: int) -> list[Any]:
     if not isinstance(value, list) or len(value) > most:
         raise OptionError(f"{name} must be a list of up to {most}")
     return value
-
-
-def _box_columns(schema: Schema) -> list[tuple[str, ...]]:
-    """Return the columns of boxes: four, one for each corner, or one of four numbers.
-
-    >>> _box_columns(Schema({"objects/bbox": "float32[*, 4]"}))
-    [('objects/bbox',)]
-    """
-    found: list[tuple[str, ...]] = []
-    for name, field in schema.items():
-        last = _last_part(name)
-        if last.lower() == "xmin":
-            upper = last != "xmin"
-            names = tuple(name[: -len(last)] + (c.upper() if upper else c) for c in _CORNERS)
-            if all(each in schema and not schema[each].is_bytes for each in names):
-                found.append(names)
-        elif last.lower() in _BOX_NAMES and field.shape[-1:] == (4,) and field.dtype.kind in "iuf":
-            found.append((name,))
-    return found
-
-
-def _last_part(name: str) -> str:
-    """Return the last part of a name: image/object/bbox/xmin, object.xmin, box_xmin."""
-    for mark in "/._":
-        name = name.rpartition(mark)[2]
-    return name
-
-
-def _boxes_on(
-    values: Mapping[str, Any], columns: tuple[str, ...], order: str
-) -> tuple[list[list[float]], bool] | None:
-    """Return the boxes of a row as left, top, right, bottom, and whether they are from 0 to 1."""
-    arrays = [_floats(values.get(name)) for name in columns]
-    if any(array is None for array in arrays):
-        return None
-    if len(columns) == 4:
-        if len({array.size for array in arrays if array is not None}) != 1:
-            return None
-        boxes = np.stack([array.reshape(-1) for array in arrays if array is not None], -1)
-    else:
-        assert arrays[0] is not None
-        boxes = arrays[0].reshape(-1, 4)
-    boxes = boxes[:_MOST_BOXES]
-    boxes = boxes[np.isfinite(boxes).all(axis=1)]
-    if len(columns) == 1:
-        boxes = _ordered(boxes, order)
-    fractions = bool(boxes.size) and bool((boxes >= 0).all()) and bool((boxes <= 1).all())
-    return boxes.tolist(), fractions
-
-
-def _ordered(boxes: npt.NDArray[np.float64], order: str) -> npt.NDArray[np.float64]:
-    if order == _ORDERS[1]:
-        return boxes[:, [1, 0, 3, 2]]
-    if order == _ORDERS[2]:
-        return np.concatenate([boxes[:, :2], boxes[:, :2] + boxes[:, 2:]], 1)
-    return boxes
-
-
-def _floats(value: Any) -> npt.NDArray[np.float64] | None:
-    if value is None or isinstance(value, bytes | str | Ragged):
-        return None
-    return as_floats(np.asarray(value))
-
-
-def _image_for(columns: tuple[str, ...], images: Sequence[str]) -> str | None:
-    """Return the image that boxes are drawn on: the one whose name is most like theirs."""
-
-    def alike(name: str) -> int:
-        return next(
-            (i for i, pair in enumerate(zip(name, columns[0], strict=False)) if len({*pair}) > 1), 0
-        )
-
-    return max(images, key=alike, default=None)

@@ -194,7 +194,9 @@ def text_of(value: bytes | str, letters: int) -> str | None:
 
 def _number(name: str, array: npt.NDArray[Any], labels: Mapping[str, Sequence[str]]) -> Cell:
     value = array[()]
-    found: Cell = {"kind": "number", "text": number_text(value)}
+    text = number_text(value)
+    rounded = array.dtype.kind == "f" and array.dtype.type(text) != value and not np.isnan(value)
+    found: Cell = {"kind": "number", "text": f"{text}…" if rounded else text}
     names = labels.get(name, ())
     if array.dtype.kind in "iu" and 0 <= int(value) < len(names):
         found["label"] = names[int(value)][:_LETTERS]

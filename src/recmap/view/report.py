@@ -11,12 +11,17 @@ from collections.abc import Iterator, Mapping
 from html import escape
 from typing import Any
 
+import numpy as np
+
 from recmap.dataset.glimpse import LARGE_IMAGE
+from recmap.dataset.open import open as open_dataset
 from recmap.local.local_path import located, refuse_existing
-from recmap.model.arguments import size_text
+from recmap.model.arguments import check_flag, size_text
 from recmap.model.preview import printable, quantity
-from recmap.model.progress import Counter, ProgressOption
-from recmap.pipeline.transforms.image_reader import small_png
+from recmap.model.progress import Counter, ProgressOption, check_progress
+from recmap.pipeline.transforms.image_reader import image_size, small_png
+from recmap.store.paths import PathLike, as_path
+from recmap.view.boxes import BoxColumns, Boxes, usual_order
 from recmap.view.cells import Cell, Media, cell_of, hex_dump, image_of, media_of
 from recmap.view.search import SearchHits, differing, find_differences
 from recmap.view.summary import summary
@@ -40,9 +45,37 @@ th, td { vertical-align: top; }
 td { max-width: 22rem; overflow-wrap: anywhere; font-variant-numeric: tabular-nums; }
 code, pre { font: 12px/1.4 ui-monospace, monospace; }
 img { max-width: 128px; max-height: 128px; margin-right: 4px; }
+.boxed { position: relative; display: inline-block; line-height: 0; } .boxed img { margin: 0; }
+.boxed svg { position: absolute; inset: 0; width: 100%; height: 100%; }
+.boxed rect { fill: #ffd54f22; stroke: #ffca28; stroke-width: 2; }
+.boxed rect { vector-effect: non-scaling-stroke; }
 svg { width: 128px; height: 28px; fill: var(--accent); stroke: none; }
 svg polyline { fill: none; stroke: var(--accent); vector-effect: non-scaling-stroke; }
 """
+
+
+def report(
+    dataset: Any,
+    path: PathLike,
+    *,
+    other: Any = None,
+    overwrite: bool = False,
+    progress: ProgressOption = None,
+) -> None:
+    """Write a report to share: one HTML file with the statistics and the first rows of a dataset.
+
+    Given an ``other`` dataset, it shows the first rows in which the two differ. Each is a
+    dataset, or anything else that ``rm.open`` opens, such as a path. The file has no scripts.
+
+    >>> import recmap as rm
+    >>> rm.report(rm.from_arrays({"x": [1, 2, 3]}), "report.html")
+    """
+    check_progress(progress)
+    there = None if other is None else RowTable(open_dataset(other))
+    write_report(
+        RowTable(open_dataset(dataset)), as_path(path), other=there,
+        overwrite=check_flag("overwrite", overwrite), progress=progress,
+    )  # fmt: skip
 
 
 def write_report(
@@ -74,9 +107,9 @@ def _about(table: Any) -> Iterator[str]:
     yield f"<h2>{'All' if count.exact and len(shown) == count.rows else 'The first'} "
     yield f'{quantity(len(shown), "row")}</h2><div class="scroll"><table><tr><th>row'
     yield "".join(f"<th>{escape(each)}" for each in names[:_COLUMNS]) + "</tr>"
-    room = _Room(_MOST_MEDIA)
+    room, boxes = _Room(_MOST_MEDIA), BoxColumns(table.schema)
     for row in shown:
-        yield _row(row, names[:_COLUMNS], table.labels, room)
+        yield _row(row, names[:_COLUMNS], table, room, boxes)
     yield "</table></div></html>\n"
 
 
@@ -237,11 +270,32 @@ def _column(name: str, kind: str, found: Mapping[str, Any]) -> str:
     return "<tr>" + "".join(f"<td>{cell}" for cell in cells) + "</tr>"
 
 
-def _row(row: TableRow, names: list[str], labels: Any, room: _Room) -> str:
+def _row(row: TableRow, names: list[str], table: Any, room: _Room, boxes: BoxColumns) -> str:
     if row.damage is not None:
         return f'<tr><td>{row.number:,}<td colspan="{len(names)}">{_damage(row.damage)}</tr>'
-    cells = [_value(name, row.values[name], labels, room) for name in names]
-    return f"<tr><td>{row.number:,}" + "".join(f"<td>{cell}" for cell in cells) + "</tr>"
+    cells = {name: _value(name, row.values[name], table.labels, room) for name in names}
+    images = [name for name, cell in cells.items() if cell.startswith("<img")]
+    drawn = boxes.on_images(row.values, images, usual_order(table.format))
+    for name, each in drawn.items():
+        cells[name] = _boxed(cells[name], row.values[name], each)
+    return f"<tr><td>{row.number:,}" + "".join(f"<td>{cell}" for cell in cells.values()) + "</tr>"
+
+
+def _boxed(image: str, value: Any, drawn: list[Boxes]) -> str:
+    """Draw boxes on an image. Without its size, those in pixels are left out."""
+    size = image_size(value) if isinstance(value, bytes) else np.shape(value)[:2]
+    layers = ""
+    for boxes, fractions in drawn:
+        if not fractions and size is None:
+            continue
+        height, width = (1, 1) if fractions or size is None else size
+        rects = "".join(
+            f'<rect x="{left:g}" y="{top:g}" width="{max(0, right - left):g}" '
+            f'height="{max(0, bottom - top):g}"/>'
+            for left, top, right, bottom in boxes
+        )
+        layers += f'<svg viewBox="0 0 {width} {height}" preserveAspectRatio="none">{rects}</svg>'
+    return f'<span class="boxed">{image}{layers}</span>'
 
 
 def _damage(damage: Damage) -> str:

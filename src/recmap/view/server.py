@@ -11,6 +11,7 @@ from __future__ import annotations
 import hmac
 import json
 import secrets
+import sys
 from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.resources import files
@@ -56,8 +57,7 @@ class Server:
         self.token = secrets.token_urlsafe(24)
         framed_by = _NOTEBOOKS if framed else "'none'"
         given = {"api": api, "token": self.token, "framed": framed_by}
-        self._server = ThreadingHTTPServer((_HOST, port), type("Handler", (_Handler,), given))
-        self._server.daemon_threads = True
+        self._server = _Listener((_HOST, port), type("Handler", (_Handler,), given))
         self._thread = Thread(target=self._server.serve_forever, name="recmap-view", daemon=True)
         self._thread.start()
 
@@ -90,15 +90,23 @@ class Server:
 
 def show(dataset: Dataset, height: int, port: int) -> Widget:
     """Serve the page of a dataset, and return a frame of this height with it."""
-    name = dataset.files[0] if dataset.files else "in memory"
-    more = f" and {len(dataset.files) - 1:,} more" if len(dataset.files) > 1 else ""
-    server = Server(Api(RowTable(dataset, name + more)), port=port, framed=True)
+    server = Server(Api(RowTable(dataset)), port=port, framed=True)
     return Widget(server.url, height, server.close)
 
 
 @cache
 def _page_file(name: str) -> bytes:
     return (files("recmap.view") / "page" / name).read_bytes()
+
+
+class _Listener(ThreadingHTTPServer):
+    """A server that does not mind if the browser goes away while it is answered."""
+
+    daemon_threads = True
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        if not isinstance(sys.exception(), ConnectionError | TimeoutError):
+            super().handle_error(request, client_address)
 
 
 class _Handler(BaseHTTPRequestHandler):

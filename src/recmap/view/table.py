@@ -16,10 +16,12 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 
 from recmap.dataset.dataset import Dataset, opened_rows
+from recmap.dataset.sort import Sorted
 from recmap.errors import CompressionError, DataError, MemoryLimitError, OptionError, RecmapError
 from recmap.local.inflate import inflate
 from recmap.local.local_path import located
 from recmap.machine.lru import Lru
+from recmap.model.order import Order
 from recmap.model.ragged import Ragged
 from recmap.model.row_sizes import measure
 from recmap.model.schema import Batch, Schema
@@ -74,11 +76,13 @@ class Count(NamedTuple):
 class RowTable:
     """The rows of a dataset by number. Threads may share it: one reads at a time."""
 
-    def __init__(self, dataset: Dataset, name: str) -> None:
-        self.dataset, self.name = dataset, name
+    def __init__(self, dataset: Dataset, name: str | None = None) -> None:
+        """Show a dataset under a name, by default that of its files."""
+        self.dataset, self.name = dataset, name or _files_text(dataset.files)
         self._source = opened_rows(dataset).source
         self._lock = RLock()
         self._kept = Lru[int, TableRow](_KEPT_SIZE, lambda row: row.size)
+        self._sorted: tuple[tuple[str, bool], Sorted] | None = None
         self._found = 0
         self._end: int | None = None  # after a damaged record that hides all later ones
 
@@ -159,6 +163,15 @@ class RowTable:
         if rows_before is not None and rows_before() <= row:
             self._end = rows_before() + 1
 
+    def sorted(self, name: str, descending: bool) -> Order:
+        """Return the order of the rows by a column. The first row asked for reads the column."""
+        with self._lock:
+            if self._sorted is None or self._sorted[0] != (name, descending):
+                order = Sorted(self._source, name, descending, progress=False, reopen=None)
+                order.prepare()
+                self._sorted = (name, descending), order
+            return self._sorted[1]
+
     def rows(self, numbers: Iterable[int]) -> list[TableRow]:
         """Return rows by number. Large rows end the list early; ask for the others again."""
         wanted = list(numbers)
@@ -221,6 +234,11 @@ class RowTable:
             if damage is not None:
                 self._note_damage(start)
             return batch, damage
+
+
+def _files_text(files: Sequence[str]) -> str:
+    more = f" and {len(files) - 1:,} more" if len(files) > 1 else ""
+    return f"{files[0]}{more}" if files else "in memory"
 
 
 def read_some(

@@ -136,6 +136,18 @@ def small_png(data: bytes, side: int) -> bytes | None:
     return file.getvalue()
 
 
+def image_size(data: bytes) -> tuple[int, int] | None:
+    """Return the height and width that an image claims; None if they cannot be told."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of bombs, which are not decoded here
+            with _pillow().open(io.BytesIO(data), formats=_FORMATS) as image:
+                width, height = image.size
+    except Exception:  # broken images raise errors of a dozen kinds
+        return None
+    return height, width
+
+
 def sample_jpeg() -> bytes:
     """Make a small JPEG of the most common kind."""
     levels = np.arange(64 * 64 * 3, dtype=np.uint32).reshape(64, 64, 3) // 64

@@ -24,15 +24,19 @@ async function start() {
     load, onError: (error) => tell(error.message),
     onOpen: (row, column) => pane.open(row, column),
   });
+  grid.onSort = sortBy;
   new Tree(byId("tree"), { columns: info.columns, chosen, onChoose: () => show({ keepPlace: true }), onPick: pick });
   listen();
   await show();
+  byId("grid").focus({ preventScroll: true });
 }
 
 function showFacts() {
   document.title = `${info.name} - recmap view`;
   byId("name").textContent = info.other ? `${info.name} ↔ ${info.other}` : info.name;
-  const facts = [info.format, rowsText(info.count), counted(info.columns.length, "column"), info.size];
+  const columns = counted(info.columns.length, "column");
+  const shown = shownColumns().length;
+  const facts = [info.format, rowsText(info.count), shown < info.columns.length ? `${shown} of ${columns} shown` : columns, info.size];
   if (info.batches) facts[1] += ` of batches ${info.batches[0]} to ${info.batches[1] - 1}`;
   if (info.skipped.length) facts.push(`${counted(info.skipped.length, "damaged record")} left out`);
   byId("facts").textContent = facts.filter(Boolean).join(" · ");
@@ -56,6 +60,7 @@ const total = () => order.kind === "search" ? order.numbers.length : info.count.
 function request(start, stop) {
   const given = { columns: shownColumns().map((column) => column.index), boxes: byId("boxorder").value || null };
   if (order.kind === "search") return { ...given, numbers: order.numbers.slice(start, stop) };
+  if (order.kind === "sort") return { ...given, start, stop, sort: order.column, descending: order.descending };
   return { ...given, start, stop, seed: order.kind === "shuffle" ? order.seed : null };
 }
 
@@ -102,6 +107,8 @@ async function show({ keepPlace = false } = {}) {
       tell(error.message);
     }
   }
+  showFacts();
+  for (const column of columns) if (order.kind === "sort" && column.index === order.column) column.sorted = order.descending ? "descending" : "ascending";
   const laid = layOut(columns, rows, Number(byId("size").value), Boolean(info.other));
   grid.show({ total: total(), ...laid, keepPlace });
 }
@@ -140,6 +147,13 @@ async function search(given) {
   running += 1;
   const mine = running;
   let start = 0, damagedRows = 0, stopped = false;
+  let found;
+  try {
+    found = await ask("search", { ...given, start }); // a wrong value leaves the rows as they are
+  } catch (error) {
+    return tell(error.message);
+  }
+  if (mine !== running) return;
   order = { kind: "search", numbers: [] };
   byId("order").value = "file";
   byId("reshuffle").hidden = true;
@@ -149,7 +163,7 @@ async function search(given) {
     (damagedRows ? `, ${counted(damagedRows, "damaged row")}` : "");
   try {
     while (mine === running) {
-      const found = await ask("search", { ...given, start });
+      found ??= await ask("search", { ...given, start });
       if (mine !== running) return;
       const first = order.numbers.length === 0 && found.rows.length > 0;
       order.numbers = order.numbers.concat(found.rows);
@@ -159,6 +173,7 @@ async function search(given) {
       if (first) await show();
       else grid.setTotal(total());
       if (found.done) break;
+      found = null;
       if (order.numbers.length >= MOST_FOUND) {
         stopped = true;
         break;
@@ -172,6 +187,30 @@ async function search(given) {
   } catch (error) {
     tell(error.message);
   }
+}
+
+// Sort by a column: ascending, then descending, then as stored.
+async function sortBy(column) {
+  const same = order.kind === "sort" && order.column === column.index;
+  if (same && order.descending) return showAll();
+  if (info.batches) return tell("Batches have an order of their own.");
+  if (info.other) return tell("Two datasets are compared row by row, as they are stored.");
+  const before = order;
+  if (!info.count.exact && !(await count())) return;
+  running += 1;
+  order = { kind: "sort", column: column.index, descending: same };
+  tell(`Sorting by ${column.name}`);
+  try {
+    await ask("rows", request(0, 1));
+  } catch (error) {
+    order = before;
+    return tell(error.message);
+  }
+  byId("order").value = "file";
+  byId("clear").hidden = false;
+  byId("reshuffle").hidden = true;
+  tell("");
+  await show();
 }
 
 function showAll() {
@@ -232,7 +271,9 @@ function listen() {
     byId("value").disabled = byId("operator").value === "missing";
     byId("value").placeholder = whole ? "label == 3 and size > 10" : "value  ( / )";
   };
+  byId("help").onclick = () => byId("keys").showModal();
   document.addEventListener("keydown", (event) => {
+    if (byId("keys").open) return;
     const typing = event.target.closest("input, select, textarea");
     if (event.key === "Escape") {
       if (pane.isOpen) pane.close();
@@ -244,6 +285,10 @@ function listen() {
     } else if (event.key === "g") {
       event.preventDefault();
       byId("number").focus();
+    } else if (event.key === "?") byId("keys").showModal();
+    else if (event.key === "s") {
+      const column = shownColumns()[grid.focus.column];
+      if (column) sortBy(column);
     }
   });
 }

@@ -245,9 +245,9 @@ export class Grid {
   drawHeader() {
     const cells = this.columns.map((column, i) => {
       const cell = make("div", {
-        role: "columnheader", class: "cell", title: `${column.name}: ${column.type ?? column.other}`,
-        "aria-colindex": i + 2,
-      }, make("b", {}, column.name), make("small", {}, column.type ?? column.other ?? ""));
+        role: "columnheader", class: "cell", title: `${column.name}: ${column.type ?? column.other}. Click to sort.`,
+        "aria-colindex": i + 2, "aria-sort": column.sorted, onclick: () => this.onSort?.(column),
+      }, make("b", {}, column.name + (column.sorted ? (column.sorted === "ascending" ? " ↑" : " ↓") : "")), make("small", {}, column.type ?? column.other ?? ""));
       cell.style.width = `${column.width}px`;
       return cell;
     });
