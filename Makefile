@@ -40,7 +40,7 @@ demo: $(VENV)/recmap
 
 test: test-native $(VENV)/recmap $(VENV)/test-group azurite browser
 	@# Some tests wait for servers and clusters, so there are more processes than CPUs.
-	$(BIN)/python -m pytest --numprocesses 3 --dist worksteal
+	$(BIN)/python -m pytest --numprocesses 4 --dist worksteal
 
 azurite: build/azurite/$(AZURITE)
 
