@@ -6,9 +6,10 @@ import gc
 import itertools
 import multiprocessing
 import os
+import shutil
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import hypothesis
@@ -43,12 +44,31 @@ def _folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     return (base / str(number) for number in itertools.count())
 
 
+_PASSED = pytest.StashKey[bool]()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Note whether a test passes."""
+    report = yield
+    if call.when == "call":
+        item.stash[_PASSED] = report.passed
+    return report
+
+
 @pytest.fixture
-def tmp_path(_folders: Iterator[Path]) -> Path:
-    """A new folder. That of pytest looks through the folders of all tests before it."""
+def tmp_path(_folders: Iterator[Path], request: pytest.FixtureRequest) -> Iterator[Path]:
+    """A new folder, deleted if the test passes: all of them together take 16 GB.
+
+    That of pytest looks through the folders of all tests before it.
+    """
     folder = next(_folders)
     folder.mkdir()
-    return folder
+    yield folder
+    if request.node.stash.get(_PASSED, False):
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 @pytest.fixture(autouse=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +21,9 @@ KINDS = ["uniform", "mixed", "gzip"]
 
 
 @pytest.fixture(scope="module", params=KINDS)
-def big(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def big(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Path]:
     """Write a file at least twice as large as the limit."""
     path = tmp_path_factory.mktemp("big") / f"{request.param}.tfrecord"
     x = np.zeros((BATCH, 128), np.float32)
@@ -36,7 +39,8 @@ def big(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
             if request.param == "mixed":
                 batch["n"] = np.arange(BATCH) + i * BATCH
             w.write(batch)
-    return path
+    yield path
+    path.unlink()
 
 
 def test_a_pass_in_batches_stays_below_the_limit(big: Path) -> None:
