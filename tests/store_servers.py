@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -44,7 +46,10 @@ def azurite(folder: Path) -> Iterator[str]:
     """Run Azurite, and yield the URL of its account."""
     assert _AZURITE.exists(), "Azurite is not installed: run make azurite"
     [port] = free_ports(1)
+    # make azurite installs Node.js next to Python if the system has none.
+    node = shutil.which("node") or str(Path(sys.executable).with_name("node"))
     command = [
+        node,
         str(_AZURITE),
         "--silent",
         "--disableTelemetry",

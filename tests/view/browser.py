@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 __all__ = ["start_browser"]
 
 _BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
@@ -25,9 +27,7 @@ def start_browser(scheme: str = "light", size: tuple[int, int] = (1400, 860)) ->
     if binary is None and Path(_MAC).exists():
         binary = _MAC
     if binary is None:
-        raise RuntimeError(
-            "no Chromium or Chrome was found: install one (on Debian: chromium chromium-driver)"
-        )
+        pytest.skip("no Chromium or Chrome was found (on Debian: chromium chromium-driver)")
     options = webdriver.ChromeOptions()
     options.binary_location = binary
     # Root, as in a container, has no sandbox; /dev/shm may be small there.
