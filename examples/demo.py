@@ -75,7 +75,7 @@ def main() -> None:
 
         def write() -> int:
             report = rm.convert(
-                f"{folder}/x.dat", shards, source={"dtype": "float32", "shape": (-1, WIDTH)},
+                f"{folder}/x.dat", shards, dtype="float32", shape=(-1, WIDTH),
                 shards=SHARDS, memory=MEMORY,
             )  # fmt: skip
             return report.rows

@@ -25,7 +25,8 @@ def answer(folder: str) -> int:
     report = rm.convert(
         f"{folder}/x.dat",
         f"{folder}/x.tfrecord",
-        source={"dtype": "float32", "shape": (-1, WIDTH)},
+        dtype="float32",
+        shape=(-1, WIDTH),
         encoding={"data": "raw"},
     )
     return report.rows

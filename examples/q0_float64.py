@@ -18,9 +18,7 @@ def make(folder: str, rows: int) -> None:
 
 def answer(folder: str) -> int:
     report = rm.convert(
-        f"{folder}/x64.dat",
-        f"{folder}/x64.tfrecord",
-        source={"dtype": "float64", "shape": (-1, WIDTH)},
+        f"{folder}/x64.dat", f"{folder}/x64.tfrecord", dtype="float64", shape=(-1, WIDTH)
     )
     return report.rows
 

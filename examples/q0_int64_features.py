@@ -20,9 +20,7 @@ def make(folder: str, rows: int) -> None:
 
 def answer(folder: str) -> int:
     report = rm.convert(
-        f"{folder}/counts.dat",
-        f"{folder}/counts.tfrecord",
-        source={"dtype": "int32", "shape": (-1, WIDTH)},
+        f"{folder}/counts.dat", f"{folder}/counts.tfrecord", dtype="int32", shape=(-1, WIDTH)
     )
     return report.rows
 

@@ -20,7 +20,7 @@ def make(folder: str, rows: int) -> None:
 
 def answer(folder: str) -> int:
     report = rm.convert(
-        f"{folder}/x.dat", f"{folder}/x.tfrecord", source={"dtype": "float32", "shape": (-1, WIDTH)}
+        f"{folder}/x.dat", f"{folder}/x.tfrecord", dtype="float32", shape=(-1, WIDTH)
     )
     return report.rows
 

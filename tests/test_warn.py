@@ -43,7 +43,7 @@ CALLS: dict[str, Callable[[], Any]] = {
     "open": lambda: rm.open(damaged("x.tfrecord"), errors="skip"),
     "open columns": lambda: rm.open({"a": damaged("x.tfrecord")}, errors="skip"),
     "open several": lambda: rm.open([damaged("x.tfrecord")], errors="skip"),
-    "convert": lambda: rm.convert(damaged("x.tfrecord"), "x.npz", source={"errors": "skip"}),
+    "convert": lambda: rm.convert(damaged("x.tfrecord"), "x.npz", errors="skip"),
     "stale index": lambda: rm.open(stale("x.tfrecord"))[:],
     "stale index of a column": lambda: rm.open({"a": stale("x.tfrecord")})[:],
     "shuffle": lambda: compressed("x.tfrecord.gz").shuffle(seed=1).batch(2),

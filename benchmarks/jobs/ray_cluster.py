@@ -71,7 +71,7 @@ def write(path: str, out: str, rows: int, by: str) -> Measure:
     shutil.rmtree(out, ignore_errors=True)
     with Clock() as clock:
         if by == "recmap":
-            rm.ray.write(dataset, f"{out}/", format="tfrecord", durable=False)
+            rm.ray.write(dataset, f"{out}/", format="tfrecord", options={"durable": False})
         else:
             dataset.write_tfrecords(out)
     shutil.rmtree(out)
@@ -97,9 +97,15 @@ def convert(path: str, out: str, workers: int, shards: int) -> Measure:
     shutil.rmtree(out, ignore_errors=True)
     with Clock() as clock:
         report = rm.convert(
-            path, f"{out}/", format="tfrecord", shards=shards, engine="ray", workers=workers,
-            durable=False, memory="256MB",
-        )  # fmt: skip
+            path,
+            f"{out}/",
+            format="tfrecord",
+            shards=shards,
+            engine="ray",
+            workers=workers,
+            memory="256MB",
+            options={"durable": False},
+        )
     shutil.rmtree(out)
     return Measure(clock.seconds, report.rows)
 

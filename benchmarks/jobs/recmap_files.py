@@ -78,7 +78,7 @@ def write(source: str, form: str, path: str, rows: int) -> Measure:
 def convert(source: str, path: str, rows: int) -> Measure:
     """Convert one file to another, and verify it."""
     with Clock() as clock:
-        rm.convert(source, path, durable=False)
+        rm.convert(source, path, options={"durable": False})
     _remove(path)
     return Measure(clock.seconds, rows)
 

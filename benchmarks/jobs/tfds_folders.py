@@ -29,8 +29,9 @@ __all__ = ["JOBS"]
 def make(source: str, path: str, rows: int) -> Measure:
     """Write the first rows of an .npy file as a folder of TFDS."""
     with Clock() as clock:
-        rm.open({"x": source}).save(path, format="tfds", name="rows", split="train",
-                                    rows=slice(rows), overwrite=True)  # fmt: skip
+        named = {"name": "rows", "split": "train"}
+        ds = rm.open({"x": source}).take(rows)
+        ds.save(path, format="tfds", overwrite=True, options=named)
     return Measure(clock.seconds, rows)
 
 

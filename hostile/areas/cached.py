@@ -68,7 +68,7 @@ def _files(case: Case, kind: str, x: npt.NDArray[np.uint8]) -> dict[str, bytes]:
         with h5py.File(made, "w") as file:
             file.create_dataset("x", data=x, chunks=case.pick([None, True]))
     else:
-        rm.from_arrays({"x": x}).save(case.path("x.tfrecord"), durable=False)
+        rm.from_arrays({"x": x}).save(case.path("x.tfrecord"), options={"durable": False})
         return {name: _content(case.path(name)) for name in ("x.tfrecord", ".x.tfrecord.recmap")}
     return {f"x.{kind}": made.getvalue()}
 

@@ -64,7 +64,7 @@ def _killed(case: Case, src: str, dst: str, shards: int) -> None:
     """Kill a conversion at random moments; afterwards the same call finishes it."""
     older = case.chance(0.4)
     if older:
-        rm.convert(src, dst, shards=shards or None, rows=slice(0, 100), memory="40MB")
+        rm.open(src).select(slice(0, 100)).save(dst, shards=shards or None, memory="40MB")
     for _ in range(case.between(1, 3)):
         process = _start(src, dst, shards, older)
         time.sleep(float(case.rng.random() ** 2))

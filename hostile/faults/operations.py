@@ -100,15 +100,19 @@ def _read(name: str, site: Site, **options: Any) -> str:
     return _digest({name: found[name][:] for name in found.schema})
 
 
-def _convert(output: str, site: Site, /, source: str = "new.npz", **options: Any) -> None:
-    rm.convert(
-        site.input(source),
-        site.output(output),
-        memory="64MB",
-        workers=1,
-        storage=site.storage,
-        **options,
-    )
+def _convert(
+    output: str,
+    site: Site,
+    /,
+    source: str = "new.npz",
+    rows: slice | None = None,
+    seed: int | None = None,
+    **options: Any,
+) -> None:
+    ds = rm.open(site.input(source))
+    ds = ds if rows is None else ds.select(rows)
+    ds = ds if seed is None else ds.shuffle(seed=seed)
+    ds.save(site.output(output), memory="64MB", workers=1, storage=site.storage, **options)
 
 
 # Conversions
@@ -132,7 +136,7 @@ def _conversions() -> Iterator[Operation]:
         if format.endswith(".gz"):
             options["compression"] = "gzip"
         yield from _sharded(format, "d/", options)
-    tfds = {"format": "tfds", "name": "d", "split": "train"}
+    tfds = {"format": "tfds", "options": {"name": "d", "split": "train"}}
     yield from _sharded("tfds", "", tfds, partial(_read, "d/1.0.0", split="train"))
 
 
@@ -157,7 +161,7 @@ def _sharded(
 
 def _shuffled() -> Operation:
     """Return a conversion that shuffles with a temporary file."""
-    run = partial(_convert, "d/", shards=SHARDS, shuffle=True, seed=3)
+    run = partial(_convert, "d/", shards=SHARDS, seed=3)
     return Operation(
         "shuffle into shards", run, partial(_read, "d/"), partial(run, overwrite=True, seed=4)
     )

@@ -95,17 +95,23 @@ class Option(NamedTuple):
     """An option that a message names, spelled as in Python: ``overwrite=True``.
 
     ``value`` is ``...`` if the reader has to choose one. ``of_input`` marks an option of
-    ``rm.open``, for calls in which an output option has the same name.
+    ``rm.open``, for calls in which an output option has the same name. What is an option only on
+    the command line is a ``verb`` in Python.
 
     >>> print(Option("errors", "skip"), Option("fields", {"x": "int64 = 0", ...: None}))
     errors="skip" fields={"x": "int64 = 0", ...: None}
+    >>> print(Option("rename", {"x": "pixels"}, verb=True))
+    rename({"x": "pixels"})
     """
 
     name: str
     value: Any = ...
     of_input: bool = False
+    verb: bool = False
 
     def __str__(self) -> str:
+        if self.verb:
+            return f"{self.name}({_spelled(self.value)})"
         return f"{self.name}={'' if self.value is ... else _spelled(self.value)}"
 
 

@@ -42,7 +42,7 @@ def hdf5(**options: Any) -> bytes:
 
 
 def written(name: str) -> bytes:
-    rm.from_arrays({"x": X}).save(name, durable=False)
+    rm.from_arrays({"x": X}).save(name, options={"durable": False})
     with open(name, "rb") as made:
         return made.read()
 
@@ -132,7 +132,7 @@ def test_damage_between_two_reads_of_parts_is_noticed(http_folder: HttpFolder, d
 
 @pytest.mark.parametrize("damage", ["flipped", "cut", "emptied", "cut and extended"])
 def test_damaged_records_are_errors_or_fetched_again(http_folder: HttpFolder, damage: str) -> None:
-    rm.from_arrays({"x": X}).save("x.tfrecord", durable=False)
+    rm.from_arrays({"x": X}).save("x.tfrecord", options={"durable": False})
     for name in ("x.tfrecord", ".x.tfrecord.recmap"):
         with open(name, "rb") as file:
             http_folder.put(name, file.read())

@@ -47,7 +47,7 @@ def test_rows_columns_names_and_types_can_be_changed() -> None:
 def test_shuffle_writes_the_same_order_as_the_library() -> None:
     np.save("x.npy", X)
     assert main(["convert", "x.npy", "y.npy", "--shuffle", "--seed", "3"]) == 0
-    rm.convert("x.npy", "z.npy", shuffle=True, seed=3)
+    rm.open("x.npy").shuffle(seed=3).save("z.npy")
     assert Path("y.npy").read_bytes() == Path("z.npy").read_bytes()
     assert not np.array_equal(np.load("y.npy"), X)
 

@@ -84,7 +84,7 @@ def hidden(folder: str) -> list[str]:
         ("out/", {"format": "raw", "shards": 3}),
         ("out/x.h5", {}),
         ("out/x.zarr", {}),
-        ("out", {"format": "tfds", "name": "out", "split": "train", "shards": 2}),
+        ("out", {"format": "tfds", "options": {"name": "out", "split": "train"}, "shards": 2}),
     ],
 )
 def test_an_overwrite_killed_anywhere_is_never_half_new(path: str, options: Any) -> None:

@@ -106,7 +106,8 @@ CONVERSION_LIMIT = 60 * MB + 10 * 8 * MB
 )
 def test_a_conversion_stays_below_the_limit(big: Path, name: str) -> None:
     body = f"""
-report = rm.convert({str(big)!r}, {name!r}, memory="60MB", shards=2, columns=["x"], durable=False)
+ds = rm.open({str(big)!r}).select("x")
+report = ds.save({name!r}, memory="60MB", shards=2, options={{"durable": False}})
 print(report.rows)
 """
     # Zarr starts its own threads.
@@ -117,7 +118,8 @@ print(report.rows)
 @pytest.mark.parametrize("big", ["mixed", "gzip"], indirect=True)
 def test_a_shuffle_stays_below_the_limit(big: Path) -> None:
     body = f"""
-report = rm.convert({str(big)!r}, "y.tfrecord", memory="60MB", shuffle=True, seed=1, durable=False)
+ds = rm.open({str(big)!r}).shuffle(seed=1)
+report = ds.save("y.tfrecord", memory="60MB", options={{"durable": False}})
 print(report.rows)
 """
     assert run_limited(body, CONVERSION_LIMIT) == str(ROWS)

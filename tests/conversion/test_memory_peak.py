@@ -20,7 +20,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Write rows of one byte and of 2 MB, and tables in chunks of 1 MB and of 10 MB."""
     folder = tmp_path_factory.mktemp("peak")
     for name, options in (("s.tfrecord.gz", {"index": False}), ("s.zarr", {})):
-        rm.from_batches(uneven("S1")).save(folder / name, durable=False, options=options)
+        rm.from_batches(uneven("S1")).save(folder / name, options={"durable": False, **options})
     packed: dict[str, Any] = {"compression": "gzip", "compression_opts": 1, "shuffle": True}
     table = np.random.default_rng(0).integers(0, 50, (30_000, 250)).astype("f4")
     for name, rows in (("small", 1_000), ("large", 10_000)):
@@ -32,12 +32,10 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def peak(folder: Path, name: str, to: str, memory: str, **options: Any) -> int:
+def peak(folder: Path, name: str, to: str, memory: str, verb: str = "", **options: Any) -> int:
     """Return the peak memory of a conversion, in MB."""
-    size = peak_of(
-        f"rm.convert({str(folder / name)!r}, {to!r}, memory={memory!r}, durable=False, "
-        f"**{options!r})"
-    )
+    given = {"memory": memory, "options": {"durable": False}, **options}
+    size = peak_of(f"rm.open({str(folder / name)!r}){verb}.save({to!r}, **{given!r})")
     return size // 10**6
 
 
@@ -46,7 +44,7 @@ def test_recompressing_stays_within_the_budget(folder: Path) -> None:
 
 
 def test_shuffling_a_compressed_file_stays_within_the_budget(folder: Path) -> None:
-    assert peak(folder, "s.tfrecord.gz", "y.tfrecord", "28MB", shuffle=True, seed=3) < 28
+    assert peak(folder, "s.tfrecord.gz", "y.tfrecord", "28MB", ".shuffle(seed=3)") < 28
 
 
 def test_comparing_long_lists_stays_within_the_budget(folder: Path) -> None:
@@ -54,7 +52,7 @@ def test_comparing_long_lists_stays_within_the_budget(folder: Path) -> None:
 
 
 def test_long_lists_are_refused_if_comparing_them_needs_more_memory(folder: Path) -> None:
-    assert rm.convert(folder / "s.zarr", "y.h5", memory="28MB", durable=False).rows
+    assert rm.convert(folder / "s.zarr", "y.h5", memory="28MB", options={"durable": False}).rows
     with pytest.raises(rm.MemoryLimitError, match=r'11 times by 1 worker; give memory="33MB"'):
         rm.convert(folder / "s.zarr", "z.h5", memory="28MB", verify="full")
 
@@ -109,7 +107,8 @@ WIDE = "rm.from_arrays({{f'c{{i}}': np.arange(60.0) + i for i in range({columns}
 def test_a_thousand_hdf5_columns_stay_within_the_budget(verify: bool | str) -> None:
     # Checking the file also opens all of its columns.
     source = WIDE.format(columns=1_000)
-    size = peak_of(f"{source}.save('y.h5', memory='60MB', durable=False, verify={verify!r})")
+    given = {"memory": "60MB", "options": {"durable": False}, "verify": verify}
+    size = peak_of(f"{source}.save('y.h5', **{given!r})")
     assert size < 60 * 10**6
 
 
@@ -117,7 +116,7 @@ def test_comparing_hundreds_of_ragged_columns_stays_within_the_budget() -> None:
     offsets = np.arange(61) * 2
     # Each is two datasets, and there are more of them than the reader keeps open.
     columns = {f"c{i}": rm.Ragged(np.arange(120.0) + i, offsets) for i in range(400)}
-    rm.from_arrays(columns).save("x.npz", durable=False)
+    rm.from_arrays(columns).save("x.npz", options={"durable": False})
     with pytest.raises(rm.MemoryLimitError, match=r"for so many columns; give memory=") as e:
         rm.convert("x.npz", "y.h5", memory="15MB", verify="full")
     enough = str(e.value).split('memory="')[-1].split('"')[0]
@@ -128,8 +127,8 @@ def test_comparing_hundreds_of_ragged_columns_stays_within_the_budget() -> None:
 def test_columns_that_do_not_fit_are_refused_with_the_memory_they_need() -> None:
     columns = {f"c{i}": np.arange(3.0) for i in range(1_000)}
     with pytest.raises(rm.MemoryLimitError, match=r"for so many columns; give memory=") as e:
-        rm.from_arrays(columns).save("y.h5", memory="15MB", durable=False)
+        rm.from_arrays(columns).save("y.h5", memory="15MB", options={"durable": False})
     enough = str(e.value).split('memory="')[-1].split('"')[0]
     source = WIDE.format(columns=1_000)
-    size = peak_of(f"{source}.save('y.h5', memory={enough!r}, durable=False)")
+    size = peak_of(f"{source}.save('y.h5', memory={enough!r}, options={{'durable': False}})")
     assert size < int(enough.removesuffix("MB")) * 10**6

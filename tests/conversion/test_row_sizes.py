@@ -39,16 +39,19 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("uneven")
     for name in ("s.tfrecord", "s.tfrecord.gz", "s.npz", "s.zarr", "s.h5"):
         options = {"index": False} if "tfrecord" in name else {}
-        rm.from_batches(uneven("S1")).save(folder / name, durable=False, options=options)
+        rm.from_batches(uneven("S1")).save(folder / name, options={"durable": False, **options})
     rm.from_batches(uneven("int64")).save(
-        folder / "i.tfrecord", durable=False, options={"index": False}
+        folder / "i.tfrecord", options={"durable": False, "index": False}
     )
     return folder
 
 
-def converted(folder: Path, name: str, to: str, memory: str = MEMORY, **options: Any) -> str:
+def converted(
+    folder: Path, name: str, to: str, memory: str = MEMORY, verb: str = "", **options: Any
+) -> str:
+    given = {"memory": memory, "options": {"durable": False}, **options}
     body = f"""
-report = rm.convert({str(folder / name)!r}, {to!r}, memory={memory!r}, durable=False, **{options!r})
+report = rm.open({str(folder / name)!r}){verb}.save({to!r}, **{given!r})
 print(report.rows)
 """
     # Zarr starts its own threads, and HDF5 holds more copies of a list.
@@ -96,7 +99,7 @@ def test_comparing_large_rows_stays_within_the_budget(folder: Path, to: str) -> 
 
 @pytest.mark.parametrize("name", ["s.tfrecord", "s.tfrecord.gz"])
 def test_shuffling_large_rows_stays_within_the_budget(folder: Path, name: str) -> None:
-    assert converted(folder, name, "y.tfrecord", shuffle=True, seed=3) == str(ROWS)
+    assert converted(folder, name, "y.tfrecord", verb=".shuffle(seed=3)") == str(ROWS)
 
 
 def test_passes_over_large_rows_stay_below_the_limit(folder: Path) -> None:
@@ -117,11 +120,16 @@ def test_the_error_names_the_row_that_does_not_fit(folder: Path, name: str) -> N
 def test_the_memory_that_the_error_asks_for_is_enough(folder: Path) -> None:
     with pytest.raises(rm.MemoryLimitError, match='give memory="27MB"'):
         rm.convert(folder / "s.npz", "y.npz", memory="10MB")
-    assert rm.convert(folder / "s.npz", "y.npz", memory="27MB", durable=False).rows == ROWS
+    assert (
+        rm.convert(folder / "s.npz", "y.npz", memory="27MB", options={"durable": False}).rows
+        == ROWS
+    )
 
 
 def test_fewer_files_are_written_at_a_time_if_rows_are_large(folder: Path) -> None:
-    report = rm.convert(folder / "s.npz", "out/", memory="30MB", shards=2, workers=2, durable=False)
+    report = rm.convert(
+        folder / "s.npz", "out/", memory="30MB", shards=2, workers=2, options={"durable": False}
+    )
     assert "1 file at a time" in report.explanation
     assert "the largest row 2 MB" in report.explanation
 

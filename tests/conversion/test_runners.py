@@ -9,7 +9,6 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -41,8 +40,8 @@ def test_processes_write_the_same_bytes_as_threads(workers: str) -> None:
 
 
 def test_processes_shuffle_as_threads_do() -> None:
-    rm.convert("in.tfrecord", "a/", shards=3, shuffle=True, seed=5)
-    rm.open("in.tfrecord").save("b/", shards=3, shuffle=True, seed=5, workers="processes:2")
+    rm.open("in.tfrecord").shuffle(seed=5).save("a/", shards=3)
+    rm.open("in.tfrecord").shuffle(seed=5).save("b/", shards=3, workers="processes:2")
     assert contents("a") == contents("b")
 
 
@@ -53,11 +52,11 @@ def test_progress_counts_the_rows_of_all_processes() -> None:
 
 
 def test_an_error_in_a_process_is_the_same_as_in_a_thread() -> None:
-    options: dict[str, Any] = {"shards": 3, "cast": {"x": "int8"}}
+    ds = rm.open("in.tfrecord").cast({"x": "int8"})
     with pytest.raises(rm.FieldMismatchError) as here:
-        rm.convert("in.tfrecord", "b/", **options)
+        ds.save("b/", shards=3)
     with pytest.raises(rm.FieldMismatchError) as there:
-        rm.convert("in.tfrecord", "b/", **options, workers="processes:2")
+        ds.save("b/", shards=3, workers="processes:2")
     assert there.value.field == here.value.field == "x"
     assert "would lose values" in str(there.value)
     assert there.value.options == here.value.options

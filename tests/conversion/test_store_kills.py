@@ -33,8 +33,9 @@ _PROGRAM = """
         module.choose_parts = lambda *_: parts
     source, dst, storage, seed = json.loads(sys.argv[1])
     try:
-        order = {} if seed is None else {"shuffle": True, "seed": seed}
-        print(rm.convert(source, dst, shards=4, storage=storage, **order))
+        ds = rm.open(source)
+        ds = ds if seed is None else ds.shuffle(seed=seed)
+        print(ds.save(dst, shards=4, storage=storage))
     except rm.OutputExistsError as e:
         print("refused:", e)
         sys.exit(3)
@@ -145,13 +146,9 @@ def test_of_two_conversions_at_once_exactly_one_wins(
     same = seed is None and codes == [0, 0] and "finished already" in "".join(outputs)
     assert same or sorted(codes) == [0, 3], outputs
     winner_seed = (None, seed)[codes.index(0)]
-    rm.convert(
-        source,
-        tmp_path / "d/x.tfrecord",
-        shards=SHARDS,
-        shuffle=winner_seed is not None,
-        seed=winner_seed,
-    )
+    won = rm.open(source)
+    won = won if winner_seed is None else won.shuffle(seed=winner_seed)
+    won.save(tmp_path / "d/x.tfrecord", shards=SHARDS)
     _assert_complete(bucket, tmp_path / "d")
     if not same:
         refused = outputs[codes.index(3)]

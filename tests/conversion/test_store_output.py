@@ -144,12 +144,8 @@ def test_input_and_output_may_both_be_in_a_store(bucket: S3Bucket, tmp_path: Pat
         verify="full",
     )
     _assert_same(bucket, "out", wanted)
-    rm.convert(
-        f"{bucket.url}/in/x.npy",
-        f"{tmp_path}/back/",
-        shards=2,
-        source={"storage": bucket.storage},
-        verify="full",
+    rm.open(f"{bucket.url}/in/x.npy", storage=bucket.storage).save(
+        f"{tmp_path}/back/", shards=2, verify="full"
     )
     assert _data(_on_disk(tmp_path / "back")) == _data(_on_disk(wanted))
     with pytest.raises(rm.OptionError, match="overwritten while it is read"):
@@ -164,14 +160,9 @@ def test_input_and_output_may_both_be_in_a_store(bucket: S3Bucket, tmp_path: Pat
 def test_shuffled_rows_are_those_of_the_local_engine(bucket: S3Bucket, tmp_path: Path) -> None:
     rows = _rows(".npz")
     rows.save(tmp_path / "in.npz", compression="deflate")  # so that it is shuffled on disk
-    rm.convert(tmp_path / "in.npz", f"{tmp_path}/out/", shuffle=True, seed=3, shards=2)
-    rm.convert(
-        tmp_path / "in.npz",
-        f"{bucket.url}/out/",
-        shuffle=True,
-        seed=3,
-        shards=2,
-        storage=bucket.storage,
+    rm.open(tmp_path / "in.npz").shuffle(seed=3).save(f"{tmp_path}/out/", shards=2)
+    rm.open(tmp_path / "in.npz", storage=bucket.storage).shuffle(seed=3).save(
+        f"{bucket.url}/out/", shards=2, storage=bucket.storage
     )
     _assert_same(bucket, "out", tmp_path / "out")
 

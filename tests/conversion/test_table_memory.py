@@ -70,9 +70,9 @@ def write_parquet(table: pa.Table) -> str:
     return "x.parquet"
 
 
-def peak(source: str, to: str, memory: int = 60, **options: Any) -> int:
-    call = f"rm.convert({source!r}, {to!r}, memory='{memory}MB', durable=False, **{options!r})"
-    return peak_of(call) // MB
+def peak(source: str, to: str, memory: int = 60, verb: str = "") -> int:
+    saved = f"save({to!r}, memory='{memory}MB', options={{'durable': False}})"
+    return peak_of(f"rm.open({source!r}){verb}.{saved}") // MB
 
 
 TABLES = [strings, structs, lists, nested_lists, dictionaries, numbers]
@@ -101,7 +101,7 @@ def test_a_shuffle_of_an_arrow_file_stays_within_the_budget(
     table: Callable[[], pa.Table],
 ) -> None:
     source = write_arrow(table())
-    assert peak(source, "y.parquet", shuffle=True, seed=1) < 60
+    assert peak(source, "y.parquet", verb=".shuffle(seed=1)") < 60
     assert len(rm.open("y.parquet")) == len(rm.open(source))
 
 
@@ -109,8 +109,10 @@ def test_millions_of_tiny_rows_become_records_within_the_budget() -> None:
     source = write_arrow(pa.table({"b": np.arange(4_000_000) % 3 == 0}))
     assert peak(source, "y.tfrecord") < 60
     rows = "np.arange(4_000_000) % 3 == 0"
-    saved = f"rm.from_arrays({{'b': {rows}}}).save('z.tfrecord', memory='60MB', durable=False)"
-    assert peak_of(saved) // MB < 60 + 12  # with the rows themselves
+    saved = "save('z.tfrecord', memory='60MB', options={'durable': False})"
+    assert (
+        peak_of(f"rm.from_arrays({{'b': {rows}}}).{saved}") // MB < 60 + 12
+    )  # with the rows themselves
 
 
 @pytest.mark.parametrize("compression", ["none", "snappy"])
@@ -156,8 +158,8 @@ def test_rows_that_are_read_in_pieces_are_those_that_pyarrow_reads(
 
 def test_a_shuffle_of_bools_reads_only_the_rows_it_needs() -> None:
     source = write_arrow(pa.table({"b": np.arange(2_000_000) % 3 == 0}))
-    rm.convert(source, "y.npy", shuffle=True, seed=1, memory="60MB", durable=False)
-    rm.convert(source, "z.npy", shuffle=True, seed=1, memory="200MB", durable=False)
+    rm.open(source).shuffle(seed=1).save("y.npy", memory="60MB", options={"durable": False})
+    rm.open(source).shuffle(seed=1).save("z.npy", memory="200MB", options={"durable": False})
     shuffled = np.load("y.npy")
     assert shuffled.sum() == 666_667
     assert shuffled[:9].tolist() != [True, False, False] * 3
@@ -177,7 +179,7 @@ def test_tables_in_a_store_stay_within_the_budget(bucket: Bucket) -> None:
     made = lists(large=600)  # 24 MB
     pq.write_table(made, "x.parquet", use_dictionary=False, **SMALL_PAGES)
     bucket.put("x.parquet", Path("x.parquet").read_bytes())
-    call = f"rm.convert({bucket.url_of('x.parquet')!r}, 'y.h5', memory='50MB', durable=False, "
+    call = f"rm.convert({bucket.url_of('x.parquet')!r}, 'y.h5', memory='50MB', "
     assert peak_of(call + f"storage={bucket.storage!r})") // MB < 50
     assert len(rm.open("y.h5")) == made.num_rows
     page = pa.table({"s": [b"a", np.random.default_rng(0).bytes(12 * MB), b"b"]})
@@ -187,4 +189,6 @@ def test_tables_in_a_store_stay_within_the_budget(bucket: Bucket) -> None:
         bucket.put(name, Path(name).read_bytes())
         with pytest.raises(rm.MemoryLimitError, match="give memory="):
             url = bucket.url_of(name)
-            rm.convert(url, "z.npz", memory="60MB", durable=False, storage=bucket.storage)
+            rm.convert(
+                url, "z.npz", memory="60MB", storage=bucket.storage, options={"durable": False}
+            )

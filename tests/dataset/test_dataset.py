@@ -155,7 +155,9 @@ def test_threads_that_share_an_iterator_get_whole_rows_each_once(tmp_path: Path)
     rows = 20_000
     path = tmp_path / "x.tfrecord"
     numbers = np.arange(rows)
-    rm.from_arrays({"x": numbers, "y": -numbers}).save(path, durable=False, progress=False)
+    rm.from_arrays({"x": numbers, "y": -numbers}).save(
+        path, progress=False, options={"durable": False}
+    )
     found: list[tuple[int, int]] = []
 
     def take(shared: Iterator[Any]) -> None:

@@ -94,7 +94,7 @@ def test_a_memmap_becomes_tfrecord_in_one_line() -> None:
     report = rm.convert(x, "x.tfrecord", verify="full")
     assert report.rows == 1000
     assert np.array_equal(rm.open("x.tfrecord")[:]["data"], x)
-    rm.convert("x.dat", "y.tfrecord", source={"dtype": "float32", "shape": (-1, 10)})
+    rm.convert("x.dat", "y.tfrecord", dtype="float32", shape=(-1, 10))
     assert Path("x.tfrecord").read_bytes() == Path("y.tfrecord").read_bytes()
 
 
@@ -323,10 +323,8 @@ def test_a_memmap_larger_than_the_limit_is_converted_and_shuffled(tmp_path: Path
     body = f"""
 x = np.memmap({path!r}, np.float32, "r", shape=(200_000, 256))
 for rows in (x, x[::-1]):
-    print(rm.convert(rows, "y.tfrecord", memory="60MB", shuffle=True, seed=1, durable=False,
-                     overwrite=True).rows)
-    print(rm.convert(rows, "z.npy", memory="60MB", verify="full", durable=False,
-                     overwrite=True).rows)
+    print(rm.open(rows).shuffle(seed=1).save("y.tfrecord", memory="60MB", overwrite=True).rows)
+    print(rm.convert(rows, "z.npy", memory="60MB", verify="full", overwrite=True).rows)
 total = 0
 for batch in rm.open(x).shuffle(seed=1).batch(64).take(1000):
     total += len(batch["data"])

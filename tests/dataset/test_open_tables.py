@@ -179,7 +179,7 @@ def test_nulls_are_kept_filled_masked_or_an_error(make: Any) -> None:
     report = rm.convert(table, "x.npz", nulls="mask")
     assert report.rows == 3
     assert rm.open("x.npz")["x/is_null"][:].tolist() == [False, True, False]
-    assert rm.convert(table, "x.tfrecord", source={"nulls": "mask"}).rows == 3
+    assert rm.convert(table, "x.tfrecord", nulls="mask").rows == 3
 
 
 def test_only_the_fields_that_are_asked_for_are_read() -> None:

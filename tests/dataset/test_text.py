@@ -47,7 +47,7 @@ def test_text_is_cast_to_bytes_and_back(ds: rm.Dataset) -> None:
     assert back.schema == {"caption": "text", "words": "bytes[*]", "n": "float32"}
     assert back[:]["caption"].tolist() == TEXTS
     assert back.cast({"caption": "text"})[[2]]["caption"].tolist() == ["café"]
-    as_bytes.save("y.tfrecord", cast={"caption": "text"}, verify="full")
+    as_bytes.cast({"caption": "text"}).save("y.tfrecord", verify="full")
     assert rm.open("y.tfrecord").schema["caption"] == rm.Field("text")
     latin = rm.from_arrays({"s": [b"a", b"\xe9"]}).cast({"s": "text"})
     with pytest.raises(rm.FieldMismatchError, match=r"row 1: column 's' is text.*not UTF-8"):

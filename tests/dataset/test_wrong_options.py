@@ -6,6 +6,7 @@ import io
 import os
 import pathlib
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,10 @@ rm: Any = recmap
 
 def data() -> Any:
     return rm.from_arrays({"x": np.arange(6)})
+
+
+def cast(dtype: Any) -> Any:
+    return data().cast({"x": dtype})
 
 
 def files() -> None:
@@ -111,9 +116,9 @@ WRONG: dict[str, tuple[Callable[[], Any], type[recmap.RecmapError], str]] = {
         "write compression='gzip'",
     ),
     "durable in options": (
-        lambda: data().save("y.tfrecord", options={"durable": False}),
-        rm.OptionError,
-        "write durable=False",
+        lambda: data().save("y.tfrecord", options={"durable": "no"}),
+        rm.OptionTypeError,
+        "durable='no': use True or False",
     ),
     "an option the format lacks": (
         to("y.npy", align=64),
@@ -138,19 +143,14 @@ WRONG: dict[str, tuple[Callable[[], Any], type[recmap.RecmapError], str]] = {
     ),
     "shard_size is shards": (to("y.npy", shard_size="1MB"), rm.OptionTypeError, "shards='1MB'"),
     "address is engine": (to("y.npy", address="a:1"), rm.OptionTypeError, "engine='ray:a:1'"),
-    "dtype is of the source": (
-        to("y.npy", dtype="f4"),
-        rm.OptionTypeError,
-        "source={'dtype': 'f4'}",
-    ),
+    "dtype of a file that tells its own": (to("y.tfrecord", dtype="f4"), rm.OptionError, "dtype"),
     "engine": (to("y.npy", engine="spark"), rm.OptionError, '"ray:ADDRESS"'),
     "engine without an address": (to("y.npy", engine="ray:"), rm.OptionError, '"ray:ADDRESS"'),
     "source": (to("y.npy", source=3), rm.OptionTypeError, "source=3"),
-    "source typo": (to("y.npy", source={"dtpye": "f4"}), rm.OptionTypeError, "'dtype'"),
     "source of a dataset": (
-        lambda: rm.convert(data(), "y.npy", source={"dtype": "f4"}),
+        lambda: rm.convert(data(), "y.npy", dtype="f4"),
         rm.OptionError,
-        "to rm.open instead of source=",
+        "give dtype to rm.open",
     ),
     "open ints": (opened([1, 2]), rm.OptionTypeError, "give a path"),
     "open a file object": (opened(io.BytesIO()), rm.OptionTypeError, "give the path"),
@@ -198,18 +198,17 @@ WRONG: dict[str, tuple[Callable[[], Any], type[recmap.RecmapError], str]] = {
     "chunk rows": (to("y.h5", options={"chunk_rows": "a"}), rm.OptionTypeError, WHOLE),
     "zarr chunk rows": (to("y.zarr", options={"chunk_rows": 1.5}), rm.OptionTypeError, WHOLE),
     "npz compression": (to("y.npz", compression=[]), rm.OptionError, "deflate"),
-    "rows": (to("y.npy", rows=[1, 2]), rm.OptionTypeError, "slice"),
-    "rows of text": (to("y.npy", rows=slice("a")), rm.OptionTypeError, "slice"),
-    "rows by 0": (to("y.npy", rows=slice(None, None, 0)), rm.OptionError, "step"),
-    "columns": (to("y.npy", columns=3), rm.OptionTypeError, "columns=3"),
-    "rename": (to("y.npy", rename=["a"]), rm.OptionTypeError, "rename="),
-    "rename badly": (to("y.npz", rename={"data": SURROGATE}), rm.ColumnError, "surrogate"),
-    "cast": (to("y.npy", cast="f4"), rm.OptionTypeError, "cast='f4'"),
+    "rows of text": (lambda: data().select(slice("a")), rm.OptionTypeError, "slice"),
+    "rows by 0": (lambda: data().select(slice(None, None, 0)), rm.OptionError, "step"),
+    "columns": (lambda: data().select(3), rm.OptionError, "names of columns"),
+    "rename": (lambda: data().rename(["a"]), rm.OptionTypeError, "names="),
+    "rename badly": (lambda: data().rename({"x": SURROGATE}), rm.ColumnError, "surrogate"),
+    "cast": (lambda: data().cast("f4"), rm.OptionTypeError, "dtypes='f4'"),
     **{
-        f"cast to {dtype}": (to("y.npy", cast={"data": dtype}), rm.OptionError, "'data'")
+        f"cast to {dtype}": (partial(cast, dtype), rm.OptionError, "'x'")
         for dtype in ("V4", object, str, "U3", "S3", bytes, "M8", "bogus", [("a", "i4")])
     },
-    "cast what is not there": (to("y.npy", cast={"z": "f4"}), rm.FieldNotFoundError, "'z'"),
+    "cast what is not there": (lambda: data().cast({"z": "f4"}), rm.FieldNotFoundError, "'z'"),
     "memory": (to("y.npy", memory=None), rm.OptionError, "512MB"),
     "memory below 0": (to("y.npy", memory=-5), rm.OptionError, "memory=-5"),
     "memory without end": (to("y.npy", memory="9" * 400), rm.OptionError, "512MB"),
@@ -220,8 +219,9 @@ WRONG: dict[str, tuple[Callable[[], Any], type[recmap.RecmapError], str]] = {
     "too many shards": (to("y.npy", shards=10**12), rm.OptionError, "up to"),
     "no rows per shard": (to("y.npy", shards="0 rows"), rm.OptionError, "shards=0"),
     "shards of text": (to("y.npy", shards="x"), rm.OptionError, "'10_000 rows'"),
-    "shuffle": (to("y.npy", shuffle="a"), rm.OptionError, "shuffle"),
-    "seed": (to("y.npy", shuffle=True, seed=1.5), rm.OptionTypeError, "seed=1.5"),
+    "shuffle": (lambda: data().shuffle("a"), rm.OptionError, "shuffle"),
+    "seed": (lambda: data().shuffle(seed=1.5), rm.OptionTypeError, "seed=1.5"),
+    "seed below 0": (lambda: data().shuffle(seed=-1), rm.OptionError, "seed=-1"),
     "overwrite": (to("y.npy", overwrite="no"), rm.OptionTypeError, "True or False"),
     "verify conversion": (to("y.npy", verify="bogus"), rm.OptionError, '"full"'),
     "progress": (to("y.npy", progress=3), rm.OptionTypeError, "function"),
@@ -348,7 +348,7 @@ WRONG: dict[str, tuple[Callable[[], Any], type[recmap.RecmapError], str]] = {
     "schema names": (lambda: rm.Schema({}).select(None), rm.OptionTypeError, "names"),
     "dtype of a comma": (opened("x.bin", dtype=","), rm.OptionTypeError, "dtype"),
     "field of a comma": (lambda: rm.Field(","), rm.FieldTextError, "dtype"),
-    "cast to a comma": (to("y.npy", cast={"data": ","}), rm.OptionError, "dtype"),
+    "cast to a comma": (lambda: cast(","), rm.OptionError, "dtype"),
     "rows of a comma": (lambda: rm.Ragged.from_rows([[1]], dtype=","), rm.OptionError, "dtype"),
     "length without end": (lambda: len(data().repeat()), rm.OptionTypeError, "length"),
 }
@@ -380,7 +380,7 @@ def test_a_wrong_option_is_refused_by_the_call_that_takes_it(what: str) -> None:
 def test_names_that_no_file_can_hold_are_refused_before_anything_is_written(suffix: str) -> None:
     column = rm.from_arrays({"x": np.arange(2)})
     with pytest.raises(rm.ColumnError, match="surrogate"):
-        column.save(f"y.{suffix}", rename={"x": SURROGATE})
+        column.rename({"x": SURROGATE}).save(f"y.{suffix}")
     mapped = rm.Schema({SURROGATE: "int64"})
     with pytest.raises(rm.ColumnError, match="surrogate"):
         rm.from_batches(iter([]), mapped).save(f"y.{suffix}")

@@ -114,7 +114,7 @@ def doubled(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_a_conversion_reads_only_its_columns(ds: rm.Dataset) -> None:
-    ds.save("out.npy", columns=["x"], rename={"x": "z"}, rows=slice(4, 20))
+    ds.select("x").select(slice(4, 20)).rename({"x": "z"}).save("out.npy")
     assert np.load("out.npy").tolist() == list(range(4, 20))
 
 

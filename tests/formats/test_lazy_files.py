@@ -23,7 +23,7 @@ import recmap as rm
 ds = rm.open("{pattern}"{options})
 total = sum(int(batch["{name}"].sum()) for batch in ds.batches(100))
 print(len(ds), ds[[0, 599, 300]]["{name}"].tolist(), total, ds.info().rows)
-rm.convert(ds, "y.npy", durable=False)
+rm.convert(ds, "y.npy")
 print(int(np.load("y.npy").sum()))
 """
 
@@ -81,7 +81,7 @@ for ds in datasets:
     assert ds.stats()["data"].values.max == {rows} - 1
     assert ds[[{rows} - 1, 0]]["data"].tolist() == [{rows} - 1, 0]
 before = len(os.listdir("/proc/self/fd"))
-ds.save("y.npy", shuffle=True, seed=1, durable=False)
+ds.shuffle(seed=1).save("y.npy")
 assert int(np.load("y.npy").sum()) == total
 mapped = sum(int(b["data"].sum()) for b in ds.shuffle(seed=2).map(same, workers=1).batch(32))
 assert mapped == total

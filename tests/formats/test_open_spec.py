@@ -11,11 +11,13 @@ import pytest
 
 import recmap as rm
 from recmap.conversion.budget import choose_budget, least_budget
+from recmap.conversion.cast import cast_columns
 from recmap.conversion.external_shuffle import shuffled
-from recmap.conversion.transform import transformed
 from recmap.formats.tfrecord_source import TFRecordSource
 from recmap.machine.cpus import thread_count, using_threads
-from recmap.model.source import Source
+from recmap.model.order import sliced
+from recmap.model.permutation import Permutation
+from recmap.model.source import Source, renamed
 from recmap.tfrecord.plain_file import PlainFile
 from tests.jobs import same
 
@@ -58,7 +60,8 @@ def test_combined_and_transformed_sources_can_be_sent_too() -> None:
     for name in ("x.npy", "y.npy"):
         rm.from_arrays(columns(name)).save(name)
     source = rm.open(["x.npy", "y.npy"])._source
-    chosen = transformed(source, rows=slice(0, None, 2), rename={"x": "z"}, cast={"z": "float64"})
+    named = renamed(sliced(source, slice(0, None, 2)), {"z": "x", "label": "label"})
+    chosen = cast_columns(named, {"z": "float64"})
     agree(chosen, sent(chosen))
     side_by_side = rm.open({"label": "x.npy", "x": "y.npy"})._source
     agree(side_by_side, sent(side_by_side))
@@ -85,7 +88,7 @@ def test_a_shuffled_source_keeps_its_order(chunks: bool) -> None:
     source = rm.open(name)._source
     least = least_budget(source, "1MB", 0)
     budget = choose_budget(least, source, "1MB", 1, 1, source.row_bytes())
-    with shuffled(source, 5, "out", budget) as order:
+    with shuffled(source, Permutation(len(source), 5), "out", budget) as order:
         received = pickle.loads(pickle.dumps(order))
         agree(order, received)
 

@@ -354,7 +354,7 @@ def test_a_row_group_larger_than_the_memory_is_converted_in_pieces() -> None:
     table = pa.table({"x": pa.FixedSizeListArray.from_arrays(pa.array(rows.reshape(-1)), 64)})
     written(table, row_group_size=400_000, compression="zstd")
     del table
-    statement = 'rm.convert("x.parquet", "x.npy", memory="40MB", durable=False)'
+    statement = 'rm.convert("x.parquet", "x.npy", memory="40MB")'
     assert peak_of(statement) < 40 * 10**6
     assert np.array_equal(np.load("x.npy"), rows)
 
@@ -364,7 +364,7 @@ def test_strings_that_are_stored_once_are_read_within_the_limit() -> None:
     table = pa.table({"s": pa.DictionaryArray.from_arrays(pa.array(np.arange(2000) % 10), words)})
     written(table)
     assert os.path.getsize("x.parquet") < 100_000
-    statement = 'rm.convert("x.parquet", "x.npz", memory="64MB", durable=False)'
+    statement = 'rm.convert("x.parquet", "x.npz", memory="64MB")'
     assert peak_of(statement) < 64 * 10**6
     assert rm.open("x.npz")[1999]["s"] == bytes([9]) * 50_000
 

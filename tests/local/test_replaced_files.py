@@ -193,11 +193,15 @@ def test_an_array_that_zarr_writes_again_is_noticed() -> None:
 
 
 def test_a_shard_of_a_tfds_folder_is_replaced() -> None:
-    rm.from_arrays({"x": OLD}).save("set/1.0.0", format="tfds", name="set", split="train", shards=2)
+    rm.from_arrays({"x": OLD}).save(
+        "set/1.0.0", format="tfds", shards=2, options={"name": "set", "split": "train"}
+    )
     shutil.copytree("set", "other")
     ds = rm.open("set/1.0.0", split="train")
     sent = pickle.dumps(ds)
-    rm.from_arrays({"x": OLD}).save("set/1.0.0", format="tfds", name="set", split="test")
+    rm.from_arrays({"x": OLD}).save(
+        "set/1.0.0", format="tfds", options={"name": "set", "split": "test"}
+    )
     assert len(pickle.loads(sent)) == ROWS  # another split does not matter
     shard = "set-train.tfrecord-00001-of-00002"
     shutil.copy(f"other/1.0.0/{shard}", "copy")

@@ -101,7 +101,7 @@ def test_shards_beside_other_files_are_not_taken_for_whole() -> None:
 
 def test_a_split_that_was_being_replaced_is_not_opened() -> None:
     for split in ("train", "test"):
-        save("set/1.0.0", 2, format="tfds", name="set", split=split)
+        save("set/1.0.0", 2, format="tfds", options={"name": "set", "split": split})
     interrupt("set/1.0.0/.set-train.tfrecord.manifest.json")
     with pytest.raises(rm.UnfinishedOutputError, match="set/1.0.0: its conversion"):
         rm.open("set/1.0.0", split="train")

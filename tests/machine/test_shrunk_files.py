@@ -43,7 +43,7 @@ WAYS = {
     "threads": "for batch in ds.map(same, workers='threads:2').batch(64): measure(batch)",
     "processes": "for batch in ds.map(same, workers=2).batch(64): measure(batch)",
     "convert": "rm.convert(ds, 'out.npz')",
-    "shuffled convert": "rm.convert(ds, 'out.tfrecord', shuffle=True, seed=1)",
+    "shuffled convert": "ds.shuffle(seed=1).save('out.tfrecord')",
 }
 PROGRAM = """
 import os, sys

@@ -26,7 +26,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Write numbers that compress badly, to files that threads inflate."""
     folder = tmp_path_factory.mktemp("threads")
     x = np.random.default_rng(0).random((ROWS, 64), np.float32)
-    rm.from_arrays({"x": x}).save(folder / "x.tfrecord.gz", durable=False)
+    rm.from_arrays({"x": x}).save(folder / "x.tfrecord.gz", options={"durable": False})
     with h5py.File(folder / "x.h5", "w") as file:
         file.create_dataset("x", data=x, chunks=(500, 64), compression="gzip")
     return folder
@@ -70,15 +70,15 @@ def test_many_cpus_do_not_exceed_the_budget(
     pretend_many_cpus(monkeypatch)
     path = str(folder / name)
     statement = (
-        f"rm.convert({path!r}, 'out/', memory='28MB', shards={shards}, durable=False, "
-        "verify='full', compression='gzip')"
+        f"rm.convert({path!r}, 'out/', memory='28MB', shards={shards}, verify='full', "
+        "compression='gzip', options={'durable': False})"
     )
     assert peak_of(statement) < 28 * 10**6
 
 
 BODIES = {
     "convert": """
-report = rm.convert({path!r}, "y.tfrecord.gz", memory="28MB", shards=8, durable=False)
+report = rm.convert({path!r}, "y.tfrecord.gz", memory="28MB", shards=8)
 print(report.rows)""",
     "read": "print(len(rm.open({path!r})[:]['x']))",
     "pipeline": """
@@ -109,7 +109,9 @@ def _no_threads(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 @pytest.mark.usefixtures("_no_threads")
 def test_without_threads_the_caller_does_the_work(folder: Path) -> None:
-    rm.convert(folder / "x.h5", "y.tfrecord.gz", shards=2, durable=False, verify="full")
+    rm.convert(
+        folder / "x.h5", "y.tfrecord.gz", shards=2, verify="full", options={"durable": False}
+    )
     found = rm.open("y-*.tfrecord.gz")
     assert np.array_equal(found[:]["x"], rm.open(folder / "x.h5")[:]["x"])
     chain = found.map(lambda row: row, workers="threads:2").batch(1000)

@@ -456,8 +456,8 @@ def test_convert_casts_exactly_or_not_at_all(old: str) -> None:
     for new, value in itertools.product(NUMBERS, values[:: max(1, len(values) // 2)]):
         array = np.array([value], old)
         try:
-            rm.from_arrays({"x": array}).save(
-                "x.npy", cast={"x": new}, overwrite=True, durable=False
+            rm.from_arrays({"x": array}).cast({"x": new}).save(
+                "x.npy", overwrite=True, options={"durable": False}
             )
         except rm.FieldMismatchError:
             assert not holds(array[0], np.dtype(new))

@@ -195,9 +195,9 @@ def test_the_mask_of_a_column_goes_wherever_the_column_goes() -> None:
             "x/is_null": WANTED["x/is_null"]
         }
         assert list(ds.select("x/is_null", "y", "x").schema) == ["x/is_null", "y", "y/is_null", "x"]
-        ds.save("y.npz", columns=["x"], overwrite=True)
+        ds.select("x").save("y.npz", overwrite=True)
         assert as_lists(rm.open("y.npz")[:]) == WANTED
-    rm.convert("x.parquet", "z.arrow", nulls="mask", columns=["x"])
+    rm.open("x.parquet", nulls="mask").select("x").save("z.arrow")
     assert as_lists(rm.open("z.arrow")[:]) == WANTED
     beside = rm.open({"x": "x.parquet", "z": np.arange(3)}, nulls="mask")
     assert as_lists(beside[:]) == {**WANTED, "z": [0, 1, 2]}
@@ -212,8 +212,8 @@ def test_a_renamed_column_keeps_its_mask() -> None:
     renamed = ds.rename({"x": "z", "y": "x"})
     assert sorted(renamed.columns) == ["x", "x/is_null", "z", "z/is_null"]
     assert as_lists(next(iter(renamed.select("z").batch(3)))) == wanted
-    ds.save("y.npz", columns=["x"], rename={"x": "z"})
-    rm.convert("y.npz", "z.arrow", rename={"z": "n"})
+    ds.select("x").rename({"x": "z"}).save("y.npz")
+    rm.open("y.npz").rename({"z": "n"}).save("z.arrow")
     assert as_lists(rm.open("y.npz")[:]) == wanted
     assert rm.open("z.arrow").columns == ["n", "n/is_null"]
     own = ds.rename({"x": "z", "x/is_null": "missing"})
@@ -314,8 +314,8 @@ def test_null_items_are_filled_with_the_value_that_is_given() -> None:
 def test_masks_are_written_to_hdf5_when_they_are_renamed_as_the_error_says() -> None:
     table = pa.table({"x": [1, None], "s": pa.array([{"a": 1}, None])})
     ds = rm.open(table, nulls="mask")
-    with pytest.raises(rm.ColumnError, match="rename=") as found:
+    with pytest.raises(rm.ColumnError, match="rename") as found:
         ds.save("x.h5")
-    ds.save("x.h5", rename=eval(str(found.value).partition("rename=")[2]))
+    ds.rename(eval(str(found.value).partition("as in rename")[2])).save("x.h5")
     read = rm.open("x.h5")[:]
     assert read["x_is_null"].tolist() == read["s_a_is_null"].tolist() == [False, True]

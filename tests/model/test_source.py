@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 import recmap as rm
-from recmap.conversion.transform import transformed
+from recmap.conversion.cast import cast_columns
 from recmap.formats.combined import ConcatenatedSource, SideBySideSource
 from recmap.formats.memory import MemorySource
 from recmap.model.batch import PadSpec, RowNumbers
+from recmap.model.order import sliced
 from recmap.model.ragged import Ragged
 from recmap.model.row_sizes import batch_sizes, measure
 from recmap.model.schema import Schema
@@ -35,11 +36,11 @@ def tokens() -> Source:
 WRAPPERS: dict[str, Callable[[Source], Source]] = {
     "wrapped": WrappedSource,
     "renamed": lambda source: renamed(source, {"y": "label", "tokens": "tokens"}),
-    "sliced": lambda source: transformed(source, rows=slice(5, 95)),
-    "backwards": lambda source: transformed(source, rows=slice(None, None, -1)),
-    "cast": lambda source: transformed(source, cast={"tokens": "int32", "label": "float32"}),
-    "text": lambda source: transformed(source, cast={"name": "text"}),
-    "widened": lambda source: transformed(source, cast={"tokens": "float64"}),
+    "sliced": lambda source: sliced(source, slice(5, 95)),
+    "backwards": lambda source: sliced(source, slice(None, None, -1)),
+    "cast": lambda source: cast_columns(source, {"tokens": "int32", "label": "float32"}),
+    "text": lambda source: cast_columns(source, {"name": "text"}),
+    "widened": lambda source: cast_columns(source, {"tokens": "float64"}),
     "side by side": lambda source: SideBySideSource(
         {
             "tokens": source,
@@ -80,14 +81,14 @@ def test_wrapped_sources_still_know_the_sizes_of_rows(tokens: Source, wrapper: s
 
 
 def test_a_fill_that_the_old_type_cannot_hold_is_padded_afterwards(tokens: Source) -> None:
-    cast = transformed(tokens, cast={"tokens": "float32"})
+    cast = cast_columns(tokens, {"tokens": "float32"})
     pad = PadSpec(None, 1, np.float32(0.5).tobytes(), False, False)
     assert cast.read_padded(SPAN, {"tokens": pad}, 8, lambda n: np.empty(n, np.uint8)) is None
 
 
 def test_columns_that_are_not_cast_stay_views_of_the_file() -> None:
     np.save("x.npy", np.zeros(10, [("a", "f4"), ("b", "f4")]))
-    source = transformed(rm.open("x.npy")._source, cast={"a": "float64"}, rename={"b": "c"})
+    source = rm.open("x.npy").rename({"b": "c"}).cast({"a": "float64"})._source
     assert source.column("a") is None
     view = source.column("c")
     assert view is not None
@@ -96,7 +97,7 @@ def test_columns_that_are_not_cast_stay_views_of_the_file() -> None:
 
 
 def test_only_selected_columns_are_read(tokens: Source) -> None:
-    part = transformed(tokens, rows=slice(0, 50, 2), cast={"label": "int32"})
+    part = cast_columns(sliced(tokens, slice(0, 50, 2)), {"label": "int32"})
     assert list(part.select(["label"]).schema) == ["label"]
     assert list(part.select(["label"]).read(0, 3)["label"]) == [0, 2, 4]
 
@@ -117,7 +118,7 @@ def test_converted_columns_stay_within_the_memory_limit(tokens: Source) -> None:
     sizes, known = batch_sizes(source.gather(rows)), source.row_sizes(rows)
     assert known is not None
     assert (np.asarray(sizes) <= known).all()
-    cast = transformed(rm.from_arrays({"x": np.arange(3, dtype="i1")})._source, cast={"x": "i8"})
+    cast = cast_columns(rm.from_arrays({"x": np.arange(3, dtype="i1")})._source, {"x": "i8"})
     assert cast.largest_row(7) == (0, 8)
     assert cast.largest_row(8) is None
     read = source.read(0, ROWS, 6000)
@@ -133,19 +134,19 @@ def test_converted_columns_stay_within_the_memory_limit(tokens: Source) -> None:
 
 
 def test_maps_that_change_nothing_go_when_columns_are_selected(tokens: Source) -> None:
-    source = transformed(tokens, rename={"label": "y"}, cast={"y": "int32"})
+    source = cast_columns(renamed(tokens, {"tokens": "tokens", "y": "label"}), {"y": "int32"})
     assert list(source.select(["y"]).schema) == ["y"]
     assert not isinstance(source.select(["tokens"]), MappedColumns)
-    assert transformed(tokens, cast={"label": "int64"}).schema == tokens.schema
-    assert transformed(tokens, cast={"label": "int64"}) is tokens
+    assert cast_columns(tokens, {"label": "int64"}).schema == tokens.schema
+    assert cast_columns(tokens, {"label": "int64"}) is tokens
 
 
 def test_rows_that_a_slice_leaves_out_are_not_converted() -> None:
     source = MemorySource({"x": np.array([1, 300, 2, 300])}, Schema({"x": "int64"}))
-    part = transformed(source, rows=slice(None, None, 2), cast={"x": "uint8"})
+    part = sliced(cast_columns(source, {"x": "uint8"}), slice(None, None, 2))
     assert part.read(0, 2, 1 << 20)["x"].tolist() == [1, 2]
     with pytest.raises(rm.FieldMismatchError, match="300"):
-        transformed(source, cast={"x": "uint8"}).read(0, 4)
+        cast_columns(source, {"x": "uint8"}).read(0, 4)
 
 
 def test_values_outside_the_rows_of_a_slice_are_not_cast() -> None:

@@ -86,10 +86,24 @@ def test_batches_may_be_written_to(ds: rm.Dataset) -> None:
     assert numbers(ds.batch(10)) == before
 
 
-def test_shuffling_compressed_rows_warns() -> None:
+def test_reading_a_shuffle_of_compressed_rows_warns_and_saving_it_does_not() -> None:
     rm.from_arrays({"x": np.arange(50)}).save("d.tfrecord.gz")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        shuffled = rm.open("d.tfrecord.gz").shuffle(seed=1)
+        shuffled.save("e.npy")  # shuffles the rows on disk
+    with pytest.warns(rm.SlowOrderWarning, match="window") as caught:
+        shuffled.batch(4)
+    assert caught[0].filename == __file__
+    with pytest.warns(rm.SlowOrderWarning, match="window") as caught:
+        assert numbers(shuffled) == np.load("e.npy").tolist()
+    assert caught[0].filename == __file__
     with pytest.warns(rm.SlowOrderWarning, match="window"):
-        rm.open("d.tfrecord.gz").shuffle(seed=1)
+        rm.mix(rm.open("d.tfrecord.gz").shuffle(seed=1), rm.from_arrays({"x": np.arange(4)})).batch(
+            4
+        )
+    with pytest.warns(rm.SlowOrderWarning, match="window"):
+        rm.open("d.tfrecord.gz").pipeline().shuffle(seed=1)
 
 
 def test_shuffles_are_uniform_over_positions() -> None:

@@ -398,7 +398,7 @@ def test_credentials_of_the_environment_are_not_sent_to_nodes(in_environment: S3
     with pytest.raises(rm.AccessDeniedError, match=message):
         rm.ray.read(url, storage=storage)
     with pytest.raises(rm.AccessDeniedError, match=message):
-        rm.convert(url, "local/", source={"storage": storage}, engine="ray")
+        rm.open(url, storage=storage).save("local/", engine="ray")
     with pytest.raises(rm.AccessDeniedError, match=message):
         rm.convert("y.npy", f"{bucket.url}/out/", storage=storage, engine="ray")
     with pytest.raises(rm.AccessDeniedError, match=message):

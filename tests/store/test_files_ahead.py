@@ -51,7 +51,12 @@ def put_files(
     format, _, compression = format.partition(".")
     options: dict[str, Any] = {"compression": "gzip"} if compression else {}
     rm.open(made["x"] if format == "npy" else made).save(
-        f"{folder}/", format=format, shards=files, durable=False, progress=False, **options
+        f"{folder}/",
+        format=format,
+        shards=files,
+        progress=False,
+        options={"durable": False},
+        **options,
     )
     written = sorted(folder.glob("data-*"))
     for other in set(folder.iterdir()) - set(written):
@@ -193,7 +198,7 @@ def test_random_slices_and_batches_equal_those_of_local_files(
             rows = int(random.integers(1, 40))
             text = [b"x" * int(size) for size in random.integers(0, 300, rows)]
             made = {**columns(rows, 3), "text": np.array(text, object)}
-            rm.open(made).save(path, durable=False, progress=False)
+            rm.open(made).save(path, progress=False, options={"durable": False})
             bucket.put(f"{folder.name}/{path.name}", path.read_bytes())
         local = rm.open(folder)
         total = len(local)

@@ -36,7 +36,7 @@ def test_big_endian_columns_are_written_little_endian(dtype: str, shape: Any, wa
         rm.from_arrays(given).save("x.tfrecord", verify="full", compression=compression)
     else:
         np.save("x.npy", x)
-        rm.convert("x.npy", "x.tfrecord", verify="full", rename={"data": "x"})
+        rm.open("x.npy").rename({"data": "x"}).save("x.tfrecord", verify="full")
     with rm.TFRecordWriter("native.tfrecord") as w:
         w.write({"x": rm.Ragged(native, [0, 2, len(x)]) if way == "ragged" else native})
     for path in ("x.tfrecord", copied("x.tfrecord")):

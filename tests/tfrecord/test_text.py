@@ -124,7 +124,7 @@ def test_written_text_is_a_bytes_list_and_says_that_it_is_text() -> None:
 
 def test_shards_and_their_manifest_keep_text() -> None:
     ds = rm.from_arrays({"caption": rm.Ragged.from_text(TEXTS * 3), "n": np.arange(24)})
-    ds.save("out/", format="tfrecord", shards=3, shuffle=True, seed=1, verify="full")
+    ds.shuffle(seed=1).save("out/", format="tfrecord", shards=3, verify="full")
     for index in Path("out").glob(".*.recmap"):
         index.unlink()
     back = rm.open("out/")

@@ -102,14 +102,14 @@ def test_only_features_that_were_read_cause_a_warning() -> None:
         ds.select("a").batch(10)
         list(rm.open("x.tfrecord", ["a"]).batches(100))
         list(rm.open("x.tfrecord", {"a": "int64"}).batches(100))
-    rm.convert("x.tfrecord", "out.npy", columns=["a"], verify="full")
-    rm.convert("x.tfrecord", "more.npy", source={"fields": ["a"]})
+    rm.open("x.tfrecord").select("a").save("out.npy", verify="full")
+    rm.convert("x.tfrecord", "more.npy", fields=["a"])
 
 
 def test_renaming_a_column_still_warns_about_unknown_features() -> None:
     path = write("plain", late(with_z()))
     with pytest.raises(rm.FieldMismatchError, match="'z'"):
-        rm.convert(path, "out.npz", rename={"a": "b"})
+        rm.open(path).rename({"a": "b"}).save("out.npz")
 
 
 def test_a_dataset_in_another_process_warns_too() -> None:

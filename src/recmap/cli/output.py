@@ -70,8 +70,9 @@ def _typed(option: Option, verb: str) -> str:
         return f"--{'' if value else 'no-'}{name}"
     if name == "fields":
         return " ".join(_field(*field) for field in _fields(value))
-    if name in ("encoding", "rename") and isinstance(value, Mapping):
-        return " ".join(f"--{name} {shlex.quote(f'{n}={to}')}" for n, to in value.items())
+    if name in ("cast", "encoding", "options", "rename") and isinstance(value, Mapping):
+        flag = name.removesuffix("s")
+        return " ".join(f"--{flag} {shlex.quote(f'{n}={to}')}" for n, to in value.items())
     if name == "engine" and isinstance(value, str):
         return value.replace("ray:", "--ray ", 1) if ":" in value else f"--{value}"
     if option.of_input and verb == "convert" and name in _OF_INPUT:

@@ -2,14 +2,14 @@
 
 How a row gets from the source to a finished file:
 
-1. ``transform.py`` wraps the source to show only the selected rows and columns, with their new
-   names and types.
+1. The verbs before ``save`` have made a source that shows only the selected rows and columns, with
+   their new names and types.
 2. ``budget.py`` samples the first rows and decides how large a slab may be; ``plan.py`` divides
    the rows among shards.
 3. ``cleanup.py`` removes the leftovers of a killed run. ``manifest.py`` takes the run lock
    (``local/run_lock.py``), records the plan, and drops the shards that an earlier run with the same
    plan finished.
-4. ``external_shuffle.py`` puts the rows in random order, if requested.
+4. ``external_shuffle.py`` puts the rows in random order, if they were shuffled last.
 5. A runner (``runners.py``, or ``ray/runner.py`` on a cluster) passes each shard to
    ``shard_writer.py``. This reads slabs within the budget, writes them to the sink of the
    format, checks the result with ``verify.py``, records the shard as finished, and commits its
@@ -19,7 +19,6 @@ How a row gets from the source to a finished file:
 from __future__ import annotations
 
 import errno
-import os
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack, suppress
@@ -27,13 +26,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from recmap.conversion.budget import Budget, Sample, choose_budget, least_budget, take_sample
+from recmap.conversion.cast import cast_columns
 from recmap.conversion.external_shuffle import shuffled
-from recmap.conversion.manifest import Manifest, load_manifest, manifest_path
+from recmap.conversion.manifest import Manifest, manifest_path
 from recmap.conversion.options import SaveOptions, Verify
 from recmap.conversion.plan import Shard, Sharding, output_format, plan_shards
 from recmap.conversion.runners import Runner
 from recmap.conversion.shard_writer import ShardWriter
-from recmap.conversion.transform import transformed
 from recmap.errors import Message, OptionError, OutputError
 from recmap.formats.registry import FORMATS, check_output, known_to_sink, parameters
 from recmap.formats.sink import SinkKind
@@ -41,6 +40,7 @@ from recmap.local.atomic_write import writing
 from recmap.local.local_path import located
 from recmap.machine.cpus import within
 from recmap.model.arguments import size_text
+from recmap.model.order import Order, unshuffled
 from recmap.model.preview import quantity
 from recmap.model.progress import Counter
 from recmap.model.source import Source
@@ -49,6 +49,8 @@ from recmap.store.object_writer import choose_parts
 from recmap.store.staging import check_space
 
 _DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+# Options of older versions, as they stand in the manifests of conversions that had none of them.
+_OLD_OPTIONS: dict[str, Any] = {"rows": None, "columns": None, "rename": {}, "shuffle": None}
 
 
 # Files that a report in a notebook lists.
@@ -121,17 +123,18 @@ def convert_source(
     dst: str,
     options: SaveOptions,
     runner: Runner,
-    description: Mapping[str, Any],
+    opened: Mapping[str, str],
 ) -> Report:
     """Write all rows of a source.
 
-    ``description`` says how the source was opened and transformed. The manifest stores it, so
+    ``opened`` says how the source was opened, and the verbs since. The manifest stores it, so
     that a different conversion of the same files is not resumed by mistake.
     """
     begun = time.monotonic()
     if options.verify == "full" and source.facts.once:
         raise OptionError('verify="full" reads the rows twice, but these can be read only once')
     located(dst).refuse_unwritable()
+    source, order = unshuffled(source) or (source, None)
     format = output_format(dst, options.format)
     stored = {**known_to_sink(format, source), **options.for_sink()}
     check_output(dst, format, source.schema, stored)
@@ -141,21 +144,20 @@ def convert_source(
     paths = [shard.path for shard in plan.shards]
     if kind.begin is not None:
         kind.begin(dst, source.schema, paths, options.overwrite)
-    seed = _seed(options, manifest_path(dst))
     manifest = Manifest(
         manifest_path(dst),
         plan.shards,
         source.schema,
         format,
         source.facts.files,
-        {**description, "shuffle": seed, **stored},
+        {**_OLD_OPTIONS, "opened": dict(opened), **stored},
     )
     unfinished: list[Shard] = []
     try:
         with manifest.running():
             with writing(dst):
                 unfinished = manifest.begin(options.resume, options.overwrite)
-            _write_shards(plan, manifest, unfinished, runner, seed)
+            _write_shards(plan, manifest, unfinished, runner, order)
             if manifest.lock.lost:
                 raise manifest.lock.taken_over(dst)
             manifest.inputs.check()
@@ -188,20 +190,7 @@ def _as_stored(source: Source, kind: SinkKind) -> Source:
         return source
     stored = {name: field.dtype for name, field in kind.stored(source.schema).items()}
     others = {n: dtype for n, dtype in stored.items() if dtype != source.schema[n].dtype}
-    return transformed(source, cast=others)
-
-
-def _seed(options: SaveOptions, manifest: str) -> int | None:
-    """Return the seed of a shuffle, or None for rows in order.
-
-    If no seed is given, use the one in the manifest, or else a random one.
-    """
-    if not options.shuffle or options.seed is not None:
-        return options.seed
-    known = load_manifest(manifest).get("options")
-    begun = known.get("shuffle") if isinstance(known, dict) else None
-    drawn = int.from_bytes(os.urandom(4), "little")
-    return begun if type(begun) is int and begun >= 0 else drawn
+    return cast_columns(source, others)
 
 
 def _make_plan(
@@ -246,20 +235,20 @@ def _write_shards(
     manifest: Manifest,
     unfinished: list[Shard],
     runner: Runner,
-    seed: int | None,
+    order: Order | None,
 ) -> None:
     source, options = plan.source, plan.options
     with ExitStack() as stack:
         total = None if plan.rows is None else sum(map(_rows_of, unfinished))
         counter = stack.enter_context(Counter(total, options.progress))
         in_one_pass = source.facts.in_order and len(unfinished) == len(plan.shards)
-        if seed is not None or not in_one_pass or not runner.in_this_process:
+        if order is not None or not in_one_pass or not runner.in_this_process:
             for checksums in source.facts.checksums:
                 checksums.check()  # this process does not read all rows in order
-        if seed is not None and unfinished:
+        if order is not None and unfinished:
             stack.enter_context(within(plan.budget.thread_limit))
             source = stack.enter_context(
-                shuffled(source, seed, manifest.path, plan.budget, runner.on_this_machine)
+                shuffled(source, order, manifest.path, plan.budget, runner.on_this_machine)
             )
         writer = ShardWriter(
             source=source,

@@ -25,8 +25,7 @@ from recmap.local.local_path import located
 from recmap.local.temporary import remove, temporary_path
 from recmap.model.facts import SourceFacts, each_alone
 from recmap.model.field import Field
-from recmap.model.order import OrderedRows, gather_within
-from recmap.model.permutation import Permutation
+from recmap.model.order import Order, OrderedRows, gather_within
 from recmap.model.ragged import concatenate
 from recmap.model.row_sizes import measure
 from recmap.model.schema import Batch, Schema
@@ -42,16 +41,13 @@ _ROW_OVERHEAD = 64
 
 @contextmanager
 def shuffled(
-    source: Source, seed: int, place: str, budget: Budget, on_this_machine: bool = True
+    source: Source, order: Order, place: str, budget: Budget, on_this_machine: bool = True
 ) -> Iterator[Source]:
-    """Yield the source in the random order given by ``seed``.
+    """Yield the source in a random order.
 
     Buckets are written to a temporary folder next to ``place``, or on this machine if that is in
     a store. Then they can be read only ``on_this_machine``.
     """
-    if source.facts.once:
-        raise OptionError("rows that can be read only once cannot be shuffled; save them first")
-    order = Permutation(len(source), seed)
     size = len(source) * source.row_bytes()
     if _can_gather(source) and size <= _physical_memory() // 2:
         yield OrderedRows(source, order)
@@ -88,7 +84,7 @@ class _Bucketed(OrderedRows):
     """Rows read from bucket files. Each file holds a span of the new order."""
 
     def __init__(
-        self, source: Source, order: Permutation, folder: str, bucket_rows: int, budget: Budget
+        self, source: Source, order: Order, folder: str, bucket_rows: int, budget: Budget
     ) -> None:
         super().__init__(source, order)
         self._mixed = order

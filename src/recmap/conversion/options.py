@@ -8,24 +8,15 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, TypeAlias
 
-import numpy as np
-import numpy.typing as npt
-
 from recmap.conversion.plan import Sharding, parse_shards
-from recmap.conversion.transform import Casting
-from recmap.errors import Message, Option, OptionError, OptionTypeError
+from recmap.errors import OptionError, OptionTypeError
 from recmap.formats.registry import FORMATS, written_formats
 from recmap.model.arguments import (
     Workers,
     as_mapping,
-    as_names,
-    as_slice,
-    as_whole,
     as_workers,
     check_choice,
-    check_column_name,
     check_flag,
-    choice,
     option,
     parse_size,
 )
@@ -35,8 +26,8 @@ from recmap.store.storage import Storage
 
 Verify: TypeAlias = bool | Literal["full"]
 
-# Options that several formats have. Each has a parameter of its own.
-_SHARED = ("compression", "encoding", "align", "durable")
+# Options of formats that have a parameter of their own.
+_SHARED = ("compression", "encoding", "align")
 
 
 def _format(name: str, value: Any) -> Any:
@@ -49,6 +40,8 @@ def _own_options(name: str, value: Any) -> dict[str, Any]:
         if each in given:
             told = f"{each}={given[each]!r}"
             raise OptionTypeError(f"{name}={{{each!r}: {given[each]!r}}}: write {told} instead")
+    if "durable" in given:
+        check_flag("durable", given["durable"])
     return given
 
 
@@ -56,19 +49,6 @@ def _as_given(name: str, value: Any) -> Any:
     """Leave an option to be checked by the format that has it."""
     del name
     return value
-
-
-def _new_names(name: str, value: Any) -> dict[str, str]:
-    names = as_mapping(name, value, '{"old": "new"}')
-    for new in names.values():
-        check_column_name(new)
-    return names
-
-
-def _shuffle(name: str, value: Any) -> bool:
-    if not isinstance(value, bool | np.bool_):
-        raise OptionError(f"{name}={value!r}: write shuffle=True, seed={value!r}")
-    return bool(value)
 
 
 def _memory(name: str, value: Any) -> int | str:
@@ -119,18 +99,20 @@ class OutputOptions:
     options: dict[str, Any] | None = option(
         None,
         _own_options,
-        "an option that only this format has: level=9, chunk_rows=1000",
+        "a less common option, most of them of one format: level=9, chunk_rows=1000",
         metavar="NAME=VALUE",
     )
-    name: str | None = option(None, _as_given)
-    split: str | None = option(None, _as_given)
     overwrite: bool = option(False, check_flag, "replace existing files")
-    durable: bool = option(True, check_flag, "do not wait until the disk has the data")
+
+    @property
+    def durable(self) -> bool:
+        """Whether to wait until the disk has the data."""
+        return bool((self.options or {}).get("durable", True))
 
     def for_sink(self) -> dict[str, Any]:
         """Return the options that the sink of the format takes, except ``durable``."""
-        made = dict(self.options or {})
-        for name in ("compression", "encoding", "align", "name", "split"):
+        made = {name: value for name, value in (self.options or {}).items() if name != "durable"}
+        for name in _SHARED:
             value = getattr(self, name)
             if value is not None:
                 made[name] = value
@@ -155,26 +137,6 @@ class SaveOptions(OutputOptions):
         "write several files: 16 of them, 256MB each, or '10000 rows' each",
         metavar="N",
     )
-
-    rows: slice | None = option(None, as_slice, "write only these rows", metavar="A:B[:C]")
-    columns: list[str] | None = option(
-        None, as_names, "write only these columns, in this order", metavar="NAME,..."
-    )
-    rename: dict[str, str] | None = option(None, _new_names, "rename a column", metavar="OLD=NEW")
-    cast: dict[str, npt.DTypeLike] | None = option(
-        None,
-        partial(as_mapping, example='{"x": "float32"}'),
-        "store a column as another type",
-        metavar="NAME=DTYPE",
-    )
-    casting: Casting = choice(
-        "same_value",
-        ("same_value", "unsafe"),
-        "refuse a cast that changes a value (same_value), or allow it (unsafe)",
-    )
-    shuffle: bool = option(False, _shuffle, "write the rows in a random order")
-    seed: int | None = option(None, as_whole, "the order of --shuffle", metavar="N")
-
     memory: int | str = option("512MB", _memory, "memory to use at most (512MB)", metavar="SIZE")
     workers: Workers | None = option(
         None, as_workers, "files to write at a time: 4, threads:4 or processes:4", metavar="N"
@@ -188,14 +150,3 @@ class SaveOptions(OutputOptions):
     )
     progress: ProgressOption = option(None, _progress)
     engine: str = option("local", _engine)
-
-    def __post_init__(self) -> None:
-        if self.seed is not None and not self.shuffle:
-            raise OptionError(
-                Message(
-                    Option("seed", self.seed),
-                    " is for a shuffle: give ",
-                    Option("shuffle", True),
-                    ", too",
-                )
-            )

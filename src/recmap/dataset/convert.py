@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Never
-
-import numpy.typing as npt
+from collections.abc import Mapping
+from typing import Any
 
 from recmap.conversion.engine import Report
 from recmap.conversion.options import SaveOptions, Verify
-from recmap.conversion.transform import Casting
-from recmap.dataset.dataset import Dataset, opened_rows
+from recmap.dataset.dataset import Dataset, save_rows
+from recmap.dataset.moved_options import keywords, opening_text, refuse_moved
 from recmap.dataset.open import open
 from recmap.errors import OptionError, OptionTypeError
 from recmap.model.arguments import as_mapping, checked, unknown_option
-from recmap.model.nulls import Nulls
 from recmap.model.progress import ProgressOption
 from recmap.store.paths import PathLike
 
@@ -24,21 +21,11 @@ def convert(
     dst: PathLike,
     *,
     format: str | None = None,
-    source: Mapping[str, Any] | None = None,
-    nulls: Nulls = "keep",
     compression: str | None = None,
     encoding: Mapping[str, str] | None = None,
     align: int | None = None,
-    durable: bool = True,
     options: Mapping[str, Any] | None = None,
     shards: int | str | None = None,
-    rows: slice | None = None,
-    columns: Sequence[str] | None = None,
-    rename: Mapping[str, str] | None = None,
-    cast: Mapping[str, npt.DTypeLike] | None = None,
-    casting: Casting = "same_value",
-    shuffle: bool = False,
-    seed: int | None = None,
     memory: int | str = "512MB",
     workers: int | str | None = None,
     verify: Verify = True,
@@ -47,9 +34,7 @@ def convert(
     progress: ProgressOption = None,
     engine: str = "local",
     storage: Mapping[str, Any] | None = None,
-    name: str | None = None,
-    split: str | None = None,
-    **unknown: Never,
+    **opening: Any,
 ) -> Report:
     """Convert files or a dataset to files of any format.
 
@@ -58,36 +43,33 @@ def convert(
     ``memory``, however large the input is. If a conversion is interrupted, make the same call
     again; it resumes with the files that are missing.
 
+    This is ``rm.open(src).save(dst)``. To choose or change rows and columns, put verbs in between:
+    ``rm.open("train.npz").select("x").cast({"x": "float32"}).shuffle(seed=1).save("out/")``.
+
     **The input.** ``src`` is anything that ``rm.open`` takes: a path, an open dataset, or an object
-    such as a memmap or a DataFrame. ``source`` is a dict of ``rm.open`` options:
-    ``source={"dtype": "float32", "shape": (-1, 10)}``. ``nulls`` is ``"keep"``, ``"error"``,
-    ``"fill"`` or ``"mask"``, for missing values. A conversion of a memmap resumes like that of a
-    file; one of rows in memory starts over.
+    such as a memmap or a DataFrame. The options of ``rm.open`` may be given, too:
+    ``rm.convert("x.dat", "out/", dtype="float32", shape=(-1, 10))``. ``format``, ``compression``
+    and ``verify`` are about the output; give those of the input to ``rm.open``, and save what it
+    returns. A conversion of a memmap resumes like that of a file; one of rows in memory starts
+    over.
 
     **The output.** Set ``format`` if the suffix of ``dst`` does not determine it. ``shards`` splits
     the output into several files: ``16`` files, or files of ``"256MB"`` or ``"10_000 rows"`` each.
     ``compression`` is ``"none"``, ``"gzip"`` or another method of the format. For TFRecord,
     ``encoding={"x": "raw"}`` sets how a field is stored, and ``align=64`` pads records so that they
-    can be mapped. ``options`` has the options specific to a format: ``{"chunk_rows": 1000}``,
-    ``{"level": 9}``, ``{"describe": False}``. ``durable=False`` does not wait until the data is on
-    disk.
+    can be mapped. ``options`` has the less common options, most of them of one format:
+    ``{"chunk_rows": 1000}``, ``{"level": 9}``, ``{"describe": False}``. ``{"durable": False}`` is
+    for all formats: it does not wait until the data is on disk.
 
     With ``format="tfds"``, ``dst`` is a folder of datasets that ``tensorflow_datasets`` reads:
-    ``rm.convert("train.npz", "~/tensorflow_datasets", format="tfds", name="faces",
-    split="train")`` writes ``faces/1.0.0``, and another call adds another split. ``dst`` may also
-    be the folder of the version. (The split to read is ``source={"split": "train"}``.)
+    ``rm.convert("train.npz", "~/tensorflow_datasets", format="tfds", options={"name": "faces",
+    "split": "train"})`` writes ``faces/1.0.0``, and another call adds another split. ``dst`` may
+    also be the folder of the version.
 
     **Cloud storage.** ``src`` and ``dst`` may be URLs that begin with ``s3://``, ``gs://`` or
     ``az://``, and ``src`` also an ``https://`` one. ``storage`` has the options of the stores,
-    such as ``{"region": "eu-west-1"}``, for both; if the input needs others, give them as
-    ``source={"storage": {...}}``. By default, they come from the environment and the usual
-    configuration files.
-
-    **The rows.** ``rows=slice(1000)`` and ``columns=["x"]`` select rows and columns.
-    ``rename={"x": "pixels"}`` and ``cast={"x": "float32"}`` change columns; with
-    ``casting="same_value"``, a value that the new type cannot hold is an error. ``"bytes"`` and
-    ``"text"`` are cast to each other. ``shuffle=True`` writes the rows in random order; give
-    ``seed`` for a reproducible one.
+    such as ``{"region": "eu-west-1"}``, for both; if the input needs others, give them to
+    ``rm.open``. By default, they come from the environment and the usual configuration files.
 
     **The work.** ``workers`` is how many files to write at a time: ``4`` or ``"threads:4"``, or
     ``"processes:4"``. A file gets its name once it is complete and verified: ``verify=True`` checks
@@ -106,30 +88,45 @@ def convert(
     >>> rm.convert(np.load("x.npy", mmap_mode="r"), "x.tfrecord").rows
     4
     """
-    for option, value in dict[str, Any](unknown).items():
-        if option in _OPEN_OPTIONS:
-            raise OptionTypeError(
-                f"rm.convert: {option}= is an option of rm.open: give it for the input as "
-                f"source={{{option!r}: {value!r}}}"
-            )
-        raise unknown_option(option, _KNOWN, "rm.convert: ", value)
+    _refuse_old(opening, format)
+    for option, value in opening.items():
+        if option not in _OPEN_OPTIONS:
+            raise unknown_option(option, _KNOWN, "rm.convert: ", value)
     chosen = checked(SaveOptions, locals())
     target = chosen.located(dst, storage)
-    given = {} if source is None else as_mapping("source", source, '{"dtype": "float32"}')
-    for option in given:
-        if option not in _OPEN_OPTIONS:
-            raise unknown_option(option, _OPEN_OPTIONS, "source: ")
-    if nulls != "keep":
-        given.setdefault("nulls", nulls)
-    if isinstance(src, Dataset) and given:
+    if isinstance(src, Dataset) and opening:
         raise OptionError(
-            f"the dataset is already open, so give {', '.join(given)} to rm.open instead of source="
+            f"the dataset is already open, so give {', '.join(opening)} to rm.open instead"
         )
-    if storage is not None:
-        given.setdefault("storage", storage)
-    dataset = src if isinstance(src, Dataset) else open(src, **given)
-    return opened_rows(dataset).save(target, chosen)
+    if storage is not None and not isinstance(src, Dataset):
+        opening["storage"] = storage
+    return save_rows(open(src, **opening), target, chosen)
 
 
-_OPEN_OPTIONS = ["fields", *(open.__kwdefaults__ or ())]
-_KNOWN = [*(convert.__kwdefaults__ or ()), *_OPEN_OPTIONS]
+_SAVE_OPTIONS = list(convert.__kwdefaults__ or ())
+_OPEN_OPTIONS = [
+    name for name in ("fields", *(open.__kwdefaults__ or ())) if name not in _SAVE_OPTIONS
+]
+_KNOWN = [*_SAVE_OPTIONS, *_OPEN_OPTIONS]
+
+
+def _refuse_old(given: Mapping[str, Any], format: str | None) -> None:
+    """Refuse options that are written in another way now, or that could mean two things."""
+    source = given.get("source") or {}
+    if "source" in given:
+        source = as_mapping("source", source, '{"dtype": "float32"}')
+    opening = {**source, **{n: value for n, value in given.items() if n in _OPEN_OPTIONS}}
+    opened = opening_text(opening)
+    refuse_moved("rm.convert ", given, opened)
+    if "source" in given:
+        direct = all(name in _OPEN_OPTIONS for name in source)
+        now = ", ".join(["src", "dst", *keywords(source)])
+        now = f"rm.convert({now})" if direct else f"{opened}.save(dst)"
+        raise OptionTypeError(f"rm.convert does not take source: write {now}")
+    if format == "tfds" and "split" in given:
+        split = given["split"]
+        raise OptionError(
+            f"rm.convert: split={split!r} could be that of the input or of the output: write "
+            f"options={{'split': {split!r}}} for the one to write, or {opened}.save(dst, "
+            "format='tfds') for the one to read"
+        )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Never, TypeAlias, overload
 
 import numpy as np
@@ -20,9 +20,11 @@ from recmap.dataset.rows import (
     RowIteration,
     get_row,
     get_rows,
+    how_made,
     numbered_rows,
     read_batches,
     read_blocks,
+    take_seeds,
 )
 from recmap.dataset.stats import Stats
 from recmap.dataset.stats_collector import FieldCollector
@@ -39,6 +41,7 @@ from recmap.model.arguments import (
 from recmap.model.facts import Skipped
 from recmap.model.info import Info
 from recmap.model.iteration import Iteration
+from recmap.model.nulls import with_masks
 from recmap.model.preview import quantity
 from recmap.model.progress import Counter, ProgressOption, check_progress
 from recmap.model.row_sizes import measure
@@ -50,10 +53,10 @@ from recmap.store.paths import PathLike
 if TYPE_CHECKING:
     # Needed at run time only to convert or train.
     from recmap.conversion.engine import Report
-    from recmap.conversion.options import Verify
-    from recmap.conversion.transform import Casting
+    from recmap.conversion.options import SaveOptions, Verify
     from recmap.pipeline.feed import PipelineFeed
     from recmap.pipeline.plan import Plan
+    from recmap.pipeline.signature import VerbRecord
 
 # What selects several rows: ds[100:200], ds[[5, 3, 9]], ds[mask].
 RowsKey: TypeAlias = slice | npt.NDArray[Any] | list[int] | list[bool] | range
@@ -123,7 +126,14 @@ class Dataset(RowVerbs):
 
         return PipelineFeed(self._plan)
 
+    @cached_property
+    def _warned(self) -> bool:
+        """Warn once about a shuffle that is slow to read."""
+        self._plan.warned()
+        return True
+
     def _feed(self) -> PipelineFeed:
+        self._warned  # noqa: B018
         return self._own_feed if self._as_opened is None else self._new_feed()
 
     def _table(self) -> tuple[Schema, Iterable[Batch]]:
@@ -138,6 +148,13 @@ class Dataset(RowVerbs):
 
         rows = self._plan.random_access(verb.partition("(")[0])
         return self._rows(self._plan.with_rows(change(rows)), VerbRecord(verb))
+
+    def _with_columns(self, names: Sequence[str], record: VerbRecord) -> Dataset:
+        if self._as_opened is not None and self._as_opened.source.facts.once:
+            # There are no epochs, and so no plan, of rows that can be read only once.
+            chosen = with_masks(names, self.schema)
+            return self._changed(record.text(), partial(_selected, names=chosen))
+        return super()._with_columns(names, record)
 
     @property
     def schema(self) -> Schema:
@@ -265,16 +282,8 @@ class Dataset(RowVerbs):
         compression: str | None = None,
         encoding: Mapping[str, str] | None = None,
         align: int | None = None,
-        durable: bool = True,
         options: Mapping[str, Any] | None = None,
         shards: int | str | None = None,
-        rows: slice | None = None,
-        columns: Sequence[str] | None = None,
-        rename: Mapping[str, str] | None = None,
-        cast: Mapping[str, npt.DTypeLike] | None = None,
-        casting: Casting = "same_value",
-        shuffle: bool = False,
-        seed: int | None = None,
         memory: int | str = "512MB",
         workers: int | str | None = None,
         verify: Verify = True,
@@ -283,26 +292,39 @@ class Dataset(RowVerbs):
         progress: ProgressOption = None,
         engine: str = "local",
         storage: Mapping[str, Any] | None = None,
-        name: str | None = None,
-        split: str | None = None,
         **unknown: Never,
     ) -> Report:
         """Write all rows to ``dst``, in any format and in bounded memory.
 
-        The options are those of ``rm.convert``, except ``source`` and ``nulls``.
+        Verbs before it choose and change the rows: ``ds.select("x").shuffle(seed=1).save(dst)``
+        reads only that column, and shuffles the rows on disk if they are slow to read in a random
+        order. The options are those of ``rm.convert`` for the output and the work.
+
+        If it is interrupted, make the same call again; it resumes with the files that are missing.
+        The same call has the same verbs: a function is recognized by its code and the values that
+        it uses. A shuffle without a seed takes that of the interrupted call.
 
         >>> import recmap as rm
-        >>> rm.from_arrays({"x": np.arange(6.0).reshape(3, 2)}).save("x.npy").rows
+        >>> ds = rm.from_arrays({"x": np.arange(6.0).reshape(3, 2), "y": np.arange(3)})
+        >>> ds.select("x").save("x.npy").rows
         3
         >>> np.load("x.npy", mmap_mode="r").shape
         (3, 2)
         """
+        from recmap.conversion.options import SaveOptions
+        from recmap.dataset.moved_options import refuse_moved
+
+        refuse_moved("save ", unknown, "ds")
         for option, value in dict[str, Any](unknown).items():
             raise unknown_option(option, Dataset.save.__kwdefaults__, value=value)
-        from recmap.conversion.options import SaveOptions
-
         chosen = checked(SaveOptions, locals())
-        return self._opened.save(chosen.located(dst, storage), chosen)
+        return self._saved(chosen.located(dst, storage), chosen)
+
+    def _saved(self, dst: str, options: SaveOptions) -> Report:
+        if self._as_opened is not None:
+            return self._as_opened.save(dst, options)
+        take_seeds(self._plan, dst)
+        return replace(self._opened, how=how_made(self._plan)).save(dst, options)
 
     def view(self, *, height: int = 640, port: int = 0) -> widget.Widget:
         """Show the page of ``recmap view`` in a notebook, in a frame of this ``height``.
@@ -315,7 +337,10 @@ class Dataset(RowVerbs):
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         """Iterate over the rows in order; each row is a dict."""
-        return super().__iter__() if self._as_opened is None else RowIteration(self._source)
+        if self._as_opened is not None:
+            return RowIteration(self._source)
+        self._warned  # noqa: B018
+        return super().__iter__()
 
     def __repr__(self) -> str:
         shown = "" if self._hides_rows else f"\n{glimpse_text(self._source)}"
@@ -343,9 +368,18 @@ class Dataset(RowVerbs):
         return f"{' > '.join([name or 'in memory', *verbs])}: {count}, schema {facts.origin}"
 
 
+def save_rows(dataset: Dataset, dst: str, options: SaveOptions) -> Report:
+    """Write the rows of a dataset, for other modules of recmap."""
+    return dataset._saved(dst, options)  # noqa: SLF001  # users do not see it
+
+
 def opened_rows(dataset: Dataset) -> OpenedRows:
     """Return the rows of a dataset, for other modules of recmap."""
     return dataset._opened  # noqa: SLF001  # users do not see it
+
+
+def _selected(source: Source, names: Sequence[str]) -> Source:
+    return source.select(names)
 
 
 def _read_only(array: npt.NDArray[Any]) -> npt.NDArray[Any]:

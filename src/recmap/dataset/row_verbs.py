@@ -23,7 +23,7 @@ from recmap.model.source import Source
 from recmap.pipeline.stream import Stream
 
 if TYPE_CHECKING:
-    from recmap.conversion.transform import Casting
+    from recmap.conversion.cast import Casting
     from recmap.model.expression import Expression
 
 
@@ -54,9 +54,9 @@ class RowVerbs(Stream):
         given = as_mapping("names", names, '{"old": "new"}')
         for name in given.values():
             check_column_name(name)
-        from recmap.conversion.transform import transformed
+        from recmap.dataset.rename import rename_columns
 
-        change = partial(transformed, rename=given)
+        change = partial(rename_columns, names=given)
         return self._changed(f"rename({given})", change)
 
     def cast(self, dtypes: Mapping[str, npt.DTypeLike], *, casting: Casting = "same_value") -> Self:
@@ -74,9 +74,9 @@ class RowVerbs(Stream):
         """
         given = as_mapping("dtypes", dtypes, '{"x": "float32"}')
         check_choice("casting", casting, ("same_value", "unsafe"))
-        from recmap.conversion.transform import transformed
+        from recmap.conversion.cast import cast_columns
 
-        change = partial(transformed, cast=given, casting=casting)
+        change = partial(cast_columns, dtypes=given, casting=casting)
         schema = change(self._source).schema
         named = {name: str(Field(schema[name].dtype)) for name in given}
         return self._changed(f"cast({named}, casting={casting!r})", change)

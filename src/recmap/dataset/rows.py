@@ -5,6 +5,7 @@ Rows are read by number, slice, list or mask, or all of them in bounded memory.
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -25,7 +26,7 @@ from recmap.model.preview import preview
 from recmap.model.row_numbers import chosen_rows
 from recmap.model.row_sizes import measure
 from recmap.model.schema import Batch
-from recmap.model.source import Source
+from recmap.model.source import Source, uncopied
 from recmap.store.files_ahead import FilesAhead
 
 if TYPE_CHECKING:
@@ -98,29 +99,15 @@ class OpenedRows:
     def save(self, dst: str, options: SaveOptions) -> Report:
         """Write the rows to ``dst``: in threads, in processes or on a cluster."""
         from recmap.conversion.engine import convert_source
-        from recmap.conversion.transform import transformed
 
         if options.workers is None and self.source.facts.calls_user_code:
             # Without workers, the user's functions are called by one thread at a time.
             options = replace(options, workers=self.workers or Workers("threads", 1))
-        with _runner(self.source, dst, options) as runner:
-            source = transformed(
-                self.source,
-                rows=options.rows,
-                columns=options.columns,
-                rename=options.rename,
-                cast=options.cast,
-                casting=options.casting,
-            )
-            description = {
-                "rows": None if options.rows is None else str(options.rows),
-                "columns": options.columns,
-                "rename": options.rename or {},
-                "opened": dict(self.how),
-            }
-            # Rows in memory cannot be recognized later, so there is nothing to resume.
-            options = replace(options, resume=options.resume and self.lasting)
-            return convert_source(source, dst, options, runner, description)
+        source = uncopied(self.source)
+        # Rows in memory cannot be recognized later, so there is nothing to resume.
+        options = replace(options, resume=options.resume and self.lasting)
+        with _runner(source, dst, options) as runner:
+            return convert_source(source, dst, options, runner, self.how)
 
     def __reduce__(self) -> tuple[Any, ...]:
         # The receiving process opens the files itself; they are not sent to it.
@@ -130,17 +117,40 @@ class OpenedRows:
 def numbered_rows(plan: Plan) -> OpenedRows:
     """Return the rows of a plan by number; the verbs say how they were made."""
     source = plan.numbered()
-    verbs = " > ".join(f"{each.text()} {each.code or ''}".rstrip() for each in plan.records)
+    lasting = all(rows.lasting for rows in plan.sources)
+    # What reads files opens them again in another process by itself.
+    reopen = partial(_same, source) if lasting else None
+    return OpenedRows(source, how_made(plan), lasting, reopen, plan.workers)
+
+
+def how_made(plan: Plan) -> dict[str, str]:
+    """Return how the rows of a plan were opened, and the verbs since."""
     opened = [rows.how for rows in plan.sources]
     how = {
         f"{number}: {name}" if len(opened) > 1 else name: value
         for number, each in enumerate(opened, 1)
         for name, value in each.items()
     }
-    lasting = all(rows.lasting for rows in plan.sources)
-    # What reads files opens them again in another process by itself.
-    reopen = partial(_same, source) if lasting else None
-    return OpenedRows(source, {**how, _VERBS: verbs}, lasting, reopen, plan.workers)
+    return {**how, _VERBS: " > ".join(each.identity() for each in plan.records)}
+
+
+def take_seeds(plan: Plan, dst: str) -> None:
+    """Take the seeds that a plan has drawn from an interrupted conversion to ``dst``.
+
+    Otherwise the same call, made again, would be another conversion.
+    """
+    from recmap.conversion.manifest import load_manifest, manifest_path
+
+    drawn = [each.seed for each in plan.records if each.seed is not None and each.seed.drawn]
+    if not drawn:
+        return
+    options = load_manifest(manifest_path(dst)).get("options")
+    opened = options.get("opened") if isinstance(options, dict) else None
+    begun = opened.get(_VERBS) if isinstance(opened, dict) else None
+    pattern = " > ".join(each.pattern() for each in plan.records)
+    found = re.fullmatch(pattern, begun) if isinstance(begun, str) else None
+    for seed, value in zip(drawn, found.groups() if found else (), strict=False):
+        seed.value = int(value)
 
 
 def _runner(source: Source, dst: str, options: SaveOptions) -> AbstractContextManager[Runner]:

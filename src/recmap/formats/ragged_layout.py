@@ -148,7 +148,7 @@ def _check_names(schema: Schema) -> None:
             if taken in schema:
                 raise ColumnError(
                     f"the column {taken!r} would be taken for a part of {name!r}; rename one of "
-                    f'them, as in rename={{"{taken}": "{taken.replace("/", "_")}"}}'
+                    f'them, as in rename({{"{taken}": "{taken.replace("/", "_")}"}})'
                 )
 
 

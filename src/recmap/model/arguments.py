@@ -303,6 +303,9 @@ _RENAMED = {
     "rows_per_shard": "shards='{value} rows'",
     "shard_size": "shards={value!r}",
     "address": "engine='ray:{value}'",
+    "durable": "options={{'durable': {value!r}}}",
+    "name": "options={{'name': {value!r}}}",
+    "split": "options={{'split': {value!r}}}",
 }
 
 

@@ -31,7 +31,7 @@ from recmap.model.facts import SourceFacts
 from recmap.model.fetching import Coming, Fetching, fetching_all
 from recmap.model.row_sizes import RowSizes, fitting, measure
 from recmap.model.schema import Batch
-from recmap.model.source import Source, WrappedSource, at_epoch, row_name
+from recmap.model.source import MappedColumns, Source, WrappedSource, at_epoch, row_name
 
 #: Stands for a number of rows without end; larger than any real one.
 ENDLESS = 1 << 62
@@ -84,6 +84,15 @@ class Order(ABC):
 
     def prepare(self) -> None:  # noqa: B027  # most have nothing to compute
         """Compute now what would be computed when a row is first asked for."""
+
+    def permutation(self, epoch: int) -> Order | None:
+        """Return the order of an epoch if every row has one place in it, chosen at random."""
+        del epoch
+        return None
+
+    def positions_of(self, rows: npt.ArrayLike) -> Positions:
+        """Return the positions of these rows; only a permutation knows them."""
+        raise NotImplementedError
 
     def turns(self, positions: Positions, epoch: int) -> Sequence[Turn] | None:
         """Return the rows by their own epochs; None if all are of the epoch that is asked for."""
@@ -198,6 +207,9 @@ class Late(Order):
     def numbers(self, positions: Positions, epoch: int = 0) -> RowArray:
         return self._order.numbers(positions, epoch)
 
+    def permutation(self, epoch: int) -> Order | None:
+        return self._order.permutation(epoch)
+
     def prepare(self) -> None:
         self._order.prepare()
 
@@ -274,6 +286,11 @@ class OrderedRows(WrappedSource):
     def prepare(self) -> None:
         super().prepare()
         self._order.prepare()
+
+    def unshuffled(self) -> tuple[Source, Order] | None:
+        """Return the rows before they were shuffled, and the order; None if they were not."""
+        order = self._order.permutation(self._epoch)
+        return None if order is None else (at_epoch(self._source, self._epoch), order)
 
     def _turns(self, rows: RowNumbers) -> list[tuple[Source, RowArray, Positions | None]]:
         """Return what to read: the source in an epoch, numbers of rows, and places in ``rows``."""
@@ -362,6 +379,20 @@ class OrderedRows(WrappedSource):
     def column(self, name: str) -> npt.NDArray[Any] | None:
         del name
         return None
+
+
+def unshuffled(source: Source) -> tuple[Source, Order] | None:
+    """Return the rows of a source before they were shuffled, and their order.
+
+    What became of columns since does not depend on the order. Return None if the rows were not
+    shuffled, or if other verbs came after that.
+    """
+    if isinstance(source, OrderedRows):
+        return source.unshuffled()
+    if not isinstance(source, MappedColumns):
+        return None
+    found = unshuffled(source._source)  # noqa: SLF001  # of the same package
+    return None if found is None else (source._over(found[0]), found[1])  # noqa: SLF001
 
 
 def sliced(source: Source, rows: slice) -> OrderedRows:

@@ -182,6 +182,10 @@ class VaryingRows(Source):
         Otherwise each of several processes computes it.
         """
 
+    def uncopied(self) -> Source:
+        """Return the same rows for a conversion: what is read may be a view of a file."""
+        return self
+
 
 def at_epoch(source: Source, epoch: int) -> Source:
     """Return the rows of a source as they are in an epoch."""
@@ -197,6 +201,11 @@ def prepare(source: Source) -> None:
     """Compute now what would be computed when a row is first read."""
     if isinstance(source, VaryingRows):
         source.prepare()
+
+
+def uncopied(source: Source) -> Source:
+    """Return the rows of a source for a conversion, which does not change what it reads."""
+    return source.uncopied() if isinstance(source, VaryingRows) else source
 
 
 def row_name(source: Source, row: int) -> str:
@@ -284,6 +293,10 @@ class WrappedSource(VaryingRows):
 
     def prepare(self) -> None:
         prepare(self._source)
+
+    def uncopied(self) -> Source:
+        source = uncopied(self._source)
+        return self if source is self._source else self._over(source)
 
     def select(self, names: Sequence[str]) -> Source:
         return self._over(self._source.select(names))

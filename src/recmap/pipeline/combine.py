@@ -65,7 +65,7 @@ def zip(*datasets: V) -> V:
 
 def _joined(datasets: Sequence[V], plan: Plan) -> V:
     """Return a dataset if all are datasets, or else a stream."""
-    streams = [each for each in datasets if each.pipeline() is each]
+    streams = [each for each in datasets if type(each) is Stream]
     return (streams or datasets)[0]._rows(plan)  # noqa: SLF001  # hidden from users only
 
 

@@ -20,6 +20,7 @@ from recmap.pipeline.transforms.bucket import Boundaries
 from recmap.pipeline.transforms.decode_image import ImageDecoder
 from recmap.pipeline.transforms.repeat import repeated
 from recmap.pipeline.transforms.select import SelectColumns, Slice, span_of
+from recmap.pipeline.transforms.shuffle import warn_if_slow
 from recmap.pipeline.trial import TransformedRows
 
 _MEMORY = parse_size("512MB")
@@ -71,6 +72,9 @@ class Plan:
     functions: int = 0
     #: Columns of images that are decoded on a device, when a batch is placed there.
     images_on_device: tuple[ImageDecoder, ...] = ()
+    #: The rows of shuffles that nobody was warned about yet: those that are saved need no warning,
+    #: because a conversion shuffles on disk what is slow to read in a random order.
+    unwarned: tuple[Source, ...] = ()
     #: What a state identifies the pipeline by: the data and the verbs.
     sources: tuple[SourceRows, ...] = ()
     records: tuple[VerbRecord, ...] = ()
@@ -80,6 +84,12 @@ class Plan:
     def recorded(self, record: VerbRecord) -> Plan:
         """Add a verb to the records that a state is compared with."""
         return replace(self, records=(*self.records, record))
+
+    def warned(self) -> Plan:
+        """Warn about shuffles that are slow to read, because they are about to be read."""
+        for rows in self.unwarned:
+            warn_if_slow(rows, self.sources)
+        return replace(self, unwarned=()) if self.unwarned else self
 
     def with_transform(self, transform: Transform) -> Plan:
         """Add a transform of rows or, after ``batch``, of batches."""
@@ -455,6 +465,7 @@ def joined_plan(plans: Sequence[Plan], rows: Source, verb: str) -> Plan:
         read_threads=max((p.read_threads for p in plans if p.read_threads), default=None),
         memory=max(plan.memory for plan in plans),
         functions=sum(plan.functions for plan in plans),
+        unwarned=tuple(rows for plan in plans for rows in plan.unwarned),
         sources=tuple(source for plan in plans for source in plan.sources),
         records=record_joined([plan.records for plan in plans], verb),
     )

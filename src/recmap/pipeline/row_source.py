@@ -62,9 +62,7 @@ class SourceRows(WrappedSource):
     ) -> None:
         facts = source.facts
         if facts.once:
-            raise OptionError(
-                "these rows can be read only once, but training reads them again; save them first"
-            )
+            raise OptionError("these rows can be read only once, in order; save them first")
         super().__init__(source)
         self._reopen = reopen
         #: The options that the files were opened with, as text.
@@ -224,6 +222,9 @@ class SourceRows(WrappedSource):
     def select(self, names: Sequence[str]) -> SourceRows:
         again = None if self._reopen is None else partial(_reopened, self._reopen, list(names))
         return SourceRows(self._source.select(names), again, self.how)
+
+    def uncopied(self) -> Source:
+        return self._source
 
     def at_epoch(self, epoch: int) -> SourceRows:
         del epoch  # files are the same in every epoch

@@ -14,7 +14,7 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from functools import partial
 from inspect import signature
 from types import CodeType
@@ -67,19 +67,32 @@ class VerbRecord:
 
     ``{seed}`` in the template stands for the value of the seed, which may change when a
     state is restored. ``code`` is a digest of the code of a lambda. ``written`` is the verb as
-    the user writes it, where states have other words for it.
+    the user writes it, where states have other words for it. ``function`` is what it calls.
     """
 
     template: str
     seed: Seed | None = None
     code: str | None = None
     written: str | None = None
+    function: Any = field(default=None, compare=False)
 
     def text(self, seed: int | None = None) -> str:
         """Return the verb as text, with its own seed or another one."""
         if self.seed is None:
             return self.template
         return self.template.replace("{seed}", str(self.seed.value if seed is None else seed))
+
+    def identity(self) -> str:
+        """Return the verb as text that tells it from all others, also by what its function does."""
+        from recmap.pipeline.function_digest import function_digest
+
+        return self.text() + ("" if self.function is None else f" {function_digest(self.function)}")
+
+    def pattern(self) -> str:
+        """Return a regular expression of the identity, with a group for a drawn seed."""
+        if self.seed is None or not self.seed.drawn:
+            return re.escape(self.identity())
+        return re.escape(self.template).replace(re.escape("{seed}"), "([0-9]+)", 1)
 
     def shown(self) -> str:
         """Return the verb for people."""
@@ -100,6 +113,7 @@ def record(verb: Callable[..., Any], *arguments: Any, function: Any = None) -> V
         _short(f"{name}({', '.join(shown)})"),
         code=_code(function),
         written=_short(f"{name}({', '.join(written)})"),
+        function=function,
     )
 
 
@@ -123,7 +137,8 @@ def record_function(verb: str, fn: Any, batched: bool, fields: Any, seed: int) -
     more = [", batched=True"] if batched else []
     more += [f", fields={_shown(fields)}"] if fields is not None else []
     more += [f", seed={_shown(seed)}"] if seed else []
-    return VerbRecord(_short(f"{verb}({_name(fn)}{''.join(more)})"), code=_code(fn))
+    text = _short(f"{verb}({_name(fn)}{''.join(more)})")
+    return VerbRecord(text, code=_code(fn), function=fn)
 
 
 def record_select(names: Sequence[str] | None, rows: Any) -> VerbRecord:
@@ -198,7 +213,7 @@ def _shown(value: Any) -> str:
     if isinstance(value, Mapping):
         return f"{{{', '.join(f'{key!r}: {_shown(each)}' for key, each in value.items())}}}"
     if is_dataclass(value) and not isinstance(value, type):
-        given = [f"{field.name}={_shown(getattr(value, field.name))}" for field in fields(value)]
+        given = [f"{each.name}={_shown(getattr(value, each.name))}" for each in fields(value)]
         return f"{type(value).__name__}({', '.join(given)})"
     if value is None or isinstance(value, bool | int | float | complex | str | bytes):
         return repr(value)

@@ -57,10 +57,11 @@ class Stream(Verbs):
 
     def _of(self, plan: Plan) -> Self:
         """Return the same kind, dataset or stream, of another plan."""
-        return type(self)(plan)
+        return type(self)(plan.warned())
 
     def _stream(self, plan: Plan, record: VerbRecord | None = None) -> Stream:
         """Return the stream of a plan; ``record`` is the verb as written in states."""
+        plan = plan.warned()
         return Stream(plan if record is None else plan.recorded(record))
 
     def batch(

@@ -270,6 +270,9 @@ class TransformedRows(WrappedSource):
         other._epoch = epoch  # noqa: SLF001  # a copy of this one
         return other
 
+    def uncopied(self) -> Source:
+        return self  # functions may change what they get
+
     def reseeded(self, by: int) -> Source:
         transforms = [transform.reseeded(by) for transform in self._transforms]
         return TransformedRows(reseeded(self._source, by), transforms, self._workers)

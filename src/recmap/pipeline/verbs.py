@@ -73,11 +73,14 @@ class Verbs(Frameworks):
 
         names = column_names(what, more)
         if names is not None:
-            plan = self._plan.with_columns(names)
-        else:
-            rows = self._plan.random_access("select of rows")
-            plan = self._plan.with_rows(selected(rows, what))
+            return self._with_columns(names, record_select(names, what))
+        rows = self._plan.random_access("select of rows")
+        plan = self._plan.with_rows(selected(rows, what))
         return self._rows(plan, record_select(names, what))
+
+    def _with_columns(self, names: Sequence[str], record: VerbRecord) -> Self:
+        """Return some of the columns."""
+        return self._rows(self._plan.with_columns(names), record)
 
     def filter(self, fn: Callable[..., Any], *, batched: bool = False, seed: int = 0) -> Self:
         """Keep the rows for which ``fn(row)`` is true.
@@ -128,7 +131,7 @@ class Verbs(Frameworks):
         """
         from recmap.model.arguments import as_whole, check_flag
         from recmap.pipeline.signature import Seed, VerbRecord, drawn_seed
-        from recmap.pipeline.transforms.shuffle import refuse_sizes, shuffled, warn_if_slow
+        from recmap.pipeline.transforms.shuffle import refuse_sizes, shuffled
 
         refuse_sizes(positional, unknown)
         check_flag("reshuffle", reshuffle)
@@ -136,12 +139,13 @@ class Verbs(Frameworks):
         chosen = drawn_seed() if seed is None else Seed(as_whole("seed", seed))
         kept = "" if reshuffle else ", reshuffle=False"
         given = ""
+        plan = self._plan
         if window is None:
-            warn_if_slow(rows, self._plan.sources)
+            plan = replace(plan, unwarned=(*plan.unwarned, rows))
         else:
             window = as_whole("window", window, most=_MOST)
             given = f", window={window}"
-        plan = self._plan.with_rows(shuffled(rows, chosen, window, reshuffle))
+        plan = plan.with_rows(shuffled(rows, chosen, window, reshuffle))
         return self._rows(plan, VerbRecord(f"shuffle(seed={{seed}}{given}{kept})", chosen))
 
     def map(

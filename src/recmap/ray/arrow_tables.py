@@ -82,7 +82,7 @@ def _check(name: str, field: Field) -> None:
             Message(
                 f"column {name!r} is {field}, and Arrow has no such type; leave it out with ",
                 Option("columns", [...]),
-                f', or convert it first with rm.convert(cast={{"{name}": "float32"}})',
+                f', or convert it first: rm.open(path).cast({{"{name}": "float32"}}).save(dst)',
             ),
             field=name,
         )

@@ -34,7 +34,6 @@ def write(
     compression: str | None = None,
     encoding: Mapping[str, str] | None = None,
     align: int | None = None,
-    durable: bool = True,
     options: Mapping[str, Any] | None = None,
     fields: Mapping[str, FieldLike] | None = None,
     shards: int | None = None,
@@ -52,7 +51,7 @@ def write(
     they have that many rows. ``fields`` gives types that Arrow does not determine, such as
     ``"uint8[*,*,3]"`` for rows of different shapes. At most ``concurrency`` tasks write at a time.
     ``verify=False`` does not check the rows and CRCs of what was written. ``compression``,
-    ``encoding``, ``align``, ``options``, ``overwrite`` and ``durable`` are those of ``rm.convert``.
+    ``encoding``, ``align``, ``options`` and ``overwrite`` are those of ``rm.convert``.
 
     Either all files are written or none. The rows keep the order of the dataset if Ray preserves
     it (``DataContext.execution_options.preserve_order``).
@@ -77,14 +76,14 @@ def write(
     begun = time.monotonic()
     dst = _destination(path, storage)
     chosen_format = output_format(dst, format)
-    output = staged_output(dst, chosen_format, overwrite=overwrite, durable=durable)
+    output = staged_output(dst, chosen_format, overwrite=overwrite, durable=chosen.durable)
     given_fields = {name: as_field(field) for name, field in (fields or {}).items()}
     schema = known_schema(dataset, given_fields)
     check_output(dst, output.format, schema or Schema({}), stored)
     if located(dst).remote:
         check_visible(connect(None).ray, Driver.here(), [], dst)
     with output.staged() as stage:
-        for_sink = {**stored, "durable": durable}
+        for_sink = {**stored, "durable": chosen.durable}
         sink = RecmapDatasink(
             output, stage, schema, given_fields, verify, for_sink, min_rows_per_file
         )

@@ -70,7 +70,7 @@ def test_the_splits_are_never_taken_together(old: Path) -> None:
 
 def test_an_old_folder_is_verified_and_converted(old: Path) -> None:
     assert rm.verify(old).records == 9
-    rm.convert(old, "train.npz", source={"split": "train", "fields": ["id"]})
+    rm.convert(old, "train.npz", split="train", fields=["id"])
     assert rm.open("train.npz")["id"][:].tolist() == [0, 1, 2, 3, 4]
 
 

@@ -59,15 +59,17 @@ def test_tfds_reads_what_recmap_writes(
     train, test = columns(23), columns(5)
     root = tmp_path / "data"
     rm.from_arrays(train).save(
-        root, format="tfds", name="mine", split="train", shards=3, verify="full"
+        root, format="tfds", shards=3, verify="full", options={"name": "mine", "split": "train"}
     )
-    report = rm.from_arrays(test).save(root / "mine/1.0.0", format="tfds", split="test")
+    report = rm.from_arrays(test).save(
+        root / "mine/1.0.0", format="tfds", options={"split": "test"}
+    )
     assert [os.path.basename(file) for file in report.files] == [
         "mine-test.tfrecord-00000-of-00001"
     ]
     media = rm.open(tfds_folder / "tfrecord/media/1.2.0")
     kept = [name for name in media.schema if name != "video"]
-    media.save(root, format="tfds", name="media2", split="train", columns=kept)
+    media.select(kept).save(root, format="tfds", options={"name": "media2", "split": "train"})
     folder = f"{root}/mine/1.0.0"
     found = read_with_tfds(f"{folder}:train", f"{folder}:test", f"{root}/media2/1.0.0:train")
     for split, wanted in (("train", train), ("test", test)):
@@ -85,19 +87,19 @@ def test_tfds_reads_what_recmap_writes(
 def test_a_column_keeps_its_feature_until_it_is_cast(tfds_folder: Path, tmp_path: Path) -> None:
     media = rm.open(tfds_folder / "tfrecord/media/1.2.0")
 
-    def features(**options: Any) -> Any:
-        media.save(tmp_path, format="tfds", name="m", split="train", overwrite=True, **options)
+    def features(ds: rm.Dataset) -> Any:
+        ds.save(tmp_path, format="tfds", overwrite=True, options={"name": "m", "split": "train"})
         found = json.loads((tmp_path / "m/1.0.0/features.json").read_text())
         shutil.rmtree(tmp_path / "m")
         return found["featuresDict"]["features"]
 
     source = json.loads((tfds_folder / "tfrecord/media/1.2.0/features.json").read_text())
     source = source["featuresDict"]["features"]
-    kept = features(columns=["image", "label", "words"], rename={"image": "picture"})
+    kept = features(media.select("image", "label", "words").rename({"image": "picture"}))
     assert kept["picture"] == source["image"]
     assert kept["label"] == source["label"]
     assert kept["words"]["sequence"]["feature"] == source["words"]["sequence"]["feature"]
-    cast = features(columns=["label"], cast={"label": "float32"})
+    cast = features(media.select("label").cast({"label": "float32"}))
     assert cast["label"]["pythonClassName"].endswith("Tensor")
 
 
@@ -105,7 +107,9 @@ def test_splits_may_be_saved_at_once(tmp_path: Path) -> None:
     names = [f"part{i}" for i in range(8)]
 
     def save(split: str) -> None:
-        rm.from_arrays({"x": np.arange(3)}).save(tmp_path, format="tfds", name="a", split=split)
+        rm.from_arrays({"x": np.arange(3)}).save(
+            tmp_path, format="tfds", options={"name": "a", "split": split}
+        )
 
     with ThreadPoolExecutor(len(names)) as pool:
         list(pool.map(save, names))
@@ -116,10 +120,14 @@ def test_of_splits_with_other_features_one_is_refused(tmp_path: Path) -> None:
     def rows() -> Any:
         yield {"x": np.arange(3)}
         # Another save begins and ends before this one does.
-        rm.from_arrays({"y": np.ones(2)}).save(tmp_path, format="tfds", name="a", split="test")
+        rm.from_arrays({"y": np.ones(2)}).save(
+            tmp_path, format="tfds", options={"name": "a", "split": "test"}
+        )
 
     with pytest.raises(rm.OutputExistsError, match="other features than the new split: y: float64"):
-        rm.from_batches(rows()).save(tmp_path, format="tfds", name="a", split="train")
+        rm.from_batches(rows()).save(
+            tmp_path, format="tfds", options={"name": "a", "split": "train"}
+        )
     assert list(rm.open(tmp_path / "a/1.0.0").schema) == ["y"]
 
 
@@ -129,7 +137,9 @@ def test_a_folder_appears_with_its_metadata_last(tmp_path: Path) -> None:
         raise RuntimeError("stop")
 
     with pytest.raises(RuntimeError, match="stop"):
-        rm.from_batches(broken()).save(tmp_path / "d", format="tfds", name="a", split="train")
+        rm.from_batches(broken()).save(
+            tmp_path / "d", format="tfds", options={"name": "a", "split": "train"}
+        )
     assert not [name for _, _, names in os.walk(tmp_path / "d") for name in names]
 
 
@@ -154,7 +164,7 @@ def test_an_interrupted_save_resumes(tmp_path: Path) -> None:
 def test_a_split_is_replaced_only_on_request(tmp_path: Path) -> None:
     def save(rows: int, **options: Any) -> Any:
         return rm.from_arrays({"x": np.arange(rows)}).save(
-            tmp_path, format="tfds", name="a", split="train", **options
+            tmp_path, format="tfds", options={"name": "a", "split": "train"}, **options
         )
 
     save(3)
@@ -173,14 +183,18 @@ def test_a_split_is_replaced_only_on_request(tmp_path: Path) -> None:
 
 
 def test_splits_of_one_dataset_have_the_same_features(tmp_path: Path) -> None:
-    rm.from_arrays({"x": np.arange(3)}).save(tmp_path, format="tfds", name="a", split="train")
+    rm.from_arrays({"x": np.arange(3)}).save(
+        tmp_path, format="tfds", options={"name": "a", "split": "train"}
+    )
     with pytest.raises(
         rm.OutputExistsError, match="has other features than the new split: x: int64"
     ):
-        rm.from_arrays({"y": np.arange(3)}).save(tmp_path, format="tfds", name="a", split="test")
+        rm.from_arrays({"y": np.arange(3)}).save(
+            tmp_path, format="tfds", options={"name": "a", "split": "test"}
+        )
     with pytest.raises(rm.OutputExistsError, match="holds 'a'"):
         rm.from_arrays({"x": np.arange(3)}).save(
-            tmp_path / "a/1.0.0", format="tfds", name="b", split="test"
+            tmp_path / "a/1.0.0", format="tfds", options={"name": "b", "split": "test"}
         )
 
 
@@ -205,7 +219,7 @@ def test_options_that_make_no_sense_are_refused(
 
 def test_name_and_split_are_for_tfds(tmp_path: Path) -> None:
     with pytest.raises(rm.OptionError, match="split"):
-        rm.from_arrays({"x": np.arange(3)}).save(tmp_path / "x.npy", split="train")
+        rm.from_arrays({"x": np.arange(3)}).save(tmp_path / "x.npy", options={"split": "train"})
 
 
 @pytest.mark.parametrize(
@@ -218,11 +232,13 @@ def test_name_and_split_are_for_tfds(tmp_path: Path) -> None:
 )
 def test_types_that_tfds_lacks_are_refused(tmp_path: Path, column: Any, words: str) -> None:
     with pytest.raises(rm.ColumnError, match=re.escape(words)):
-        rm.from_arrays({"x": column}).save(tmp_path, format="tfds", name="a", split="train")
+        rm.from_arrays({"x": column}).save(
+            tmp_path, format="tfds", options={"name": "a", "split": "train"}
+        )
     assert not list(tmp_path.iterdir())
 
 
 def test_a_column_is_not_also_a_group(tmp_path: Path) -> None:
     both = rm.from_arrays({"a": np.arange(3), "a/b": np.arange(3)})
     with pytest.raises(rm.ColumnError, match="columns 'a' and 'a/b'"):
-        both.save(tmp_path, format="tfds", name="a", split="train")
+        both.save(tmp_path, format="tfds", options={"name": "a", "split": "train"})

@@ -13,8 +13,14 @@ def test_a_bucket_has_datasets_with_splits(bucket: S3Bucket) -> None:
     x = np.arange(40, dtype="float32").reshape(10, 4)
     ds = rm.from_arrays({"x": x, "name": rm.Ragged.from_text([f"n{i}" for i in range(10)])})
     root, storage = f"{bucket.url}/data", bucket.storage
-    ds.save(f"{root}/", format="tfds", name="mine", split="train", shards=2, storage=storage)
-    ds.save(f"{root}/mine/1.0.0", format="tfds", split="test", rows=slice(3), storage=storage)
+    ds.save(
+        f"{root}/",
+        format="tfds",
+        shards=2,
+        storage=storage,
+        options={"name": "mine", "split": "train"},
+    )
+    ds.take(3).save(f"{root}/mine/1.0.0", format="tfds", storage=storage, options={"split": "test"})
     found = rm.open(f"{root}/mine/1.0.0", split="train[:80%]+test", storage=storage)
     assert found[:]["x"].tolist() == [*x[:8].tolist(), *x[:3].tolist()]
     assert found[[9, 0]]["name"].tolist() == ["n1", "n0"]

@@ -200,7 +200,7 @@ class ColumnWriter:
                 Message(
                     f"field {self._name!r}: row {row:,} has a zero character, where HDF5 ends a "
                     "text",
-                    hint=("write it as bytes, ", Option("cast", {self._name: "bytes"})),
+                    hint=("write it as bytes, ", Option("cast", {self._name: "bytes"}, verb=True)),
                 )
             )
 

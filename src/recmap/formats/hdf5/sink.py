@@ -137,7 +137,7 @@ def _check_names(path: str, schema: Schema) -> None:
                 Message(
                     f"{path}: {name!r} would lie in {outer!r}, which is a column, not a group; "
                     "rename one of them, as in ",
-                    Option("rename", {each: each.replace("/", "_") for each in within}),
+                    Option("rename", {each: each.replace("/", "_") for each in within}, verb=True),
                 )
             )
 

@@ -93,7 +93,8 @@ def _below(folder: str, name: str) -> str:
 
 
 def _missing(option: str, example: str, what: str) -> OptionError:
-    return OptionError(Message('format="tfds" needs ', Option(option, example), f", {what}"))
+    needed = Option("options", {option: example})
+    return OptionError(Message('format="tfds" needs ', needed, f", {what}"))
 
 
 class TfdsShard(TFRecordSink):
@@ -188,7 +189,7 @@ def _unsupported(name: str, field: Field, dtype: str) -> ColumnError:
     return ColumnError(
         Message(
             f"column {name!r}: a TFDS dataset cannot hold {field} without losing values",
-            hint=("cast it, such as ", Option("cast", {name: dtype})),
+            hint=("cast it, such as ", Option("cast", {name: dtype}, verb=True)),
         )
     )
 

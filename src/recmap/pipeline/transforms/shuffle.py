@@ -77,10 +77,13 @@ class Shuffle(Order):
         return self._reshuffle
 
     def numbers(self, positions: Positions, epoch: int = 0) -> RowArray:
+        return self.permutation(epoch).at(positions, thread_share())
+
+    def permutation(self, epoch: int) -> Permutation:
         last, key = self._last, (self._seed.value, epoch if self._reshuffle else 0)
         if last is None or last[0] != key:
             self._last = last = (key, Permutation(self._count, key))
-        return last[1].at(positions, thread_share())
+        return last[1]
 
 
 class WindowShuffle(Order):

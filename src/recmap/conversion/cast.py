@@ -1,9 +1,9 @@
-"""Select, reorder, rename and cast rows and columns while they are read."""
+"""``cast``: columns with another type, converted while they are read."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any, Literal, TypeAlias
@@ -13,7 +13,6 @@ import numpy.typing as npt
 
 from recmap.errors import (
     FieldMismatchError,
-    FieldNotFoundError,
     FieldTextError,
     Message,
     Option,
@@ -23,65 +22,31 @@ from recmap.formats.column_source import with_string_types
 from recmap.model.batch import RowNumbers
 from recmap.model.casting import first_lost
 from recmap.model.field import Field
-from recmap.model.nulls import NULL_SUFFIX, with_masks
-from recmap.model.order import sliced
 from recmap.model.ragged import Column, with_values
-from recmap.model.schema import Schema
 from recmap.model.source import ColumnMap, MappedColumns, Source
 from recmap.model.text import is_string_type
 
 Casting: TypeAlias = Literal["same_value", "unsafe"]
 
 
-def transformed(
-    source: Source,
-    *,
-    rows: slice | None = None,
-    columns: Sequence[str] | None = None,
-    rename: Mapping[str, str] | None = None,
-    cast: Mapping[str, npt.DTypeLike] | None = None,
-    casting: Casting = "same_value",
+def cast_columns(
+    source: Source, dtypes: Mapping[str, npt.DTypeLike], casting: Casting = "same_value"
 ) -> Source:
-    """Return the source with these changes. ``cast`` uses the new column names."""
-    names = _old_names(source.schema, columns, rename or {})
-    if columns is not None:
-        # Select columns first, so that the others are not read.
-        source = source.select(list(names.values()))
-    if rows is not None:
-        # Slice before columns are converted, so that the other rows need not fit.
-        source = sliced(source, rows)
-    fields = Schema({new: source.schema[old] for new, old in names.items()})
-    maps = {new: ColumnMap(names[new], field) for new, field in fields.items()}
+    """Return the source with some of its columns cast; the source itself if none changes."""
+    schema = source.schema
+    maps = {name: ColumnMap(name, field) for name, field in schema.items()}
     strings: dict[str, Field] = {}
-    for name, dtype in (cast or {}).items():
-        field = _string_field(fields[name], dtype)
+    for name, dtype in dtypes.items():
+        field = _string_field(schema[name], dtype)
         if field is None:
-            maps[name] = _cast_map(name, maps[name], dtype, casting)
-        elif is_string_type(fields[name], field):
-            strings[names[name]] = field
-            maps[name] = ColumnMap(names[name], field)
-    source = with_string_types(source, strings) if strings else source
-    same = all(n == each.column and each.convert is None for n, each in maps.items())
-    return source if same else MappedColumns(source, maps)
-
-
-def _old_names(
-    schema: Schema, columns: Sequence[str] | None, rename: Mapping[str, str]
-) -> dict[str, str]:
-    """Return the old name of each column, by its new name."""
-    kept = list(schema) if columns is None else with_masks(columns, schema)
-    for name in [*kept, *rename]:
-        if name not in schema:
-            raise FieldNotFoundError(
-                f"no column {name!r}; there are: {', '.join(schema) or 'none'}"
-            )
-    # A mask keeps the name of its column, unless it is given a name of its own.
-    masks = {old + NULL_SUFFIX: new + NULL_SUFFIX for old, new in rename.items()}
-    rename = {**masks, **rename}
-    names = {rename.get(name, name): name for name in kept}
-    if len(names) != len(kept):
-        raise OptionError("two columns would have the same name")
-    return names
+            maps[name] = _cast_map(name, schema[name], dtype, casting)
+        elif is_string_type(schema[name], field):
+            strings[name] = field
+    if strings:
+        source = with_string_types(source, strings)
+        maps |= {name: ColumnMap(name, field) for name, field in strings.items()}
+    converts = any(each.convert is not None for each in maps.values())
+    return MappedColumns(source, maps) if converts else source
 
 
 def _string_field(old: Field, dtype: npt.DTypeLike) -> Field | None:
@@ -93,9 +58,8 @@ def _string_field(old: Field, dtype: npt.DTypeLike) -> Field | None:
     return new if old.is_bytes and new.is_bytes else None
 
 
-def _cast_map(name: str, before: ColumnMap, dtype: npt.DTypeLike, casting: Casting) -> ColumnMap:
+def _cast_map(name: str, old: Field, dtype: npt.DTypeLike, casting: Casting) -> ColumnMap:
     """Return the map that casts a column of numbers, or raise if NumPy cannot."""
-    old = before.field
     if old.is_bytes:
         raise OptionError(
             f"cast: {name!r} is {old}, which can be cast only to "
@@ -104,10 +68,10 @@ def _cast_map(name: str, before: ColumnMap, dtype: npt.DTypeLike, casting: Casti
     new = _cast_dtype(name, old, dtype)
     field = replace(old, dtype=new, fill=None)
     if new == old.dtype:
-        return ColumnMap(before.column, field)
+        return ColumnMap(name, field)
     growth = -(-new.itemsize // max(1, old.dtype.itemsize))
     convert = partial(_cast, name, new, casting)
-    return ColumnMap(before.column, field, convert, growth, partial(_fill_before, old.dtype, new))
+    return ColumnMap(name, field, convert, growth, partial(_fill_before, old.dtype, new))
 
 
 def _cast(
