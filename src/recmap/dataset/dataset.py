@@ -348,6 +348,11 @@ def opened_rows(dataset: Dataset) -> OpenedRows:
     return dataset._opened  # noqa: SLF001  # users do not see it
 
 
+def is_derived(dataset: Dataset) -> bool:
+    """Return whether verbs made the rows, which may differ from epoch to epoch."""
+    return dataset._as_opened is None  # noqa: SLF001  # users do not see it
+
+
 def _read_only(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     view = array[...]
     view.flags.writeable = False
