@@ -77,6 +77,10 @@ VERBS: list[tuple[Callable[[rm.Dataset], rm.Dataset], Callable[[Rows], Rows]]] =
     (lambda ds: ds.repeat(2), lambda rows: rows * 2),
     (lambda ds: ds.shuffle(seed=5, reshuffle=False).select([]), lambda _: []),
     (lambda ds: rm.zip(ds.select("x"), ds.select("t")), lambda rows: rows),
+    (
+        lambda ds: ds.flat_map(lambda row: [row] * int(row["x"] % 3)),
+        lambda rows: [row for row in rows for _ in range(row["x"] % 3)],
+    ),
     (lambda ds: rm.concat(ds.skip(4), ds.take(2)), lambda rows: rows[4:] + rows[:2]),
 ]
 

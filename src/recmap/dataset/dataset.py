@@ -142,7 +142,12 @@ class Dataset(RowVerbs):
     @property
     def schema(self) -> Schema:
         """The columns and their types. To find them, functions are tried on the first rows."""
-        return self._source.schema if self._as_opened is not None else self._own_feed.schema
+        if self._as_opened is not None:
+            return self._source.schema
+        plan = self._plan
+        # The feed reads the first rows, which may have to be searched for.
+        changed = plan.transforms or plan.images_on_device
+        return self._own_feed.schema if changed else plan.rows.schema
 
     @property
     def skipped(self) -> list[Skipped]:
