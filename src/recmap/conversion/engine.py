@@ -39,6 +39,7 @@ from recmap.formats.registry import FORMATS, check_output, known_to_sink, parame
 from recmap.formats.sink import SinkKind
 from recmap.local.atomic_write import writing
 from recmap.local.local_path import located
+from recmap.local.run_lock import RunLock
 from recmap.machine.cpus import within
 from recmap.model.arguments import size_text
 from recmap.model.preview import quantity
@@ -122,11 +123,13 @@ def convert_source(
     options: SaveOptions,
     runner: Runner,
     description: Mapping[str, Any],
+    lock: RunLock | None = None,
 ) -> Report:
     """Write all rows of a source.
 
     ``description`` says how the source was opened and transformed. The manifest stores it, so
-    that a different conversion of the same files is not resumed by mistake.
+    that a different conversion of the same files is not resumed by mistake. ``lock`` is
+    that of the folder which files are added to, if the caller holds it.
     """
     begun = time.monotonic()
     if options.verify == "full" and source.facts.once:
@@ -136,12 +139,12 @@ def convert_source(
     stored = {**known_to_sink(format, source), **options.for_sink()}
     check_output(dst, format, source.schema, stored)
     kind = FORMATS[format].sink_kind()
-    source = _as_stored(source, kind)
+    source = as_stored(source, kind)
     plan = _make_plan(source, dst, options, format, stored, runner)
     paths = [shard.path for shard in plan.shards]
     if kind.begin is not None:
         kind.begin(dst, source.schema, paths, options.overwrite)
-    seed = _seed(options, manifest_path(dst))
+    seed = chosen_seed(options, manifest_path(dst))
     manifest = Manifest(
         manifest_path(dst),
         plan.shards,
@@ -149,12 +152,15 @@ def convert_source(
         format,
         source.facts.files,
         {**description, "shuffle": seed, **stored},
+        lock,
     )
     unfinished: list[Shard] = []
     try:
         with manifest.running():
             with writing(dst):
-                unfinished = manifest.begin(options.resume, options.overwrite)
+                unfinished = manifest.begin(
+                    options.resume, options.overwrite, append=options.append
+                )
             _write_shards(plan, manifest, unfinished, runner, seed)
             if manifest.lock.lost:
                 raise manifest.lock.taken_over(dst)
@@ -182,7 +188,7 @@ def convert_source(
     )
 
 
-def _as_stored(source: Source, kind: SinkKind) -> Source:
+def as_stored(source: Source, kind: SinkKind) -> Source:
     """Return the source with the dtypes that the files store."""
     if kind.stored is None:
         return source
@@ -191,7 +197,7 @@ def _as_stored(source: Source, kind: SinkKind) -> Source:
     return transformed(source, cast=others)
 
 
-def _seed(options: SaveOptions, manifest: str) -> int | None:
+def chosen_seed(options: SaveOptions, manifest: str) -> int | None:
     """Return the seed of a shuffle, or None for rows in order.
 
     If no seed is given, use the one in the manifest, or else a random one.

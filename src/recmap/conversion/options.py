@@ -179,6 +179,7 @@ class SaveOptions(OutputOptions):
     workers: Workers | None = option(
         None, as_workers, "files to write at a time: 4, threads:4 or processes:4", metavar="N"
     )
+    append: bool = option(False, check_flag, "add files to those in a folder")
     resume: bool = option(True, check_flag, "do not resume an interrupted conversion")
     verify: Verify = option(
         True,
@@ -190,6 +191,15 @@ class SaveOptions(OutputOptions):
     engine: str = option("local", _engine)
 
     def __post_init__(self) -> None:
+        if self.append and self.overwrite:
+            raise OptionError(
+                Message(
+                    Option("append", True),
+                    " adds files, and ",
+                    Option("overwrite", True),
+                    " replaces those that are there: give one of them",
+                )
+            )
         if self.seed is not None and not self.shuffle:
             raise OptionError(
                 Message(

@@ -285,6 +285,7 @@ class Dataset(RowVerbs):
         verify: Verify = True,
         resume: bool = True,
         overwrite: bool = False,
+        append: bool = False,
         progress: ProgressOption = None,
         engine: str = "local",
         storage: Mapping[str, Any] | None = None,

@@ -97,6 +97,7 @@ class OpenedRows:
 
     def save(self, dst: str, options: SaveOptions) -> Report:
         """Write the rows to ``dst``: in threads, in processes or on a cluster."""
+        from recmap.conversion.append import append_source
         from recmap.conversion.engine import convert_source
         from recmap.conversion.transform import transformed
 
@@ -120,6 +121,8 @@ class OpenedRows:
             }
             # Rows in memory cannot be recognized later, so there is nothing to resume.
             options = replace(options, resume=options.resume and self.lasting)
+            if options.append:
+                return append_source(source, dst, options, runner, description)
             return convert_source(source, dst, options, runner, description)
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -462,10 +462,11 @@ def _with_the_same_nulls(sources: Sequence[Source]) -> Sequence[Source]:
     for schema in schemas[1:]:
         for name in joint.keys() & schema.keys():
             joint[name] = joint_field(joint[name], schema[name])
-    return [_as_nullable(source, joint) for source in sources]
+    return [as_nullable(source, joint) for source in sources]
 
 
-def _as_nullable(source: Source, joint: Mapping[str, Field]) -> Source:
+def as_nullable(source: Source, joint: Mapping[str, Field]) -> Source:
+    """Return a source with columns that may hold nulls where those of ``joint`` may."""
     if all(field == joint.get(name) for name, field in source.schema.items()):
         return source
     maps = {}
