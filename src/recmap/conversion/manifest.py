@@ -297,9 +297,9 @@ class Manifest:
         stems = {stem_of(path) for path in planned}
         named = existing_files(self.path, known.get("files"), known.get("replaces"))
         named += self._numbered_otherwise()
-        for output in appended_to(self.path):
-            appended = load_manifest(manifest_path(output))
-            named += existing_files(self.path, appended.get("files"), appended.get("replaces"))
+        appended = [load_manifest(manifest_path(output)) for output in appended_to(self.path)]
+        for each in appended:
+            named += existing_files(self.path, each.get("files"), each.get("replaces"))
         # A manifest can name any file, so consider only those that look like our shards.
         older = [p for p in dict.fromkeys(named) if p not in planned and stem_of(p) in stems]
         for path in planned + older:
@@ -321,7 +321,8 @@ class Manifest:
             self._previous.refuse_foreign_output(path, self._plan["format"])
         self._previous.refuse_foreign(older)
         self._previous = self._previous.including(older)
-        self._remove_lone_indexes(known, stems)
+        for each in (known, *appended):
+            self._remove_lone_indexes(each, stems)
         self._forget_finished(known)
         self._older = json.dumps(known, indent=1) if known.get("complete") else None
         self._before = states

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from recmap.dataset.dataset import Dataset, is_derived, opened_rows
 from recmap.dataset.objects import blaming, held_columns, open_object, settled
-from recmap.dataset.rows import OpenedRows
+from recmap.dataset.rows import OpenedRows, verbs_of
 from recmap.dataset.tables import Wanted
 from recmap.errors import (
     ColumnError,
@@ -228,7 +228,7 @@ def _open_columns(
     return Dataset(
         OpenedRows(
             _side_by_side({name: column.source for name, column in columns.items()}, fields),
-            _how(options, fields, parts=how),
+            {**_how(options, fields, parts=how), **verbs_of(columns)},
             all(column.lasting for column in columns.values()),
             partial(_reopen_columns, again, fields),
         )

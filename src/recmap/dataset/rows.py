@@ -130,6 +130,12 @@ class OpenedRows:
         return _open_again, (self.again, dict(self.how), self.lasting)
 
 
+def verbs_of(columns: Mapping[str, OpenedRows]) -> dict[str, str]:
+    """Return the verbs of columns that are put side by side, as ``how`` has them."""
+    found = [f"{name}: {each.verbs}" for name, each in columns.items() if each.verbs is not None]
+    return {_VERBS: f"columns({', '.join(found)})"} if found else {}
+
+
 def numbered_rows(plan: Plan) -> OpenedRows:
     """Return the rows of a plan by number; the verbs say how they were made."""
     source = plan.numbered()
