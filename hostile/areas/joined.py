@@ -112,8 +112,8 @@ def _changed(case: Case, ds: rm.Dataset, rows: list[Row]) -> tuple[rm.Dataset, l
                 [row for row, wanted in zip(rows, mask, strict=True) if wanted],
             )
         elif verb == "slice":
-            chosen = slice(case.between(0, 3), case.pick([None, -1, 7]), case.pick([None, 2]))
-            ds, rows = ds.select(chosen), rows[chosen]
+            span = slice(case.between(0, 3), case.pick([None, -1, 7]), case.pick([None, 2]))
+            ds, rows = ds.select(span), rows[span]
     if case.chance(0.4):
         return ds.shuffle(seed=case.between(0, 9)), rows, True
     return ds, rows, False

@@ -87,11 +87,12 @@ def test_other_columns_are_refused_by_name() -> None:
     ds.select("y", "data").save("out/", append=True)  # the order is that of the folder
     assert rm.open("out/").columns == ["data", "y"]
     assert numbers("out/") == [0, 1, 2, 3] * 2
-    for wrong_call, text in (
+    wrong_calls: list[tuple[dict[str, Any], str]] = [
         ({"dst": "x.npz"}, "adds files to a folder"),
         ({"dst": "out/", "overwrite": True}, "give one of them"),
         ({"dst": "out/", "format": "npz"}, "has tfrecord files"),
-    ):
+    ]
+    for wrong_call, text in wrong_calls:
         with pytest.raises(rm.OptionError, match=text):
             ds.save(**{"append": True, **wrong_call})
 
@@ -162,7 +163,8 @@ def test_only_one_of_two_appends_at_a_time_lands() -> None:
     )
     first.start()
     assert inside.wait(60)
-    for options in ({"append": True}, {"overwrite": True}):
+    both: list[dict[str, Any]] = [{"append": True}, {"overwrite": True}]
+    for options in both:
         with pytest.raises(rm.OutputExistsError, match="another thread"):
             rows(6, 8).save("out/", **options)
     assert numbers("out/") == list(range(4))

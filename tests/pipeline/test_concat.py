@@ -60,7 +60,9 @@ def test_rows_come_one_dataset_after_another() -> None:
     assert [int(row["x"]) for row in rm.concat([b, a])] == [*range(12, 20), *range(12)]
     assert "concat(2 parts)" in repr(both)
     assert both.files == [*a.files, *b.files]
-    assert both.stats()["x"].values.max == 19
+    found = both.stats()["x"].values
+    assert found is not None
+    assert found.max == 19
     both.save("out/", format="npz", shards=3)
     assert rm.diff("out/", both).same
     assert rm.open({"x": both, "y": np.arange(20)})[15] == {"x": 15, "y": 15}
@@ -101,10 +103,9 @@ def test_training_resumes_at_every_batch_on_any_number_of_ranks() -> None:
     begun = [iter(stream) for stream in streams]
     taken_rows = flat([next(each)["x"].tolist() for each in begun])
     states = [stream.state() for stream in streams]
-    rest = flat(
-        flat([values(made.batch(2).shard(rank, 3).restore(states)) for rank in range(3)])  # type: ignore[arg-type]
-    )
-    assert sorted(taken_rows + rest) == first
+    resumed = [made.batch(2).shard(rank, 3).restore(states) for rank in range(3)]
+    left = [row for stream in resumed for row in flat(values(stream))]
+    assert sorted(taken_rows + left) == first
 
 
 def test_workers_and_adapters_get_the_same_rows() -> None:
@@ -141,7 +142,7 @@ def test_columns_have_to_agree() -> None:
     with pytest.raises(rm.OptionError, match="no end"):
         rm.concat(a, a.repeat())
     with pytest.raises(rm.OptionError, match="takes datasets"):
-        rm.concat(a, "x.npy")  # type: ignore[call-overload]
+        rm.concat(a, "x.npy")  # type: ignore[type-var]
     with pytest.raises(rm.OptionError, match="nothing to concat"):
         rm.concat()
 

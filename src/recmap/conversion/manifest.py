@@ -321,8 +321,8 @@ class Manifest:
             self._previous.refuse_foreign_output(path, self._plan["format"])
         self._previous.refuse_foreign(older)
         self._previous = self._previous.including(older)
-        for each in (known, *appended):
-            self._remove_lone_indexes(each, stems)
+        for older_plan in (known, *appended):
+            self._remove_lone_indexes(older_plan, stems)
         self._forget_finished(known)
         self._older = json.dumps(known, indent=1) if known.get("complete") else None
         self._before = states
