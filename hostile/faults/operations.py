@@ -136,6 +136,7 @@ def _conversions() -> Iterator[Operation]:
         if format.endswith(".gz"):
             options["compression"] = "gzip"
         yield from _sharded(format, "d/", options)
+        yield from _appended(format, options)
     tfds = {"format": "tfds", "options": {"name": "d", "split": "train"}}
     yield from _sharded("tfds", "", tfds, partial(_read, "d/1.0.0", split="train"))
 
@@ -157,6 +158,33 @@ def _sharded(
         run=partial(run, overwrite=True),
         before=partial(convert, source="old.npz", shards=OTHER_SHARDS),
     )
+
+
+def _appended(format: str, options: Mapping[str, Any]) -> Iterator[Operation]:
+    """Yield conversions that add shards to a folder."""
+    convert = partial(_convert, "d/", **options)
+    run = partial(convert, shards=SHARDS, append=True)
+    append = Operation(
+        "append shards",
+        run,
+        partial(_read, "d/"),
+        # Another append would come after one that was finished when it was disturbed.
+        partial(convert, rows=slice(5, 20), shards=OTHER_SHARDS, overwrite=True),
+        before=partial(convert, source="old.npz", shards=OTHER_SHARDS),
+        format=format,
+    )
+    yield append
+    yield replace(
+        append,
+        kind="overwrite appended shards",
+        run=partial(convert, shards=SHARDS, overwrite=True),
+        before=partial(_append_to_old, convert),
+    )
+
+
+def _append_to_old(convert: Act, site: Site) -> None:
+    convert(site, source="old.npz", shards=OTHER_SHARDS)  # type: ignore[call-arg]
+    convert(site, rows=slice(3), append=True)  # type: ignore[call-arg]
 
 
 def _shuffled() -> Operation:

@@ -64,7 +64,7 @@ if TYPE_CHECKING:
     from recmap.model.field import Field
     from recmap.model.ragged import Ragged
     from recmap.model.schema import Schema
-    from recmap.pipeline.combine import mix, zip
+    from recmap.pipeline.combine import concat, mix, zip
     from recmap.pipeline.stream import Stream
     from recmap.pipeline.transforms.pad import Pad
     from recmap.tfrecord.make_index import index
@@ -82,6 +82,7 @@ else:
         "Stream": "recmap.pipeline.stream",
         "TFRecordWriter": "recmap.formats.tfrecord_writer",
         "col": "recmap.model.expression",
+        "concat": "recmap.pipeline.combine",
         "convert": "recmap.dataset.convert",
         "diff": "recmap.dataset.diff",
         "from_arrays": "recmap.dataset.open",
@@ -184,6 +185,7 @@ __all__ = [
     "VerificationError",
     "WorkerDiedError",
     "col",
+    "concat",
     "convert",
     "diff",
     "errors",

@@ -77,6 +77,11 @@ VERBS: list[tuple[Callable[[rm.Dataset], rm.Dataset], Callable[[Rows], Rows]]] =
     (lambda ds: ds.repeat(2), lambda rows: rows * 2),
     (lambda ds: ds.shuffle(seed=5, reshuffle=False).select([]), lambda _: []),
     (lambda ds: rm.zip(ds.select("x"), ds.select("t")), lambda rows: rows),
+    (
+        lambda ds: ds.flat_map(lambda row: [row] * int(row["x"] % 3)),
+        lambda rows: [row for row in rows for _ in range(row["x"] % 3)],
+    ),
+    (lambda ds: rm.concat(ds.skip(4), ds.take(2)), lambda rows: rows[4:] + rows[:2]),
 ]
 
 
@@ -320,3 +325,64 @@ def test_a_dataset_as_opened_has_no_states() -> None:
     stream = numbers().pipeline()
     next(iter(stream))
     assert len(list(stream.restore(stream.state()))) == 39
+
+
+def test_the_repr_names_every_step() -> None:
+    ds = on_disk()
+    x = ds.select("x")
+    ragged = rm.from_arrays({"t": rm.Ragged.from_rows([[1], [2, 3], [4]])})
+    for made, steps in (
+        (ds.where("x > 2").map(doubled).filter(is_even), ["where", "map(doubled)", "filter"]),
+        (ds.sort("x").skip(1).take(5).repeat(2), ["sort('x')", "skip(1)", "take(5)", "repeat(2)"]),
+        (ds.flat_map(lambda row: [row]).sample(3, seed=1), ["flat_map", "sample"]),
+        (ds.rename({"x": "y"}).cast({"y": "int32"}), ["rename", "cast"]),
+        (
+            ds.split({"a": 0.5, "b": 0.5})["b"].shuffle(seed=4),
+            ["split", "['b']", "shuffle(seed=4)"],
+        ),
+        (ds.select([3, 1]).select(np.array([True, False])), ["select(2 rows)", "select(1 row)"]),
+        (rm.concat(x.skip(1), x), ["1: skip(1)", "concat(2 parts)"]),
+        (rm.mix(x, x.take(3)), ["2: take(3)", "mix"]),
+        (rm.open({"x": x.shuffle(seed=1), "y": np.arange(40)}), ["1: shuffle(seed=1)", "zip"]),
+        (rm.open({"y": rm.open("x.tfrecord", ["x"]).where("x < 3")}), ["where"]),
+        (ragged.pack(4).map(lambda row: row).batch(2), ["pack(4)", "map", "batch(2)"]),
+        (ragged.bucket("t", [2]).batch(2, pad="longest"), ["bucket", "batch(2, pad='longest')"]),
+        (ds.batch(2).map(increased).shard(0, 2), ["batch(2)", "map(increased)", "shard(0, 2)"]),
+    ):
+        shown = repr(made).partition("\n")[0]
+        places = [shown.find(step) for step in steps]
+        assert -1 not in places, shown
+        assert places == sorted(places), shown
+
+
+def test_rows_of_any_dataset_are_chosen_by_mask_or_number() -> None:
+    ds = on_disk(6)
+    for chain in (ds, ds.map(doubled), ds.flat_map(lambda row: [row]), rm.concat(ds, ds).take(6)):
+        x = chain["x"][:]
+        mask = x >= x[4]
+        for key, wanted in (
+            (mask, x[mask]),
+            (mask.tolist(), x[mask]),
+            ([1, -1, 1], x[[1, -1, 1]]),
+            (np.array([2, 0], np.uint8), x[[2, 0]]),
+            ([], x[:0]),
+        ):
+            assert chain[key]["x"].tolist() == wanted.tolist()
+            assert chain.select(key)["x"][:].tolist() == wanted.tolist()
+        for key, text in ((mask[:-1], "a mask of 5 for 6 rows"), ([6], "row 6 of 6")):
+            with pytest.raises(rm.RowNotFoundError, match=text):
+                chain[key]
+            with pytest.raises(rm.RowNotFoundError, match=text):
+                chain.select(key)
+
+
+def test_states_know_the_verbs_of_columns() -> None:
+    ds = on_disk()
+
+    def train(condition: str) -> rm.Stream:
+        return rm.open({"x": ds.where(condition)}).batch(2)
+
+    state = train("x < 10").state()
+    train("x < 10").restore(state)
+    with pytest.raises(rm.OptionError, match="where"):
+        train("x >= 30").restore(state)

@@ -127,6 +127,19 @@ def test_rows_in_memory_are_sent_to_tasks() -> None:
 
 
 @pytest.mark.usefixtures("cluster")
+def test_verbs_and_their_functions_are_sent_to_tasks() -> None:
+    np.savez("x.npz", x=np.arange(9))
+    ds = rm.open("x.npz")
+    parts = ds.flat_map(lambda row: [{"x": row["x"] + i} for i in range(int(row["x"]) % 3)])
+    chain = rm.concat(parts, ds.filter(lambda row: row["x"] > 4).map(lambda row: row))
+    chain.save("out/", shards=2, engine="ray")
+    assert rm.diff("out/", chain).same
+    for _ in range(2):
+        ds.save("out/", shards=2, engine="ray", append=True)
+        assert len(rm.open("out/")) == len(chain) + 9
+
+
+@pytest.mark.usefixtures("cluster")
 def test_relative_paths_start_at_the_folder_of_the_driver(source: Path) -> None:
     os.symlink(source, "here.npy")
     assert rm.open("here.npy").save("there.npy", engine="ray").files == ["there.npy"]

@@ -21,6 +21,7 @@ from recmap.local.local_path import located, refuse_special
 from recmap.local.location import Location
 from recmap.local.run_lock import RunLock
 from recmap.local.temporary import Process, short_name, this_process
+from recmap.local.whole_output import appended_outputs
 from recmap.tfrecord.sidecar import is_written, remove_sidecar, sidecar_path
 from recmap.warn import warn
 
@@ -191,8 +192,13 @@ def check_free(paths: Sequence[str], owner: Process | None = None) -> None:
         # metadata.
         stems = set(map(stem_of, wanted))
         files[0].remove_leftovers(
-            lambda name: stem_of(name) in stems or _METADATA.fullmatch(name),  # noqa: B023
+            lambda name: _output_stem(name) in stems or _METADATA.fullmatch(name),  # noqa: B023
         )
+
+
+def _output_stem(name: str) -> str:
+    """Return the stem of a shard, or of the shards that a manifest of an append is about."""
+    return stem_of((appended_outputs([name]) or [name])[0])
 
 
 def clear_uploads(paths: Sequence[str], lock: RunLock | None = None) -> None:

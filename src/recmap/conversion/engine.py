@@ -38,6 +38,7 @@ from recmap.formats.registry import FORMATS, check_output, known_to_sink, parame
 from recmap.formats.sink import SinkKind
 from recmap.local.atomic_write import writing
 from recmap.local.local_path import located
+from recmap.local.run_lock import RunLock
 from recmap.machine.cpus import within
 from recmap.model.arguments import size_text
 from recmap.model.order import Order, unshuffled
@@ -124,11 +125,13 @@ def convert_source(
     options: SaveOptions,
     runner: Runner,
     opened: Mapping[str, str],
+    lock: RunLock | None = None,
 ) -> Report:
     """Write all rows of a source.
 
     ``opened`` says how the source was opened, and the verbs since. The manifest stores it, so
-    that a different conversion of the same files is not resumed by mistake.
+    that a different conversion of the same files is not resumed by mistake. ``lock`` is that
+    of the folder which files are added to, if the caller holds it.
     """
     begun = time.monotonic()
     if options.verify == "full" and source.facts.once:
@@ -139,7 +142,7 @@ def convert_source(
     stored = {**known_to_sink(format, source), **options.for_sink()}
     check_output(dst, format, source.schema, stored)
     kind = FORMATS[format].sink_kind()
-    source = _as_stored(source, kind)
+    source = as_stored(source, kind)
     plan = _make_plan(source, dst, options, format, stored, runner)
     paths = [shard.path for shard in plan.shards]
     if kind.begin is not None:
@@ -150,13 +153,16 @@ def convert_source(
         source.schema,
         format,
         source.facts.files,
-        {**_OLD_OPTIONS, "opened": dict(opened), **stored},
+        described(opened, options, stored),
+        lock,
     )
     unfinished: list[Shard] = []
     try:
         with manifest.running():
             with writing(dst):
-                unfinished = manifest.begin(options.resume, options.overwrite)
+                unfinished = manifest.begin(
+                    options.resume, options.overwrite, append=options.append
+                )
             _write_shards(plan, manifest, unfinished, runner, order)
             if manifest.lock.lost:
                 raise manifest.lock.taken_over(dst)
@@ -184,13 +190,21 @@ def convert_source(
     )
 
 
-def _as_stored(source: Source, kind: SinkKind) -> Source:
+def as_stored(source: Source, kind: SinkKind) -> Source:
     """Return the source with the dtypes that the files store."""
     if kind.stored is None:
         return source
     stored = {name: field.dtype for name, field in kind.stored(source.schema).items()}
     others = {n: dtype for n, dtype in stored.items() if dtype != source.schema[n].dtype}
     return cast_columns(source, others)
+
+
+def described(
+    opened: Mapping[str, str], options: SaveOptions, stored: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return what the manifest notes: how rows were opened, and how they are stored."""
+    appended = {"append": True} if options.append else {}
+    return {**_OLD_OPTIONS, "opened": dict(opened), **appended, **stored}
 
 
 def _make_plan(

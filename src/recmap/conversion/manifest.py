@@ -13,7 +13,7 @@ import os
 import re
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 from uuid import uuid4
 
@@ -40,8 +40,9 @@ from recmap.formats.registry import FORMATS
 from recmap.local.atomic_write import writing
 from recmap.local.local_path import located
 from recmap.local.location import Version
+from recmap.local.run_lock import RunLock
 from recmap.local.temporary import short_name
-from recmap.local.whole_output import FOLDER_MANIFEST
+from recmap.local.whole_output import FOLDER_MANIFEST, appended_manifest, appended_outputs
 from recmap.model.description import Description
 from recmap.model.schema import Schema
 from recmap.tfrecord.sidecar import sidecar_path
@@ -151,15 +152,32 @@ class FinishedShards:
         return [located(self._manifest).sibling(name) for name in names]
 
 
+def appended_to(path: str) -> list[str]:
+    """Return the outputs that were appended to the folder of this manifest, finished or not."""
+    if os.path.basename(path) != FOLDER_MANIFEST:
+        return []
+    names = appended_outputs(located(path).folder.children())
+    return [located(path).sibling(name) for name in names]
+
+
 def previous_output(path: str, known: Mapping[str, Any]) -> PreviousOutput:
     """Return the files that recmap wrote before, given a manifest and its content."""
+    found = _states(path, known)
+    for output in appended_to(path):
+        manifest = manifest_path(output)
+        found += _states(manifest, load_manifest(manifest))
+    return PreviousOutput(path, found)
+
+
+def _states(path: str, known: Mapping[str, Any]) -> list[tuple[str, State]]:
+    """Return the names and states of the files that a manifest tells to be recmap's."""
     found = _replaced_states(known)
     files = known.get("files")
     for entry in FinishedShards(path).entries(known):
         number, state = int(entry[0]), entry[1:]
         if isinstance(files, list) and number < len(files):
             found += [(name, state) for name in file_names([files[number]])]
-    return PreviousOutput(path, found)
+    return found
 
 
 class Manifest:
@@ -173,12 +191,15 @@ class Manifest:
         format: str,
         source: Sequence[str],
         options: Mapping[str, Any],
+        lock: RunLock | None = None,
     ) -> None:
+        """With ``lock``, the caller holds that, and no other is needed."""
         self.path = path
         self.shards = list(shards)
         self.finished = FinishedShards(path)
         located(path).refuse_unwritable()
-        self.lock = located(path).lock()
+        self.lock = lock or located(path).lock()
+        self._holder = nullcontext if lock else self._locked
         # The version of the manifest that was read or saved last.
         self._seen: Version | None = None
         self.inputs = Inputs.of(source, len(shards))
@@ -219,28 +240,39 @@ class Manifest:
                 check_free(written)
             _RUNNING.add(key)
         try:
-            self.lock.acquire()
-            try:
+            with self._holder():
                 clear_uploads(written, self.lock)
                 yield
-            finally:
-                self.lock.release()
         finally:
             with _RUNNING_LOCK:
                 _RUNNING.discard(key)
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        self.lock.acquire()
+        try:
+            yield
+        finally:
+            self.lock.release()
+
+    def is_of(self, known: Mapping[str, Any]) -> bool:
+        """Return whether a manifest with this content is of the same rows, in whatever files."""
+        return all(known.get(key) == self._plan[key] for key in self._plan if key != "files")
 
     @property
     def begun(self) -> bool:
         """Whether the file on disk has this plan, not that of another conversion."""
         return self._begun and not self.lock.lost
 
-    def begin(self, resume: bool, overwrite: bool) -> list[Shard]:
+    def begin(self, resume: bool, overwrite: bool, *, append: bool = False) -> list[Shard]:
         """Start or resume the conversion, and return the shards that remain to be written.
 
-        Existing files stay until they are replaced.
+        Existing files stay until they are replaced. With ``append``, those of another append that
+        was not finished are replaced: nobody has read them.
         """
         content = self._own_content()
         known = _parse(content)
+        overwrite |= append and bool(known) and not known.get("complete")
         if content is None:
             self.finished.clear()  # left by a run that was killed while it cleaned up
         same = {key: known.get(key) for key in self._plan} == self._plan
@@ -265,6 +297,9 @@ class Manifest:
         stems = {stem_of(path) for path in planned}
         named = existing_files(self.path, known.get("files"), known.get("replaces"))
         named += self._numbered_otherwise()
+        appended = [load_manifest(manifest_path(output)) for output in appended_to(self.path)]
+        for each in appended:
+            named += existing_files(self.path, each.get("files"), each.get("replaces"))
         # A manifest can name any file, so consider only those that look like our shards.
         older = [p for p in dict.fromkeys(named) if p not in planned and stem_of(p) in stems]
         for path in planned + older:
@@ -286,7 +321,8 @@ class Manifest:
             self._previous.refuse_foreign_output(path, self._plan["format"])
         self._previous.refuse_foreign(older)
         self._previous = self._previous.including(older)
-        self._remove_lone_indexes(known, stems)
+        for older_plan in (known, *appended):
+            self._remove_lone_indexes(older_plan, stems)
         self._forget_finished(known)
         self._older = json.dumps(known, indent=1) if known.get("complete") else None
         self._before = states
@@ -335,6 +371,10 @@ class Manifest:
             self._save(complete=False)
         for path in old:
             remove_output(path)
+        for output in appended_to(self.path):
+            if stem_of(output) in stems:
+                located(manifest_path(output)).remove()
+                FinishedShards(manifest_path(output)).clear()
         if self._worth_keeping:
             states = states_of([shard.path for shard in self.shards])
             self._save(complete=True, states=states, **results)
@@ -371,7 +411,8 @@ class Manifest:
         single = len(self.shards) == 1 and os.path.basename(self.path) != FOLDER_MANIFEST
         format = FORMATS[self._plan["format"]]
         folder = format.folder and known_by_state(self.path)
-        return not single or folder or format.sink_kind().numbered
+        appended = appended_manifest(os.path.basename(self.shards[0].path)) is not None
+        return not single or folder or appended or format.sink_kind().numbered
 
     @property
     def done(self) -> int:

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, Literal, TypeAlias
 
 from recmap.conversion.plan import Sharding, parse_shards
-from recmap.errors import OptionError, OptionTypeError
+from recmap.errors import Message, Option, OptionError, OptionTypeError
 from recmap.formats.registry import FORMATS, written_formats
 from recmap.model.arguments import (
     Workers,
@@ -141,6 +141,7 @@ class SaveOptions(OutputOptions):
     workers: Workers | None = option(
         None, as_workers, "files to write at a time: 4, threads:4 or processes:4", metavar="N"
     )
+    append: bool = option(False, check_flag, "add files to those in a folder")
     resume: bool = option(True, check_flag, "do not resume an interrupted conversion")
     verify: Verify = option(
         True,
@@ -150,3 +151,14 @@ class SaveOptions(OutputOptions):
     )
     progress: ProgressOption = option(None, _progress)
     engine: str = option("local", _engine)
+
+    def __post_init__(self) -> None:
+        if self.append and self.overwrite:
+            raise OptionError(
+                Message(
+                    Option("append", True),
+                    " adds files, and ",
+                    Option("overwrite", True),
+                    " replaces those that are there: give one of them",
+                )
+            )

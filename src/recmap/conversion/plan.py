@@ -151,12 +151,12 @@ def stem_of(path: str) -> str:
 
     >>> stem_of("out/data-00003-of-00016.tfrecord.gz"), stem_of("x.npy")
     ('data', 'x')
-    >>> stem_of("data-00003-of-00016.bin.recmap.json")
-    'data'
+    >>> stem_of("data-00003-of-00016.bin.recmap.json"), stem_of("data_append00001.npy")
+    ('data', 'data')
     """
     name = described_name(os.path.basename(path))
     name = name.removesuffix(_known_suffix(name))
-    return re.sub(r"-\d{5,}-of-\d{5,}\Z", "", name)
+    return re.sub(r"(_append\d{5,})?(-\d{5,}-of-\d{5,})?\Z", "", name)
 
 
 def _paths(dst: str, format: str, count: int) -> list[str]:

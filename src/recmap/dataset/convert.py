@@ -31,6 +31,7 @@ def convert(
     verify: Verify = True,
     resume: bool = True,
     overwrite: bool = False,
+    append: bool = False,
     progress: ProgressOption = None,
     engine: str = "local",
     storage: Mapping[str, Any] | None = None,
@@ -74,7 +75,8 @@ def convert(
     **The work.** ``workers`` is how many files to write at a time: ``4`` or ``"threads:4"``, or
     ``"processes:4"``. A file gets its name once it is complete and verified: ``verify=True`` checks
     its rows and CRCs, ``"full"`` compares every value with the source. ``overwrite=True`` replaces
-    existing files; ``resume=False`` starts over. ``progress=True`` draws a bar; a function is
+    existing files; ``append=True`` adds files to those in a folder, all at once, if they have the
+    same columns. ``resume=False`` starts over. ``progress=True`` draws a bar; a function is
     called with a ``Progress``. ``engine="ray"`` or ``"ray:ADDRESS"`` writes each file in a task of
     a Ray cluster.
 

@@ -159,7 +159,12 @@ class Dataset(RowVerbs):
     @property
     def schema(self) -> Schema:
         """The columns and their types. To find them, functions are tried on the first rows."""
-        return self._source.schema if self._as_opened is not None else self._own_feed.schema
+        if self._as_opened is not None:
+            return self._source.schema
+        plan = self._plan
+        # The feed reads the first rows, which may have to be searched for.
+        changed = plan.transforms or plan.images_on_device
+        return self._own_feed.schema if changed else plan.rows.schema
 
     @property
     def skipped(self) -> list[Skipped]:
@@ -289,6 +294,7 @@ class Dataset(RowVerbs):
         verify: Verify = True,
         resume: bool = True,
         overwrite: bool = False,
+        append: bool = False,
         progress: ProgressOption = None,
         engine: str = "local",
         storage: Mapping[str, Any] | None = None,
@@ -380,6 +386,11 @@ def opened_rows(dataset: Dataset) -> OpenedRows:
 
 def _selected(source: Source, names: Sequence[str]) -> Source:
     return source.select(names)
+
+
+def is_derived(dataset: Dataset) -> bool:
+    """Return whether verbs made the rows, which may differ from epoch to epoch."""
+    return dataset._as_opened is None  # noqa: SLF001  # users do not see it
 
 
 def _read_only(array: npt.NDArray[Any]) -> npt.NDArray[Any]:

@@ -11,9 +11,9 @@ from typing import Any, Literal, Never
 
 import numpy.typing as npt
 
-from recmap.dataset.dataset import Dataset, opened_rows
+from recmap.dataset.dataset import Dataset, is_derived, opened_rows
 from recmap.dataset.objects import blaming, held_columns, open_object, settled
-from recmap.dataset.rows import OpenedRows
+from recmap.dataset.rows import OpenedRows, verbs_of
 from recmap.dataset.tables import Wanted
 from recmap.errors import (
     ColumnError,
@@ -22,7 +22,7 @@ from recmap.errors import (
     OptionTypeError,
     PathNotFoundError,
 )
-from recmap.formats.combined import SideBySideSource
+from recmap.formats.combined import SideBySideSource, check_equal_lengths
 from recmap.formats.memory import StreamSource
 from recmap.formats.open_spec import Opening, OpenOptions, open_source, select
 from recmap.formats.registry import FORMATS
@@ -142,7 +142,7 @@ def open(
             held = open_object(path, _wanted(nulls, fields))
         if held is not None:
             _refuse_file_options(path, options)
-            return _selected(held, fields, type(path).__qualname__)
+            return _selected(Dataset(held), fields, type(path).__qualname__)
         if isinstance(path, Mapping):
             with blaming(path):
                 return _open_columns(path, fields, options, store)
@@ -176,14 +176,15 @@ def _already_open(dataset: Stream, fields: FieldsLike | None, options: OpenOptio
             "give a path or a dataset, not a stream; to save its batches, rm.from_batches(stream)"
         )
     _refuse_file_options(dataset, options)
-    return dataset if fields is None else _selected(opened_rows(dataset), fields, "the dataset")
+    return _selected(dataset, fields, "the dataset")
 
 
-def _selected(rows: OpenedRows, fields: FieldsLike | None, where: str) -> Dataset:
+def _selected(dataset: Dataset, fields: FieldsLike | None, where: str) -> Dataset:
     """Return the columns of an object that ``fields`` names."""
     if fields is None:
-        return Dataset(rows)
-    return Dataset(rows.derive(f"select({fields!r})", partial(select, fields=fields, path=where)))
+        return dataset
+    change = partial(select, fields=fields, path=where)
+    return dataset._changed(f"select({fields!r})", change)  # noqa: SLF001  # users do not see it
 
 
 def _refuse_file_options(x: Any, options: OpenOptions) -> None:
@@ -218,17 +219,28 @@ def _open_columns(
     if not parts:
         raise OptionError("an empty dict of columns")
     _refuse_mixed_dimensions(parts)
-    columns = {name: _open_column(name, part, options, storage) for name, part in parts.items()}
+    given = {name: _open_column(name, part, options, storage) for name, part in parts.items()}
+    if any(map(is_derived, given.values())):
+        return _zipped(given, fields)
+    columns = {name: opened_rows(column) for name, column in given.items()}
     how = {name: (column.source.facts.files, dict(column.how)) for name, column in columns.items()}
     again = {name: column.again for name, column in columns.items()}
     return Dataset(
         OpenedRows(
             _side_by_side({name: column.source for name, column in columns.items()}, fields),
-            _how(options, fields, parts=how),
+            {**_how(options, fields, parts=how), **verbs_of(columns)},
             all(column.lasting for column in columns.values()),
             partial(_reopen_columns, again, fields),
         )
     )
+
+
+def _zipped(columns: Mapping[str, Dataset], fields: FieldsLike | None) -> Dataset:
+    """Return columns side by side of which some are made by verbs, and may differ by epoch."""
+    from recmap.pipeline.combine import zip
+
+    check_equal_lengths({name: len(column) for name, column in columns.items()})
+    return _selected(zip(*columns.values()), fields, "the columns")
 
 
 def _parts(columns: Mapping[Any, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -301,21 +313,21 @@ def from_batches(
     return Dataset(OpenedRows(source, lasting=False))
 
 
-def _open_column(name: str, part: Any, options: OpenOptions, storage: Storage | None) -> OpenedRows:
+def _open_column(name: str, part: Any, options: OpenOptions, storage: Storage | None) -> Dataset:
     """Open one column from a file, a dataset or an array, and call it ``name``."""
     with blaming(part):
         part = settled(part)
         is_dataset = isinstance(part, Dataset)
         held = None if is_dataset else open_object(part, Wanted(options.nulls, {}), name)
     if isinstance(part, Dataset):
-        rows = opened_rows(part)
+        rows = part
     else:
-        rows = _open_named(part, options, storage) if held is None else held
-    columns = list(rows.source.schema)
+        rows = Dataset(_open_named(part, options, storage) if held is None else held)
+    columns = rows.columns
     masks = {each + NULL_SUFFIX for each in columns}
     plain = [each for each in columns if each not in masks]
     if name not in columns and len(plain) != 1:
-        file = rows.source.facts.files[0] if rows.source.facts.files else name
+        file = rows.files[0] if rows.files else name
         raise OptionError(
             f"{file}: which of its columns is {name!r}? There are: {', '.join(columns)}; open it "
             "with fields=[...]"
@@ -326,7 +338,10 @@ def _open_column(name: str, part: Any, options: OpenOptions, storage: Storage | 
     names = {name + each.removeprefix(old): each for each in with_masks([old], columns)}
     if columns == list(names):
         return rows
-    return rows.changed(partial(_renamed, names=names), column=old)
+    change = partial(_renamed, names=names)
+    if is_derived(rows):
+        return rows._changed(f"column({old!r})", change)  # noqa: SLF001  # users do not see it
+    return Dataset(opened_rows(rows).changed(change, column=old))
 
 
 def _renamed(source: Source, names: Mapping[str, str]) -> Source:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace as changed
 from functools import partial
 from typing import TYPE_CHECKING, Any, Never, Self
 
@@ -17,8 +18,9 @@ from recmap.model.arguments import (
     check_column_name,
     check_flag,
 )
-from recmap.model.field import Field
+from recmap.model.field import Field, FieldLike
 from recmap.model.progress import ProgressOption, check_progress
+from recmap.model.schema import Schema
 from recmap.model.source import Source
 from recmap.pipeline.stream import Stream
 
@@ -221,6 +223,47 @@ class RowVerbs(Stream):
         items = counted_items(self._source, columns, progress, self._opened.reopen)
         change = partial(ExplodedRows, columns=columns, items=items)
         return self._changed(f"explode({', '.join(map(repr, columns))})", change)
+
+    def flat_map(
+        self,
+        fn: Callable[..., Any],
+        *,
+        workers: int | str | None = None,
+        fields: Mapping[str, FieldLike] | None = None,
+        seed: int = 0,
+        progress: ProgressOption = None,
+    ) -> Self:
+        """Call ``fn`` with every row: it returns a list of rows, or yields them; maybe none.
+
+        Each row is a dict of values, as for ``map``, and ``workers``, ``fields``, ``seed`` and
+        ``rng`` are those of ``map``.
+
+        When the number of rows or a row is first needed, ``fn`` is called with every row, to count
+        what it returns; ``progress=True`` draws a progress bar. Rows are made again when they are
+        read, so save the result if ``fn`` is slow.
+
+        >>> import numpy as np, recmap as rm
+        >>> ds = rm.from_arrays({"n": np.array([2, 0, 1])})
+        >>> parts = ds.flat_map(lambda row: [{"n": row["n"], "i": i} for i in range(row["n"])])
+        >>> len(parts), parts[:]
+        (3, {'n': array([2, 2, 1]), 'i': array([0, 1, 0])})
+        """
+        from recmap.dataset.flat_map import flat_mapped
+        from recmap.model.arguments import parse_workers
+        from recmap.pipeline.signature import record_function
+        from recmap.pipeline.transforms.flat_map import FlatMapRows
+        from recmap.pipeline.transforms.map import Function
+
+        check_progress(progress)
+        plan = self._plan
+        plan.check_images_on_host("flat_map")
+        function = Function(fn, as_whole("seed", seed), plan.functions)
+        if workers is not None:
+            plan = plan.with_workers(parse_workers(workers))
+        transform = FlatMapRows(function, None if fields is None else Schema(fields))
+        made = plan.with_rows(flat_mapped(plan, transform, progress))
+        record = record_function("flat_map", fn, False, fields, seed)
+        return self._rows(changed(made, functions=plan.functions + 1), record)
 
     def fill_null(self, value: Any) -> Self:
         """Replace nulls: ``fill_null(0)`` in all columns that can hold the value, or by column.

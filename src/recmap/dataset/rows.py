@@ -98,6 +98,7 @@ class OpenedRows:
 
     def save(self, dst: str, options: SaveOptions) -> Report:
         """Write the rows to ``dst``: in threads, in processes or on a cluster."""
+        from recmap.conversion.append import append_source
         from recmap.conversion.engine import convert_source
 
         if options.workers is None and self.source.facts.calls_user_code:
@@ -106,12 +107,19 @@ class OpenedRows:
         source = uncopied(self.source)
         # Rows in memory cannot be recognized later, so there is nothing to resume.
         options = replace(options, resume=options.resume and self.lasting)
+        save = append_source if options.append else convert_source
         with _runner(source, dst, options) as runner:
-            return convert_source(source, dst, options, runner, self.how)
+            return save(source, dst, options, runner, self.how)
 
     def __reduce__(self) -> tuple[Any, ...]:
         # The receiving process opens the files itself; they are not sent to it.
         return _open_again, (self.again, dict(self.how), self.lasting)
+
+
+def verbs_of(columns: Mapping[str, OpenedRows]) -> dict[str, str]:
+    """Return the verbs of columns that are put side by side, as ``how`` has them."""
+    found = [f"{name}: {each.verbs}" for name, each in columns.items() if each.verbs is not None]
+    return {_VERBS: f"columns({', '.join(found)})"} if found else {}
 
 
 def numbered_rows(plan: Plan) -> OpenedRows:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import replace
 from functools import cached_property, partial
 from itertools import pairwise
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -29,9 +30,20 @@ from recmap.model.fetching import Coming, Fetching, fetching_all
 from recmap.model.field import Field
 from recmap.model.info import Info
 from recmap.model.null_columns import can_widen, joint_field, widened
+from recmap.model.order import finite
+from recmap.model.ragged import offsets_of
 from recmap.model.row_sizes import RowSizes, added, measure
 from recmap.model.schema import Batch, Schema
-from recmap.model.source import ColumnMap, MappedColumns, Source, renamed
+from recmap.model.source import (
+    ColumnMap,
+    MappedColumns,
+    Source,
+    VaryingRows,
+    at_epoch,
+    prepare,
+    renamed,
+    reseeded,
+)
 from recmap.model.value_test import ValueRange
 from recmap.store.files_ahead import FilesAhead, files_ahead
 from recmap.store.paths import for_each
@@ -58,12 +70,33 @@ def _chunks_together(told: Sequence[SourceFacts]) -> LargestChunk:
     return LargestChunk(sum(chunk.size for chunk in found), place)
 
 
-class CombinedSource(Source):
+class CombinedSource(VaryingRows):
     """Base class of the ways to combine sources."""
 
     def __init__(self, sources: Sequence[Source], schema: Schema) -> None:
         self._sources = list(sources)
         self._schema = schema
+
+    def _over(self, sources: Sequence[Source]) -> Self:
+        """Return the same combination of other sources, which have as many rows."""
+        other = copy(self)
+        other._sources = list(sources)  # noqa: SLF001  # a copy of this one
+        return other
+
+    def at_epoch(self, epoch: int) -> Source:
+        if not self.facts.varies:  # there may be thousands of files
+            return self
+        return self._over([at_epoch(source, epoch) for source in self._sources])
+
+    def reseeded(self, by: int) -> Source:
+        return self._over([reseeded(source, by) for source in self._sources])
+
+    def prepare(self) -> None:
+        for source in self._sources:
+            prepare(source)
+
+    def row_name(self, row: int) -> str:
+        return self.facts.row_name(row)
 
     @property
     def schema(self) -> Schema:
@@ -84,6 +117,8 @@ class CombinedSource(Source):
             owns_rows=all(each.owns_rows for each in told),
             remote=any(each.remote for each in told),
             can_pad=all(each.can_pad for each in told),
+            endless=any(each.endless for each in told),
+            searched=all(each.searched for each in told),
             varies=any(each.varies for each in told),
             calls_user_code=any(each.calls_user_code for each in told),
             compressed_files={f: how for each in told for f, how in each.compressed_files.items()},
@@ -118,25 +153,17 @@ class SideBySideSource(CombinedSource):
 
     def __init__(self, sources: Mapping[str, Source]) -> None:
         """The keys of ``sources`` name the sources in error messages."""
-        owners: dict[str, Source] = {}
-        for source in sources.values():
-            for column in source.schema:
-                if column in owners:
-                    raise FieldMismatchError(f"two of the files have a column {column!r}")
-                owners[column] = source
-        super().__init__(
-            list(sources.values()),
-            Schema({name: source.schema[name] for name, source in owners.items()}),
-        )
-        self._owners = owners
+        super().__init__(list(sources.values()), _joint_schema(sources.values()))
+        self._rows = self._counted(sources)
+
+    def _counted(self, sources: Mapping[str, Source]) -> int | None:
+        """Count the rows; None if there is no end."""
         rows = {name: len(source) for name, source in sources.items()}
-        if len(set(rows.values())) > 1:
-            listed = ", ".join(f"{name!r} has {count:,}" for name, count in rows.items())
-            raise DataError(f"columns side by side must have equally many rows, but {listed}")
-        self._rows = next(iter(rows.values()), 0)
+        check_equal_lengths(rows)
+        return next(iter(rows.values()), 0)
 
     def __len__(self) -> int:
-        return self._rows
+        return finite(self._rows)
 
     def _collected(self, told: list[SourceFacts]) -> SourceFacts:
         pairs = zip(self._sources, told, strict=True)
@@ -207,24 +234,41 @@ class SideBySideSource(CombinedSource):
         return max((row for row in found if row), key=lambda row: row[1], default=None)
 
     def column(self, name: str) -> npt.NDArray[Any] | None:
-        return self._owners[name].column(name)
+        return self._owner(name).column(name)
 
     def value_ranges(self, name: str) -> Sequence[ValueRange] | None:
-        return self._owners[name].value_ranges(name)
+        return self._owner(name).value_ranges(name)
+
+    def _owner(self, name: str) -> Source:
+        return next(source for source in self._sources if name in source.schema)
 
     def select(self, names: Sequence[str]) -> Source:
-        chosen: dict[str, Source] = {}
-        for source in self._sources:
-            if mine := [name for name in self._schema.select(names) if name in source.schema]:
-                chosen[mine[0]] = source.select(mine)
-        return _in_order_of(names, SideBySideSource(chosen))
+        schema = self._schema.select(names)
+        own = [[name for name in schema if name in source.schema] for source in self._sources]
+        chosen = [
+            source.select(mine) for source, mine in zip(self._sources, own, strict=True) if mine
+        ]
+        return self._of(chosen, names)
 
     def reference(self) -> Source:
-        others = {next(iter(s.schema)): s.reference() for s in self._sources}
-        return _in_order_of(list(self._schema), SideBySideSource(others))
+        return self._of([source.reference() for source in self._sources], list(self._schema))
+
+    def _of(self, sources: Sequence[Source], names: Sequence[str]) -> Source:
+        """Return columns of other sources with as many rows."""
+        other = self._over(sources)
+        other._schema = _joint_schema(sources)  # noqa: SLF001  # a copy of this one
+        same = list(other.schema) == list(names)
+        return other if same else renamed(other, {name: name for name in names})
 
     def row_bytes(self) -> int:
         return sum(source.row_bytes() for source in self._sources)
+
+
+def check_equal_lengths(rows: Mapping[str, int]) -> None:
+    """Refuse columns that have different numbers of rows."""
+    if len(set(rows.values())) > 1:
+        listed = ", ".join(f"{name!r} has {count:,}" for name, count in rows.items())
+        raise DataError(f"columns side by side must have equally many rows, but {listed}")
 
 
 def _has_fixed_size(source: Source) -> bool:
@@ -239,9 +283,14 @@ def _read_rows(source: Source, rows: RowNumbers) -> Batch:
     return source.gather(np.asarray(rows, np.int64))
 
 
-def _in_order_of(names: Sequence[str], source: Source) -> Source:
-    same = list(source.schema) == list(names)
-    return source if same else renamed(source, {name: name for name in names})
+def _joint_schema(sources: Iterable[Source]) -> Schema:
+    fields: dict[str, Field] = {}
+    for source in sources:
+        for name, field in source.schema.items():
+            if name in fields:
+                raise FieldMismatchError(f"two of the files have a column {name!r}")
+            fields[name] = field
+    return Schema(fields)
 
 
 class ConcatenatedSource(CombinedSource):
@@ -258,11 +307,23 @@ class ConcatenatedSource(CombinedSource):
                     file=source.facts.files[0],
                 )
         super().__init__(sources, first.schema)
-        counts = np.array([len(source) for source in sources], np.int64)
-        self._starts = np.concatenate([[0], np.cumsum(counts)])
+
+    @cached_property
+    def _starts(self) -> npt.NDArray[np.int64]:
+        """The number of the first row of each source, and of all rows."""
+        return offsets_of(np.array([len(source) for source in self._sources], np.int64))
 
     def __len__(self) -> int:
         return int(self._starts[-1])
+
+    def known_rows(self) -> int | None:
+        counted = "_starts" in self.__dict__
+        unknown = not counted and any(each.known_rows() is None for each in self._sources)
+        return None if unknown else len(self)
+
+    def prepare(self) -> None:
+        super().prepare()
+        self._starts  # noqa: B018  # counted when it is first asked for
 
     @guarded
     def read(self, start: int, stop: int, limit: int | None = None) -> Batch:
@@ -322,12 +383,16 @@ class ConcatenatedSource(CombinedSource):
 
     def coming(self, start: int, stop: int | None = None) -> Iterator[Coming]:
         stop = len(self) if stop is None else min(stop, len(self))
-        for number in range(self._owner(start) + 1, self._owner(stop - 1) + 1):
-            source = self._sources[number]
-            if source.facts.remote:
-                first, end = int(self._starts[number]), int(self._starts[number + 1])
-                fetch = partial(source.fetch_ahead, range(min(stop, end) - first))
-                yield Coming(self, _size(source), fetch, partial(int, end))
+        for number in range(self._owner(start), self._owner(stop - 1) + 1):
+            source, facts = self._sources[number], self._sources[number].facts
+            first, end = int(self._starts[number]), int(self._starts[number + 1])
+            rows = range(max(0, start - first), min(stop, end) - first)
+            if first > start and facts.remote and len(facts.files) == 1:
+                yield Coming(
+                    self, _size(source), partial(source.fetch_ahead, rows), partial(int, end)
+                )
+            for file in source.coming(rows.start, rows.stop):
+                yield replace(file, source=self, stop=partial(_shifted, file.stop, first))
 
     def row_sizes(self, rows: npt.NDArray[np.int64]) -> RowSizes | None:
         sizes = np.empty(len(rows), np.int64)
@@ -361,10 +426,12 @@ class ConcatenatedSource(CombinedSource):
         return found
 
     def select(self, names: Sequence[str]) -> Source:
-        return ConcatenatedSource([source.select(names) for source in self._sources])
+        chosen = self._over([source.select(names) for source in self._sources])
+        chosen._schema = self._schema.select(names)  # noqa: SLF001  # a copy of this one
+        return chosen
 
     def reference(self) -> Source:
-        return ConcatenatedSource([source.reference() for source in self._sources])
+        return self._over([source.reference() for source in self._sources])
 
     @property
     def sources(self) -> Sequence[Source]:
@@ -373,6 +440,11 @@ class ConcatenatedSource(CombinedSource):
 
     def row_bytes(self) -> int:
         return self._sources[0].row_bytes()
+
+
+def _shifted(stop: Callable[[], int | None], by: int) -> int | None:
+    found = stop()
+    return None if found is None else found + by
 
 
 def _size(source: Source) -> int:
@@ -390,10 +462,11 @@ def _with_the_same_nulls(sources: Sequence[Source]) -> Sequence[Source]:
     for schema in schemas[1:]:
         for name in joint.keys() & schema.keys():
             joint[name] = joint_field(joint[name], schema[name])
-    return [_as_nullable(source, joint) for source in sources]
+    return [as_nullable(source, joint) for source in sources]
 
 
-def _as_nullable(source: Source, joint: Mapping[str, Field]) -> Source:
+def as_nullable(source: Source, joint: Mapping[str, Field]) -> Source:
+    """Return a source with columns that may hold nulls where those of ``joint`` may."""
     if all(field == joint.get(name) for name, field in source.schema.items()):
         return source
     maps = {}

@@ -110,8 +110,9 @@ class LocalPath(Location):
             # The arrays of half a store are not stores to be read one after the other.
             raise PathNotFoundError(f"{self}: {_no_files(self)}")
         names = os.listdir(self)
-        refuse_unfinished(self, names, lambda name: self.child(name).content())
-        found = [os.path.join(self, name) for name in names if name[0] not in "._"]
+        added = refuse_unfinished(self, names, lambda name: self.child(name).content())
+        there = [name for name in names if name[0] not in "._" and name not in added]
+        found = [os.path.join(self, name) for name in there]
         # Folders of TFDS are not taken together: they are versions of the same data.
         files = sorted(data for file in found if (data := _data(file, ZARR_FILES)) is not None)
         if not files:

@@ -1,7 +1,9 @@
 """Tell whether a folder has all files of an output: by the manifests in it, and by their names.
 
 While a conversion writes several files, and after it was killed, the manifest beside them says
-that it is not complete. Other programs number the files they write: ``train-00003-of-00016``.
+that it is not complete. Files that are added to a folder (``append=True``) have a manifest of
+their own, and do not count before that is complete. Other programs number the files they write:
+``train-00003-of-00016``.
 """
 
 from __future__ import annotations
@@ -19,6 +21,8 @@ from recmap.warn import warn
 
 FOLDER_MANIFEST = "_manifest.json"
 _MANIFEST = re.compile(r"_manifest\.json|\..+\.manifest\.json")
+_APPENDED = re.compile(r"(.*_append[0-9]{5,})(?:-[0-9]{5,}-of-[0-9]{5,})?(\..+)")
+_APPENDED_MANIFEST = re.compile(r"\.(.*_append[0-9]{5,}\..+)\.manifest\.json")
 _NUMBERED = re.compile(r"(?<![0-9])([0-9]{1,9})[-_]of[-_]([0-9]{1,9})(?![0-9])")
 # Missing files are counted up to this number of shards. A larger one is no number of files.
 _MOST_SHARDS = 1_000_000
@@ -37,14 +41,16 @@ class _Unfinished(NamedTuple):
 
 def refuse_unfinished(
     folder: str, names: Iterable[str], read: _Read, chosen: Iterable[str] | None = None
-) -> None:
+) -> set[str]:
     """Raise if a conversion that writes the files of a folder has not finished.
 
     ``names`` are those of all files in it, hidden ones included. Those to be read are ``chosen``,
-    by default all.
+    by default all. Return the names of files that do not count yet, because what appends them
+    has not finished.
     """
     every = set(names)
-    found = _unfinished(every, read, every if chosen is None else set(chosen))
+    added = _unfinished_appends(every, read)
+    found = _unfinished(every, read, every - added if chosen is None else set(chosen))
     if found is not None:
         raise UnfinishedOutputError(
             f"{folder}: its conversion is not finished, says {found.manifest}: files may be "
@@ -53,6 +59,37 @@ def refuse_unfinished(
             f"{_joined(folder, _pattern(found))!r}",
             file=str(folder),
         )
+    return added
+
+
+def appended_outputs(names: Iterable[str]) -> list[str]:
+    """Return what was appended to a folder, given the names of its files, in order.
+
+    >>> appended_outputs(["x.npy", ".data_append00001.npy.manifest.json"])
+    ['data_append00001.npy']
+    """
+    found = filter(None, map(_APPENDED_MANIFEST.fullmatch, names))
+    return sorted((match[1] for match in found), key=lambda name: (len(name), name))
+
+
+def appended_manifest(name: str) -> str | None:
+    """Return the name of the manifest of an appended file; None if the file is not one.
+
+    >>> appended_manifest("data_append00001-00003-of-00016.npy")
+    '.data_append00001.npy.manifest.json'
+    """
+    match = _APPENDED.fullmatch(name)
+    return None if match is None else f".{match[1]}{match[2]}.manifest.json"
+
+
+def _unfinished_appends(names: set[str], read: _Read) -> set[str]:
+    """Return the files that are to be added to a folder, but not all of them are there."""
+    found: set[str] = set()
+    for name in filter(_APPENDED_MANIFEST.fullmatch, names):
+        content = _parsed(read(name))
+        if content.get("complete") is not True:
+            found |= {*_listed(content.get("files")), *_listed(content.get("replaces"))}
+    return found
 
 
 def _warn_of_unfinished(

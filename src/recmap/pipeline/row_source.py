@@ -25,7 +25,7 @@ from recmap.model.fetching import Fetching
 from recmap.model.ragged import Column, Ragged, has_mask
 from recmap.model.row_sizes import measure
 from recmap.model.schema import Batch, Schema
-from recmap.model.source import Source, VaryingRows, WrappedSource
+from recmap.model.source import Source, WrappedSource
 from recmap.pipeline.signature import data_of
 from recmap.store.fetch import FetchCounter
 from recmap.store.object_address import store_of
@@ -148,7 +148,7 @@ class SourceRows(WrappedSource):
 
     def row_name(self, row: int) -> str:
         # Files that were opened again have their full paths; those that were given are shorter.
-        ordered = isinstance(self._source, VaryingRows)
+        ordered = isinstance(self._source, WrappedSource)
         return super().row_name(row) if ordered else self._facts.row_name(row)
 
     @property

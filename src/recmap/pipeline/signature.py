@@ -26,6 +26,7 @@ import numpy.typing as npt
 from recmap.local.file_state import STORE_FILES
 from recmap.local.local_path import located
 from recmap.local.location import Location
+from recmap.model.preview import quantity
 from recmap.model.ragged import Column, Ragged
 from recmap.model.source import Source
 
@@ -149,7 +150,11 @@ def record_select(names: Sequence[str] | None, rows: Any) -> VerbRecord:
         return VerbRecord(f"select({rows!r})")
     numbers = np.asarray(rows)
     numbers = numbers.astype("<i8") if numbers.dtype.kind in "iu" else numbers
-    return VerbRecord(f"select({numbers.size:,} rows, {_digest(numbers.tobytes())})")
+    chosen = np.count_nonzero(numbers) if numbers.dtype == bool else numbers.size
+    return VerbRecord(
+        f"select({numbers.size:,} rows, {_digest(numbers.tobytes())})",
+        written=f"select({quantity(int(chosen), 'row')})",
+    )
 
 
 def record_joined(branches: Sequence[Sequence[VerbRecord]], verb: str) -> tuple[VerbRecord, ...]:

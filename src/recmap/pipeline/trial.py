@@ -60,8 +60,8 @@ def try_rows(
         if len(sample.positions) or len(first.positions) < size or size == reach_of(rows):
             return prepared, schema, sample
     raise OptionError(
-        f"the filters dropped all of the first {_SAMPLES[-1]:,} rows, so what comes after them "
-        "cannot be tried; put filter last, or give map(..., fields=...)"
+        f"filters or flat_map left nothing of the first {_SAMPLES[-1]:,} rows, so what comes next "
+        "cannot be tried; put filter last, or give the types: map(..., fields=...)"
     )
 
 

@@ -118,7 +118,8 @@ class RayRunner:
     ) -> None:
         ray = self._ray
         # Pickled here, because unpickling opens files, which only the task should do.
-        sent = ray.put(pickle.dumps(writer))
+        # Functions of a script or a notebook are sent as code.
+        sent = ray.put(ray.cloudpickle.dumps(writer))
         actor = _start_progress_actor(ray) if counter.watched else None
         write = ray.remote(_write_shard).options(
             num_cpus=TASK_CPUS,

@@ -82,11 +82,14 @@ class ObjectPath(ObjectAddress):
         ]
         objects.sort(key=lambda path: path.key)
         if found.beside is not None:  # None if this is a single object
-            self._warn_of_missing(objects, found.beside)
+            return self._complete(objects, found.beside)
         return objects
 
-    def _warn_of_missing(self, objects: Sequence[ObjectPath], listed: Iterable[str]) -> None:
-        """Warn if objects of a set are missing, and raise if an output is unfinished."""
+    def _complete(self, objects: list[ObjectPath], listed: Iterable[str]) -> list[ObjectPath]:
+        """Return the objects without those of an unfinished append.
+
+        Warn if objects of a set are missing, and raise if an output is unfinished.
+        """
         folders: dict[str, list[str]] = {}
         for key in listed:
             folders.setdefault(os.path.dirname(key), []).append(_name(key))
@@ -97,8 +100,12 @@ class ObjectPath(ObjectAddress):
             )
         else:
             names = folders.get(self.key.strip("/"), [])
-            refuse_unfinished(self, names, lambda name: self.child(name).content())
+            added = refuse_unfinished(self, names, lambda name: self.child(name).content())
+            objects = [each for each in objects if each.name.rstrip("/") not in added]
             warn_of_missing(self, names, [each.name for each in objects])
+            if not objects:
+                raise PathNotFoundError(f"{self}: no objects in this folder")
+        return objects
 
     def stat(self) -> Stat:
         return _stat(self.info)

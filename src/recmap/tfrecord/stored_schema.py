@@ -26,6 +26,7 @@ from recmap.errors import (
     StoreError,
 )
 from recmap.local.local_path import located
+from recmap.local.whole_output import appended_manifest
 from recmap.model.description import Description, json_object
 from recmap.model.schema import Schema
 from recmap.native import _core
@@ -220,7 +221,8 @@ class Manifests:
 
     def types(self, path: str) -> Types | None:
         """Return the types of a file, if the manifest in its folder lists it."""
-        target, name = located(path).sibling(_MANIFEST), os.path.basename(path)
+        name = os.path.basename(path)
+        target = located(path).sibling(appended_manifest(name) or _MANIFEST)
         with self._lock:
             if target not in self._known:
                 self._known[target] = _read(target)

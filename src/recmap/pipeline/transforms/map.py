@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import inspect
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from threading import Lock
@@ -172,13 +172,17 @@ class MapRows(FunctionTransform):
             return self._apply(block)
 
     def _apply(self, block: Block) -> Block:
+        return replace(block, batch=self._columns(self._made(block), block))
+
+    def _columns(self, rows: Iterable[Mapping[str, Any]], block: Block) -> Batch:
+        """Return the columns of rows, one for each position of a block."""
         assert self.found is not None
         count, given = len(block.positions), self.fields or Schema({})
         columns = {
             name: new_column(name, field, count, given=name in given)
             for name, field in self.found.items()
         }
-        for i, row in enumerate(self._made(block)):
+        for i, row in enumerate(rows):
             for name, column in columns.items():
                 # Copy at once: the function may use the same array for the next row.
                 try:
@@ -193,7 +197,7 @@ class MapRows(FunctionTransform):
                 extra = sorted(set(row) - set(columns))
                 raise MapError(f"{block.origin(i)}: {self.name} added {extra[0]!r}; {_REMEDY}")
         try:
-            return replace(block, batch={name: c.finish() for name, c in columns.items()})
+            return {name: column.finish() for name, column in columns.items()}
         except RecmapError as e:
             raise MapError(f"{batch_text(block)}: {self.name}: {e}") from e
 

@@ -30,8 +30,9 @@ from recmap.model.draws import hashed
 from recmap.model.facts import SourceFacts
 from recmap.model.fetching import Fetching, fetching_all
 from recmap.model.order import finite, gather_span
+from recmap.model.row_sizes import RowSizes
 from recmap.model.schema import Batch
-from recmap.model.source import Source, VaryingRows, at_epoch, prepare, reseeded, row_name
+from recmap.model.source import Source, at_epoch, row_name
 from recmap.pipeline.row_source import count_of
 
 Until = Literal["first", "all"]
@@ -113,7 +114,7 @@ class Mixture:
         return owner, inner
 
 
-class MixedRows(CombinedSource, VaryingRows):
+class MixedRows(CombinedSource):
     """Rows of several branches with the same schema."""
 
     def __init__(self, branches: Sequence[Source], mixture: Mixture, epoch: int = 0) -> None:
@@ -135,13 +136,6 @@ class MixedRows(CombinedSource, VaryingRows):
     def select(self, names: Sequence[str]) -> MixedRows:
         return MixedRows([each.select(names) for each in self._sources], self._mixture, self._epoch)
 
-    def prepare(self) -> None:
-        for branch in self._sources:
-            prepare(branch)
-
-    def reseeded(self, by: int) -> MixedRows:
-        return MixedRows([reseeded(each, by) for each in self._sources], self._mixture, self._epoch)
-
     def read(self, start: int, stop: int, limit: int | None = None) -> Batch:
         return gather_span(self, start, stop, limit)
 
@@ -159,6 +153,16 @@ class MixedRows(CombinedSource, VaryingRows):
         return fetching_all(
             self._sources[i].fetch_ahead(inner[owner == i]) for i in np.unique(owner)
         )
+
+    def row_sizes(self, rows: RowArray) -> RowSizes | None:
+        owner, inner = self._mixture.locate(rows, self._epoch)
+        sizes = np.empty(len(rows), np.int64)
+        for i in np.unique(owner):
+            found = self._sources[i].row_sizes(inner[owner == i])
+            if found is None:
+                return None
+            sizes[owner == i] = found
+        return sizes
 
     def row_bytes(self) -> int:
         return max(branch.row_bytes() for branch in self._sources)

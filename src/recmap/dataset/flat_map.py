@@ -1,0 +1,197 @@
+"""ds.flat_map: the rows that a function makes of each row."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cached_property, partial
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from recmap.dataset.column_scan import FromRows, check_reread
+from recmap.dataset.explode import ExplodedRows, Items
+from recmap.errors import MapError, MemoryLimitError, OptionError
+from recmap.model.arguments import Workers
+from recmap.model.batch import Positions, RowArray, join, pick
+from recmap.model.facts import SourceFacts
+from recmap.model.progress import ProgressOption
+from recmap.model.ragged import offsets_of
+from recmap.model.row_sizes import RowSizes, measure
+from recmap.model.schema import Batch, Schema
+from recmap.model.source import Source, at_epoch, reseeded, row_name
+from recmap.pipeline.feed import PipelineFeed
+from recmap.pipeline.plan import Plan
+from recmap.pipeline.transforms.base import Block
+from recmap.pipeline.transforms.batch import Batches
+from recmap.pipeline.transforms.flat_map import CountReturnedRows, FlatMapRows
+from recmap.pipeline.trial import Trial, tried, try_rows
+
+# The function is called with so many rows at a time to count what it returns, or with fewer that
+# take so many bytes.
+_TOGETHER, _TOGETHER_BYTES = 1 << 12, 16 << 20
+
+
+def flat_mapped(plan: Plan, transform: FlatMapRows, progress: ProgressOption) -> FlatMappedRows:
+    """Return the rows that a function makes of those of a plan."""
+    rows = plan.random_access("flat_map")
+    check_reread("flat_map", rows)
+    if rows.facts.varies:
+        raise OptionError(
+            "flat_map: these rows differ from epoch to epoch, and so would the number of rows made "
+            "of them; put flat_map before shuffle, sample and functions that draw random numbers"
+        )
+    size = max(1, min(_TOGETHER, _TOGETHER_BYTES // rows.row_bytes()))
+    count = CountReturnedRows(transform.function)
+    counting = replace(plan.with_rows(rows), transforms=(count,), grouping=Batches(size))
+    items = FromRows(rows, partial(_counted, plan=counting, progress=progress))
+    return FlatMappedRows(rows, transform, items, plan.workers)
+
+
+def _counted(source: Source, plan: Plan, progress: ProgressOption) -> Items:
+    """Call the function with all rows, and note how many it returns for each."""
+    found = [batch["rows"] for batch in PipelineFeed(plan).run(1, progress)]
+    return Items(len(source), 0, offsets_of(np.concatenate([np.empty(0, np.int64), *found])))
+
+
+class _Made(NamedTuple):
+    """What the function made of the row with this number."""
+
+    epoch: int
+    row: int
+    batch: Batch
+
+
+class FlatMappedRows(ExplodedRows):
+    """The rows that a function makes of each row of a source."""
+
+    def __init__(
+        self,
+        source: Source,
+        transform: FlatMapRows,
+        items: FromRows[Items],
+        workers: Workers | None,
+    ) -> None:
+        super().__init__(source, (), items)
+        self._transform, self._workers, self._epoch = transform, workers, 0
+        self._largest = 0
+        # Batches of consecutive rows often share a row of the source.
+        self._last: _Made | None = None
+
+    @cached_property
+    def _trial(self) -> Trial:
+        return tried(self._try, [self._transform], self._workers)
+
+    def _try(self) -> Trial:
+        """Try the function on the first rows, to see the types of what it returns."""
+        try:
+            transforms, schema, sample = try_rows(self._source, [self._transform])
+        except OptionError:
+            if self._transform.fields is None:
+                raise
+            schema = self._transform.fields
+            return Trial((replace(self._transform, found=schema),), schema, {})
+        count, size = measure(sample.batch)
+        return Trial(tuple(transforms), schema, {}, size // max(1, count))
+
+    @property
+    def schema(self) -> Schema:
+        return self._trial.schema
+
+    @property
+    def facts(self) -> SourceFacts:
+        return replace(
+            super().facts,
+            calls_user_code=True,
+            searched=self._lazy_items.known() is not None,
+            varies=self._transform.varies,
+            labels={},
+            descriptions={},
+        )
+
+    def row_bytes(self) -> int:
+        return max(1, self._trial.row_bytes)
+
+    @property
+    def _row_size(self) -> int:
+        """The bytes of a row in memory: as many as the largest so far, on average of a read."""
+        return max(1, self._largest, self._trial.row_bytes)
+
+    def row_sizes(self, rows: RowArray) -> RowSizes:
+        return np.full(len(rows), self._row_size)
+
+    def read(self, start: int, stop: int, limit: int | None = None) -> Batch:
+        stop = max(start, min(stop, len(self)))
+        if limit is not None:
+            stop = min(stop, start + max(1, limit // self._row_size))
+        batch = self.gather(np.arange(start, stop, dtype=np.int64))
+        count, size = measure(batch)
+        if limit is None or size <= limit or not count:
+            return batch
+        if count == 1:
+            raise MemoryLimitError(
+                f"{self.row_name(start)} takes {size:,} bytes of memory after "
+                f"{self._transform.name}, and {limit:,} may be used for it",
+                size=size,
+                limit=limit,
+            )
+        del batch
+        return self.read(start, start + count // 2, limit)
+
+    def gather(self, rows: RowArray) -> Batch:
+        sources, places = np.unique(self._items.rows(rows), return_inverse=True)
+        first = self._items.first(sources)
+        starts = offsets_of(self._items.first(sources + 1) - first)
+        batch = self._made(sources, starts)
+        count, size = measure(batch)
+        self._largest = max(self._largest, size // max(1, count))
+        places = places.reshape(-1)
+        return pick(batch, starts[places] + rows - first[places])
+
+    def _made(self, sources: RowArray, starts: Positions) -> Batch:
+        """Return all rows made of those with these numbers, in ascending order."""
+        last, parts = self._last, []
+        if last is not None and len(sources) and (self._epoch, sources[0]) == last[:2]:
+            parts = [last.batch]
+        rest = sources[len(parts) :]
+        if len(rest) or not parts:
+            parts.append(self._called(rest, np.diff(starts)[len(parts) :]))
+        batch = join(parts)
+        if len(sources):
+            mine = pick(batch, slice(int(starts[-2]), int(starts[-1])))
+            self._last = _Made(self._epoch, int(sources[-1]), mine)
+        return batch
+
+    def _called(self, sources: RowArray, counts: Positions) -> Batch:
+        """Call the function; raise if it does not return as many rows as when they were counted."""
+        block = Block(self._source.gather(sources), sources, self._epoch, self._source)
+        made = self._trial.transforms[0].apply(block)
+        found = np.bincount(np.searchsorted(sources, made.positions), minlength=len(sources))
+        if (found != counts).any():
+            row = int(np.argmax(found != counts))
+            raise MapError(
+                f"{row_name(self._source, int(sources[row]))}: {self._transform.name} returned "
+                f"{found[row]:,} rows, and {counts[row]:,} when they were counted; for the same "
+                "row, it has to return the same number each time"
+            )
+        return made.batch
+
+    def at_epoch(self, epoch: int) -> Source:
+        if epoch == self._epoch or not self._transform.varies:
+            return self
+        self._trial  # noqa: B018  # tried once, and not again in every epoch
+        other = self._over(at_epoch(self._source, epoch))
+        other._epoch = epoch  # noqa: SLF001  # a copy of this one
+        return other
+
+    def reseeded(self, by: int) -> Source:
+        transform = self._transform.reseeded(by)
+        source = reseeded(self._source, by)
+        return FlatMappedRows(source, transform, self._lazy_items, self._workers)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_last": None}
+
+    # The function may need all columns, and makes others.
+    def select(self, names: Sequence[str]) -> Source:  # type: ignore[override]
+        return Source.select(self, names)
