@@ -18,7 +18,7 @@ from recmap.formats.sink import Sink, SinkKind
 from recmap.local.file_state import TFDS_FILE, TFDS_INFO
 from recmap.local.local_path import located
 from recmap.model.arguments import check_column_name, unknown_option
-from recmap.model.nulls import refuse_nulls
+from recmap.model.nulls import refuse_null_items, refuse_nulls
 from recmap.model.schema import Schema
 from recmap.model.source import Source
 
@@ -210,6 +210,8 @@ def check_output(path: str, format: str, schema: Schema, options: Mapping[str, A
     kind = FORMATS[format].sink_kind()
     if kind.nulls is None:
         refuse_nulls(schema, f"{path}: {format} files cannot hold nulls")
+    elif kind.nulls == "rows":
+        refuse_null_items(schema, f"{path}: lists in {format} files cannot hold nulls")
     elif kind.nulls == "masks":
         from recmap.formats.null_masks import check_masks
 

@@ -75,6 +75,11 @@ def refuse_nulls(schema: Mapping[str, Field], why: str) -> None:
         )
 
 
+def refuse_null_items(schema: Mapping[str, Field], why: str) -> None:
+    """Refuse columns whose lists may hold nulls, and say what can be done."""
+    refuse_nulls({name: field for name, field in schema.items() if field.null_items}, why)
+
+
 def _example(field: Field) -> str:
     if field.ragged and not field.null_items:
         return "[]"
