@@ -145,6 +145,7 @@ class ExplodedRows(WrappedSource):
         return replace(
             facts,
             in_order=False,
+            table_index=None,
             owns_rows=True,
             can_pad=False,
             rows_before_damage=None,

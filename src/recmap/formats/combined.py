@@ -90,6 +90,7 @@ class CombinedSource(Source):
             skipped=[skipped for each in told for skipped in each.skipped],
             labels=_agreed([each.labels for each in told]),
             descriptions=_agreed([each.descriptions for each in told]),
+            table_types=_agreed([each.table_types for each in told]),
             checksums=[checksums for each in told for checksums in each.checksums],
             record_files=[file for each in told for file in each.record_files],
         )

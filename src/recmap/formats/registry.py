@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 from recmap.errors import MissingPackageError
 from recmap.formats.sink import Sink, SinkKind
+from recmap.formats.table_notes import encode_types
 from recmap.local.file_state import TFDS_FILE, TFDS_INFO
 from recmap.local.local_path import located
 from recmap.model.arguments import check_column_name, unknown_option
@@ -199,6 +200,8 @@ def known_to_sink(format: str, source: Source) -> dict[str, Any]:
     facts = source.facts
     labels = {column: list(names) for column, names in facts.labels.items()}
     known = {"labels": labels, "descriptions": dict(facts.descriptions)}
+    if facts.table_types:
+        known["table_types"] = encode_types(facts.table_types)
     taken = parameters(FORMATS[format].sink_kind().create)
     return {name: each for name, each in known.items() if name in taken}
 
