@@ -113,8 +113,9 @@ def test_a_missing_feature_is_null_if_the_field_says_so() -> None:
         {"x": None, "f": [2, 3], "l": None},
         {"x": None, "f": [2, 3], "l": None},
     ]
-    for options in ({}, {"errors": "skip"}):
-        ds = rm.open("x.tfrecord", fields, **options)
+    errors: Any
+    for errors in ("raise", "skip"):
+        ds = rm.open("x.tfrecord", fields, errors=errors)
         assert ds.to_arrow().to_pylist() == wanted
         assert len(ds) == 4
     # Without, such features are lists, as they always were.

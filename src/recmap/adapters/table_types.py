@@ -2,11 +2,13 @@
 
 A field does not say everything: whether text was a category, or the time zone of a date. So what
 comes from pandas, polars or pyarrow remembers its type (``table_types`` of ``SourceFacts``), and
-goes back to the same library as it was. A type that no longer fits the values is left alone.
+goes back to the same library as it was. A type that no longer fits the values is left alone. The
+library is there already: its own adapter has imported it.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -38,8 +40,7 @@ def _made(noted: Any) -> Any:
 
 
 def _pandas_type(noted: NotedType) -> Any:
-    import pandas as pd
-
+    pd: Any = sys.modules["pandas"]
     if noted.text in ("list", "ndarray"):
         return {"list": list, "ndarray": np.ndarray}[noted.text]
     if noted.text == "category":
@@ -48,8 +49,7 @@ def _pandas_type(noted: NotedType) -> Any:
 
 
 def _polars_type(noted: NotedType) -> Any:
-    import polars as pl
-
+    pl: Any = sys.modules["polars"]
     types = {"Categorical": pl.Categorical, "Enum": pl.Enum, "Time": pl.Time}
     made: Any = {**types, "Datetime": pl.Datetime}[noted.text]
     if noted.text == "Enum":
@@ -72,7 +72,7 @@ def cells(column: Column, dtype: Any) -> list[Any]:
     [[1, 2], []]
     """
     arrays = dtype is np.ndarray or (dtype is None and not isinstance(column, Ragged))
-    return list(column) if arrays and not _nested(column) else column.tolist()  # type: ignore[no-any-return]  # of NumPy
+    return list(column) if arrays and not _nested(column) else column.tolist()
 
 
 def _nested(column: Column) -> bool:
@@ -108,8 +108,7 @@ def _pandas(series: Any, dtype: Any) -> Any:
 
 def as_polars(series: Any, dtype: Any) -> Any:
     """Return a series of polars as one of another type, if that holds all of its values."""
-    import polars as pl
-
+    pl: Any = sys.modules["polars"]
     try:
         if getattr(dtype, "time_zone", None):
             made = series.dt.replace_time_zone("UTC").dt.convert_time_zone(dtype.time_zone)
@@ -124,8 +123,7 @@ def as_polars(series: Any, dtype: Any) -> Any:
 
 def as_arrow(table: Any, types: Mapping[str, Any]) -> Any:
     """Return a table of pyarrow whose columns have these types, where they hold all values."""
-    import pyarrow as pa
-
+    pa: Any = sys.modules["pyarrow"]
     for name, dtype in types.items():
         place = table.schema.get_field_index(name)
         try:
@@ -136,8 +134,7 @@ def as_arrow(table: Any, types: Mapping[str, Any]) -> Any:
 
 
 def _arrow(column: Any, dtype: Any) -> Any:
-    import pyarrow as pa
-
+    pa: Any = sys.modules["pyarrow"]
     if pa.types.is_dictionary(dtype):
         column = column.cast(dtype.value_type).dictionary_encode()
     elif pa.types.is_time(dtype):  # which were read as durations

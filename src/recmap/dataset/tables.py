@@ -259,12 +259,8 @@ def _of_sequences(name: str, values: Any) -> Source | None:
 
 def _arrow_reads(values: Any) -> bool:
     try:
-        import pyarrow as pa
-    except ImportError:
-        return False
-    try:
-        pa.array(values, from_pandas=True)
-    except pa.ArrowException:
+        values.to_frame("x").__arrow_c_stream__()
+    except Exception:  # pandas and pyarrow raise many kinds
         return False
     return True
 
