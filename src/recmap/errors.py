@@ -95,7 +95,8 @@ class Option(NamedTuple):
     """An option that a message names, spelled as in Python: ``overwrite=True``.
 
     ``value`` is ``...`` if the reader has to choose one. ``of_input`` marks an option of
-    ``rm.open``, for calls in which an output option has the same name.
+    ``rm.open``, for calls in which an output option has the same name. ``call`` is what Python
+    calls instead, where only the command line has an option.
 
     >>> print(Option("errors", "skip"), Option("fields", {"x": "int64 = 0", ...: None}))
     errors="skip" fields={"x": "int64 = 0", ...: None}
@@ -104,9 +105,10 @@ class Option(NamedTuple):
     name: str
     value: Any = ...
     of_input: bool = False
+    call: str = ""
 
     def __str__(self) -> str:
-        return f"{self.name}={'' if self.value is ... else _spelled(self.value)}"
+        return self.call or f"{self.name}={'' if self.value is ... else _spelled(self.value)}"
 
 
 def _spelled(value: Any) -> str:
@@ -119,6 +121,12 @@ def _spelled(value: Any) -> str:
     if isinstance(value, dict):
         return f"{{{', '.join(f'{_spelled(k)}: {_spelled(v)}' for k, v in value.items())}}}"
     return repr(value)
+
+
+class InPython(str):
+    """Words of a message that the command line leaves out: it has no such thing."""
+
+    __slots__ = ()
 
 
 class Message(str):

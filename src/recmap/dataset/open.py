@@ -36,6 +36,7 @@ from recmap.model.arguments import (
     unknown_option,
 )
 from recmap.model.field import FieldLike, as_field
+from recmap.model.fill_null import decided
 from recmap.model.nulls import NULL_SUFFIX, Nulls, with_masks
 from recmap.model.schema import FieldsLike, Schema
 from recmap.model.source import Errors, Source, renamed
@@ -142,7 +143,7 @@ def open(
             held = open_object(path, _wanted(nulls, fields))
         if held is not None:
             _refuse_file_options(path, options)
-            return _selected(held, fields, type(path).__qualname__)
+            return _selected(_decided(held, nulls), fields, type(path).__qualname__)
         if isinstance(path, Mapping):
             with blaming(path):
                 return _open_columns(path, fields, options, store)
@@ -176,7 +177,15 @@ def _already_open(dataset: Stream, fields: FieldsLike | None, options: OpenOptio
             "give a path or a dataset, not a stream; to save its batches, rm.from_batches(stream)"
         )
     _refuse_file_options(dataset, options)
-    return dataset if fields is None else _selected(opened_rows(dataset), fields, "the dataset")
+    if fields is None and options.nulls == "keep":
+        return dataset
+    return _selected(_decided(opened_rows(dataset), options.nulls), fields, "the dataset")
+
+
+def _decided(rows: OpenedRows, nulls: Nulls) -> OpenedRows:
+    """Apply the option ``nulls`` to what is open already."""
+    has_nulls = any(field.has_nulls for field in rows.source.schema.values())
+    return rows.changed(partial(decided, nulls=nulls), nulls=nulls) if has_nulls else rows
 
 
 def _selected(rows: OpenedRows, fields: FieldsLike | None, where: str) -> Dataset:
@@ -221,14 +230,13 @@ def _open_columns(
     columns = {name: _open_column(name, part, options, storage) for name, part in parts.items()}
     how = {name: (column.source.facts.files, dict(column.how)) for name, column in columns.items()}
     again = {name: column.again for name, column in columns.items()}
-    return Dataset(
-        OpenedRows(
-            _side_by_side({name: column.source for name, column in columns.items()}, fields),
-            _how(options, fields, parts=how),
-            all(column.lasting for column in columns.values()),
-            partial(_reopen_columns, again, fields),
-        )
+    beside = OpenedRows(
+        _side_by_side({name: column.source for name, column in columns.items()}, fields),
+        _how(options, fields, parts=how),
+        all(column.lasting for column in columns.values()),
+        partial(_reopen_columns, again, fields),
     )
+    return Dataset(_decided(beside, options.nulls))
 
 
 def _parts(columns: Mapping[Any, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
