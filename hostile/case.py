@@ -39,6 +39,7 @@ AREAS = (
     "conditions",
     "sample",
     "explode",
+    "nulls",
 )
 
 #: The last line of a log while the reference library reads. If it crashes on a damaged file, recmap

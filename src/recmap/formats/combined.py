@@ -249,7 +249,7 @@ class ConcatenatedSource(CombinedSource):
     """The rows of several sources with the same schema, one source after another."""
 
     def __init__(self, sources: Sequence[Source]) -> None:
-        sources = _with_the_same_nulls(sources)
+        sources = with_the_same_nulls(sources)
         first = sources[0]
         for source in sources[1:]:
             if source.schema != first.schema:
@@ -382,7 +382,7 @@ def _size(source: Source) -> int:
     return sum(file.stat().size for file in objects if not file.is_folder())
 
 
-def _with_the_same_nulls(sources: Sequence[Source]) -> Sequence[Source]:
+def with_the_same_nulls(sources: Sequence[Source]) -> Sequence[Source]:
     """Return the sources with columns that are nullable if those of any source are."""
     schemas = [source.schema for source in sources]
     if not any(field.has_nulls for schema in schemas for field in schema.values()):

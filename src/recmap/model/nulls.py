@@ -63,22 +63,23 @@ def with_masks(names: Iterable[str], columns: Collection[str]) -> list[str]:
     ]
 
 
-def refuse_nulls(schema: Mapping[str, Field], why: str) -> None:
-    """Refuse columns that may hold nulls, and say what can be done."""
+def refuse_nulls(schema: Mapping[str, Field], why: str, *, verbs: bool = True) -> None:
+    """Refuse columns that may hold nulls, and say what can be done.
+
+    Without ``verbs``, there is no ``Dataset`` that has them, only the options of a reader.
+    """
     found = [name for name, field in schema.items() if field.has_nulls]
     if found:
         name = found[0]
         field = schema[name]
         more = f", and {len(found) - 1:,} more" if len(found) > 1 else ""
         drop = InPython(f", leave out their rows, ds.drop_null({name!r})")
-        raise ColumnError(
-            Message(
-                f"column {name!r} is {field}, which may hold nulls{more}; {why}: fill them, ",
-                _filling(name, field),
-                drop,
-                *_or_mask(name, field),
-            )
-        )
+        ways = _filling(name, field), drop, *_or_mask(name, field)
+        if not verbs:
+            options = [way._replace(call="") if isinstance(way, Option) else way for way in ways]
+            ways = tuple(way for way in options if way is not drop)
+        text = f"column {name!r} is {field}, which may hold nulls{more}; {why}: fill them, "
+        raise ColumnError(Message(text, *ways))
 
 
 def _filling(name: str, field: Field) -> Option:
