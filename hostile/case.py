@@ -40,6 +40,7 @@ AREAS = (
     "sample",
     "explode",
     "joined",
+    "nulls",
 )
 
 #: The last line of a log while the reference library reads. If it crashes on a damaged file, recmap

@@ -6,14 +6,19 @@ namespace recmap::bind {
 namespace {
 
 void add_column(Columns& columns, const std::string& key, Column::Place place,
-                const RowLayout& layout, const std::optional<nb::bytes>& fill, Kind kind) {
+                const RowLayout& layout, const std::optional<nb::bytes>& fill, Kind kind,
+                bool nullable) {
   if (layout.itemsize == 0 || layout.ragged > 2 || (layout.ragged != 0 && layout.count == 0)) {
     throw nb::value_error("not a column that records can hold");
+  }
+  if (nullable && layout.ragged == 0 && !fill) {
+    throw nb::value_error("rows that are null need a fill value");
   }
   Column column{layout};
   column.key = key;
   column.place = place;
   column.kind = kind;
+  column.nullable = nullable;
   if (fill) {
     const Bytes bytes = as_bytes(*fill);
     column.has_fill = true;
@@ -63,8 +68,9 @@ void bind_column(nb::module_& m) {
       .def(nb::init<>())
       .def("__len__", [](const Columns& columns) { return columns.list.size(); })
       .def("add", &add_column, nb::arg("key"), nb::arg("place"), nb::arg("layout"),
-           nb::arg("fill").none(), nb::arg("kind") = Kind::kNone,
-           "Add a column. `kind` is the only list that may hold it, unless it is none.")
+           nb::arg("fill").none(), nb::arg("kind") = Kind::kNone, nb::arg("nullable") = false,
+           "Add a column. `kind` is the only list that may hold it, unless it is none. Without "
+           "ragged axes, a `nullable` one needs a fill, for the rows that are null.")
       .def_rw("count_unknown", &Columns::count_unknown,
               "Whether to count the features that no column reads.");
 }

@@ -39,6 +39,7 @@ struct DecodeTarget {
   nb::callable allocate;                             // makes arrays of bytes for other values
   std::vector<std::optional<Pad>> pads;              // per column, or none at all
   size_t rows_per_array;                             // of padded columns
+  std::vector<std::optional<Array<uint8_t>>> nulls;  // per column, or none; for nullable ones
 
   void check(const std::vector<Column>& columns, size_t rows) const;
   const Pad* pad(size_t c) const { return pads.empty() || !pads[c] ? nullptr : &*pads[c]; }
@@ -50,8 +51,14 @@ void DecodeTarget::check(const std::vector<Column>& columns, size_t rows) const 
   if (!pads.empty() && (pads.size() != columns.size() || rows_per_array == 0)) {
     throw nb::value_error("one pad per column, or None, and rows of an array");
   }
+  if (!nulls.empty() && nulls.size() != columns.size()) {
+    throw nb::value_error("one mask per column, or None");
+  }
   for (size_t c = 0; c < columns.size(); ++c) {
     const Column& column = columns[c];
+    if (column.nullable && (nulls.empty() || !nulls[c] || nulls[c]->size() != rows)) {
+      throw nb::value_error("a nullable column needs a mask of its rows");
+    }
     const uint64_t item = column.count * column.itemsize;
     if (column.dense_numbers() && (!dense[c] || dense[c]->size() != item * rows)) {
       throw nb::value_error("a dense column needs a buffer of its size");
@@ -199,6 +206,7 @@ std::tuple<nb::list, MaybeFault, nb::list, DescriptionList> decode(
   std::vector<ColumnBuffers> buffers(columns.list.size());
   for (size_t c = 0; c < buffers.size(); ++c) {
     if (columns.list[c].dense_numbers()) buffers[c].values = as_span(*target.dense[c]);
+    if (columns.list[c].nullable) buffers[c].nulls = as_span(*target.nulls[c]);
   }
   Decoder decoder(records.get(), columns.list, {verify, threads, columns.count_unknown, taken},
                   target.pads.empty() ? 0 : target.rows_per_array);
@@ -241,16 +249,20 @@ void bind_decode(nb::module_& m) {
            "is one item.");
   nb::class_<DecodeTarget>(m, "DecodeTarget", "Where decoded values go.")
       .def(nb::init<std::vector<std::optional<Array<uint8_t>>>, nb::callable,
-                    std::vector<std::optional<Pad>>, size_t>(),
+                    std::vector<std::optional<Pad>>, size_t,
+                    std::vector<std::optional<Array<uint8_t>>>>(),
            nb::arg("dense"), nb::arg("allocate"),
            nb::arg("pads") = std::vector<std::optional<Pad>>(), nb::arg("rows_per_array") = 0,
+           nb::arg("nulls") = std::vector<std::optional<Array<uint8_t>>>(),
            nb::sig("def __init__(self, "
                    "dense: list[numpy.typing.NDArray[numpy.uint8] | None], "
                    "allocate: collections.abc.Callable[[int], numpy.typing.NDArray[numpy.uint8]], "
                    "pads: collections.abc.Sequence[Pad | None] = [], "
-                   "rows_per_array: int = 0) -> None"),
+                   "rows_per_array: int = 0, "
+                   "nulls: list[numpy.typing.NDArray[numpy.uint8] | None] = []) -> None"),
            "`dense` has an array for each column of dense numbers; allocate() makes those of the "
-           "others. A column with a pad gets an array for every `rows_per_array` rows.");
+           "others. A column with a pad gets an array for every `rows_per_array` rows. A nullable "
+           "one needs a mask in `nulls`, all 0, which becomes 1 where a row is null.");
   m.def("decode", &decode, nb::arg("records"), nb::arg("columns"), nb::arg("target"),
         nb::arg("verify"), nb::arg("threads"), nb::arg("steps").none() = nb::none(),
         nb::arg("stepped") = std::vector<bool>(),

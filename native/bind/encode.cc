@@ -8,6 +8,7 @@ namespace {
 using Rows = nb::ndarray<const uint8_t, nb::ndim<2>, nb::device::cpu>;
 using Offsets = Array<const int64_t>;
 using MaybeOffsets = std::optional<Offsets>;
+using MaybeMask = std::optional<Buffer>;
 
 // Where the rows, steps and strings of a column begin and end.
 struct RaggedOffsets {
@@ -22,8 +23,8 @@ class Batch {
   explicit Batch(uint64_t rows) : rows_(rows) {}
 
   void add_dense(const std::string& key, Kind kind, bool in_lists, const RowLayout& layout,
-                 const Rows& values) {
-    EncodeColumn column = new_column(key, kind, in_lists, layout);
+                 const Rows& values, const MaybeMask& nulls) {
+    EncodeColumn column = new_column(key, kind, in_lists, layout, nulls);
     if (values.shape(0) != rows_ || values.shape(1) != layout.count * layout.itemsize ||
         (values.shape(1) > 1 && values.stride(1) != 1) || !column.is_dense()) {
       throw nb::value_error("not a dense column of this batch");
@@ -35,8 +36,8 @@ class Batch {
   }
 
   void add_ragged(const std::string& key, Kind kind, bool in_lists, const RowLayout& layout,
-                  const Buffer& values, const RaggedOffsets& offsets) {
-    EncodeColumn column = new_column(key, kind, in_lists, layout);
+                  const Buffer& values, const RaggedOffsets& offsets, const MaybeMask& nulls) {
+    EncodeColumn column = new_column(key, kind, in_lists, layout, nulls);
     column.values = values.data();
     if (offsets.outer) column.outer = as_span(*offsets.outer);
     if (offsets.steps) column.steps = as_span(*offsets.steps);
@@ -78,8 +79,8 @@ class Batch {
   }
 
  private:
-  static EncodeColumn new_column(const std::string& key, Kind kind, bool in_lists,
-                                 const RowLayout& layout) {
+  EncodeColumn new_column(const std::string& key, Kind kind, bool in_lists, const RowLayout& layout,
+                          const MaybeMask& nulls) {
     const bool integers = layout.dtype >= Dtype::kBool && layout.dtype <= Dtype::kUint64;
     const bool fits =
         layout.itemsize != 0 &&
@@ -90,6 +91,11 @@ class Batch {
     column.key = key;
     column.kind = kind;
     column.in_lists = in_lists;
+    if (nulls) {
+      if (nulls->size() != rows_) throw nb::value_error("a mask has one value per row");
+      column.nulls = {nulls->data(), nulls->size()};
+      masks_.push_back(*nulls);
+    }
     return column;
   }
 
@@ -98,6 +104,7 @@ class Batch {
   std::vector<Rows> rows_arrays_;
   std::vector<Buffer> values_arrays_;
   std::vector<Offsets> offsets_arrays_;
+  std::vector<Buffer> masks_;
 };
 
 }  // namespace
@@ -111,10 +118,11 @@ void bind_encode(nb::module_& m) {
   nb::class_<Batch>(m, "Batch", "Columns to write. Add them sorted by key, feature lists last.")
       .def(nb::init<uint64_t>(), nb::arg("rows"))
       .def("add_dense", &Batch::add_dense, nb::arg("key"), nb::arg("kind"), nb::arg("in_lists"),
-           nb::arg("layout"), nb::arg("values"), "Add a column of numbers without ragged axes.")
+           nb::arg("layout"), nb::arg("values"), nb::arg("nulls").none() = nb::none(),
+           "Add a column of numbers without ragged axes. Rows are left out where `nulls` is not 0.")
       .def("add_ragged", &Batch::add_ragged, nb::arg("key"), nb::arg("kind"), nb::arg("in_lists"),
            nb::arg("layout"), nb::arg("values"), nb::arg("offsets"),
-           "Add a column of strings, or with ragged axes.")
+           nb::arg("nulls").none() = nb::none(), "Add a column of strings, or with ragged axes.")
       .def("encode", &Batch::encode, nb::arg("align"), nb::arg("threads"),
            nb::arg("lead") = nb::bytes("", 0),
            nb::sig("def encode(self, align: int, threads: int, lead: bytes = b'') -> "

@@ -218,6 +218,11 @@ bool copy_fill(const Column& column, CellOutput& output, Fault& fault) {
 
 }  // namespace
 
+bool is_null(const Column& column, const Cell& cell) {
+  if (cell.form == Form::kPacked && !cell.bytes.empty()) return false;
+  return cell.form == Form::kMissing || uses_fill(column, cell);
+}
+
 bool measure_cell(const Column& column, const Cell& cell, CellSize& size, Fault& fault) {
   size = CellSize{};
   if (uses_fill(column, cell)) {

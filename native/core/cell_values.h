@@ -47,6 +47,9 @@ struct CellOutput {
 // returns false and fills code, expected and found of `fault`.
 bool measure_cell(const Column& column, const Cell& cell, CellSize& size, Fault& fault);
 
+// Whether the row of a nullable column is null.
+bool is_null(const Column& column, const Cell& cell);
+
 // Writes the values of a measured cell, which must fill `output`. Its ends are checked all the
 // same, because the file may change meanwhile: kChanged. Fails as measure_cell() does.
 bool copy_cell(const Column& column, const Cell& cell, CellOutput output, Fault& fault);

@@ -52,6 +52,9 @@ struct Column : RowLayout {
   // string that every value gets.
   bool has_fill = false;
   std::vector<uint8_t> fill;
+  // Whether a row may be null: its feature is missing, or empty though a row has values. Below
+  // the mask lies the fill value, or no items if the column is ragged.
+  bool nullable = false;
   // The only kind of list that may hold the values; kNone if any that fits may.
   Kind kind = Kind::kNone;
 

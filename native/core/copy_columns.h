@@ -45,6 +45,7 @@ struct ColumnBuffers {
   std::span<int64_t> strings;  // per string, in bytes
   // Takes the values instead, if the rows are padded.
   const PaddedRows* padded = nullptr;
+  std::span<uint8_t> nulls = {};  // of a nullable column, per row: becomes 1 if it is null
 };
 
 // How large the buffers must be for `rows` rows that take `total` together.

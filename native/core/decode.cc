@@ -135,6 +135,7 @@ bool Decoder::read_columns(size_t row, std::span<const Cell> cells,
       measured = {.cell = cells[c], .size = {}};
       sound = measure_cell(column, cells[c], measured.size, fault);
     }
+    if (column.nullable && is_null(column, cells[c])) buffers[c].nulls[row] = 1;
     if (!sound) {
       fault.column = static_cast<uint32_t>(c);
       return false;

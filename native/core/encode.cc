@@ -94,6 +94,7 @@ bool Encoder::measure_row(uint64_t row, uint64_t& size, Fault& fault) {
       maps[0] += entries_[c].prefix.size() + column.count * column.itemsize;
       continue;
     }
+    if (column.is_null(row)) continue;
     uint64_t value;
     if (!measure_values(column, row, value, fault)) {
       fault.row = row;
@@ -173,6 +174,7 @@ inline void Encoder::write_fixed_entry(RecordWriter& out, uint64_t row, size_t c
 void Encoder::write_entry(RecordWriter& out, uint64_t row, size_t c) const {
   const EncodeColumn& column = columns_[c];
   if (column.fixed_size()) return write_fixed_entry(out, row, c);
+  if (column.is_null(row)) return;
   const uint64_t size = sizes_[row * columns_.size() + c];
   if (column.in_lists) {
     write_key(out, column, size);
@@ -187,6 +189,7 @@ void Encoder::write_entry(RecordWriter& out, uint64_t row, size_t c) const {
 uint64_t Encoder::entry_field_size(uint64_t row, size_t c) const {
   const EncodeColumn& column = columns_[c];
   if (column.fixed_size()) return entries_[c].prefix.size() + column.count * column.itemsize;
+  if (column.is_null(row)) return 0;
   const uint64_t size = sizes_[row * columns_.size() + c];
   const uint64_t value = column.in_lists ? size : field_size(list_size(column, size));
   return field_size(entry_size(column, value));

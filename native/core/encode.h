@@ -22,10 +22,10 @@ namespace recmap {
 class Encoder {
  public:
   // Columns are sorted: features before feature lists, each by key. With `align` (a power of two;
-  // 0 for none), no column may have ragged axes, be of strings or in lists: every record gets the
-  // same size, and payloads of fixed-size columns lie at multiples of `align` if the output begins
-  // at one. `lead` is put before the features of the first record; with `align`, its size is a
-  // multiple of that. What the arguments refer to must outlive the object.
+  // 0 for none), no column may have ragged axes or nulls, be of strings or in lists: every record
+  // gets the same size, and payloads of fixed-size columns lie at multiples of `align` if the
+  // output begins at one. `lead` is put before the features of the first record; with `align`, its
+  // size is a multiple of that. What the arguments refer to must outlive the object.
   Encoder(std::span<const EncodeColumn> columns, uint64_t rows, uint64_t align, size_t threads,
           Bytes lead = {});
 

@@ -27,11 +27,15 @@ struct EncodeColumn : RowLayout {
   std::span<const int64_t> outer;    // rows + 1
   std::span<const int64_t> steps;    // with two ragged axes
   std::span<const int64_t> strings;  // of byte strings
+  std::span<const uint8_t> nulls;    // per row: not 0 if it is null and left out; empty if none is
 
   // One string that holds the bytes of the values, rather than a list of strings.
   bool raw() const { return kind == Kind::kBytes && dtype != Dtype::kBytes; }
   // Every row takes the same number of bytes.
-  bool fixed_size() const { return ragged == 0 && !in_lists && (kind == Kind::kFloat || raw()); }
+  bool fixed_size() const {
+    return ragged == 0 && !in_lists && (kind == Kind::kFloat || raw()) && nulls.empty();
+  }
+  bool is_null(uint64_t row) const { return !nulls.empty() && nulls[row] != 0; }
 
   // Numbers without ragged axes, which fill whole steps if they are in lists.
   bool is_dense() const;

@@ -96,7 +96,7 @@ class Option(NamedTuple):
 
     ``value`` is ``...`` if the reader has to choose one. ``of_input`` marks an option of
     ``rm.open``, for calls in which an output option has the same name. What is an option only on
-    the command line is a ``verb`` in Python.
+    the command line is a ``verb`` in Python, or another ``call``.
 
     >>> print(Option("errors", "skip"), Option("fields", {"x": "int64 = 0", ...: None}))
     errors="skip" fields={"x": "int64 = 0", ...: None}
@@ -108,11 +108,12 @@ class Option(NamedTuple):
     value: Any = ...
     of_input: bool = False
     verb: bool = False
+    call: str = ""
 
     def __str__(self) -> str:
         if self.verb:
             return f"{self.name}({_spelled(self.value)})"
-        return f"{self.name}={'' if self.value is ... else _spelled(self.value)}"
+        return self.call or f"{self.name}={'' if self.value is ... else _spelled(self.value)}"
 
 
 def _spelled(value: Any) -> str:
@@ -125,6 +126,12 @@ def _spelled(value: Any) -> str:
     if isinstance(value, dict):
         return f"{{{', '.join(f'{_spelled(k)}: {_spelled(v)}' for k, v in value.items())}}}"
     return repr(value)
+
+
+class InPython(str):
+    """Words of a message that the command line leaves out: it has no such thing."""
+
+    __slots__ = ()
 
 
 class Message(str):

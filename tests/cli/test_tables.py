@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from decimal import Decimal
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -41,7 +42,7 @@ def test_advice_about_nulls_can_be_typed(table: str, capsys: pytest.CaptureFixtu
         command = ["head", table, "--field", name]
         assert main(command) == 0
         assert main([*command, "--nulls", "error"]) == 1
-        assert "--nulls fill" in capsys.readouterr().err
+        assert "use --nulls keep" in capsys.readouterr().err
         assert main([*command, "--nulls", "fill"]) == 1
         assert f"--field {name}={shlex.quote(filled)}" in capsys.readouterr().err
         assert main(["head", table, "--nulls", "fill", "--field", f"{name}={filled}"]) == 0
@@ -64,3 +65,31 @@ def test_verify_calls_a_table_with_nulls_sound(
     said = capsys.readouterr()
     assert "3 sound records, 0 damaged" in said.out
     assert "nulls" not in said.out + said.err
+
+
+def test_refusals_of_nulls_quote_options_that_can_be_typed(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    pq.write_table(pa.table({"x": [1, None], "t": ["a", None], "l": [[1], [None]]}), "n.parquet")
+    for column, advice in (("x", "--field x='int64 = 0'"), ("t", "--nulls fill")):
+        command = ["convert", "n.parquet", f"{column}.npy", "--field", column]
+        assert main(command) == 1
+        said = capsys.readouterr().err
+        assert "ds." not in said
+        assert advice in said
+        assert "--nulls mask" in said
+    assert main(["convert", "n.parquet", "x.npy", "--field", "x=int64 = 0"]) == 0
+    assert np.load("x.npy").tolist() == [1, 0]
+    command = ["convert", "n.parquet", "x.tfrecord"]
+    assert main(command) == 1
+    assert "--field l='int64[*] = 0' --field ..." in capsys.readouterr().err
+    assert (
+        main(["convert", "n.parquet", "x.tfrecord", "--field", "l=int64[*] = 0", "--field", "..."])
+        == 0
+    )
+    assert [row["x"] for row in rm.open("x.tfrecord")] == [1, None]
+    bench = ["bench", "n.parquet", "--field", "x", "--batch", "2", "--json"]
+    assert main(bench) == 1
+    assert "--nulls mask" in capsys.readouterr().err
+    assert main([*bench, "--nulls", "mask"]) == 0
+    assert main(["head", "x.tfrecord"]) == 0

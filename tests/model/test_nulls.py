@@ -37,7 +37,7 @@ def test_a_null_is_an_error_that_names_column_and_row() -> None:
     with pytest.raises(rm.DataError, match="column 'x' has no value in row 4") as caught:
         next(batches)
     assert (caught.value.field, caught.value.record) == ("x", 4)
-    assert 'nulls="fill"' in str(caught.value)
+    assert 'use nulls="keep" or nulls="mask" to read it' in str(caught.value)
 
 
 def test_null_numbers_are_filled_with_nan_or_the_value_given() -> None:

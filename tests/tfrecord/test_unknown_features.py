@@ -266,9 +266,9 @@ def test_the_advice_for_a_missing_feature_works_and_keeps_the_other_columns(fiel
     with pytest.raises(rm.FieldMismatchError, match="'a': the feature is missing") as e:
         ds[:]
     found = advice(e.value)
-    assert len(found) == 2
-    filled, ragged = (rm.open("x.tfrecord", some) for some in found)
-    assert set(filled.schema) == set(ragged.schema) == set(ds.schema)
+    null, filled, ragged = (rm.open("x.tfrecord", some) for some in found)
+    assert set(null.schema) == set(filled.schema) == set(ragged.schema) == set(ds.schema)
+    assert null[MANY]["a"] is None
     assert filled[MANY]["a"] == 0
     assert ragged[MANY]["a"].tolist() == []
     assert filled[MANY]["b"].tolist() == [3, 4]

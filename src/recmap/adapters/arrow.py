@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
+from recmap.adapters.table_types import as_arrow, as_pandas, as_polars, cells, remembered
 from recmap.errors import MissingPackageError
 from recmap.model.arrow import ArrowBatches
 from recmap.model.coerce import empty_column
+from recmap.model.facts import SourceFacts
 from recmap.model.ragged import Column, Ragged, concatenate, has_mask, null_mask
 from recmap.model.schema import Batch, Schema
 
@@ -21,22 +23,25 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 
 
-def to_arrow(batches: ArrowBatches) -> pa.Table:
+def to_arrow(schema: Schema, batches: ArrowBatches, facts: SourceFacts) -> pa.Table:
     """Return all rows as a pyarrow table."""
     try:
         import pyarrow as pa
     except ImportError as e:
         raise MissingPackageError("to_arrow() needs PyArrow", extra="arrow") from e
-    return _made(pa.table, batches)
+    return as_arrow(_made(pa.table, batches), remembered(schema, facts.table_types, "pyarrow"))
 
 
-def to_polars(batches: ArrowBatches) -> pl.DataFrame:
+def to_polars(schema: Schema, batches: ArrowBatches, facts: SourceFacts) -> pl.DataFrame:
     """Return all rows as a polars frame."""
     try:
         import polars as pl
     except ImportError as e:
         raise MissingPackageError("to_polars() needs Polars", extra="polars") from e
-    return _made(pl.DataFrame, batches)
+    frame = _made(pl.DataFrame, batches)
+    types = remembered(schema, facts.table_types, "polars")
+    kept = {name: each for name, each in types.items() if each is not None}
+    return frame.with_columns(as_polars(frame[name], each) for name, each in kept.items())
 
 
 def _made(make: Callable[[ArrowBatches], _T], batches: ArrowBatches) -> _T:
@@ -49,7 +54,7 @@ def _made(make: Callable[[ArrowBatches], _T], batches: ArrowBatches) -> _T:
         raise
 
 
-def to_pandas(schema: Schema, batches: Iterable[Batch]) -> pd.DataFrame:
+def to_pandas(schema: Schema, batches: Iterable[Batch], facts: SourceFacts) -> pd.DataFrame:
     """Return all rows as a pandas frame. A row of several values is one object."""
     try:
         import pandas as pd
@@ -59,15 +64,25 @@ def to_pandas(schema: Schema, batches: Iterable[Batch]) -> pd.DataFrame:
     for batch in batches:
         for name, column in batch.items():
             parts[name].append(column)
-    return pd.DataFrame({name: _series(pd, concatenate(parts.pop(name))) for name in schema})
+    types = remembered(schema, facts.table_types, "pandas")
+    series = {name: _series(pd, concatenate(parts.pop(name)), types.get(name)) for name in schema}
+    frame = pd.DataFrame(series)
+    index = facts.table_index
+    return frame if index is None or len(index) != len(frame) else frame.set_axis(index)
 
 
-def _series(pd: Any, column: Column) -> Any:
+def _series(pd: Any, column: Column, dtype: Any) -> Any:
+    series = _plain_series(pd, column, dtype)
+    return series if dtype is None else as_pandas(series, dtype)
+
+
+def _plain_series(pd: Any, column: Column, dtype: Any) -> Any:
     if isinstance(column, np.ndarray) and has_mask(column) and column.ndim == 1:
         return _nullable_series(pd, np.asarray(column), null_mask(column), column)
     if not isinstance(column, np.ndarray) or column.ndim > 1:
-        text = isinstance(column, Ragged) and column.is_text
-        return pd.Series(list(column), dtype="str" if text else object)
+        if isinstance(column, Ragged) and column.is_bytes:
+            return pd.Series(list(column), dtype="str" if column.is_text else object)
+        return pd.Series(cells(column, dtype), dtype=object)
     native = column.dtype.isnative or column.dtype.kind == "V"
     return pd.Series(column if native else column.astype(column.dtype.newbyteorder("=")))
 

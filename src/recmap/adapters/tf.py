@@ -346,6 +346,11 @@ def feature_spec(
     features = {}
     for name, field in Schema(schema).items():
         chosen = choose_encoding(name, field, given.get(name))
+        if field.nullable:
+            raise OptionError(
+                f"field {name!r}: {field}: TensorFlow has no nulls; say what it reads where the "
+                f"feature is missing, such as {_without_nulls(field)!r}"
+            )
         if chosen.in_lists:
             raise OptionError(
                 f"field {name!r}: {field} is a feature list, which tf.io.parse_example does not "
@@ -353,6 +358,11 @@ def feature_spec(
             )
         features[name] = _feature(parsing_of(field, chosen.kind, in_lists=False))
     return features
+
+
+def _without_nulls(field: Field) -> str:
+    plain = field.without_nulls()
+    return str(plain if field.ragged or field.is_bytes else replace(plain, fill=0))
 
 
 def _feature(parsing: Parsing) -> Any:

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from recmap.errors import Message, Option
+from recmap.errors import InPython, Message, Option
 from recmap.machine.memory import anonymous_memory
 from recmap.model.arguments import size_text
 from recmap.model.field import Field
@@ -52,9 +52,10 @@ def worded(text: str, verb: str = "") -> str:
     """
     if not isinstance(text, Message):
         return printable(text)
-    words = [_typed(part, verb) if isinstance(part, Option) else part for part in text.parts]
+    parts = [part for part in text.parts if not isinstance(part, InPython)]
+    words = [_typed(part, verb) if isinstance(part, Option) else part for part in parts]
     for i in range(1, len(words) - 1):
-        between = isinstance(text.parts[i - 1], Option) and isinstance(text.parts[i + 1], Option)
+        between = isinstance(parts[i - 1], Option) and isinstance(parts[i + 1], Option)
         if between and words[i] == ", ":
             words[i] = " "  # no comma between options that are given together
     return printable("".join(words))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import argparse
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from recmap.cli.arguments import add_source, add_verb, call_text, opened
@@ -139,15 +139,19 @@ def _feature(source: Source, name: str, field: Field) -> _StoredFeature:
 def _specs(variable: str, features: list[_StoredFeature]) -> list[str]:
     if not features:
         return [f"{variable} = {{}}"]
-    lines = [
-        f"    {f.key!r}: {_spec(f)}," + (f"  # raw bytes of {f.field}" if f.raw else "")
-        for f in features
-    ]
+    lines = [f"    {f.key!r}: {_spec(f)}," + _comment(f) for f in features]
     return [f"{variable} = {{", *lines, "}"]
 
 
+def _comment(feature: _StoredFeature) -> str:
+    raw = [f"raw bytes of {feature.field}"] if feature.raw else []
+    null = "empty" if feature.field.ragged or feature.field.is_bytes else "0"
+    nulls = [f"{null} where it is null"] if feature.field.nullable else []
+    return f"  # {', '.join([*raw, *nulls])}" if raw or nulls else ""
+
+
 def _spec(feature: _StoredFeature) -> str:
-    parsing = parsing_of(feature.field, feature.kind, feature.in_lists)
+    parsing = parsing_of(_filled(feature.field), feature.kind, feature.in_lists)
     shape, dtype = list(parsing.shape), _LISTS[parsing.kind]
     if parsing.form == "steps":
         return f"tf.io.FixedLenSequenceFeature({shape}, {dtype}, allow_missing=True)"
@@ -156,6 +160,14 @@ def _spec(feature: _StoredFeature) -> str:
     sizes = [f"tf.io.RaggedFeature.UniformRowLength({axis})" for axis in shape]
     partitions = f", partitions=[{', '.join(sizes)}]" if sizes else ""
     return f"tf.io.RaggedFeature({dtype}{partitions})"
+
+
+def _filled(field: Field) -> Field:
+    """Return what TensorFlow reads, which has no nulls."""
+    if not field.nullable or field.ragged:
+        return field.without_nulls()
+    fill: Any = ("" if field.is_text else b"") if field.is_bytes else 0
+    return replace(field, nullable=False, fill=fill)
 
 
 def _default(value: Any) -> str:

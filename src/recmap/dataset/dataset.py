@@ -38,7 +38,7 @@ from recmap.model.arguments import (
     checked,
     unknown_option,
 )
-from recmap.model.facts import Skipped
+from recmap.model.facts import Skipped, SourceFacts
 from recmap.model.info import Info
 from recmap.model.iteration import Iteration
 from recmap.model.nulls import with_masks
@@ -140,6 +140,9 @@ class Dataset(RowVerbs):
         if self._as_opened is None:
             return super()._table()
         return self.schema, RowBlocks(self._source)
+
+    def _table_facts(self) -> SourceFacts:
+        return super()._table_facts() if self._as_opened is None else self._source.facts
 
     def _changed(self, verb: str, change: Callable[[Source], Source]) -> Dataset:
         if self._as_opened is not None:

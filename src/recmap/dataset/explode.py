@@ -19,7 +19,7 @@ from recmap.model.facts import SourceFacts
 from recmap.model.fetching import Coming, Fetching
 from recmap.model.field import Field
 from recmap.model.progress import Counter, ProgressOption
-from recmap.model.ragged import Column, Ragged
+from recmap.model.ragged import Column, Ragged, has_mask, null_mask
 from recmap.model.row_sizes import RowSizes, fitting, measure
 from recmap.model.schema import Batch, Schema
 from recmap.model.source import Source, WrappedSource, row_name
@@ -82,7 +82,8 @@ def counted_items(
 
 @guarded
 def _counted(source: Source, columns: list[str], progress: ProgressOption) -> Items:
-    fixed = [length for n in columns if (length := source.schema[n].shape[0]) is not None]
+    fields = [source.schema[name] for name in columns]
+    fixed = [length for f in fields if (length := f.shape[0]) is not None and not f.nullable]
     rows = len(source)
     if len(fixed) == len(columns):
         return Items(rows, fixed[0])
@@ -107,6 +108,8 @@ def _lengths(source: Source, batch: Batch, start: int) -> npt.NDArray[np.int64]:
             if isinstance(column, Ragged)
             else np.full(len(column), column.shape[1], np.int64)
         )
+        if has_mask(column):
+            lengths = np.where(null_mask(column), 0, lengths)
         if first is None:
             first = name, lengths
         elif (lengths != first[1]).any():
@@ -146,6 +149,7 @@ class ExplodedRows(WrappedSource):
             facts,
             in_order=False,
             searched=facts.searched and self.known_rows() is not None,
+            table_index=None,
             owns_rows=True,
             can_pad=False,
             rows_before_damage=None,
@@ -246,7 +250,9 @@ class ExplodedRows(WrappedSource):
 
 
 def _item(field: Field) -> Field:
-    """Return the field of one item of a list."""
+    """Return the field of one item of a list. A list that is null has none."""
+    if field.null_items:
+        return field.item()
     return Field(field.dtype, field.shape[1:], None if field.inner else field.fill)
 
 
@@ -254,7 +260,7 @@ def _items_of(column: Column, places: Positions, within: Positions) -> Column:
     if isinstance(column, Ragged):
         found: Any = column.values[column.offsets[:-1][places] + within]
         return found  # type: ignore[no-any-return]  # a column like the values
-    return column[places, within]
+    return np.asarray(column)[places, within]
 
 
 def _row_sizes(column: Column) -> npt.NDArray[np.int64]:

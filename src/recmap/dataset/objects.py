@@ -23,7 +23,7 @@ from recmap.formats.array_object import as_array, is_array, open_array
 from recmap.formats.column_readers import DEFAULT_NAME
 from recmap.formats.memory import MemorySource
 from recmap.model.coerce import as_columns, fit, infer_schema
-from recmap.model.ragged import Ragged
+from recmap.model.ragged import Ragged, has_mask
 from recmap.model.source import Source
 
 _PATH = (str, bytes, os.PathLike)
@@ -117,6 +117,8 @@ def held_columns(columns: Mapping[str, Any]) -> OpenedRows:
 
 
 def _open_array(x: Any, column: str | None) -> OpenedRows | None:
+    if has_mask(x):
+        return held_columns({column or DEFAULT_NAME: x})
     array = as_array(x)
     if array.dtype.kind in "OSUT":
         if column is not None:

@@ -36,6 +36,7 @@ from recmap.model.arguments import (
     unknown_option,
 )
 from recmap.model.field import FieldLike, as_field
+from recmap.model.fill_null import decided
 from recmap.model.nulls import NULL_SUFFIX, Nulls, with_masks
 from recmap.model.schema import FieldsLike, Schema
 from recmap.model.source import Errors, Source, renamed
@@ -142,7 +143,8 @@ def open(
             held = open_object(path, _wanted(nulls, fields))
         if held is not None:
             _refuse_file_options(path, options)
-            return _selected(Dataset(held), fields, type(path).__qualname__)
+            opened = _decided(Dataset(held), nulls)
+            return _selected(opened, fields, type(path).__qualname__)
         if isinstance(path, Mapping):
             with blaming(path):
                 return _open_columns(path, fields, options, store)
@@ -176,7 +178,15 @@ def _already_open(dataset: Stream, fields: FieldsLike | None, options: OpenOptio
             "give a path or a dataset, not a stream; to save its batches, rm.from_batches(stream)"
         )
     _refuse_file_options(dataset, options)
-    return _selected(dataset, fields, "the dataset")
+    return _selected(_decided(dataset, options.nulls), fields, "the dataset")
+
+
+def _decided(dataset: Dataset, nulls: Nulls) -> Dataset:
+    """Apply the option ``nulls`` to what is open already."""
+    if nulls == "keep" or not any(field.has_nulls for field in dataset.schema.values()):
+        return dataset
+    change = partial(decided, nulls=nulls)
+    return dataset._changed(f"nulls={nulls!r}", change)  # noqa: SLF001  # users do not see it
 
 
 def _selected(dataset: Dataset, fields: FieldsLike | None, where: str) -> Dataset:
@@ -221,18 +231,17 @@ def _open_columns(
     _refuse_mixed_dimensions(parts)
     given = {name: _open_column(name, part, options, storage) for name, part in parts.items()}
     if any(map(is_derived, given.values())):
-        return _zipped(given, fields)
+        return _decided(_zipped(given, fields), options.nulls)
     columns = {name: opened_rows(column) for name, column in given.items()}
     how = {name: (column.source.facts.files, dict(column.how)) for name, column in columns.items()}
     again = {name: column.again for name, column in columns.items()}
-    return Dataset(
-        OpenedRows(
-            _side_by_side({name: column.source for name, column in columns.items()}, fields),
-            {**_how(options, fields, parts=how), **verbs_of(columns)},
-            all(column.lasting for column in columns.values()),
-            partial(_reopen_columns, again, fields),
-        )
+    beside = OpenedRows(
+        _side_by_side({name: column.source for name, column in columns.items()}, fields),
+        {**_how(options, fields, parts=how), **verbs_of(columns)},
+        all(column.lasting for column in columns.values()),
+        partial(_reopen_columns, again, fields),
     )
+    return _decided(Dataset(beside), options.nulls)
 
 
 def _zipped(columns: Mapping[str, Dataset], fields: FieldsLike | None) -> Dataset:

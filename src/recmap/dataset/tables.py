@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -13,9 +14,7 @@ from recmap.dataset.rows import OpenedRows
 from recmap.errors import (
     ColumnError,
     LeftOutWarning,
-    Message,
     MissingPackageError,
-    Option,
     OptionError,
 )
 from recmap.formats.array_object import open_array
@@ -25,10 +24,11 @@ from recmap.formats.memory import MemorySource, StreamSource
 from recmap.model.arguments import check_column_name
 from recmap.model.arrow import ArrowReader
 from recmap.model.coerce import Given, as_columns, empty_column, fit, infer_schema, text_column
+from recmap.model.facts import SourceFacts, TableType
 from recmap.model.field import Field
 from recmap.model.nulls import NULL_SUFFIX, Nulls
 from recmap.model.order import OrderedRows, Picked
-from recmap.model.source import Source
+from recmap.model.source import Source, WrappedSource
 from recmap.warn import warn
 
 # Objects whose rows are computed each time, perhaps in another order.
@@ -77,8 +77,63 @@ class Wanted(NamedTuple):
 def open_table(x: Any, wanted: Wanted, column: str | None = None) -> OpenedRows:
     """Open a table. ``column`` is the name for an object that is a single column."""
     if _is_pandas(x):
-        return OpenedRows(_open_pandas(_frame(x, column), wanted), lasting=False)
-    return OpenedRows(_open_arrow(_with_columns(x, column), wanted), lasting=False)
+        frame = _frame(x, column)
+        source = _open_pandas(frame, wanted)
+        types = {name: _pandas_type(frame[name]) for name in frame.columns}
+        index = None if frame.index.equals(_default_index(frame)) else frame.index
+        return OpenedRows(FromTable(source, types, index), lasting=False)
+    table = _with_columns(x, column)
+    source = FromTable(_open_arrow(table, wanted), _arrow_types(table))
+    return OpenedRows(source, lasting=False)
+
+
+class FromTable(WrappedSource):
+    """The rows of a table, with the types that go back to its library as they were."""
+
+    def __init__(self, source: Source, types: Mapping[str, Any], index: Any = None) -> None:
+        super().__init__(source)
+        self._types = {
+            name: TableType(source.schema[name], dtype)
+            for name, dtype in types.items()
+            if dtype is not None and name in source.schema
+        }
+        self._index = index
+
+    @property
+    def facts(self) -> SourceFacts:
+        return replace(super().facts, table_types=self._types, table_index=self._index)
+
+
+def _default_index(frame: Any) -> Any:
+    return sys.modules["pandas"].RangeIndex(len(frame))
+
+
+def _pandas_type(values: Any) -> Any:
+    """Return the dtype of a column of pandas, or the class of the sequences in it."""
+    first = _first(values) if values.dtype == object else None
+    if isinstance(first, _SEQUENCES):
+        return np.ndarray if isinstance(first, np.ndarray) else list
+    return values.dtype
+
+
+def _arrow_types(table: Any) -> dict[str, Any]:
+    """Return the types of columns of polars or pyarrow that fields do not tell."""
+    package = type(table).__module__.partition(".")[0]
+    if package == "polars" and hasattr(table, "schema"):
+        told = ("Categorical", "Enum", "Time", "Datetime")
+        types = {name: each for name, each in table.schema.items() if type(each).__name__ in told}
+        return {n: each for n, each in types.items() if getattr(each, "time_zone", "") is not None}
+    if package != "pyarrow":
+        return {}
+    arrow = sys.modules["pyarrow"].types
+    return {
+        field.name: field.type
+        for field in table.schema
+        if arrow.is_dictionary(field.type)
+        or arrow.is_time(field.type)
+        or (arrow.is_timestamp(field.type) and field.type.tz)
+        or hasattr(field.type, "extension_name")
+    }
 
 
 def open_hugging_face(dataset: Any, wanted: Wanted) -> OpenedRows:
@@ -164,12 +219,8 @@ def _open_pandas(frame: Any, wanted: Wanted) -> Source:
         values = frame.iloc[:, place]
         if isinstance(values.dtype, np.dtype) and values.dtype.kind in "biufcmM":
             sources[name] = open_array(values.to_numpy(), name)[0]
-        elif (
-            values.dtype == object
-            and isinstance(_first(values), _SEQUENCES)
-            and not values.isna().any()
-        ):
-            sources[name] = _of_sequences(name, values)
+        elif (found := _of_sequences(name, values)) is not None:
+            sources[name] = found
         else:
             others.append(place)
     if others:
@@ -189,20 +240,29 @@ def _belongs(own: str, name: str, names: Sequence[str]) -> bool:
     return own == name or (own not in names and own.startswith(f"{name}/"))
 
 
-def _of_sequences(name: str, values: Any) -> Source:
-    missing = np.flatnonzero(values.isna().to_numpy())
-    if len(missing):
-        raise ColumnError(
-            Message(
-                f"column {name!r} has no value in row {missing[0]:,} ({len(missing):,} in all)",
-                hint=("use ", Option("nulls", "fill"), " for empty lists"),
-            )
-        )
-    given = as_columns({name: values.tolist()})
-    if given[name].text:
-        given = {name: Given(text_column(name, given[name].column), exact=True)}
+def _of_sequences(name: str, values: Any) -> Source | None:
+    """Return a column of lists or arrays; None if Arrow has to read it, for it has nulls."""
+    sequences = values.dtype == object and isinstance(_first(values), _SEQUENCES)
+    if not sequences or values.isna().any():
+        return None
+    try:
+        given = as_columns({name: values.tolist()})
+        if given[name].text:
+            given = {name: Given(text_column(name, given[name].column), exact=True)}
+    except ColumnError:
+        if _arrow_reads(values):  # lists of lists, or with nulls inside
+            return None
+        raise
     schema = infer_schema(given)
     return MemorySource(fit(given, schema)[0], schema)
+
+
+def _arrow_reads(values: Any) -> bool:
+    try:
+        values.to_frame("x").__arrow_c_stream__()
+    except Exception:  # pandas and pyarrow raise many kinds
+        return False
+    return True
 
 
 def _first(values: Any) -> Any:

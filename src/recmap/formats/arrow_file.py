@@ -25,6 +25,7 @@ from recmap.formats.row_group_sink import RowGroupSink
 from recmap.formats.row_groups import RowGroupSource
 from recmap.formats.sink import SinkKind
 from recmap.formats.stored_columns import noted_fields
+from recmap.formats.table_notes import decode_types
 from recmap.local.local_path import located
 from recmap.local.output import Output
 from recmap.machine.mapped import guarded
@@ -78,6 +79,7 @@ class _ArrowFile(RowGroupFile):
         streamed = bool(self._messages.dictionaries) and not self._messages.is_file
         self._copied = self._compressed or self._messages.big_endian or streamed
         self.columns.compare_notes(self)
+        self.table_types = decode_types(self._arrow_schema.metadata)
 
     def _exact_fields(self) -> Any:
         if self._nulls != "keep":
@@ -302,11 +304,12 @@ class ArrowFileSink(RowGroupSink):
         row_group_rows: int | None = None,
         tensors: Literal["extension", "list"] = "extension",
         room: int | None = None,
+        table_types: Mapping[str, Any] | None = None,
     ) -> None:
         check_choice("compression", compression, ("zstd", "lz4", None))
         self._compression = compression
         self._writer: Any = None
-        super().__init__(output, schema, row_group_rows, tensors, room)
+        super().__init__(output, schema, row_group_rows, tensors, room, table_types)
 
     def begin(self, file: Any, empty: Any, metadata: Mapping[bytes, bytes]) -> None:
         arrow = pa.RecordBatchReader.from_stream(empty).schema.with_metadata(metadata)

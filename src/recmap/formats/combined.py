@@ -125,6 +125,7 @@ class CombinedSource(VaryingRows):
             skipped=[skipped for each in told for skipped in each.skipped],
             labels=_agreed([each.labels for each in told]),
             descriptions=_agreed([each.descriptions for each in told]),
+            table_types=_agreed([each.table_types for each in told]),
             checksums=[checksums for each in told for checksums in each.checksums],
             record_files=[file for each in told for file in each.record_files],
         )
@@ -297,7 +298,7 @@ class ConcatenatedSource(CombinedSource):
     """The rows of several sources with the same schema, one source after another."""
 
     def __init__(self, sources: Sequence[Source]) -> None:
-        sources = _with_the_same_nulls(sources)
+        sources = with_the_same_nulls(sources)
         first = sources[0]
         for source in sources[1:]:
             if source.schema != first.schema:
@@ -453,7 +454,7 @@ def _size(source: Source) -> int:
     return sum(file.stat().size for file in objects if not file.is_folder())
 
 
-def _with_the_same_nulls(sources: Sequence[Source]) -> Sequence[Source]:
+def with_the_same_nulls(sources: Sequence[Source]) -> Sequence[Source]:
     """Return the sources with columns that are nullable if those of any source are."""
     schemas = [source.schema for source in sources]
     if not any(field.has_nulls for schema in schemas for field in schema.values()):

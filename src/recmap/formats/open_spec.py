@@ -36,8 +36,8 @@ from recmap.model.arguments import (
     option,
 )
 from recmap.model.field import Field, FieldLike, as_field
-from recmap.model.fill_null import decided, filled
-from recmap.model.nulls import NULLS, Nulls, with_masks
+from recmap.model.fill_null import decided, filled, with_other_nulls
+from recmap.model.nulls import NULL_SUFFIX, NULLS, Nulls, with_masks
 from recmap.model.schema import FieldsLike, Schema
 from recmap.model.source import Errors, Source
 from recmap.model.text import is_string_type
@@ -149,7 +149,29 @@ def open_source(paths: PathsLike, fields: FieldsLike | None, options: OpenOption
     format = FORMATS[_choose_format(files, options)]
     accepted = parameters(format.opener())
     _check_options(files[0], format, accepted, options)
-    if "files" in accepted:
+    if "nulls" in accepted:
+        return _opened(files, format, fields, options)
+    # All files together: one may have nulls where another has none.
+    return decided(_opened(files, format, _without_masks(fields), options), options.nulls)
+
+
+def _without_masks(fields: FieldsLike | None) -> FieldsLike | None:
+    """Leave out masks, which come with their columns."""
+    if fields is None or not any(str(name).endswith(NULL_SUFFIX) for name in fields):
+        return fields
+    names = set(fields)
+    types = fields if isinstance(fields, Mapping) else dict.fromkeys(fields)
+    return {
+        name: type_
+        for name, type_ in types.items()
+        if name is ... or name.removesuffix(NULL_SUFFIX) not in names - {name}
+    }
+
+
+def _opened(
+    files: list[str], format: Format, fields: FieldsLike | None, options: OpenOptions
+) -> Source:
+    if "files" in parameters(format.opener()):
         return _call_opener(format, files, fields, options)
     if len(files) == 1:
         return _open_one(files[0], format, fields, options)
@@ -221,8 +243,7 @@ def _check_options(
 
 def _open_one(path: str, format: Format, fields: FieldsLike | None, options: OpenOptions) -> Source:
     source = _call_opener(format, path, fields, options)
-    source = source if fields is None else select(source, fields, path)
-    return source if "nulls" in parameters(format.opener()) else decided(source, options.nulls)
+    return source if fields is None else select(source, fields, path)
 
 
 def _call_opener(
@@ -275,6 +296,7 @@ def select(source: Source, fields: FieldsLike, path: str) -> Source:
     asked: dict[str, FieldLike | None] = {**dict.fromkeys(others), **masked, **given}
     strings: dict[str, Field] = {}
     fills: dict[str, Any] = {}
+    nulls: dict[str, Field] = {}
     for name, field in asked.items():
         if name not in source.schema:
             raise FieldNotFoundError(
@@ -287,7 +309,9 @@ def select(source: Source, fields: FieldsLike, path: str) -> Source:
             fills[name] = wanted.fill
         elif is_string_type(source.schema[name], wanted):
             strings[name] = replace(source.schema[name], dtype=wanted.dtype)
-        elif wanted != source.schema[name]:
+        elif wanted.without_nulls() == source.schema[name].without_nulls():
+            nulls[name] = wanted
+        else:
             raise FieldMismatchError(
                 f"{path}: column {name!r} is {source.schema[name]}, not {wanted}",
                 file=path,
@@ -295,6 +319,7 @@ def select(source: Source, fields: FieldsLike, path: str) -> Source:
             )
     chosen = source if list(asked) == list(source.schema) else source.select(list(asked))
     chosen = with_string_types(chosen, strings) if strings else chosen
+    chosen = with_other_nulls(chosen, nulls)
     return filled(chosen, fills) if fills else chosen
 
 

@@ -26,6 +26,7 @@ from recmap.formats.row_group_sink import RowGroupSink
 from recmap.formats.row_groups import RowGroupSource
 from recmap.formats.sink import SinkKind
 from recmap.formats.stored_columns import noted_fields
+from recmap.formats.table_notes import decode_types
 from recmap.local.local_path import located
 from recmap.local.output import Output
 from recmap.machine.mapped import guarded
@@ -114,6 +115,7 @@ class _ParquetFile(RowGroupFile):
         self.columns = ArrowColumns(path, alone, noted, nulls, fields)
         self._leaves = _leaves(schema, self.columns.owners)
         self.columns.compare_notes(self)
+        self.table_types = decode_types(schema.metadata)
 
     def _footer(self) -> tuple[int, int]:
         """Return where the footer is, which tells where all else is."""
@@ -369,6 +371,7 @@ class ParquetSink(RowGroupSink):
         row_group_rows: int | None = None,
         tensors: Literal["extension", "list"] = "extension",
         room: int | None = None,
+        table_types: Mapping[str, Any] | None = None,
     ) -> None:
         check_choice("compression", compression, _COMPRESSIONS)
         if level is not None:
@@ -377,7 +380,7 @@ class ParquetSink(RowGroupSink):
                 raise OptionError(f"level={level}: {compression} has no levels")
         self._compression, self._level = compression or "none", level
         self._writer: Any = None
-        super().__init__(output, schema, row_group_rows, tensors, room)
+        super().__init__(output, schema, row_group_rows, tensors, room, table_types)
 
     def begin(self, file: Any, empty: Any, metadata: Mapping[bytes, bytes]) -> None:
         arrow = pa.RecordBatchReader.from_stream(empty).schema.with_metadata(metadata)

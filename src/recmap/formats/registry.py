@@ -15,10 +15,11 @@ from typing import Any, Literal
 
 from recmap.errors import MissingPackageError
 from recmap.formats.sink import Sink, SinkKind
+from recmap.formats.table_notes import encode_types
 from recmap.local.file_state import TFDS_FILE, TFDS_INFO
 from recmap.local.local_path import located
 from recmap.model.arguments import check_column_name, unknown_option
-from recmap.model.nulls import refuse_nulls
+from recmap.model.nulls import refuse_null_items, refuse_nulls
 from recmap.model.schema import Schema
 from recmap.model.source import Source
 
@@ -199,6 +200,8 @@ def known_to_sink(format: str, source: Source) -> dict[str, Any]:
     facts = source.facts
     labels = {column: list(names) for column, names in facts.labels.items()}
     known = {"labels": labels, "descriptions": dict(facts.descriptions)}
+    if facts.table_types:
+        known["table_types"] = encode_types(facts.table_types)
     taken = parameters(FORMATS[format].sink_kind().create)
     return {name: each for name, each in known.items() if name in taken}
 
@@ -210,6 +213,8 @@ def check_output(path: str, format: str, schema: Schema, options: Mapping[str, A
     kind = FORMATS[format].sink_kind()
     if kind.nulls is None:
         refuse_nulls(schema, f"{path}: {format} files cannot hold nulls")
+    elif kind.nulls == "rows":
+        refuse_null_items(schema, f"{path}: lists in {format} files cannot hold nulls")
     elif kind.nulls == "masks":
         from recmap.formats.null_masks import check_masks
 

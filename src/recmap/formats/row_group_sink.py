@@ -14,6 +14,7 @@ import numpy as np
 from recmap.errors import ColumnError, RecmapError
 from recmap.formats.sink import Sink
 from recmap.formats.stored_columns import KEY, description, store, stored_field
+from recmap.formats.table_notes import table_metadata
 from recmap.local.output import Output, OutputStream
 from recmap.machine.threads import Threads
 from recmap.model.arguments import as_whole, check_choice
@@ -44,6 +45,7 @@ class RowGroupSink(Sink):
         group_rows: int | None,
         tensors: Literal["extension", "list"],
         room: int | None,
+        table_types: Mapping[str, Any] | None = None,
     ) -> None:
         """``room`` is how many bytes of rows may be held; ``group_rows`` overrides it."""
         if not schema:
@@ -63,7 +65,8 @@ class RowGroupSink(Sink):
         try:
             empty = {name: empty_column(field) for name, field in self._stored.items()}
             with self._explained():
-                self.begin(self._file, self._arrow(empty), {KEY: description(schema)})
+                metadata = {KEY: description(schema), **table_metadata(table_types)}
+                self.begin(self._file, self._arrow(empty), metadata)
         except BaseException:
             self.close()
             raise

@@ -146,6 +146,7 @@ class RowGroupSource(Source):
             largest_chunk=self._largest_chunk,
             stored_in_order=self._file.packed and self._most_rows > 1,
             remote=any_remote([self._file.path]),
+            table_types={n: t for n, t in self._file.table_types.items() if n in self.schema},
         )
 
     def _chunk_rows(self) -> int:

@@ -84,8 +84,9 @@ class SinkKind:
     describes: bool = False
     #: Returns the types that the files hold. Columns are cast to them.
     stored: Callable[[Schema], Schema] | None = None
-    #: How the files hold nulls: as values of their own, or by masks next to the columns.
-    nulls: Literal["values", "masks"] | None = None
+    #: How the files hold nulls: as values of their own, or only as rows, not as items of lists,
+    #: or by masks next to the columns.
+    nulls: Literal["values", "rows", "masks"] | None = None
     #: The bytes per column, besides its rows, while a file is written and checked.
     column_bytes: int = 3_000
     #: The bytes that the format's library takes for each column that it holds ready to read.

@@ -140,7 +140,7 @@ def _check_absent(path: str, absent: list[str], given: _Fields, summary: Summary
     for name in absent:
         type_ = given.types[name]
         field = as_field(type_ or "int64")
-        if type_ is not None and (field.fill is not None or field.ragged):
+        if type_ is not None and (field.fill is not None or field.ragged or field.nullable):
             continue
         option = given.choice(given.types).fields_option(name, ragged_text(field))
         raise FieldMismatchError(

@@ -14,7 +14,7 @@ from recmap.local.output import Compression, Output, Spooler, choose_compression
 from recmap.model.arguments import as_mapping, as_whole, check_choice, check_flag
 from recmap.model.batch import pick
 from recmap.model.coerce import as_columns, fit
-from recmap.model.nulls import refuse_nulls
+from recmap.model.nulls import refuse_null_items
 from recmap.model.ragged import Column, Ragged
 from recmap.model.schema import Batch, Schema
 from recmap.tfrecord.encoder import Encoder, little_endian
@@ -70,7 +70,7 @@ class RecordOptions:
 
     def encoder(self, schema: Schema) -> Encoder:
         """Return what encodes rows of a schema."""
-        refuse_nulls(schema, "TFRecord files cannot hold nulls")
+        refuse_null_items(schema, "lists in TFRecord files cannot hold nulls")
         return Encoder(little_endian(schema), self.encoding, self.align, describe=self.describe)
 
 
@@ -187,4 +187,4 @@ def _streams(path: str, schema: Schema, options: Mapping[str, Any]) -> bool:
     return choose_compression(path, options.get("compression")) is None
 
 
-SINK = SinkKind(create_tfrecord, streams=_streams, untyped=True, stored=little_endian)
+SINK = SinkKind(create_tfrecord, streams=_streams, untyped=True, stored=little_endian, nulls="rows")

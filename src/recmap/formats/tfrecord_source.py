@@ -364,7 +364,9 @@ class TFRecordSource(Source):
     def read_padded(
         self, rows: RowNumbers, pads: Mapping[str, PadSpec], size: int, allocate: Allocate
     ) -> PaddedRows | None:
-        """Return None if some of the files are compressed, or if there are too many."""
+        """Return None if some of the files are compressed, if there are too many, or with nulls."""
+        if self._decoder.nullable:
+            return None
         len(self)  # all rows must be counted
         decoder = PaddedDecoder(self._decoder, pads, size, allocate)
         if not isinstance(rows, range):

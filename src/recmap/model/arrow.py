@@ -184,7 +184,8 @@ class ArrowReader:
                 if nulls == "keep":
                     column = kept(column, missing)
                 else:
-                    column = fill_rows(name, column, field, missing, nulls, first_row)
+                    given = self._nulls == "keep"
+                    column = fill_rows(name, column, field, missing, nulls, first_row, given=given)
             batch[name] = of_field(column, field)
             if name in self._masked:
                 mask = np.zeros(stop - start, bool) if missing is None else missing

@@ -24,6 +24,7 @@ from recmap.model.ragged import (
     as_values,
     concatenate,
     has_mask,
+    masked,
     null_mask,
     offsets_of,
     with_values,
@@ -174,6 +175,8 @@ def _with_missing(name: str, rows: Sequence[Any]) -> Column | None:
     present = [row for row in rows if not _is_null(row)]
     if present and missing.any():
         column = _column(name, present)
+        if isinstance(column, np.ndarray) and column.ndim > 1 and not column.size:
+            column = _lines(column)  # the mask of an array without values would say nothing
         places = np.where(missing, 0, np.cumsum(~missing) - 1)
         taken = column[places]
         return kept(emptied(taken, missing) if isinstance(taken, Ragged) else taken, missing)
@@ -185,7 +188,8 @@ def _with_missing(name: str, rows: Sequence[Any]) -> Column | None:
 
 
 def _is_null(row: Any) -> bool:
-    return row is None or (has_mask(row) and np.ndim(row) == 0)  # np.ma.masked
+    masked = isinstance(row, np.ndarray) and has_mask(row)
+    return row is None or (masked and row.ndim == 0)  # np.ma.masked
 
 
 def _of_array(name: str, array: npt.NDArray[Any]) -> Column:
@@ -279,7 +283,10 @@ def _lines(array: npt.NDArray[Any]) -> Ragged:
 def _as_ragged(column: Column, axes: int) -> Column:
     """Make the first ``axes`` axes ragged, even if all lengths along them are equal."""
     if isinstance(column, np.ndarray) and axes and column.ndim > 1:
-        column = _lines(column)
+        missing = null_mask(column) if has_mask(column) else None
+        column = _lines(np.asarray(column))
+        if missing is not None:  # of rows, which become empty
+            column = masked(emptied(column, missing), missing)
     if isinstance(column, np.ndarray):
         return column
     return Ragged(_as_ragged(column.values, axes - 1), column.offsets, column.mask)
@@ -323,7 +330,8 @@ def _fit(name: str, given: Given, field: Field) -> Column:
     if field.ragged and not given.exact and not _items(column):
         # Empty lists do not show what they would hold.
         item = empty_column(Field(field.dtype, field.shape[1:]))
-        return Ragged(item, np.zeros(len(column) + 1, np.int64))
+        mask = null_mask(column) if has_mask(column) else None
+        return _with_nulls(name, Ragged(item, np.zeros(len(column) + 1, np.int64), mask), field)
     found = _infer_field(name, column)
     if field.ragged > found.ragged and not found.is_bytes:
         column = _as_ragged(column, field.ragged)

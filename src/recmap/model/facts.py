@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 from recmap.model.batch import RowArray
+from recmap.model.field import Field
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,31 @@ class Checksums(Protocol):
     def trust(self) -> None:
         """Skip those before the first read: they were verified when the file was last opened."""
         ...
+
+
+class NotedType(NamedTuple):
+    """A type of another library as a file notes it: its name, and what it is made with."""
+
+    library: str
+    text: str
+    parts: Sequence[Any] = ()
+    ordered: bool = False
+
+
+@dataclass(frozen=True)
+class TableType:
+    """The type of a column in a table of another library, and the field that it was read as.
+
+    ``dtype`` is that of pandas, polars or pyarrow, the class of the objects in a column, or what a
+    file notes of these.
+    """
+
+    field: Field
+    dtype: Any
+
+    def fits(self, field: Field) -> bool:
+        """Return whether a column may still be of that type: nothing has changed its field."""
+        return field.without_nulls() == self.field.without_nulls()
 
 
 @dataclass(frozen=True)
@@ -97,6 +123,10 @@ class SourceFacts:
     labels: Mapping[str, Sequence[str]] = field(default_factory=dict)
     #: What a TFDS folder says about columns, to keep it in another.
     descriptions: Mapping[str, Any] = field(default_factory=dict)
+    #: What columns were in the table that they come from, where that says more than their fields.
+    table_types: Mapping[str, TableType] = field(default_factory=dict)
+    #: The index of the DataFrame that the rows are, if they are all of its rows in their order.
+    table_index: Any = None
     #: The checksums of the files.
     checksums: Sequence[Checksums] = ()
     #: The TFRecord files that the rows come from, so that several readers can index them at once.

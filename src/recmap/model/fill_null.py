@@ -4,16 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from recmap.errors import DataError, FieldTextError, OptionError
+from recmap.errors import DataError, FieldTextError, Message, Option, OptionError
 from recmap.model.batch import RowArray, RowNumbers
 from recmap.model.field import Field
-from recmap.model.null_columns import any_nat, first_null, rows_with_nulls, without_masks
-from recmap.model.nulls import NULL_SUFFIX, Nulls, filled_rows, mask_taken
+from recmap.model.null_columns import (
+    any_nat,
+    first_null,
+    rows_with_nulls,
+    widened,
+    without_masks,
+)
+from recmap.model.nulls import (
+    NULL_SUFFIX,
+    Nulls,
+    filled_rows,
+    has_default,
+    mask_taken,
+    read_anyway,
+    read_as_null,
+)
 from recmap.model.order import OrderedRows, Picked
 from recmap.model.ragged import Column, Ragged, has_mask, null_mask
 from recmap.model.schema import Schema
@@ -147,25 +161,50 @@ def without_nulls(source: Source, rows: RowArray, names: Sequence[str]) -> Sourc
     return refusing(OrderedRows(source, Picked(rows)), names)
 
 
-def refusing(source: Source, names: Sequence[str]) -> Source:
-    """Return a source whose columns are not nullable; a null is an error."""
+def with_other_nulls(source: Source, fields: Mapping[str, Field]) -> Source:
+    """Return columns as others that differ only in their nulls; where there are none, one raises.
+
+    Those that are the same are left alone.
+    """
+    other = {name: field for name, field in fields.items() if field != source.schema[name]}
+    fewer = [name for name, field in other.items() if source.schema[name].has_nulls]
+    source = refusing(source, fewer, "field") if fewer else source
+    more = {name: field for name, field in other.items() if field.has_nulls}
+    if not more:
+        return source
+    maps = {name: ColumnMap(name, field) for name, field in source.schema.items()}
+    for name, field in more.items():
+        maps[name] = ColumnMap(name, field, partial(widened, field=field), 2)
+    return MappedColumns(source, maps)
+
+
+def refusing(
+    source: Source, names: Sequence[str], because: Literal["option", "field"] | None = None
+) -> Source:
+    """Return a source whose columns are not nullable; a null is an error.
+
+    ``because`` says what does not allow nulls, for advice.
+    """
     maps = {name: ColumnMap(name, field) for name, field in source.schema.items()}
     for name in names:
         field = source.schema[name]
         if field.has_nulls:
-            maps[name] = ColumnMap(name, field.without_nulls(), partial(_refuse, name))
+            maps[name] = ColumnMap(
+                name, field.without_nulls(), partial(_refuse, name, field, because)
+            )
     return MappedColumns(source, maps)
 
 
-def _refuse(name: str, column: Column, rows: RowNumbers) -> Column:
+def _refuse(
+    name: str, field: Field, because: str | None, column: Column, rows: RowNumbers
+) -> Column:
     row = first_null(column) if _may_be_null(column) else None
     if row is not None:
         number = int(rows[row])
-        raise DataError(
-            f"column {name!r} has no value in row {number:,}, or one of its items is null",
-            field=name,
-            record=number,
-        )
+        item = ", or one of its items is null" if field.null_items else ""
+        text = f"column {name!r} has no value in row {number:,}{item}"
+        hints = {"option": read_anyway(field), "field": read_as_null(name, field)}
+        raise DataError(Message(text, hint=hints.get(because or "", ())), field=name, record=number)
     return without_masks(column)
 
 
@@ -180,7 +219,7 @@ def decided(source: Source, nulls: Nulls) -> Source:
     if nulls == "keep" or not names:
         return source
     if nulls == "error":
-        return refusing(source, names)
+        return refusing(source, names, "option")
     if nulls == "mask":
         for name in names:
             if name + NULL_SUFFIX in schema:
@@ -193,13 +232,14 @@ def decided(source: Source, nulls: Nulls) -> Source:
 
 def _default(name: str, field: Field) -> Any:
     """Return what fills nulls if no value was given: NaN, or nothing."""
-    if field.is_bytes:
-        return "" if field.is_text else b""
-    if field.ragged and not field.null_items:
-        return []
-    if field.dtype.kind in "fc":
-        return np.nan
+    if has_default(field):
+        if field.is_bytes:
+            return "" if field.is_text else b""
+        return [] if field.ragged and not field.null_items else np.nan
+    filled = f"{field.without_nulls()} = 0"
     raise OptionError(
-        f"column {name!r} is {field}, and there is nothing to fill its nulls with; open it without "
-        f"nulls=, and give a value: ds.fill_null({{{name!r}: 0}})"
+        Message(
+            f"column {name!r} is {field}, and there is nothing to fill its nulls with",
+            hint=("give a value, as in ", Option("fields", {name: filled, ...: None})),
+        )
     )

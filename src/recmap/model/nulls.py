@@ -23,12 +23,13 @@ The option ``nulls`` is a short form of what ``Dataset`` has verbs for:
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from recmap.errors import ColumnError, DataError, Message, Option, OptionError
+from recmap.errors import ColumnError, DataError, InPython, Message, Option, OptionError
 from recmap.model.coerce import empty_column
 from recmap.model.field import Field
 from recmap.model.null_columns import emptied
@@ -62,17 +63,44 @@ def with_masks(names: Iterable[str], columns: Collection[str]) -> list[str]:
     ]
 
 
-def refuse_nulls(schema: Mapping[str, Field], why: str) -> None:
-    """Refuse columns that may hold nulls, and say what can be done."""
+def refuse_nulls(schema: Mapping[str, Field], why: str, *, verbs: bool = True) -> None:
+    """Refuse columns that may hold nulls, and say what can be done.
+
+    Without ``verbs``, there is no ``Dataset`` that has them, only the options of a reader.
+    """
     found = [name for name, field in schema.items() if field.has_nulls]
     if found:
         name = found[0]
+        field = schema[name]
         more = f", and {len(found) - 1:,} more" if len(found) > 1 else ""
-        raise ColumnError(
-            f"column {name!r} is {schema[name]}, which may hold nulls{more}; {why}: fill them, "
-            f"ds.fill_null({{{name!r}: {_example(schema[name])}}}), leave out their rows, "
-            f"ds.drop_null({name!r})" + _or_mask(name, schema[name])
-        )
+        drop = InPython(f", leave out their rows, ds.drop_null({name!r})")
+        ways = _filling(name, field), drop, *_or_mask(name, field)
+        if not verbs:
+            options = [way._replace(call="") if isinstance(way, Option) else way for way in ways]
+            ways = tuple(way for way in options if way is not drop)
+        text = f"column {name!r} is {field}, which may hold nulls{more}; {why}: fill them, "
+        raise ColumnError(Message(text, *ways))
+
+
+def _filling(name: str, field: Field) -> Option:
+    """Return how nulls are filled: by a verb or, on the command line, by an option."""
+    call = f"ds.fill_null({{{name!r}: {_example(field)}}})"
+    if has_default(field):
+        return Option("nulls", "fill", call=call)
+    filled = f"{field.without_nulls()} = 0"
+    return Option("fields", {name: filled, ...: None}, call=call)
+
+
+def has_default(field: Field) -> bool:
+    """Return whether nulls can be filled though no value is given: with NaN, or nothing."""
+    if field.is_bytes or field.dtype.kind in "fc":
+        return True
+    return bool(field.ragged) and not field.null_items
+
+
+def refuse_null_items(schema: Mapping[str, Field], why: str) -> None:
+    """Refuse columns whose lists may hold nulls, and say what can be done."""
+    refuse_nulls({name: field for name, field in schema.items() if field.null_items}, why)
 
 
 def _example(field: Field) -> str:
@@ -83,20 +111,35 @@ def _example(field: Field) -> str:
     return {"b": "False", "f": "0.0"}.get(field.dtype.kind, "0")
 
 
-def _or_mask(name: str, field: Field) -> str:
+def _or_mask(name: str, field: Field) -> tuple[str | Option, ...]:
     if field.null_items:
-        return ""
-    return f", or add a column that says where they are, ds.mask_null({name!r})"
+        return ()
+    mask = Option("nulls", "mask", call=f"ds.mask_null({name!r})")
+    return ", or add a column that says where they are, ", mask
 
 
 def fill_rows(
-    name: str, column: Column, field: Field, missing: Mask, nulls: Nulls, first_row: int
+    name: str,
+    column: Column,
+    field: Field,
+    missing: Mask,
+    nulls: Nulls,
+    first_row: int,
+    *,
+    given: bool = False,
 ) -> Column:
-    """Fill the rows of a column that are missing, or raise."""
+    """Fill the rows of a column that are missing, or raise.
+
+    ``given`` means that a field says that there are no nulls, rather than the option.
+    """
     value = _row(field, nulls)
     if value is None:
         row = first_row + int(np.argmax(missing))
-        raise DataError(_complaint(name, field, row, nulls), field=name, record=row)
+        message = _complaint(name, field, row, nulls)
+        if given:
+            text = f"column {name!r} has no value in row {row:,}, but the field is {field}"
+            message = Message(text, hint=read_as_null(name, replace(field, nullable=True)))
+        raise DataError(message, field=name, record=row)
     return filled_rows(column, field, value, missing)
 
 
@@ -132,11 +175,24 @@ def _row(field: Field, nulls: Nulls) -> Any:
 def _complaint(name: str, field: Field, row: int, nulls: Nulls) -> Message:
     text = f"column {name!r} has no value in row {row:,}"
     if nulls == "error":
-        return Message(
-            text,
-            hint=("use ", Option("nulls", "fill"), " or ", Option("nulls", "mask"), " to read it"),
-        )
+        return Message(text, hint=read_anyway(field))
     return _unfilled(text, name, field)
+
+
+def read_as_null(name: str, field: Field) -> tuple[Any, ...]:
+    """Return the hint to give a column a field that has nulls."""
+    return "read it as null, ", Option("fields", {name: str(field), ...: None})
+
+
+def read_anyway(field: Field) -> tuple[Any, ...]:
+    """Return the values of ``nulls`` that read a column with nulls, for a hint."""
+    ways = [Option("nulls", "keep")]
+    if not field.null_items:
+        ways.append(Option("nulls", "mask"))
+    if has_default(field):
+        ways.append(Option("nulls", "fill"))
+    spaced = [part for way in ways for part in (" or ", way)]
+    return ("use ", *spaced[1:], " to read it")
 
 
 def mask_taken(mask: str) -> OptionError:
@@ -158,7 +214,7 @@ def null_item(name: str, field: Field, row: int, nulls: Nulls) -> DataError:
         hint = ("read lists of any length, ", Option("fields", {name: str(ragged), ...: None}))
         message = Message(text, hint=hint)
     elif nulls == "error":
-        message = Message(text, hint=("use ", Option("nulls", "fill"), " to read it"))
+        message = Message(text, hint=read_anyway(replace(field, nullable=False, null_items=True)))
     else:
         message = _unfilled(text, name, field)
     return DataError(message, field=name, record=row)

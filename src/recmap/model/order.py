@@ -261,6 +261,7 @@ class OrderedRows(WrappedSource):
         return replace(
             facts,
             in_order=False,
+            table_index=None,
             endless=self._order.endless,
             searched=facts.searched and self._order.searched,
             varies=facts.varies or self._order.varies,

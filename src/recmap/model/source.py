@@ -364,6 +364,7 @@ class MappedColumns(WrappedSource):
             can_pad=self._distinct and facts.can_pad,
             labels=self._by_new_name(facts.labels),
             descriptions=self._by_new_name(facts.descriptions),
+            table_types=self._by_new_name(facts.table_types),
         )
 
     def _by_new_name(self, told: Mapping[str, Any]) -> dict[str, Any]:

@@ -193,9 +193,9 @@ class Columns:
 
     def __len__(self) -> int: ...
 
-    def add(self, key: str, place: Place, layout: RowLayout, fill: bytes | None, kind: Kind = Kind.none) -> None:
+    def add(self, key: str, place: Place, layout: RowLayout, fill: bytes | None, kind: Kind = Kind.none, nullable: bool = False) -> None:
         """
-        Add a column. `kind` is the only list that may hold it, unless it is none.
+        Add a column. `kind` is the only list that may hold it, unless it is none. Without ragged axes, a `nullable` one needs a fill, for the rows that are null.
         """
 
     @property
@@ -216,9 +216,9 @@ class Pad:
 class DecodeTarget:
     """Where decoded values go."""
 
-    def __init__(self, dense: list[numpy.typing.NDArray[numpy.uint8] | None], allocate: Callable[[int], numpy.typing.NDArray[numpy.uint8]], pads: Sequence[Pad | None] = [], rows_per_array: int = 0) -> None:
+    def __init__(self, dense: list[numpy.typing.NDArray[numpy.uint8] | None], allocate: Callable[[int], numpy.typing.NDArray[numpy.uint8]], pads: Sequence[Pad | None] = [], rows_per_array: int = 0, nulls: list[numpy.typing.NDArray[numpy.uint8] | None] = []) -> None:
         """
-        `dense` has an array for each column of dense numbers; allocate() makes those of the others. A column with a pad gets an array for every `rows_per_array` rows.
+        `dense` has an array for each column of dense numbers; allocate() makes those of the others. A column with a pad gets an array for every `rows_per_array` rows. A nullable one needs a mask in `nulls`, all 0, which becomes 1 where a row is null.
         """
 
 def decode(records: Records, columns: Columns, target: DecodeTarget, verify: bool, threads: int, steps: numpy.typing.NDArray[numpy.int64] | None = None, stepped: Sequence[bool] = []) -> tuple[list[Decoded | Padded | None], Fault | None, list[Unknown], list[tuple[bytes, int]]]:
@@ -246,10 +246,12 @@ class Batch:
 
     def __init__(self, rows: int) -> None: ...
 
-    def add_dense(self, key: str, kind: Kind, in_lists: bool, layout: RowLayout, values: Annotated[NDArray[numpy.uint8], dict(shape=(None, None), device='cpu', writable=False)]) -> None:
-        """Add a column of numbers without ragged axes."""
+    def add_dense(self, key: str, kind: Kind, in_lists: bool, layout: RowLayout, values: Annotated[NDArray[numpy.uint8], dict(shape=(None, None), device='cpu', writable=False)], nulls: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None) -> None:
+        """
+        Add a column of numbers without ragged axes. Rows are left out where `nulls` is not 0.
+        """
 
-    def add_ragged(self, key: str, kind: Kind, in_lists: bool, layout: RowLayout, values: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], offsets: RaggedOffsets) -> None:
+    def add_ragged(self, key: str, kind: Kind, in_lists: bool, layout: RowLayout, values: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], offsets: RaggedOffsets, nulls: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)] | None = None) -> None:
         """Add a column of strings, or with ragged axes."""
 
     def encode(self, align: int, threads: int, lead: bytes = b'') -> tuple[numpy.typing.NDArray[numpy.uint8], numpy.typing.NDArray[numpy.uint64], Fault | None]:

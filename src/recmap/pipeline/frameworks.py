@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from recmap.adapters.tf import tf
     from recmap.adapters.torch import Device, TorchBatches, TorchRows, TorchStream
     from recmap.model.arrow import ArrowBatches
+    from recmap.model.facts import SourceFacts
     from recmap.model.schema import Batch, Schema
 
 
@@ -38,6 +39,10 @@ class Frameworks:
 
     def _table(self) -> tuple[Schema, Iterable[Batch]]:
         """Return all rows in batches of some megabytes, from the beginning on each iteration."""
+        raise NotImplementedError
+
+    def _table_facts(self) -> SourceFacts:
+        """Return what is known of the table that the rows come from, if they come from one."""
         raise NotImplementedError
 
     def _arrow_batches(self, tensors: Literal["extension", "list"]) -> ArrowBatches:
@@ -69,14 +74,18 @@ class Frameworks:
         {'x': [0, 1, 2]}
         """
         from recmap.adapters.arrow import to_arrow
+        from recmap.model.arrow import ArrowBatches
 
-        return to_arrow(self._arrow_batches(tensors))
+        schema, batches = self._table()
+        return to_arrow(schema, ArrowBatches(schema, batches, tensors), self._table_facts())
 
     def to_pandas(self) -> pd.DataFrame:
         """Read all rows into a ``pandas.DataFrame``.
 
         Columns with one number per row keep their dtype, and text is ``str``. In others, each
-        row is an object: an array, or ``bytes``.
+        row is an object: a list if rows differ in length, an array, or ``bytes``. Columns with
+        nulls are of ``Int64`` and the like. What was opened as a DataFrame comes back as it was:
+        its dtypes and categories, and its index if these are all of its rows in their order.
 
         >>> import numpy as np, recmap as rm
         >>> frame = rm.from_arrays({"x": np.arange(3), "y": np.ones((3, 2))}).to_pandas()
@@ -85,7 +94,7 @@ class Frameworks:
         """
         from recmap.adapters.arrow import to_pandas
 
-        return to_pandas(*self._table())
+        return to_pandas(*self._table(), self._table_facts())
 
     def to_polars(self) -> pl.DataFrame:
         """Read all rows into a ``polars.DataFrame``. Rows with axes are its arrays and lists.
@@ -96,8 +105,10 @@ class Frameworks:
         [[0.0, 1.0], [2.0, 3.0], [4.0, 5.0]]
         """
         from recmap.adapters.arrow import to_polars
+        from recmap.model.arrow import ArrowBatches
 
-        return to_polars(self._arrow_batches("list"))
+        schema, batches = self._table()
+        return to_polars(schema, ArrowBatches(schema, batches, "list"), self._table_facts())
 
     def to_jax(
         self,

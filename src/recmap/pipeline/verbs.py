@@ -18,6 +18,8 @@ from recmap.model.schema import Batch, Schema
 from recmap.pipeline.frameworks import Frameworks
 
 if TYPE_CHECKING:
+    from recmap.model.facts import SourceFacts
+
     # rm.open needs only the names of the verbs; each verb imports what it uses.
     from recmap.pipeline.feed import PipelineFeed
     from recmap.pipeline.plan import Plan
@@ -51,6 +53,10 @@ class Verbs(Frameworks):
 
         feed = table_feed(self._plan)
         return feed.schema, feed
+
+    def _table_facts(self) -> SourceFacts:
+        # Verbs may have dropped rows.
+        return replace(self._plan.rows.facts, table_index=None)
 
     def _rows(self, plan: Plan, record: VerbRecord | None = None) -> Self:
         """Return the same kind with another plan; ``record`` is the verb as written in states."""

@@ -73,7 +73,7 @@ def _array(name: str, column: Column, field: Field) -> Any:
 
 
 def _check(name: str, field: Field) -> None:
-    refuse_nulls({name: field}, TRAINING)
+    refuse_nulls({name: field}, TRAINING, verbs=False)
     dtype = field.dtype
     unit = np.datetime_data(dtype)[0] if dtype.kind in "mM" else "s"
     extension = dtype.kind == "V" and dtype.type is not np.void  # bfloat16 and the like

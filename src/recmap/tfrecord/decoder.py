@@ -18,7 +18,6 @@ import numpy.typing as npt
 from recmap.errors import (
     DataError,
     FieldMismatchError,
-    FieldTextError,
     Message,
     Option,
     OptionError,
@@ -27,10 +26,11 @@ from recmap.errors import (
 from recmap.machine.memory import empty, empty_bytes
 from recmap.model.batch import Allocate, PaddedColumn, PaddedRows, PadSpec
 from recmap.model.field import Field
-from recmap.model.ragged import BYTE, TEXT_BYTE, Column, Ragged
+from recmap.model.ragged import BYTE, TEXT_BYTE, Column, Ragged, masked
 from recmap.model.schema import Batch, Schema
 from recmap.native import _core
 from recmap.tfrecord.faults import KIND_NAMES, FieldChoice, fault_error
+from recmap.tfrecord.missing_feature import check_fill, fill_bytes, refuse_null_items
 from recmap.warn import warn
 
 Kind = _core.Kind
@@ -168,15 +168,18 @@ class ExampleDecoder:
             for name, field in schema.items()
             if field.row_bytes is not None
         }
+        #: The columns that may hold nulls: a missing feature is one.
+        self.nullable = [name for name, field in schema.items() if field.nullable]
         for name, field in schema.items():
             key, place = split_name(name)
             place = self.places.get(name, place)
             if field.ragged > 2:
                 raise OptionError(f"field {name!r}: {field}: records hold two ragged axes at most")
             check_fill(name, field)
-            self.columns.add(
-                key, place, row_layout(field), fill_bytes(field), self.kinds.get(name, Kind.none)
-            )
+            refuse_null_items(name, field)
+            kind = self.kinds.get(name, Kind.none)
+            fill = fill_bytes(field)
+            self.columns.add(key, place, row_layout(field), fill, kind, field.nullable)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return ExampleDecoder, (
@@ -192,10 +195,25 @@ class ExampleDecoder:
         self, records: Records, verify: bool, threads: int, where: Where
     ) -> tuple[Batch, _core.Fault | None]:
         """Decode records into columns, or return the fault of the first bad one."""
-        made, fault = self.parts(records, verify, threads, where)
+        nulls = self.new_masks(len(records))
+        made, fault = self.parts(records, verify, threads, where, nulls=nulls)
         if fault is not None:
             return {}, fault
-        return {name: _assemble(self.schema[name], parts) for name, parts in made.items()}, None
+        return self.assembled(made, nulls), None
+
+    def new_masks(self, rows: int) -> dict[str, Bytes]:
+        """Return a mask for each nullable column, in which no row is null yet."""
+        return {name: np.zeros(rows, np.uint8) for name in self.nullable}
+
+    def assembled(self, made: Mapping[str, _Parts], nulls: Mapping[str, Bytes]) -> Batch:
+        """Assemble columns of their parts and masks."""
+        columns = {name: _assemble(self.schema[name], parts) for name, parts in made.items()}
+        for name, mask in nulls.items():
+            field, missing = self.schema[name], mask.view(np.bool_)
+            if field.dtype.kind in "mM" and not field.ragged:
+                missing = np.zeros_like(missing)  # they are NaT
+            columns[name] = masked(columns[name], missing)
+        return columns
 
     def parts(
         self,
@@ -207,12 +225,13 @@ class ExampleDecoder:
         rows: int = 0,
         memory: Allocate | None = None,
         steps: StepNumbers | None = None,
+        nulls: Mapping[str, Bytes] | None = None,
     ) -> tuple[dict[str, _Parts], _core.Fault | None]:
         """Decode the parts that columns are assembled from, into memory from ``memory``.
 
         Fields with an entry in ``pads`` become arrays of ``rows`` rows each. With ``steps``,
-        records hold many steps, of which one is decoded. If a record is bad, no parts are
-        returned.
+        records hold many steps, of which one is decoded. ``nulls`` has a mask for each nullable
+        column, to be filled. If a record is bad, no parts are returned.
         """
         count = len(records)
         dense = {
@@ -222,7 +241,8 @@ class ExampleDecoder:
             dense[name].reshape(-1).view(np.uint8) if name in dense else None
             for name in self.schema
         ]
-        target = _core.DecodeTarget(filled, memory or empty_bytes, pads, rows)
+        masks = [nulls.get(name) for name in self.schema] if nulls else []
+        target = _core.DecodeTarget(filled, memory or empty_bytes, pads, rows, masks)
         made, fault, unknown, described = _core.decode(
             records,
             self.columns,
@@ -279,23 +299,9 @@ def kinds_of(encoding: Mapping[str, str]) -> dict[str, Kind]:
 
 def is_array(slot: _core.Slot, field: Field) -> bool:
     """Return whether the payload at this slot has the same bytes as the field's row in memory."""
-    if field.row_bytes is None or slot.size != field.row_bytes or slot.size == 0:
+    if field.row_bytes is None or slot.size != field.row_bytes or not slot.size or field.nullable:
         return False
     return slot.kind == Kind.bytes or (slot.kind == Kind.float and field.dtype == np.float32)
-
-
-def check_fill(name: str, field: Field) -> None:
-    """Refuse a fill value that would fill nothing."""
-    if field.ragged and field.fill is not None:
-        raise FieldTextError(f"field {name!r}: {field}: a missing ragged row is empty, not filled")
-
-
-def fill_bytes(field: Field) -> bytes | None:
-    """Return the bytes of a row of fill values; None if the field has none."""
-    if field.fill is None:
-        return None
-    row = field.fill_row()
-    return row if isinstance(row, bytes) else row.tobytes()
 
 
 def _assemble(field: Field, parts: _Parts) -> Column:
@@ -336,8 +342,10 @@ class StepDecoder:
         self, records: Records, verify: bool, threads: int, where: Where
     ) -> tuple[Batch, _core.Fault | None]:
         """Decode records, or return the fault of the first bad one."""
-        made, fault = self._decoder.parts(records, verify, threads, where, steps=self._steps)
-        return {name: _assemble(self.schema[name], parts) for name, parts in made.items()}, fault
+        decoder, steps = self._decoder, self._steps
+        nulls = decoder.new_masks(len(records))
+        made, fault = decoder.parts(records, verify, threads, where, steps=steps, nulls=nulls)
+        return ({}, fault) if fault is not None else (decoder.assembled(made, nulls), None)
 
 
 class PaddedDecoder:

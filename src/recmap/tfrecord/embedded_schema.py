@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap.errors import CorruptRecordError, FieldMismatchError, Message, Option
+from recmap.local.local_path import located
 from recmap.model.description import Description, json_object
 from recmap.model.field import Field
 from recmap.model.schema import Schema
@@ -31,6 +32,8 @@ _MAGIC = b"RECMAPSC"
 # No real schema is larger. One that claims to be is not read.
 _MAX_SIZE = 64 << 20
 _MAX_VARINT = 10
+# The most bytes that gzip makes of one.
+_MOST_INFLATED = 1032
 # Number of checked descriptions to remember.
 _REMEMBERED = 64
 
@@ -168,7 +171,7 @@ class EmbeddedSchemas:
                 return
             raise _damaged(file, record, e) from None
         for name, text in self._texts.items():
-            if texts.get(name, text) != text:
+            if not reads(text, texts.get(name, text)):
                 raise FieldMismatchError(
                     Message(
                         f"{file}: record {record:,} says {name!r} is {texts[name]}, but the rows "
@@ -185,13 +188,23 @@ class EmbeddedSchemas:
                 )
 
 
+def reads(text: str, other: str) -> bool:
+    """Return whether columns of one type are read right as another: it may have more nulls.
+
+    >>> reads("int64?", "int64"), reads("int64", "int64?")
+    (True, False)
+    """
+    return other in (text, text.removesuffix("?"))
+
+
 def check_claims(
     schema: Schema, frame: Bytes, where: str, path: str, *, may_lack: bool = False
 ) -> None:
     """Raise if the first record of a file, given with its framing, cannot fit a schema.
 
     This check prevents allocating memory for what a schema merely claims, and columns that
-    consist only of missing values. With ``may_lack``, features may be missing.
+    consist only of missing values. With ``may_lack``, features may be missing; those of nullable
+    fields always may.
     """
     facts = _core.inspect(frame, np.zeros(1, np.uint64), False)
     if facts.not_example is not None:
@@ -203,7 +216,11 @@ def check_claims(
         there = (True, key) in keys or (key == name and (False, key) in keys)
         if not there and may_lack and (field.ragged or field.fill is not None):
             continue
-        if not there and not may_lack:
+        if not there and field.nullable:
+            if _least(field) <= _most(path):
+                continue
+            why = "the file is too short for it"
+        elif not there and not may_lack:
             why = "the first record has no such feature"
         elif _least(field) > size:
             why = f"the first record, of {size:,} bytes, is too short for it"
@@ -221,6 +238,11 @@ def check_claims(
             record=0,
             field=name,
         )
+
+
+def _most(path: str) -> int:
+    """Return the most bytes that a record of a file may have, which may be compressed."""
+    return min(located(path).stat().size * _MOST_INFLATED, _core.MAX_MESSAGE_SIZE)
 
 
 def _least(field: Field) -> int:

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -24,11 +24,12 @@ from recmap.errors import (
 )
 from recmap.machine.cpus import thread_count
 from recmap.model.field import Field
-from recmap.model.ragged import Column, Ragged
+from recmap.model.ragged import Column, Ragged, has_mask, null_mask
 from recmap.model.schema import Batch, Schema
 from recmap.native import _core
-from recmap.tfrecord.decoder import LISTS, check_fill, fill_bytes, row_layout
+from recmap.tfrecord.decoder import LISTS, row_layout
 from recmap.tfrecord.embedded_schema import description
+from recmap.tfrecord.missing_feature import check_fill, fill_bytes
 
 Kind = _core.Kind
 
@@ -138,7 +139,7 @@ def little_endian(schema: Schema) -> Schema:
         {
             name: field
             if field.dtype.isnative
-            else Field(field.dtype.newbyteorder("="), field.shape, field.fill)
+            else replace(field, dtype=field.dtype.newbyteorder("="))
             for name, field in schema.items()
         }
     )
@@ -179,7 +180,7 @@ class Encoder:
         if self.align & (self.align - 1) or not 8 <= self.align <= 4096:
             raise OptionError(f"align={self.align}: use a power of two from 8 to 4096")
         for name, field in self.schema.items():
-            if field.row_bytes is None or self.encoding[name].in_lists:
+            if field.row_bytes is None or field.nullable or self.encoding[name].in_lists:
                 raise OptionError(
                     f"align={self.align} needs rows of one size, but field {name!r} is {field}"
                 )
@@ -219,7 +220,8 @@ class Encoder:
 
     def _is_fixed(self, name: str) -> bool:
         encoding = self.encoding[name]
-        fixed = self.schema[name].row_bytes is not None and not encoding.in_lists
+        field = self.schema[name]
+        fixed = field.row_bytes is not None and not field.nullable and not encoding.in_lists
         return fixed and encoding.list != "int64_list"
 
     def _error(self, fault: _core.Fault, first_row: int) -> RecmapError:
@@ -246,7 +248,8 @@ def _is_inferable(field: Field, encoding: Encoding) -> bool:
     usual = {"float_list": "float32", "int64_list": "int64", "bytes_list": "bytes"}
     plain = str(Field(field.dtype)) == usual.get(encoding.list)
     flat = not field.shape or (len(field.shape) == 1 and not field.ragged and field.count > 1)
-    return plain and flat and not encoding.in_lists and field.fill is None
+    plain = plain and field.fill is None and not field.nullable
+    return plain and flat and not encoding.in_lists
 
 
 def _too_large(row: int, size: int) -> RecordTooLargeError:
@@ -272,8 +275,10 @@ def _add(
     native: _core.Batch, name: str, field: Field, encoding: Encoding, column: Column, rows: int
 ) -> None:
     common = (_key(name), encoding.kind, encoding.in_lists, row_layout(field))
+    missing = null_mask(column) if has_mask(column) else None
+    nulls = missing.view(np.uint8) if missing is not None and missing.any() else None
     if isinstance(column, np.ndarray):
-        native.add_dense(*common, _row_bytes(column, rows))
+        native.add_dense(*common, _row_bytes(np.asarray(column), rows), nulls)
         return
     outer = steps = strings = None
     inside: Column = column
@@ -290,7 +295,7 @@ def _add(
         strings, inside = inside.offsets, inside.values
     assert isinstance(inside, np.ndarray)
     flat = np.ascontiguousarray(inside).reshape(-1).view(np.uint8)
-    native.add_ragged(*common, flat, _core.RaggedOffsets(outer, steps, strings))
+    native.add_ragged(*common, flat, _core.RaggedOffsets(outer, steps, strings), nulls)
 
 
 def _row_bytes(column: npt.NDArray[Any], rows: int) -> npt.NDArray[np.uint8]:

@@ -196,9 +196,10 @@ def _remedy(
     match fault.code:
         case FaultCode.missing:
             ragged = Message("make it ragged, ", typed(ragged_text(field)))
+            null = Message("read it as null, ", typed(f"{field}?"))
             if field.dtype.kind not in "iufb":
-                return ragged
-            return Message("give it a fill value, ", typed(f"{field} = 0"), ", or ", ragged)
+                return Message(null, ", or ", ragged)
+            return Message(null, ", give it a fill value, ", typed(f"{field} = 0"), ", or ", ragged)
         case FaultCode.wrong_count | FaultCode.not_multiple:
             whole = fault.code == FaultCode.not_multiple
             text = str(Field(field.dtype, (None,))) if whole else ragged_text(field)

@@ -151,6 +151,8 @@ def size_bound(schema: Schema) -> tuple[int, int]:
     """Return the memory every record takes, and the most that each of its bytes may add."""
     fixed, each = 0, 0
     for field in schema.values():
+        if field.nullable:  # the mask
+            fixed += max(field.count, 1)
         if field.row_bytes is not None:
             fixed += field.row_bytes
         else:

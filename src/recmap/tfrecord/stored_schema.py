@@ -28,6 +28,7 @@ from recmap.errors import (
 from recmap.local.local_path import located
 from recmap.local.whole_output import appended_manifest
 from recmap.model.description import Description, json_object
+from recmap.model.null_columns import either
 from recmap.model.schema import Schema
 from recmap.native import _core
 from recmap.tfrecord.embedded_schema import (
@@ -35,6 +36,7 @@ from recmap.tfrecord.embedded_schema import (
     check_claims,
     parse_schema,
     read_description,
+    reads,
 )
 from recmap.tfrecord.record_file import RecordFile
 from recmap.tfrecord.sidecar import Fingerprint, Sidecar, sidecar_path
@@ -83,6 +85,23 @@ def described_by(types: Types | None, names: Collection[str], skip: bool) -> Emb
 def same_types(a: Schema, b: Schema) -> bool:
     """Return whether two schemas are equal, apart from the order of their fields."""
     return a == b or Description(a).texts == Description(b).texts
+
+
+def joint_types(a: Schema, b: Schema) -> Schema | None:
+    """Return a schema for the columns of both; None if they differ in more than their nulls."""
+    if a == b:
+        return a
+    joint = {n: either(field, b[n]) if n in b else field for n, field in a.items()}
+    both = Schema(joint)
+    return both if _reads_all(both, a) and _reads_all(both, b) else None
+
+
+def _reads_all(schema: Schema, other: Schema) -> bool:
+    """Return whether a schema has the columns of another, which may have fewer nulls."""
+    texts, others = Description(schema).texts, Description(other).texts
+    return texts.keys() == others.keys() and all(
+        reads(texts[name], text) for name, text in others.items()
+    )
 
 
 def stored_types(
@@ -147,8 +166,10 @@ def written_types(
     if firm is None:
         return None
     for types in stored:
-        if not same_types(types.schema, firm.schema):
+        joint = joint_types(firm.schema, types.schema)
+        if joint is None:
             raise _conflict(firm, types)
+        firm = replace(firm, schema=joint)
     others = [files[i] for i, types in found.items() if types is None]
     if others:
         _check_others(others, firm, skip)
@@ -285,5 +306,5 @@ class FirstRead:
         if self._expected is not None:
             frame = file.first_record()
             found = None if frame is None else _embedded(frame, self._path, skip=False)
-            if found is not None and not same_types(found.schema, self._expected.schema):
+            if found is not None and not _reads_all(self._expected.schema, found.schema):
                 raise _conflict(self._expected, found)

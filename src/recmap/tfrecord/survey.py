@@ -7,7 +7,7 @@ check of all records.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
 from typing import NamedTuple, TypeAlias
@@ -232,14 +232,18 @@ def join_schemas(schemas: Sequence[Schema]) -> Schema | None:
 
 def _join(fields: Sequence[Field | None]) -> Field | None:
     found = [field for field in fields if field is not None]
+    nullable = any(field.nullable for field in found)
+    if nullable and any(field.fill is not None for field in found):
+        return None
+    found = [replace(field, nullable=nullable) for field in found]
     first = found[0]
     if all(field == first for field in found):
-        if len(found) == len(fields) or first.fill is not None or first.ragged:
+        if len(found) == len(fields) or first.fill is not None or first.ragged or nullable:
             return first
     elif any(field.fill is not None or field.dtype != first.dtype for field in found):
         return None
     shapes = {(None, *field.shape[1:]) for field in found}
-    return Field(first.dtype, shapes.pop()) if len(shapes) == 1 else None
+    return replace(first, shape=shapes.pop()) if len(shapes) == 1 else None
 
 
 def sample(files: Sequence[RecordFile], skip: bool) -> Summary:

@@ -49,7 +49,9 @@ class DecodeImages(Transform):
     def prepared(self, schema: Schema, sample: Block) -> tuple[Transform, Schema]:
         column = self.decoder.column
         if schema[column] != Field("bytes"):
-            raise OptionError(f"decode_image: {column!r} is {schema[column]}, not bytes")
+            drop = f"; leave out rows without an image: ds.drop_null({column!r})"
+            hint = drop if schema[column].nullable else ""
+            raise OptionError(f"decode_image: {column!r} is {schema[column]}, not bytes{hint}")
         return self, Schema({**schema, column: self.decoder.field})
 
     def apply(self, block: Block) -> Block:

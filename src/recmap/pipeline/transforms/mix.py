@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap.errors import FieldMismatchError, OptionError, OptionTypeError
-from recmap.formats.combined import CombinedSource
+from recmap.formats.combined import CombinedSource, with_the_same_nulls
 from recmap.model.arguments import as_list, check_choice
 from recmap.model.batch import Positions, RowArray, RowNumbers, interleave
 from recmap.model.draws import hashed
@@ -59,7 +59,11 @@ class _Phase:
 def mixed(
     branches: Sequence[Source], weights: Sequence[float] | None, until: Until, seed: int
 ) -> MixedRows:
-    """Return the rows of several branches with the same schema, mixed by weight."""
+    """Return the rows of several branches with the same schema, mixed by weight.
+
+    If they differ only in their nulls, the rows have those of all.
+    """
+    branches = with_the_same_nulls(branches)
     for i, branch in enumerate(branches[1:], 1):
         if branch.schema != branches[0].schema:
             raise FieldMismatchError(
