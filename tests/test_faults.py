@@ -18,6 +18,8 @@ LOCAL = (
     "write shards: raw",
     "resume shards: npz",
     "overwrite shards: (parquet|tfds)",
+    "append shards: tfrecord",
+    "overwrite appended shards: npz",
     "shuffle into shards",
     "TFRecordWriter",
     "TFRecordWriter overwrites shards",
@@ -28,6 +30,7 @@ LOCAL = (
 STORE = (
     "write a file, in a store: tfrecord",
     "overwrite shards, in a store: hdf5",
+    "append shards, in a store: npy",
     "fill the cache: npy",
 )
 

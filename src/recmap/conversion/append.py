@@ -17,7 +17,14 @@ from recmap.conversion.manifest import Manifest, appended_to, load_manifest, man
 from recmap.conversion.options import SaveOptions
 from recmap.conversion.plan import is_output_folder, output_format, stem_of
 from recmap.conversion.runners import Runner
-from recmap.errors import FieldMismatchError, OptionError, PathNotFoundError, UnfinishedOutputError
+from recmap.errors import (
+    FieldMismatchError,
+    Message,
+    Option,
+    OptionError,
+    PathNotFoundError,
+    UnfinishedOutputError,
+)
 from recmap.formats.combined import as_nullable
 from recmap.formats.detect import detect_all
 from recmap.formats.open_spec import OpenOptions, open_source
@@ -25,6 +32,8 @@ from recmap.formats.registry import FORMATS, known_to_sink
 from recmap.local.local_path import located
 from recmap.model.schema import Schema
 from recmap.model.source import Source
+
+_APPEND = Option("append", True)
 
 
 def append_source(
@@ -57,13 +66,21 @@ def append_source(
 def _check_folder(dst: str, options: SaveOptions) -> None:
     if not is_output_folder(dst):
         raise OptionError(
-            f"{dst}: append=True adds files to a folder, because rows cannot be added to a file "
-            "all at once; give the folder, with / at its end"
+            Message(
+                f"{dst}: ",
+                _APPEND,
+                " adds files to a folder, because rows cannot be added to a file all at once; give "
+                "the folder, with / at its end",
+            )
         )
     if options.format is not None and FORMATS[options.format].sink_kind().begin is not None:
         raise OptionError(
-            f"{dst}: append=True does not add to a {options.format} folder, which lists its "
-            "shards; write another split"
+            Message(
+                f"{dst}: ",
+                _APPEND,
+                f" does not add to a {options.format} folder, which lists its shards; write "
+                "another split",
+            )
         )
 
 
@@ -104,11 +121,16 @@ def _common_format(dst: str, there: Source, options: SaveOptions) -> str:
     (found,) = set(detect_all(there.facts.files))
     if options.format not in (None, found):
         raise OptionError(
-            f"{dst}: has {found} files, so format={options.format!r} cannot be appended; leave "
-            "format out, or write elsewhere"
+            Message(
+                f"{dst}: has {found} files, so ",
+                Option("format", options.format),
+                " cannot be appended; leave it out, or write elsewhere",
+            )
         )
     if not FORMATS[found].writes or FORMATS[found].sink_kind().begin is not None:
-        raise OptionError(f"{dst}: append=True does not add to {found} data; write elsewhere")
+        raise OptionError(
+            Message(f"{dst}: ", _APPEND, f" does not add to {found} data; write elsewhere")
+        )
     return found
 
 

@@ -141,6 +141,9 @@ def gather_from(
 
     ``gather`` is called with an owner and row numbers within that owner.
     """
+    first, last = np.searchsorted(starts, [rows.min(), rows.max()], side="right") - 1
+    if first == last:
+        return gather(int(first), rows - starts[first])
     parts, places = [], []
     for owner, mine in rows_by_owner(starts, rows):
         parts.append(gather(owner, rows[mine] - starts[owner]))

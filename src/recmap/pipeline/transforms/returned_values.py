@@ -30,10 +30,13 @@ from recmap.model.text import as_strings_of
 
 _TEXT = Field(TEXT)
 _STRINGS = (str, bytes, bytearray, memoryview)
+_NEVER_CHANGE = (np.generic, int, float, str, bytes)
 
 
 def kept(value: Any) -> Any:
     """Copy what a function made for a row: it may use the same arrays and lists for the next."""
+    if isinstance(value, _NEVER_CHANGE):
+        return value
     if isinstance(value, dict):
         return {name: kept(each) for name, each in value.items()}
     if isinstance(value, list | tuple):
