@@ -306,10 +306,9 @@ def test_arrays_are_not_copied() -> None:
     assert np.shares_memory(rm.open({"x": x})["x"], x)
 
 
-def test_masked_arrays_are_refused_if_something_is_masked() -> None:
+def test_masked_values_of_an_array_are_nulls() -> None:
     masked = np.ma.masked_array([1, 2, 3], [False, True, False])
-    with pytest.raises(rm.ColumnError, match="filled"):
-        rm.open(masked)
+    assert rm.open(masked)[:]["data"].tolist() == [1, None, 3]
     assert rm.open(np.ma.masked_array([1, 2]))["data"].tolist() == [1, 2]
 
 
