@@ -115,7 +115,8 @@ def test_the_arguments_of_functions_are_their_options() -> None:
     written = keywords(rm.ray.write)
     shared = options(OutputOptions)
     assert {name: written[name] for name in shared} == shared
-    types, saved = map(inspect.get_annotations, (rm.convert, rm.Dataset.save))
+    types = inspect.get_annotations(rm.convert)
+    saved = inspect.get_annotations(rm.Dataset.save)
     assert saved.items() - {("unknown", "Never")} <= types.items()
 
 

@@ -86,7 +86,7 @@ def test_workers_run_the_code_under_test() -> None:
 @pytest.mark.parametrize("dst", ["out/", "x.tfrecord.gz", "x.npz", "x.h5", "x.zarr", "x.bin"])
 @pytest.mark.usefixtures("cluster")
 def test_the_files_match_those_of_the_local_engine(source: Path, dst: str) -> None:
-    both(source, dst, shards=SHARDS, rows=slice(0, 6000))
+    both(rm.open(source).take(6000), dst, shards=SHARDS)
 
 
 @pytest.mark.usefixtures("cluster")
@@ -98,26 +98,32 @@ def test_the_manifest_matches_that_of_the_local_engine(source: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "options",
+    ("verbs", "options"),
     [
-        {"rows": slice(10, 9000, 3), "columns": ["data"], "rename": {"data": "x"}},
-        {"cast": {"data": "float64"}, "rows": slice(0, 5000), "verify": "full"},
-        {"shuffle": True, "seed": 3, "rows": slice(0, 10_000)},
-        {"workers": 1, "verify": False, "durable": False, "memory": "16MB"},
+        (lambda ds: ds.select("data").select(slice(10, 9000, 3)).rename({"data": "x"}), {}),
+        (lambda ds: ds.take(5000).cast({"data": "float64"}), {"verify": "full"}),
+        (lambda ds: ds.take(10_000).shuffle(seed=3), {}),
+        (
+            lambda ds: ds,
+            {"workers": 1, "verify": False, "options": {"durable": False}, "memory": "16MB"},
+        ),
     ],
     ids=["chosen", "cast and verified", "shuffled", "one at a time"],
 )
 @pytest.mark.usefixtures("cluster")
-def test_tasks_apply_row_and_column_options(source: Path, options: dict[str, Any]) -> None:
-    both(source, "out/", shards=4, **options)
+def test_tasks_apply_the_verbs_of_rows_and_columns(
+    source: Path, verbs: Callable[[rm.Dataset], rm.Dataset], options: dict[str, Any]
+) -> None:
+    both(verbs(rm.open(source)), "out/", shards=4, **options)
 
 
 @pytest.mark.usefixtures("cluster")
 def test_shuffling_a_compressed_file_gives_the_same_bytes_and_a_warning() -> None:
     words = [b"w" * (i % 50) for i in range(20_000)]
     rm.from_arrays({"word": words, "i": np.arange(20_000)}).save("x.tfrecord.gz")
+    mixed = rm.open("x.tfrecord.gz").shuffle(seed=1)
     with pytest.warns(rm.SlowOrderWarning, match="x.tfrecord.gz: a compressed file cannot be spl"):
-        shuffled = both("x.tfrecord.gz", "out/", shards=3, shuffle=True, seed=1, memory="2MB")
+        shuffled = both(mixed, "out/", shards=3, memory="2MB")
     assert sorted(shuffled["i"][:].tolist()) == list(range(20_000))
 
 
@@ -439,7 +445,7 @@ def test_wrong_options_are_refused(cluster: Any, source: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"columns": ["y"]}, {"shards": 0}, {"options": {"level": 9, "nothing": 1}}], ids=str
+    "wrong", [{"fields": ["y"]}, {"shards": 0}, {"options": {"level": 9, "nothing": 1}}], ids=str
 )
 @pytest.mark.usefixtures("cluster")
 def test_a_refused_conversion_leaves_no_folder(source: Path, wrong: dict[str, Any]) -> None:

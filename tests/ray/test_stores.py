@@ -113,16 +113,15 @@ def test_a_conversion_in_a_store_has_the_bytes_of_the_local_engine(
 ) -> None:
     data = numbers() if dst == "x.bin" else columns()
     src = put(bucket, "x.tfrecord", data)
-    options: dict[str, Any] = {"shards": 3, "rows": slice(10, None)}
-    rm.convert(src, f"local/{dst}", storage=bucket.storage, **options)
-    report = rm.convert(
-        src, f"{bucket.url}/out/{dst}", storage=bucket.storage, engine="ray", **options
-    )
+    ds = rm.open(src, storage=bucket.storage).skip(10)
+    options: dict[str, Any] = {"shards": 3, "storage": bucket.storage}
+    ds.save(f"local/{dst}", **options)
+    report = ds.save(f"{bucket.url}/out/{dst}", engine="ray", **options)
     assert_same(bucket, "out", "local")
     assert report.rows == ROWS - 10
     assert len(report.files) == 3
     # Either engine resumes what the other has started.
-    again = rm.convert(src, f"{bucket.url}/out/{dst}", storage=bucket.storage, **options)
+    again = ds.save(f"{bucket.url}/out/{dst}", **options)
     assert again.resumed == 3
 
 
@@ -258,13 +257,14 @@ def test_rows_are_shuffled_if_tasks_can_gather_them(
     bucket: S3Bucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     src = put(bucket, "x.npy", numbers(200))
-    options: dict[str, Any] = {"shards": 2, "shuffle": True, "seed": 3, "storage": bucket.storage}
-    rm.convert(src, "local/", **options)
-    rm.convert(src, f"{bucket.url}/out/", engine="ray", **options)
+    ds = rm.open(src, storage=bucket.storage).shuffle(seed=3)
+    options: dict[str, Any] = {"shards": 2, "storage": bucket.storage}
+    ds.save("local/", **options)
+    ds.save(f"{bucket.url}/out/", engine="ray", **options)
     assert_same(bucket, "out", "local")
     monkeypatch.setattr("recmap.conversion.external_shuffle._physical_memory", lambda: 1000)
     with pytest.raises(rm.OptionError, match="needs a folder that all nodes of the cluster see"):
-        rm.convert(src, f"{bucket.url}/more/", engine="ray", **options)
+        ds.save(f"{bucket.url}/more/", engine="ray", **options)
     assert objects_in(bucket, "more") == {}
 
 
