@@ -107,10 +107,11 @@ else:
         elif name in _LATE:
             found = getattr(import_module(_LATE[name]), name)
         else:
+            from recmap.model.habits import no_function
+
             # Given name and obj, Python suggests the name that was probably meant.
-            now = "; it is called rm.Stream" if name == "Pipeline" else ""
             raise AttributeError(
-                f"module 'recmap' has no attribute {name!r}{now}",
+                f"module 'recmap' has no attribute {name!r}{no_function(name)}",
                 name=name,
                 obj=sys.modules[__name__],
             )

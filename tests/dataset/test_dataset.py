@@ -170,3 +170,13 @@ def test_threads_that_share_an_iterator_get_whole_rows_each_once(tmp_path: Path)
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(take, [shared] * 4))
     assert sorted(found) == [(x, -x) for x in range(rows)]
+
+
+def test_columns_may_be_given_by_their_earlier_name() -> None:
+    ds = rm.from_arrays({"x": np.arange(3), "y": np.arange(3)})
+    ds.save("x.npz")
+    for opened in (rm.open("x.npz", columns=["y"]), rm.open("x.npz", fields=["y"])):
+        assert opened.columns == ["y"]
+    assert rm.open("x.npz", ["y"]).columns == rm.open("x.npz", columns="y").columns == ["y"]
+    with pytest.raises(rm.OptionTypeError, match="give one"):
+        rm.open("x.npz", columns=["x"], fields=["y"])

@@ -116,7 +116,7 @@ def test_a_column_can_be_indexed(ds: rm.Dataset) -> None:
     assert column[5].tolist() == [15.0, 16.0, 17.0]
     assert column[2:4].shape == (2, 3)
     assert np.asarray(column).shape == (ROWS, 3)
-    with pytest.raises(rm.FieldNotFoundError, match="no field 'nope'; there are: i, x"):
+    with pytest.raises(rm.FieldNotFoundError, match="no column 'nope'; there are: i, x"):
         ds["nope"]
     with pytest.raises(KeyError):
         ds["nope"]

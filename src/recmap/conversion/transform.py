@@ -20,6 +20,7 @@ from recmap.errors import (
     OptionError,
 )
 from recmap.formats.column_source import with_string_types
+from recmap.model.arguments import no_column
 from recmap.model.batch import RowNumbers
 from recmap.model.casting import first_lost
 from recmap.model.field import Field
@@ -72,9 +73,7 @@ def _old_names(
     kept = list(schema) if columns is None else with_masks(columns, schema)
     for name in [*kept, *rename]:
         if name not in schema:
-            raise FieldNotFoundError(
-                f"no column {name!r}; there are: {', '.join(schema) or 'none'}"
-            )
+            raise FieldNotFoundError(no_column(name, schema))
     # A mask keeps the name of its column, unless it is given a name of its own.
     masks = {old + NULL_SUFFIX: new + NULL_SUFFIX for old, new in rename.items()}
     rename = {**masks, **rename}
@@ -155,9 +154,12 @@ def _cast_dtype(name: str, old: Field, dtype: npt.DTypeLike) -> np.dtype[Any]:
             raise TypeError
         if not np.can_cast(old.dtype, new, "unsafe"):
             raise TypeError
-    except (FieldTextError, TypeError, ValueError):
+    except (FieldTextError, TypeError, ValueError) as e:
+        hint = "".join(str(e).partition("; did you mean")[1:]) or (
+            "; give a dtype of numbers, such as 'float32', or of dates with a unit, such as "
+            "'datetime64[s]'"
+        )
         raise OptionError(
-            f"cast: {name!r} is {old}, which cannot be cast to {dtype!r}; give a dtype of numbers, "
-            "such as 'float32', or of dates with a unit, such as 'datetime64[s]'"
+            f"cast: {name!r} is {old}, which cannot be cast to {dtype!r}{hint}"
         ) from None
     return new

@@ -37,6 +37,7 @@ from recmap.model.arguments import (
     unknown_option,
 )
 from recmap.model.facts import Skipped
+from recmap.model.habits import helpful
 from recmap.model.info import Info
 from recmap.model.iteration import Iteration
 from recmap.model.preview import quantity
@@ -59,6 +60,7 @@ if TYPE_CHECKING:
 RowsKey: TypeAlias = slice | npt.NDArray[Any] | list[int] | list[bool] | range
 
 
+@helpful
 class Dataset(RowVerbs):
     """The rows and columns of files, read when you index them.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Never, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy.typing as npt
 
@@ -18,6 +18,7 @@ from recmap.model.arguments import (
     check_flag,
 )
 from recmap.model.field import Field
+from recmap.model.habits import helpful
 from recmap.model.progress import ProgressOption, check_progress
 from recmap.model.source import Source
 from recmap.pipeline.stream import Stream
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from recmap.model.expression import Expression
 
 
+@helpful
 class RowVerbs(Stream):
     """The verbs of a dataset that make another."""
 
@@ -142,7 +144,6 @@ class RowVerbs(Stream):
         replace: bool = True,
         seed: int | None = None,
         progress: ProgressOption = None,
-        **unknown: Never,
     ) -> Self:
         """Draw ``n`` rows at random, as many as there are by default; new ones in every epoch.
 
@@ -163,11 +164,10 @@ class RowVerbs(Stream):
         >>> labels.count(0), labels.count(1)
         (491, 509)
         """
-        from recmap.dataset.sample import described, refuse_unknown, sampled
+        from recmap.dataset.sample import described, sampled
         from recmap.pipeline.signature import Seed, VerbRecord, drawn_seed
         from recmap.pipeline.transforms.shuffle import warn_if_slow
 
-        refuse_unknown(unknown, RowVerbs.sample.__kwdefaults__)
         check_flag("replace", replace)
         check_progress(progress)
         rows = self._plan.random_access("sample")

@@ -19,6 +19,7 @@ from recmap.formats.column_readers import ColumnReader, Which
 from recmap.formats.null_masks import with_nulls
 from recmap.local.local_path import any_remote, check_all_unchanged, located
 from recmap.machine.mapped import Guard, MappedFile, guarded
+from recmap.model.arguments import no_column
 from recmap.model.batch import RowNumbers
 from recmap.model.facts import LargestChunk, SourceFacts
 from recmap.model.fetching import Fetching, fetching_all
@@ -404,7 +405,7 @@ def _asked(
     if name in refused:
         raise DataError(f"{path}: {name!r} {refused[name]}", file=path, field=name)
     if name not in found:
-        raise FieldNotFoundError(f"{path}: no column {name!r}; there are: {', '.join(found)}")
+        raise FieldNotFoundError(f"{path}: {no_column(name, found)}")
     return found[name]
 
 

@@ -33,6 +33,7 @@ from recmap.model.arguments import (
     check_choice,
     check_flag,
     choice,
+    no_column,
     option,
 )
 from recmap.model.field import Field, FieldLike, as_field
@@ -277,9 +278,7 @@ def select(source: Source, fields: FieldsLike, path: str) -> Source:
     fills: dict[str, Any] = {}
     for name, field in asked.items():
         if name not in source.schema:
-            raise FieldNotFoundError(
-                f"{path}: no column {name!r}; there are: {', '.join(source.schema)}"
-            )
+            raise FieldNotFoundError(f"{path}: {no_column(name, source.schema)}")
         wanted = source.schema[name] if field is None else as_field(field)
         if wanted.ragged and not source.schema[name].has_nulls:
             wanted = replace(wanted, fill=None)  # null items were filled by the source

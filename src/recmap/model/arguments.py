@@ -21,6 +21,11 @@ import numpy.typing as npt
 
 from recmap.errors import ColumnError, OptionError, OptionTypeError
 
+# Names of columns that an error lists.
+_LISTED = 40
+_DTYPES = ["bool", "bfloat16", "bytes", "text", "datetime64[ns]", "timedelta64[ns]"]
+_DTYPES += [f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)]
+_DTYPES += ["float16", "float32", "float64", "complex64", "complex128"]
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 _BINARY = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 # System libraries survive a fork only on Linux.
@@ -131,10 +136,37 @@ def as_dtype(name: str, value: Any) -> np.dtype[Any]:
     except Exception as e:  # NumPy lets others through, such as a SyntaxError for ","
         found = _extension_dtype(value)
         if found is None:
-            raise OptionTypeError(
-                f"{name}={value!r} is not a dtype NumPy knows, such as 'float32' ({e})"
-            ) from None
+            why = did_you_mean(_dtype_name(value), _DTYPES) or f", such as 'float32' ({e})"
+            raise OptionTypeError(f"{name}={value!r} is not a dtype NumPy knows{why}") from None
         return found
+
+
+def _dtype_name(value: Any) -> str:
+    """Return the name of a dtype of any library: of torch.float32, "float32"."""
+    name = str(value).rpartition(".")[2].lower()
+    return {"string": "text", "utf8": "text", "binary": "bytes", "object": ""}.get(name, name)
+
+
+def did_you_mean(name: Any, names: Iterable[str]) -> str:
+    """Return the most similar of some names as a question, or nothing.
+
+    >>> did_you_mean("lable", ["image", "label"])
+    "; did you mean 'label'?"
+    """
+    known = list(names)
+    near = [each for each in known if each.lower() == str(name).lower()]
+    near = near or difflib.get_close_matches(str(name), known, 1)
+    return f"; did you mean {near[0]!r}?" if near else ""
+
+
+def no_column(name: Any, names: Iterable[str]) -> str:
+    """Return the text that says that there is no such column, and which there are."""
+    if not isinstance(name, str):
+        return f"{name!r} is not the name of a column, which is text"
+    known = list(names)
+    listed = ", ".join(known[:_LISTED]) or "none"
+    more = f" and {len(known) - _LISTED:,} more" if len(known) > _LISTED else ""
+    return f"no column {name!r}; there are: {listed}{more}{did_you_mean(name, known)}"
 
 
 def _extension_dtype(dtype: npt.DTypeLike) -> np.dtype[Any] | None:
@@ -318,6 +350,5 @@ def unknown_option(
             f"{where}{name}={value!r} is now written {_RENAMED[name].format(value=value)}"
         )
     names = sorted(known or ())
-    near = difflib.get_close_matches(str(name), names, 1)
-    meant = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(names) or 'none'}"
-    return OptionTypeError(f"{where}there is no option {name!r}; {meant}")
+    meant = did_you_mean(name, names) or f"; there are: {', '.join(names) or 'none'}"
+    return OptionTypeError(f"{where}there is no option {name!r}{meant}")

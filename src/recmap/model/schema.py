@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from difflib import get_close_matches
 from typing import Any, TypeAlias
 
 from recmap.errors import FieldNotFoundError, FieldTextError, OptionError
-from recmap.model.arguments import as_names
+from recmap.model.arguments import as_names, no_column
 from recmap.model.field import Field, FieldLike, as_field
 from recmap.model.preview import quantity
 from recmap.model.ragged import Column
@@ -44,11 +43,7 @@ class Schema(Mapping[str, Field]):
         try:
             return self._fields[name]
         except (KeyError, TypeError):
-            near = get_close_matches(str(name), self._fields, 1)
-            meant = f"; did you mean {near[0]!r}?" if near else ""
-            raise FieldNotFoundError(
-                f"no field {name!r}; there are: {', '.join(self._fields) or 'none'}{meant}"
-            ) from None
+            raise FieldNotFoundError(no_column(name, self._fields)) from None
 
     def select(self, names: Iterable[str]) -> Schema:
         """Return these fields, in this order."""

@@ -9,6 +9,7 @@ from recmap.errors import OptionError
 from recmap.model.arguments import Workers, parse_size
 from recmap.model.nulls import with_masks
 from recmap.model.order import ENDLESS, Order, OrderedRows
+from recmap.model.schema import Schema
 from recmap.model.source import Source, reseeded
 from recmap.pipeline.row_source import SourceRows, count_of, is_damaged, reach_of
 from recmap.pipeline.sharding import Rank, Remaining, Share
@@ -89,6 +90,8 @@ class Plan:
         plan = replace(self, functions=self.functions + transform.calls_user_code)
         if self.grouping is not None:
             return replace(plan, batch_transforms=(*self.batch_transforms, transform))
+        if (schema := self.known_schema) is not None:
+            transform.output(schema)  # raises an error that lists the columns
         if transform.drops:
             self.check_uneven(transform.name)
         kept = None if transform.drops else self.kept
@@ -102,6 +105,14 @@ class Plan:
         if self.transforms or self.batch_transforms or needs_all:
             return self.with_transform(SelectColumns(tuple(names)))
         return replace(self, rows=self.rows.select(with_masks(names, self.rows.schema)))
+
+    @property
+    def known_schema(self) -> Schema | None:
+        """The columns of rows before ``batch``; None if functions must be tried to find them."""
+        schema = None if self.rows.facts.calls_user_code else self.rows.schema
+        for transform in self.transforms:
+            schema = schema and transform.output(schema)
+        return schema
 
     def with_workers(self, workers: Workers) -> Plan:
         """Ask for workers. One pool serves all verbs: the largest one asked for."""

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from recmap.errors import OptionError
+from recmap.model.habits import helpful
 from recmap.model.iteration import Iteration
 from recmap.model.preview import quantity
 from recmap.pipeline.verbs import Verbs
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from recmap.pipeline.transforms.pad import PadLike
 
 
+@helpful
 class Stream(Verbs):
     """Batches for training, made from the rows of a dataset by ``batch``. Iterate over it.
 
@@ -105,8 +107,8 @@ class Stream(Verbs):
         made = replace(plan, grouping=grouping, bucket=None)
         if pad is not None:
             padding = Padding(pad, lengths=lengths, mask=mask)
-            if not plan.transforms and plan.grouping is None:
-                padding.schema(plan.rows.schema)  # refuses what cannot be padded
+            if plan.grouping is None and (schema := plan.known_schema) is not None:
+                padding.schema(schema)  # refuses what cannot be padded
             made = made.with_transform(PadBatches(padding))
         elif lengths or mask:
             raise OptionError("lengths= and mask= describe padding; give pad=")
@@ -137,8 +139,8 @@ class Stream(Verbs):
         plan.check_images_on_host("bucket")
         plan.check_uneven("bucket")
         bucket = Boundaries.checked(by, boundaries)
-        if isinstance(by, str) and not plan.transforms:
-            plan.rows.schema[by]  # raises an error that lists the columns
+        if isinstance(by, str) and (schema := plan.known_schema) is not None:
+            schema[by]  # raises an error that lists the columns
         return self._stream(
             replace(plan, bucket=bucket), record(self.bucket, by, boundaries, function=by)
         )
@@ -173,8 +175,8 @@ class Stream(Verbs):
         plan.check_images_on_host("pack")
         plan.check_uneven("pack")
         packs = Packs.checked(length, columns, fill, long)
-        if not plan.transforms:
-            packs.schema(plan.rows.schema)  # refuses what cannot be packed
+        if (schema := plan.known_schema) is not None:
+            packs.schema(schema)  # refuses what cannot be packed
         return self._stream(
             replace(plan, grouping=packs), record(self.pack, length, columns, fill, long)
         )

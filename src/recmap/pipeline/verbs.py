@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from recmap.errors import OptionError
 from recmap.model.field import FieldLike
+from recmap.model.habits import helpful, no_attribute
 from recmap.model.schema import Batch, Schema
 from recmap.pipeline.frameworks import Frameworks
 
@@ -29,12 +30,24 @@ if TYPE_CHECKING:
 _MOST = 2**62
 
 
+@helpful
 class Verbs(Frameworks):
     """The verbs that return a dataset of a dataset, and a stream of a stream."""
+
+    if not TYPE_CHECKING:  # type checkers would take every name for an attribute
+
+        def __getattr__(self, name):  # noqa: ANN001, ANN204
+            if hasattr(type(self), name):
+                return object.__getattribute__(self, name)  # the error of a property
+            raise no_attribute(self, name, () if name[0] == "_" else self._known_columns())
 
     def __dir__(self) -> list[str]:
         # Tab completion offers only what is documented.
         return [name for name in super().__dir__() if name[0] != "_" or name[:2] == "__"]
+
+    def _known_columns(self) -> Iterable[str]:
+        """Return the names of the columns, if that takes no call of a function."""
+        return self._plan.known_schema or ()
 
     @property
     def _plan(self) -> Plan:
@@ -106,7 +119,6 @@ class Verbs(Frameworks):
         seed: int | None = None,
         window: int | None = None,
         reshuffle: bool = True,
-        **unknown: Never,
     ) -> Self:
         """Shuffle all rows, in a new order in every epoch.
 
@@ -130,7 +142,7 @@ class Verbs(Frameworks):
         from recmap.pipeline.signature import Seed, VerbRecord, drawn_seed
         from recmap.pipeline.transforms.shuffle import refuse_sizes, shuffled, warn_if_slow
 
-        refuse_sizes(positional, unknown)
+        refuse_sizes(positional)
         check_flag("reshuffle", reshuffle)
         rows = self._plan.random_access("shuffle")
         chosen = drawn_seed() if seed is None else Seed(as_whole("seed", seed))
@@ -233,10 +245,13 @@ class Verbs(Frameworks):
         if any(images.column == column for images in self._plan.images_on_device):
             raise OptionError(f"decode_image: {column!r} is decoded already, on a device")
         verb = record(self.decode_image, *given)
+        transform = DecodeImages(decoder, errors == "skip")
         if device is not None:  # a state may be continued with another device, or none
             images = (*self._plan.images_on_device, decoder)
+            if (schema := self._plan.known_schema) is not None:
+                transform.output(schema)
             return self._rows(replace(self._plan, images_on_device=images), verb)
-        return self._transformed(DecodeImages(decoder, errors == "skip"), verb)
+        return self._transformed(transform, verb)
 
     def repeat(self, times: int | None = None) -> Self:
         """Repeat everything ``times`` times, or without end.

@@ -30,6 +30,7 @@ from recmap.errors import (
     Message,
     Option,
 )
+from recmap.model.arguments import no_column
 from recmap.model.coerce import empty_column
 from recmap.model.description import decode_field, encode_field
 from recmap.model.field import Field
@@ -181,9 +182,7 @@ def schema_of(arrow: Any, fields: Mapping[str, Field]) -> Schema:
     """Return the schema of a table. ``fields`` overrides the types that Arrow implies."""
     for name in fields:
         if name not in arrow.names:
-            raise FieldNotFoundError(
-                f"fields: no column {name!r}; there are: {', '.join(arrow.names)}"
-            )
+            raise FieldNotFoundError(f"fields: {no_column(name, arrow.names)}")
     return Schema({column.name: fields.get(column.name) or _field(column) for column in arrow})
 
 

@@ -11,7 +11,7 @@ from recmap.errors import FieldNotFoundError, OptionError
 from recmap.formats.open_spec import Opening, OpenOptions
 from recmap.formats.tfrecord_partitions import Partition
 from recmap.local.local_path import located
-from recmap.model.arguments import checked, unknown_option
+from recmap.model.arguments import checked, no_column, unknown_option
 from recmap.model.nulls import with_masks
 from recmap.model.schema import FieldsLike, Schema
 from recmap.model.source import Source
@@ -144,7 +144,7 @@ def _select(schema: Schema, columns: Sequence[str] | None) -> Schema:
         )
     for name in columns:
         if name not in schema:
-            raise FieldNotFoundError(f"no column {name!r}; there are: {', '.join(schema)}")
+            raise FieldNotFoundError(no_column(name, schema))
     return Schema({name: schema[name] for name in with_masks(columns, schema)})
 
 

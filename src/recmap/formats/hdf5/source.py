@@ -28,6 +28,7 @@ from recmap.formats.hdf5.nested import nested_column, nested_field
 from recmap.formats.hdf5.types import ORDER_ATTRIBUTE, leaves
 from recmap.formats.null_masks import mask_names, with_nulls
 from recmap.local.local_path import located
+from recmap.model.arguments import did_you_mean
 from recmap.model.source import Source, renamed
 
 # Drivers of files that are not on disk under their name.
@@ -239,7 +240,7 @@ def _named(file: Hdf5File, names: list[str], direct: bool) -> dict[str, ColumnRe
         with file.locked(name):
             found = _find(file.root, name.strip("/"))
         if found is None:
-            raise FieldNotFoundError(f"{file.path}: no dataset {name!r}{_available(file)}")
+            raise FieldNotFoundError(f"{file.path}: no dataset {name!r}{_available(file, name)}")
         path, dataset = found
         if path not in tables:
             tables[path] = _DatasetColumns(file, path, dataset, direct)
@@ -266,11 +267,15 @@ def _column(file: Hdf5File, table: _DatasetColumns, name: str) -> ColumnReader:
     raise FieldNotFoundError(f"{file.path}: no column {name!r}; its table has: {listed}")
 
 
-def _available(file: Hdf5File) -> str:
+def _available(file: Hdf5File, wanted: str) -> str:
     with file.locked():
         names = [name for name, item in _walk(file.root) if not isinstance(item, str)]
     more = f" and {len(names) - _LISTED:,} more" if len(names) > _LISTED else ""
-    return f"; there are: {', '.join(names[:_LISTED])}{more}" if names else "; there are none"
+    if not names:
+        return "; there are none"
+    return (
+        f"; there are: {', '.join(names[:_LISTED])}{more}{did_you_mean(wanted.strip('/'), names)}"
+    )
 
 
 def _listing(refused: Mapping[str, str]) -> str:

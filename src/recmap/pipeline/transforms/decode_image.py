@@ -46,11 +46,11 @@ class DecodeImages(Transform):
     def drops(self) -> bool:
         return self.skips_bad
 
-    def prepared(self, schema: Schema, sample: Block) -> tuple[Transform, Schema]:
+    def output(self, schema: Schema) -> Schema:
         column = self.decoder.column
         if schema[column] != Field("bytes"):
             raise OptionError(f"decode_image: {column!r} is {schema[column]}, not bytes")
-        return self, Schema({**schema, column: self.decoder.field})
+        return Schema({**schema, column: self.decoder.field})
 
     def apply(self, block: Block) -> Block:
         strings = block.batch[self.decoder.column]

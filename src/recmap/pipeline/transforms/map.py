@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import inspect
+import reprlib
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -42,7 +43,9 @@ class Function:
 
     def __init__(self, fn: Callable[..., Any], seed: int, stage: int) -> None:
         if not callable(fn):
-            raise OptionError(f"{fn!r} is not a function")
+            hint = "" if isinstance(fn, str) else "; select takes row numbers and masks"
+            hint = "; where takes conditions, and select columns" if isinstance(fn, str) else hint
+            raise OptionError(f"{reprlib.repr(fn)} is not a function{hint}")
         self.fn, self.seed, self.stage = fn, seed, stage
         self.name = getattr(fn, "__qualname__", type(fn).__name__)
         #: Whether it draws random numbers, which are new in every epoch.
@@ -97,6 +100,9 @@ class FunctionTransform(Transform):
     @property
     def varies(self) -> bool:
         return self.function.is_random
+
+    def output(self, schema: Schema) -> Schema | None:
+        return None if self.changes else schema
 
     def reseeded(self, by: int) -> Self:
         return replace(self, function=self.function.reseeded(by))

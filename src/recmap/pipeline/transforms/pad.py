@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from recmap.errors import ColumnError, DataError, MemoryLimitError, OptionError
 from recmap.machine.memory import empty, empty_bytes
-from recmap.model.arguments import check_choice
+from recmap.model.arguments import check_choice, did_you_mean
 from recmap.model.batch import PaddedColumn, PadSpec, Positions, cut
 from recmap.model.casting import first_lost
 from recmap.model.field import Field
@@ -349,7 +349,8 @@ def fitting_fill(fill: Any, dtype: np.dtype[Any], name: str) -> None:
 
 def _check(name: str, pad: Pad, schema: Schema) -> None:
     if name not in schema:
-        raise OptionError(f"cannot pad {name!r}: no such column; there are: {', '.join(schema)}")
+        known = f"there are: {', '.join(schema)}{did_you_mean(name, schema)}"
+        raise OptionError(f"cannot pad {name!r}: no such column; {known}")
     field = schema[name]
     if field.is_bytes:
         raise OptionError(
