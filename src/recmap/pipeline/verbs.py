@@ -206,7 +206,7 @@ class Verbs(Frameworks):
     def decode_image(
         self,
         column: str,
-        size: tuple[int, int] | None = (256, 256),
+        size: int | tuple[int, int] | None = (256, 256),
         *,
         channels: int = 3,
         dtype: npt.DTypeLike = "float32",
@@ -217,7 +217,7 @@ class Verbs(Frameworks):
     ) -> Self:
         """Decode a column of JPEG, PNG, WebP, GIF or BMP images, in threads.
 
-        Images are resized to ``size``, (height, width). ``errors="skip"`` drops rows with a
+        Images are resized to ``size``: 224, or (height, width). ``errors="skip"`` drops rows with a
         broken image; ``"zero"`` makes the image black.
 
         Resizing is within 1 level of ``tf.image.resize(..., antialias=True)``. ``fast=True``
@@ -241,7 +241,7 @@ class Verbs(Frameworks):
         decoder = ImageDecoder(
             column, size, channels, dtype, scale, errors, fast=fast, device=device
         )
-        given = (column, size, channels, np.dtype(dtype), scale, errors, fast)
+        given = (column, decoder.size, channels, np.dtype(dtype), scale, errors, fast)
         if any(images.column == column for images in self._plan.images_on_device):
             raise OptionError(f"decode_image: {column!r} is decoded already, on a device")
         verb = record(self.decode_image, *given)
