@@ -70,8 +70,8 @@ class DecodeImages(Transform):
 class ImageDecoder:
     """Decodes JPEG, PNG, WebP, BMP and the first frame of GIF into one column.
 
-    ``size`` is (height, width), or one number for both. None keeps the sizes of the images, which may differ: the
-    column is then ragged, rows of lines of pixels.
+    ``size`` is (height, width), or one number for both. None keeps the sizes of the images, which
+    may differ: the column is then ragged, rows of lines of pixels.
 
     Resizing is bilinear and antialiased, in whole levels of 0 to 255. Each level is within 1
     of ``tf.image.resize(..., antialias=True)`` on the whole image, channel by channel, alpha
