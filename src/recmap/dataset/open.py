@@ -33,6 +33,8 @@ from recmap.model.arguments import (
     check_column_name,
     check_iterable,
     checked,
+    is_pattern,
+    with_matches,
 )
 from recmap.model.field import FieldLike, as_field
 from recmap.model.habits import helpful, no_option
@@ -44,7 +46,7 @@ from recmap.store.paths import PathLike, absolute, given_paths
 from recmap.store.storage import Storage
 
 # Newer options. States and manifests that mention none of them still compare equal.
-_NEW_OPTIONS = {"nulls": "keep", "split": None, "unit": None}
+_NEW_OPTIONS = {"group": None, "nulls": "keep", "split": None, "unit": None}
 
 
 class OldNames(TypedDict, total=False):
@@ -66,6 +68,7 @@ def open(
     shape: tuple[int, ...] | None = None,
     offset: int = 0,
     nulls: Nulls = "keep",
+    group: str | None = None,
     split: str | None = None,
     unit: Literal["episodes", "steps"] | None = None,
     storage: Mapping[str, Any] | None = None,
@@ -99,6 +102,8 @@ def open(
     ``columns`` selects columns, and gives types to TFRecord features that are stored as raw bytes:
     ``{"data": "float32[10]"}``. In files of any format, ``{"caption": "text"}`` reads byte strings
     as text, which is checked to be UTF-8. Add ``...: None`` to read all other columns as well.
+    A name may be a pattern: ``["train/*"]``. ``group="train"`` reads the columns of a group of an
+    HDF5 or Zarr file, and calls them ``x`` instead of ``train/x``.
     Without ``columns``, all are read, with the types found in a sample of the records, or in all of
     them by ``rm.index``. A feature that occurs only in later records is not read, and recmap issues
     an ``UnknownFeatureWarning``.
@@ -159,6 +164,7 @@ def open(
             f"{e}; the text in {type(path).__qualname__} was taken for paths: for a column of "
             'text, rm.open({"text": x})'
         ) from None
+    fields = with_matches(fields, source.schema)
     reopen = Opening(absolute(source.facts.files), fields, options)
     return Dataset(OpenedRows(source, _how(options, fields), reopen=reopen))
 
@@ -204,7 +210,8 @@ def _wanted(nulls: Nulls, fields: FieldsLike | None) -> Wanted:
     """Return what is wanted of a table. Fields given with a type may have fill values."""
     given = fields if isinstance(fields, Mapping) else {}
     types = {str(n): as_field(field) for n, field in given.items() if field is not None}
-    names = None if fields is None or ... in fields else [str(name) for name in fields]
+    every = fields is None or any(name is ... or is_pattern(name) for name in fields)
+    names = None if every else [str(name) for name in fields or ()]
     return Wanted(nulls, types, names)
 
 

@@ -13,14 +13,16 @@ import reprlib
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
+from fnmatch import fnmatchcase
 from functools import partial
 from typing import Any, Literal, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from recmap.errors import ColumnError, OptionError, OptionTypeError
+from recmap.errors import ColumnError, FieldNotFoundError, OptionError, OptionTypeError
 
+_PATTERN = frozenset("*?[")
 # Names of columns that an error lists.
 _LISTED = 40
 _DTYPES = ["bool", "bfloat16", "bytes", "text", "datetime64[ns]", "timedelta64[ns]"]
@@ -112,6 +114,38 @@ def as_names(name: str, value: Any) -> list[str]:
     return names
 
 
+def is_pattern(name: Any) -> bool:
+    """Return whether the name of a column may be a pattern: ``train/*``."""
+    return isinstance(name, str) and not _PATTERN.isdisjoint(name)
+
+
+def matching(pattern: str, names: Iterable[str]) -> list[str]:
+    """Return the names that match a pattern. A star stands for slashes, too.
+
+    >>> matching("train/*", ["train/x", "train/y/z", "test/x"])
+    ['train/x', 'train/y/z']
+    """
+    return [name for name in names if fnmatchcase(name, pattern)]
+
+
+def with_matches(fields: Any, names: Iterable[str]) -> Any:
+    """Return the columns that were asked for, with those that match in place of patterns."""
+    known = list(names)
+    if fields is None or not any(is_pattern(name) and name not in known for name in fields):
+        return fields
+    types = fields if isinstance(fields, Mapping) else dict.fromkeys(fields)
+    named = [name for name in types if not is_pattern(name) or name in known]
+    found: dict[Any, Any] = {}
+    for name, kind in types.items():
+        matched = [name] if name in named else matching(name, known)
+        if not matched and kind is None:
+            raise FieldNotFoundError(no_column(name, known))
+        matched = matched or [name]  # with a type, it may be in records that were not looked at
+        # What is named has the type that is given by name.
+        found |= {each: kind for each in matched if each == name or each not in named}
+    return found if isinstance(fields, Mapping) else list(found)
+
+
 def check_choice(name: str, value: Any, choices: Iterable[str | None]) -> Any:
     """Return a value that is one of the choices; refuse others."""
     known = list(choices)
@@ -164,6 +198,8 @@ def no_column(name: Any, names: Iterable[str]) -> str:
     if not isinstance(name, str):
         return f"{name!r} is not the name of a column, which is text"
     known = list(names)
+    if is_pattern(name):
+        return f"no column matches {name!r}; there are: {', '.join(known[:_LISTED]) or 'none'}"
     listed = ", ".join(known[:_LISTED]) or "none"
     more = f" and {len(known) - _LISTED:,} more" if len(known) > _LISTED else ""
     return f"no column {name!r}; there are: {listed}{more}{did_you_mean(name, known)}"
