@@ -96,7 +96,8 @@ class RowVerbs(Stream):
         ``parts`` gives the share of each dataset, or its number of rows. The counts are exact.
         With ``by``, rows with the same value in that column stay together. A hash of the value
         decides, so appending data moves no old row, and the counts are approximate. With
-        ``stratify``, each value of that column is split in the same proportions.
+        ``stratify``, each value of that column is split in the same proportions. With both, rows
+        with the same value of ``by`` stay together, and proportions are as close as that allows.
 
         >>> import numpy as np, recmap as rm
         >>> ds = rm.from_arrays({"x": np.arange(10)})
