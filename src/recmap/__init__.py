@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from recmap import tf as tf
     from recmap import tfrecord as tfrecord
     from recmap.dataset.column_view import ColumnView
+    from recmap.dataset.combine import mix, zip
     from recmap.dataset.convert import convert
     from recmap.dataset.dataset import Dataset
     from recmap.dataset.diff import diff
@@ -64,7 +65,6 @@ if TYPE_CHECKING:
     from recmap.model.field import Field
     from recmap.model.ragged import Ragged
     from recmap.model.schema import Schema
-    from recmap.pipeline.combine import mix, zip
     from recmap.pipeline.stream import Stream
     from recmap.pipeline.transforms.pad import Pad
     from recmap.tfrecord.make_index import index
@@ -86,11 +86,11 @@ else:
         "from_arrays": "recmap.dataset.open",
         "from_batches": "recmap.dataset.open",
         "index": "recmap.tfrecord.make_index",
-        "mix": "recmap.pipeline.combine",
+        "mix": "recmap.dataset.combine",
         "open": "recmap.dataset.open",
         "repair": "recmap.tfrecord.repair",
         "verify": "recmap.formats.verify",
-        "zip": "recmap.pipeline.combine",
+        "zip": "recmap.dataset.combine",
     }
     _LATE_MODULES = {
         "ray": "recmap.ray",

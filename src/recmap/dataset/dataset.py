@@ -26,7 +26,7 @@ from recmap.dataset.rows import (
 )
 from recmap.dataset.stats import Stats
 from recmap.dataset.stats_collector import FieldCollector
-from recmap.errors import OptionError
+from recmap.errors import OptionError, RecmapError
 from recmap.local.local_path import located
 from recmap.machine.mapped import guarded
 from recmap.model.arguments import (
@@ -219,6 +219,13 @@ class Dataset(RowVerbs):
     def keys(self) -> list[str]:
         """Return the names of the columns, so that ``dict(ds)`` is a dict of columns."""
         return list(self.schema)
+
+    def _ipython_key_completions_(self) -> list[str]:
+        # Of functions that fail on the first rows, nothing is known.
+        try:
+            return list(self.schema)
+        except RecmapError:
+            return []
 
     def items(self) -> list[tuple[str, Any]]:
         """Return pairs of names and columns."""
