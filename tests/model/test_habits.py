@@ -241,3 +241,9 @@ def test_similar_names_of_columns_and_dtypes_are_suggested() -> None:
     for call in dtypes:
         with pytest.raises(recmap.OptionError, match="did you mean 'float32'"):
             call()
+
+
+def test_no_option_has_a_value_that_contradicts_its_name() -> None:
+    assert inspect.signature(rm.Dataset.shard).parameters["even"].default is None
+    with pytest.raises(recmap.OptionError, match="even='uneven' is now even=None"):
+        data().shard(0, 2, even="uneven")

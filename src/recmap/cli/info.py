@@ -29,7 +29,7 @@ from recmap.tfrecord.framing import records
 
 _EXAMPLES = """  recmap info train.tfrecord
   recmap info 'train-*.tfrecord'
-  recmap info old.tfrecord --field data='float32[10]'
+  recmap info old.tfrecord --column data='float32[10]'
   recmap info numbers.bin --dtype float32 --shape -1,10
   recmap info train.npy --json
 """

@@ -12,7 +12,7 @@ from recmap.model.preview import quantity
 from recmap.model.table import Table
 
 _EXAMPLES = """  recmap stats train.tfrecord
-  recmap stats train.tfrecord --field label --field data='float32[10]'
+  recmap stats train.tfrecord --column label --column data='float32[10]'
   recmap stats numbers.npy --json
 """
 

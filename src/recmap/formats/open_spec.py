@@ -115,8 +115,10 @@ class OpenOptions:
         "show missing values as nulls (keep), stop at one (error), fill it (fill), or also add a "
         "column NAME/is_null (mask)",
     )
-    verify: bool = option(True, check_flag, "do not check the CRCs of the data")
-    compression: CompressionOption = choice("auto", ("auto", "gzip", "zlib", None))
+    verify: bool = option(True, check_flag, "do not check the CRCs of the data while it is read")
+    compression: CompressionOption = choice(
+        "auto", ("auto", "gzip", "zlib", None), "how TFRecord files are compressed (auto)"
+    )
     index: str | None = option(None, _index_file)
 
     @property

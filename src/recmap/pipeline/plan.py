@@ -170,10 +170,10 @@ class Plan:
         if self.rank is not None:
             raise OptionError("shard was already called on this pipeline")
         counted = self.grouping is None or self.grouping.rows_per_group is not None
-        if rank.even != "uneven" and (self.drops or not counted or self.bucket is not None):
+        if rank.even is not None and (self.drops or not counted or self.bucket is not None):
             raise OptionError(
                 f"even={rank.even!r}: how many steps a rank takes is not known before rows are "
-                'filtered, bucketed or packed; use even="uneven"'
+                "filtered, bucketed or packed; leave it out, for ranks that are uneven"
             )
         if self.batch_slice or self.row_slices:
             raise OptionError("shard comes before take and skip of what a filter leaves")
@@ -260,10 +260,10 @@ class Plan:
 
     def check_uneven(self, verb: str) -> None:
         """Refuse a verb that would give ranks different numbers of steps."""
-        if self.rank is not None and self.rank.even != "uneven":
+        if self.rank is not None and self.rank.even is not None:
             raise OptionError(
                 f"even={self.rank.even!r}: how many steps a rank takes is not known with {verb}; "
-                'use even="uneven"'
+                "leave it out, for ranks that are uneven"
             )
 
     # What the verbs add up to.
@@ -416,7 +416,7 @@ class Plan:
 
     def steps_of(self, rank: int, world: int) -> int:
         """Count the batches that a rank of ``world`` has in a whole epoch."""
-        mine = self.rank or Rank(0, 1, "uneven", "")
+        mine = self.rank or Rank(0, 1, None, "")
         return replace(self, rank=replace(mine, rank=rank, world=world)).rest(_START)
 
     def advanced(self, start: Cursor, batches: int) -> Cursor:
@@ -438,7 +438,7 @@ class Plan:
         names = [record.shown() for record in self.records]
         names += [f"{each.column!r} on {each.device}" for each in self.images_on_device]
         if self.rank is not None:
-            even = "" if self.rank.even == "uneven" else f", even={self.rank.even!r}"
+            even = "" if self.rank.even is None else f", even={self.rank.even!r}"
             names.append(f"shard({self.rank.rank}, {self.rank.world}{even})")
         if self.prefetch is not None:
             names.append(f"prefetch({self.prefetch})")

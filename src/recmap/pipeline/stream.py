@@ -186,7 +186,7 @@ class Stream(Verbs):
         index: int | None = None,
         count: int | None = None,
         *,
-        even: Even = "uneven",
+        even: Even = None,
         mask: str = "mask",
     ) -> Stream:
         """Read the rows of one rank of several. Every row goes to exactly one rank.
@@ -195,10 +195,10 @@ class Stream(Verbs):
         ``torch.distributed`` or ``jax.distributed``, if it is initialized, or those that
         torchrun, Slurm or MPI has set in the environment. A process alone is rank 0 of 1.
 
-        Build the same pipeline, with the same seeds, on all ranks. With ``even="uneven"``,
-        ranks may differ by a row, and at the very end by a step. ``"drop"`` leaves out the
-        last few rows; ``"pad"`` repeats rows, and the column ``mask`` is false for these. With
-        either, all ranks take the same number of steps.
+        Build the same pipeline, with the same seeds, on all ranks. Ranks may differ by a row,
+        and at the very end by a step. ``even="drop"`` leaves out the last few rows;
+        ``even="pad"`` repeats rows, and the column ``mask`` is false for these. With either,
+        all ranks take the same number of steps.
         """
         from recmap.pipeline.sharding import Rank
 

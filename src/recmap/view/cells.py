@@ -405,5 +405,7 @@ def code(
             f"dataset = tf.data.TFRecordDataset({path!r}).map(parse)"
         )
     typed = shlex.quote(f"{column}={field}")
-    found["recmap convert"] = f"recmap convert {shlex.quote(path)} out/ --field {typed} --field ..."
+    found["recmap convert"] = (
+        f"recmap convert {shlex.quote(path)} out/ --column {typed} --column ..."
+    )
     return found
