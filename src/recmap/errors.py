@@ -97,8 +97,8 @@ class Option(NamedTuple):
     ``value`` is ``...`` if the reader has to choose one. ``of_input`` marks an option of
     ``rm.open``, for calls in which an output option has the same name.
 
-    >>> print(Option("errors", "skip"), Option("fields", {"x": "int64 = 0", ...: None}))
-    errors="skip" fields={"x": "int64 = 0", ...: None}
+    >>> print(Option("errors", "skip"), Option("columns", {"x": "int64 = 0", ...: None}))
+    errors="skip" columns={"x": "int64 = 0", ...: None}
     """
 
     name: str

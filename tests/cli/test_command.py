@@ -89,7 +89,7 @@ def test_names_and_paths_that_look_like_options_are_not_rewritten(
     assert main(["info", path]) == 0
     out = capsys.readouterr().out
     assert out.startswith(f"{path}\n")
-    assert "--field image/format=TYPE gives it a type" in out
+    assert "--column image/format=TYPE gives it a type" in out
 
 
 def test_a_string_of_four_bytes_is_not_mistaken_for_a_number(
@@ -332,7 +332,7 @@ def test_a_closed_pipe_is_not_an_error() -> None:
 def test_errors_suggest_options_in_command_line_syntax(capsys: pytest.CaptureFixture[str]) -> None:
     wire.write("x.tfrecord", wire.example(a=wire.int64_list(1)), wire.example())
     assert main(["head", "x.tfrecord", "--field", "a=int64"]) == 1
-    assert "--field a='int64 = 0'" in capsys.readouterr().err
+    assert "--column a='int64 = 0'" in capsys.readouterr().err
     frame = wire.frame(b"abc")
     Path("bad.tfrecord").write_bytes(frame[:-1] + b"?")
     assert main(["head", "bad.tfrecord"]) == 1

@@ -329,5 +329,5 @@ def test_an_iterator_of_paths_can_be_opened_again() -> None:
 
 def test_the_hint_for_a_wrong_type_does_not_repeat_that_type() -> None:
     wire.write("x.tfrecord", wire.example(raw=wire.bytes_list(b"x" * 50)))
-    with pytest.raises(rm.FieldMismatchError, match=r'fields=\{"raw": "bytes\[\*\]"\}'):
+    with pytest.raises(rm.FieldMismatchError, match=r'columns=\{"raw": "bytes\[\*\]"\}'):
         rm.open("x.tfrecord", fields={"raw": "float32[*]"})[0]

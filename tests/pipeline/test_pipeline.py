@@ -68,7 +68,7 @@ def test_the_rate_of_progress_is_that_of_the_input() -> None:
         "map": numbers().map(lambda row: {"y": np.zeros(1000) + row["x"]}).batch(4),
         "filter": numbers().filter(lambda row: row["x"] > 8).batch(4),
         "bucket": numbers().bucket(lambda row: int(row["x"]), [5]).batch(2),
-        "batches": numbers().batch(5).map(lambda batch: {"y": np.zeros((5, 100))}),
+        "batches": numbers().batch(5).map(lambda _: {"y": np.zeros((5, 100))}),
     }
     for name, stream in streams.items():
         told: list[Progress] = []

@@ -183,8 +183,7 @@ def _check_verb(command: argparse.ArgumentParser, words: Sequence[str]) -> None:
 
 
 def _unknown(word: str, verb: argparse.ArgumentParser) -> str:
-    shown = [each for each in verb._actions if each.help != argparse.SUPPRESS]  # noqa: SLF001
-    options = [name for action in shown for name in action.option_strings]
+    options = [name for action in verb._actions for name in action.option_strings]  # noqa: SLF001
     near = _nearest(word.partition("=")[0], options) if word.startswith("-") else ""
     return f"no option {word!r}; {near}" if near else f"unrecognized argument: {word}"
 

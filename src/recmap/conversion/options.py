@@ -110,7 +110,7 @@ class OutputOptions:
     encoding: dict[str, str] | None = option(
         None,
         partial(as_mapping, example='{"x": "raw"}'),
-        "store a field as float_list, int64_list, bytes_list, raw or feature_list",
+        "store a column as float_list, int64_list, bytes_list, raw or feature_list",
         metavar="NAME=HOW",
     )
     align: int | None = option(

@@ -168,7 +168,7 @@ class Dataset(RowVerbs):
         return {name: list(names) for name, names in self._source.facts.labels.items()}
 
     def info(self) -> Info:
-        """Return facts about the files: format, rows, fields, hints for raw bytes."""
+        """Return facts about the files: format, rows, columns, hints for raw bytes."""
         found = self._source.info()
         return replace(found, files=[located(file).public() for file in found.files])
 
@@ -245,9 +245,9 @@ class Dataset(RowVerbs):
 
     @guarded
     def stats(self, *, progress: ProgressOption = None) -> Stats:
-        """Compute statistics of each field, in one pass and bounded memory.
+        """Compute statistics of each column, in one pass and bounded memory.
 
-        The result is a dict by field, which prints as a table. It has count, min, max, mean, std,
+        The result is a dict by column, which prints as a table. It has count, min, max, mean, std,
         NaN count and a histogram, also of the lengths of ragged rows, and the distinct and most
         common values of integers and short strings.
 

@@ -20,7 +20,7 @@ FieldsLike: TypeAlias = "Mapping[Any, FieldLike | None] | Iterable[str]"
 
 
 class Schema(Mapping[str, Field]):
-    """The fields of a dataset by name, in order.
+    """The columns of a dataset and their types, by name and in order.
 
     >>> Schema({"x": "float32[10]", "label": "int64"})
     Schema(x: float32[10], label: int64)
@@ -31,12 +31,12 @@ class Schema(Mapping[str, Field]):
     def __init__(self, fields: Mapping[str, FieldLike]) -> None:
         if not isinstance(fields, Mapping):
             raise FieldTextError(
-                f'a schema is a dict of fields by name, such as {{"x": "float32[10]"}}, not '
+                f'a schema is a dict of types by name, such as {{"x": "float32[10]"}}, not '
                 f"{type(fields).__name__}"
             )
         for name in fields:
             if not isinstance(name, str):
-                raise FieldTextError(f"field {name!r}: the name of a field is text")
+                raise FieldTextError(f"column {name!r}: the name of a column is text")
         self._fields = {name: as_field(field) for name, field in fields.items()}
 
     def __getitem__(self, name: str) -> Field:
@@ -74,7 +74,7 @@ class Schema(Mapping[str, Field]):
         return f"Schema({', '.join(f'{name}: {field}' for name, field in self.items())})"
 
     def _repr_html_(self) -> str:
-        return html_table(quantity(len(self), "field"), ["field", "type"], self.lines())
+        return html_table(quantity(len(self), "column"), ["column", "type"], self.lines())
 
     def lines(self) -> list[tuple[str, str]]:
         """Return names and types as the rows of a table."""

@@ -228,7 +228,7 @@ class Stream(Verbs):
 
     @property
     def schema(self) -> Schema:
-        """The fields of the output. To find them, functions are tried on the first rows."""
+        """The columns of the output. To find them, functions are tried on the first rows."""
         return self._own_feed.schema
 
     def __len__(self) -> int:

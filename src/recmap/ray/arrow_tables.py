@@ -82,7 +82,7 @@ def _check(name: str, field: Field) -> None:
         raise FieldMismatchError(
             Message(
                 f"column {name!r} is {field}, and Arrow has no such type; leave it out with ",
-                Option("columns", [...]),
+                Option("fields", [...]),
                 f', or convert it first with rm.convert(cast={{"{name}": "float32"}})',
             ),
             field=name,
@@ -95,7 +95,7 @@ def _check_axes(name: str, field: Field) -> None:
             Message(
                 f"column {name!r} is {field}, and Arrow has no lists of length 0; leave it out "
                 "with ",
-                Option("columns", [...]),
+                Option("fields", [...]),
             ),
             field=name,
         )
@@ -338,7 +338,7 @@ def _shaped_rows(
         found = ",".join(map(str, shapes[int(np.argmax(wrong))]))
         raise ColumnError(
             Message(
-                f"field {name!r} is {field}, but a row has the shape [{found}]",
+                f"column {name!r} is {field}, but a row has the shape [{found}]",
                 hint=("give ", Option("fields", {name: ...}), " to say which axes differ"),
             )
         )

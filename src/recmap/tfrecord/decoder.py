@@ -172,7 +172,7 @@ class ExampleDecoder:
             key, place = split_name(name)
             place = self.places.get(name, place)
             if field.ragged > 2:
-                raise OptionError(f"field {name!r}: {field}: records hold two ragged axes at most")
+                raise OptionError(f"column {name!r}: {field}: records hold two ragged axes at most")
             check_fill(name, field)
             self.columns.add(
                 key, place, row_layout(field), fill_bytes(field), self.kinds.get(name, Kind.none)
@@ -287,7 +287,7 @@ def is_array(slot: _core.Slot, field: Field) -> bool:
 def check_fill(name: str, field: Field) -> None:
     """Refuse a fill value that would fill nothing."""
     if field.ragged and field.fill is not None:
-        raise FieldTextError(f"field {name!r}: {field}: a missing ragged row is empty, not filled")
+        raise FieldTextError(f"column {name!r}: {field}: a missing ragged row is empty, not filled")
 
 
 def fill_bytes(field: Field) -> bytes | None:
@@ -434,7 +434,7 @@ class UnknownFeatures:
         remedy = Message(
             f'run rm.index("{file}") or `recmap index`, which finds the features of all records, '
             "and open it again; or choose the features you want with ",
-            Option("fields", [...]),
+            Option("columns", [...]),
         )
         if _mode.strict:
             raise FieldMismatchError(

@@ -62,7 +62,7 @@ def fault_text(fault: _core.Fault, schema: Schema | None = None) -> str:
     """Describe what is wrong, but not where."""
     expected, found = fault.expected, fault.found
     name = _field_name(fault, schema)
-    wanted = f"the field is {schema[name]}" if schema is not None and name is not None else ""
+    wanted = f"the column is {schema[name]}" if schema is not None and name is not None else ""
     texts = {
         FaultCode.header_cut: f"the file ends {found} bytes into the 12-byte header of a record",
         FaultCode.length_crc: f"length CRC is 0x{found:08x}, expected 0x{expected:08x}: the length "
@@ -122,7 +122,7 @@ def fault_error(
             record=record,
             byte=byte,
         )
-    where = f"field {name!r}: " if name else ""
+    where = f"column {name!r}: " if name else ""
     if fault.code in _NOT_EXAMPLE:
         return NotExampleError(
             Message(
@@ -178,7 +178,7 @@ class FieldChoice(NamedTuple):
         given: dict[Any, str | None] = {
             n: f if f is None else str(f) for n, f in self.given.items()
         }
-        return Option("fields", {**given, name: text, **({...: None} if self.whole else {})})
+        return Option("columns", {**given, name: text, **({...: None} if self.whole else {})})
 
 
 def ragged_text(field: Field) -> str:
@@ -207,7 +207,7 @@ def _remedy(
             return Message("for lengths that differ, ", typed(text))
         case FaultCode.wrong_kind if name in kinds or choice.given.get(name) is None:
             rest = [other for other in choice.names if other != name]
-            leave = Message("leave it out", *((", ", Option("fields", rest)) if rest else ()))
+            leave = Message("leave it out", *((", ", Option("columns", rest)) if rest else ()))
             return Message(
                 "the records looked at have another kind of list; ",
                 leave,
@@ -215,7 +215,7 @@ def _remedy(
                 _SKIP,
             )
         case FaultCode.wrong_kind:
-            return Message("give the field its type, ", typed(_TYPES.get(fault.found, "bytes")))
+            return Message("give the column its type, ", typed(_TYPES.get(fault.found, "bytes")))
         case FaultCode.wrong_size | FaultCode.not_one_string:
             return Message("read the bytes as they are, ", typed("bytes[*]"))
         case FaultCode.not_utf8:

@@ -392,7 +392,7 @@ def code(
     field = str(Field(array.dtype, array.shape))
     found = {
         "Python": f"import recmap as rm\n\nds = rm.open({path!r}, "
-        f"fields={{{column!r}: {field!r}, ...: None}})",
+        f"columns={{{column!r}: {field!r}, ...: None}})",
     }
     if array.dtype.name in _IN_TF:
         order = ", little_endian=False" if array.dtype.byteorder == ">" else ""

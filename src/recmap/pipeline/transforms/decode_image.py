@@ -143,7 +143,7 @@ class ImageDecoder:
         good. If images keep their sizes, a bad one is empty.
         """
         if not strings.is_bytes:
-            raise ColumnError(f"field {self.column!r}: images are byte strings, not {strings!r}")
+            raise ColumnError(f"column {self.column!r}: images are byte strings, not {strings!r}")
         if self.size is None:
             return self._decode_unsized(strings)
         out = empty((len(strings), *self.size, self._channels), self._dtype)
@@ -226,7 +226,7 @@ class ImageDecoder:
         if self.device is not None:
             hint = "errors='zero' leaves such images black"
         error = ImageError(
-            f"field {self.column!r}: row {row:,} of the batch: {reason} ({hint})",
+            f"column {self.column!r}: row {row:,} of the batch: {reason} ({hint})",
             field=self.column,
         )
         error.row = row
