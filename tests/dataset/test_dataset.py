@@ -197,18 +197,19 @@ def test_ipython_completes_the_names_of_columns() -> None:
 
 
 def test_paths_and_datasets_are_taken_alike() -> None:
-    ds = rm.from_arrays({"x": np.arange(6)})
+    ds: Any = rm.from_arrays({"x": np.arange(6)})
     ds.save("a.npy")
     ds.rename({"x": "y"}).save("b.npz")
     ds.save("c.tfrecord")
     for one in ("a.npy", Path("a.npy"), rm.open("a.npy"), ["a.npy"]):
         assert rm.diff(one, rm.open("a.npy")).same
         assert rm.verify(one).files == 1
-    assert rm.zip("a.npy", Path("b.npz")).columns == ["x", "y"]
-    assert len(rm.mix("a.npy", ds, weights=None)) == 12
+    paths: list[Any] = ["a.npy", Path("b.npz")]
+    assert rm.zip(*paths).columns == ["x", "y"]
+    assert len(rm.mix(paths[0], ds)) == 12
     assert rm.index(rm.open("c.tfrecord")) == [".c.tfrecord.recmap"]
     with pytest.raises(rm.OptionTypeError, match="in memory"):
-        rm.verify(ds)  # type: ignore[arg-type]
+        rm.verify(ds)
 
 
 def test_a_path_without_a_suffix_is_a_folder() -> None:

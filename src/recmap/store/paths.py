@@ -6,7 +6,7 @@ import os
 import reprlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import PurePath
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 from recmap.errors import OptionError, OptionTypeError, PathNotFoundError
 from recmap.local.local_path import any_remote, located, working_folder
@@ -18,7 +18,7 @@ from recmap.store.object_store import ObjectStore
 from recmap.store.storage import SCHEMES, Storage, is_url, local_path, refuse_flattened_url
 
 PathLike: TypeAlias = "str | bytes | os.PathLike[str] | os.PathLike[bytes]"
-PathsLike: TypeAlias = "PathLike | Iterable[PathLike]"
+PathsLike: TypeAlias = "PathLike | Iterable[PathLike] | HasFiles"
 
 # Kinds of dtypes that are not text.
 _NUMBERS = "biufcmMV"
@@ -29,6 +29,13 @@ _AT_ONCE = 64
 
 _S = TypeVar("_S")
 _T = TypeVar("_T")
+
+
+class HasFiles(Protocol):
+    """A dataset that is open."""
+
+    @property
+    def files(self) -> list[str]: ...
 
 
 def as_location(

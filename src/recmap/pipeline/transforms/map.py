@@ -38,14 +38,17 @@ from recmap.pipeline.transforms.returned_values import (
 )
 
 
+def _not_a_function(value: Any) -> str:
+    hint = "where takes conditions" if isinstance(value, str) else "select takes numbers and masks"
+    return f"{reprlib.repr(value)} is not a function; {hint}"
+
+
 class Function:
     """A function that may take a random generator, ``rng``, besides its rows."""
 
     def __init__(self, fn: Callable[..., Any], seed: int, stage: int) -> None:
         if not callable(fn):
-            hint = "" if isinstance(fn, str) else "; select takes row numbers and masks"
-            hint = "; where takes conditions, and select columns" if isinstance(fn, str) else hint
-            raise OptionError(f"{reprlib.repr(fn)} is not a function{hint}")
+            raise OptionError(_not_a_function(fn))
         self.fn, self.seed, self.stage = fn, seed, stage
         self.name = getattr(fn, "__qualname__", type(fn).__name__)
         #: Whether it draws random numbers, which are new in every epoch.
