@@ -91,13 +91,17 @@ __all__ = [
 ]
 
 
+# Options that programs know by an earlier name.
+_SPELLED = {"fields": "columns"}
+
+
 class Option(NamedTuple):
     """An option that a message names, spelled as in Python: ``overwrite=True``.
 
     ``value`` is ``...`` if the reader has to choose one. ``of_input`` marks an option of
     ``rm.open``, for calls in which an output option has the same name.
 
-    >>> print(Option("errors", "skip"), Option("columns", {"x": "int64 = 0", ...: None}))
+    >>> print(Option("errors", "skip"), Option("fields", {"x": "int64 = 0", ...: None}))
     errors="skip" columns={"x": "int64 = 0", ...: None}
     """
 
@@ -106,7 +110,8 @@ class Option(NamedTuple):
     of_input: bool = False
 
     def __str__(self) -> str:
-        return f"{self.name}={'' if self.value is ... else _spelled(self.value)}"
+        name = _SPELLED.get(self.name, self.name)
+        return f"{name}={'' if self.value is ... else _spelled(self.value)}"
 
 
 def _spelled(value: Any) -> str:

@@ -253,8 +253,8 @@ def test_the_kind_of_an_indexed_column_is_kept() -> None:
 
 
 def advice(error: rm.RecmapError) -> list[Any]:
-    """Return the values of ``fields=`` that the message suggests."""
-    return [eval(text) for text in re.findall(r"fields=(\{.*?\})", str(error))]
+    """Return the values of ``columns=`` that the message suggests."""
+    return [eval(text) for text in re.findall(r"columns=(\{.*?\})", str(error))]
 
 
 @pytest.mark.parametrize("fields", [None, ["a", "b"], {"b": "float32[2]", "a": "int64"}])

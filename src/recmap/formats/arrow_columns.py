@@ -233,7 +233,7 @@ class ArrowColumns:
                     f"{self._path}: column {name!r}: in row {first_row:,} or later, a value is not "
                     f"{field}, although the note of its columns says so: another program has "
                     "changed the file",
-                    hint=("read what is stored, ", Option("columns", stored)),
+                    hint=("read what is stored, ", Option("fields", stored)),
                 ),
                 file=self._path,
                 field=name,

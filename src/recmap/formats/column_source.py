@@ -423,5 +423,5 @@ def _asked(
 
 def warn_of_left_out(told: str, left_out: Mapping[str, LeftOut] | None = None) -> None:
     """Warn of columns that are left out because nobody chose any; ``left_out`` has the reasons."""
-    text = Message(f"{told} (", Option("columns", [...]), " chooses columns)")
+    text = Message(f"{told} (", Option("fields", [...]), " chooses columns)")
     warn(LeftOutWarning(text, left_out))

@@ -247,7 +247,7 @@ class TFRecordSource(Source):
         for name, feature in self.features().items():
             hint = feature.hint()
             if hint and name in self.schema and self.schema[name].dtype == BYTES:
-                given = Option("columns", {name: ...})
+                given = Option("fields", {name: ...})
                 notes[name] = Message(f"{hint}; ", given, " gives it a type")
         return Info(
             format=facts.format,

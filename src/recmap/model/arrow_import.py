@@ -292,7 +292,7 @@ def _leaf_reader(kind: ArrowKind, name: str, given: Field | None, above: Shape) 
         raise FieldMismatchError(
             Message(
                 f"column {name!r} has only nulls, which have no type; give it one, as in ",
-                Option("columns", {name: f"{_list_field(above)}?", ...: None}),
+                Option("fields", {name: f"{_list_field(above)}?", ...: None}),
             ),
             field=name,
         )

@@ -155,7 +155,7 @@ def null_item(name: str, field: Field, row: int, nulls: Nulls) -> DataError:
     text = f"column {name!r}, row {row:,}: a list holds a null"
     if nulls == "keep":  # a list of a fixed size
         ragged = Field(field.dtype, (None, *field.shape[1:]), null_items=True)
-        hint = ("read lists of any length, ", Option("columns", {name: str(ragged), ...: None}))
+        hint = ("read lists of any length, ", Option("fields", {name: str(ragged), ...: None}))
         message = Message(text, hint=hint)
     elif nulls == "error":
         message = Message(text, hint=("use ", Option("nulls", "fill"), " to read it"))
@@ -168,7 +168,7 @@ def _unfilled(text: str, name: str, field: Field) -> Message:
     filled = f"{Field(field.dtype, field.shape)} = 0"
     return Message(
         f"{text}, and nothing to fill it with",
-        hint=("give a value, as in ", Option("columns", {name: filled, ...: None})),
+        hint=("give a value, as in ", Option("fields", {name: filled, ...: None})),
     )
 
 

@@ -75,7 +75,7 @@ def stored_strings(file: str, name: str, field: Field, column: Ragged, rows: Row
 
     def refuse(row: int) -> FieldMismatchError:
         where = f"{file}: " if file else ""
-        as_bytes = Option("columns", {name: str(field.as_bytes()), ...: None})
+        as_bytes = Option("fields", {name: str(field.as_bytes()), ...: None})
         return FieldMismatchError(
             Message(
                 f"{where}row {rows[row]:,}: column {name!r} is {field}, but the row is not UTF-8",

@@ -195,7 +195,7 @@ def _field(column: Any) -> Field:
             Message(
                 f"column {column.name!r} has rows of {column.type.ndim} axes whose lengths differ; "
                 "say which axes differ, as in ",
-                Option("fields", {column.name: "uint8[*,*,3]"}),
+                f'fields={{"{column.name}": "uint8[*,*,3]"}}',
             )
         )
     try:
@@ -241,7 +241,7 @@ def _dtype(name: str, arrow: Any) -> np.dtype[Any]:
         raise ColumnError(
             Message(
                 f"column {name!r} has no values that would tell its type; give it, as in ",
-                Option("fields", {name: "int64[*]"}),
+                f'fields={{"{name}": "int64[*]"}}',
             )
         )
     if types.is_fixed_size_binary(arrow):

@@ -154,7 +154,7 @@ def _difference(file: StagedShard, first: StagedShard) -> str:
             return Message(
                 f"column {name!r} is {here} in task {file.task:,}, but {there} in task "
                 f"{first.task:,}; give ",
-                Option("columns", {name: ...}),
+                Option("fields", {name: ...}),
                 " to say what all of them write",
             )
     return f"the columns of task {file.task:,} are in another order than those of {first.task:,}"

@@ -434,7 +434,7 @@ class UnknownFeatures:
         remedy = Message(
             f'run rm.index("{file}") or `recmap index`, which finds the features of all records, '
             "and open it again; or choose the features you want with ",
-            Option("columns", [...]),
+            Option("fields", [...]),
         )
         if _mode.strict:
             raise FieldMismatchError(

@@ -96,7 +96,7 @@ def _damaged(path: str, record: int, why: Exception) -> CorruptRecordError:
             f"{path}: the description of its columns, in {place}, is damaged: {why}",
             hint=(
                 "give the types of the columns to read, ",
-                Option("columns", {"NAME": ...}),
+                Option("fields", {"NAME": ...}),
                 ", or do without it, ",
                 Option("errors", "skip"),
             ),
@@ -176,7 +176,7 @@ class EmbeddedSchemas:
                         "together",
                         hint=(
                             "open the original files, or give the types of the columns to read, ",
-                            Option("columns", {name: ...}),
+                            Option("fields", {name: ...}),
                         ),
                     ),
                     file=file,
@@ -214,7 +214,7 @@ def check_claims(
                 f"{path}: {where} says {name!r} is {field}, but {why}",
                 hint=(
                     "to read it anyway, give the types of the columns to read, ",
-                    Option("columns", {name: ...}),
+                    Option("fields", {name: ...}),
                 ),
             ),
             file=path,

@@ -178,7 +178,7 @@ class FieldChoice(NamedTuple):
         given: dict[Any, str | None] = {
             n: f if f is None else str(f) for n, f in self.given.items()
         }
-        return Option("columns", {**given, name: text, **({...: None} if self.whole else {})})
+        return Option("fields", {**given, name: text, **({...: None} if self.whole else {})})
 
 
 def ragged_text(field: Field) -> str:
@@ -207,7 +207,7 @@ def _remedy(
             return Message("for lengths that differ, ", typed(text))
         case FaultCode.wrong_kind if name in kinds or choice.given.get(name) is None:
             rest = [other for other in choice.names if other != name]
-            leave = Message("leave it out", *((", ", Option("columns", rest)) if rest else ()))
+            leave = Message("leave it out", *((", ", Option("fields", rest)) if rest else ()))
             return Message(
                 "the records looked at have another kind of list; ",
                 leave,

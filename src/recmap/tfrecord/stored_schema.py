@@ -45,7 +45,7 @@ Bytes = npt.NDArray[np.uint8]
 _ITS_FIRST = "its first record"
 _MANIFEST = "_manifest.json"
 _MAX_MANIFEST = 256 << 20
-_SOME_FIELDS = Option("columns", [...])
+_SOME_FIELDS = Option("fields", [...])
 
 
 @dataclass(frozen=True)
@@ -197,7 +197,7 @@ def _conflict(one: Types, other: Types) -> FieldMismatchError:
             else (f"{types.where} has no {name!r}")
         )
 
-    given = Option("columns", {name: ...})
+    given = Option("fields", {name: ...})
     if one.file == other.file:
         where = ""
         remedy = "delete the one that is wrong, or give the types of the columns to read, "

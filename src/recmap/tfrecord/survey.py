@@ -189,7 +189,7 @@ def _infer(name: str, feature: FeatureSummary, rows: int, others: list[str]) -> 
         raise FieldMismatchError(
             Message(
                 f"feature {name!r} changes its kind: {seen} (read the others with ",
-                Option("columns", others),
+                Option("fields", others),
                 ", or the raw records with rm.tfrecord.records)",
             ),
             file=last.file,

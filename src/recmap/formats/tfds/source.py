@@ -185,7 +185,7 @@ def _chosen(
             raise DataError(
                 Message(
                     f"{path}: feature {name!r} {known[name].problem}; to read the others, give ",
-                    Option("columns", others[:_MOST_NAMED] + [...] * (len(others) > _MOST_NAMED)),
+                    Option("fields", others[:_MOST_NAMED] + [...] * (len(others) > _MOST_NAMED)),
                 ),
                 file=located(path).child(FEATURES),
                 field=name,
