@@ -436,3 +436,19 @@ def test_a_number_of_shards_is_whole(shards: str, capsys: pytest.CaptureFixture[
     assert main(["convert", "x.npy", "out/", "--format", "npz", f"--shards={shards}"]) == 2
     assert "shards" in capsys.readouterr().err
     assert not Path("out").exists()
+
+
+def test_options_of_the_input_and_of_the_output_have_names_of_their_own(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    np.arange(6, dtype="float32").tofile("x.bin")
+    raw = ["--dtype", "float32", "--shape", "-1,2"]
+    for option in ("--input-format", "--format"):  # the latter where there is no output
+        assert main(["head", "x.bin", *raw, option, "raw", "--no-crc"]) == 0
+    command = ["convert", "x.bin", "y.what", *raw, "--input-format", "raw", "--format", "npy"]
+    assert main(command) == 0
+    assert np.load("y.what").shape == (3, 2)
+    capsys.readouterr()
+    with pytest.raises(SystemExit):
+        main([*command, "--no-verify"])
+    assert "--no-crc" in capsys.readouterr().err

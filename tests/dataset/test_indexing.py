@@ -210,14 +210,14 @@ def test_raw_bytes_get_a_type_from_fields() -> None:
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"data": "float32[11]"}, r"40 raw bytes, expected 44: the field is float32\[11\]"),
+        ({"data": "float32[11]"}, r"40 raw bytes, expected 44: the column is float32\[11\]"),
         ({"data": "float64[*,2]"}, r"size of 5, not a multiple of 2"),
         (
             {"dta": "float32[10]"},
             r"no feature 'dta'.*they hold: 'data' \(bytes_list, 1 values of 40",
         ),
-        ({"label": "float32"}, r"the feature is a int64_list, but the field is float32"),
-        ({"label": "int8"}, r"the value 300 does not fit: the field is int8"),
+        ({"label": "float32"}, r"the feature is a int64_list, but the column is float32"),
+        ({"label": "int8"}, r"the value 300 does not fit: the column is int8"),
         ({"data": "int64[*,*]"}, r"not a feature list"),
     ],
 )
