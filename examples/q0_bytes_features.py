@@ -40,7 +40,7 @@ def check(folder: str, rows: int) -> None:
     records = tf.data.TFRecordDataset(f"{folder}/x.tfrecord").batch(rows)
     (parsed,) = (tf.io.parse_example(batch, spec) for batch in records)
     assert np.array_equal(tf.io.decode_raw(parsed["data"], tf.float32).numpy(), x)
-    # The file describes the bytes, so recmap needs no fields=.
+    # The file describes the bytes, so recmap needs no columns=.
     ds = rm.open(f"{folder}/x.tfrecord")
     assert str(ds.schema["data"]) == f"float32[{WIDTH}]"
     assert np.array_equal(ds["data"], x)

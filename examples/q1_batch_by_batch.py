@@ -25,7 +25,7 @@ def make(folder: str, rows: int) -> None:
 
 def answer(folder: str) -> int:
     rows, total = 0, np.zeros(SHAPE)
-    for batch in rm.open(f"{folder}/x.tfrecord", fields={"data": "float32[64,64]"}).batches(32):
+    for batch in rm.open(f"{folder}/x.tfrecord", columns={"data": "float32[64,64]"}).batches(32):
         total += batch["data"].sum(axis=0, dtype=np.float64)
         rows += len(batch["data"])
     np.save(f"{folder}/mean.npy", total / rows)

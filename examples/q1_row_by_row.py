@@ -24,7 +24,7 @@ def make(folder: str, rows: int) -> None:
 
 
 def answer(folder: str) -> int:
-    ds = rm.open(f"{folder}/x.tfrecord", fields={"data": "float32[256]"})
+    ds = rm.open(f"{folder}/x.tfrecord", columns={"data": "float32[256]"})
     norms = [float(np.linalg.norm(row["data"])) for row in ds.pipeline()]
     last = ds[len(ds) - 1]["data"]
     np.savez(f"{folder}/found.npz", norms=norms, last=last)

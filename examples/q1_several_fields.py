@@ -33,7 +33,7 @@ def make(folder: str, rows: int) -> None:
 
 
 def answer(folder: str) -> tuple[int, np.ndarray]:
-    ds = rm.open(f"{folder}/x.tfrecord", fields={"image": "float32[16,16,3]", "label": "int64"})
+    ds = rm.open(f"{folder}/x.tfrecord", columns={"image": "float32[16,16,3]", "label": "int64"})
     brightness = np.zeros(10)
     for batch in ds.batches(32):
         np.add.at(brightness, batch["label"], batch["image"].mean(axis=(1, 2, 3)))

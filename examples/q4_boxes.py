@@ -28,14 +28,14 @@ def make(folder: str, rows: int) -> None:
 
 
 def answer(folder: str) -> int:
-    ds = rm.open(f"{folder}/x.tfrecord", fields={"boxes": "float32[*,4]", "label": "int64"})
+    ds = rm.open(f"{folder}/x.tfrecord", columns={"boxes": "float32[*,4]", "label": "int64"})
     train = ds.shuffle(seed=1).batch(32, pad={"boxes": "longest"}, mask=True).to_tf()
     return sum(len(batch["label"]) for batch in train)
 
 
 def check(folder: str, rows: int) -> None:
     expected, seen = boxes_of(rows), []
-    ds = rm.open(f"{folder}/x.tfrecord", fields={"boxes": "float32[*,4]", "label": "int64"})
+    ds = rm.open(f"{folder}/x.tfrecord", columns={"boxes": "float32[*,4]", "label": "int64"})
     for batch in ds.shuffle(seed=1).batch(32, pad={"boxes": "longest"}, mask=True).to_tf():
         boxes, mask = batch["boxes"].numpy(), batch["boxes_mask"].numpy()
         for row, label in enumerate(batch["label"].numpy()):

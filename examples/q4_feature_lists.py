@@ -34,14 +34,14 @@ def make(folder: str, rows: int) -> None:
 
 
 def answer(folder: str) -> int:
-    ds = rm.open(f"{folder}/x.tfrecord", fields={"frames": "float32[*,8]", "label": "int64"})
+    ds = rm.open(f"{folder}/x.tfrecord", columns={"frames": "float32[*,8]", "label": "int64"})
     train = ds.shuffle(seed=1).batch(16, pad={"frames": "longest"}, lengths=True).to_tf()
     return sum(len(batch["label"]) for batch in train)
 
 
 def check(folder: str, rows: int) -> None:
     expected, seen = videos(rows), []
-    ds = rm.open(f"{folder}/x.tfrecord", fields={"frames": "float32[*,8]", "label": "int64"})
+    ds = rm.open(f"{folder}/x.tfrecord", columns={"frames": "float32[*,8]", "label": "int64"})
     train = ds.shuffle(seed=1).batch(16, pad={"frames": "longest"}, lengths=True).to_tf()
     for batch in train:
         lengths = batch["frames_length"].numpy()

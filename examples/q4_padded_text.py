@@ -30,14 +30,14 @@ def make(folder: str, rows: int) -> None:
 
 
 def answer(folder: str) -> int:
-    text = rm.open(f"{folder}/x.tfrecord", fields={"sequence": "int64[*]", "label": "int64"})
+    text = rm.open(f"{folder}/x.tfrecord", columns={"sequence": "int64[*]", "label": "int64"})
     train = text.shuffle(seed=1).batch(32, pad={"sequence": LENGTH}, lengths=True).to_tf()
     return sum(len(batch["label"]) for batch in train)
 
 
 def check(folder: str, rows: int) -> None:
     expected, seen = sequences(rows), []
-    text = rm.open(f"{folder}/x.tfrecord", fields={"sequence": "int64[*]", "label": "int64"})
+    text = rm.open(f"{folder}/x.tfrecord", columns={"sequence": "int64[*]", "label": "int64"})
     train = text.shuffle(seed=1).batch(32, pad={"sequence": LENGTH}, lengths=True).to_tf()
     for batch in train:
         padded, lengths = batch["sequence"].numpy(), batch["sequence_length"].numpy()

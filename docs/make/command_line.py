@@ -73,7 +73,9 @@ def _group(verb: argparse.ArgumentParser, title: str) -> list[argparse.Action]:
 
 
 def _table(actions: list[argparse.Action]) -> str:
-    shown = [action for action in actions if not set(action.option_strings) & set(_OF_ALL)]
+    of_verb = [action for action in actions if not set(action.option_strings) & set(_OF_ALL)]
+    # Earlier names still work, but are not shown.
+    shown = [action for action in of_verb if action.help != argparse.SUPPRESS]
     rows = [f"| {', '.join(_names(action))} | {_meaning(action)} |" for action in shown]
     return "\n".join(["| argument | meaning |", "|---|---|", *rows])
 

@@ -54,6 +54,7 @@ if TYPE_CHECKING:
     from recmap import tf as tf
     from recmap import tfrecord as tfrecord
     from recmap.dataset.column_view import ColumnView
+    from recmap.dataset.combine import concat, mix, zip
     from recmap.dataset.convert import convert
     from recmap.dataset.dataset import Dataset
     from recmap.dataset.diff import diff
@@ -64,7 +65,6 @@ if TYPE_CHECKING:
     from recmap.model.field import Field
     from recmap.model.ragged import Ragged
     from recmap.model.schema import Schema
-    from recmap.pipeline.combine import concat, mix, zip
     from recmap.pipeline.stream import Stream
     from recmap.pipeline.transforms.pad import Pad
     from recmap.tfrecord.make_index import index
@@ -82,18 +82,18 @@ else:
         "Stream": "recmap.pipeline.stream",
         "TFRecordWriter": "recmap.formats.tfrecord_writer",
         "col": "recmap.model.expression",
-        "concat": "recmap.pipeline.combine",
+        "concat": "recmap.dataset.combine",
         "convert": "recmap.dataset.convert",
         "diff": "recmap.dataset.diff",
         "from_arrays": "recmap.dataset.open",
         "from_batches": "recmap.dataset.open",
         "index": "recmap.tfrecord.make_index",
-        "mix": "recmap.pipeline.combine",
+        "mix": "recmap.dataset.combine",
         "open": "recmap.dataset.open",
         "repair": "recmap.tfrecord.repair",
         "report": "recmap.view.report",
         "verify": "recmap.formats.verify",
-        "zip": "recmap.pipeline.combine",
+        "zip": "recmap.dataset.combine",
     }
     _LATE_MODULES = {
         "ray": "recmap.ray",
@@ -110,10 +110,11 @@ else:
         elif name in _LATE:
             found = getattr(import_module(_LATE[name]), name)
         else:
+            from recmap.model.habits import no_function
+
             # Given name and obj, Python suggests the name that was probably meant.
-            now = "; it is called rm.Stream" if name == "Pipeline" else ""
             raise AttributeError(
-                f"module 'recmap' has no attribute {name!r}{now}",
+                f"module 'recmap' has no attribute {name!r}{no_function(name)}",
                 name=name,
                 obj=sys.modules[__name__],
             )

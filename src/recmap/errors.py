@@ -91,6 +91,10 @@ __all__ = [
 ]
 
 
+# Options that programs know by an earlier name.
+_SPELLED = {"fields": "columns"}
+
+
 class Option(NamedTuple):
     """An option that a message names, spelled as in Python: ``overwrite=True``.
 
@@ -99,7 +103,7 @@ class Option(NamedTuple):
     the command line is a ``verb`` in Python, or another ``call``.
 
     >>> print(Option("errors", "skip"), Option("fields", {"x": "int64 = 0", ...: None}))
-    errors="skip" fields={"x": "int64 = 0", ...: None}
+    errors="skip" columns={"x": "int64 = 0", ...: None}
     >>> print(Option("rename", {"x": "pixels"}, verb=True))
     rename({"x": "pixels"})
     """
@@ -113,7 +117,8 @@ class Option(NamedTuple):
     def __str__(self) -> str:
         if self.verb:
             return f"{self.name}({_spelled(self.value)})"
-        return self.call or f"{self.name}={'' if self.value is ... else _spelled(self.value)}"
+        name = _SPELLED.get(self.name, self.name)
+        return self.call or f"{name}={'' if self.value is ... else _spelled(self.value)}"
 
 
 def _spelled(value: Any) -> str:

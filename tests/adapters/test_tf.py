@@ -393,7 +393,7 @@ def test_the_feature_spec_parses_what_recmap_wrote(ds: rm.Dataset) -> None:
 def test_the_feature_spec_follows_another_encoding_and_refuses_feature_lists() -> None:
     spec = rm.tf.feature_spec({"x": "int32[100]"}, encoding={"x": "int64_list"})
     assert spec["x"].dtype == tf.int64
-    with pytest.raises(rm.OptionError, match="field 'n': .* is a feature list"):
+    with pytest.raises(rm.OptionError, match="column 'n': .* is a feature list"):
         rm.tf.feature_spec({"n": "int64[*,*]"})
 
 

@@ -288,3 +288,14 @@ def test_column_names_that_are_not_text_are_refused(option: str) -> None:
             ds.to_torch(**{option: wrong})
     with pytest.raises(rm.OptionError, match="ragged"):
         ds.to_torch(ragged=np.arange(2))
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_loader_that_would_make_batches_of_batches_is_refused(workers: int) -> None:
+    batches = rm.from_arrays({"id": np.arange(8)}).batch(2).to_torch()
+    for given in ({}, {"batch_size": 32}):
+        with pytest.raises(rm.OptionError, match=r"batches of batches.*batch_size=None"):
+            list(DataLoader(batches, num_workers=workers, **given))
+    joined = DataLoader(batches, batch_size=2, num_workers=workers, collate_fn=tuple)
+    assert [len(pair) for pair in joined] == [2, 2]
+    assert len(list(DataLoader(batches, batch_size=None, num_workers=workers))) == 4

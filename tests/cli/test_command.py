@@ -89,7 +89,7 @@ def test_names_and_paths_that_look_like_options_are_not_rewritten(
     assert main(["info", path]) == 0
     out = capsys.readouterr().out
     assert out.startswith(f"{path}\n")
-    assert "--field image/format=TYPE gives it a type" in out
+    assert "--column image/format=TYPE gives it a type" in out
 
 
 def test_a_string_of_four_bytes_is_not_mistaken_for_a_number(
@@ -332,7 +332,7 @@ def test_a_closed_pipe_is_not_an_error() -> None:
 def test_errors_suggest_options_in_command_line_syntax(capsys: pytest.CaptureFixture[str]) -> None:
     wire.write("x.tfrecord", wire.example(a=wire.int64_list(1)), wire.example())
     assert main(["head", "x.tfrecord", "--field", "a=int64"]) == 1
-    assert "--field a='int64 = 0'" in capsys.readouterr().err
+    assert "--column a='int64 = 0'" in capsys.readouterr().err
     frame = wire.frame(b"abc")
     Path("bad.tfrecord").write_bytes(frame[:-1] + b"?")
     assert main(["head", "bad.tfrecord"]) == 1
@@ -436,3 +436,19 @@ def test_a_number_of_shards_is_whole(shards: str, capsys: pytest.CaptureFixture[
     assert main(["convert", "x.npy", "out/", "--format", "npz", f"--shards={shards}"]) == 2
     assert "shards" in capsys.readouterr().err
     assert not Path("out").exists()
+
+
+def test_options_of_the_input_and_of_the_output_have_names_of_their_own(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    np.arange(6, dtype="float32").tofile("x.bin")
+    raw = ["--dtype", "float32", "--shape", "-1,2"]
+    for option in ("--input-format", "--format"):  # the latter where there is no output
+        assert main(["head", "x.bin", *raw, option, "raw", "--no-crc"]) == 0
+    command = ["convert", "x.bin", "y.what", *raw, "--input-format", "raw", "--format", "npy"]
+    assert main(command) == 0
+    assert np.load("y.what").shape == (3, 2)
+    capsys.readouterr()
+    with pytest.raises(SystemExit):
+        main([*command, "--no-verify"])
+    assert "--no-crc" in capsys.readouterr().err

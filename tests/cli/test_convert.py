@@ -178,7 +178,7 @@ def test_after_an_interrupt_the_same_command_resumes() -> None:
     assert "recmap convert: interrupted: " in last
     assert "of 20 files are finished" in last
     assert "Traceback" not in shown
-    finished = {path.name for path in Path("out").glob("*.tfrecord")}
+    finished = {path.name for path in Path("out").glob("*.tfrecord.gz")}
     assert 0 < len(finished) < 20
     assert not [name for name in os.listdir("out") if name.endswith(".tmp")]
     times = {name: os.stat(f"out/{name}").st_mtime_ns for name in finished}
@@ -188,9 +188,9 @@ def test_after_an_interrupt_the_same_command_resumes() -> None:
     assert times == {name: os.stat(f"out/{name}").st_mtime_ns for name in finished}
     command[1] = "undisturbed/"
     assert run("convert", *command).returncode == 0
-    for path in Path("undisturbed").glob("*.tfrecord"):
+    for path in Path("undisturbed").glob("*.tfrecord.gz"):
         assert Path("out", path.name).read_bytes() == path.read_bytes()
-    assert len(list(Path("out").glob("*.tfrecord"))) == 20
+    assert len(list(Path("out").glob("*.tfrecord.gz"))) == 20
 
 
 def test_convert_to_a_bucket(bucket: S3Bucket, capsys: pytest.CaptureFixture[str]) -> None:

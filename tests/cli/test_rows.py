@@ -214,7 +214,7 @@ def test_rows_are_filtered_by_a_condition(mixed: str, capsys: pytest.CaptureFixt
     output(capsys, "diff", "some.tfrecord", "mixed.tfrecord", "--where", "label == -1")
     output(capsys, "view", mixed, "--where", "label == -1", "--html", "report.html")
     for condition, message in [
-        ("lable == 3", "no field 'lable'; there are:"),
+        ("lable == 3", "no column 'lable'; there are:"),
         ("label = 3", "compare with ==, not ="),
         ("label == seven", "seven is read as a column; put text in quotes"),
         ("name == 'two'", "compare it with bytes, not 'two'; write b'two'"),

@@ -44,7 +44,7 @@ def test_advice_about_nulls_can_be_typed(table: str, capsys: pytest.CaptureFixtu
         assert main([*command, "--nulls", "error"]) == 1
         assert "use --nulls keep" in capsys.readouterr().err
         assert main([*command, "--nulls", "fill"]) == 1
-        assert f"--field {name}={shlex.quote(filled)}" in capsys.readouterr().err
+        assert f"--column {name}={shlex.quote(filled)}" in capsys.readouterr().err
         assert main(["head", table, "--nulls", "fill", "--field", f"{name}={filled}"]) == 0
 
 

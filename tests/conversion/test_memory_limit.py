@@ -21,9 +21,7 @@ KINDS = ["uniform", "mixed", "gzip"]
 
 
 @pytest.fixture(scope="module", params=KINDS)
-def big(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Path]:
+def big(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Write a file at least twice as large as the limit."""
     path = tmp_path_factory.mktemp("big") / f"{request.param}.tfrecord"
     x = np.zeros((BATCH, 128), np.float32)

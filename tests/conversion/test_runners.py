@@ -27,7 +27,7 @@ def data() -> None:
 
 
 def contents(folder: str) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in Path(folder).glob("*.tfrecord")}
+    return {path.name: path.read_bytes() for path in Path(folder).glob("*.tfrecord*")}
 
 
 @pytest.mark.parametrize("workers", ["processes:2", "fork:3", "spawn:2", "threads:2"])

@@ -172,3 +172,58 @@ def test_threads_that_share_an_iterator_get_whole_rows_each_once(tmp_path: Path)
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(take, [shared] * 4))
     assert sorted(found) == [(x, -x) for x in range(rows)]
+
+
+def test_columns_may_be_given_by_their_earlier_name() -> None:
+    ds = rm.from_arrays({"x": np.arange(3), "y": np.arange(3)})
+    ds.save("x.npz")
+    for opened in (rm.open("x.npz", columns=["y"]), rm.open("x.npz", fields=["y"])):
+        assert opened.columns == ["y"]
+    assert rm.open("x.npz", ["y"]).columns == rm.open("x.npz", columns="y").columns == ["y"]
+    with pytest.raises(rm.OptionTypeError, match="give one"):
+        rm.open("x.npz", columns=["x"], fields=["y"])
+
+
+def test_ipython_completes_the_names_of_columns() -> None:
+    ds = rm.from_arrays({"x": np.arange(3), "y": np.arange(3)})
+    derived = {
+        "x y": ds,
+        "y": ds.select("y"),
+        "z y": ds.rename({"x": "z"}),
+        "new": ds.map(lambda row: {"new": row["x"]}),
+        "x y ": ds.filter(len).shuffle(seed=1),
+        "": ds.map(lambda row: row["nope"]),
+    }
+    for names, each in derived.items():
+        assert each._ipython_key_completions_() == names.split()
+
+
+def test_paths_and_datasets_are_taken_alike() -> None:
+    ds: Any = rm.from_arrays({"x": np.arange(6)})
+    ds.save("a.npy")
+    ds.rename({"x": "y"}).save("b.npz")
+    ds.save("c.tfrecord")
+    for one in ("a.npy", Path("a.npy"), rm.open("a.npy"), ["a.npy"]):
+        assert rm.diff(one, rm.open("a.npy")).same
+        assert rm.verify(one).files == 1
+    paths: list[Any] = ["a.npy", Path("b.npz")]
+    assert rm.zip(*paths).columns == ["x", "y"]
+    assert len(rm.mix(paths[0], ds)) == 12
+    assert rm.index(rm.open("c.tfrecord")) == [".c.tfrecord.recmap"]
+    with pytest.raises(rm.OptionTypeError, match="in memory"):
+        rm.verify(ds)
+
+
+def test_a_path_without_a_suffix_is_a_folder() -> None:
+    ds = rm.from_arrays({"x": np.arange(6)})
+    files = ds.save(Path("out/"), shards=2).files
+    assert files == ["out/data-00000-of-00002.tfrecord", "out/data-00001-of-00002.tfrecord"]
+    assert ds.save("one/").files == ["one/data.tfrecord"]
+    assert rm.convert("one/", Path("two")).files == ["two/data.tfrecord"]
+    assert rm.convert("one/", "two/").resumed == 1
+    # A suffix or a format says that it is a file.
+    assert ds.save(Path("x.npy")).files == ["x.npy"]
+    assert ds.save(Path("x"), format="npy").files == ["x"]
+    for wrong in (Path("x.what"), "y"):
+        with pytest.raises(rm.OptionError, match="what format"):
+            ds.save(wrong)

@@ -167,7 +167,7 @@ def test_what_cannot_be_divided_is_refused(tmp_path: Path) -> None:
         ds.explode("row")
     with pytest.raises(rm.OptionError, match="'image' is bytes, one value per row"):
         ds.explode("image")
-    with pytest.raises(rm.FieldNotFoundError, match="no field 'box'"):
+    with pytest.raises(rm.FieldNotFoundError, match="no column 'box'"):
         ds.explode("box")
     with pytest.raises(rm.OptionTypeError, match="give the columns"):
         ds.explode()

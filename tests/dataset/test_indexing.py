@@ -116,7 +116,7 @@ def test_a_column_can_be_indexed(ds: rm.Dataset) -> None:
     assert column[5].tolist() == [15.0, 16.0, 17.0]
     assert column[2:4].shape == (2, 3)
     assert np.asarray(column).shape == (ROWS, 3)
-    with pytest.raises(rm.FieldNotFoundError, match="no field 'nope'; there are: i, x"):
+    with pytest.raises(rm.FieldNotFoundError, match="no column 'nope'; there are: i, x"):
         ds["nope"]
     with pytest.raises(KeyError):
         ds["nope"]
@@ -210,14 +210,14 @@ def test_raw_bytes_get_a_type_from_fields() -> None:
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
-        ({"data": "float32[11]"}, r"40 raw bytes, expected 44: the field is float32\[11\]"),
+        ({"data": "float32[11]"}, r"40 raw bytes, expected 44: the column is float32\[11\]"),
         ({"data": "float64[*,2]"}, r"size of 5, not a multiple of 2"),
         (
             {"dta": "float32[10]"},
             r"no feature 'dta'.*they hold: 'data' \(bytes_list, 1 values of 40",
         ),
-        ({"label": "float32"}, r"the feature is a int64_list, but the field is float32"),
-        ({"label": "int8"}, r"the value 300 does not fit: the field is int8"),
+        ({"label": "float32"}, r"the feature is a int64_list, but the column is float32"),
+        ({"label": "int8"}, r"the value 300 does not fit: the column is int8"),
         ({"data": "int64[*,*]"}, r"not a feature list"),
     ],
 )
@@ -329,5 +329,5 @@ def test_an_iterator_of_paths_can_be_opened_again() -> None:
 
 def test_the_hint_for_a_wrong_type_does_not_repeat_that_type() -> None:
     wire.write("x.tfrecord", wire.example(raw=wire.bytes_list(b"x" * 50)))
-    with pytest.raises(rm.FieldMismatchError, match=r'fields=\{"raw": "bytes\[\*\]"\}'):
+    with pytest.raises(rm.FieldMismatchError, match=r'columns=\{"raw": "bytes\[\*\]"\}'):
         rm.open("x.tfrecord", fields={"raw": "float32[*]"})[0]

@@ -222,7 +222,7 @@ BAD: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"weights": ["a"] * 40}, rm.OptionTypeError, "one number per row"),
     ({"weights": [1j] * 40}, rm.OptionTypeError, "one number per row"),
     ({"weights": 3}, rm.OptionTypeError, "one number per row"),
-    ({"weights": "nope"}, rm.FieldNotFoundError, "no field 'nope'; there are: x, w"),
+    ({"weights": "nope"}, rm.FieldNotFoundError, "no column 'nope'; there are: x, w"),
     ({"weights": "tokens"}, rm.OptionError, r"weights='tokens': the column is int64\[\*\]"),
     ({"weights": "name"}, rm.OptionError, "weights='name': the column is text"),
     ({"balance": "w"}, rm.OptionError, "balance='w': the column is float32"),

@@ -139,7 +139,7 @@ def test_what_has_no_order_is_refused() -> None:
     for name, field in (("tokens", r"int64\[\*\]"), ("pairs", r"float64\[2\]"), ("complex", "c")):
         with pytest.raises(rm.OptionError, match=f"sort: column '{name}' is {field}"):
             ds.sort(name)
-    with pytest.raises(rm.FieldNotFoundError, match="no field 'x'; there are: tokens"):
+    with pytest.raises(rm.FieldNotFoundError, match="no column 'x'; there are: tokens"):
         ds.sort("x")
     with pytest.raises(rm.OptionTypeError, match="descending='yes'"):
         ds.sort("pairs", descending="yes")  # type: ignore[arg-type]

@@ -122,7 +122,9 @@ def test_equal_values_share_a_part_and_a_class(column: Any, groups: list[int]) -
 
 
 @pytest.mark.parametrize("name", ["x.npy", "x.tfrecord", "x.tfrecord.gz", "x.h5", "x.npz"])
-@pytest.mark.parametrize("how", [{}, {"by": "x"}, {"stratify": "y"}], ids=str)
+@pytest.mark.parametrize(
+    "how", [{}, {"by": "x"}, {"stratify": "y"}, {"by": "x", "stratify": "y"}], ids=str
+)
 def test_parts_of_files_work_like_any_dataset(name: str, how: Any) -> None:
     ds = dataset(500)
     if name == "x.npy":
@@ -169,7 +171,6 @@ def test_a_state_of_another_part_is_refused() -> None:
         ({"a": float("nan")}, {}, "neither"),
         ({"a": 0.5, "b": 3}, {}, "for all parts"),
         ({"a": 3}, {"by": "y"}, "take shares"),
-        ({"a": 0.5}, {"by": "y", "stratify": "y"}, "give one"),
         ({"a": 0.5}, {"by": "z"}, "z"),
         ({"a": 0.5}, {"seed": -1}, "0 or more"),
     ],
@@ -178,3 +179,46 @@ def test_a_state_of_another_part_is_refused() -> None:
 def test_invalid_splits_are_refused(parts: Any, how: Any, said: str) -> None:
     with pytest.raises(rm.RecmapError, match=said):
         dataset(100).split(parts, **how)
+
+
+@settings(max_examples=80)
+@given(
+    pairs=st.lists(st.tuples(st.integers(0, 12), st.integers(0, 3)), max_size=120),
+    shares=st.sampled_from([(0.8, 0.2), (0.7, 0.2, 0.1), (0.5, 0.0, 0.25), (1.0,)]),
+    seed=st.integers(0, 3),
+)
+def test_groups_stay_whole_while_classes_are_balanced(
+    pairs: list[tuple[int, int]], shares: tuple[float, ...], seed: int
+) -> None:
+    given = np.array(pairs, np.int64).reshape(-1, 2)
+    columns = {"x": np.arange(len(given)), "group": given[:, 0], "label": given[:, 1]}
+    parts = {str(number): share for number, share in enumerate(shares)}
+    how: dict[str, Any] = {"by": "group", "stratify": "label", "seed": seed}
+    made = rm.from_arrays(columns).split(parts, **how)
+    found = {name: rows_of(part) for name, part in made.items()}
+    every = [row for rows in found.values() for row in rows]
+    assert len(set(every)) == len(every)
+    if sum(shares) == 1:
+        assert len(every) == len(given)
+    assert not [name for name, rows in found.items() if rows and not parts[name]]
+    groups = [set(given[rows, 0].tolist()) for rows in found.values()]
+    assert sum(map(len, groups)) == len(set().union(*groups))
+    # The order of rows does not matter, only what they hold.
+    order = np.random.default_rng(seed).permutation(len(given))
+    mixed = rm.from_arrays({name: column[order] for name, column in columns.items()})
+    again = {name: sorted(rows_of(part)) for name, part in mixed.split(parts, **how).items()}
+    assert again == {name: sorted(rows) for name, rows in found.items()}
+
+
+def test_many_groups_are_balanced_by_class_almost_exactly() -> None:
+    rng = np.random.default_rng(1)
+    patient = rng.integers(0, 3000, 20_000)
+    label = (rng.random(20_000) < 0.05 + 0.3 * (patient % 5 == 0)).astype(np.int64)
+    ds = rm.from_arrays({"patient": patient, "label": label})
+    parts = ds.split({"train": 0.8, "val": 0.1}, by="patient", stratify="label", seed=3)
+    for name, share in (("train", 0.8), ("val", 0.1)):
+        shares = np.bincount(parts[name]["label"][:]) / np.bincount(label)
+        assert abs(shares - share).max() < 0.005
+    assert not set(parts["train"]["patient"][:]) & set(parts["val"]["patient"][:])
+    other = ds.split({"train": 0.8}, by="patient", stratify="label", seed=4)
+    assert set(other["train"]["patient"][:]) != set(parts["train"]["patient"][:])

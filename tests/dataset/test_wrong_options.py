@@ -102,8 +102,8 @@ WRONG: dict[str, tuple[Callable[[], Any], type[recmap.RecmapError], str]] = {
         rm.OptionError,
         "already open, so give nulls",
     ),
-    "open field=": (opened("x.npy", field=["x"]), rm.OptionTypeError, "did you mean 'fields'"),
-    "open column=": (opened("x.npy", column=["x"]), rm.OptionTypeError, "fields, format"),
+    "open field=": (opened("x.npy", field=["x"]), rm.OptionTypeError, "use 'columns'"),
+    "open column=": (opened("x.npy", column=["x"]), rm.OptionTypeError, "use 'columns'"),
     "a buffer by name": (
         lambda: data().shuffle(buffer_size=1000),
         rm.OptionError,

@@ -140,7 +140,9 @@ def test_byte_strings_are_read_as_text_if_asked_and_checked(case: Case) -> None:
     ds = rm.open(path, {"caption": "text"})
     assert ds[1]["caption"] == "b"
     for read in (lambda: ds[:], lambda: ds[[3, 2]], lambda: list(ds.batches(2))):
-        with pytest.raises(rm.FieldMismatchError, match=r'UTF-8.*fields=.*"caption": "bytes"') as e:
+        with pytest.raises(
+            rm.FieldMismatchError, match=r'UTF-8.*columns=.*"caption": "bytes"'
+        ) as e:
             read()
         assert (e.value.file, e.value.record, e.value.field) == (path, 2, "caption")
     assert rm.open(path, {"caption": "bytes"})[2]["caption"] == b"caf\xe9"

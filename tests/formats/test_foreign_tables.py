@@ -258,7 +258,9 @@ def test_a_misfit_far_behind_in_a_file_is_an_error_and_not_another_value() -> No
     pq.write_table(table.set_column(0, "t", pa.array(times)), "x.parquet")
     ds = rm.open("x.parquet")
     assert ds[0]["t"].astype(int) == 0
-    with pytest.raises(rm.DataError, match=r"'t'.*fields={\"t\": \"datetime64\[ms\]\", ...: None}"):
+    with pytest.raises(
+        rm.DataError, match=r"'t'.*columns={\"t\": \"datetime64\[ms\]\", ...: None}"
+    ):
         ds[-5:]
     assert rm.open("x.parquet", {"t": "datetime64[ms]", ...: None})[-2]["t"].astype(int) == 3
 

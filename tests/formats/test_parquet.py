@@ -153,7 +153,7 @@ def test_times_of_all_units_keep_their_values() -> None:
 def test_what_cannot_be_a_column_is_left_out_with_the_reason() -> None:
     prices = pa.array([decimal.Decimal("1.50")] * 2, pa.decimal128(5, 2))
     written(pa.table({"price": prices, "n": [1, 2]}))
-    with pytest.warns(rm.LeftOutWarning, match="'price'.*decimals.*fields="):
+    with pytest.warns(rm.LeftOutWarning, match="'price'.*decimals.*columns="):
         ds = rm.open("x.parquet")
     assert list(ds.schema) == ["n"]
     assert rm.open("x.parquet", ["n"])[:]["n"].tolist() == [1, 2]

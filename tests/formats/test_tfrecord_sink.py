@@ -339,7 +339,7 @@ def test_shards_are_named_after_the_path(path: str, shards: int, names: list[str
         ({"align": 64, "compression": "gzip"}, "no use"),
         ({"shards": 0}, "1 or more"),
         ({"compression": "lz4"}, "gzip"),
-        ({"encoding": {"nope": "raw"}}, "no field"),
+        ({"encoding": {"nope": "raw"}}, "no column"),
         ({"encoding": {"x": "float"}}, "not one of"),
     ],
 )
@@ -351,7 +351,7 @@ def test_meaningless_options_are_refused(options: dict[str, Any], message: str) 
 
 
 def test_align_needs_rows_of_one_size() -> None:
-    with pytest.raises(rm.OptionError, match="needs rows of one size, but field 't' is bytes"):
+    with pytest.raises(rm.OptionError, match="needs rows of one size, but column 't' is bytes"):
         with rm.TFRecordWriter("x.tfrecord", align=64) as w:
             w.write({"t": [b"a"]})
 

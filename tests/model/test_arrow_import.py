@@ -294,7 +294,7 @@ def test_names_are_checked() -> None:
         read(pa.table([[1], [2]], ["x", "x"]))
     with pytest.raises(rm.DataError, match="two columns with the name 'a/b'"):
         read(pa.table({"a": [{"b": 1}], "a/b": [1]}))
-    with pytest.raises(rm.FieldNotFoundError, match="no field 'y'"):
+    with pytest.raises(rm.FieldNotFoundError, match="no column 'y'"):
         read(pa.table({"x": [1]}), fields={"y": rm.Field("int64")})
     with pytest.raises(rm.OptionTypeError, match="__arrow_c_stream__"):
         read([1, 2])

@@ -153,7 +153,7 @@ def test_values_of_a_kind_that_a_column_cannot_equal_are_refused() -> None:
             condition.bind(SCHEMA)
         with pytest.raises(rm.OptionError, match=match):
             (~condition | (col("i") == 1)).bind(SCHEMA)
-    with pytest.raises(rm.FieldNotFoundError, match="no field 'flog'.*did you mean 'flag'"):
+    with pytest.raises(rm.FieldNotFoundError, match="no column 'flog'.*did you mean 'flag'"):
         (col("flog") == 1).bind(SCHEMA)
-    with pytest.raises(rm.FieldNotFoundError, match="no field 'none'"):
+    with pytest.raises(rm.FieldNotFoundError, match="no column 'none'"):
         col("none").is_null().bind(SCHEMA)

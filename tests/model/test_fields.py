@@ -62,5 +62,5 @@ def test_schemas_are_ordered_mappings_of_fields() -> None:
     assert schema == {"x": "float32[2]", "n": "int32"}
     assert schema != {"x": "float32[3]", "n": "int32"}
     assert repr(schema) == "Schema(x: float32[2], n: int32)"
-    with pytest.raises(KeyError, match="no field 'y'; there are: x, n"):
+    with pytest.raises(KeyError, match="no column 'y'; there are: x, n"):
         schema["y"]

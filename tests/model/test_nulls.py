@@ -55,7 +55,7 @@ def test_null_numbers_are_filled_with_nan_or_the_value_given() -> None:
 def test_integers_and_booleans_need_a_fill_value(values: list[Any]) -> None:
     with pytest.raises(rm.DataError, match="'x'.*row 1.*nothing to fill it with") as caught:
         read({"x": values}, nulls="fill")
-    assert "fields=" in str(caught.value)
+    assert "columns=" in str(caught.value)
 
 
 def test_a_mask_says_where_values_are_missing() -> None:
@@ -241,7 +241,7 @@ def test_a_mask_does_not_hide_a_column_of_its_name() -> None:
     assert as_lists(rm.open("x.parquet", nulls="fill")[:]) == WANTED
 
 
-ADVICE = re.compile(r'nulls="(\w+)"|fields=(\{.*?\.\.\.: None\})')
+ADVICE = re.compile(r'nulls="(\w+)"|columns=(\{.*?\.\.\.: None\})')
 
 
 def follow_advice(each: Any) -> dict[str, Any]:
@@ -257,7 +257,7 @@ def follow_advice(each: Any) -> dict[str, Any]:
             for nulls, fields in ADVICE.findall(said):
                 options |= {"nulls": nulls} if nulls else {}
                 if fields:
-                    options["fields"] = {**options.get("fields", {}), **eval(fields)}
+                    options["columns"] = {**options.get("columns", {}), **eval(fields)}
         assert str(options) != before, said
     raise AssertionError(options)
 

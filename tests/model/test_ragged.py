@@ -113,5 +113,5 @@ def test_arrays_that_cannot_be_joined_are_refused_by_name() -> None:
         [np.zeros((2, 3)), np.zeros((2, 3, 4))],
         [np.zeros((2, 2)), np.zeros((3, 3), "S3")],
     ):
-        with pytest.raises(rm.ColumnError, match="field 'x'"):
+        with pytest.raises(rm.ColumnError, match="column 'x'"):
             rm.from_arrays({"x": rows})

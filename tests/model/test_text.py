@@ -177,7 +177,7 @@ def test_bytes_for_a_text_field_are_checked() -> None:
     good = rm.from_batches([{"s": [b"caf\xc3\xa9"]}], {"s": "text"})
     assert next(good.batches(1))["s"].tolist() == ["café"]
     bad = rm.from_batches([{"s": [b"a", b"caf\xe9"]}], {"s": "text"})
-    with pytest.raises(rm.ColumnError, match="field 's' is text, but row 1 is not UTF-8"):
+    with pytest.raises(rm.ColumnError, match="column 's' is text, but row 1 is not UTF-8"):
         next(bad.batches(1))
 
 

@@ -75,3 +75,15 @@ def test_images_of_different_sizes_reach_frameworks() -> None:
     assert np.array_equal(tensors[3].to_tensor().numpy(), pictures[3])
     nested = next(iter(ds.batch(6).to_torch()))["image"]
     assert np.array_equal(np.stack([line.numpy() for line in nested[3].unbind()]), pictures[3])
+
+
+def test_one_number_is_the_size_of_both_sides() -> None:
+    ds = rm.from_arrays({"image": [encoded(picture(8, 9), "PNG")]})
+    square, pair = ds.decode_image("image", size=12), ds.decode_image("image", size=(12, 12))
+    assert square.schema["image"] == rm.Field("float32", (12, 12, 3))
+    assert np.array_equal(square[0]["image"], pair[0]["image"])
+    state = square.batch(1).state()
+    assert pair.batch(1).restore(state).state() == state
+    for wrong in (0, True, (1, 2, 3)):
+        with pytest.raises(rm.OptionError, match="size="):
+            ds.decode_image("image", size=wrong)  # type: ignore[arg-type]

@@ -63,6 +63,19 @@ def test_progress_has_no_total_after_a_filter() -> None:
     assert (told[-1].rows, told[-1].total_rows) == (6, None)
 
 
+def test_the_rate_of_progress_is_that_of_the_input() -> None:
+    streams = {
+        "map": numbers().map(lambda row: {"y": np.zeros(1000) + row["x"]}).batch(4),
+        "filter": numbers().filter(lambda row: row["x"] > 8).batch(4),
+        "bucket": numbers().bucket(lambda row: int(row["x"]), [5]).batch(2),
+        "batches": numbers().batch(5).map(lambda _: {"y": np.zeros((5, 100))}),
+    }
+    for name, stream in streams.items():
+        told: list[Progress] = []
+        list(stream.run(progress=told.append))
+        assert told[-1].bytes == 80, name
+
+
 def test_progress_draws_a_bar_on_standard_error(capsys: pytest.CaptureFixture[str]) -> None:
     list(numbers().batch(4).run(progress=True))
     assert "10 of 10 rows" in capsys.readouterr().err

@@ -167,7 +167,7 @@ def test_columns_that_cannot_be_shared_are_refused(column: object) -> None:
         return {"x": column}  # type: ignore[dict-item]
 
     with pool_of(work, "fork:2") as pool:
-        with pytest.raises(rm.ColumnError, match="field 'x': a column"):
+        with pytest.raises(rm.ColumnError, match="column 'x': a column"):
             list(pool.run(jobs.requests(1), ahead=0))
 
 

@@ -145,7 +145,7 @@ def test_a_description_that_contradicts_the_index_or_the_manifest_is_an_error() 
         rm.FieldMismatchError, match=r"first record says 'x' is float32\[4\].*_manifest.json says"
     ) as caught:
         rm.open("a/")
-    assert 'fields={"x": ...}' in str(caught.value)
+    assert 'columns={"x": ...}' in str(caught.value)
     assert rm.open("a/", {"x": "float32[4]"}).schema == {"x": "float32[4]"}
     os.unlink("a/_manifest.json")
     assert rm.open("a/").schema == {"x": "float32[4]"}

@@ -74,7 +74,7 @@ def test_in_lists_the_record_is_named_too() -> None:
     good, bad = wire.bytes_list(b"a", b"b"), wire.bytes_list(b"c", b"\xff")
     path = wire.write("x.tfrecord", wire.example(w=good), wire.example(w=bad))
     for field in ("text[*]", "text[2]"):
-        with pytest.raises(rm.FieldMismatchError, match=r"record 1 .*fields=.*\"bytes\["):
+        with pytest.raises(rm.FieldMismatchError, match=r"record 1 .*columns=.*\"bytes\["):
             rm.open(path, {"w": field})[:]
 
 

@@ -107,7 +107,7 @@ def test_a_feature_without_value_or_kind_is_missing(entry: bytes) -> None:
     assert batch["a"].tolist() == [[3], []]
     assert batch["b"].tolist() == [1, 2]
     assert read(full, bare, fields={"a": "int64 = -1"})["a"].tolist() == [3, -1]
-    with pytest.raises(rm.FieldMismatchError, match=r"record 1 at byte \d+: field 'a'.*missing"):
+    with pytest.raises(rm.FieldMismatchError, match=r"record 1 at byte \d+: column 'a'.*missing"):
         read(full, bare, fields={"a": "int64"})
 
 
@@ -177,7 +177,7 @@ def test_byte_strings_keep_null_bytes_count_and_emptiness() -> None:
 
 
 def test_float64_given_to_a_float_list_is_refused_by_name() -> None:
-    with pytest.raises(rm.ColumnError, match="field 'x'.*float64.*losing bits"):
+    with pytest.raises(rm.ColumnError, match="column 'x'.*float64.*losing bits"):
         with rm.TFRecordWriter("x.tfrecord", encoding={"x": "float_list"}) as w:
             w.write({"x": np.array([1e300])})
     with rm.TFRecordWriter("x.tfrecord") as w:
@@ -187,7 +187,7 @@ def test_float64_given_to_a_float_list_is_refused_by_name() -> None:
 
 def test_uint64_over_int64_in_an_int64_list_is_refused_by_field_and_row() -> None:
     big = np.array([1, 2**63], np.uint64)
-    with pytest.raises(rm.ColumnError, match=r"field 'n', row 1: 9,223,372,036,854,775,808"):
+    with pytest.raises(rm.ColumnError, match=r"column 'n', row 1: 9,223,372,036,854,775,808"):
         with rm.TFRecordWriter("x.tfrecord", encoding={"n": "int64_list"}) as w:
             w.write({"n": big})
     with rm.TFRecordWriter("x.tfrecord") as w:
@@ -328,7 +328,7 @@ def test_a_feature_that_changes_its_kind_is_an_error_naming_it() -> None:
 def test_a_feature_that_changes_its_length_is_ragged_or_an_error() -> None:
     records = [wire.example(a=wire.int64_list(*range(n))) for n in (2, 3)]
     assert read(*records)["a"].tolist() == [[0, 1], [0, 1, 2]]
-    with pytest.raises(rm.FieldMismatchError, match=r"record 1.*field 'a'.*3 values, expected 2"):
+    with pytest.raises(rm.FieldMismatchError, match=r"record 1.*column 'a'.*3 values, expected 2"):
         read(*records, fields={"a": "int64[2]"})
 
 

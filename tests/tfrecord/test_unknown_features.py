@@ -253,8 +253,8 @@ def test_the_kind_of_an_indexed_column_is_kept() -> None:
 
 
 def advice(error: rm.RecmapError) -> list[Any]:
-    """Return the values of ``fields=`` that the message suggests."""
-    return [eval(text) for text in re.findall(r"fields=(\{.*?\})", str(error))]
+    """Return the values of ``columns=`` that the message suggests."""
+    return [eval(text) for text in re.findall(r"columns=(\{.*?\})", str(error))]
 
 
 @pytest.mark.parametrize("fields", [None, ["a", "b"], {"b": "float32[2]", "a": "int64"}])
@@ -310,7 +310,7 @@ def test_the_advice_for_one_column_keeps_the_others(kind: str, read: Any) -> Non
     path = write(kind, [same] * before + [wire.example(a=wire.float_list(1.0), b=other)])
     with pytest.raises(rm.FieldMismatchError, match="another kind of list") as e:
         read(rm.open(path))
-    assert 'fields=["b"]' in str(e.value)
+    assert 'columns=["b"]' in str(e.value)
 
 
 def test_the_advice_for_lengths_that_differ_works_and_keeps_the_other_columns() -> None:
@@ -517,7 +517,7 @@ def test_damaged_steps_are_damage_even_if_a_record_holds_nothing_else(steps: byt
     with pytest.warns(rm.SkippedRecordsWarning, match="1 bad record"):
         assert rm.open(path, errors="skip")[:]["s"].tolist() == [[1, 2]] * 2
     path = wire.write("late.tfrecord", *[sound] * MANY, record, *[sound] * 50)
-    with pytest.raises(rm.NotExampleError, match="field 's': the feature is malformed") as e:
+    with pytest.raises(rm.NotExampleError, match="column 's': the feature is malformed") as e:
         rm.open(path)[:]
     assert (e.value.record, e.value.field) == (MANY, "s")
     assert e.value.byte == (len(sound) + 16) * MANY

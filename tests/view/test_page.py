@@ -147,7 +147,7 @@ def test_rows_are_shown_scrolled_filtered_and_opened(browser: Any, mixed: str) -
         click(browser, "#dtype option[value=float32]")
         until(browser, lambda b: "0 1 2 3" in one(b, "#pane fieldset pre.values").text)
         assert (
-            "rm.open('mixed', fields={'raw': 'float32[12]', ...: None})"
+            "rm.open('mixed', columns={'raw': 'float32[12]', ...: None})"
             in one(browser, "#pane .code").text
         )
         keys(browser, "#shape", Keys.CONTROL, "a")

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap.errors import FieldNotFoundError, Message, Option, OptionError
-from recmap.model.arguments import as_names
+from recmap.model.arguments import as_names, no_column
 from recmap.model.coerce import Given, infer_schema
 from recmap.model.nulls import TRAINING, refuse_nulls, with_masks
 from recmap.model.ragged import Column, Ragged
@@ -133,9 +133,7 @@ def _check_names(columns: Collection[str], names: str | Sequence[str], argument:
         raise OptionError(f"{argument}={names!r}: give the name of a column, or of several")
     for name in _as_tuple(chosen):
         if name not in columns:
-            raise FieldNotFoundError(
-                f"{argument}={names!r}: no column {name!r}; there are: {', '.join(columns)}"
-            )
+            raise FieldNotFoundError(f"{argument}={names!r}: {no_column(name, columns)}")
     return chosen
 
 

@@ -17,6 +17,7 @@ from recmap.adapters.columns import (
 from recmap.adapters.feed import Feed
 from recmap.adapters.placed_batches import PlacedBatches, check_prefetch
 from recmap.errors import FieldNotFoundError, MissingPackageError, OptionError
+from recmap.model.arguments import no_column
 from recmap.model.schema import Batch
 from recmap.warn import warn
 
@@ -42,9 +43,7 @@ def to_jax(
     if isinstance(sharding, Mapping):
         for name in sharding:
             if name not in chosen.names:
-                raise FieldNotFoundError(
-                    f"sharding: no column {name!r}; there are: {', '.join(chosen.names)}"
-                )
+                raise FieldNotFoundError(f"sharding: {no_column(name, chosen.names)}")
     _warn_of_narrowing(sample, chosen.names)
     return JaxBatches(feed, chosen, sharding, prefetch)
 

@@ -17,8 +17,8 @@ from typing import Any
 
 from recmap.adapters.columns import FeaturesAndLabels, Names, as_native, refuse_ragged
 from recmap.adapters.feed import Feed, State
-from recmap.errors import MissingPackageError, OptionError, OptionTypeError, SlowOrderWarning
-from recmap.model.arguments import parse_workers, unknown_option
+from recmap.errors import MissingPackageError, OptionError, SlowOrderWarning
+from recmap.model.arguments import parse_workers
 from recmap.warn import warn
 
 try:
@@ -39,10 +39,8 @@ def to_keras(
     sample_weight: str | None,
     workers: int | str | None,
     max_queue_size: int,
-    unknown: dict[str, Any],
 ) -> KerasBatches:
     """Return the batches of a feed as a ``keras.utils.PyDataset``."""
-    _refuse_options(unknown)
     if not feed.batched:
         raise OptionError("to_keras() gives batches; put batch(n) before it")
     if feed.resumed:
@@ -64,17 +62,6 @@ def to_keras(
         refuse_ragged(name, sample[name], "models of Keras take numbers, not byte strings")
     how = {"max_queue_size": max_queue_size, **_keras_workers(workers, remote=feed.remote)}
     return KerasBatches(feed, chosen, count, **how)
-
-
-def _refuse_options(unknown: dict[str, Any]) -> None:
-    for name in unknown:
-        if name == "use_multiprocessing":
-            raise OptionTypeError(
-                'to_keras: use_multiprocessing=True is now workers="processes:4", and threads '
-                'are workers=4 or "threads:4"'
-            )
-        known = ("features", "label", "max_queue_size", "sample_weight", "workers")
-        raise unknown_option(name, known, "to_keras: ")
 
 
 def _keras_workers(workers: int | str | None, *, remote: bool) -> dict[str, Any]:

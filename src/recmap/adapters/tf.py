@@ -353,7 +353,7 @@ def feature_spec(
             )
         if chosen.in_lists:
             raise OptionError(
-                f"field {name!r}: {field} is a feature list, which tf.io.parse_example does not "
+                f"column {name!r}: {field} is a feature list, which tf.io.parse_example does not "
                 "read; `recmap schema FILE --as tf` prints code that does"
             )
         features[name] = _feature(parsing_of(field, chosen.kind, in_lists=False))

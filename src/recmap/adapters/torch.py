@@ -177,6 +177,8 @@ class TorchStream(torch.utils.data.IterableDataset):  # type: ignore[misc]  # un
         return len(self._feed)
 
     def __iter__(self) -> Iterator[Any]:
+        if self._feed.batched:
+            _refuse_second_batching(sys._getframe(1).f_locals.get("self"))  # noqa: SLF001
         info = torch.utils.data.get_worker_info()
         if self._loaded is not None:
             _check_workers(self._loaded, 0 if info is None else info.num_workers)
@@ -373,6 +375,18 @@ def _refuse_second_division(caller: Mapping[str, Any]) -> None:
         raise OptionError(
             "shard() and accelerator.prepare() both divide the rows among the ranks, so most "
             "would never be read; leave out shard(), or do not prepare this loader"
+        )
+
+
+def _refuse_second_batching(caller: Any) -> None:
+    """Raise if the caller is a ``DataLoader`` that would stack batches into batches."""
+    if not getattr(caller, "auto_collation", False):
+        return
+    if getattr(caller, "collate_fn", None) is torch.utils.data.default_collate:
+        raise OptionError(
+            "the pipeline gives batches already, and DataLoader would stack them into batches of "
+            "batches, with another axis: write DataLoader(..., batch_size=None), or leave out "
+            "batch(n) and let DataLoader make the batches"
         )
 
 

@@ -20,6 +20,13 @@ from recmap.model.arguments import as_dtype
 from recmap.model.progress import ProgressOption
 from recmap.store.storage import is_url
 
+# Input options whose names say so, because the output may have options of the same name.
+_INPUT_NAMES = {
+    "format": "--input-format",
+    "compression": "--input-compression",
+    "verify": "--no-crc",
+}
+_VERIFY = "OpenOptions.verify"
 # Options of a store that are numbers, or true or false.
 _PLAIN = {
     "anonymous",
@@ -65,8 +72,8 @@ def add_source(
 ) -> None:
     """Add the paths, which may be ``optional``, and the options of ``rm.open``.
 
-    For a verb that ``writes``, ``--format`` is the format of the output, and ``--source`` gives
-    that of the input.
+    ``--format`` is the format of an output, and ``--verify`` checks one. For a verb that does not
+    write, the earlier names of ``--input-format`` and ``--no-crc`` still work.
     """
     parser.add_argument(
         "path",
@@ -74,26 +81,41 @@ def add_source(
         help="files, folders or patterns; NAME=PATH takes one column from each file",
     )
     group = parser.add_argument_group("the input" if writes else "how to open the files")
-    group.add_argument(
-        "--field",
-        action="append",
-        default=[],
-        metavar="NAME[=TYPE]",
-        help="read only these fields, with a type such as float32[10] for raw bytes; "
-        "--field ... adds all others",
+    told = (
+        "read only these columns, with a type such as float32[10] for raw bytes; a name may be a "
+        "pattern, 'train/*'; --column ... adds all others"
     )
-    if writes:
+    for name, help in (("--column", told), ("--field", argparse.SUPPRESS)):
         group.add_argument(
-            "--source",
-            action="append",
-            default=[],
-            metavar="NAME=VALUE",
-            help="format or compression of the input, if recmap cannot tell: --source format=raw",
+            name, action="append", default=[], dest="field", metavar="NAME[=TYPE]", help=help
         )
     for each in _shown(OpenOptions):
-        if not (writes and each.name == "format"):
-            _add_option(group, OpenOptions, each)
+        _add_option(group, OpenOptions, each)
+    _add_earlier_names(group, writes)
     add_storage(group)
+
+
+def _add_earlier_names(group: Any, writes: bool) -> None:
+    """Add options under the names that they had, where these have only one meaning."""
+    if writes:
+        group.add_argument("--source", action="append", default=[], help=argparse.SUPPRESS)
+        group.add_argument("--no-verify", action=_NoVerify, nargs=0, help=argparse.SUPPRESS)
+        return
+    formats = next(each for each in _shown(OpenOptions) if each.name == "format")
+    group.add_argument("--format", dest=_dest(OpenOptions, formats), help=argparse.SUPPRESS)
+    group.add_argument(
+        "--no-verify", action="store_false", dest=_VERIFY, default=None, help=argparse.SUPPRESS
+    )
+
+
+class _NoVerify(argparse.Action):
+    """Asks which check is meant: that of the input, or that of the output."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
+        parser.error(
+            "--no-verify: write --no-crc to skip the CRCs of the input, or --verify none to skip "
+            "the check of the output"
+        )
 
 
 def add_where(parser: Any) -> None:
@@ -138,10 +160,14 @@ def _add_option(group: Any, kind: type, each: Field[Any]) -> None:
             how["action"] = "append"
         elif each.type in ("int", "int | None"):
             how["type"] = int
-    group.add_argument(_spelled(each), dest=_dest(kind, each), help=told["help"], **how)
+    if each.default is True:
+        how["default"] = None  # not given
+    group.add_argument(_spelled(each, kind), dest=_dest(kind, each), help=told["help"], **how)
 
 
-def _spelled(each: Field[Any]) -> str:
+def _spelled(each: Field[Any], kind: type = object) -> str:
+    if kind is OpenOptions and each.name in _INPUT_NAMES:
+        return _INPUT_NAMES[each.name]
     off = "no-" if each.default is True and not each.metadata["words"] else ""
     return f"--{off}{'option' if each.name == 'options' else each.name}"
 
@@ -199,7 +225,7 @@ def call_text(args: argparse.Namespace) -> str:
     options = {n: v for n, v in _options(args).items() if v is not None and v != usual.get(n)}
     store = options.pop("storage", None)
     texts = [repr(paths[0] if isinstance(paths, list) and len(paths) == 1 else paths)]
-    texts += [] if fields is None else [f"fields={fields!r}"]
+    texts += [] if fields is None else [f"columns={fields!r}"]
     texts += [f"{name}={value!r}" for name, value in options.items()]
     texts += [] if store is None else ["storage={...}"]  # it may hold secrets
     return f"rm.open({', '.join(texts)})"
@@ -268,7 +294,7 @@ def _options(args: argparse.Namespace) -> dict[str, Any]:
     source = values(getattr(args, "source", ()), "--source")
     for name in source:
         if name not in ("format", "compression"):
-            raise OptionError(f"--source {name}: give format or compression")
+            raise OptionError(f"--source {name}: write --{name} instead")
     return {**source, **given(args, OpenOptions), "storage": storage(args)}
 
 

@@ -13,7 +13,7 @@ from recmap.model.preview import printable
 
 _EXAMPLES = """  recmap diff old.tfrecord new.tfrecord
   recmap diff 'train-*.tfrecord' train.h5
-  recmap diff a.npz b.npz --field label
+  recmap diff a.npz b.npz --column label
 """
 
 

@@ -14,7 +14,7 @@ from recmap.model.preview import preview
 from recmap.model.table import Column, Table
 
 _EXAMPLES = """  recmap head train.tfrecord
-  recmap head train.tfrecord -n 3 --field label
+  recmap head train.tfrecord -n 3 --column label
   recmap head train.tfrecord --where 'label == 3'
   recmap head train.tfrecord --start 1000000
   recmap head train.tfrecord --json | jq .label

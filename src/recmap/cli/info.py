@@ -1,4 +1,4 @@
-"""recmap info: show format, size, rows and fields, or what else can be said of a file."""
+"""recmap info: show format, size, rows and columns, or what else can be said of a file."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from recmap.tfrecord.framing import records
 
 _EXAMPLES = """  recmap info train.tfrecord
   recmap info 'train-*.tfrecord'
-  recmap info old.tfrecord --field data='float32[10]'
+  recmap info old.tfrecord --column data='float32[10]'
   recmap info numbers.bin --dtype float32 --shape -1,10
   recmap info train.npy --json
 """
@@ -43,9 +43,9 @@ def add(verbs: Any) -> None:
         verbs,
         "info",
         run,
-        help="show format, size, rows and fields",
+        help="show format, size, rows and columns",
         description=(
-            "Shows format, size, rows and fields of files. It also lists what is not a column, "
+            "Shows format, size, rows and columns of files. It also lists what is not a column, "
             "and why; counts records that are not Examples; and shows what is left of damaged "
             "files, with exit code 1."
         ),

@@ -25,10 +25,6 @@ from recmap.model.progress import Progress, Watcher
 from recmap.model.ragged import Ragged
 from recmap.model.table import Column, Table
 
-# Input options that ``recmap convert`` takes with --source, because its own options of the same
-# name are for the output.
-_OF_INPUT = ("format", "compression")
-
 _BETWEEN = "  "
 # Progress bars, and terminals wide enough to show the memory, too.
 _SHORTEST_BAR, _LONGEST_BAR = 16, 60
@@ -47,13 +43,16 @@ def on_terminal() -> bool:
 def worded(text: str, verb: str = "") -> str:
     """Return a message as one line, with its options in command line syntax.
 
+    ``verb`` is what was called; all verbs spell their options alike.
+
     >>> worded(Message("x.npy exists", hint=("use ", Option("overwrite", True), " to replace it")))
     'x.npy exists (use --overwrite to replace it)'
     """
+    del verb
     if not isinstance(text, Message):
         return printable(text)
     parts = [part for part in text.parts if not isinstance(part, InPython)]
-    words = [_typed(part, verb) if isinstance(part, Option) else part for part in parts]
+    words = [_typed(part) if isinstance(part, Option) else part for part in parts]
     for i in range(1, len(words) - 1):
         between = isinstance(parts[i - 1], Option) and isinstance(parts[i + 1], Option)
         if between and words[i] == ", ":
@@ -61,24 +60,23 @@ def worded(text: str, verb: str = "") -> str:
     return printable("".join(words))
 
 
-def _typed(option: Option, verb: str) -> str:
+def _typed(option: Option) -> str:
     """
-    >>> _typed(Option("engine", "ray:10.0.0.1:6379"), "convert"), _typed(Option("memory"), "")
+    >>> _typed(Option("engine", "ray:10.0.0.1:6379")), _typed(Option("memory"))
     ('--ray 10.0.0.1:6379', '--memory')
     """
     name, value = option.name, option.value
     if isinstance(value, bool):
         return f"--{'' if value else 'no-'}{name}"
-    if name == "fields":
+    if name in ("columns", "fields"):
         return " ".join(_field(*field) for field in _fields(value))
     if name in ("cast", "encoding", "options", "rename") and isinstance(value, Mapping):
         flag = name.removesuffix("s")
         return " ".join(f"--{flag} {shlex.quote(f'{n}={to}')}" for n, to in value.items())
     if name == "engine" and isinstance(value, str):
         return value.replace("ray:", "--ray ", 1) if ":" in value else f"--{value}"
-    if option.of_input and verb == "convert" and name in _OF_INPUT:
-        return f"--source {name}={value}"
-    return f"--{name.replace('_', '-')}{_value(value)}"
+    side = "input-" if option.of_input else ""
+    return f"--{side}{name.replace('_', '-')}{_value(value)}"
 
 
 def _value(value: Any) -> str:
@@ -98,11 +96,11 @@ def _fields(value: Any) -> list[tuple[Any, Any]]:
 def _field(name: Any, kind: Any) -> str:
     """
     >>> _field("y", "int64 = 0"), _field("x", None), _field(..., None), _field("x", ...)
-    ("--field y='int64 = 0'", '--field x', '--field ...', '--field x=TYPE')
+    ("--column y='int64 = 0'", '--column x', '--column ...', '--column x=TYPE')
     """
     shown = "..." if name is ... else shlex.quote(name)
     typed = "" if kind is None else "=TYPE" if kind is ... else f"={shlex.quote(str(kind))}"
-    return f"--field {shown}{typed}"
+    return f"--column {shown}{typed}"
 
 
 def terminal_width() -> int | None:

@@ -49,10 +49,10 @@ def add(verbs: Any) -> None:
         verbs,
         "schema",
         run,
-        help="print the fields as code for TensorFlow or PyTorch, or as JSON",
+        help="print the columns as code for TensorFlow or PyTorch, or as JSON",
         description=(
             "Prints code that reads the same files: the features of tf.io.parse_example with a "
-            "function that decodes them, or a torch Dataset; or the types of the fields as JSON."
+            "function that decodes them, or a torch Dataset; or the types of the columns as JSON."
         ),
         examples=_EXAMPLES,
     )

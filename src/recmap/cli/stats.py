@@ -12,7 +12,7 @@ from recmap.model.preview import quantity
 from recmap.model.table import Table
 
 _EXAMPLES = """  recmap stats train.tfrecord
-  recmap stats train.tfrecord --field label --field data='float32[10]'
+  recmap stats train.tfrecord --column label --column data='float32[10]'
   recmap stats numbers.npy --json
 """
 
@@ -32,10 +32,10 @@ def add(verbs: Any) -> None:
         verbs,
         "stats",
         run,
-        help="show count, min, max, mean, std, NaN, lengths and common values of each field",
+        help="show count, min, max, mean, std, NaN, lengths and common values of each column",
         description=(
             "Reads all rows once, in bounded memory, and prints statistics of the values of each "
-            "field, of the lengths of ragged rows, and of the sizes of byte strings. The bars of "
+            "column, of the lengths of ragged rows, and of the sizes of byte strings. The bars of "
             "a histogram are of equal width; the numbers beside them say where the first begins "
             "and the last ends. Distinct and most common values are those of integers and short "
             "strings. Where there are more than 10,000 distinct values, counting stops, and the "

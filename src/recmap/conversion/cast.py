@@ -119,9 +119,12 @@ def _cast_dtype(name: str, old: Field, dtype: npt.DTypeLike) -> np.dtype[Any]:
             raise TypeError
         if not np.can_cast(old.dtype, new, "unsafe"):
             raise TypeError
-    except (FieldTextError, TypeError, ValueError):
+    except (FieldTextError, TypeError, ValueError) as e:
+        hint = "".join(str(e).partition("; did you mean")[1:]) or (
+            "; give a dtype of numbers, such as 'float32', or of dates with a unit, such as "
+            "'datetime64[s]'"
+        )
         raise OptionError(
-            f"cast: {name!r} is {old}, which cannot be cast to {dtype!r}; give a dtype of numbers, "
-            "such as 'float32', or of dates with a unit, such as 'datetime64[s]'"
+            f"cast: {name!r} is {old}, which cannot be cast to {dtype!r}{hint}"
         ) from None
     return new

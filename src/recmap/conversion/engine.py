@@ -28,9 +28,15 @@ from typing import Any
 from recmap.conversion.budget import Budget, Sample, choose_budget, least_budget, take_sample
 from recmap.conversion.cast import cast_columns
 from recmap.conversion.external_shuffle import shuffled
-from recmap.conversion.manifest import Manifest, manifest_path
+from recmap.conversion.manifest import Manifest, file_names, load_manifest, manifest_path
 from recmap.conversion.options import SaveOptions, Verify
-from recmap.conversion.plan import Shard, Sharding, output_format, plan_shards
+from recmap.conversion.plan import (
+    Shard,
+    Sharding,
+    output_format,
+    plan_shards,
+    uncompressed_name,
+)
 from recmap.conversion.runners import Runner
 from recmap.conversion.shard_writer import ShardWriter
 from recmap.errors import Message, OptionError, OutputError
@@ -233,7 +239,9 @@ def _make_plan(
         rows = _count_rows(source, least)
         with least.fetching():
             sample = take_sample(source, rows, least)
-    shards = plan_shards(dst, format, rows, sample.row_bytes, options.shards or Sharding())
+    named = None if _has_plain_names(dst, options, stored) else stored.get("compression")
+    sharding = options.shards or Sharding()
+    shards = plan_shards(dst, format, rows, sample.row_bytes, sharding, named)
     largest = None if rows is None else max(map(_rows_of, shards), default=0) * sample.row_bytes
     budget = choose_budget(
         least, source, options.memory, runner.threads, len(shards), sample.row_bytes, largest
@@ -242,6 +250,16 @@ def _make_plan(
     if staged and largest is not None:
         check_space(largest * min(budget.workers, len(shards)), dst)
     return _ConversionPlan(source, options, format, stored, rows, shards, budget, sample)
+
+
+def _has_plain_names(dst: str, options: SaveOptions, stored: Mapping[str, Any]) -> bool:
+    """Return whether the same output was begun by a version that called all files .tfrecord."""
+    known = load_manifest(manifest_path(dst))
+    begun, names = known.get("options"), file_names(known.get("files"))
+    if not isinstance(begun, dict) or (known.get("complete") and options.overwrite):
+        return False
+    plain = bool(names) and all(name == uncompressed_name(name) for name in names)
+    return plain and begun.get("compression") == stored.get("compression")
 
 
 def _write_shards(

@@ -27,7 +27,7 @@ from recmap.conversion.cleanup import (
     remove_output,
     states_of,
 )
-from recmap.conversion.plan import Inputs, Shard, is_output_folder, stem_of
+from recmap.conversion.plan import Inputs, Shard, is_output_folder, stem_of, uncompressed_name
 from recmap.errors import (
     Message,
     Option,
@@ -330,15 +330,19 @@ class Manifest:
         self._save(complete=False)
 
     def _numbered_otherwise(self) -> list[str]:
-        """Return the files that would be read together with the shards: those of another number."""
-        if len(self.shards) == 1 and os.path.basename(self.path) != FOLDER_MANIFEST:
+        """Return the files that would be read together with the shards.
+
+        They have another number of shards in their names, or are compressed otherwise.
+        """
+        in_folder = os.path.basename(self.path) == FOLDER_MANIFEST
+        if len(self.shards) == 1 and not in_folder:
             return []
         planned = {os.path.basename(shard.path.rstrip("/")) for shard in self.shards}
+        alike = {_NUMBER.sub("", uncompressed_name(name)) for name in planned}
         names = [name for name in located(self.path).folder.children() if name not in planned]
-        alike = {_NUMBER.sub("", name) for name in planned}
-        found = [name for name in names if _NUMBER.search(name) and _NUMBER.sub("", name) in alike]
+        found = [name for name in names if _NUMBER.sub("", uncompressed_name(name)) in alike]
         # A store may list a folder for a moment after all objects in it were deleted.
-        return existing_files(self.path, found)
+        return existing_files(self.path, [n for n in found if in_folder or _NUMBER.search(n)])
 
     def _forget_finished(self, known: Mapping[str, Any]) -> None:
         """Remove the lists of an older plan, after what they tell was noted elsewhere."""

@@ -21,7 +21,7 @@ from recmap.model.arguments import (
     parse_size,
 )
 from recmap.model.progress import ProgressOption, check_progress
-from recmap.store.paths import PathLike, as_location
+from recmap.store.paths import PathLike, as_output
 from recmap.store.storage import Storage
 
 Verify: TypeAlias = bool | Literal["full"]
@@ -90,7 +90,7 @@ class OutputOptions:
     encoding: dict[str, str] | None = option(
         None,
         partial(as_mapping, example='{"x": "raw"}'),
-        "store a field as float_list, int64_list, bytes_list, raw or feature_list",
+        "store a column as float_list, int64_list, bytes_list, raw or feature_list",
         metavar="NAME=HOW",
     )
     align: int | None = option(
@@ -122,7 +122,7 @@ class OutputOptions:
 
     def located(self, dst: PathLike, storage: Mapping[str, Any] | None) -> str:
         """Return where to write, given the path of the user and the options of its store."""
-        path = as_location(dst, "dst", Storage(storage))
+        path = as_output(dst, self.format, "dst", Storage(storage))
         place = None if self.format is None else FORMATS[self.format].sink_kind().place
         return path if place is None else place(path, self.for_sink())
 

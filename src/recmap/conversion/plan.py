@@ -122,9 +122,17 @@ def output_format(dst: str, asked: str | None) -> str:
 
 
 def plan_shards(
-    dst: str, format: str, rows: int | None, row_bytes: int, sharding: Sharding
+    dst: str,
+    format: str,
+    rows: int | None,
+    row_bytes: int,
+    sharding: Sharding,
+    compression: str | None = None,
 ) -> list[Shard]:
-    """Divide ``rows`` rows of about ``row_bytes`` bytes each among shards."""
+    """Divide ``rows`` rows of about ``row_bytes`` bytes each among shards.
+
+    ``compression`` is what their names tell.
+    """
     per_file = sharding.rows_per_file(row_bytes)
     if rows is None:
         if per_file is not None or (sharding.files or 1) > 1:
@@ -132,7 +140,7 @@ def plan_shards(
                 "the number of rows is not known in advance, so they cannot be divided among "
                 "files; save them as one file first"
             )
-        return [Shard(0, _paths(dst, format, 1)[0], 0, None)]
+        return [Shard(0, _paths(dst, format, 1, compression)[0], 0, None)]
     count = sharding.files or 1
     if per_file is not None:
         count = max(1, math.ceil(rows / per_file))
@@ -142,7 +150,7 @@ def plan_shards(
         edges = [min(i * per_file, rows) for i in range(count + 1)]
     else:
         edges = [rows * i // count for i in range(count + 1)]
-    paths = _paths(dst, format, count)
+    paths = _paths(dst, format, count, compression)
     return [Shard(i, path, edges[i], edges[i + 1]) for i, path in enumerate(paths)]
 
 
@@ -159,10 +167,10 @@ def stem_of(path: str) -> str:
     return re.sub(r"(_append\d{5,})?(-\d{5,}-of-\d{5,})?\Z", "", name)
 
 
-def _paths(dst: str, format: str, count: int) -> list[str]:
+def _paths(dst: str, format: str, count: int, compression: str | None) -> list[str]:
     if is_output_folder(dst):
-        name = f"data{FORMATS[format].suffixes[0]}"
-        dst = located(dst).child(name)
+        suffix = FORMATS[format].suffixes[0]
+        dst = located(dst).child(f"data{suffix}{_ending(suffix, format, compression)}")
     if FORMATS[format].sink_kind().numbered:
         return [
             located(dst).sibling(each) for each in shard_names(os.path.basename(dst), "", count)
@@ -171,9 +179,25 @@ def _paths(dst: str, format: str, count: int) -> list[str]:
         return [dst]
     name = os.path.basename(dst)
     suffix = _known_suffix(name)
-    return [
-        located(dst).sibling(each) for each in shard_names(name.removesuffix(suffix), suffix, count)
-    ]
+    named = shard_names(
+        name.removesuffix(suffix), f"{suffix}{_ending(suffix, format, compression)}", count
+    )
+    return [located(dst).sibling(each) for each in named]
+
+
+def _ending(suffix: str, format: str, compression: str | None) -> str:
+    """Return what the names of compressed files end with: ``.tfrecord.gz``."""
+    ending = {"gzip": ".gz", "zlib": ".zlib"}.get(compression or "", "")
+    return ending if f"{suffix.lower()}{ending}" in FORMATS[format].suffixes else ""
+
+
+def uncompressed_name(name: str) -> str:
+    """Return the name that a file would have if it were not compressed.
+
+    >>> uncompressed_name("data.tfrecord.gz"), uncompressed_name("data.tfrecord")
+    ('data.tfrecord', 'data.tfrecord')
+    """
+    return name.removesuffix(".gz").removesuffix(".zlib")
 
 
 def _known_suffix(path: str) -> str:

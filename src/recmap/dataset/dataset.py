@@ -28,7 +28,7 @@ from recmap.dataset.rows import (
 )
 from recmap.dataset.stats import Stats
 from recmap.dataset.stats_collector import FieldCollector
-from recmap.errors import OptionError
+from recmap.errors import OptionError, RecmapError
 from recmap.local.local_path import located
 from recmap.machine.mapped import guarded
 from recmap.model.arguments import (
@@ -39,6 +39,7 @@ from recmap.model.arguments import (
     unknown_option,
 )
 from recmap.model.facts import Skipped, SourceFacts
+from recmap.model.habits import helpful
 from recmap.model.info import Info
 from recmap.model.iteration import Iteration
 from recmap.model.nulls import with_masks
@@ -62,6 +63,7 @@ if TYPE_CHECKING:
 RowsKey: TypeAlias = slice | npt.NDArray[Any] | list[int] | list[bool] | range
 
 
+@helpful
 class Dataset(RowVerbs):
     """The rows and columns of files, read when you index them.
 
@@ -191,7 +193,7 @@ class Dataset(RowVerbs):
         return {name: list(names) for name, names in self._source.facts.labels.items()}
 
     def info(self) -> Info:
-        """Return facts about the files: format, rows, fields, hints for raw bytes."""
+        """Return facts about the files: format, rows, columns, hints for raw bytes."""
         found = self._source.info()
         return replace(found, files=[located(file).public() for file in found.files])
 
@@ -243,6 +245,13 @@ class Dataset(RowVerbs):
         """Return the names of the columns, so that ``dict(ds)`` is a dict of columns."""
         return list(self.schema)
 
+    def _ipython_key_completions_(self) -> list[str]:
+        # Of functions that fail on the first rows, nothing is known.
+        try:
+            return list(self.schema)
+        except RecmapError:
+            return []
+
     def items(self) -> list[tuple[str, Any]]:
         """Return pairs of names and columns."""
         return [(name, self[name]) for name in self.schema]
@@ -261,9 +270,9 @@ class Dataset(RowVerbs):
 
     @guarded
     def stats(self, *, progress: ProgressOption = None) -> Stats:
-        """Compute statistics of each field, in one pass and bounded memory.
+        """Compute statistics of each column, in one pass and bounded memory.
 
-        The result is a dict by field, which prints as a table. It has count, min, max, mean, std,
+        The result is a dict by column, which prints as a table. It has count, min, max, mean, std,
         NaN count and a histogram, also of the lengths of ragged rows, and the distinct and most
         common values of integers and short strings.
 

@@ -15,6 +15,7 @@ from recmap.dataset.rows import read_blocks
 from recmap.machine.mapped import guarded
 from recmap.model.comparison import unlike_rows
 from recmap.model.field import Field
+from recmap.model.habits import helpful
 from recmap.model.preview import preview, quantity
 from recmap.model.progress import Counter, ProgressOption, check_progress
 from recmap.model.ragged import Column, Ragged, owned
@@ -88,6 +89,7 @@ class Difference:
         return f"Difference({str(self)!r})"
 
 
+@helpful
 @guarded
 def diff(a: Any, b: Any, *, progress: ProgressOption = None) -> Difference:
     """Compare the columns, types, row counts and rows of two datasets, of any formats.

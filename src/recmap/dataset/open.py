@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict
 from functools import partial
-from typing import Any, Literal, Never
+from typing import Any, Literal, TypedDict, Unpack
 
 import numpy.typing as npt
 
@@ -33,10 +33,12 @@ from recmap.model.arguments import (
     check_column_name,
     check_iterable,
     checked,
-    unknown_option,
+    is_pattern,
+    with_matches,
 )
 from recmap.model.field import FieldLike, as_field
 from recmap.model.fill_null import decided
+from recmap.model.habits import helpful, no_option
 from recmap.model.nulls import NULL_SUFFIX, Nulls, with_masks
 from recmap.model.schema import FieldsLike, Schema
 from recmap.model.source import Errors, Source, renamed
@@ -45,12 +47,18 @@ from recmap.store.paths import PathLike, absolute, given_paths
 from recmap.store.storage import Storage
 
 # Newer options. States and manifests that mention none of them still compare equal.
-_NEW_OPTIONS = {"nulls": "keep", "split": None, "unit": None}
+_NEW_OPTIONS = {"group": None, "nulls": "keep", "split": None, "unit": None}
+
+
+class OldNames(TypedDict, total=False):
+    """The earlier names of options, which still work."""
+
+    fields: FieldsLike | None
 
 
 def open(
     path: Any,
-    fields: FieldsLike | None = None,
+    columns: FieldsLike | None = None,
     *,
     format: str | None = None,
     errors: Errors = "raise",
@@ -61,10 +69,11 @@ def open(
     shape: tuple[int, ...] | None = None,
     offset: int = 0,
     nulls: Nulls = "keep",
+    group: str | None = None,
     split: str | None = None,
     unit: Literal["episodes", "steps"] | None = None,
     storage: Mapping[str, Any] | None = None,
-    **unknown: Never,
+    **old: Unpack[OldNames],
 ) -> Dataset:
     """Open files, or objects in memory, as one dataset, without loading them.
 
@@ -86,17 +95,19 @@ def open(
 
     Missing values are nulls: a field that has some is ``int64?``, and its rows are None. ``nulls``
     is a short form of ``ds.fill_null``, ``ds.mask_null`` and so on: raise an ``"error"``;
-    ``"fill"`` nulls with the value of ``fields={"x": "int64 = 0"}``, or else NaN or nothing; or do
+    ``"fill"`` nulls with the value of ``columns={"x": "int64 = 0"}``, or else NaN or nothing; or do
     so and add a ``"mask"``, the column ``x/is_null``, which comes with ``x`` if you select that.
 
     By default, recmap detects the format from the file. ``format`` sets it: ``"tfrecord"``, ...
 
-    ``fields`` selects columns, and gives types to TFRecord features that are stored as raw bytes:
+    ``columns`` selects columns, and gives types to TFRecord features that are stored as raw bytes:
     ``{"data": "float32[10]"}``. In files of any format, ``{"caption": "text"}`` reads byte strings
     as text, which is checked to be UTF-8. Add ``...: None`` to read all other columns as well.
-    Without ``fields``, all columns are read, with the types found in a sample of the records, or in
-    all of them by ``rm.index``. A feature that occurs only in later records is not read, and recmap
-    issues an ``UnknownFeatureWarning``.
+    A name may be a pattern: ``["train/*"]``. ``group="train"`` reads the columns of a group of an
+    HDF5 or Zarr file, and calls them ``x`` instead of ``train/x``.
+    Without ``columns``, all are read, with the types found in a sample of the records, or in all of
+    them by ``rm.index``. A feature that occurs only in later records is not read, and recmap issues
+    an ``UnknownFeatureWarning``.
 
     A file without a header needs ``dtype`` and ``shape``. Use ``-1`` as the first axis for as many
     rows as the file has. ``offset`` skips bytes at the beginning.
@@ -130,10 +141,8 @@ def open(
     >>> rm.open([{"id": 1, "at": {"x": 0.5}}, {"id": 2, "at": {"x": 1.5}}])["at/x"]
     array([0.5, 1.5])
     """
-    for name in unknown:
-        raise unknown_option(name, ["fields", *(open.__kwdefaults__ or ())], "rm.open: ")
     options = checked(OpenOptions, locals())
-    fields = None if fields is None else _fields(fields)  # only once, because it may be a generator
+    fields = _columns(columns, dict(old))
     store = None if storage is None else Storage(storage)
     if isinstance(path, Stream):  # iterable, but over rows, not paths
         return _already_open(path, fields, options)
@@ -157,6 +166,7 @@ def open(
             f"{e}; the text in {type(path).__qualname__} was taken for paths: for a column of "
             'text, rm.open({"text": x})'
         ) from None
+    fields = with_matches(fields, source.schema)
     reopen = Opening(absolute(source.facts.files), fields, options)
     return Dataset(OpenedRows(source, _how(options, fields), reopen=reopen))
 
@@ -211,7 +221,8 @@ def _wanted(nulls: Nulls, fields: FieldsLike | None) -> Wanted:
     """Return what is wanted of a table. Fields given with a type may have fill values."""
     given = fields if isinstance(fields, Mapping) else {}
     types = {str(n): as_field(field) for n, field in given.items() if field is not None}
-    names = None if fields is None or ... in fields else [str(name) for name in fields]
+    every = fields is None or any(name is ... or is_pattern(name) for name in fields)
+    names = None if every else [str(name) for name in fields or ()]
     return Wanted(nulls, types, names)
 
 
@@ -293,6 +304,7 @@ def _how(options: OpenOptions, fields: Any, **more: Any) -> dict[str, str]:
     return {name: repr(value) for name, value in sorted(given.items())}
 
 
+@helpful
 def from_arrays(columns: Mapping[str, Any]) -> Dataset:
     """Make a dataset from columns in memory: a dict of arrays, or a DataFrame.
 
@@ -305,6 +317,7 @@ def from_arrays(columns: Mapping[str, Any]) -> Dataset:
     return Dataset(held_columns(as_mapping("columns", columns, '{"x": array}')))
 
 
+@helpful
 def from_batches(
     batches: Iterable[Mapping[str, Any]], schema: Mapping[str, FieldLike] | None = None
 ) -> Dataset:
@@ -339,7 +352,7 @@ def _open_column(name: str, part: Any, options: OpenOptions, storage: Storage | 
         file = rows.files[0] if rows.files else name
         raise OptionError(
             f"{file}: which of its columns is {name!r}? There are: {', '.join(columns)}; open it "
-            "with fields=[...]"
+            "with columns=[...]"
         )
     if columns == [name]:
         return rows
@@ -373,30 +386,42 @@ def _open_named(part: Any, options: OpenOptions, storage: Storage | None) -> Ope
     return OpenedRows(source, reopen=Opening(absolute(source.facts.files), None, chosen))
 
 
-def _fields(fields: Any) -> Any:
-    if isinstance(fields, str):
-        return [fields]
+def _columns(columns: Any, old: Mapping[str, Any]) -> Any:
+    """Return the columns that were given, by this name or an earlier one."""
+    for name, value in old.items():
+        if name != "fields":
+            raise no_option("rm.open", name, {"columns", *(open.__kwdefaults__ or ())}, value)
+        if columns is not None and value is not None:
+            raise OptionTypeError("rm.open: fields= is an earlier name of columns=; give one")
+    given, columns = ("columns", columns) if columns is not None else ("fields", old.get("fields"))
+    # Read it only once, because it may be a generator.
+    return None if columns is None else _checked_columns(given, columns)
+
+
+def _checked_columns(given: str, columns: Any) -> Any:
+    if isinstance(columns, str):
+        return [columns]
     example = '["x", "label"], or a dict of types by name, {"x": "float32[10]"}'
-    named = isinstance(fields, Mapping)
-    names = list(fields) if named else as_list("fields", fields, example)
+    named = isinstance(columns, Mapping)
+    names = list(columns) if named else as_list(given, columns, example)
     if not all(isinstance(name, str) or name is ... for name in names):
         raise OptionTypeError(
-            f'fields={fields!r}: give a list of names, ["x", "label"], or a dict of types by '
+            f'{given}={columns!r}: give a list of names, ["x", "label"], or a dict of types by '
             'name, {"x": "float32[10]"}'
         )
     if not named:
         return names
-    for name, field in fields.items():
+    for name, field in columns.items():
         if field is not None:
-            _field(name, field)
-    return dict(fields)
+            _check_field(f"{given}: {name!r}", field)
+    return dict(columns)
 
 
-def _field(name: Any, field: Any) -> None:
+def _check_field(where: str, field: Any) -> None:
     try:
         as_field(field)
     except FieldTextError as e:
-        raise FieldTextError(f"fields: {name!r}: {e}") from None
+        raise FieldTextError(f"{where}: {e}") from None
 
 
 def _reopen_columns(again: Mapping[str, Callable[[], Source]], fields: FieldsLike | None) -> Source:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace as changed
 from functools import partial
-from typing import TYPE_CHECKING, Any, Never, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy.typing as npt
 
@@ -19,6 +19,7 @@ from recmap.model.arguments import (
     check_flag,
 )
 from recmap.model.field import Field, FieldLike
+from recmap.model.habits import helpful
 from recmap.model.progress import ProgressOption, check_progress
 from recmap.model.schema import Schema
 from recmap.model.source import Source
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from recmap.model.expression import Expression
 
 
+@helpful
 class RowVerbs(Stream):
     """The verbs of a dataset that make another."""
 
@@ -96,7 +98,8 @@ class RowVerbs(Stream):
         ``parts`` gives the share of each dataset, or its number of rows. The counts are exact.
         With ``by``, rows with the same value in that column stay together. A hash of the value
         decides, so appending data moves no old row, and the counts are approximate. With
-        ``stratify``, each value of that column is split in the same proportions.
+        ``stratify``, each value of that column is split in the same proportions. With both, rows
+        with the same value of ``by`` stay together, and proportions are as close as that allows.
 
         >>> import numpy as np, recmap as rm
         >>> ds = rm.from_arrays({"x": np.arange(10)})
@@ -144,7 +147,6 @@ class RowVerbs(Stream):
         replace: bool = True,
         seed: int | None = None,
         progress: ProgressOption = None,
-        **unknown: Never,
     ) -> Self:
         """Draw ``n`` rows at random, as many as there are by default; new ones in every epoch.
 
@@ -165,11 +167,10 @@ class RowVerbs(Stream):
         >>> labels.count(0), labels.count(1)
         (491, 509)
         """
-        from recmap.dataset.sample import described, refuse_unknown, sampled
+        from recmap.dataset.sample import described, sampled
         from recmap.pipeline.signature import Seed, VerbRecord, drawn_seed
         from recmap.pipeline.transforms.shuffle import warn_if_slow
 
-        refuse_unknown(unknown, RowVerbs.sample.__kwdefaults__)
         check_flag("replace", replace)
         check_progress(progress)
         rows = self._plan.random_access("sample")

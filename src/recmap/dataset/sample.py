@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from typing import Any, Protocol, TypeAlias
 
@@ -20,7 +20,7 @@ from recmap.dataset.column_scan import FromRows, check_reread, refuse_nulls, sca
 from recmap.errors import DataError, OptionError, OptionTypeError, RecmapError
 from recmap.machine.cpus import thread_share
 from recmap.machine.mapped import guarded
-from recmap.model.arguments import as_whole, unknown_option
+from recmap.model.arguments import as_whole
 from recmap.model.batch import Positions, RowArray
 from recmap.model.casting import exact_array
 from recmap.model.draws import AliasTable, Arrivals, Classes, below, key_of
@@ -38,18 +38,6 @@ from recmap.pipeline.signature import Seed
 _SALT = 0x5A3917
 # A larger number of rows would stand for no end.
 _MOST = 2**62 - 1
-# What other libraries call the options.
-_ELSEWHERE = {
-    "num_samples": "n",
-    "size": "n",
-    "k": "n",
-    "p": "weights",
-    "replacement": "replace",
-    "random_state": "seed",
-    "generator": "seed",
-    "stratify": "balance",
-    "class_weight": "balance",
-}
 
 Weights: TypeAlias = npt.NDArray[np.float64]
 Drawn: TypeAlias = Callable[[Positions], RowArray]
@@ -348,16 +336,6 @@ def _distinct(column: Column) -> tuple[list[Any], npt.NDArray[np.int64]]:
         return [column[int(row)] for row in first], which.reshape(-1)
     values, which = np.unique(column.reshape(-1), return_inverse=True)
     return values.tolist(), which.reshape(-1)
-
-
-def refuse_unknown(unknown: Mapping[str, Any], known: Mapping[str, Any] | None) -> None:
-    """Refuse options that sample does not have, with what they are called here."""
-    for name, value in unknown.items():
-        if name == "frac":
-            raise OptionTypeError(f"sample: frac={value!r}: give the number of rows, n")
-        if name in _ELSEWHERE:
-            raise OptionTypeError(f"sample: there is no option {name!r}; use {_ELSEWHERE[name]!r}")
-        raise unknown_option(name, ["n", *(known or ())], "sample: ")
 
 
 def described(n: int | None, weights: Any, balance: str | None, replace: bool) -> str:

@@ -84,6 +84,8 @@ def split(
             for start in range(begin, end, 1 << 20):
                 some = np.arange(start, min(end, start + (1 << 20)), dtype=np.int64)
                 labels[Permutation(total, [seed, _SALT])[some]] = part
+    elif by is not None and stratify is not None:
+        labels = _by_value_and_class(source, by, stratify, shares, seed)
     elif by is not None:
         labels = _by_value(source, by, shares, seed)
     else:
@@ -97,8 +99,6 @@ def _check(source: Source, parts: Any, seed: Any, by: str | None, stratify: str 
         raise OptionError('split: give the shares of the parts: split({"train": 0.8, "val": 0.2})')
     if not _is_whole(seed):
         raise OptionError(f"split: seed={seed!r}: give a whole number of 0 or more")
-    if by is not None and stratify is not None:
-        raise OptionError("split: by keeps rows together and stratify deals them out; give one")
     for name, share in parts.items():
         real = isinstance(share, float | np.floating) and math.isfinite(share)
         if not isinstance(name, str) or not (_is_whole(share) or (real and 0 <= share <= 1)):
@@ -208,15 +208,65 @@ def _chance(value: bytes, seed: int) -> float:
     return (int.from_bytes(key, "little") >> 11) / (1 << 53)
 
 
-def _by_class(
-    source: Source, column: str, shares: Sequence[float], seed: int
-) -> npt.NDArray[np.uint8]:
+def _codes(source: Source, column: str) -> tuple[npt.NDArray[np.int32], list[bytes]]:
+    """Return a number for the value of each row, and the values by number."""
     numbers: dict[bytes, int] = {}
     codes = np.empty(len(source), np.int32)
     for start, values, which in _values(source, column):
         known = np.array([numbers.setdefault(v, len(numbers)) for v in values], np.int32)
         codes[start : start + len(which)] = known[which]
-    sizes = np.bincount(codes, minlength=len(numbers))
+    return codes, list(numbers)
+
+
+def _by_value_and_class(
+    source: Source, by: str, stratify: str, shares: Sequence[float], seed: int
+) -> npt.NDArray[np.uint8]:
+    """Keep rows of one value together, and give each part its share of every class.
+
+    Values with the same numbers of rows in the same classes are interchangeable, and dealt out in
+    proportion. The rest, the largest first, go where they bring the classes closest to the shares.
+    """
+    groups, values = _codes(source, by)
+    classes, names = _codes(source, stratify)
+    # Number the classes by name, so that the order of rows does not matter.
+    places = {name: number for number, name in enumerate(sorted(names))}
+    classes = np.array([places[name] for name in names], np.int32)[classes]
+    chances = [_chance(value, seed) for value in values]
+    pairs, counts = np.unique(groups.astype(np.int64) * len(names) + classes, return_counts=True)
+    ends = np.searchsorted(pairs, np.arange(len(values) + 1) * len(names))
+    held = [(pairs[a:b] % len(names), counts[a:b]) for a, b in pairwise(ends.tolist())]
+    total = np.bincount(classes, minlength=len(names))
+    every = np.array([*shares, max(0.0, 1.0 - sum(shares))])  # the last is for rows in no part
+    every[every < 1e-9] = 0
+    lacks = np.outer(every, total)
+    parts = np.full(len(values), len(shares), np.uint8)
+
+    alike: dict[bytes, list[int]] = {}
+    for group in sorted(range(len(values)), key=chances.__getitem__):
+        alike.setdefault(b"%b:%b" % tuple(map(bytes, held[group])), []).append(group)
+    rest: list[int] = []
+    for members in alike.values():
+        those, rows = held[members[0]]
+        each = np.floor(len(members) * every + 1e-9).astype(np.int64)
+        dealt = int(each.sum())
+        parts[members[:dealt]] = np.repeat(np.arange(len(every)), each)
+        lacks[:, those] -= np.outer(each, rows)
+        rest += members[dealt:]
+    for group in sorted(rest, key=lambda group: (-int(held[group][1].sum()), chances[group])):
+        those, rows = held[group]
+        # How much closer to the shares each part would come, in squares.
+        closer = (rows * (2 * lacks[:, those] - rows) / total[those]).sum(axis=1)
+        part = int(np.argmax(np.where(every > 0, closer, -np.inf)))
+        parts[group] = part
+        lacks[part, those] -= rows
+    return np.where(parts < len(shares), parts, _NONE).astype(np.uint8)[groups]
+
+
+def _by_class(
+    source: Source, column: str, shares: Sequence[float], seed: int
+) -> npt.NDArray[np.uint8]:
+    codes, values = _codes(source, column)
+    sizes = np.bincount(codes, minlength=len(values))
     order = np.argsort(codes, kind="stable")
     labels = np.full(len(source), _NONE, np.uint8)
     ends = np.cumsum([0, *sizes])

@@ -26,6 +26,7 @@ from recmap.formats.stored_columns import (
     restore,
     stored_field,
 )
+from recmap.model.arguments import no_column
 from recmap.model.arrow import ArrowReader
 from recmap.model.description import misfit, warn_of_notes
 from recmap.model.field import Field, as_field
@@ -176,9 +177,7 @@ class ArrowColumns:
                     field=name,
                 )
             if name not in self.schema:
-                raise FieldNotFoundError(
-                    f"{self._path}: no column {name!r}; there are: {', '.join(self.schema)}"
-                )
+                raise FieldNotFoundError(f"{self._path}: {no_column(name, self.schema)}")
         self._warn_of_notes(names)
         return with_masks(names, self.schema) if self._nulls == "mask" else names
 

@@ -19,6 +19,7 @@ from recmap.formats.column_readers import ColumnReader, Which
 from recmap.formats.null_masks import with_nulls
 from recmap.local.local_path import any_remote, check_all_unchanged, located
 from recmap.machine.mapped import Guard, MappedFile, guarded
+from recmap.model.arguments import is_pattern, matching, no_column
 from recmap.model.batch import RowNumbers
 from recmap.model.facts import LargestChunk, SourceFacts
 from recmap.model.fetching import Fetching, fetching_all
@@ -366,7 +367,10 @@ def choose_columns(
     kinds = whats or {}
     found = with_nulls(found)
     if names is not None:
-        return {name: _asked(path, name, found, refused) for name in names}
+        chosen: dict[str, ColumnReader] = {}
+        for name in names:
+            chosen |= _asked(path, name, found, refused, kinds)
+        return chosen
     if not found:
         why = "; ".join(f"{name!r} {reason}" for name, reason in refused.items())
         raise DataError(
@@ -399,13 +403,22 @@ def common_length(lengths: Iterable[int]) -> int:
 
 
 def _asked(
-    path: str, name: str, found: Mapping[str, ColumnReader], refused: Mapping[str, str]
-) -> ColumnReader:
+    path: str,
+    name: str,
+    found: Mapping[str, ColumnReader],
+    refused: Mapping[str, str],
+    whats: Mapping[str, str],
+) -> dict[str, ColumnReader]:
+    """Return the column of a name, or those that match a pattern."""
     if name in refused:
         raise DataError(f"{path}: {name!r} {refused[name]}", file=path, field=name)
-    if name not in found:
-        raise FieldNotFoundError(f"{path}: no column {name!r}; there are: {', '.join(found)}")
-    return found[name]
+    if name in found:
+        return {name: found[name]}
+    alike = matching(name, found) if is_pattern(name) else []
+    if not alike:
+        raise FieldNotFoundError(f"{path}: {no_column(name, found)}")
+    others = {each: refused[each] for each in matching(name, refused)}
+    return choose_columns(path, {each: found[each] for each in alike}, others, None, whats)
 
 
 def warn_of_left_out(told: str, left_out: Mapping[str, LeftOut] | None = None) -> None:

@@ -278,7 +278,7 @@ class NpySink(RawSink):
         lost = [name for name, field in schema.items() if not header_keeps(field.dtype)]
         if lost and len(schema) > 1:
             raise ColumnError(
-                f"field {lost[0]!r} is {schema[lost[0]]}, which NumPy's header cannot describe "
+                f"column {lost[0]!r} is {schema[lost[0]]}, which NumPy's header cannot describe "
                 f"among other columns; write it to a .npy file of its own, or write {path} as "
                 ".npz, .h5, .zarr or .tfrecord"
             )
@@ -335,7 +335,7 @@ class StringsSink(Sink):
         if len(lost):
             row = self._rows + int(lost[0]) // max(self._field.count, 1)
             raise ColumnError(
-                f"field {self._name!r}: row {row:,} ends with a zero byte, which a .npy file of "
+                f"column {self._name!r}: row {row:,} ends with a zero byte, which a .npy file of "
                 "strings does not keep; write .npz, .h5, .zarr or .tfrecord"
             )
 
@@ -359,7 +359,7 @@ class StringsSink(Sink):
         """Refuse to write if one long string makes the file much larger than the strings."""
         if width * count > max(_MAX_GROWTH * self._size, _MAX_PADDED):
             raise ColumnError(
-                f"field {self._name!r}: the longest string has {width:,} bytes, so that "
+                f"column {self._name!r}: the longest string has {width:,} bytes, so that "
                 f"{count:,} of them would take {size_text(width * count)} in "
                 f"{self.output.target}, and all together have {size_text(self._size)}; write .npz, "
                 ".h5, .zarr or .tfrecord"

@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from glob import escape
 from typing import Any
 
 import numpy as np
@@ -33,13 +34,16 @@ from recmap.model.arguments import (
     check_choice,
     check_flag,
     choice,
+    is_pattern,
+    no_column,
     option,
+    with_matches,
 )
 from recmap.model.field import Field, FieldLike, as_field
 from recmap.model.fill_null import decided, filled, with_other_nulls
 from recmap.model.nulls import NULL_SUFFIX, NULLS, Nulls, with_masks
 from recmap.model.schema import FieldsLike, Schema
-from recmap.model.source import Errors, Source
+from recmap.model.source import Errors, Source, renamed
 from recmap.model.text import is_string_type
 from recmap.recognise.sniff import sniff
 from recmap.store.paths import PathsLike, as_path, as_paths, expand, for_each_file
@@ -53,6 +57,12 @@ def _split(name: str, split: Any) -> str:
     if not isinstance(split, str):
         raise OptionTypeError(f"{name}={split!r}: give text, such as 'train' or 'train[:80%]'")
     return str(split)
+
+
+def _group(name: str, group: Any) -> str:
+    if not isinstance(group, str) or not group.strip("/"):
+        raise OptionTypeError(f"{name}={group!r}: give the name of a group, such as 'train'")
+    return group.strip("/")
 
 
 def _shape(name: str, shape: Any) -> tuple[int, ...]:
@@ -86,6 +96,9 @@ class OpenOptions:
         ("episodes", "steps", None),
         "of a TFDS folder of episodes (RLDS): a row for each episode, or for each step",
     )
+    group: str | None = option(
+        None, _group, "read only the columns of this group of an HDF5 or Zarr file", metavar="NAME"
+    )
     dtype: npt.DTypeLike | None = option(
         None, as_dtype, "type of the numbers in a file without a header: float32", metavar="DTYPE"
     )
@@ -102,8 +115,10 @@ class OpenOptions:
         "show missing values as nulls (keep), stop at one (error), fill it (fill), or also add a "
         "column NAME/is_null (mask)",
     )
-    verify: bool = option(True, check_flag, "do not check the CRCs of the data")
-    compression: CompressionOption = choice("auto", ("auto", "gzip", "zlib", None))
+    verify: bool = option(True, check_flag, "do not check the CRCs of the data while it is read")
+    compression: CompressionOption = choice(
+        "auto", ("auto", "gzip", "zlib", None), "how TFRecord files are compressed (auto)"
+    )
     index: str | None = option(None, _index_file)
 
     @property
@@ -145,6 +160,8 @@ class Opening:
 @guarded
 def open_source(paths: PathsLike, fields: FieldsLike | None, options: OpenOptions) -> Source:
     """Open files as one source."""
+    if options.group is not None:
+        return _open_group(paths, fields, options)
     files = _expand(paths)
     format = FORMATS[_choose_format(files, options)]
     accepted = parameters(format.opener())
@@ -180,6 +197,17 @@ def _opened(
     return ConcatenatedSource(
         for_each_file(lambda file: _open_one(file, format, fields, options), files)
     )
+
+
+def _open_group(paths: PathsLike, fields: FieldsLike | None, options: OpenOptions) -> Source:
+    """Open the columns whose names begin with a group, under the rest of their names."""
+    prefix = f"{options.group}/"
+    asked = [...] if fields is None else fields
+    given: Mapping[Any, Any] = asked if isinstance(asked, Mapping) else dict.fromkeys(asked)
+    every = f"{escape(prefix)}*"
+    inside = {every if n is ... else f"{prefix}{n}": kind for n, kind in given.items()}
+    source = open_source(paths, inside, replace(options, group=None))
+    return renamed(source, {name.removeprefix(prefix): name for name in source.schema})
 
 
 def _expand(paths: PathsLike) -> list[str]:
@@ -258,6 +286,8 @@ def _call_opener(
         if name in accepted
     }
     if "fields" in accepted:
+        if any(map(is_pattern, fields or ())):
+            fields = with_matches(fields, _call_opener(format, target, None, options).schema)
         arguments["fields"] = fields
     if "names" in accepted:
         # An ellipsis stands for all other columns.
@@ -288,6 +318,7 @@ def _reopen(
 
 def select(source: Source, fields: FieldsLike, path: str) -> Source:
     """Return the requested columns; raise if one does not have the requested type."""
+    fields = with_matches(fields, source.schema)
     given: dict[Any, Any] = dict(fields) if isinstance(fields, Mapping) else dict.fromkeys(fields)
     others = source.schema if ... in given else ()
     given.pop(..., None)
@@ -299,9 +330,7 @@ def select(source: Source, fields: FieldsLike, path: str) -> Source:
     nulls: dict[str, Field] = {}
     for name, field in asked.items():
         if name not in source.schema:
-            raise FieldNotFoundError(
-                f"{path}: no column {name!r}; there are: {', '.join(source.schema)}"
-            )
+            raise FieldNotFoundError(f"{path}: {no_column(name, source.schema)}")
         wanted = source.schema[name] if field is None else as_field(field)
         if wanted.ragged and not source.schema[name].has_nulls:
             wanted = replace(wanted, fill=None)  # null items were filled by the source

@@ -76,7 +76,7 @@ class Splitter:
         depth = _depth(field)
         if depth > len(_LEVELS):
             raise ColumnError(
-                f"field {name!r} is {field}: more than {len(_LEVELS)} axes of different lengths "
+                f"column {name!r} is {field}: more than {len(_LEVELS)} axes of different lengths "
                 "do not fit; join the inner ones"
             )
         self._name, self._field, self._axes = name, field, _axes(field)
@@ -111,7 +111,9 @@ class Splitter:
     def _check_lengths(self, level: int, column: Ragged) -> None:
         axis = self._axes[level] if level < len(self._axes) else None
         if axis is not None and bool((column.lengths != axis).any()):
-            raise ColumnError(f"field {self._name!r} is {self._field}, but a row has another shape")
+            raise ColumnError(
+                f"column {self._name!r} is {self._field}, but a row has another shape"
+            )
 
 
 class ArraysSink(Sink):

@@ -125,7 +125,7 @@ def _described(path: str, described: ArraySidecar, size: int) -> np.dtype[Any]:
         raise stale(why)
     loose = [name for name, field in described.schema.items() if field.row_bytes is None]
     if loose:
-        raise stale(f"field {loose[0]!r} is {described.schema[loose[0]]}, but rows have one size")
+        raise stale(f"column {loose[0]!r} is {described.schema[loose[0]]}, but rows have one size")
     row = sum(field.row_bytes or 0 for field in described.schema.values())
     if row == 0 or row > 2**31 - 1:
         raise stale(f"its rows have {row:,} bytes")
@@ -175,7 +175,7 @@ class RawSink(Sink):
         loose = [name for name, field in schema.items() if field.row_bytes is None]
         if loose:
             raise ColumnError(
-                f"field {loose[0]!r} is {schema[loose[0]]}: rows of different sizes do not fit "
+                f"column {loose[0]!r} is {schema[loose[0]]}: rows of different sizes do not fit "
                 f"into {path}; write .npz, .h5, .zarr or .tfrecord"
             )
         if not schema:

@@ -136,7 +136,7 @@ def _check_axes(name: str, column: Column, field: Field) -> None:
     for axis in field.shape:
         assert isinstance(column, Ragged)
         if axis is not None and bool((column.lengths != axis).any()):
-            raise ColumnError(f"field {name!r} is {field}, but a row has another shape")
+            raise ColumnError(f"column {name!r} is {field}, but a row has another shape")
         column = column.flat
 
 

@@ -18,10 +18,11 @@ from recmap.local.local_path import located, refuse_existing
 from recmap.local.output import Compression, Output, Spooler
 from recmap.local.temporary import alike, short_name
 from recmap.local.whole_output import FOLDER_MANIFEST
-from recmap.model.arguments import as_whole, check_flag, unknown_option
+from recmap.model.arguments import as_whole, check_flag
 from recmap.model.batch import pick
 from recmap.model.coerce import as_columns, fit, infer_schema
 from recmap.model.field import FieldLike
+from recmap.model.habits import helpful, no_option
 from recmap.model.schema import Batch, Schema
 from recmap.store.paths import MOST_SHARDS, PathLike, as_location, shard_names
 from recmap.store.storage import Storage
@@ -33,6 +34,7 @@ _MOST_READ = 256 << 20
 _BEGUN = [0, ""]
 
 
+@helpful
 class TFRecordWriter:
     """Writes batches of columns to TFRecord files.
 
@@ -82,8 +84,8 @@ class TFRecordWriter:
         **unknown: Never,
     ) -> None:
         for name in unknown:
-            known = TFRecordWriter.__init__.__kwdefaults__
-            raise unknown_option(name, known, "rm.TFRecordWriter: ")
+            known = TFRecordWriter.__init__.__kwdefaults__ or {}
+            raise no_option("rm.TFRecordWriter", name, known)
         shards = as_whole("shards", shards, 1, MOST_SHARDS)
         self._rows = None if rows is None else as_whole("rows", rows)
         for name, flag in {"durable": durable, "overwrite": overwrite}.items():

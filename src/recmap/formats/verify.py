@@ -24,6 +24,7 @@ from recmap.machine.mapped import guarded
 from recmap.machine.threads import Threads
 from recmap.model.arguments import Workers, as_workers
 from recmap.model.facts import Skipped
+from recmap.model.habits import helpful
 from recmap.model.preview import quantity
 from recmap.model.progress import Counter, ProgressOption, check_progress
 from recmap.model.row_sizes import measure
@@ -71,6 +72,7 @@ class Verified:
         return "\n".join(lines)
 
 
+@helpful
 def verify(
     path: PathsLike,
     *,

@@ -13,14 +13,21 @@ import reprlib
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
+from fnmatch import fnmatchcase
 from functools import partial
 from typing import Any, Literal, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from recmap.errors import ColumnError, OptionError, OptionTypeError
+from recmap.errors import ColumnError, FieldNotFoundError, OptionError, OptionTypeError
 
+_PATTERN = frozenset("*?[")
+# Names of columns that an error lists.
+_LISTED = 40
+_DTYPES = ["bool", "bfloat16", "bytes", "text", "datetime64[ns]", "timedelta64[ns]"]
+_DTYPES += [f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)]
+_DTYPES += ["float16", "float32", "float64", "complex64", "complex128"]
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 _BINARY = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 # System libraries survive a fork only on Linux.
@@ -107,6 +114,38 @@ def as_names(name: str, value: Any) -> list[str]:
     return names
 
 
+def is_pattern(name: Any) -> bool:
+    """Return whether the name of a column may be a pattern: ``train/*``."""
+    return isinstance(name, str) and not _PATTERN.isdisjoint(name)
+
+
+def matching(pattern: str, names: Iterable[str]) -> list[str]:
+    """Return the names that match a pattern. A star stands for slashes, too.
+
+    >>> matching("train/*", ["train/x", "train/y/z", "test/x"])
+    ['train/x', 'train/y/z']
+    """
+    return [name for name in names if fnmatchcase(name, pattern)]
+
+
+def with_matches(fields: Any, names: Iterable[str]) -> Any:
+    """Return the columns that were asked for, with those that match in place of patterns."""
+    known = list(names)
+    if fields is None or not any(is_pattern(name) and name not in known for name in fields):
+        return fields
+    types = fields if isinstance(fields, Mapping) else dict.fromkeys(fields)
+    named = [name for name in types if not is_pattern(name) or name in known]
+    found: dict[Any, Any] = {}
+    for name, kind in types.items():
+        matched = [name] if name in named else matching(name, known)
+        if not matched and kind is None:
+            raise FieldNotFoundError(no_column(name, known))
+        matched = matched or [name]  # with a type, it may be in records that were not looked at
+        # What is named has the type that is given by name.
+        found |= {each: kind for each in matched if each == name or each not in named}
+    return found if isinstance(fields, Mapping) else list(found)
+
+
 def check_choice(name: str, value: Any, choices: Iterable[str | None]) -> Any:
     """Return a value that is one of the choices; refuse others."""
     known = list(choices)
@@ -131,10 +170,39 @@ def as_dtype(name: str, value: Any) -> np.dtype[Any]:
     except Exception as e:  # NumPy lets others through, such as a SyntaxError for ","
         found = _extension_dtype(value)
         if found is None:
-            raise OptionTypeError(
-                f"{name}={value!r} is not a dtype NumPy knows, such as 'float32' ({e})"
-            ) from None
+            why = did_you_mean(_dtype_name(value), _DTYPES) or f", such as 'float32' ({e})"
+            raise OptionTypeError(f"{name}={value!r} is not a dtype NumPy knows{why}") from None
         return found
+
+
+def _dtype_name(value: Any) -> str:
+    """Return the name of a dtype of any library: of torch.float32, "float32"."""
+    name = str(value).rpartition(".")[2].lower()
+    return {"string": "text", "utf8": "text", "binary": "bytes", "object": ""}.get(name, name)
+
+
+def did_you_mean(name: Any, names: Iterable[str]) -> str:
+    """Return the most similar of some names as a question, or nothing.
+
+    >>> did_you_mean("lable", ["image", "label"])
+    "; did you mean 'label'?"
+    """
+    known = list(names)
+    near = [each for each in known if each.lower() == str(name).lower()]
+    near = near or difflib.get_close_matches(str(name), known, 1)
+    return f"; did you mean {near[0]!r}?" if near else ""
+
+
+def no_column(name: Any, names: Iterable[str]) -> str:
+    """Return the text that says that there is no such column, and which there are."""
+    if not isinstance(name, str):
+        return f"{name!r} is not the name of a column, which is text"
+    known = list(names)
+    if is_pattern(name):
+        return f"no column matches {name!r}; there are: {', '.join(known[:_LISTED]) or 'none'}"
+    listed = ", ".join(known[:_LISTED]) or "none"
+    more = f" and {len(known) - _LISTED:,} more" if len(known) > _LISTED else ""
+    return f"no column {name!r}; there are: {listed}{more}{did_you_mean(name, known)}"
 
 
 def _extension_dtype(dtype: npt.DTypeLike) -> np.dtype[Any] | None:
@@ -321,6 +389,5 @@ def unknown_option(
             f"{where}{name}={value!r} is now written {_RENAMED[name].format(value=value)}"
         )
     names = sorted(known or ())
-    near = difflib.get_close_matches(str(name), names, 1)
-    meant = f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(names) or 'none'}"
-    return OptionTypeError(f"{where}there is no option {name!r}; {meant}")
+    meant = did_you_mean(name, names) or f"; there are: {', '.join(names) or 'none'}"
+    return OptionTypeError(f"{where}there is no option {name!r}{meant}")

@@ -21,7 +21,7 @@ from recmap.errors import (
     OptionTypeError,
     RecmapError,
 )
-from recmap.model.arguments import check_choice, check_column_name
+from recmap.model.arguments import check_choice, check_column_name, no_column
 from recmap.model.arrow_export import Tensors, arrow_batch, arrow_type
 from recmap.model.arrow_import import holds_nulls, make_readers
 from recmap.model.arrow_kind import ArrowKind, exact, seen
@@ -270,14 +270,14 @@ def _columns(
             refused[path] = e
     for path in fields:
         if path not in readers and path not in refused:
-            raise FieldNotFoundError(f"no field {path!r}; there are: {', '.join(readers)}")
+            raise FieldNotFoundError(no_column(path, readers))
     return readers, found, refused
 
 
 def _check_names(names: Collection[str], known: Collection[str]) -> None:
     for name in names:
         if name not in known and name.removesuffix(NULL_SUFFIX) not in known:
-            raise FieldNotFoundError(f"no column {name!r}; there are: {', '.join(known)}")
+            raise FieldNotFoundError(no_column(name, known))
 
 
 def _checked(path: str, reader: Reader | RecmapError, taken: bool) -> Reader:

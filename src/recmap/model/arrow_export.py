@@ -122,7 +122,7 @@ def arrow_batch(batch: Mapping[str, Any], schema: Schema, tensors: Tensors) -> _
 
 def _layout(column: Column, field: Field, tensors: Tensors) -> _core.ArrowColumn:
     if has_mask(column) and not field.nullable and null_mask(column).any():
-        raise ColumnError(f"its field is {field}, but a row is null")
+        raise ColumnError(f"its type is {field}, but a row is null")
     if isinstance(column, np.ndarray):
         return _dense(column, field, flat=tensors == "extension" and _is_tensor(field))
     if not isinstance(column, Ragged):
@@ -212,7 +212,7 @@ def _days(dates: npt.NDArray[Any], missing: npt.NDArray[np.bool_]) -> npt.NDArra
 
 def _misfit(column: Column, field: Field) -> ColumnError:
     found = column if isinstance(column, Ragged) else f"{column.dtype} of shape {column.shape}"
-    return ColumnError(f"its field is {field}, but a batch has {found}")
+    return ColumnError(f"its type is {field}, but a batch has {found}")
 
 
 def _raw(array: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:

@@ -135,7 +135,7 @@ def _refuse_smallest(times: npt.NDArray[np.int64], missing: Mask | None) -> None
     if valid.any():
         raise BadRowError(
             int(np.argmax(valid)),
-            "NumPy cannot hold the time -2**63, which means NaT there; give the column the field "
+            "NumPy cannot hold the time -2**63, which means NaT there; give the column the type "
             "int64 to read the numbers",
         )
 
@@ -188,7 +188,7 @@ class StringReader(Reader):
         if missing is not None:
             column = emptied(column, missing)
         if self.field.is_text:
-            why = "the text is not UTF-8; give the column the field bytes"
+            why = "the text is not UTF-8; give the column the type bytes"
             column = checked_strings(self.field, column, lambda row: BadRowError(row, why))
         return column, missing
 

@@ -125,7 +125,7 @@ def _infer_field(name: str, column: Column) -> Field:
         null_items = null_items or has_mask(inside)
     shape = inside.shape[1:]
     if inside.dtype.kind == "V" and inside.dtype.names is not None:
-        raise ColumnError(f"field {name!r}: a structured array; write its fields as columns")
+        raise ColumnError(f"column {name!r}: a structured array; write its fields as columns")
     return Field(inside.dtype.newbyteorder("="), (*axes, *shape), None, nullable, null_items)
 
 
@@ -134,10 +134,10 @@ def _column(name: str, value: Any) -> Column:
         return value
     if isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable):
         raise ColumnError(
-            f"field {name!r}: a column has a value for every row, not one {type(value).__name__}"
+            f"column {name!r}: a column has a value for every row, not one {type(value).__name__}"
         )
     if isinstance(value, set | frozenset):
-        raise ColumnError(f"field {name!r}: a set has no order; give a list, or sorted(...)")
+        raise ColumnError(f"column {name!r}: a set has no order; give a list, or sorted(...)")
     if has_mask(value):
         return _masked(name, value)
     if hasattr(value, "__array__"):
@@ -194,7 +194,7 @@ def _is_null(row: Any) -> bool:
 
 def _of_array(name: str, array: npt.NDArray[Any]) -> Column:
     if array.ndim == 0:
-        raise ColumnError(f"field {name!r}: a column has a value for every row, not one number")
+        raise ColumnError(f"column {name!r}: a column has a value for every row, not one number")
     if array.dtype.kind in "SU":
         return string_column(array)
     return _from_objects(name, list(array)) if array.dtype.kind == "O" else array
@@ -205,12 +205,12 @@ def _masked(name: str, value: Any) -> Column:
     try:
         array = as_values(value)
     except ColumnError as e:
-        raise ColumnError(f"field {name!r}: {e}") from None
+        raise ColumnError(f"column {name!r}: {e}") from None
     if array.dtype.kind not in "SUO":
         return array
     if has_mask(array):
         raise ColumnError(
-            f"field {name!r}: a masked array of strings or objects; fill it first, with "
+            f"column {name!r}: a masked array of strings or objects; fill it first, with "
             "array.filled(value), or give a Ragged with a mask"
         )
     return _column(name, array)
@@ -235,7 +235,7 @@ def _exact(name: str, value: Any) -> npt.NDArray[Any]:
     try:
         return exact_array(value)
     except ColumnError as e:
-        raise ColumnError(f"field {name!r}: {e}") from None
+        raise ColumnError(f"column {name!r}: {e}") from None
 
 
 def _lists_of_strings(rows: Sequence[Any]) -> bool:
@@ -265,7 +265,7 @@ def _nested(name: str, rows: Sequence[Any]) -> Ragged:
             items = [with_values(item, lambda values: values.astype(common)) for item in items]
         joined = concatenate(items)
     except (TypeError, ValueError) as e:
-        raise ColumnError(f"field {name!r}: its rows cannot be joined: {e}") from e
+        raise ColumnError(f"column {name!r}: its rows cannot be joined: {e}") from e
     return Ragged(joined, np.cumsum([0, *map(len, items)]))
 
 
@@ -307,18 +307,18 @@ def _from_objects(name: str, rows: Sequence[Any]) -> Column:
     except (TypeError, ValueError) as e:
         if nested:
             return _nested(name, rows)
-        raise ColumnError(f"field {name!r}: its rows are not arrays of numbers: {e}") from e
+        raise ColumnError(f"column {name!r}: its rows are not arrays of numbers: {e}") from e
 
 
 def _strings(name: str, rows: Sequence[Any]) -> Ragged:
     for row in rows:
         if not isinstance(row, _STRINGS):  # bytes(5) would be five zeros
-            raise ColumnError(f"field {name!r}: {type(row).__name__} among strings: {row!r}")
+            raise ColumnError(f"column {name!r}: {type(row).__name__} among strings: {row!r}")
     try:
         return Ragged.from_bytes([r.encode() if isinstance(r, str) else bytes(r) for r in rows])
     except UnicodeEncodeError as e:
         raise ColumnError(
-            f"field {name!r}: {e.object!r} is not text that UTF-8 can hold; encode it yourself, "
+            f"column {name!r}: {e.object!r} is not text that UTF-8 can hold; encode it yourself, "
             'for example with .encode("utf-8", "surrogateescape")'
         ) from None
 
@@ -337,9 +337,9 @@ def _fit(name: str, given: Given, field: Field) -> Column:
         column = _as_ragged(column, field.ragged)
         found = _infer_field(name, column)
     if found.shape != field.shape and not _regular_strings(found, field):
-        raise ColumnError(f"field {name!r} is {field}, but the column is {found}")
+        raise ColumnError(f"column {name!r} is {field}, but the column is {found}")
     if found.is_bytes != field.is_bytes:
-        raise ColumnError(f"field {name!r} is {field}, but the column is {found}")
+        raise ColumnError(f"column {name!r} is {field}, but the column is {found}")
     if found.has_nulls or field.has_nulls:
         column = _with_nulls(name, column, field)
     if not field.is_bytes:
@@ -354,7 +354,7 @@ def _with_nulls(name: str, column: Column, field: Field) -> Column:
         where = int(np.argmax(null_mask(column)))
     if where is not None:
         raise ColumnError(
-            f"field {name!r} is {field}, but row {where:,} is null or has a null; fill it first, "
+            f"column {name!r} is {field}, but row {where:,} is null or has a null; fill it first, "
             "with ds.fill_null(value) or array.filled(value)"
         )
     return of_field(column, field)
@@ -372,7 +372,7 @@ def text_column(name: str, column: Column) -> Column:
     found = _infer_field(name, column)
     field = Field(TEXT, found.shape)
     if not found.is_bytes:
-        raise ColumnError(f"field {name!r} is {field}, but the column is {found}")
+        raise ColumnError(f"column {name!r} is {field}, but the column is {found}")
     return _strings_of(name, column, field)
 
 
@@ -382,8 +382,8 @@ def _strings_of(name: str, column: Column, field: Field) -> Column:
         field,
         column,
         lambda row: ColumnError(
-            f"field {name!r} is {field}, but row {row:,} is not UTF-8; decode it first, or make "
-            "the field bytes"
+            f"column {name!r} is {field}, but row {row:,} is not UTF-8; decode it first, or make "
+            "the column bytes"
         ),
     )
 
@@ -412,7 +412,7 @@ def _cast_values(
                 return values.astype(dtype)
     where = "" if lost is None else f": row {lost[0]:,} has {lost[1]!r}"
     raise ColumnError(
-        f"field {name!r} is {field}, but the column has dtype {values.dtype}, which would lose "
+        f"column {name!r} is {field}, but the column has dtype {values.dtype}, which would lose "
         f"values{where} (cast it with .astype({str(dtype)!r}), or change the schema)"
     )
 

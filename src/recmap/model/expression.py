@@ -20,6 +20,7 @@ import numpy as np
 from recmap.errors import OptionError, OptionTypeError
 from recmap.model.arguments import is_iterable
 from recmap.model.field import Field
+from recmap.model.habits import helpful
 from recmap.model.nulls import NULL_SUFFIX
 from recmap.model.plain_value import plain_value, value_text
 from recmap.model.predicate import ColumnPredicate, NullPredicate, Predicate, Together
@@ -80,7 +81,7 @@ def as_expression(value: Any) -> Expression:
     if not isinstance(value, Expression):
         raise OptionTypeError(
             'a condition is a comparison of a column, such as rm.col("label") == 3, not '
-            f"{type(value).__name__}"
+            f"{type(value).__name__}{'; filter takes a function' if callable(value) else ''}"
         )
     return value
 
@@ -360,6 +361,7 @@ class NamedColumn(_OfColumn):
         return f"col({self.column!r})"
 
 
+@helpful
 def col(name: str) -> NamedColumn:
     """Name a column, to say which rows ``where`` keeps.
 

@@ -251,8 +251,8 @@ def _dtype(dtype: npt.DTypeLike) -> np.dtype[Any]:
             return strings
     try:
         made = as_dtype("dtype", dtype)
-    except OptionError:
-        raise FieldTextError(f"{dtype!r} is not a dtype numpy knows") from None
+    except OptionError as e:
+        raise FieldTextError(str(e).removeprefix("dtype=")) from None
     if made.kind in "SU" and made.itemsize == 0:
         return BYTES if made.kind == "S" else TEXT
     if made.hasobject or made.names is not None or made.kind in "SU":

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from difflib import get_close_matches
 from typing import Any, TypeAlias
 
 from recmap.errors import FieldNotFoundError, FieldTextError, OptionError
-from recmap.model.arguments import as_names
+from recmap.model.arguments import as_names, no_column
 from recmap.model.field import Field, FieldLike, as_field
 from recmap.model.preview import quantity
 from recmap.model.ragged import Column
@@ -21,7 +20,7 @@ FieldsLike: TypeAlias = "Mapping[Any, FieldLike | None] | Iterable[str]"
 
 
 class Schema(Mapping[str, Field]):
-    """The fields of a dataset by name, in order.
+    """The columns of a dataset and their types, by name and in order.
 
     >>> Schema({"x": "float32[10]", "label": "int64"})
     Schema(x: float32[10], label: int64)
@@ -32,23 +31,19 @@ class Schema(Mapping[str, Field]):
     def __init__(self, fields: Mapping[str, FieldLike]) -> None:
         if not isinstance(fields, Mapping):
             raise FieldTextError(
-                f'a schema is a dict of fields by name, such as {{"x": "float32[10]"}}, not '
+                f'a schema is a dict of types by name, such as {{"x": "float32[10]"}}, not '
                 f"{type(fields).__name__}"
             )
         for name in fields:
             if not isinstance(name, str):
-                raise FieldTextError(f"field {name!r}: the name of a field is text")
+                raise FieldTextError(f"column {name!r}: the name of a column is text")
         self._fields = {name: as_field(field) for name, field in fields.items()}
 
     def __getitem__(self, name: str) -> Field:
         try:
             return self._fields[name]
         except (KeyError, TypeError):
-            near = get_close_matches(str(name), self._fields, 1)
-            meant = f"; did you mean {near[0]!r}?" if near else ""
-            raise FieldNotFoundError(
-                f"no field {name!r}; there are: {', '.join(self._fields) or 'none'}{meant}"
-            ) from None
+            raise FieldNotFoundError(no_column(name, self._fields)) from None
 
     def select(self, names: Iterable[str]) -> Schema:
         """Return these fields, in this order."""
@@ -79,7 +74,7 @@ class Schema(Mapping[str, Field]):
         return f"Schema({', '.join(f'{name}: {field}' for name, field in self.items())})"
 
     def _repr_html_(self) -> str:
-        return html_table(quantity(len(self), "field"), ["field", "type"], self.lines())
+        return html_table(quantity(len(self), "column"), ["column", "type"], self.lines())
 
     def lines(self) -> list[tuple[str, str]]:
         """Return names and types as the rows of a table."""

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 from recmap.errors import OptionError, OptionTypeError
 from recmap.model.arguments import as_whole, check_choice, is_iterable
+from recmap.model.habits import helpful
 from recmap.pipeline.plan import Plan, joined_plan, joined_rows
 from recmap.pipeline.stream import Stream
 from recmap.pipeline.transforms.concat import concatenated
@@ -16,6 +17,7 @@ from recmap.pipeline.transforms.zip import ZippedRows
 V = TypeVar("V", bound=Stream)
 
 
+@helpful
 def concat(*datasets: V | Sequence[V]) -> V:
     """Put the rows of several datasets or streams one after another.
 
@@ -38,6 +40,7 @@ def concat(*datasets: V | Sequence[V]) -> V:
     return made
 
 
+@helpful
 def mix(
     *datasets: V,
     weights: Sequence[float] | None = None,
@@ -72,6 +75,7 @@ def mix(
     return _joined(datasets, joined_plan(plans, rows, record))
 
 
+@helpful
 def zip(*datasets: V) -> V:
     """Put datasets or streams with the same number of rows side by side.
 

@@ -312,6 +312,7 @@ class Blocks:
         request, result = answer
         span = self._waiting.pop(request.number)
         self._meter.spend(result.seconds)
+        self._meter.rows_read += span.stop - span.start
         if result.fetched is not None:
             self._meter.fetch(result.fetched)
         if self._mask is not None:

@@ -264,10 +264,22 @@ class PipelineFeed:
             with Counter(self._plan.count_rows_from(self._next.get()), progress) as counter:
                 batches = iter(self)
                 while batch := list(islice(batches, 1)):
-                    timings = self.timings()
-                    counter.reach(timings.rows, timings.bytes)
+                    if counter.watched:
+                        counter.reach(*self._done())
                     yield batch.pop()
                 counter.finish()
+
+    def _done(self) -> tuple[int, int]:
+        """Return the rows that came out, and the bytes that went in.
+
+        Functions change the size of rows and filters drop some, so these bytes, and the rate, are
+        those of the rows that were read.
+        """
+        meter = self._meter or self._new_meter()
+        transforms = self.ready.transforms or self.ready.batch_transforms
+        if not transforms and self._plan.plain:
+            return meter.rows, meter.bytes
+        return meter.rows, meter.rows_read * self._plan.rows.row_bytes()
 
     def timings(self) -> Timings:
         """Return where the time of the last iteration went."""

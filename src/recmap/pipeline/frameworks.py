@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Literal, Never, overload
+from typing import TYPE_CHECKING, Any, Literal, overload
+
+from recmap.model.habits import helpful
 
 if TYPE_CHECKING:
     # A framework is imported when a pipeline is handed to it.
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from recmap.model.schema import Batch, Schema
 
 
+@helpful
 class Frameworks:
     """The methods that hand rows and batches to a framework."""
 
@@ -137,7 +140,6 @@ class Frameworks:
         sample_weight: str | None = None,
         workers: int | str | None = 1,
         max_queue_size: int = 10,
-        **unknown: Never,
     ) -> KerasBatches:
         """Return a ``keras.utils.PyDataset``, for any backend.
 
@@ -158,7 +160,6 @@ class Frameworks:
             sample_weight,
             workers,
             max_queue_size,
-            unknown,
         )
 
     def to_tf(

@@ -138,13 +138,15 @@ class Meter:
     names: Sequence[str]
     workers: int
     counters: Sequence[FetchCounter] = ()
+    #: The rows that went in. Filters drop some of them, and those that were read ahead count, too.
+    rows_read: int = 0
     _seconds: list[float] = field(init=False)
     _fetched: FetchCounts = field(init=False)
     _fetched_before: FetchCounts = field(init=False)
     _fetched_elsewhere: FetchCounts = field(default_factory=FetchCounts)
-    _rows: int = 0
+    rows: int = 0
     _batches: int = 0
-    _bytes: int = 0
+    bytes: int = 0
     _waiting: float = 0.0
     _begun: float | None = None
     _ended: float = 0.0
@@ -174,9 +176,9 @@ class Meter:
         self._ended = now
         self._waiting += now - asked
         self._batches += 1
-        self._rows += rows
+        self.rows += rows
         for column in batch.values():
-            self._bytes += getattr(column, "nbytes", 0)
+            self.bytes += getattr(column, "nbytes", 0)
         if self.counters:
             self._fetched = counted(self.counters)
 
@@ -184,7 +186,7 @@ class Meter:
         """Return the timings so far."""
         with self._lock:
             stages = [
-                Stage(name, seconds, _rate(self._rows, seconds), _rate(self._bytes, seconds))
+                Stage(name, seconds, _rate(self.rows, seconds), _rate(self.bytes, seconds))
                 for name, seconds in zip(self.names, self._seconds, strict=True)
             ]
             elapsed = self._ended - self._begun if self._begun is not None else 0.0
@@ -192,8 +194,8 @@ class Meter:
             return Timings(
                 tuple(stages),
                 self._batches,
-                self._rows,
-                self._bytes,
+                self.rows,
+                self.bytes,
                 elapsed,
                 self._waiting,
                 self.workers,

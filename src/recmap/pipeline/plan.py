@@ -9,6 +9,7 @@ from recmap.errors import OptionError
 from recmap.model.arguments import Workers, parse_size
 from recmap.model.nulls import with_masks
 from recmap.model.order import ENDLESS, Order, OrderedRows
+from recmap.model.schema import Schema
 from recmap.model.source import Source, reseeded
 from recmap.pipeline.row_source import SourceRows, count_of, is_damaged, reach_of
 from recmap.pipeline.sharding import Rank, Remaining, Share
@@ -99,6 +100,8 @@ class Plan:
         plan = replace(self, functions=self.functions + transform.calls_user_code)
         if self.grouping is not None:
             return replace(plan, batch_transforms=(*self.batch_transforms, transform))
+        if (schema := self.known_schema) is not None:
+            transform.output(schema)  # raises an error that lists the columns
         if transform.drops:
             self.check_uneven(transform.name)
         kept = None if transform.drops else self.kept
@@ -112,6 +115,14 @@ class Plan:
         if self.transforms or self.batch_transforms or needs_all:
             return self.with_transform(SelectColumns(tuple(names)))
         return replace(self, rows=self.rows.select(with_masks(names, self.rows.schema)))
+
+    @property
+    def known_schema(self) -> Schema | None:
+        """The columns of rows before ``batch``; None if functions must be tried to find them."""
+        schema = None if self.rows.facts.calls_user_code else self.rows.schema
+        for transform in self.transforms:
+            schema = schema and transform.output(schema)
+        return schema
 
     def with_workers(self, workers: Workers) -> Plan:
         """Ask for workers. One pool serves all verbs: the largest one asked for."""
@@ -169,10 +180,10 @@ class Plan:
         if self.rank is not None:
             raise OptionError("shard was already called on this pipeline")
         counted = self.grouping is None or self.grouping.rows_per_group is not None
-        if rank.even != "uneven" and (self.drops or not counted or self.bucket is not None):
+        if rank.even is not None and (self.drops or not counted or self.bucket is not None):
             raise OptionError(
                 f"even={rank.even!r}: how many steps a rank takes is not known before rows are "
-                'filtered, bucketed or packed; use even="uneven"'
+                "filtered, bucketed or packed; leave it out, for ranks that are uneven"
             )
         if self.batch_slice or self.row_slices:
             raise OptionError("shard comes before take and skip of what a filter leaves")
@@ -259,10 +270,10 @@ class Plan:
 
     def check_uneven(self, verb: str) -> None:
         """Refuse a verb that would give ranks different numbers of steps."""
-        if self.rank is not None and self.rank.even != "uneven":
+        if self.rank is not None and self.rank.even is not None:
             raise OptionError(
                 f"even={self.rank.even!r}: how many steps a rank takes is not known with {verb}; "
-                'use even="uneven"'
+                "leave it out, for ranks that are uneven"
             )
 
     # What the verbs add up to.
@@ -415,7 +426,7 @@ class Plan:
 
     def steps_of(self, rank: int, world: int) -> int:
         """Count the batches that a rank of ``world`` has in a whole epoch."""
-        mine = self.rank or Rank(0, 1, "uneven", "")
+        mine = self.rank or Rank(0, 1, None, "")
         return replace(self, rank=replace(mine, rank=rank, world=world)).rest(_START)
 
     def advanced(self, start: Cursor, batches: int) -> Cursor:
@@ -437,7 +448,7 @@ class Plan:
         names = [record.shown() for record in self.records]
         names += [f"{each.column!r} on {each.device}" for each in self.images_on_device]
         if self.rank is not None:
-            even = "" if self.rank.even == "uneven" else f", even={self.rank.even!r}"
+            even = "" if self.rank.even is None else f", even={self.rank.even!r}"
             names.append(f"shard({self.rank.rank}, {self.rank.world}{even})")
         if self.prefetch is not None:
             names.append(f"prefetch({self.prefetch})")

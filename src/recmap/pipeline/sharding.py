@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Literal, TypeAlias, get_args
+from typing import Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +23,7 @@ from recmap.model.arguments import as_whole, check_choice
 from recmap.model.batch import Positions
 from recmap.model.order import ENDLESS, Order
 
-Even: TypeAlias = Literal["uneven", "pad", "drop"]
+Even: TypeAlias = Literal["pad", "drop"] | None
 
 _Found: TypeAlias = tuple[int, int] | None
 
@@ -48,7 +48,9 @@ class Rank:
     @classmethod
     def checked(cls, index: int | None, count: int | None, even: Even, mask: str) -> Rank:
         """Check the arguments of ``shard``. Without numbers, find those of this process."""
-        check_choice("even", even, get_args(Even))
+        if even == "uneven":  # type: ignore[comparison-overlap]  # of older versions
+            raise OptionError("even='uneven' is now even=None, the default")
+        check_choice("even", even, ("pad", "drop", None))
         if (index is None) != (count is None):
             raise OptionTypeError("shard: give both numbers, shard(rank, world), or neither")
         if index is None or count is None:
@@ -111,7 +113,7 @@ class Share(Order):
     rank: int = 0
     world: int = 1
     block: int = 1
-    even: Even = "uneven"
+    even: Even = None
     #: (index, count) of this process among the processes of its rank, which take turns.
     part: tuple[int, int] = (0, 1)
 
@@ -119,8 +121,6 @@ class Share(Order):
         """Refuse a rank outside 0 to world - 1."""
         if self.world < 1 or not 0 <= self.rank < self.world:
             raise OptionError(f"shard({self.rank}, {self.world}): the index is 0 to count - 1")
-        if self.even not in ("uneven", "pad", "drop"):
-            raise OptionError(f'even={self.even!r}: use "uneven", "pad" or "drop"')
 
     def batches(self, drop_last: bool) -> int:
         """Count the batches of the whole rank, if each is a block."""
@@ -159,7 +159,7 @@ class Share(Order):
         if self.even == "pad":
             last = each + (over > 0)
         else:
-            last = each + (self.even == "uneven" and self.rank < over)
+            last = each + (self.even is None and self.rank < over)
         return self._rounds * self.block + last
 
     def positions(self, start: int, stop: int) -> Positions:

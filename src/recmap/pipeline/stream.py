@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from recmap.errors import OptionError
+from recmap.model.habits import helpful
 from recmap.model.iteration import Iteration
 from recmap.model.preview import quantity
 from recmap.pipeline.verbs import Verbs
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from recmap.pipeline.transforms.pad import PadLike
 
 
+@helpful
 class Stream(Verbs):
     """Batches for training, made from the rows of a dataset by ``batch``. Iterate over it.
 
@@ -106,8 +108,8 @@ class Stream(Verbs):
         made = replace(plan, grouping=grouping, bucket=None)
         if pad is not None:
             padding = Padding(pad, lengths=lengths, mask=mask)
-            if not plan.transforms and plan.grouping is None:
-                padding.schema(plan.rows.schema)  # refuses what cannot be padded
+            if plan.grouping is None and (schema := plan.known_schema) is not None:
+                padding.schema(schema)  # refuses what cannot be padded
             made = made.with_transform(PadBatches(padding))
         elif lengths or mask:
             raise OptionError("lengths= and mask= describe padding; give pad=")
@@ -138,8 +140,8 @@ class Stream(Verbs):
         plan.check_images_on_host("bucket")
         plan.check_uneven("bucket")
         bucket = Boundaries.checked(by, boundaries)
-        if isinstance(by, str) and not plan.transforms:
-            plan.rows.schema[by]  # raises an error that lists the columns
+        if isinstance(by, str) and (schema := plan.known_schema) is not None:
+            schema[by]  # raises an error that lists the columns
         return self._stream(
             replace(plan, bucket=bucket), record(self.bucket, by, boundaries, function=by)
         )
@@ -174,8 +176,8 @@ class Stream(Verbs):
         plan.check_images_on_host("pack")
         plan.check_uneven("pack")
         packs = Packs.checked(length, columns, fill, long)
-        if not plan.transforms:
-            packs.schema(plan.rows.schema)  # refuses what cannot be packed
+        if (schema := plan.known_schema) is not None:
+            packs.schema(schema)  # refuses what cannot be packed
         return self._stream(
             replace(plan, grouping=packs), record(self.pack, length, columns, fill, long)
         )
@@ -185,7 +187,7 @@ class Stream(Verbs):
         index: int | None = None,
         count: int | None = None,
         *,
-        even: Even = "uneven",
+        even: Even = None,
         mask: str = "mask",
     ) -> Stream:
         """Read the rows of one rank of several. Every row goes to exactly one rank.
@@ -194,10 +196,10 @@ class Stream(Verbs):
         ``torch.distributed`` or ``jax.distributed``, if it is initialized, or those that
         torchrun, Slurm or MPI has set in the environment. A process alone is rank 0 of 1.
 
-        Build the same pipeline, with the same seeds, on all ranks. With ``even="uneven"``,
-        ranks may differ by a row, and at the very end by a step. ``"drop"`` leaves out the
-        last few rows; ``"pad"`` repeats rows, and the column ``mask`` is false for these. With
-        either, all ranks take the same number of steps.
+        Build the same pipeline, with the same seeds, on all ranks. Ranks may differ by a row,
+        and at the very end by a step. ``even="drop"`` leaves out the last few rows;
+        ``even="pad"`` repeats rows, and the column ``mask`` is false for these. With either,
+        all ranks take the same number of steps.
         """
         from recmap.pipeline.sharding import Rank
 
@@ -227,7 +229,7 @@ class Stream(Verbs):
 
     @property
     def schema(self) -> Schema:
-        """The fields of the output. To find them, functions are tried on the first rows."""
+        """The columns of the output. To find them, functions are tried on the first rows."""
         return self._own_feed.schema
 
     def __len__(self) -> int:

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from recmap.errors import OptionError
 from recmap.model.field import FieldLike
+from recmap.model.habits import helpful, no_attribute
 from recmap.model.schema import Batch, Schema
 from recmap.pipeline.frameworks import Frameworks
 
@@ -31,12 +32,24 @@ if TYPE_CHECKING:
 _MOST = 2**62
 
 
+@helpful
 class Verbs(Frameworks):
     """The verbs that return a dataset of a dataset, and a stream of a stream."""
+
+    if not TYPE_CHECKING:  # type checkers would take every name for an attribute
+
+        def __getattr__(self, name):  # noqa: ANN001, ANN204
+            if hasattr(type(self), name):
+                return object.__getattribute__(self, name)  # the error of a property
+            raise no_attribute(self, name, () if name[0] == "_" else self._known_columns())
 
     def __dir__(self) -> list[str]:
         # Tab completion offers only what is documented.
         return [name for name in super().__dir__() if name[0] != "_" or name[:2] == "__"]
+
+    def _known_columns(self) -> Iterable[str]:
+        """Return the names of the columns, if that takes no call of a function."""
+        return self._plan.known_schema or ()
 
     @property
     def _plan(self) -> Plan:
@@ -115,7 +128,6 @@ class Verbs(Frameworks):
         seed: int | None = None,
         window: int | None = None,
         reshuffle: bool = True,
-        **unknown: Never,
     ) -> Self:
         """Shuffle all rows, in a new order in every epoch.
 
@@ -139,7 +151,7 @@ class Verbs(Frameworks):
         from recmap.pipeline.signature import Seed, VerbRecord, drawn_seed
         from recmap.pipeline.transforms.shuffle import refuse_sizes, shuffled
 
-        refuse_sizes(positional, unknown)
+        refuse_sizes(positional)
         check_flag("reshuffle", reshuffle)
         rows = self._plan.random_access("shuffle")
         chosen = drawn_seed() if seed is None else Seed(as_whole("seed", seed))
@@ -204,7 +216,7 @@ class Verbs(Frameworks):
     def decode_image(
         self,
         column: str,
-        size: tuple[int, int] | None = (256, 256),
+        size: int | tuple[int, int] | None = (256, 256),
         *,
         channels: int = 3,
         dtype: npt.DTypeLike = "float32",
@@ -215,7 +227,7 @@ class Verbs(Frameworks):
     ) -> Self:
         """Decode a column of JPEG, PNG, WebP, GIF or BMP images, in threads.
 
-        Images are resized to ``size``, (height, width). ``errors="skip"`` drops rows with a
+        Images are resized to ``size``: 224, or (height, width). ``errors="skip"`` drops rows with a
         broken image; ``"zero"`` makes the image black.
 
         Resizing is within 1 level of ``tf.image.resize(..., antialias=True)``. ``fast=True``
@@ -239,14 +251,17 @@ class Verbs(Frameworks):
         decoder = ImageDecoder(
             column, size, channels, dtype, scale, errors, fast=fast, device=device
         )
-        given = (column, size, channels, np.dtype(dtype), scale, errors, fast)
+        given = (column, decoder.size, channels, np.dtype(dtype), scale, errors, fast)
         if any(images.column == column for images in self._plan.images_on_device):
             raise OptionError(f"decode_image: {column!r} is decoded already, on a device")
         verb = record(self.decode_image, *given)
+        transform = DecodeImages(decoder, errors == "skip")
         if device is not None:  # a state may be continued with another device, or none
             images = (*self._plan.images_on_device, decoder)
+            if (schema := self._plan.known_schema) is not None:
+                transform.output(schema)
             return self._rows(replace(self._plan, images_on_device=images), verb)
-        return self._transformed(DecodeImages(decoder, errors == "skip"), verb)
+        return self._transformed(transform, verb)
 
     def repeat(self, times: int | None = None) -> Self:
         """Repeat everything ``times`` times, or without end.

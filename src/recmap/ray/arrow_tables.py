@@ -30,6 +30,7 @@ from recmap.errors import (
     Message,
     Option,
 )
+from recmap.model.arguments import no_column
 from recmap.model.coerce import empty_column
 from recmap.model.description import decode_field, encode_field
 from recmap.model.field import Field
@@ -81,7 +82,7 @@ def _check(name: str, field: Field) -> None:
         raise FieldMismatchError(
             Message(
                 f"column {name!r} is {field}, and Arrow has no such type; leave it out with ",
-                Option("columns", [...]),
+                Option("fields", [...]),
                 f', or convert it first: rm.open(path).cast({{"{name}": "float32"}}).save(dst)',
             ),
             field=name,
@@ -94,7 +95,7 @@ def _check_axes(name: str, field: Field) -> None:
             Message(
                 f"column {name!r} is {field}, and Arrow has no lists of length 0; leave it out "
                 "with ",
-                Option("columns", [...]),
+                Option("fields", [...]),
             ),
             field=name,
         )
@@ -181,9 +182,7 @@ def schema_of(arrow: Any, fields: Mapping[str, Field]) -> Schema:
     """Return the schema of a table. ``fields`` overrides the types that Arrow implies."""
     for name in fields:
         if name not in arrow.names:
-            raise FieldNotFoundError(
-                f"fields: no column {name!r}; there are: {', '.join(arrow.names)}"
-            )
+            raise FieldNotFoundError(f"fields: {no_column(name, arrow.names)}")
     return Schema({column.name: fields.get(column.name) or _field(column) for column in arrow})
 
 
@@ -196,7 +195,7 @@ def _field(column: Any) -> Field:
             Message(
                 f"column {column.name!r} has rows of {column.type.ndim} axes whose lengths differ; "
                 "say which axes differ, as in ",
-                Option("fields", {column.name: "uint8[*,*,3]"}),
+                f'fields={{"{column.name}": "uint8[*,*,3]"}}',
             )
         )
     try:
@@ -242,7 +241,7 @@ def _dtype(name: str, arrow: Any) -> np.dtype[Any]:
         raise ColumnError(
             Message(
                 f"column {name!r} has no values that would tell its type; give it, as in ",
-                Option("fields", {name: "int64[*]"}),
+                f'fields={{"{name}": "int64[*]"}}',
             )
         )
     if types.is_fixed_size_binary(arrow):
@@ -339,7 +338,7 @@ def _shaped_rows(
         found = ",".join(map(str, shapes[int(np.argmax(wrong))]))
         raise ColumnError(
             Message(
-                f"field {name!r} is {field}, but a row has the shape [{found}]",
+                f"column {name!r} is {field}, but a row has the shape [{found}]",
                 hint=("give ", Option("fields", {name: ...}), " to say which axes differ"),
             )
         )

@@ -11,7 +11,7 @@ from recmap.errors import FieldNotFoundError, OptionError
 from recmap.formats.open_spec import Opening, OpenOptions
 from recmap.formats.tfrecord_partitions import Partition
 from recmap.local.local_path import located
-from recmap.model.arguments import checked, unknown_option
+from recmap.model.arguments import checked, no_column, unknown_option
 from recmap.model.nulls import with_masks
 from recmap.model.schema import FieldsLike, Schema
 from recmap.model.source import Source
@@ -47,15 +47,15 @@ def read(
     src: PathsLike | OpenedDataset,
     fields: FieldsLike | None = None,
     *,
-    columns: Sequence[str] | None = None,
+    columns: FieldsLike | None = None,
     override_num_blocks: int | None = None,
     concurrency: int | None = None,
     **options: Any,
 ) -> Any:
     """Open files as a ``ray.data.Dataset``. Each worker reads the rows it needs.
 
-    ``src``, ``fields`` and the other options are those of ``rm.open``; ``src`` can also be a
-    dataset that ``rm.open`` returned. ``columns`` selects the columns to read.
+    ``src``, ``columns`` and the other options are those of ``rm.open``; ``src`` can also be a
+    dataset that ``rm.open`` returned. ``fields`` is an earlier name of ``columns``.
     ``override_num_blocks`` (the number of tasks) and ``concurrency`` (how many run at a time)
     are passed to Ray. By default, blocks are 16 to 64 MB, or smaller so that every CPU gets one.
 
@@ -66,6 +66,8 @@ def read(
     ``storage`` has its options, as in ``rm.open``, and is sent to the workers. They do not get
     credentials from the environment of this process.
     """
+    if isinstance(columns, Mapping) and fields is None:
+        fields, columns = columns, None
     load_ray()
     from recmap.ray.ray_data import RecmapDatasource, read_datasource
 
@@ -74,7 +76,7 @@ def read(
     ray, driver = connect(None).ray, Driver.here()
     check_visible(ray, driver, source.facts.files)
     find_records(ray, driver, source)
-    schema = _select(source.schema, columns)
+    schema = _select(source.schema, None if columns is None else list(columns))
     partitions = file_partitions(source, reopen, skip)
     row_bytes = _row_bytes(schema, source)
     size = _size(partitions, row_bytes)
@@ -144,7 +146,7 @@ def _select(schema: Schema, columns: Sequence[str] | None) -> Schema:
         )
     for name in columns:
         if name not in schema:
-            raise FieldNotFoundError(f"no column {name!r}; there are: {', '.join(schema)}")
+            raise FieldNotFoundError(no_column(name, schema))
     return Schema({name: schema[name] for name in with_masks(columns, schema)})
 
 

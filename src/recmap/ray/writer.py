@@ -19,7 +19,7 @@ from recmap.model.field import FieldLike, as_field
 from recmap.model.schema import Schema
 from recmap.ray.cluster import Driver, check_visible, connect, load_ray
 from recmap.ray.staging import staged_output
-from recmap.store.paths import PathLike, as_location
+from recmap.store.paths import PathLike, as_output
 from recmap.store.storage import Storage
 
 # Ray appends this to the message of an error that a task raised.
@@ -74,7 +74,7 @@ def write(
             as_whole(option, count, 1)
     stored = chosen.for_sink()
     begun = time.monotonic()
-    dst = _destination(path, storage)
+    dst = _destination(path, format, storage)
     chosen_format = output_format(dst, format)
     output = staged_output(dst, chosen_format, overwrite=overwrite, durable=chosen.durable)
     given_fields = {name: as_field(field) for name, field in (fields or {}).items()}
@@ -108,9 +108,9 @@ def write(
     )
 
 
-def _destination(path: PathLike, storage: Mapping[str, Any] | None) -> str:
+def _destination(path: PathLike, format: str | None, storage: Mapping[str, Any] | None) -> str:
     """Return the path of the output, which means the same to all nodes."""
-    given = as_location(path, storage=Storage(storage))
+    given = as_output(path, format, "path", Storage(storage))
     given.refuse_unwritable()
     found = given.anew().absolute()
     return found.child("") if given.endswith(os.sep) and not found.endswith(os.sep) else found

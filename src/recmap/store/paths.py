@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import reprlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, TypeAlias, TypeVar
+from pathlib import PurePath
+from typing import Any, Protocol, TypeAlias, TypeVar
 
 from recmap.errors import OptionError, OptionTypeError, PathNotFoundError
 from recmap.local.local_path import any_remote, located, working_folder
@@ -17,7 +18,7 @@ from recmap.store.object_store import ObjectStore
 from recmap.store.storage import SCHEMES, Storage, is_url, local_path, refuse_flattened_url
 
 PathLike: TypeAlias = "str | bytes | os.PathLike[str] | os.PathLike[bytes]"
-PathsLike: TypeAlias = "PathLike | Iterable[PathLike]"
+PathsLike: TypeAlias = "PathLike | Iterable[PathLike] | HasFiles"
 
 # Kinds of dtypes that are not text.
 _NUMBERS = "biufcmMV"
@@ -28,6 +29,13 @@ _AT_ONCE = 64
 
 _S = TypeVar("_S")
 _T = TypeVar("_T")
+
+
+class HasFiles(Protocol):
+    """A dataset that is open."""
+
+    @property
+    def files(self) -> list[str]: ...
 
 
 def as_location(
@@ -47,6 +55,17 @@ def as_location(
     if is_url(text) and text.partition("://")[0].lower() in SCHEMES:
         return object_path(text, storage, stores)
     return located(as_path(path, name))
+
+
+def as_output(path: Any, format: str | None, name: str, storage: Storage | None) -> Location:
+    """Return the location of an output.
+
+    ``Path("out/")`` has lost its slash. So if nothing says the format, a ``Path`` without a suffix
+    is a folder, too.
+    """
+    found = as_location(path, name, storage)
+    is_folder = isinstance(path, PurePath) and not path.suffix and format is None
+    return found.child("") if is_folder and found.name else found
 
 
 def as_path(path: Any, name: str = "path") -> str:
@@ -85,10 +104,17 @@ def as_path(path: Any, name: str = "path") -> str:
     return text
 
 
+def is_path(value: Any) -> bool:
+    """Return whether this is a path, and not an object or a list."""
+    return isinstance(value, str | bytes | os.PathLike)
+
+
 def as_paths(paths: Any, storage: Storage | None = None) -> Location | list[Location]:
     """Return a path or pattern, or a list of them, as locations."""
     if isinstance(paths, str | bytes | os.PathLike):
         return as_location(paths, storage=storage)
+    if type(paths).__module__.startswith("recmap.dataset."):
+        return as_paths(_files_of(paths), storage)
     if _is_data_in_memory(paths):
         raise OptionTypeError(
             f"give a path, not {type(paths).__name__}; rm.open(x) opens what is in memory, and "
@@ -98,6 +124,14 @@ def as_paths(paths: Any, storage: Storage | None = None) -> Location | list[Loca
         return located(as_path(paths))  # raises
     stores: dict[str, ObjectStore] = {}
     return [as_location(path, storage=storage, stores=stores) for path in paths]
+
+
+def _files_of(dataset: Any) -> list[str]:
+    """Return the files of a dataset that is open."""
+    files: list[str] = getattr(dataset, "files", [])
+    if not files:
+        raise OptionTypeError("the dataset is in memory: give a path, or save it first")
+    return files
 
 
 def _is_data_in_memory(x: Any) -> bool:

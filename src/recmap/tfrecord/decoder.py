@@ -174,7 +174,7 @@ class ExampleDecoder:
             key, place = split_name(name)
             place = self.places.get(name, place)
             if field.ragged > 2:
-                raise OptionError(f"field {name!r}: {field}: records hold two ragged axes at most")
+                raise OptionError(f"column {name!r}: {field}: records hold two ragged axes at most")
             check_fill(name, field)
             refuse_null_items(name, field)
             kind = self.kinds.get(name, Kind.none)

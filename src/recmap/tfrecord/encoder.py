@@ -74,11 +74,11 @@ def choose_encoding(name: str, field: Field, asked: Any = None) -> Encoding:
     in_lists = field.ragged == 2 or name.startswith(LISTS)
     wanted = asked
     if not isinstance(asked, str | None):
-        raise OptionTypeError(f"encoding of field {name!r}: {asked!r}: give text, such as 'raw'")
+        raise OptionTypeError(f"encoding of column {name!r}: {asked!r}: give text, such as 'raw'")
     if asked is not None and asked.split("/")[0] == _STEPS:
         in_lists, wanted = True, asked.partition("/")[2] or None
     if in_lists and not field.shape:
-        raise OptionError(f"field {name!r}: {field} has no axis for the steps of a feature list")
+        raise OptionError(f"column {name!r}: {field} has no axis for the steps of a feature list")
     encoding = Encoding(wanted or _default(field), in_lists)
     _check(name, field, encoding, asked)
     return encoding
@@ -111,26 +111,26 @@ def _check(name: str, field: Field, encoding: Encoding, asked: str | None) -> No
     }
     if encoding.list not in fits:
         raise OptionError(
-            f"encoding of field {name!r}: {asked!r} is not one of {', '.join(fits)}, "
+            f"encoding of column {name!r}: {asked!r} is not one of {', '.join(fits)}, "
             f"{_STEPS} or {_STEPS}/ before one of them"
         )
     if not fits[encoding.list]:
         raise ColumnError(
-            f"field {name!r}: a {encoding.list} cannot hold {field} without losing bits "
+            f"column {name!r}: a {encoding.list} cannot hold {field} without losing bits "
             f"(cast it first, or leave the encoding out: {_default(field)})"
         )
     if field.ragged > 2:
         raise ColumnError(
-            f"field {name!r}: {field} has {field.ragged} ragged axes, and a record holds at most "
+            f"column {name!r}: {field} has {field.ragged} ragged axes, and a record holds at most "
             "two (a feature list); write .npz, .h5, .zarr, .parquet or .arrow"
         )
     if field.is_bytes and 0 in field.inner:
         raise ColumnError(
-            f"field {name!r}: {field} has an axis of length 0, which records of strings cannot "
+            f"column {name!r}: {field} has an axis of length 0, which records of strings cannot "
             "show; write .npz, .h5, .zarr, .parquet or .arrow"
         )
     if field.ragged == 2 and not encoding.in_lists:
-        raise ColumnError(f"field {name!r}: {field} needs encoding={_STEPS!r}")
+        raise ColumnError(f"column {name!r}: {field} needs encoding={_STEPS!r}")
 
 
 def little_endian(schema: Schema) -> Schema:
@@ -158,7 +158,7 @@ class Encoder:
     ) -> None:
         unknown = set(encoding or {}) - set(schema)
         if unknown:
-            raise OptionError(f"encoding names no field of the schema: {sorted(unknown)}")
+            raise OptionError(f"encoding names no column of the schema: {sorted(unknown)}")
         self.schema = schema
         self.encoding = {
             name: choose_encoding(name, field, (encoding or {}).get(name))
@@ -169,7 +169,7 @@ class Encoder:
         self._order = sorted(schema, key=lambda n: (self.encoding[n].in_lists, _rank(n)))
         keys = [(self.encoding[n].in_lists, _key(n)) for n in schema]
         if len(set(keys)) != len(keys):
-            raise OptionError("two fields of the schema have the same key in a record")
+            raise OptionError("two columns of the schema have the same key in a record")
         inferable = all(_is_inferable(field, self.encoding[name]) for name, field in schema.items())
         #: The first bytes of a file's first record: the types that records do not show.
         self.lead = description(schema, self.align) if describe and not inferable else b""
@@ -182,7 +182,7 @@ class Encoder:
         for name, field in self.schema.items():
             if field.row_bytes is None or field.nullable or self.encoding[name].in_lists:
                 raise OptionError(
-                    f"align={self.align} needs rows of one size, but field {name!r} is {field}"
+                    f"align={self.align} needs rows of one size, but column {name!r} is {field}"
                 )
 
     def encode(
@@ -232,7 +232,7 @@ class Encoder:
             name = self._order[fault.column]
             return ColumnError(
                 Message(
-                    f"field {name!r}, row {row:,}: {fault.found % 2**64:,} does not fit an "
+                    f"column {name!r}, row {row:,}: {fault.found % 2**64:,} does not fit an "
                     "int64_list",
                     hint=("use ", Option("encoding", {name: "raw"})),
                 )
@@ -313,7 +313,7 @@ def _regular(name: str, field: Field, column: Ragged, axis: int) -> Ragged:
     wrong = np.flatnonzero(column.lengths != axis)
     if len(wrong):
         raise ColumnError(
-            f"field {name!r} is {field}, but item {int(wrong[0]):,} has "
+            f"column {name!r} is {field}, but item {int(wrong[0]):,} has "
             f"{int(column.lengths[wrong[0]]):,} strings"
         )
     inside = column.flat

@@ -62,7 +62,7 @@ def fault_text(fault: _core.Fault, schema: Schema | None = None) -> str:
     """Describe what is wrong, but not where."""
     expected, found = fault.expected, fault.found
     name = _field_name(fault, schema)
-    wanted = f"the field is {schema[name]}" if schema is not None and name is not None else ""
+    wanted = f"the column is {schema[name]}" if schema is not None and name is not None else ""
     texts = {
         FaultCode.header_cut: f"the file ends {found} bytes into the 12-byte header of a record",
         FaultCode.length_crc: f"length CRC is 0x{found:08x}, expected 0x{expected:08x}: the length "
@@ -122,7 +122,7 @@ def fault_error(
             record=record,
             byte=byte,
         )
-    where = f"field {name!r}: " if name else ""
+    where = f"column {name!r}: " if name else ""
     if fault.code in _NOT_EXAMPLE:
         return NotExampleError(
             Message(
@@ -216,7 +216,7 @@ def _remedy(
                 _SKIP,
             )
         case FaultCode.wrong_kind:
-            return Message("give the field its type, ", typed(_TYPES.get(fault.found, "bytes")))
+            return Message("give the column its type, ", typed(_TYPES.get(fault.found, "bytes")))
         case FaultCode.wrong_size | FaultCode.not_one_string:
             return Message("read the bytes as they are, ", typed("bytes[*]"))
         case FaultCode.not_utf8:

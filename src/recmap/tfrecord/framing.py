@@ -20,6 +20,7 @@ from recmap.local.inflate import CompressionOption, begins_stream
 from recmap.local.local_path import located, refuse_existing
 from recmap.local.output import Compression, choose_compression
 from recmap.model.arguments import check_choice, check_flag, check_iterable
+from recmap.model.habits import helpful
 from recmap.model.iteration import BlockIteration
 from recmap.model.progress import Counter, ProgressOption
 from recmap.native import _core
@@ -134,6 +135,7 @@ def records(
     compression: CompressionOption = "auto",
     storage: Mapping[str, Any] | None = None,
 ) -> Iterator[memoryview]: ...
+@helpful
 def records(
     path: PathsLike,
     *,
@@ -200,6 +202,7 @@ def _spans(window: Window) -> Iterator[tuple[int, int]]:
     return zip(begins.tolist(), [*ends.tolist(), window.scan.end - 4], strict=False)
 
 
+@helpful
 def write_records(
     path: PathLike,
     records: Iterable[bytes | bytearray | memoryview],

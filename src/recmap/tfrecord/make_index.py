@@ -15,6 +15,7 @@ from recmap.local.local_path import located
 from recmap.local.location import Location
 from recmap.machine.mapped import guarded
 from recmap.model.arguments import check_flag
+from recmap.model.habits import helpful
 from recmap.model.progress import ProgressOption, check_progress
 from recmap.model.schema import Schema
 from recmap.store.files_ahead import files_in_turn
@@ -41,6 +42,7 @@ from recmap.tfrecord.survey import Summary, sample, survey
 _AT_ONCE, _BYTES_AT_ONCE = 16, 64 << 20
 
 
+@helpful
 def index(
     path: PathsLike,
     *,

@@ -13,7 +13,7 @@ from recmap.model.field import Field
 def check_fill(name: str, field: Field) -> None:
     """Refuse a fill value that would fill nothing."""
     if field.ragged and field.fill is not None:
-        raise FieldTextError(f"field {name!r}: {field}: a missing ragged row is empty, not filled")
+        raise FieldTextError(f"column {name!r}: {field}: a missing ragged row is empty, not filled")
 
 
 def refuse_null_items(name: str, field: Field) -> None:

@@ -17,6 +17,7 @@ from recmap.local.temporary import remove_leftovers
 from recmap.machine.mapped import Guard
 from recmap.model.arguments import check_flag
 from recmap.model.facts import Skipped
+from recmap.model.habits import helpful
 from recmap.model.preview import quantity
 from recmap.model.progress import ProgressOption, check_progress
 from recmap.model.schema import Schema
@@ -50,6 +51,7 @@ class Repaired:
         return f"{kept}; damage at {places} was left out"
 
 
+@helpful
 def repair(
     src: PathsLike,
     dst: PathLike,

@@ -394,7 +394,7 @@ def code(
     field = str(Field(array.dtype, array.shape))
     found = {
         "Python": f"import recmap as rm\n\nds = rm.open({path!r}, "
-        f"fields={{{column!r}: {field!r}, ...: None}})",
+        f"columns={{{column!r}: {field!r}, ...: None}})",
     }
     if array.dtype.name in _IN_TF:
         order = ", little_endian=False" if array.dtype.byteorder == ">" else ""
@@ -407,5 +407,7 @@ def code(
             f"dataset = tf.data.TFRecordDataset({path!r}).map(parse)"
         )
     typed = shlex.quote(f"{column}={field}")
-    found["recmap convert"] = f"recmap convert {shlex.quote(path)} out/ --field {typed} --field ..."
+    found["recmap convert"] = (
+        f"recmap convert {shlex.quote(path)} out/ --column {typed} --column ..."
+    )
     return found

@@ -189,7 +189,7 @@ def test_datasets_left_out_for_one_reason_are_listed_together() -> None:
     made({"x": np.arange(9), "a": 1, "b": 2.5, "c": np.arange(3)}).close()
     text = left_out("x")
     assert "left out: 'a', 'b' (it is a single value), 'c' (it has 3 rows, not 9)" in text
-    assert "fields=[...] chooses columns" in text
+    assert "columns=[...] chooses columns" in text
 
 
 def test_a_file_without_datasets_is_refused() -> None:

@@ -173,7 +173,7 @@ class ColumnWriter:
         for axis in self._field.inner if self._field.is_bytes else ():
             inside = column.flat
             if (column.lengths != axis).any() or not isinstance(inside, Ragged):
-                raise ColumnError(f"field {self._name!r}: not all rows are {self._field}")
+                raise ColumnError(f"column {self._name!r}: not all rows are {self._field}")
             shape.append(axis)
             column = inside
         values = column.flat
@@ -198,7 +198,7 @@ class ColumnWriter:
             row = self._written + text // max(self._field.count, 1)
             raise ColumnError(
                 Message(
-                    f"field {self._name!r}: row {row:,} has a zero character, where HDF5 ends a "
+                    f"column {self._name!r}: row {row:,} has a zero character, where HDF5 ends a "
                     "text",
                     hint=("write it as bytes, ", Option("cast", {self._name: "bytes"}, verb=True)),
                 )
@@ -224,7 +224,7 @@ def _stored(name: str, field: Field) -> tuple[np.dtype[Any], bool]:
     if dtype.kind in "mM":
         return np.dtype(dtype.byteorder.replace("|", "=") + "i8"), False
     if dtype.type is np.void or dtype.itemsize not in (1, 2, 4, 8):
-        raise ColumnError(f"field {name!r} is {field}, for which HDF5 has no type; cast it first")
+        raise ColumnError(f"column {name!r} is {field}, for which HDF5 has no type; cast it first")
     return np.dtype(f"u{dtype.itemsize}"), False
 
 
@@ -254,7 +254,7 @@ def _chunk(
             rows = max(1, min(rows, expected))
     elif rows * math.prod(axes) * itemsize > _MOST:
         raise OptionError(
-            f"field {name!r}: chunk_rows={rows:,} makes chunks of more than 4 GiB, which HDF5 "
+            f"column {name!r}: chunk_rows={rows:,} makes chunks of more than 4 GiB, which HDF5 "
             "cannot have; give fewer"
         )
     return (rows, *axes)

@@ -28,6 +28,7 @@ from recmap.formats.hdf5.nested import nested_column, nested_field
 from recmap.formats.hdf5.types import ORDER_ATTRIBUTE, leaves
 from recmap.formats.null_masks import mask_names, with_nulls
 from recmap.local.local_path import located
+from recmap.model.arguments import did_you_mean, is_pattern, matching
 from recmap.model.source import Source, renamed
 
 # Drivers of files that are not on disk under their name.
@@ -51,10 +52,10 @@ def open_hdf5(
 
     Without names, open all datasets, or those with the most common number of rows if the
     numbers differ; a LeftOutWarning names the others. ``inside`` is the only dataset or group
-    to look into. Without ``direct``, h5py reads all values.
+    to look into. Without ``direct``, h5py reads all values. A name may be a pattern.
     """
     file = Hdf5File.of(path)
-    columns = with_nulls(_all(file, inside) if names is None else _named(file, names, direct))
+    columns = with_nulls(_all(file, inside) if names is None else _asked(file, names, direct))
     # Reopen by name, so that the warning about datasets left out is not repeated.
     again = partial(open_hdf5, path, list(columns), direct=direct)
     other = partial(open_hdf5, path, list(columns), direct=False)
@@ -91,6 +92,11 @@ class _DatasetColumns:
             readers = columns_of(file, name, dataset, [leaf for _, leaf in readable], direct)
             for (column, _), reader in zip(readable, readers, strict=True):
                 self.columns[column] = reader
+
+    def keep(self, pattern: str) -> None:
+        """Keep what matches a pattern."""
+        self.columns = {name: self.columns[name] for name in matching(pattern, self.columns)}
+        self.refused = {name: self.refused[name] for name in matching(pattern, self.refused)}
 
 
 @dataclass(frozen=True)
@@ -146,24 +152,46 @@ def _path_of(file: Any) -> str:
     return path
 
 
-def _all(file: Hdf5File, inside: str) -> dict[str, ColumnReader]:
+def _asked(file: Hdf5File, names: list[str], direct: bool) -> dict[str, ColumnReader]:
+    """Return the columns that are named, and those of datasets that match a pattern."""
+    columns: dict[str, ColumnReader] = {}
+    plain: list[str] = []
+    for name in names:
+        with file.locked(name):
+            literal = not is_pattern(name) or _is_column(file.root.get(name.strip("/")))
+        if literal:
+            plain.append(name)
+        else:
+            columns |= _all(file, "", name.lstrip("/"))
+            # Keep the order in which columns are asked for.
+            plain += [each for each in columns if each not in plain]
+    named = _named(file, [name for name in plain if name not in columns], direct)
+    every = {**columns, **named}
+    return {name: every[name] for name in dict.fromkeys([*plain, *every])}
+
+
+def _all(file: Hdf5File, inside: str, pattern: str = "*") -> dict[str, ColumnReader]:
+    """Return the columns in a group that match a pattern and have equally many rows."""
     tables: list[_DatasetColumns] = []
     refused: dict[str, str] = {}
     whats: dict[str, str] = {}
     for name, item in _items(file, inside):
         if isinstance(item, str):
-            refused[name] = item
+            refused |= dict.fromkeys(matching(pattern, [name]), item)
             continue
         with file.locked(name):
             whats[name] = _what(item)
         try:
             table = _DatasetColumns(file, name, item)
         except DataError as e:
-            refused[name] = str(e)
+            refused |= dict.fromkeys(matching(pattern, [name]), str(e))
             continue
+        table.keep(pattern)
         refused.update(table.refused)
         if table.columns:
             tables.append(table)
+    if not tables and not refused and pattern != "*":
+        raise FieldNotFoundError(f"{file.path}: no column matches {pattern!r}{_available(file)}")
     if not tables:
         raise DataError(
             f"{file.path}: no dataset can be a column{_listing(refused)}"
@@ -239,7 +267,7 @@ def _named(file: Hdf5File, names: list[str], direct: bool) -> dict[str, ColumnRe
         with file.locked(name):
             found = _find(file.root, name.strip("/"))
         if found is None:
-            raise FieldNotFoundError(f"{file.path}: no dataset {name!r}{_available(file)}")
+            raise FieldNotFoundError(f"{file.path}: no dataset {name!r}{_available(file, name)}")
         path, dataset = found
         if path not in tables:
             tables[path] = _DatasetColumns(file, path, dataset, direct)
@@ -266,11 +294,15 @@ def _column(file: Hdf5File, table: _DatasetColumns, name: str) -> ColumnReader:
     raise FieldNotFoundError(f"{file.path}: no column {name!r}; its table has: {listed}")
 
 
-def _available(file: Hdf5File) -> str:
+def _available(file: Hdf5File, wanted: str = "") -> str:
     with file.locked():
         names = [name for name, item in _walk(file.root) if not isinstance(item, str)]
     more = f" and {len(names) - _LISTED:,} more" if len(names) > _LISTED else ""
-    return f"; there are: {', '.join(names[:_LISTED])}{more}" if names else "; there are none"
+    if not names:
+        return "; there are none"
+    return (
+        f"; there are: {', '.join(names[:_LISTED])}{more}{did_you_mean(wanted.strip('/'), names)}"
+    )
 
 
 def _listing(refused: Mapping[str, str]) -> str:

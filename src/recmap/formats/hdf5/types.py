@@ -87,7 +87,7 @@ class Leaf:
         values = np.frombuffer(b"".join(cells), dtype)
         width = math.prod(inner)
         if width != 1 and (lengths % width).any():
-            raise DataError(f"a row does not divide into items of shape {inner}, as its field says")
+            raise DataError(f"a row does not divide into items of shape {inner}, as its type says")
         ends = np.concatenate([[0], np.cumsum(lengths // width)])
         return Ragged(values.reshape(-1, *inner), ends)
 

@@ -42,6 +42,7 @@ from recmap.formats.tfrecord_source import TFRecordSource
 from recmap.local.local_path import located
 from recmap.local.location import Location
 from recmap.local.whole_output import refuse_unfinished
+from recmap.model.arguments import no_column
 from recmap.model.batch import Allocate, PaddedRows, PadSpec, RowArray, RowNumbers, pick
 from recmap.model.coerce import empty_column
 from recmap.model.facts import SourceFacts
@@ -177,7 +178,7 @@ def _chosen(
     names = [*known] if ... in asked else [name for name in asked if name in known]
     absent = [name for name in asked if name is not ... and name not in known]
     if absent:
-        raise FieldNotFoundError(f"{path}: no column {absent[0]!r}; there are: {', '.join(known)}")
+        raise FieldNotFoundError(f"{path}: {no_column(absent[0], known)}")
     for name in names:
         if known[name].problem:
             others = [each for each, feature in known.items() if not feature.problem]

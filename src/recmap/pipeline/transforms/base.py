@@ -84,7 +84,14 @@ class Transform(ABC):
     def prepared(self, schema: Schema, sample: Block) -> tuple[Transform, Schema]:
         """Return the transform after it has seen some rows, and the schema of its output."""
         del sample
-        return self, schema
+        return self, self.output(schema) or schema
+
+    def output(self, schema: Schema) -> Schema | None:
+        """Return the schema of its output, or None if only its function can tell.
+
+        Refuse columns that do not fit.
+        """
+        return schema
 
     @abstractmethod
     def apply(self, block: Block) -> Block:

@@ -46,13 +46,13 @@ class DecodeImages(Transform):
     def drops(self) -> bool:
         return self.skips_bad
 
-    def prepared(self, schema: Schema, sample: Block) -> tuple[Transform, Schema]:
+    def output(self, schema: Schema) -> Schema:
         column = self.decoder.column
         if schema[column] != Field("bytes"):
             drop = f"; leave out rows without an image: ds.drop_null({column!r})"
             hint = drop if schema[column].nullable else ""
             raise OptionError(f"decode_image: {column!r} is {schema[column]}, not bytes{hint}")
-        return self, Schema({**schema, column: self.decoder.field})
+        return Schema({**schema, column: self.decoder.field})
 
     def apply(self, block: Block) -> Block:
         strings = block.batch[self.decoder.column]
@@ -72,8 +72,8 @@ class DecodeImages(Transform):
 class ImageDecoder:
     """Decodes JPEG, PNG, WebP, BMP and the first frame of GIF into one column.
 
-    ``size`` is (height, width). None keeps the sizes of the images, which may differ: the
-    column is then ragged, rows of lines of pixels.
+    ``size`` is (height, width), or one number for both. None keeps the sizes of the images, which
+    may differ: the column is then ragged, rows of lines of pixels.
 
     Resizing is bilinear and antialiased, in whole levels of 0 to 255. Each level is within 1
     of ``tf.image.resize(..., antialias=True)`` on the whole image, channel by channel, alpha
@@ -101,7 +101,7 @@ class ImageDecoder:
     def __init__(
         self,
         column: str,
-        size: tuple[int, int] | None = (256, 256),
+        size: int | tuple[int, int] | None = (256, 256),
         channels: int = 3,
         dtype: npt.DTypeLike = "float32",
         scale: Literal["0-1"] | None = None,
@@ -113,7 +113,7 @@ class ImageDecoder:
         device: Any = None,
     ) -> None:
         self.column, self.device = column, device
-        self._size = _checked_size(size)
+        self.size = _checked_size(size)
         self._dtype = as_dtype("dtype", dtype)
         if not isinstance(column, str):
             raise OptionTypeError(f"column={column!r}: give the name of the column of images")
@@ -129,26 +129,26 @@ class ImageDecoder:
         for name, flag in {"exif": exif, "fast": fast}.items():
             check_flag(name, flag)
         if device is not None:
-            _check_for_device(self._size, errors, fast)
+            _check_for_device(self.size, errors, fast)
         self._channels, self._errors, self._threads = channels, errors, threads
         self.scaled = scale is not None
         self._values = _values_of_levels(self._dtype, scale)
-        self._reader = ImageReader(channels, self._size, exif, fast)
+        self._reader = ImageReader(channels, self.size, exif, fast)
 
     @property
     def field(self) -> Field:
         """The field of decoded images; height and width are ragged if images keep their size."""
-        return Field(self._dtype, (*(self._size or (None, None)), self._channels))
+        return Field(self._dtype, (*(self.size or (None, None)), self._channels))
 
     def decode(self, strings: Ragged) -> tuple[Column, npt.NDArray[np.bool_]]:
         """Decode the images of a batch, (rows, height, width, channels), and tell which are
         good. If images keep their sizes, a bad one is empty.
         """
         if not strings.is_bytes:
-            raise ColumnError(f"field {self.column!r}: images are byte strings, not {strings!r}")
-        if self._size is None:
+            raise ColumnError(f"column {self.column!r}: images are byte strings, not {strings!r}")
+        if self.size is None:
             return self._decode_unsized(strings)
-        out = empty((len(strings), *self._size, self._channels), self._dtype)
+        out = empty((len(strings), *self.size, self._channels), self._dtype)
         good = self._decode_all(strings, lambda row, pixels: self._store(pixels, out[row]))
         out[~good] = 0
         return out, good
@@ -163,8 +163,8 @@ class ImageDecoder:
 
     def decode_rows(self, strings: Ragged, rows: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
         """Decode some images of a batch."""
-        assert self._size is not None
-        out = empty((len(rows), *self._size, self._channels), self._dtype)
+        assert self.size is not None
+        out = empty((len(rows), *self.size, self._channels), self._dtype)
         place = {int(row): at for at, row in enumerate(rows)}
         good = self._decode_all(strings, lambda row, px: self._store(px, out[place[row]]), place)
         out[~good[rows]] = 0
@@ -228,7 +228,7 @@ class ImageDecoder:
         if self.device is not None:
             hint = "errors='zero' leaves such images black"
         error = ImageError(
-            f"field {self.column!r}: row {row:,} of the batch: {reason} ({hint})",
+            f"column {self.column!r}: row {row:,} of the batch: {reason} ({hint})",
             field=self.column,
         )
         error.row = row
@@ -255,12 +255,14 @@ def _ends(lengths: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     return np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
 
 
-def _checked_size(size: tuple[int, int] | None) -> tuple[int, int] | None:
+def _checked_size(size: int | tuple[int, int] | None) -> tuple[int, int] | None:
     if size is None:
         return None
+    if isinstance(size, int | np.integer) and not isinstance(size, bool):
+        size = (int(size), int(size))
     sides = [as_whole("size", side, 1, _MOST_SIDE) for side in as_list("size", size, "(224, 224)")]
     if len(sides) != 2:
-        raise OptionError(f"size={size!r}: it is (height, width), each 1 or more, or None")
+        raise OptionError(f"size={size!r}: it is one number, (height, width) or None")
     return sides[0], sides[1]
 
 

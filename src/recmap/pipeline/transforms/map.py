@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import inspect
+import reprlib
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -37,12 +38,17 @@ from recmap.pipeline.transforms.returned_values import (
 )
 
 
+def _not_a_function(value: Any) -> str:
+    hint = "where takes conditions" if isinstance(value, str) else "select takes numbers and masks"
+    return f"{reprlib.repr(value)} is not a function; {hint}"
+
+
 class Function:
     """A function that may take a random generator, ``rng``, besides its rows."""
 
     def __init__(self, fn: Callable[..., Any], seed: int, stage: int) -> None:
         if not callable(fn):
-            raise OptionError(f"{fn!r} is not a function")
+            raise OptionError(_not_a_function(fn))
         self.fn, self.seed, self.stage = fn, seed, stage
         self.name = getattr(fn, "__qualname__", type(fn).__name__)
         #: Whether it draws random numbers, which are new in every epoch.
@@ -97,6 +103,9 @@ class FunctionTransform(Transform):
     @property
     def varies(self) -> bool:
         return self.function.is_random
+
+    def output(self, schema: Schema) -> Schema | None:
+        return None if self.changes else schema
 
     def reseeded(self, by: int) -> Self:
         return replace(self, function=self.function.reseeded(by))

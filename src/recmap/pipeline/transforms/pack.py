@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap.errors import ColumnError, DataError, OptionError
-from recmap.model.arguments import as_names, as_whole, check_choice
+from recmap.model.arguments import as_names, as_whole, check_choice, did_you_mean
 from recmap.model.field import Field
 from recmap.model.ragged import Column, Ragged
 from recmap.model.schema import Batch, Schema
@@ -222,7 +222,8 @@ class Packer:
             names = [n for n, f in schema.items() if f.ragged == 1 and not f.is_bytes]
         for name in names:
             if name not in schema:
-                raise OptionError(f"cannot pack {name!r}: no such column; {schema}")
+                near = did_you_mean(name, schema)
+                raise OptionError(f"cannot pack {name!r}: no such column; {schema}{near}")
             if schema[name].ragged != 1 or schema[name].is_bytes:
                 raise OptionError(
                     f"cannot pack {name!r}: it is {schema[name]}; sequences of numbers are packed"

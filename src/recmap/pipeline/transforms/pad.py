@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from recmap.errors import ColumnError, DataError, MemoryLimitError, OptionError
 from recmap.machine.memory import empty, empty_bytes
-from recmap.model.arguments import check_choice
+from recmap.model.arguments import check_choice, did_you_mean
 from recmap.model.batch import PaddedColumn, PadSpec, Positions, cut
 from recmap.model.casting import first_lost
 from recmap.model.field import Field
@@ -70,7 +70,7 @@ class Pad:
             return (self.length,) * axes
         if len(self.length) != axes:
             raise OptionError(
-                f"field {name!r}: {len(self.length)} lengths to pad to, {self.length}, "
+                f"column {name!r}: {len(self.length)} lengths to pad to, {self.length}, "
                 f"but ragged axes: {axes}"
             )
         return self.length
@@ -344,12 +344,13 @@ def fitting_fill(fill: Any, dtype: np.dtype[Any], name: str) -> None:
     if fits and dtype.kind not in "mM":
         fits = first_lost(given, dtype, rounds=True) is None
     if not fits:
-        raise OptionError(f"field {name!r}: {dtype} cannot hold the fill value {fill!r}")
+        raise OptionError(f"column {name!r}: {dtype} cannot hold the fill value {fill!r}")
 
 
 def _check(name: str, pad: Pad, schema: Schema) -> None:
     if name not in schema:
-        raise OptionError(f"cannot pad {name!r}: no such column; there are: {', '.join(schema)}")
+        known = f"there are: {', '.join(schema)}{did_you_mean(name, schema)}"
+        raise OptionError(f"cannot pad {name!r}: no such column; {known}")
     field = schema[name]
     if field.is_bytes:
         raise OptionError(
@@ -384,7 +385,7 @@ def as_ragged(column: Column, axes: int, name: str) -> Ragged:
     """
     if isinstance(column, np.ndarray):
         if column.ndim <= axes:
-            raise ColumnError(f"field {name!r}: an array of {column.ndim} axes is not ragged rows")
+            raise ColumnError(f"column {name!r}: an array of {column.ndim} axes is not ragged rows")
         rows, width = column.shape[:2]
         values: Column = column.reshape(rows * width, *column.shape[2:])
         column = Ragged(values, np.arange(rows + 1) * width)
@@ -409,7 +410,7 @@ def _check_lengths(lengths: npt.NDArray[np.int64], width: int, name: str, place:
     if int(lengths.max(initial=0)) > width:
         row = int(np.argmax(lengths > width))
         raise DataError(
-            f"field {name!r}: {place} {row:,} of the batch has {int(lengths[row]):,} "
+            f"column {name!r}: {place} {row:,} of the batch has {int(lengths[row]):,} "
             f"items, to be padded to {width:,} (cut='right' or 'left' shortens such rows)",
             field=name,
         )

@@ -78,7 +78,7 @@ def as_texts(result: Mapping[str, Any]) -> dict[str, Given]:
     """Turn what a function returned into columns; ``str`` become text."""
     for name, value in result.items():
         if len(_kinds_of_strings(value)) > 1:
-            raise ColumnError(f"field {name!r}: str and bytes are mixed; encode or decode some")
+            raise ColumnError(f"column {name!r}: str and bytes are mixed; encode or decode some")
     return {
         name: replace(given, column=as_strings_of(_TEXT, given.column))
         if given.text and isinstance(given.column, Ragged)

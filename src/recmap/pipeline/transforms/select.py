@@ -35,8 +35,10 @@ class SelectColumns(Transform):
         return "select"
 
     def prepared(self, schema: Schema, sample: Block) -> tuple[Transform, Schema]:
-        columns = with_masks(self.columns, schema)
-        return SelectColumns(tuple(columns)), schema.select(columns)
+        return SelectColumns(tuple(with_masks(self.columns, schema))), self.output(schema)
+
+    def output(self, schema: Schema) -> Schema:
+        return schema.select(with_masks(self.columns, schema))
 
     def apply(self, block: Block) -> Block:
         return replace(block, batch={name: block.batch[name] for name in self.columns})

@@ -11,7 +11,7 @@ blocks keep their order.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
@@ -23,7 +23,6 @@ import numpy as np
 from recmap.cache.block_cache import default_cache
 from recmap.errors import OptionError, SlowOrderWarning
 from recmap.machine.cpus import thread_share
-from recmap.model.arguments import unknown_option
 from recmap.model.batch import Positions, RowArray, RowNumbers, interleave, join, pick
 from recmap.model.facts import SourceFacts
 from recmap.model.fetching import Fetching, fetching_all
@@ -228,12 +227,8 @@ def _requests(source: SourceRows) -> int:
     return requests if requests > len(source) // 2 else 0
 
 
-def refuse_sizes(positional: Sequence[Any], unknown: Mapping[str, Any]) -> None:
-    """Refuse a buffer size, which other libraries take, and unknown options."""
-    for name in unknown:
-        if name != "buffer_size":  # the name in tf.data
-            raise unknown_option(name, ("reshuffle", "seed", "window"), "shuffle: ")
-    sizes = [*positional, *unknown.values()]
+def refuse_sizes(sizes: Sequence[Any]) -> None:
+    """Refuse a buffer size, which other libraries take."""
     if sizes:
         raise OptionError(
             f"shuffle({', '.join(map(repr, sizes))}): recmap's shuffle is exact and needs no "

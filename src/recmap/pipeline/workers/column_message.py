@@ -66,11 +66,11 @@ def _add(arrays: list[tuple[int, npt.NDArray[Any]]], name: str, column: Column) 
         return _SlotRagged(values, places, mask)
     if not isinstance(column, np.ndarray):
         raise ColumnError(
-            f"field {name!r}: a column is an array or a Ragged, not {type(column).__name__}"
+            f"column {name!r}: a column is an array or a Ragged, not {type(column).__name__}"
         )
     if column.dtype.hasobject:
         raise ColumnError(
-            f"field {name!r}: a column of Python objects cannot be shared between processes; "
+            f"column {name!r}: a column of Python objects cannot be shared between processes; "
             "return numbers, or Ragged.from_rows() or Ragged.from_bytes() of the rows"
         )
     if not has_mask(column):
