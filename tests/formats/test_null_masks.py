@@ -73,7 +73,7 @@ def test_formats_without_a_place_for_nulls_say_what_to_do() -> None:
     for path, options in (
         ("x.npy", {}),
         ("x.raw", {}),
-        ("t/", {"format": "tfds", "split": "a", "name": "x"}),
+        ("t/", {"format": "tfds", "options": {"split": "a", "name": "x"}}),
     ):
         with pytest.raises(rm.ColumnError, match="cannot hold nulls.*fill_null.*mask_null"):
             rm.open(TABLE, ["i"]).save(path, **options)  # type: ignore[arg-type]  # of several kinds

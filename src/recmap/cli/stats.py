@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import textwrap
 from typing import Any
 
 from recmap.cli.arguments import add_source, add_verb, add_where, opened
@@ -81,7 +82,8 @@ def _fit(found: Stats, width: int) -> None:
         say("")
         show(spread)
     if left_out:
-        say(f"not shown (terminal too narrow): {', '.join(left_out)}", "aside")
+        for line in textwrap.wrap(f"not shown (terminal too narrow): {', '.join(left_out)}", width):
+            say(line, "aside")
 
 
 def _numbers(found: Stats, width: int) -> Table:

@@ -167,11 +167,13 @@ def _search(
     columns = source.select(with_masks(sorted(expression.names), source.schema))
     more, ended, waiting = True, True, deque[Future[_Found]]()
     with Threads(pool_size(), "recmap-where") as pool:
-        for first, block in _blocks(columns, predicate, start):
+        for number, (first, block) in enumerate(_blocks(columns, predicate, start)):
             for begin, piece in _pieces(first, block):
                 waiting.append(pool.submit(_test, predicate, piece, begin))
                 if len(waiting) > 2 * pool_size():
                     more = take(waiting.popleft().result())
+            while waiting and number == 0:  # the first block is small, and often enough
+                more = take(waiting.popleft().result())
             if not more:
                 ended = False
                 break

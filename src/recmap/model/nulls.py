@@ -157,7 +157,8 @@ def fill_items(items: Column, field: Field, missing: Mask, nulls: Nulls) -> Colu
 def _row(field: Field, nulls: Nulls) -> Any:
     """Return the value of a missing row; None if there is none."""
     if field.dtype.kind in "mM" and not field.ragged:
-        return np.datetime64("NaT") if field.fill is None or nulls == "error" else field.fill_row()
+        unset = field.fill is None or nulls == "error"
+        return np.array("NaT", field.dtype)[()] if unset else field.fill_row()
     if nulls == "error":
         return None
     if field.ragged:

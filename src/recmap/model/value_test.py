@@ -346,7 +346,7 @@ def _as_date(name: str, dtype: np.dtype[Any], value: Any) -> Any:
 
 
 def _parsed_date(name: str, field: Field, value: Any) -> Any:
-    made = np.datetime64("NaT")
+    made = np.datetime64("NaT", "s")
     if not isinstance(value, str) or _DATE.fullmatch(value):
         with suppress(ValueError, OverflowError):
             made = np.datetime64(value)

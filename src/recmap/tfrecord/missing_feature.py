@@ -39,5 +39,5 @@ def fill_bytes(field: Field) -> bytes | None:
 def _under_mask(field: Field) -> bytes:
     if field.is_bytes:
         return b""
-    zero = np.zeros((), field.dtype) if field.dtype.kind not in "mM" else field.dtype.type("NaT")
+    zero = np.array("NaT" if field.dtype.kind in "mM" else 0, field.dtype)
     return np.full(field.inner, zero, field.dtype).tobytes()
