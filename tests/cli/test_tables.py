@@ -71,7 +71,7 @@ def test_refusals_of_nulls_quote_options_that_can_be_typed(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     pq.write_table(pa.table({"x": [1, None], "t": ["a", None], "l": [[1], [None]]}), "n.parquet")
-    for column, advice in (("x", "--field x='int64 = 0'"), ("t", "--nulls fill")):
+    for column, advice in (("x", "--column x='int64 = 0'"), ("t", "--nulls fill")):
         command = ["convert", "n.parquet", f"{column}.npy", "--field", column]
         assert main(command) == 1
         said = capsys.readouterr().err
@@ -82,7 +82,7 @@ def test_refusals_of_nulls_quote_options_that_can_be_typed(
     assert np.load("x.npy").tolist() == [1, 0]
     command = ["convert", "n.parquet", "x.tfrecord"]
     assert main(command) == 1
-    assert "--field l='int64[*] = 0' --field ..." in capsys.readouterr().err
+    assert "--column l='int64[*] = 0' --column ..." in capsys.readouterr().err
     assert (
         main(["convert", "n.parquet", "x.tfrecord", "--field", "l=int64[*] = 0", "--field", "..."])
         == 0

@@ -253,7 +253,7 @@ def test_a_misfit_far_behind_in_a_file_is_an_error_and_not_another_value() -> No
     rows = arrow_columns._CHECKED + 5
     rm.from_arrays({"t": np.zeros(rows, "M8[s]")}).save("x.parquet")
     times = np.zeros(rows, "M8[ms]")
-    times[-2] += 3
+    times[-2] += np.timedelta64(3, "ms")
     table = pq.read_table("x.parquet")
     pq.write_table(table.set_column(0, "t", pa.array(times)), "x.parquet")
     ds = rm.open("x.parquet")

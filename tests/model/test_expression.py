@@ -74,7 +74,7 @@ def test_values_that_nothing_equals_are_refused_where_they_are_written() -> None
     x = rm.col("x")
     for value, match in [
         (None, r"nothing equals null; use is_null\(\)"),
-        (np.datetime64("NaT"), "nothing equals null"),
+        (np.datetime64("NaT", "s"), "nothing equals null"),
         (pd.NaT, "nothing equals null"),
         (float("nan"), r"nothing equals NaN; use is_nan\(\)"),
         (np.float32("nan"), "nothing equals NaN"),

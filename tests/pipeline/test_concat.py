@@ -142,7 +142,11 @@ def test_columns_have_to_agree() -> None:
     with pytest.raises(rm.OptionError, match="no end"):
         rm.concat(a, a.repeat())
     with pytest.raises(rm.OptionError, match="takes datasets"):
-        rm.concat(a, "x.npy")  # type: ignore[type-var]
+        rm.concat(a, 7)  # type: ignore[arg-type]
+    a.save("a.tfrecord")
+    both: Any = [a, "a.tfrecord"]
+    assert rm.concat(*both)["x"][:].tolist() == [0, 1, 2, 0, 1, 2]
+    assert len(rm.concat(both)) == 6
     with pytest.raises(rm.OptionError, match="nothing to concat"):
         rm.concat()
 

@@ -129,11 +129,11 @@ def test_an_error_about_a_missing_feature_says_how_to_read_it_as_null(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     write("x.tfrecord", example(x=int64_list(1)), example(y=int64_list(1)))
-    with pytest.raises(rm.FieldMismatchError, match=r'read it as null, fields={"x": "int64\?"}'):
+    with pytest.raises(rm.FieldMismatchError, match=r'read it as null, columns={"x": "int64\?"}'):
         rm.open("x.tfrecord", {"x": "int64"})[:]
     assert rm.open("x.tfrecord", {"x": "int64?"})["x"][1] is None
     assert main(["head", "x.tfrecord", "--field", "x=int64"]) == 1
-    assert "read it as null, --field x='int64?'" in capsys.readouterr().err
+    assert "read it as null, --column x='int64?'" in capsys.readouterr().err
     for verb in ("head", "stats", "info"):
         assert main([verb, "x.tfrecord", "--field", "x=int64?"]) == 0
 

@@ -78,7 +78,8 @@ def kept(column: Column, missing: npt.NDArray[np.bool_]) -> Column:
         return masked(column, missing)
     dates = column.dtype.kind in "mM"
     filled = np.array(column)
-    filled[missing] = np.array("NaT" if dates else 0, column.dtype)[()]
+    null = np.array("NaT", column.dtype) if dates else np.zeros((), column.dtype)
+    filled[missing] = null[()]
     return filled if dates else masked(filled, missing)
 
 

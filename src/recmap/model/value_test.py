@@ -314,7 +314,11 @@ def _float_test(dtype: np.dtype[Any], relation: str, value: float) -> ValueTest:
 
 def _date_test(name: str, dtype: np.dtype[Any], relation: str, value: Any) -> ValueTest:
     given = _as_date(name, dtype, value)
-    cast = given.astype(dtype)
+    later = bool(given > np.array(0, given.dtype))
+    try:
+        cast = given.astype(dtype)
+    except OverflowError:  # NumPy 2.5 and later; earlier versions return another date
+        return _beyond(relation, later=later)
     back = cast.astype(given.dtype)
     if back == given:
         return NumberTest(relation, cast)
@@ -322,7 +326,7 @@ def _date_test(name: str, dtype: np.dtype[Any], relation: str, value: Any) -> Va
     floor = cast - step if back > given else cast
     if floor.astype(given.dtype) < given < (floor + step).astype(given.dtype):
         return _above(relation, floor)
-    return _beyond(relation, later=bool(given > np.array(0, given.dtype)))
+    return _beyond(relation, later=later)
 
 
 def _as_date(name: str, dtype: np.dtype[Any], value: Any) -> Any:

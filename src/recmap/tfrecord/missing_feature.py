@@ -39,5 +39,6 @@ def fill_bytes(field: Field) -> bytes | None:
 def _under_mask(field: Field) -> bytes:
     if field.is_bytes:
         return b""
-    zero = np.array("NaT" if field.dtype.kind in "mM" else 0, field.dtype)
+    dates = field.dtype.kind in "mM"
+    zero = np.array("NaT", field.dtype) if dates else np.zeros((), field.dtype)
     return np.full(field.inner, zero, field.dtype).tobytes()
