@@ -434,7 +434,7 @@ def test_a_forked_child_can_decode() -> None:
     [
         ({"size": (0, 3)}, "size="),
         ({"size": (1, 2, 3)}, "size="),
-        ({"size": 256}, "size="),
+        ({"size": 2.5}, "size="),
         ({"channels": 2}, "channels=2"),
         ({"dtype": "int32"}, "dtype=int32"),
         ({"scale": "-1-1"}, "scale='-1-1'"),

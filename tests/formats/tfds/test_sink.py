@@ -202,8 +202,8 @@ def test_splits_of_one_dataset_have_the_same_features(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"name": "a"}, 'format="tfds" needs split="train"'),
-        ({"split": "train"}, 'format="tfds" needs name="my_dataset"'),
+        ({"name": "a"}, 'format="tfds" needs options={"split": "train"}'),
+        ({"split": "train"}, 'format="tfds" needs options={"name": "my_dataset"}'),
         ({"name": "A b", "split": "train"}, "the name of a dataset is like 'my_dataset'"),
         ({"name": "a", "split": "train[:5]"}, "a split is called like 'train'"),
         ({"name": "a", "split": "all"}, "a split is called like 'train'"),
