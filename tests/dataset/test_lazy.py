@@ -151,6 +151,15 @@ def test_a_filter_runs_once_for_all_that_asks_by_number() -> None:
     assert "1,970 rows" in repr(kept)
 
 
+def test_a_filter_after_repeat_keeps_rows_once_for_each_turn() -> None:
+    chain = numbers().filter(is_even).repeat(2).filter(is_small)
+    wanted = [x for x in range(0, 40, 2) if x < 25] * 2
+    assert len(chain) == len(wanted)
+    assert chain["x"][:].tolist() == wanted
+    assert sorted(int(row["x"]) for row in chain.shuffle(seed=1)) == sorted(wanted)
+    assert len(chain.repeat(3)) == 3 * len(wanted)
+
+
 def test_a_shuffle_after_a_filter_runs_nothing_before_it_is_read() -> None:
     def never(row: dict[str, Any]) -> bool:
         raise AssertionError(row)

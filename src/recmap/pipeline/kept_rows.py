@@ -51,7 +51,8 @@ class Kept(Order):
         """Run the plan, and note the numbers of the rows that come out."""
         plan = self._plan
         transforms = (*plan.transforms, NumberRows())
-        search = replace(plan, transforms=transforms, grouping=Batches(_TOGETHER))
+        # Those of one epoch: the plan repeats what is found.
+        search = replace(plan, transforms=transforms, grouping=Batches(_TOGETHER), repeat=1)
         found = [batch["row"] for batch in PipelineFeed(search).run(1, None)]
         numbers: npt.NDArray[Any] = np.concatenate([np.empty(0, np.int64), *found])
         small = not len(numbers) or int(numbers.max()) < 1 << 32
