@@ -18,6 +18,7 @@ import numpy as np
 
 from recmap.errors import DataError, OptionError, StoreError
 from recmap.local.local_path import located
+from recmap.machine.cpus import ThreadLimit, own_limit, within
 from recmap.machine.mapped import Guard
 from recmap.model.batch import Allocate, PaddedRows, PadSpec, RowArray, RowNumbers
 from recmap.model.facts import Skipped, SourceFacts
@@ -70,7 +71,11 @@ class SourceRows(WrappedSource):
         self._schema, self._files, self._remote = source.schema, facts.files, facts.remote
         self._damage: DataError | None = None
         try:
-            self._reach, self._chunk_rows = len(source), facts.chunk_rows()
+            # More threads than these inflate files hardly faster, but take memory.
+            limit = ThreadLimit(2, 2) if facts.compressed_files else None
+            with within(own_limit() or limit):
+                self._reach = len(source)
+            self._chunk_rows = facts.chunk_rows()
             stored_in_order = source.facts.stored_in_order
         except DataError as e:
             if facts.rows_before_damage is None:
