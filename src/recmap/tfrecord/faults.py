@@ -170,10 +170,10 @@ class FieldChoice(NamedTuple):
         return cls(list(schema), dict(schema), False)
 
     def fields_option(self, name: str, text: str) -> Option:
-        """Return the ``fields=`` that gives a field its type and keeps the others.
+        """Return the ``columns=`` that gives a column its type and keeps the others.
 
         >>> print(FieldChoice(["x", "y"], {}, True).fields_option("y", "int64 = 0"))
-        fields={"y": "int64 = 0", ...: None}
+        columns={"y": "int64 = 0", ...: None}
         """
         given: dict[Any, str | None] = {
             n: f if f is None else str(f) for n, f in self.given.items()
