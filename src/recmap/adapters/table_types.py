@@ -34,7 +34,7 @@ def _made(noted: Any) -> Any:
     if not isinstance(noted, NotedType):
         return noted
     try:
-        return _pandas_type(noted) if noted.library == "pandas" else _polars_type(noted)
+        return _pandas_type(noted) if noted.package == "pandas" else _polars_type(noted)
     except (*_MISFITS, KeyError):
         return None
 
@@ -60,7 +60,7 @@ def _polars_type(noted: NotedType) -> Any:
 def _library(dtype: Any) -> str:
     """Return the library that a type belongs to. Objects and dtypes of NumPy are in pandas."""
     if isinstance(dtype, NotedType):
-        return dtype.library
+        return dtype.package
     package = (dtype if isinstance(dtype, type) else type(dtype)).__module__.partition(".")[0]
     return "pandas" if package in ("numpy", "builtins") else package
 

@@ -53,7 +53,7 @@ class Checksums(Protocol):
 class NotedType(NamedTuple):
     """A type of another library as a file notes it: its name, and what it is made with."""
 
-    library: str
+    package: str
     text: str
     parts: Sequence[Any] = ()
     ordered: bool = False
