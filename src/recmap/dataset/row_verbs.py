@@ -27,6 +27,7 @@ from recmap.pipeline.stream import Stream
 
 if TYPE_CHECKING:
     from recmap.conversion.cast import Casting
+    from recmap.dataset.windows import Edges
     from recmap.model.expression import Expression
 
 
@@ -224,6 +225,64 @@ class RowVerbs(Stream):
         items = counted_items(self._source, columns, progress, self._opened.reopen)
         change = partial(ExplodedRows, columns=columns, items=items)
         return self._changed(f"explode({', '.join(map(repr, columns))})", change)
+
+    def windows(
+        self,
+        size: int | Mapping[str, Sequence[int]],
+        *,
+        stride: int = 1,
+        within: str | None = None,
+        edges: Edges = "drop",
+        horizon: int | Mapping[str, int] | None = None,
+        progress: ProgressOption = None,
+    ) -> Self:
+        """Make a row of every ``size`` consecutive rows: sliding windows for time series.
+
+        Columns get an axis of ``size``. The next window begins ``stride`` rows later. ``within``
+        is a column that names or numbers episodes (or series, or patients): no window holds rows
+        of two, and the column itself keeps one value. The rows of an episode have to lie together.
+
+        ``size`` may also give offsets by column: ``{"image": [-1, 0], "action": range(16)}`` has
+        for every row the image before it and its own, and the next 16 actions. Other columns keep
+        one value.
+
+        ``edges`` says what becomes of windows that reach beyond the first or last row of an
+        episode: ``"drop"`` leaves them out, ``"repeat"`` repeats that row, and ``"pad"`` puts
+        zeros there, and adds a column ``x/is_pad`` for every ``x``.
+
+        ``horizon`` is how many rows to predict: the rows that follow the window come as
+        ``x/target``. ``{"load": 6}`` predicts that column only.
+
+        Nothing is copied before it is read. ``within`` is read once, when the number of windows or
+        a row is first needed. Windows of strings, of ragged columns and of those with nulls are
+        lists.
+
+        >>> import numpy as np, recmap as rm
+        >>> ds = rm.from_arrays({"x": np.arange(6), "episode": np.array([0, 0, 0, 1, 1, 1])})
+        >>> ds.windows(2, within="episode")[:]
+        {'x': array([[0, 1],
+               [1, 2],
+               [3, 4],
+               [4, 5]]), 'episode': array([0, 0, 1, 1])}
+        >>> ds.select("x").windows(3, horizon=1, stride=2)[0]
+        {'x': array([0, 1, 2]), 'x/target': array([3])}
+        """
+        from recmap.dataset.windows import WindowedRows, window_order, window_parts
+
+        stride = as_whole("stride", stride, least=1)
+        check_choice("edges", edges, ("drop", "repeat", "pad"))
+        check_progress(progress)
+        if within is not None:
+            self.schema.select([within])
+        parts = window_parts(self.schema, size, within, horizon)
+        order = window_order(
+            self._source, parts, stride, within, edges, progress, self._opened.reopen
+        )
+        change = partial(WindowedRows, parts=parts, order=order, edges=edges)
+        shown = dict(size) if isinstance(size, Mapping) else size
+        options = {"stride": stride, "within": within, "edges": edges, "horizon": horizon}
+        told = "".join(f", {name}={value!r}" for name, value in options.items())
+        return self._changed(f"windows({shown!r}{told})", change)
 
     def flat_map(
         self,
