@@ -115,7 +115,7 @@ def options(rng: np.random.Generator) -> tuple[Any, dict[str, Any]]:
 @pytest.mark.parametrize("name", [None, "a.tfrecord", "a.parquet", "a.tfrecord.gz"])
 def test_windows_are_those_of_a_plain_loop(tmp_path: Path, name: str | None) -> None:
     rng = np.random.default_rng(1 if name is None else len(name))
-    for case in range(30 if name is None else 8):
+    for case in range(20 if name is None else 4):
         rows = int(rng.integers(1, 40))
         ds = dataset(rng, rows, name and tmp_path / f"{case}{name}")
         size, some = options(rng)

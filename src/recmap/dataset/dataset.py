@@ -210,7 +210,7 @@ class Dataset(RowVerbs):
         if isinstance(key, str):
             self.schema[key]  # raises an error that lists the columns
             view = self._source.column(key)
-            if view is not None:
+            if isinstance(view, np.ndarray):
                 return view if not view.flags.writeable else _read_only(view)
             return ColumnView(self._source.select([key]), key)
         number = as_row(key)

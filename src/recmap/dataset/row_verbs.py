@@ -27,8 +27,10 @@ from recmap.pipeline.stream import Stream
 
 if TYPE_CHECKING:
     from recmap.conversion.cast import Casting
+    from recmap.dataset.tokens import Added, Cut, Documents
     from recmap.dataset.windows import Edges
     from recmap.model.expression import Expression
+    from recmap.model.remembered import Remembered
 
 
 @helpful
@@ -284,6 +286,48 @@ class RowVerbs(Stream):
         told = "".join(f", {name}={value!r}" for name, value in options.items())
         return self._changed(f"windows({shown!r}{told})", change)
 
+    def tokens(
+        self,
+        column: str,
+        length: int,
+        *,
+        target: bool = True,
+        end: int | None = None,
+        add: Sequence[Added] = (),
+        progress: ProgressOption = None,
+    ) -> Self:
+        """Join the documents of a column of token lists, and cut them into rows of ``length``.
+
+        A row has ``length`` tokens, and ``x/target`` has those one further on, which a language
+        model predicts. Documents follow each other without a gap, and what does not fill the last
+        row is left out. ``end`` is put after every document. Of a column with a single token in
+        each row, all tokens are joined, and ``end`` is the one that ends documents there.
+
+        ``add`` names columns that tell the documents of a row apart: ``"segments"`` counts them
+        from 1, ``"positions"`` begins from 0 in each, and ``"cu_seqlens"`` has where each begins
+        and the last ends, for attention over sequences of different lengths.
+
+        To shuffle documents, ``shuffle`` before; to shuffle rows, ``shuffle`` after; or both. Only
+        the lengths of documents are needed to find a row: in files that map, nothing is read
+        before the first one.
+
+        >>> import recmap as rm
+        >>> ds = rm.from_arrays({"ids": rm.Ragged.from_rows([[1, 2, 3], [4, 5], [6, 7, 8]])})
+        >>> ds.tokens("ids", 3, add=["segments"])[:]
+        {'ids': array([[1, 2, 3],
+               [4, 5, 6]]), 'ids/target': array([[2, 3, 4],
+               [5, 6, 7]]), 'segments': array([[1, 1, 1],
+               [1, 1, 2]], dtype=int32)}
+        """
+        from recmap.dataset.tokens import Cut, joined_documents
+
+        check_flag("target", target)
+        check_progress(progress)
+        cut = Cut.checked(self.schema, column, length, target, end, add)
+        source = self._source.select([cut.column])
+        documents = joined_documents(source, cut, progress, self._opened.reopen)
+        return self._changed(str(cut), partial(_cut_tokens, cut=cut, documents=documents))
+
     def flat_map(
         self,
         fn: Callable[..., Any],
@@ -386,3 +430,9 @@ class RowVerbs(Stream):
                 f"{verb} comes before shuffle, sample and functions with an rng: it takes rows by "
                 "number, and these differ from epoch to epoch"
             )
+
+
+def _cut_tokens(source: Source, cut: Cut, documents: Remembered[int, Documents]) -> Source:
+    from recmap.dataset.tokens import TokenRows
+
+    return TokenRows(source.select([cut.column]), cut, documents)

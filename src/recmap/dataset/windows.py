@@ -418,7 +418,8 @@ class WindowedRows(WrappedSource):
         return self._source.coming(*windows.span(self._low, self._high))
 
     def row_name(self, row: int) -> str:
-        return f"the window at {row_name(self._source, int(self._windows([row]).anchors[0]))}"
+        [anchor] = self._windows(np.array([row])).anchors
+        return f"the window at {row_name(self._source, int(anchor))}"
 
     def select(self, names: Sequence[str]) -> Source:
         wanted = {name.removesuffix(_PADDING) if self._pads(name) else name for name in names}

@@ -74,8 +74,8 @@ class ColumnReader(Protocol):
         del rows, limit
         return None
 
-    def view(self) -> npt.NDArray[Any] | None:
-        """Return the column as an array without loading it; None if it is not stored as one."""
+    def view(self) -> Column | None:
+        """Return the column without loading it; None if it is not stored as arrays."""
         return None
 
     def fetch_ahead(self, rows: RowNumbers) -> Fetching | None:

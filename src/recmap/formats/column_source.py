@@ -26,7 +26,7 @@ from recmap.model.fetching import Fetching, fetching_all
 from recmap.model.field import Field
 from recmap.model.info import Info
 from recmap.model.preview import listed
-from recmap.model.ragged import Ragged
+from recmap.model.ragged import Column, Ragged
 from recmap.model.row_sizes import RowSizes, added, fitting, largest
 from recmap.model.schema import Batch, Schema
 from recmap.model.source import ColumnMap, MappedColumns, Source
@@ -227,7 +227,7 @@ class ColumnsSource(Source):
             return None
         return fetching_all(column.fetch_ahead(rows) for column in self._columns.values())
 
-    def column(self, name: str) -> npt.NDArray[Any] | None:
+    def column(self, name: str) -> Column | None:
         self._check_size()
         self._unchecked.check_ahead()
         return self._columns[name].view()

@@ -31,7 +31,7 @@ from recmap.model.field import Field
 from recmap.model.info import Info
 from recmap.model.null_columns import can_widen, joint_field, widened
 from recmap.model.order import finite
-from recmap.model.ragged import offsets_of
+from recmap.model.ragged import Column, offsets_of
 from recmap.model.row_sizes import RowSizes, added, measure
 from recmap.model.schema import Batch, Schema
 from recmap.model.source import (
@@ -234,7 +234,7 @@ class SideBySideSource(CombinedSource):
         found = (source.largest_row(above) for source in self._sources)
         return max((row for row in found if row), key=lambda row: row[1], default=None)
 
-    def column(self, name: str) -> npt.NDArray[Any] | None:
+    def column(self, name: str) -> Column | None:
         return self._owner(name).column(name)
 
     def value_ranges(self, name: str) -> Sequence[ValueRange] | None:
@@ -413,7 +413,7 @@ class ConcatenatedSource(CombinedSource):
         ]
         return max(rows, key=lambda row: row[1], default=None)
 
-    def column(self, name: str) -> npt.NDArray[Any] | None:
+    def column(self, name: str) -> Column | None:
         return self._sources[0].column(name) if len(self._sources) == 1 else None
 
     def value_ranges(self, name: str) -> Sequence[ValueRange] | None:

@@ -20,7 +20,7 @@ from recmap.model.batch import RowNumbers
 from recmap.model.facts import LargestChunk, SourceFacts
 from recmap.model.fetching import Fetching
 from recmap.model.info import Info
-from recmap.model.ragged import owned
+from recmap.model.ragged import Column, owned
 from recmap.model.row_sizes import RowSizes
 from recmap.model.schema import Batch, Schema
 from recmap.model.source import Source
@@ -210,7 +210,7 @@ class LazySource(Source):
     def largest_row(self, above: int) -> tuple[int, int] | None:
         return self._open().largest_row(above) if self._knows_sizes else None
 
-    def column(self, name: str) -> npt.NDArray[Any] | None:
+    def column(self, name: str) -> Column | None:
         return self._open().column(name)
 
     def value_ranges(self, name: str) -> Sequence[ValueRange] | None:

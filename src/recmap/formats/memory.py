@@ -15,7 +15,7 @@ from recmap.model.batch import join, pick
 from recmap.model.coerce import Given, as_columns, empty_column, fit, infer_schema
 from recmap.model.facts import SourceFacts
 from recmap.model.field import Field
-from recmap.model.ragged import Column, Ragged, owned
+from recmap.model.ragged import Column, owned
 from recmap.model.row_sizes import RowSizes, batch_sizes, column_sizes, fitting, measure
 from recmap.model.schema import Batch, Schema
 from recmap.model.source import Source
@@ -42,8 +42,8 @@ class _MemoryColumn(ColumnReader):
         sizes = column_sizes(self._column)
         return sizes if isinstance(sizes, int) else sizes[rows]
 
-    def view(self) -> npt.NDArray[Any] | None:
-        return None if isinstance(self._column, Ragged) else self._column
+    def view(self) -> Column | None:
+        return self._column
 
     def row_bytes(self) -> int:
         return self._column.nbytes // max(len(self), 1)

@@ -308,6 +308,12 @@ class _RaggedColumn(ColumnReader):
             inner = values.value_sizes(values.offsets[starts], values.offsets[ends], limit)
         return None if inner is None else added(inner, OFFSET * (ends - starts))
 
+    def view(self) -> Column | None:
+        values, offsets = self._values.view(), self.offsets.view()
+        if values is None or offsets is None or self.field.is_bytes:
+            return None  # the source of the column checks that text is UTF-8
+        return Ragged(values, offsets)
+
     def row_bytes(self) -> int:
         values = len(self._values) * self._values.row_bytes()
         return max(1, values // max(len(self), 1))
@@ -336,6 +342,11 @@ class _ReadOffsets:
     def fetch_ahead(self, rows: RowNumbers) -> Fetching | None:
         """Begin to fetch offsets that are going to be read."""
         return self._column.fetch_ahead(rows)
+
+    def view(self) -> npt.NDArray[np.int64] | None:
+        """Return all offsets, if they are stored as an array."""
+        view = self._column.view()
+        return None if view is None else _wide(view)
 
     def __getitem__(self, key: Any) -> Any:
         if isinstance(key, slice):

@@ -51,6 +51,7 @@ from recmap.model.fetching import Coming, Fetching, fetching_all
 from recmap.model.field import BYTES
 from recmap.model.info import Info
 from recmap.model.preview import quantity
+from recmap.model.ragged import Column
 from recmap.model.row_sizes import RowSizes, measure
 from recmap.model.schema import Batch, FieldsLike, Schema
 from recmap.model.source import Errors, Source
@@ -416,7 +417,7 @@ class TFRecordSource(Source):
         )
         return other
 
-    def column(self, name: str) -> npt.NDArray[Any] | None:
+    def column(self, name: str) -> Column | None:
         file, sidecar = self._one_file(), self._sidecars[0]
         if file is None:
             return None

@@ -29,6 +29,7 @@ from recmap.model.batch import (
 )
 from recmap.model.facts import SourceFacts
 from recmap.model.fetching import Coming, Fetching, fetching_all
+from recmap.model.ragged import Column
 from recmap.model.row_sizes import RowSizes, fitting, measure
 from recmap.model.schema import Batch
 from recmap.model.source import MappedColumns, Source, WrappedSource, at_epoch, row_name
@@ -377,7 +378,7 @@ class OrderedRows(WrappedSource):
         count = self._source.facts.sound_rows
         return 0 if count is None else count(self._order.numbers(rows))
 
-    def column(self, name: str) -> npt.NDArray[Any] | None:
+    def column(self, name: str) -> Column | None:
         del name
         return None
 

@@ -19,8 +19,6 @@ from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Self, TypeAlias
 
-import numpy.typing as npt
-
 from recmap.model.batch import (
     Allocate,
     PaddedColumn,
@@ -96,8 +94,11 @@ class Source(ABC):
 
     # What only some sources can do.
 
-    def column(self, name: str) -> npt.NDArray[Any] | None:
-        """Return a whole column as a view of the file, or None if it is not stored as an array."""
+    def column(self, name: str) -> Column | None:
+        """Return a whole column as a view of the file, or None if it is not stored as arrays.
+
+        The offsets of a ragged column have not been checked.
+        """
         del name
         return None
 
@@ -263,7 +264,7 @@ class WrappedSource(VaryingRows):
             mapped=[name for name in self.schema if self.column(name) is not None],
         )
 
-    def column(self, name: str) -> npt.NDArray[Any] | None:
+    def column(self, name: str) -> Column | None:
         return self._source.column(name)
 
     def read_padded(
@@ -385,7 +386,7 @@ class MappedColumns(WrappedSource):
                 mapped[name] = convert(mapped[name], rows)
         return mapped
 
-    def column(self, name: str) -> npt.NDArray[Any] | None:
+    def column(self, name: str) -> Column | None:
         return None if name in self._conversions else self._source.column(self._names[name])
 
     def value_ranges(self, name: str) -> Sequence[ValueRange] | None:

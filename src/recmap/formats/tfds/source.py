@@ -49,6 +49,7 @@ from recmap.model.facts import SourceFacts
 from recmap.model.field import BYTES, TEXT, as_field
 from recmap.model.info import Info
 from recmap.model.order import sliced
+from recmap.model.ragged import Column
 from recmap.model.row_sizes import RowSizes, added, fitting, measure
 from recmap.model.schema import Batch, FieldsLike, Schema
 from recmap.model.source import Errors, Source, WrappedSource
@@ -370,7 +371,7 @@ class TfdsSource(WrappedSource):
         columns = self._columns
         return {name: column.assemble(stored, self._folder) for name, column in columns.items()}
 
-    def column(self, name: str) -> npt.NDArray[Any] | None:
+    def column(self, name: str) -> Column | None:
         if self._columns is None or self._columns[name].simple:
             return self._source.column(name)
         return None

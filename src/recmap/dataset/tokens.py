@@ -1,0 +1,451 @@
+"""ds.tokens: the documents of a column, end to end, cut into rows of one length.
+
+A window is found by computing: where documents begin is all that is kept. If the values of all
+documents lie end to end in a mapped file, windows are copied straight from there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from copy import copy
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from typing import Any, Literal, NamedTuple, TypeAlias, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from recmap.dataset.column_scan import FromRows, check_reread
+from recmap.dataset.rows import read_blocks
+from recmap.errors import DataError, OptionError
+from recmap.machine.cpus import thread_count
+from recmap.machine.mapped import guarded
+from recmap.machine.memory import empty
+from recmap.model.arguments import as_names, as_whole, check_choice
+from recmap.model.batch import Positions, RowArray, RowNumbers
+from recmap.model.facts import SourceFacts
+from recmap.model.fetching import Coming, Fetching
+from recmap.model.field import Field
+from recmap.model.order import gather_within, unshuffled
+from recmap.model.progress import Counter, ProgressOption
+from recmap.model.ragged import Column, Ragged, concatenate, offsets_of
+from recmap.model.remembered import Remembered
+from recmap.model.row_sizes import RowSizes, measure
+from recmap.model.schema import Batch, Schema
+from recmap.model.source import Source, WrappedSource, at_epoch, row_name
+from recmap.native import _core
+
+Added: TypeAlias = Literal["positions", "segments", "cu_seqlens"]
+Tokens: TypeAlias = npt.NDArray[Any]
+
+_TARGET = "/target"
+# Longer pieces are copied one by one, and shorter ones token by token, in one call.
+_SLICE_FROM = 64
+
+
+@dataclass(frozen=True)
+class Cut:
+    """How documents are cut: the user's arguments, checked."""
+
+    column: str
+    length: int
+    target: bool
+    end: int | None
+    add: tuple[Added, ...]
+
+    @classmethod
+    def checked(
+        cls, schema: Schema, column: Any, length: Any, target: bool, end: Any, add: Any
+    ) -> Cut:
+        [name] = schema.select([column])
+        field = schema[name]
+        if field.has_nulls or field.dtype.kind not in "iu" or len(field.shape) > 1:
+            raise OptionError(
+                f"tokens: column {name!r} is {field}; give a column of whole numbers, or of lists "
+                "of them, without nulls"
+            )
+        if end is not None:
+            info = np.iinfo(field.dtype)
+            end = as_whole("end", end, int(info.min), int(info.max))
+        added = tuple(check_choice("add", each, get_args(Added)) for each in as_names("add", add))
+        return cls(name, as_whole("length", length, 1, 2**31), target, end, added)
+
+    @property
+    def size(self) -> int:
+        """The tokens that a row is made of: the target ends one later."""
+        return self.length + self.target
+
+    def schema(self, schema: Schema) -> Schema:
+        field = Field(schema[self.column].dtype, self.length)
+        fields = {self.column: field}
+        if self.target:
+            fields[self.column + _TARGET] = field
+        for name in self.add:
+            if name in fields:
+                raise OptionError(f"tokens adds a column {name!r}; rename yours first")
+            fields[name] = Field("int32", (None if name == "cu_seqlens" else self.length,))
+        return Schema(fields)
+
+    def __str__(self) -> str:
+        options = {"target": self.target, "end": self.end, "add": list(self.add)}
+        told = "".join(f", {name}={value!r}" for name, value in options.items())
+        return f"tokens({self.column!r}, {self.length}{told})"
+
+
+class Pieces(NamedTuple):
+    """Parts of documents, one after another: the document of each, where it begins, its length."""
+
+    documents: Positions
+    begins: Positions
+    lengths: Positions
+    #: How many of them make up each row.
+    counts: Positions
+
+
+class Documents(NamedTuple):
+    """Documents in the order in which they are joined.
+
+    Document ``i`` has tokens ``starts[i]`` to ``starts[i + 1]``, and is row ``rows[i]`` of the
+    source, or row ``i`` if ``rows`` is None.
+    """
+
+    starts: RowArray
+    rows: RowArray | None
+
+    @property
+    def tokens(self) -> int:
+        return int(self.starts[-1])
+
+    def numbers(self, documents: Positions) -> RowArray:
+        """Return the rows of documents."""
+        return documents if self.rows is None else self.rows[documents]
+
+    def pieces(self, begins: Positions, size: int) -> Pieces:
+        """Return the parts of documents that make up ``size`` tokens from each of ``begins``."""
+        first = np.searchsorted(self.starts, begins, side="right") - 1
+        last = np.searchsorted(self.starts, begins + size - 1, side="right") - 1
+        counts = last - first + 1
+        total = offsets_of(counts)
+        documents = np.arange(total[-1]) + np.repeat(first - total[:-1], counts)
+        start = np.maximum(self.starts[documents], np.repeat(begins, counts))
+        stop = np.minimum(self.starts[documents + 1], np.repeat(begins + size, counts))
+        return Pieces(documents, start - self.starts[documents], stop - start, counts)
+
+
+def joined_documents(
+    source: Source, cut: Cut, progress: ProgressOption, reopen: Callable[[], Source] | None
+) -> Remembered[int, Documents]:
+    """Return the documents of each epoch, which are counted when they are first needed."""
+    check_reread("tokens", source)
+    varies = source.facts.varies
+    found = unshuffled(source) if varies else (source, None)
+    if found is None:
+        raise OptionError(
+            "tokens: these rows differ from epoch to epoch; only shuffle(seed=...) may come before "
+            "tokens, directly before it, and everything else after it"
+        )
+    lengths = FromRows(found[0], partial(_offsets, cut=cut, progress=progress), reopen)
+    return Remembered(partial(_documents, source, lengths), 0, only=not varies)
+
+
+def _documents(source: Source, offsets: FromRows[RowArray], epoch: int) -> Documents:
+    starts = offsets.at(0)
+    found = unshuffled(at_epoch(source, epoch)) if source.facts.varies else None
+    if found is None:
+        return Documents(starts, None)
+    rows = found[1].numbers(np.arange(len(starts) - 1))
+    return Documents(offsets_of(np.diff(starts)[rows]), rows)
+
+
+@guarded
+def _offsets(source: Source, cut: Cut, progress: ProgressOption) -> RowArray:
+    """Return where each document begins, and the number of tokens."""
+    shape = source.schema[cut.column].shape
+    if shape == ():
+        return np.array([0, len(source)])
+    more = 0 if cut.end is None else 1
+    if shape != (None,):
+        return np.arange(len(source) + 1) * ((shape[0] or 0) + more)
+    stored = source.column(cut.column)
+    if isinstance(stored, Ragged):
+        offsets = _checked_offsets(source, cut, stored)
+        starts: RowArray = offsets - offsets[0] + np.arange(len(offsets)) * more
+        return starts
+    lengths, start = np.zeros(len(source), np.int64), 0
+    with Counter(len(source), progress) as counter:
+        for batch in read_blocks(source.select([cut.column]), 1):
+            rows, size = measure(batch)
+            lengths[start : start + rows] = batch[cut.column].lengths  # type: ignore[union-attr]  # checked above
+            counter.add(rows, size)
+            start += rows
+        counter.finish()
+    return offsets_of(lengths + more)
+
+
+def _checked_offsets(source: Source, cut: Cut, column: Ragged) -> RowArray:
+    offsets = column.offsets
+    if offsets[0] < 0 or offsets[-1] > len(column.values) or bool((np.diff(offsets) < 0).any()):
+        raise DataError(
+            f"{row_name(source, 0)}: {cut.column!r} has offsets that do not fit its values",
+            field=cut.column,
+        )
+    return offsets
+
+
+class TokenRows(WrappedSource):
+    """Documents of a source, joined and cut into rows of one length."""
+
+    def __init__(self, source: Source, cut: Cut, documents: Remembered[int, Documents]) -> None:
+        super().__init__(source)
+        self._cut, self._documents, self._epoch = cut, documents, 0
+        self._schema = cut.schema(source.schema)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Other processes map the file themselves.
+        return {name: value for name, value in self.__dict__.items() if name != "_stored"}
+
+    @property
+    def schema(self) -> Schema:
+        return self._schema
+
+    @property
+    def facts(self) -> SourceFacts:
+        facts = self._source.facts
+        return replace(
+            facts,
+            in_order=False,
+            searched=facts.searched and self.known_rows() is not None,
+            table_index=None,
+            owns_rows=True,
+            can_pad=False,
+            rows_before_damage=None,
+            sound_rows=None,
+            labels={},
+            descriptions={},
+            table_types={},
+        )
+
+    def _joined(self) -> Documents:
+        return self._documents.at(self._epoch if self._source.facts.varies else 0)
+
+    def _count(self, documents: Documents) -> int:
+        return max(0, (documents.tokens - self._cut.target) // self._cut.length)
+
+    def __len__(self) -> int:
+        return self._count(self._documents.at(0))
+
+    def known_rows(self) -> int | None:
+        known = self._documents.known(0)
+        return None if known is None else self._count(known)
+
+    def row_bytes(self) -> int:
+        return sum(field.row_bytes or 0 for field in self._schema.values())
+
+    def prepare(self) -> None:
+        super().prepare()
+        self._documents.at(0)
+
+    def at_epoch(self, epoch: int) -> Source:
+        if epoch == self._epoch or not self._source.facts.varies:
+            return self
+        other = copy(self)
+        other._epoch = epoch  # noqa: SLF001  # a copy of this one
+        return other
+
+    @guarded
+    def read(self, start: int, stop: int, limit: int | None = None) -> Batch:
+        stop = min(stop, len(self))
+        return gather_within(self, np.arange(start, max(start, stop), dtype=np.int64), limit)
+
+    @guarded
+    def gather(self, rows: RowArray) -> Batch:
+        cut, documents = self._cut, self._joined()
+        begins = np.asarray(rows, np.int64) * cut.length
+        made: Batch = {}
+        flat = self._end_to_end()
+        pieces = None if flat is not None else documents.pieces(begins, cut.size)
+        if pieces is None:
+            assert flat is not None
+            made[cut.column] = _rows_of(flat, rows, cut.length)
+            if cut.target:
+                made[cut.column + _TARGET] = _rows_of(flat[1:], rows, cut.length)
+        else:
+            tokens = self._joined_pieces(documents, pieces).reshape(len(begins), cut.size)
+            made[cut.column] = np.ascontiguousarray(tokens[:, : cut.length])
+            if cut.target:
+                made[cut.column + _TARGET] = np.ascontiguousarray(tokens[:, 1:])
+        if cut.add:
+            made |= self._added(documents, begins, made[cut.column])
+        return {name: made[name] for name in self._schema}
+
+    @cached_property
+    def _stored(self) -> Column | None:
+        """All documents as views of a mapped file, if that is how they are stored."""
+        return self._base().column(self._cut.column)
+
+    def _end_to_end(self) -> Tokens | None:
+        """Return all tokens in the order in which they are joined, if they are stored so."""
+        if self._cut.end is not None and self._source.schema[self._cut.column].shape:
+            return None
+        if self._joined().rows is not None:
+            return None
+        stored = self._stored
+        if stored is None:
+            return None
+        flat = stored.flat if isinstance(stored, Ragged) else stored.reshape(-1)
+        return flat if isinstance(flat, np.ndarray) and flat.flags.c_contiguous else None
+
+    def _joined_pieces(self, documents: Documents, pieces: Pieces) -> Tokens:
+        """Return parts of documents, end to end."""
+        cut = self._cut
+        if not self._source.schema[cut.column].shape:
+            return self._single_tokens(pieces)
+        ends: Positions | None = None
+        lengths = pieces.lengths
+        if cut.end is not None:
+            # The last token of a document is not stored.
+            after = documents.starts[pieces.documents + 1] - documents.starts[pieces.documents]
+            closed = (pieces.begins + lengths == after) & (lengths > 0)
+            ends = (np.cumsum(lengths) - 1)[closed]
+            lengths = lengths - closed
+        values, firsts = self._values(documents.numbers(pieces.documents))
+        tokens = _spans(values, firsts + pieces.begins, lengths)
+        if ends is None:
+            return tokens
+        whole = np.empty(len(tokens) + len(ends), tokens.dtype)
+        own = np.ones(len(whole), bool)
+        own[ends] = False
+        whole[own], whole[ends] = tokens, cut.end
+        return whole
+
+    def _values(self, rows: RowArray) -> tuple[Tokens, Positions]:
+        """Return tokens that hold those of these rows, and where each row begins among them."""
+        stored = self._stored
+        if isinstance(stored, Ragged) and isinstance(stored.values, np.ndarray):
+            return stored.values, stored.offsets[rows]
+        needed, places = np.unique(rows, return_inverse=True)
+        batch = self._base().gather(needed)[self._cut.column]
+        if isinstance(batch, Ragged):
+            assert isinstance(batch.values, np.ndarray)
+            return batch.values, batch.offsets[places.reshape(-1)]
+        return batch.reshape(-1), places.reshape(-1) * batch.shape[1]
+
+    def _base(self) -> Source:
+        """Return the documents as they were before they were shuffled."""
+        found = unshuffled(self._source) if self._source.facts.varies else None
+        return self._source if found is None else found[0]
+
+    def _single_tokens(self, pieces: Pieces) -> Tokens:
+        """Return tokens of a column that has one in each row."""
+        rows = np.arange(pieces.lengths.sum())
+        firsts = offsets_of(pieces.lengths)[:-1]
+        rows += np.repeat(pieces.begins - firsts, pieces.lengths)
+        column = self._base().gather(rows)[self._cut.column]
+        assert isinstance(column, np.ndarray)
+        return column
+
+    def _added(self, documents: Documents, begins: Positions, tokens: Any) -> Batch:
+        """Return the columns that tell documents apart. Positions begin anew in each window."""
+        cut = self._cut
+        if not self._source.schema[cut.column].shape:
+            counts, lengths = _divided(tokens, cut.end)
+        else:
+            pieces = documents.pieces(begins, cut.length)
+            there = offsets_of(pieces.lengths > 0)  # a document may be empty
+            counts = np.diff(there[offsets_of(pieces.counts)])
+            lengths = pieces.lengths[pieces.lengths > 0]
+        edges = offsets_of(counts)
+        made: Batch = {}
+        shape = (len(begins), cut.length)
+        if "positions" in cut.add:
+            within = np.arange(lengths.sum()) - np.repeat(offsets_of(lengths)[:-1], lengths)
+            made["positions"] = within.astype(np.int32).reshape(shape)
+        if "segments" in cut.add:
+            number = np.arange(len(lengths)) - np.repeat(edges[:-1], counts) + 1
+            made["segments"] = np.repeat(number, lengths).astype(np.int32).reshape(shape)
+        if "cu_seqlens" in cut.add:
+            ends = np.cumsum(lengths) - np.repeat(np.arange(len(begins)) * cut.length, counts)
+            starts = np.insert(ends, edges[:-1], 0) if len(begins) else ends
+            made["cu_seqlens"] = Ragged(starts.astype(np.int32), offsets_of(counts + 1))
+        return made
+
+    def row_sizes(self, rows: RowArray) -> RowSizes | None:
+        cut = self._cut
+        own = self.row_bytes() + (4 * (cut.length + 3) if "cu_seqlens" in cut.add else 0)
+        if self._stored is not None or not self._source.schema[cut.column].shape:
+            return 2 * own
+        pieces = self._joined().pieces(np.asarray(rows, np.int64) * cut.length, cut.size)
+        sizes = self._base().row_sizes(self._joined().numbers(pieces.documents))
+        if sizes is None:
+            return None
+        whole = offsets_of(np.broadcast_to(sizes, len(pieces.documents)))
+        return np.diff(whole[offsets_of(pieces.counts)]) + 2 * own
+
+    def _needed(self, rows: RowArray) -> RowArray:
+        """Return the rows of the source that rows are made of."""
+        documents = self._joined()
+        pieces = documents.pieces(rows * self._cut.length, self._cut.size)
+        if self._source.schema[self._cut.column].shape:
+            return np.unique(documents.numbers(pieces.documents))
+        size = np.arange(self._cut.size)
+        return np.unique((pieces.begins[:, None] + size).reshape(-1))
+
+    def fetch_ahead(self, rows: RowNumbers) -> Fetching | None:
+        if not len(rows) or not self._source.facts.remote:
+            return None
+        needed = self._needed(np.asarray(rows, np.int64))
+        if isinstance(rows, range) and self._joined().rows is None:
+            return self._base().fetch_ahead(range(int(needed[0]), int(needed[-1]) + 1))
+        return self._base().fetch_ahead(needed)
+
+    def coming(self, start: int, stop: int | None = None) -> Iterator[Coming]:
+        end = len(self) if stop is None else min(stop, len(self))
+        if start >= end or self._joined().rows is not None:
+            return iter(())
+        needed = self._needed(np.array([start, end - 1]))
+        return self._base().coming(int(needed[0]), int(needed[-1]) + 1)
+
+    def row_name(self, row: int) -> str:
+        first = int(self._needed(np.array([row]))[0])
+        return f"tokens {row * self._cut.length:,} on, in {row_name(self._base(), first)}"
+
+    def select(self, names: Sequence[str]) -> Source:
+        return Source.select(self, names)
+
+    # Rows are others than those of the source.
+    column, largest_row, read_padded = Source.column, Source.largest_row, Source.read_padded
+    value_ranges = Source.value_ranges
+
+
+def _rows_of(flat: Tokens, rows: RowArray, length: int) -> Tokens:
+    """Return rows of ``length`` tokens by number, from tokens that lie end to end."""
+    if not len(rows):
+        return np.empty((0, length), flat.dtype)
+    out = empty((len(rows), length), flat.dtype)
+    content = flat[: len(flat) // length * length].view(np.uint8)
+    numbers = np.ascontiguousarray(rows, np.int64)
+    into = out.reshape(-1).view(np.uint8)
+    _core.gather_rows(content, length * flat.itemsize, numbers, into, thread_count())
+    return out
+
+
+def _spans(values: Tokens, starts: Positions, lengths: Positions) -> Tokens:
+    """Return spans of values, end to end."""
+    total = int(lengths.sum())
+    if total > _SLICE_FROM * len(lengths):
+        ends = starts + lengths
+        parts = [values[a:b] for a, b in zip(starts.tolist(), ends.tolist(), strict=True)]
+        joined = concatenate(parts)
+        assert isinstance(joined, np.ndarray)
+        return joined
+    index = np.arange(total) + np.repeat(starts - offsets_of(lengths)[:-1], lengths)
+    return values[index]
+
+
+def _divided(tokens: Tokens, end: int | None) -> tuple[Positions, Positions]:
+    """Return how many documents are in each row, and their lengths: ``end`` closes a document."""
+    rows, length = tokens.shape
+    last = np.zeros((rows, length), bool) if end is None else tokens == end
+    last[:, -1:] = True
+    places = np.flatnonzero(last)
+    return last.sum(1), np.diff(places, prepend=-1)
