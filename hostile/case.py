@@ -39,6 +39,7 @@ AREAS = (
     "conditions",
     "sample",
     "explode",
+    "windows",
     "joined",
     "nulls",
 )

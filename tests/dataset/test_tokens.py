@@ -195,3 +195,28 @@ def test_offsets_of_a_damaged_file_are_refused(tmp_path: Path) -> None:
     )
     with pytest.raises(rm.DataError, match="offsets that do not fit"):
         len(rm.open(tmp_path / "a.npz").tokens("ids", 2))
+
+
+@pytest.mark.parametrize(
+    ("samples", "firsts"),
+    [
+        (5, [316, 604, 620, 324, 612, 308, 200, 113, 401, 300, 105]),
+        (15, [604, 316, 113, 105, 300, 620, 612, 200, 308, 401, 324, 318, 402, 500, 615, 607, 310,
+              202, 334, 101, 326, 332, 302]),
+        (30, [610, 300, 108, 307, 331, 101, 308, 606, 100, 316, 500, 602, 323, 201, 402, 315, 339,
+              109, 324, 614, 116, 618, 407, 338, 107, 609, 406, 322, 332, 306, 314, 601, 500, 330,
+              115]),
+    ],
+)  # fmt: skip
+def test_the_order_is_that_of_megatron(samples: int, firsts: list[int]) -> None:
+    """The first token of each sample was computed by megatron-core 0.16.1."""
+    documents = [list(range(100 * i, 100 * i + n)) for i, n in enumerate([5, 17, 3, 40, 8, 1, 22])]
+    ds = rm.from_arrays({"ids": rm.Ragged.from_rows(documents, "int64")})
+    rows = ds.tokens("ids", 8, megatron={"seed": 1234, "samples": samples})
+    assert rows[:]["ids"][:, 0].tolist() == firsts
+    assert [row["ids"][0] for row in rows] == firsts
+    assert (rows[:]["ids"][:, 1:] == rows[:]["ids/target"][:, :-1]).all()
+    with pytest.raises(rm.OptionError, match="leave out shuffle"):
+        ds.shuffle(seed=1).tokens("ids", 8, megatron={"seed": 1, "samples": 1})
+    with pytest.raises(rm.OptionError, match="the seed of the run"):
+        ds.tokens("ids", 8, megatron={"seed": 1})

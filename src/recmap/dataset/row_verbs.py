@@ -294,6 +294,7 @@ class RowVerbs(Stream):
         target: bool = True,
         end: int | None = None,
         add: Sequence[Added] = (),
+        megatron: Mapping[str, int] | None = None,
         progress: ProgressOption = None,
     ) -> Self:
         """Join the documents of a column of token lists, and cut them into rows of ``length``.
@@ -306,6 +307,9 @@ class RowVerbs(Stream):
         ``add`` names columns that tell the documents of a row apart: ``"segments"`` counts them
         from 1, ``"positions"`` begins from 0 in each, and ``"cu_seqlens"`` has where each begins
         and the last ends, for attention over sequences of different lengths.
+
+        ``megatron={"seed": 1234, "samples": 1_000_000}`` gives the samples of Megatron-LM in its
+        order, so that a run with that seed and number of samples can be continued.
 
         To shuffle documents, ``shuffle`` before; to shuffle rows, ``shuffle`` after; or both. Only
         the lengths of documents are needed to find a row: in files that map, nothing is read
@@ -323,7 +327,7 @@ class RowVerbs(Stream):
 
         check_flag("target", target)
         check_progress(progress)
-        cut = Cut.checked(self.schema, column, length, target, end, add)
+        cut = Cut.checked(self.schema, column, length, target, end, add, megatron)
         source = self._source.select([cut.column])
         documents = joined_documents(source, cut, progress, self._opened.reopen)
         return self._changed(str(cut), partial(_cut_tokens, cut=cut, documents=documents))

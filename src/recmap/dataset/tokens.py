@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from itertools import pairwise
 from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
@@ -21,7 +22,7 @@ from recmap.errors import DataError, OptionError
 from recmap.machine.cpus import thread_count
 from recmap.machine.mapped import guarded
 from recmap.machine.memory import empty
-from recmap.model.arguments import as_names, as_whole, check_choice
+from recmap.model.arguments import as_mapping, as_names, as_whole, check_choice
 from recmap.model.batch import Positions, RowArray, RowNumbers
 from recmap.model.facts import SourceFacts
 from recmap.model.fetching import Coming, Fetching
@@ -43,6 +44,54 @@ _TARGET = "/target"
 _SLICE_FROM = 64
 
 
+class MegatronOrder(NamedTuple):
+    """The order in which Megatron-LM reads samples: documents are shuffled, then samples."""
+
+    seed: int
+    samples: int
+
+    @classmethod
+    def checked(cls, given: Any) -> MegatronOrder:
+        options = as_mapping("megatron", given, '{"seed": 1234, "samples": 1_000_000}')
+        if options.keys() != {"seed", "samples"}:
+            raise OptionError(
+                f"megatron={given!r}: give the seed of the run and the number of its samples: "
+                '{"seed": 1234, "samples": 1_000_000}'
+            )
+        return cls(
+            as_whole("seed", options["seed"], 0, 2**32 - 1),
+            as_whole("samples", options["samples"], 1),
+        )
+
+    def documents(self, starts: RowArray, cut: Cut) -> Documents:
+        """Return the documents of all epochs that these many samples take, and their samples.
+
+        As in ``GPTDataset`` of Megatron-LM: all epochs are shuffled as one, except for the last
+        one if less than 80% of it is needed.
+        """
+        tokens, extra, length = int(starts[-1]), int(cut.target), cut.length
+        if tokens < 1:
+            return Documents(starts, None)
+        epochs = max(1, -(-(self.samples * length + extra) // tokens))
+        before = max(0, (epochs - 1) * tokens - extra) // length
+        last_alone = epochs > 1 and self.samples - before < int(0.8 * ((tokens - extra) // length))
+        random = np.random.RandomState(self.seed)
+        parts = [epochs - 1, 1] if last_alone else [epochs]
+        rows = np.concatenate(
+            [_shuffled(random, np.tile(np.arange(len(starts) - 1), part)) for part in parts]
+        )
+        joined = offsets_of(np.diff(starts)[rows])
+        count = max(0, int(joined[-1]) - extra) // length
+        edges = [0, before, count] if last_alone else [0, count]
+        samples = [_shuffled(random, np.arange(a, b)) for a, b in pairwise(edges)]
+        return Documents(joined, rows, np.concatenate(samples))
+
+
+def _shuffled(random: np.random.RandomState, numbers: RowArray) -> RowArray:
+    random.shuffle(numbers)
+    return numbers
+
+
 @dataclass(frozen=True)
 class Cut:
     """How documents are cut: the user's arguments, checked."""
@@ -52,10 +101,18 @@ class Cut:
     target: bool
     end: int | None
     add: tuple[Added, ...]
+    megatron: MegatronOrder | None = None
 
     @classmethod
     def checked(
-        cls, schema: Schema, column: Any, length: Any, target: bool, end: Any, add: Any
+        cls,
+        schema: Schema,
+        column: Any,
+        length: Any,
+        target: bool,
+        end: Any,
+        add: Any,
+        megatron: Any,
     ) -> Cut:
         [name] = schema.select([column])
         field = schema[name]
@@ -68,7 +125,8 @@ class Cut:
             info = np.iinfo(field.dtype)
             end = as_whole("end", end, int(info.min), int(info.max))
         added = tuple(check_choice("add", each, get_args(Added)) for each in as_names("add", add))
-        return cls(name, as_whole("length", length, 1, 2**31), target, end, added)
+        order = None if megatron is None else MegatronOrder.checked(megatron)
+        return cls(name, as_whole("length", length, 1, 2**31), target, end, added, order)
 
     @property
     def size(self) -> int:
@@ -87,7 +145,9 @@ class Cut:
         return Schema(fields)
 
     def __str__(self) -> str:
-        options = {"target": self.target, "end": self.end, "add": list(self.add)}
+        options: dict[str, Any] = {"target": self.target, "end": self.end, "add": list(self.add)}
+        if self.megatron is not None:
+            options["megatron"] = self.megatron._asdict()
         told = "".join(f", {name}={value!r}" for name, value in options.items())
         return f"tokens({self.column!r}, {self.length}{told})"
 
@@ -106,11 +166,12 @@ class Documents(NamedTuple):
     """Documents in the order in which they are joined.
 
     Document ``i`` has tokens ``starts[i]`` to ``starts[i + 1]``, and is row ``rows[i]`` of the
-    source, or row ``i`` if ``rows`` is None.
+    source, or row ``i`` if ``rows`` is None. ``samples`` is the order of what they are cut into.
     """
 
     starts: RowArray
     rows: RowArray | None
+    samples: RowArray | None = None
 
     @property
     def tokens(self) -> int:
@@ -138,6 +199,8 @@ def joined_documents(
     """Return the documents of each epoch, which are counted when they are first needed."""
     check_reread("tokens", source)
     varies = source.facts.varies
+    if varies and cut.megatron is not None:
+        raise OptionError("tokens: megatron= shuffles the documents itself; leave out shuffle")
     found = unshuffled(source) if varies else (source, None)
     if found is None:
         raise OptionError(
@@ -145,11 +208,13 @@ def joined_documents(
             "tokens, directly before it, and everything else after it"
         )
     lengths = FromRows(found[0], partial(_offsets, cut=cut, progress=progress), reopen)
-    return Remembered(partial(_documents, source, lengths), 0, only=not varies)
+    return Remembered(partial(_documents, source, lengths, cut), 0, only=not varies)
 
 
-def _documents(source: Source, offsets: FromRows[RowArray], epoch: int) -> Documents:
+def _documents(source: Source, offsets: FromRows[RowArray], cut: Cut, epoch: int) -> Documents:
     starts = offsets.at(0)
+    if cut.megatron is not None:
+        return cut.megatron.documents(starts, cut)
     found = unshuffled(at_epoch(source, epoch)) if source.facts.varies else None
     if found is None:
         return Documents(starts, None)
@@ -260,7 +325,7 @@ class TokenRows(WrappedSource):
     @guarded
     def gather(self, rows: RowArray) -> Batch:
         cut, documents = self._cut, self._joined()
-        begins = np.asarray(rows, np.int64) * cut.length
+        begins = self._begins(documents, rows)
         made: Batch = {}
         flat = self._end_to_end()
         pieces = None if flat is not None else documents.pieces(begins, cut.size)
@@ -277,6 +342,13 @@ class TokenRows(WrappedSource):
         if cut.add:
             made |= self._added(documents, begins, made[cut.column])
         return {name: made[name] for name in self._schema}
+
+    def _begins(self, documents: Documents, rows: RowNumbers) -> Positions:
+        """Return the first token of each row."""
+        numbers = np.asarray(rows, np.int64)
+        if documents.samples is not None:
+            numbers = documents.samples[numbers]
+        return numbers * self._cut.length
 
     @cached_property
     def _stored(self) -> Column | None:
@@ -374,8 +446,9 @@ class TokenRows(WrappedSource):
         own = self.row_bytes() + (4 * (cut.length + 3) if "cu_seqlens" in cut.add else 0)
         if self._stored is not None or not self._source.schema[cut.column].shape:
             return 2 * own
-        pieces = self._joined().pieces(np.asarray(rows, np.int64) * cut.length, cut.size)
-        sizes = self._base().row_sizes(self._joined().numbers(pieces.documents))
+        documents = self._joined()
+        pieces = documents.pieces(self._begins(documents, rows), cut.size)
+        sizes = self._base().row_sizes(documents.numbers(pieces.documents))
         if sizes is None:
             return None
         whole = offsets_of(np.broadcast_to(sizes, len(pieces.documents)))
@@ -384,7 +457,7 @@ class TokenRows(WrappedSource):
     def _needed(self, rows: RowArray) -> RowArray:
         """Return the rows of the source that rows are made of."""
         documents = self._joined()
-        pieces = documents.pieces(rows * self._cut.length, self._cut.size)
+        pieces = documents.pieces(self._begins(documents, rows), self._cut.size)
         if self._source.schema[self._cut.column].shape:
             return np.unique(documents.numbers(pieces.documents))
         size = np.arange(self._cut.size)
@@ -407,7 +480,7 @@ class TokenRows(WrappedSource):
 
     def row_name(self, row: int) -> str:
         first = int(self._needed(np.array([row]))[0])
-        return f"tokens {row * self._cut.length:,} on, in {row_name(self._base(), first)}"
+        return f"row {row:,} of tokens, which begins in {row_name(self._base(), first)}"
 
     def select(self, names: Sequence[str]) -> Source:
         return Source.select(self, names)
