@@ -28,6 +28,8 @@ PAGES = [
     "train/pytorch",
     "train/ranks",
     "train/sampling",
+    "train/windows",
+    "train/tokens",
     "train/tensorflow",
 ]
 
