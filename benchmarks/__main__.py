@@ -38,6 +38,7 @@ from benchmarks.tables import (
     tfds,
     train,
     verbs,
+    windows,
     write,
 )
 
@@ -56,6 +57,7 @@ _TABLES: dict[str, Callable[[Bench], Table]] = {
     "pad": pad.measure,
     "augment": augment.measure,
     "verbs": verbs.measure,
+    "windows": windows.measure,
     "images": images.measure,
     "adapters": adapters.measure,
     "ray": ray.measure,

@@ -96,16 +96,89 @@ def map_and_iterate(path: str, batch: int, workers: int) -> Measure:
     return Measure(clock.seconds, rows)
 
 
+def windows(path: str, size: int, batch: int) -> Measure:
+    """Read shuffled windows; count the rows in them."""
+    dataset, rows = rm.open(path), 0
+    with Clock() as clock:
+        for columns in (
+            dataset.windows(size).shuffle(seed=1).take(len(dataset) // size).batch(batch)
+        ):
+            rows += columns["data"].shape[0] * size
+    return Measure(clock.seconds, rows)
+
+
+def gathered(path: str, size: int, batch: int) -> Measure:
+    """Read as many shuffled rows as ``windows``."""
+    dataset, rows = rm.open(path), 0
+    with Clock() as clock:
+        for columns in (
+            dataset.shuffle(seed=1).take(len(dataset) // size * size).batch(batch * size)
+        ):
+            rows += len(columns["data"])
+    return Measure(clock.seconds, rows)
+
+
+def make_documents(path: str, tokens: int) -> Measure:
+    """Write documents of token numbers."""
+    rng = np.random.default_rng(0)
+    lengths = rng.integers(1, 2000, tokens // 1000)
+    values = rng.integers(0, 50_000, int(lengths.sum()), np.uint16)
+    offsets = np.concatenate([[0], np.cumsum(lengths)])
+    with Clock() as clock:
+        rm.from_arrays({"ids": rm.Ragged(values, offsets)}).save(path)
+    return Measure(clock.seconds, tokens)
+
+
+def token_rows(path: str, length: int, batch: int) -> Measure:
+    """Read an epoch of shuffled rows of tokens."""
+    stream, tokens = rm.open(path).tokens("ids", length).shuffle(seed=1).batch(batch), 0
+    next(iter(stream))
+    with Clock() as clock:
+        for columns in stream:
+            tokens += columns["ids"].size
+    return Measure(clock.seconds, tokens)
+
+
+def copied(path: str, length: int, batch: int) -> Measure:
+    """Copy batches of as many tokens and targets out of the mapped file, in order."""
+    column = rm.open(path)["ids"]
+    values, tokens = column[0 : len(column)].values, 0
+    size = length * batch
+    with Clock() as clock:
+        for start in range(0, len(values) - size, size):
+            np.array(values[start : start + size])
+            tokens += len(np.array(values[start + 1 : start + 1 + size]))
+    return Measure(clock.seconds, tokens)
+
+
+def first_tokens(path: str, length: int, batch: int) -> Measure:
+    """Open documents, and read one shuffled batch of rows of tokens."""
+    with Clock() as clock:
+        next(iter(rm.open(path).tokens("ids", length).shuffle(seed=1).batch(batch)))
+    return Measure(clock.seconds, 1)
+
+
+def one_second() -> Measure:
+    return Measure(1.0, 1)
+
+
 def _augmented(row: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:
     return {"image": augment(row["data"], rng)}
 
 
 JOBS = {
+    "copied": copied,
     "draw": draw,
+    "first_tokens": first_tokens,
+    "gathered": gathered,
+    "make_documents": make_documents,
     "make_labelled": make_labelled,
     "make_labels": make_labels,
     "map_and_iterate": map_and_iterate,
     "map_and_save": map_and_save,
+    "one_second": one_second,
     "read_column": read_column,
+    "token_rows": token_rows,
     "where": where,
+    "windows": windows,
 }

@@ -1,0 +1,59 @@
+"""Windows of consecutive rows, and rows of tokens for language models."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from benchmarks.bench import Bench
+from benchmarks.report import Row, Table, compare
+
+__all__ = ["measure"]
+
+_NOTE = (
+    "Windows of {size} rows of a mapped .npy file of 4 KB rows, shuffled, in batches of {batch}, "
+    "compared with the same number of rows of the file, shuffled and gathered one by one. Tokens: "
+    "rows of {length} uint16 tokens and their targets, cut from documents of 1 to 2,000 tokens in "
+    "an .npz file, shuffled, in batches of {batch}, compared with copying such batches in order "
+    "with NumPy. First batch: from rm.open to a shuffled batch of {count} tokens, compared with "
+    "one second."
+)
+_SIZE, _BATCH, _LENGTH = 16, 64, 2048
+
+
+def measure(bench: Bench) -> Table:
+    count = 10_000_000 if bench.quick else 1_000_000_000
+    note = _NOTE.format(size=_SIZE, batch=_BATCH, length=_LENGTH, count=f"{count:,}")
+    return Table("Windows and tokens", note, [*_windows(bench), *_tokens(bench, count)])
+
+
+def _windows(bench: Bench) -> list[Row]:
+    workload = bench.workloads["4KB"]
+    path = str(Path(bench.source(workload), "values.npy"))
+    entrants = [
+        *bench.entrants("verbs", "windows", "windows", path=path, size=_SIZE, batch=_BATCH),
+        *bench.entrants("verbs", "rows", "gathered", path=path, size=_SIZE, batch=_BATCH),
+    ]
+    timings = bench.race("windows", entrants, workload.row_bytes)
+    return [compare(f"windows of {_SIZE}, shuffled", timings["windows"], timings["rows"], 0.7)]
+
+
+def _tokens(bench: Bench, count: int) -> list[Row]:
+    path = str(bench.folder / "documents.npz")
+    bench.worker("verbs").call("make_documents", path=path, tokens=count)
+    found = {"path": path, "length": _LENGTH}
+    entrants = [
+        *bench.entrants("verbs", "tokens", "token_rows", batch=_BATCH, **found),
+        *bench.entrants("verbs", "memcpy", "copied", batch=_BATCH, **found),
+    ]
+    timings = bench.race("tokens", entrants, 4)
+    rows = [compare("rows of tokens, shuffled", timings["tokens"], timings["memcpy"], 0.7)]
+    first = bench.race(
+        "first tokens",
+        [
+            *bench.entrants("verbs", "first", "first_tokens", batch=_BATCH, **found),
+            *bench.entrants("verbs", "one second", "one_second"),
+        ],
+        4,
+    )
+    title = f"first batch of {count:,} tokens"
+    return [*rows, compare(title, first["first"], first["one second"], 1.0)]
