@@ -160,6 +160,10 @@ def negated(row: dict[str, Any]) -> dict[str, Any]:
     return {"ids": -row["ids"]}
 
 
+def longer(row: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:
+    return {"ids": np.append(row["ids"], rng.integers(0, 9, rng.integers(0, 9)))}
+
+
 def test_what_holds_no_tokens_is_refused() -> None:
     ds = rm.from_arrays(
         {
@@ -178,6 +182,7 @@ def test_what_holds_no_tokens_is_refused() -> None:
         (lambda: ds.tokens("ids", 2, end=256), "end=256"),
         (lambda: ds.tokens("ids", 2, add=["mask"]), "mask"),
         (lambda: ds.sample(seed=1).tokens("ids", 2), "only shuffle"),
+        (lambda: ds.map(longer).shuffle(seed=1).tokens("ids", 2), "only shuffle"),
         (lambda: ds.rename({"ids": "segments"}).tokens("segments", 2, add=["segments"]), "rename"),
         (lambda: ds.tokens("ids", seq_length=2), "length"),
     ):

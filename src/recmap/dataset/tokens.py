@@ -29,7 +29,7 @@ from recmap.model.fetching import Coming, Fetching
 from recmap.model.field import Field
 from recmap.model.order import gather_within, unshuffled
 from recmap.model.progress import Counter, ProgressOption
-from recmap.model.ragged import Column, Ragged, concatenate, offsets_of
+from recmap.model.ragged import Column, Ragged, offsets_of
 from recmap.model.remembered import Remembered
 from recmap.model.row_sizes import RowSizes, measure
 from recmap.model.schema import Batch, Schema
@@ -202,7 +202,7 @@ def joined_documents(
     if varies and cut.megatron is not None:
         raise OptionError("tokens: megatron= shuffles the documents itself; leave out shuffle")
     found = unshuffled(source) if varies else (source, None)
-    if found is None:
+    if found is None or found[0].facts.varies:
         raise OptionError(
             "tokens: these rows differ from epoch to epoch; only shuffle(seed=...) may come before "
             "tokens, directly before it, and everything else after it"
@@ -508,9 +508,7 @@ def _spans(values: Tokens, starts: Positions, lengths: Positions) -> Tokens:
     if total > _SLICE_FROM * len(lengths):
         ends = starts + lengths
         parts = [values[a:b] for a, b in zip(starts.tolist(), ends.tolist(), strict=True)]
-        joined = concatenate(parts)
-        assert isinstance(joined, np.ndarray)
-        return joined
+        return np.concatenate(parts)  # a copy, also of a single one
     index = np.arange(total) + np.repeat(starts - offsets_of(lengths)[:-1], lengths)
     return values[index]
 

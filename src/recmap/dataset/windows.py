@@ -398,7 +398,7 @@ class WindowedRows(WrappedSource):
             if sizes is None:
                 return None
             each = np.broadcast_to(np.asarray(sizes, np.int64), len(needed))
-            total += each.reshape(len(rows), -1).sum(1)
+            total += each.reshape(len(rows), len(offsets or (0,))).sum(1)
         return total
 
     def fetch_ahead(self, rows: RowNumbers) -> Fetching | None:
@@ -493,5 +493,5 @@ def _sums(sizes: RowSizes, windows: Windows, groups: Mapping[Offsets, Any], firs
     for offsets in groups:
         rows, _ = windows.rows(offsets or (0,))
         each = np.broadcast_to(sizes, len(rows)) if isinstance(sizes, int) else sizes[rows - first]
-        total += each.reshape(len(total), -1).sum(1)
+        total += each.reshape(len(total), len(offsets or (0,))).sum(1)
     return total
