@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from benchmarks.bench import Bench
 from benchmarks.report import Row, Table, compare
@@ -40,7 +41,7 @@ def _windows(bench: Bench) -> list[Row]:
 def _tokens(bench: Bench, count: int) -> list[Row]:
     path = str(bench.folder / "documents.npz")
     bench.worker("verbs").call("make_documents", path=path, tokens=count)
-    found = {"path": path, "length": _LENGTH}
+    found: dict[str, Any] = {"path": path, "length": _LENGTH}
     entrants = [
         *bench.entrants("verbs", "tokens", "token_rows", batch=_BATCH, **found),
         *bench.entrants("verbs", "memcpy", "copied", batch=_BATCH, **found),

@@ -36,9 +36,9 @@ def _windows(case: Case) -> None:
     path = case.path("x" + case.pick(_ENDINGS))
     rm.from_arrays(columns).save(path)
     size, stride = case.between(1, 6), case.between(1, 4)
-    edges = case.pick(["drop", "repeat", "pad"])
+    edges: Any = case.pick(["drop", "repeat", "pad"])
     within = case.pick([None, "episode"])
-    offsets = None
+    offsets: Any = None
     if case.chance(0.4):
         offsets = {
             "x": sorted(case.rng.integers(-3, 4, 3).tolist()),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,9 @@ def expected(documents: Documents, length: int, target: bool, end: int | None) -
         row = stream[start : start + length]
         made["ids"].append([token for token, _ in row])
         made["ids/target"].append([t for t, _ in stream[start + 1 : start + 1 + length]])
-        segments, positions, edges = [], [], [0]
+        segments: list[int] = []
+        positions: list[int] = []
+        edges = [0]
         for at, (_, number) in enumerate(row):
             new = at == 0 or number != row[at - 1][1]
             segments.append(1 if at == 0 else segments[-1] + new)
@@ -52,7 +55,7 @@ def documents_of(rng: np.random.Generator) -> Documents:
     return [rng.integers(0, 1000, size).tolist() for size in sizes]
 
 
-ADD = ["segments", "positions", "cu_seqlens"]
+ADD: Any = ["segments", "positions", "cu_seqlens"]
 
 
 @pytest.mark.filterwarnings("ignore::recmap.SlowOrderWarning")
@@ -92,7 +95,7 @@ def test_rows_are_those_of_a_plain_loop(tmp_path: Path, name: str | None) -> Non
         for epoch in range(2):
             order = [int(i) for b in numbered(ds, 4, epoch) for i in b["n"]]
             want = expected([documents[i] for i in order], length, target, end)
-            got = {name: [] for name in want}
+            got: dict[str, Any] = {name: [] for name in want}
             for batch in stream:
                 for name_, column in batch.items():
                     got[name_] += column.tolist()
@@ -165,7 +168,7 @@ def longer(row: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:
 
 
 def test_what_holds_no_tokens_is_refused() -> None:
-    ds = rm.from_arrays(
+    ds: Any = rm.from_arrays(
         {
             "ids": rm.Ragged.from_rows([[1, 2], [3]], "uint8"),
             "x": np.arange(2.0),
@@ -173,7 +176,7 @@ def test_what_holds_no_tokens_is_refused() -> None:
             "null": np.ma.array([1, 2], mask=[True, False]),
         }
     )
-    for wrong, message in (
+    refused: list[tuple[Callable[[], object], str]] = [
         (lambda: ds.tokens("x", 2), "'x' is float64"),
         (lambda: ds.tokens("two", 2), "'two' is int64"),
         (lambda: ds.tokens("null", 2), "without nulls"),
@@ -185,7 +188,8 @@ def test_what_holds_no_tokens_is_refused() -> None:
         (lambda: ds.map(longer).shuffle(seed=1).tokens("ids", 2), "only shuffle"),
         (lambda: ds.rename({"ids": "segments"}).tokens("segments", 2, add=["segments"]), "rename"),
         (lambda: ds.tokens("ids", seq_length=2), "length"),
-    ):
+    ]
+    for wrong, message in refused:
         with pytest.raises(rm.RecmapError, match=message):
             wrong()
     assert len(ds.tokens("ids", 2)) == 1
@@ -194,10 +198,8 @@ def test_what_holds_no_tokens_is_refused() -> None:
 
 
 def test_offsets_of_a_damaged_file_are_refused(tmp_path: Path) -> None:
-    np.savez(
-        tmp_path / "a.npz",
-        **{"ids/values": np.arange(4), "ids/offsets": np.array([0, 3, 1, 4])},
-    )
+    arrays: Any = {"ids/values": np.arange(4), "ids/offsets": np.array([0, 3, 1, 4])}
+    np.savez(tmp_path / "a.npz", **arrays)
     with pytest.raises(rm.DataError, match="offsets that do not fit"):
         len(rm.open(tmp_path / "a.npz").tokens("ids", 2))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -117,7 +118,7 @@ def test_windows_are_those_of_a_plain_loop(tmp_path: Path, name: str | None) -> 
     rng = np.random.default_rng(1 if name is None else len(name))
     for case in range(20 if name is None else 4):
         rows = int(rng.integers(1, 40))
-        ds = dataset(rng, rows, name and tmp_path / f"{case}{name}")
+        ds = dataset(rng, rows, tmp_path / f"{case}{name}" if name else None)
         size, some = options(rng)
         windows = ds.windows(size, **some)
         want = expected(plain_rows(ds), size, **some, lists=("list",))
@@ -174,14 +175,14 @@ def test_episodes_have_to_lie_together() -> None:
     with pytest.raises(rm.DataError, match=r"'who' is 'a' again at row 4.*ds.sort\('who'\)"):
         len(ds.windows(2, within="who"))
     assert ds.sort("who").windows(2, within="who")["x"][:].tolist() == [[0, 1], [1, 4], [2, 3]]
-    null = rm.from_arrays({"x": np.ma.array([1, 1, 2], mask=[0, 1, 0])})
+    null = rm.from_arrays({"x": np.ma.array([1, 1, 2], mask=[False, True, False])})
     with pytest.raises(rm.DataError, match="row 1 has no value in column 'x'"):
         len(null.windows(2, within="x"))
 
 
 def test_what_cannot_be_a_window_is_refused() -> None:
-    ds = rm.from_arrays({"x": np.arange(5.0), "y/is_pad": np.arange(5), "y": np.arange(5)})
-    for wrong, message in (
+    ds: Any = rm.from_arrays({"x": np.arange(5.0), "y/is_pad": np.arange(5), "y": np.arange(5)})
+    refused: list[tuple[Callable[[], object], str]] = [
         (lambda: ds.windows(0), "size=0"),
         (lambda: ds.windows([0, 1]), "offsets by column"),
         (lambda: ds.windows({"z": [0]}), "'z'"),
@@ -196,7 +197,8 @@ def test_what_cannot_be_a_window_is_refused() -> None:
         (lambda: ds.shuffle(seed=0).windows(2), "before shuffle"),
         (lambda: ds.windows(2, step=2), "stride"),
         (lambda: ds.windows(window_size=2), "size"),
-    ):
+    ]
+    for wrong, message in refused:
         with pytest.raises(rm.RecmapError, match=message):
             wrong()
 
