@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 import recmap as rm
+from recmap.chunks.array import ChunkedArray
 from recmap.conversion import verify
 from recmap.conversion.budget import Budget
-from recmap.formats.hdf5.chunks import ChunkedArray
 from recmap.formats.npz.members import Deflated
 from recmap.formats.open_spec import OpenOptions, open_source
 from recmap.machine.mapped import MappedFile

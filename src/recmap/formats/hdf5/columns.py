@@ -12,11 +12,14 @@ from weakref import WeakValueDictionary
 import numpy as np
 import numpy.typing as npt
 
+from recmap.chunks.array import ChunkedArray
+from recmap.chunks.codecs import CodecChain
+from recmap.chunks.grid import Grid
 from recmap.errors import DataError
 from recmap.formats.column_readers import ArrayColumn, ColumnReader, Which
-from recmap.formats.hdf5.chunks import ChunkedArray, Grid
+from recmap.formats.hdf5.chunks import chunked_array
 from recmap.formats.hdf5.file import Hdf5File, h5py
-from recmap.formats.hdf5.filters import FilterPipeline, filter_names, filters_of, how_to_get
+from recmap.formats.hdf5.filters import codecs_of, filter_names, filters_of, how_to_get
 from recmap.formats.hdf5.types import Leaf
 from recmap.model.batch import RowNumbers
 from recmap.model.fetching import Fetching
@@ -51,14 +54,18 @@ def refusal(file: Hdf5File, dataset: Any) -> str:
     if "MATLAB_empty" in dataset.attrs:
         return "it is empty, and its values are only the shape that MATLAB gives it"
     storage = dataset.id.get_create_plist()
-    missing = [f for f in filters_of(storage) if not h5py.h5z.filter_avail(f[0])]
-    if missing:
+    missing = _missing_filters(storage)
+    if missing and _chain(file, dataset) is None:
         how = dict.fromkeys(how_to_get(number) for number, *_ in missing)
         names = filter_names(missing).removeprefix("filter ")
         return f"its filter {names} is missing; {'. '.join(how)}"
     if not dataset.size:
         return ""
     return _missing_external_file(storage) if file.mapped.whole else _other_file(storage)
+
+
+def _missing_filters(storage: Any) -> list[tuple[int, int, tuple[int, ...], bytes]]:
+    return [f for f in filters_of(storage) if not h5py.h5z.filter_avail(f[0])]
 
 
 def _other_file(storage: Any) -> str:
@@ -110,13 +117,11 @@ def _readers(
         if offset is not None:
             array = file.mapped.array(offset, dataset.shape, dataset.dtype)
             return [_mapped(file, leaf, array) for leaf in found]
-        if layout == h5py.h5d.CHUNKED:
-            pipeline = FilterPipeline.of(storage, dataset.chunks, dataset.dtype)
-            if pipeline.known and _located(file, dataset):
-                chunks = ChunkedArray(file, name, dataset, dataset.dtype, pipeline)
-                shared = _SharedRows(chunks) if len(found) > 1 else chunks
-                note = _note(dataset, storage)
-                return [_ChunkedColumn(shared, leaf, dataset, note) for leaf in found]
+    chain = _chain(file, dataset) if direct or _missing_filters(storage) else None
+    if chain is not None:
+        chunks = chunked_array(file, name, dataset, dataset.dtype, chain)
+        shared = _SharedRows(chunks) if len(found) > 1 else chunks
+        return [_ChunkedColumn(shared, leaf, dataset, _note(dataset, storage)) for leaf in found]
     note = f"{_note(dataset, storage)}, read through h5py"
     located = layout == h5py.h5d.CHUNKED and _located(file, dataset)
     return [
@@ -125,6 +130,15 @@ def _readers(
         )
         for leaf in found
     ]
+
+
+def _chain(file: Hdf5File, dataset: Any) -> CodecChain | None:
+    """Return the codecs of a dataset with chunks that recmap can find and decode, else None."""
+    storage = dataset.id.get_create_plist()
+    chunked = storage.get_layout() == h5py.h5d.CHUNKED
+    if not chunked or not _as_in_memory(dataset) or not _located(file, dataset):
+        return None
+    return codecs_of(storage, dataset.chunks, dataset.dtype.itemsize)
 
 
 def _contiguous_offset(dataset: Any) -> int | None:
@@ -180,6 +194,7 @@ class _SharedRows:
 
     def __init__(self, chunks: ChunkedArray) -> None:
         self._chunks = chunks
+        self.chunk_rows = chunks.chunk_rows
         self._held: WeakValueDictionary[Any, npt.NDArray[Any]] = WeakValueDictionary()
 
     def read(self, start: int, stop: int) -> npt.NDArray[Any]:
@@ -217,9 +232,9 @@ class _ChunkedColumn:
         self._length: int = dataset.shape[0]
         self._size = _size(dataset, leaf)
         self.field: Field = leaf.field
-        self.chunk_rows: int = dataset.chunks[0]
+        self.chunk_rows = rows.chunk_rows
         # A chunk is stored whole, even if it has few rows.
-        self.chunk_bytes = self.chunk_rows * leaf.row_bytes
+        self.chunk_bytes = self.chunk_rows * leaf.row_bytes if self.chunk_rows > 1 else 0
         self.note = note
 
     def __len__(self) -> int:
@@ -400,10 +415,11 @@ class _Lengths:
         if dtype is None or math.prod(dataset.shape) == 0:
             return
         if dataset.chunks is not None and located:
-            pipeline = FilterPipeline.of(dataset.id.get_create_plist(), dataset.chunks, dtype)
-            if pipeline.known:
+            storage = dataset.id.get_create_plist()
+            chain = codecs_of(storage, dataset.chunks, dtype.itemsize)
+            if chain is not None:
                 label = ".".join([name, *leaf.path, "lengths"])
-                self._rows = ChunkedArray(file, name, dataset, dtype, pipeline, label)
+                self._rows = chunked_array(file, name, dataset, dtype, chain, label)
         else:
             offset, nbytes = _contiguous_offset(dataset), math.prod(dataset.shape) * dtype.itemsize
             if offset is not None and dataset.id.get_storage_size() == nbytes:

@@ -1,0 +1,299 @@
+"""Arrays in chunks, read by rows.
+
+Each chunk is decoded once per read, on as many threads as there are CPUs, straight into its place
+if it has one. Row groups that were read only in part are kept for the next read.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple, Protocol, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from recmap.chunks.cache import ChunkCache
+from recmap.chunks.codecs import Bytes, ChunkError, CodecChain
+from recmap.chunks.grid import Grid
+from recmap.chunks.mapped import ChunkPlaces, MappedChunks
+from recmap.chunks.pool import for_each
+from recmap.errors import DataError
+from recmap.machine.memory import empty
+from recmap.model.batch import RowNumbers
+from recmap.model.fetching import Fetching
+
+# Rows as a span or by number.
+Rows: TypeAlias = "slice | npt.NDArray[np.int64]"
+Values: TypeAlias = npt.NDArray[Any]
+# Rows in more chunks than this are not gathered from mapped files.
+_MOST_TILES = 1 << 12
+
+
+class Stored(NamedTuple):
+    """The bytes of a chunk. If bit ``i`` of the mask is set, codec ``i`` was not applied."""
+
+    data: Bytes
+    mask: int = 0
+
+
+class StoredChunks(Protocol):
+    """Where the chunks of an array are stored. Chunks are numbered as in ``Grid``."""
+
+    @property
+    def located(self) -> bool:
+        """Whether chunks can be found at all; if not, the format's own library reads them."""
+        ...
+
+    @property
+    def remote(self) -> bool:
+        """Whether chunks are fetched from a store."""
+        ...
+
+    def fetched(
+        self, numbers: Sequence[int]
+    ) -> AbstractContextManager[Callable[[int], Stored | None]]:
+        """Return what gives the bytes of each of these chunks inside a context.
+
+        It returns None for a chunk that was never written.
+        """
+        ...
+
+    def fetch_ahead(self, numbers: Sequence[int]) -> Fetching | None:
+        """Begin to fetch chunks that are going to be read; None if there is nothing to fetch."""
+        ...
+
+    def places(self, groups: npt.NDArray[np.int64]) -> ChunkPlaces | None:
+        """Return where the chunks of row groups are mapped; None if they are not."""
+        ...
+
+    def check(self) -> None:
+        """Raise if what was read belongs to other data than what was opened."""
+        ...
+
+    def error(self, number: int | None, why: str) -> DataError:
+        """Return an error that says what is wrong with a chunk, or with all of the array."""
+        ...
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How the values of a chunk lie in its decoded bytes: their dtype, and the order of axes."""
+
+    dtype: np.dtype[Any]
+    axes: tuple[int, ...]
+
+    @staticmethod
+    def plain(dtype: np.dtype[Any], axes: int) -> Layout:
+        return Layout(dtype, tuple(range(axes)))
+
+    def values(self, data: Bytes, shape: tuple[int, ...]) -> Values:
+        """Return decoded bytes as an array of the shape of a chunk."""
+        stored = tuple(shape[axis] for axis in self.axes)
+        back = tuple(np.argsort(self.axes).tolist())
+        return np.ndarray(stored, self.dtype, data).transpose(back)
+
+
+class _WantedRows(NamedTuple):
+    """Rows to read from one row group, and their place in the output."""
+
+    group: int
+    source: Rows
+    target: Rows
+    whole: bool = False  # all rows of the group, in order
+
+
+class _Job(NamedTuple):
+    """A chunk to decode, the rows wanted of it, and where they go."""
+
+    number: int
+    source: Rows
+    array: Values
+    target: Rows
+
+
+class ChunkedArray:
+    """An array in chunks that recmap decodes."""
+
+    def __init__(
+        self,
+        chunks: StoredChunks,
+        grid: Grid,
+        dtype: np.dtype[Any],
+        chain: CodecChain,
+        fill: Any,
+        cache: ChunkCache,
+        label: str,
+        layout: Layout | None = None,
+        library: Callable[[int, int], Values] | None = None,
+    ) -> None:
+        """``label`` is the key of the array in the cache. ``library`` reads rows where chunks
+        cannot be found.
+        """
+        self.chunks, self.grid, self.dtype = chunks, grid, dtype
+        self._chain, self._fill = chain, fill
+        self._cache, self._label = cache, label
+        self._layout = layout or Layout.plain(dtype, len(grid.shape))
+        self._plain = self._layout == Layout.plain(dtype, len(grid.shape))
+        self._library = library
+        self._kept: int | None = None
+        # Not a method, which would keep this object alive until garbage is collected.
+        self._empty = partial(_new_rows, chunks, grid.shape[1:], dtype)
+        # Unfiltered chunks are bytes at known places.
+        self._mapped: MappedChunks | None = None
+        few = 0 < grid.chunks_per_group <= _MOST_TILES and grid.shape[0] > 0
+        if self._plain and few and not chain and not chunks.remote and dtype.itemsize:
+            self._mapped = MappedChunks(chunks.places, grid, dtype, fill, self._empty)
+
+    @property
+    def chunk_rows(self) -> int:
+        """The number of rows decoded together."""
+        return 1 if self._mapped is not None else self.grid.chunk[0]
+
+    def keep(self, groups: int | None) -> None:
+        """Cache at most ``groups`` row groups for later reads; None means the default limit."""
+        self._kept = groups
+
+    def read(self, start: int, stop: int) -> Values:
+        """Read rows ``start`` to ``stop``."""
+        if not self.chunks.located:
+            return self._from_library(start, stop)
+        if self._mapped is not None and start < stop:
+            mapped = self._mapped.read(start, stop)
+            if mapped is not None:
+                self.chunks.check()
+                return mapped
+        wanted = []
+        for group in self.grid.groups(start, stop):
+            first, end = self.grid.rows(group)
+            low, high = max(start, first), min(stop, end)
+            source, target = slice(low - first, high - first), slice(low - start, high - start)
+            wanted.append(_WantedRows(group, source, target, (low, high) == (first, end)))
+        return self._decode(stop - start, wanted)
+
+    def gather(self, rows: npt.NDArray[np.int64]) -> Values:
+        """Read rows by number, one row group at a time."""
+        if not len(rows):
+            return self._empty(0)
+        if self._mapped is not None and self.chunks.located:
+            mapped = self._mapped.gather(rows)
+            if mapped is not None:
+                self.chunks.check()
+                return mapped
+        step = self.grid.chunk[0]
+        order = np.argsort(rows // step, kind="stable")
+        groups, starts = np.unique(rows[order] // step, return_index=True)
+        by_group = zip(groups.tolist(), np.split(order, starts[1:]), strict=True)
+        if self.chunks.located:
+            wanted = [
+                _WantedRows(group, rows[mine] - group * step, mine) for group, mine in by_group
+            ]
+            return self._decode(len(rows), wanted)
+        out = self._empty(len(rows))
+        for _, mine in by_group:
+            some = rows[mine]
+            first = int(some.min())
+            out[mine] = self._from_library(first, int(some.max()) + 1)[some - first]
+        return out
+
+    @property
+    def remote(self) -> bool:
+        """Whether chunks are fetched from a store."""
+        return self.chunks.remote
+
+    def fetch_ahead(self, rows: RowNumbers) -> Fetching | None:
+        """Begin to fetch the chunks of rows that are going to be read."""
+        if not self.remote or not len(rows) or not self.chunks.located:
+            return None
+        groups = np.unique(np.asarray(rows) // self.grid.chunk[0]).tolist()
+        wanted = [group for group in groups if self._cache.get(self._label, group) is None]
+        return self.chunks.fetch_ahead([number for group in wanted for number in self._of(group)])
+
+    def _from_library(self, start: int, stop: int) -> Values:
+        if self._library is None:
+            raise self.chunks.error(None, "its chunks are not found")
+        return self._library(start, stop) if start < stop else self._empty(0)
+
+    def _of(self, group: int) -> range:
+        """Return the numbers of the chunks of a row group."""
+        count = self.grid.chunks_per_group
+        return range(group * count, (group + 1) * count)
+
+    def _decode(self, count: int, wanted: Iterable[_WantedRows]) -> Values:
+        out = self._empty(count)
+        if not out.size:
+            return out
+        jobs: list[_Job] = []
+        kept: dict[int, Values] = {}
+        partly: list[tuple[_WantedRows, Values]] = []
+        for request in wanted:
+            rows = self._cache.get(self._label, request.group)
+            if rows is None and not request.whole:
+                rows = self._room(request.group, kept)
+                if rows is not None:
+                    every = slice(0, len(rows))
+                    jobs += [_Job(n, every, rows, every) for n in self._of(request.group)]
+            if rows is not None:
+                partly.append((request, rows))
+            else:
+                some = request.source, out, request.target
+                jobs += [_Job(number, *some) for number in self._of(request.group)]
+        if jobs:
+            with self.chunks.fetched([job.number for job in jobs]) as stored:
+                for_each(jobs, partial(self._load, stored))
+            self.chunks.check()
+        for request, rows in partly:
+            out[request.target] = rows[request.source]
+        for group, rows in kept.items():
+            self._cache.put(self._label, group, rows)
+        return out
+
+    def _room(self, group: int, kept: dict[int, Values]) -> Values | None:
+        """Make an array for a row group that is worth keeping; None if it is not."""
+        first, end = self.grid.rows(group)
+        size = (end - first) * self.dtype.itemsize * math.prod(self.grid.shape[1:])
+        if not self._cache.worth_keeping(size, sum(rows.nbytes for rows in kept.values())):
+            return None
+        if self._kept is not None:  # make room before the next one is decoded
+            self._cache.shrink(self._label, self._kept - 1 - len(kept))
+        kept[group] = self._empty(end - first)
+        return kept[group]
+
+    def _load(self, stored_of: Callable[[int], Stored | None], job: _Job) -> None:
+        """Decode a chunk, and put the rows wanted of it in their place."""
+        tile = self.grid.tile(job.number)
+        stored = stored_of(job.number)
+        if stored is None:
+            job.array[(job.target, *tile.slices)] = self._fill
+            return
+        place = self._place(job)
+        try:
+            data = self._chain.undo(stored.data, stored.mask, place)
+        except ChunkError as e:
+            raise self.chunks.error(job.number, str(e)) from e
+        if data is not place:
+            values = self._layout.values(data, self.grid.chunk)
+            inner = tuple(slice(0, count) for count in tile.extent)
+            job.array[(job.target, *tile.slices)] = values[(job.source, *inner)]
+
+    def _place(self, job: _Job) -> Bytes | None:
+        """Return where all bytes of a chunk go, if they go to one place as they are."""
+        if not self._plain or not self.grid.whole_rows or not isinstance(job.source, slice):
+            return None
+        part = job.array[job.target]
+        return part.reshape(-1).view(np.uint8) if part.nbytes == self._chain.nbytes else None
+
+
+def _new_rows(
+    chunks: StoredChunks, shape: tuple[int, ...], dtype: np.dtype[Any], rows: int
+) -> Values:
+    """Make an array for rows, or say that they do not fit into memory."""
+    try:
+        return empty((rows, *shape), dtype)
+    except (MemoryError, ValueError) as e:
+        size = rows * math.prod(shape) * dtype.itemsize
+        why = f"{rows:,} rows take {size:,} bytes, which do not fit into memory; read fewer"
+        raise chunks.error(None, why) from e

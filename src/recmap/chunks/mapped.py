@@ -1,0 +1,154 @@
+"""Unfiltered chunks of mapped files: rows are bytes at known places."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from recmap.chunks.grid import Grid, Tile
+from recmap.chunks.pool import for_each
+from recmap.machine.cpus import thread_count
+from recmap.machine.mapped import MappedFile
+from recmap.native import _core
+
+Numbers = npt.NDArray[np.int64]
+
+# A row of at most this many bytes is read as soon as the system could load it ahead.
+_SMALL_ROW = 4096
+# Rows of smaller chunks are copied one by one, because each chunk costs more than its bytes.
+_SMALL_CHUNK = 1 << 14
+
+
+class ChunkPlaces(NamedTuple):
+    """Where the chunks of some row groups lie: in which file, and from which byte on.
+
+    There is a row for each row group, and a column for each of its chunks. If some chunks were
+    never written, their offsets are below 0. ``owners`` is None if all lie in one file.
+    """
+
+    files: list[MappedFile]
+    owners: npt.NDArray[np.uint32] | None
+    offsets: Numbers
+    some_missing: bool
+
+
+class _Box(NamedTuple):
+    """A tile of a row: its axes and what lies together, for ``gather_boxes``."""
+
+    axes: list[tuple[int, int, int]]
+    run: int
+    at: int
+
+
+class MappedChunks:
+    """An array whose chunks are mapped, and hold values as they are in memory."""
+
+    def __init__(
+        self,
+        places: Callable[[Numbers], ChunkPlaces | None],
+        grid: Grid,
+        dtype: np.dtype[Any],
+        fill: Any,
+        empty: Callable[[int], npt.NDArray[Any]],
+    ) -> None:
+        """``places`` finds the chunks of row groups, and ``empty`` makes an array for rows."""
+        self._places, self._grid, self._dtype, self._fill = places, grid, dtype, fill
+        self._empty = empty
+        self._row = math.prod(grid.shape[1:]) * dtype.itemsize
+        # The bytes of a row in each chunk, and of a chunk.
+        self._part = math.prod(grid.chunk[1:]) * dtype.itemsize
+        self._nbytes = self._part * grid.chunk[0]
+
+    @cached_property
+    def _boxes(self) -> list[_Box]:
+        return [_box(tile, self._grid, self._dtype.itemsize) for tile in self._grid.tiles()]
+
+    def read(self, start: int, stop: int) -> npt.NDArray[Any] | None:
+        """Read a span of rows; None if they are not mapped.
+
+        The result is a view of the file if they follow one another there.
+        """
+        groups = self._grid.groups(start, stop)
+        if not self._row or not self._grid.whole_rows or self._nbytes < _SMALL_CHUNK:
+            return self.gather(np.arange(start, stop))
+        places = self._places(np.arange(groups.start, groups.stop))
+        if places is None:
+            return None
+        offsets = places.offsets[:, 0].tolist()
+        skipped = start - groups.start * self._grid.chunk[0]
+        following = range(offsets[0], offsets[0] + self._nbytes * len(offsets), self._nbytes)
+        if len(places.files) == 1 and offsets[0] >= 0 and offsets == list(following):
+            begin = offsets[0] + skipped * self._part
+            return self._view(places.files[0], begin, stop - start)
+        out = self._empty(stop - start)
+
+        def copy(i: int) -> None:
+            first, end = self._grid.rows(groups[i])
+            low, high = max(start, first), min(stop, end)
+            if offsets[i] < 0:
+                out[low - start : high - start] = self._fill
+                return
+            owner = 0 if places.owners is None else int(places.owners[i, 0])
+            begin = offsets[i] + (low - first) * self._part
+            rows = self._array(places.files[owner], begin, high - low)
+            out[low - start : high - start] = rows
+
+        for_each(range(len(groups)), copy)
+        return out
+
+    def _view(self, file: MappedFile, begin: int, rows: int) -> npt.NDArray[Any]:
+        file.will_read(begin, begin + rows * self._part)
+        view = self._array(file, begin, rows)
+        return view if file.lends else view.copy()
+
+    def _array(self, file: MappedFile, begin: int, rows: int) -> npt.NDArray[Any]:
+        return np.ndarray((rows, *self._grid.shape[1:]), self._dtype, file.bytes, begin)
+
+    def gather(self, rows: Numbers) -> npt.NDArray[Any] | None:
+        """Read rows by number; None if they are not mapped."""
+        step = self._grid.chunk[0]
+        places = self._places(rows // step)
+        if places is None:
+            return None
+        out = self._empty(len(rows))
+        if not out.size:
+            return out
+        within = (rows % step) * self._part
+        if places.some_missing:
+            out[...] = self._fill
+        flat = out.reshape(-1).view(np.uint8)
+        sources = [file.bytes for file in places.files]
+        threads = thread_count() if len(rows) > 1 else 1
+        for i, (axes, run, at) in enumerate(self._boxes):
+            offsets = places.offsets[:, i] + within
+            if places.some_missing:
+                offsets[places.offsets[:, i] < 0] = -1
+            owners = None if places.owners is None else np.ascontiguousarray(places.owners[:, i])
+            if len(rows) > 1 or run > _SMALL_ROW:
+                _core.prefetch_boxes(sources, owners, offsets, axes, run)
+            _core.gather_boxes(sources, owners, offsets, axes, run, flat, self._row, at, threads)
+        return out
+
+
+def _box(tile: Tile, grid: Grid, itemsize: int) -> _Box:
+    """Join axes that lie together before and after."""
+    chunk, shape = grid.chunk[1:], grid.shape[1:]
+    run, joined = itemsize, True
+    at, from_step, to_step = 0, itemsize, itemsize
+    axes: list[tuple[int, int, int]] = []
+    for begin, count, ours, whole in reversed(
+        list(zip(tile.begins, tile.extent, chunk, shape, strict=True))
+    ):
+        at += begin * to_step
+        if joined:
+            run *= count
+            joined = count == ours == whole
+        else:
+            axes.insert(0, (count, from_step, to_step))
+        from_step, to_step = from_step * ours, to_step * whole
+    return _Box(axes, run, at)

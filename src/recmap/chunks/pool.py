@@ -1,0 +1,51 @@
+"""The threads that decode chunks."""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Callable, Iterable
+from functools import cache
+from typing import TypeVar
+
+from recmap.machine.cpus import pool_size, thread_count
+from recmap.machine.threads import Threads
+
+Item = TypeVar("Item")
+
+
+def for_each(items: Iterable[Item], work: Callable[[Item], None]) -> None:
+    """Call ``work`` on each item, on this thread and as many others as there are CPUs."""
+    waiting = deque(items)
+
+    def help_out() -> None:
+        try:
+            while True:
+                try:
+                    item = waiting.popleft()
+                except IndexError:
+                    return
+                work(item)
+        except BaseException:
+            waiting.clear()
+            raise
+
+    helpers = min(thread_count(), len(waiting)) - 1
+    pool = _threads(os.getpid(), pool_size())
+    futures = [pool.submit(help_out) for _ in range(helpers)]
+    try:
+        help_out()
+    finally:
+        for future in futures:
+            # One that has not begun finds nothing to do.
+            if not future.cancel():
+                future.exception()
+    for future in futures:
+        if not future.cancelled():
+            future.result()
+
+
+@cache
+def _threads(process: int, count: int) -> Threads:
+    """Return a pool. Threads do not survive a fork, and a memory budget may allow fewer."""
+    return Threads(count, f"recmap-chunks-{process}")
