@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import recmap as rm
-from recmap.chunks.array import ChunkedArray
+from recmap.chunks.codecs import CodecChain
 from recmap.conversion import verify
 from recmap.conversion.budget import Budget
 from recmap.formats.npz.members import Deflated
@@ -44,14 +44,14 @@ def test_values_that_recmap_reads_wrongly_do_not_pass(
     ds = rm.open(source)
     ds = verbs[change](ds) if change in verbs else ds
     ds.save(f"sound-{output}", verify="full")
-    right = ChunkedArray.read
+    right = CodecChain.undo
 
-    def wrong(self: ChunkedArray, start: int, stop: int) -> Any:
-        read = right(self, start, stop)
-        return read + 1 if read.dtype.kind == "i" else read
+    def wrong(self: CodecChain, stored: Any, mask: int = 0, out: Any = None) -> Any:
+        del out
+        read = right(self, stored, mask)
+        return (read.view("<i4") + 1).view("u1") if read.nbytes == 4 * 3 * 4 else read
 
-    monkeypatch.setattr(ChunkedArray, "read", wrong)
-    monkeypatch.setattr(ChunkedArray, "gather", lambda self, rows: right(self, 0, 20)[rows] + 1)
+    monkeypatch.setattr(CodecChain, "undo", wrong)
     with pytest.raises(rm.VerificationError, match="are not those that were read"):
         ds.save(output, verify="full")
     assert not Path(output).exists()

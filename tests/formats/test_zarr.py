@@ -246,6 +246,38 @@ def test_a_chunk_that_spans_batches_is_decoded_once() -> None:
     assert ds[[3, 499]]["x"].tolist() == [3, 499]
 
 
+@pytest.mark.parametrize("shards", [None, (200, 3)])
+def test_uncompressed_chunks_are_gathered_from_mapped_files(shards: Any) -> None:
+    values = RNG.random((1000, 3))
+    options = {"chunks": (100, 2 if shards is None else 3), "shards": shards, "compressors": None}
+    x = group().create_array("x", shape=values.shape, dtype="f8", fill_value=5.0, **options)
+    x[:700] = values[:700]
+    values[700:] = 5
+    ds = rm.open("x.zarr")
+    rows = RNG.permutation(1000)
+    assert np.array_equal(ds[rows]["x"], values[rows])
+    assert np.array_equal(ds[95:105]["x"], values[95:105])
+    assert np.array_equal(ds[:]["x"], values)
+    for file in chunk_files("x.zarr"):
+        os.truncate(file, os.path.getsize(file) - 1)
+    with pytest.raises(rm.DataError, match="shrank"):
+        ds[[3, 500]]
+    with pytest.raises(rm.DataError, match=r"'x' cannot be read: the chunk at \(0, 0\), c/0/0: "):
+        rm.open("x.zarr")[:]
+
+
+def test_info_says_which_arrays_only_zarr_can_decode() -> None:
+    made = group(2)
+    made.create_array("x", data=np.arange(10), compressors=numcodecs.BZ2())
+    made.create_array("y", data=np.arange(10), compressors=numcodecs.LZ4())
+    ds = rm.open("x.zarr")
+    assert ds.info().notes == {
+        "x": "chunks of 10, bz2, read through zarr",
+        "y": "chunks of 10, lz4",
+    }
+    assert ds[:]["x"].tolist() == ds[:]["y"].tolist() == list(range(10))
+
+
 def test_many_threads_read_one_store() -> None:
     values = RNG.integers(0, 100, (5000, 4))
     group().create_array("x", data=values, chunks=(300, 4))
