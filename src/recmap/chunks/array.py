@@ -40,26 +40,26 @@ class Stored(NamedTuple):
     mask: int = 0
 
 
+# Returns the bytes of a chunk, its values if the format's own library had to decode it, or None if
+# it was never written.
+StoredOf: TypeAlias = "Callable[[int], Stored | Values | None]"
+
+
 class StoredChunks(Protocol):
     """Where the chunks of an array are stored. Chunks are numbered as in ``Grid``."""
-
-    @property
-    def located(self) -> bool:
-        """Whether chunks can be found at all; if not, the format's own library reads them."""
-        ...
 
     @property
     def remote(self) -> bool:
         """Whether chunks are fetched from a store."""
         ...
 
-    def fetched(
-        self, numbers: Sequence[int]
-    ) -> AbstractContextManager[Callable[[int], Stored | None]]:
-        """Return what gives the bytes of each of these chunks inside a context.
+    @property
+    def mappable(self) -> bool:
+        """Whether chunks lie in files that can be mapped."""
+        ...
 
-        It returns None for a chunk that was never written.
-        """
+    def fetched(self, numbers: Sequence[int]) -> AbstractContextManager[StoredOf]:
+        """Return what gives each of these chunks inside a context."""
         ...
 
     def fetch_ahead(self, numbers: Sequence[int]) -> Fetching | None:
@@ -128,30 +128,31 @@ class ChunkedArray:
         cache: ChunkCache,
         label: str,
         layout: Layout | None = None,
-        library: Callable[[int, int], Values] | None = None,
     ) -> None:
-        """``label`` is the key of the array in the cache. ``library`` reads rows where chunks
-        cannot be found.
-        """
+        """``label`` is the key of the array in the cache."""
         self.chunks, self.grid, self.dtype = chunks, grid, dtype
         self._chain, self._fill = chain, fill
         self._cache, self._label = cache, label
         self._layout = layout or Layout.plain(dtype, len(grid.shape))
         self._plain = self._layout == Layout.plain(dtype, len(grid.shape))
-        self._library = library
         self._kept: int | None = None
         # Not a method, which would keep this object alive until garbage is collected.
         self._empty = partial(_new_rows, chunks, grid.shape[1:], dtype)
         # Unfiltered chunks are bytes at known places.
         self._mapped: MappedChunks | None = None
         few = 0 < grid.chunks_per_group <= _MOST_TILES and grid.shape[0] > 0
-        if self._plain and few and not chain and not chunks.remote and dtype.itemsize:
+        if self._plain and few and not chain and chunks.mappable and dtype.itemsize:
             self._mapped = MappedChunks(chunks.places, grid, dtype, fill, self._empty)
+
+    @property
+    def mapped(self) -> bool:
+        """Whether rows are read from mapped files, without decoding whole chunks."""
+        return self._mapped is not None
 
     @property
     def chunk_rows(self) -> int:
         """The number of rows decoded together."""
-        return 1 if self._mapped is not None else self.grid.chunk[0]
+        return 1 if self.mapped else self.grid.chunk[0]
 
     def keep(self, groups: int | None) -> None:
         """Cache at most ``groups`` row groups for later reads; None means the default limit."""
@@ -159,8 +160,6 @@ class ChunkedArray:
 
     def read(self, start: int, stop: int) -> Values:
         """Read rows ``start`` to ``stop``."""
-        if not self.chunks.located:
-            return self._from_library(start, stop)
         if self._mapped is not None and start < stop:
             mapped = self._mapped.read(start, stop)
             if mapped is not None:
@@ -178,7 +177,7 @@ class ChunkedArray:
         """Read rows by number, one row group at a time."""
         if not len(rows):
             return self._empty(0)
-        if self._mapped is not None and self.chunks.located:
+        if self._mapped is not None:
             mapped = self._mapped.gather(rows)
             if mapped is not None:
                 self.chunks.check()
@@ -187,17 +186,8 @@ class ChunkedArray:
         order = np.argsort(rows // step, kind="stable")
         groups, starts = np.unique(rows[order] // step, return_index=True)
         by_group = zip(groups.tolist(), np.split(order, starts[1:]), strict=True)
-        if self.chunks.located:
-            wanted = [
-                _WantedRows(group, rows[mine] - group * step, mine) for group, mine in by_group
-            ]
-            return self._decode(len(rows), wanted)
-        out = self._empty(len(rows))
-        for _, mine in by_group:
-            some = rows[mine]
-            first = int(some.min())
-            out[mine] = self._from_library(first, int(some.max()) + 1)[some - first]
-        return out
+        wanted = [_WantedRows(group, rows[mine] - group * step, mine) for group, mine in by_group]
+        return self._decode(len(rows), wanted)
 
     @property
     def remote(self) -> bool:
@@ -206,16 +196,11 @@ class ChunkedArray:
 
     def fetch_ahead(self, rows: RowNumbers) -> Fetching | None:
         """Begin to fetch the chunks of rows that are going to be read."""
-        if not self.remote or not len(rows) or not self.chunks.located:
+        if not self.remote or not len(rows):
             return None
         groups = np.unique(np.asarray(rows) // self.grid.chunk[0]).tolist()
         wanted = [group for group in groups if self._cache.get(self._label, group) is None]
         return self.chunks.fetch_ahead([number for group in wanted for number in self._of(group)])
-
-    def _from_library(self, start: int, stop: int) -> Values:
-        if self._library is None:
-            raise self.chunks.error(None, "its chunks are not found")
-        return self._library(start, stop) if start < stop else self._empty(0)
 
     def _of(self, group: int) -> range:
         """Return the numbers of the chunks of a row group."""
@@ -262,22 +247,26 @@ class ChunkedArray:
         kept[group] = self._empty(end - first)
         return kept[group]
 
-    def _load(self, stored_of: Callable[[int], Stored | None], job: _Job) -> None:
+    def _load(self, stored_of: StoredOf, job: _Job) -> None:
         """Decode a chunk, and put the rows wanted of it in their place."""
         tile = self.grid.tile(job.number)
         stored = stored_of(job.number)
         if stored is None:
             job.array[(job.target, *tile.slices)] = self._fill
             return
+        values = self._decoded(stored, job) if isinstance(stored, Stored) else stored
+        if values is not None:
+            inner = tuple(slice(0, count) for count in tile.extent)
+            job.array[(job.target, *tile.slices)] = values[(job.source, *inner)]
+
+    def _decoded(self, stored: Stored, job: _Job) -> Values | None:
+        """Return the values of a chunk; None if they were decoded straight into their place."""
         place = self._place(job)
         try:
             data = self._chain.undo(stored.data, stored.mask, place)
         except ChunkError as e:
             raise self.chunks.error(job.number, str(e)) from e
-        if data is not place:
-            values = self._layout.values(data, self.grid.chunk)
-            inner = tuple(slice(0, count) for count in tile.extent)
-            job.array[(job.target, *tile.slices)] = values[(job.source, *inner)]
+        return None if data is place else self._layout.values(data, self.grid.chunk)
 
     def _place(self, job: _Job) -> Bytes | None:
         """Return where all bytes of a chunk go, if they go to one place as they are."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import cached_property
 from threading import Lock
@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from recmap.chunks.array import ChunkedArray, Stored
+from recmap.chunks.array import ChunkedArray, Stored, StoredOf, Values
 from recmap.chunks.codecs import CodecChain
 from recmap.chunks.grid import Grid
 from recmap.chunks.mapped import ChunkPlaces
@@ -28,8 +28,6 @@ from recmap.store.mapped_files import fetch_ahead
 Numbers = npt.NDArray[Any]
 # A table of the places of more chunks would take too much memory.
 _MOST_PLACES = 1 << 20
-# No codec was applied to a chunk.
-_NOTHING_APPLIED = -1
 
 
 def chunked_array(
@@ -50,10 +48,7 @@ def chunked_array(
     grid = Grid(dataset.shape, dataset.chunks)
     chunks = Hdf5Chunks(file, name, grid, chain, values)
     fill = _fill(dataset) if values else np.zeros((), dtype)[()]
-    library = chunks.through_library if values else None
-    return ChunkedArray(
-        chunks, grid, dtype, chain, fill, file.chunk_cache, label or name, library=library
-    )
+    return ChunkedArray(chunks, grid, dtype, chain, fill, file.chunk_cache, label or name)
 
 
 class Hdf5Chunks:
@@ -69,12 +64,12 @@ class Hdf5Chunks:
         self._asked = False
 
     @property
-    def located(self) -> bool:
-        return self._found() is not None
+    def remote(self) -> bool:
+        return not self.mappable
 
     @property
-    def remote(self) -> bool:
-        return not self._file.mapped.whole
+    def mappable(self) -> bool:
+        return self._file.mapped.whole
 
     def _found(self) -> ChunkIndex | None:
         if not self._asked:
@@ -86,7 +81,7 @@ class Hdf5Chunks:
         return self._index
 
     @contextmanager
-    def fetched(self, numbers: Sequence[int]) -> Iterator[Callable[[int], Stored | None]]:
+    def fetched(self, numbers: Sequence[int]) -> Iterator[StoredOf]:
         """Make the bytes of all chunks available. Those of an object are fetched at once."""
         with self._file.mapped.hold(*self._spans(numbers)) if self.remote else nullcontext():
             yield self._stored
@@ -96,41 +91,39 @@ class Hdf5Chunks:
 
     def _spans(self, numbers: Sequence[int]) -> tuple[Numbers, Numbers]:
         index = self._found()
-        assert index is not None
+        if index is None:
+            return np.empty(0, np.int64), np.empty(0, np.int64)
         entries = index.entries(np.array(numbers, np.int64))
         entries = entries[entries >= 0]
         return self._file.spans(index.offsets[entries], index.sizes[entries])
 
-    def _stored(self, number: int) -> Stored | None:
+    def _stored(self, number: int) -> Stored | Values | None:
         index = self._found()
-        assert index is not None
+        if index is None:  # the table of chunks cannot be trusted
+            return self._through_library(number, "its chunks are not found")
         entry = index.entry(number)
         if entry is None:
             return None
         offset, size = int(index.offsets[entry]), int(index.sizes[entry])
-        corner = self._grid.corner(number)
-        edge = self._grid.extent(corner) != self._grid.chunk
+        edge = self._grid.extent(self._grid.corner(number)) != self._grid.chunk
         if self._chain and edge and size == self._chain.nbytes:
-            return Stored(self._edge(number, corner), _NOTHING_APPLIED)
+            # Chunks at the edges may be stored unfiltered, and h5py does not say which are.
+            return self._through_library(number, "it may or may not be filtered")
         data = np.frombuffer(self._file.pread(offset, size), np.uint8)
         if len(data) < size:
             raise self.error(number, f"the file ends after {len(data):,} of its {size:,} bytes")
         return Stored(data, int(index.masks[entry]))
 
-    def _edge(self, number: int, corner: tuple[int, ...]) -> npt.NDArray[np.uint8]:
-        """Read a chunk through h5py.
-
-        Chunks at the edges may be stored unfiltered, and h5py does not say which are.
-        """
+    def _through_library(self, number: int, why: str) -> Values:
+        """Read a chunk through h5py, or raise an error if it holds references."""
         if not self._values:
-            raise self.error(number, "it may or may not be filtered")
+            raise self.error(number, why)
+        corner = self._grid.corner(number)
         extent = self._grid.extent(corner)
-        region = tuple(slice(at, at + n) for at, n in zip(corner, extent, strict=True))
         with self._file.locked(self._name):
-            dataset = self._file.dataset(self._name)
-            whole = np.zeros(self._grid.chunk, dataset.dtype)
-            whole[tuple(slice(0, count) for count in extent)] = dataset[region]
-        return whole.reshape(-1).view(np.uint8)
+            region = tuple(slice(at, at + n) for at, n in zip(corner, extent, strict=True))
+            read: Values = self._file.dataset(self._name)[region]
+            return read
 
     def places(self, groups: npt.NDArray[np.int64]) -> ChunkPlaces | None:
         offsets, missing = self._table
@@ -145,8 +138,7 @@ class Hdf5Chunks:
         None if there are too many of them, or one is not what it should be.
         """
         index, count = self._found(), math.prod(self._grid.counts)
-        assert index is not None
-        if count > _MOST_PLACES or not self._sound(index):
+        if index is None or count > _MOST_PLACES or not self._sound(index):
             return None, False
         entries = index.entries(np.arange(count))
         offsets = np.append(index.offsets, -1)[entries]
@@ -157,15 +149,6 @@ class Hdf5Chunks:
         same = (index.sizes == self._chain.nbytes).all()
         last = self._file.size - self._chain.nbytes
         return bool(same and (index.offsets >= 0).all() and (index.offsets <= last).all())
-
-    def through_library(self, start: int, stop: int) -> npt.NDArray[Any]:
-        """Read rows through h5py, because the table of chunks cannot be trusted."""
-        with self._file.locked(self._name):
-            dataset = self._file.dataset(self._name)
-            out = np.empty((stop - start, *dataset.shape[1:]), dataset.dtype)
-            if out.size:
-                dataset.read_direct(out, np.s_[start:stop])
-            return out
 
     def check(self) -> None:
         """Do nothing: the file stays open."""

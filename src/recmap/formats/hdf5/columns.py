@@ -194,7 +194,7 @@ class _SharedRows:
 
     def __init__(self, chunks: ChunkedArray) -> None:
         self._chunks = chunks
-        self.chunk_rows = chunks.chunk_rows
+        self.chunk_rows, self.mapped = chunks.chunk_rows, chunks.mapped
         self._held: WeakValueDictionary[Any, npt.NDArray[Any]] = WeakValueDictionary()
 
     def read(self, start: int, stop: int) -> npt.NDArray[Any]:
@@ -234,7 +234,7 @@ class _ChunkedColumn:
         self.field: Field = leaf.field
         self.chunk_rows = rows.chunk_rows
         # A chunk is stored whole, even if it has few rows.
-        self.chunk_bytes = self.chunk_rows * leaf.row_bytes if self.chunk_rows > 1 else 0
+        self.chunk_bytes = 0 if rows.mapped else self.chunk_rows * leaf.row_bytes
         self.note = note
 
     def __len__(self) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import math
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
@@ -20,7 +20,7 @@ from zarr.abc.store import RangeByteRequest, SuffixByteRequest
 from zarr.core.buffer import default_buffer_prototype
 from zarr.core.sync import sync
 
-from recmap.chunks.array import Stored
+from recmap.chunks.array import Stored, StoredOf
 from recmap.chunks.codecs import Bytes, ChunkError
 from recmap.chunks.mapped import ChunkPlaces
 from recmap.errors import DataError
@@ -60,12 +60,12 @@ class ZarrChunks:
         self._indexes = Lru[Any, npt.NDArray[Any]](_INDEX_SIZE, lambda index: index.nbytes)
 
     @property
-    def located(self) -> bool:
-        return True
+    def remote(self) -> bool:
+        return not self.mappable
 
     @property
-    def remote(self) -> bool:
-        return self._folder is None
+    def mappable(self) -> bool:
+        return self._folder is not None
 
     def check(self) -> None:
         self._place.check_unchanged()
@@ -84,9 +84,7 @@ class ZarrChunks:
         del numbers  # zarr makes the requests
         return None
 
-    def fetched(
-        self, numbers: Sequence[int]
-    ) -> AbstractContextManager[Callable[[int], Stored | None]]:
+    def fetched(self, numbers: Sequence[int]) -> AbstractContextManager[StoredOf]:
         if self._folder is not None:
             return nullcontext(self._from_file)
         return self._requested(numbers)
@@ -146,7 +144,7 @@ class ZarrChunks:
         return offset, size
 
     @contextmanager
-    def _requested(self, numbers: Sequence[int]) -> Iterator[Callable[[int], Stored | None]]:
+    def _requested(self, numbers: Sequence[int]) -> Iterator[StoredOf]:
         """Get chunks from a store, several at a time."""
         yield sync(self._get_all(numbers)).get
 

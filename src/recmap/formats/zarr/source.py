@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -21,6 +21,9 @@ import zarr.storage
 
 from recmap.chunks.array import ChunkedArray
 from recmap.chunks.cache import ChunkCache
+from recmap.chunks.codecs import CodecChain
+from recmap.chunks.grid import Grid
+from recmap.chunks.library import LibraryChunks
 from recmap.errors import DataError, OptionError, OptionTypeError, RecmapError
 from recmap.formats.column_readers import DEFAULT_NAME, ColumnReader, decoded_columns
 from recmap.formats.column_source import ColumnsSource, choose_columns
@@ -32,8 +35,7 @@ from recmap.formats.zarr.encoding import encoding_of
 from recmap.formats.zarr.store import open_node
 from recmap.local.local_path import located
 from recmap.local.location import Location
-from recmap.machine.cpus import pool_size, thread_count
-from recmap.machine.lru import Lru
+from recmap.machine.cpus import thread_count
 from recmap.model.description import misfit, warn_of_notes
 from recmap.model.field import Field
 from recmap.recognise.sniff import sniff, unknown_format
@@ -41,8 +43,6 @@ from recmap.store.object_address import store_of
 
 _PICKLED = "is pickled, and a pickle can run any code; save it again as numbers or strings"
 _NODES = ("zarr.json", ".zarray", ".zgroup")
-# Larger row groups are not cached: a read decodes only the chunks it needs.
-_MAX_KEPT = 128 << 20
 _FLOATS = ("float16", "float32", "float64", "complex64", "complex128")
 _UINTS = {1: "uint8", 2: "uint16", 4: "uint32", 8: "uint64"}
 
@@ -274,8 +274,7 @@ def _written_arrays(path: str, group: Any) -> list[str]:
 class _ZarrArray:
     """An array read by rows: recmap decodes its chunks or, where it cannot, the zarr package.
 
-    Row groups that zarr decoded and that were read only in part are cached, so that the next read
-    does not decode them again. ``field`` says what its values are, in a store that recmap wrote.
+    ``field`` says what its values are, in a store that recmap wrote.
     """
 
     def __init__(self, reader: _Reader, name: str, array: Any, field: Field | None = None) -> None:
@@ -283,38 +282,37 @@ class _ZarrArray:
         # zarr opens chunks by their names, and those of another store may take their place.
         self._place = _place_of_array(reader.path, array)
         if _is_pickled(array):
-            raise self._error(_PICKLED)
+            raise _wrong(self._path, self._name, _PICKLED)
         self.shape: tuple[int, ...] = tuple(array.shape)
         # Variable-length strings.
         self._strings = array.dtype.kind in "OT"
         self._stored = np.dtype("O") if self._strings else np.dtype(array.dtype)
         self.dtype: np.dtype[Any] = self._stored
-        self._chunks = self._chunked(reader) if reader.direct and not self._strings else None
         if field is not None:
             self._take_for(field)
-        decoded = max(1, int(array.chunks[0]))
-        self.chunk_rows = decoded if self._chunks is None else self._chunks.chunk_rows
+        self._encoding = encoding_of(array) if reader.direct and not self._strings else None
+        self._rows = self._chunked(reader.cache)
+        self.chunk_rows = self._rows.chunk_rows
         row = self.dtype.itemsize * math.prod(self.shape[1:])
         # A chunk is stored whole, even if it has few rows.
-        self.chunk_bytes = self.chunk_rows * row if self.chunk_rows > 1 or decoded == 1 else 0
-        group = min(self.chunk_rows, self.shape[0]) * row
-        self._most = self._asked = _MAX_KEPT // max(group, 1)
-        self._groups = Lru[int, npt.NDArray[Any]](self._most)
+        self.chunk_bytes = 0 if self._rows.mapped else self.chunk_rows * row
 
-    def _chunked(self, reader: _Reader) -> ChunkedArray | None:
-        encoding = encoding_of(self._array)
-        if encoding is None:
-            return None
-        return ChunkedArray(
-            ZarrChunks(self._path, self._name, self._array, encoding, self._place),
-            encoding.grid,
-            self._stored,
-            encoding.chain,
-            _fill(self._array),
-            reader.cache,
-            self._name,
-            encoding.layout,
-        )
+    def _chunked(self, cache: ChunkCache) -> ChunkedArray:
+        encoding, dtype = self._encoding, self._stored
+        fill = np.zeros((), dtype)[()] if self._array.fill_value is None else self._array.fill_value
+        if encoding is not None:
+            chunks = ZarrChunks(self._path, self._name, self._array, encoding, self._place)
+            layout = encoding.layout
+            return ChunkedArray(
+                chunks, encoding.grid, dtype, encoding.chain, fill, cache, self._name, layout
+            )
+        # All chunks of a row group at once, because zarr decodes them in parallel.
+        shape: tuple[int, ...] = tuple(self._array.shape)
+        group = int(self._array.chunks[0]), *shape[1:]
+        grid = Grid(shape, tuple(max(1, axis) for axis in group))
+        wrong = partial(_wrong, self._path, self._name)
+        library = LibraryChunks(grid, partial(_load, self._array, self._place, wrong), wrong)
+        return ChunkedArray(library, grid, dtype, CodecChain([], 0), fill, cache, self._name)
 
     def _take_for(self, field: Field) -> None:
         """Take values for those of a field that is stored in this way; warn if it is not."""
@@ -327,83 +325,25 @@ class _ZarrArray:
             warn_of_notes(self._path, [misfit(self._name, field, stored)])
 
     def keep(self, groups: int | None) -> None:
-        if self._chunks is not None:
-            self._chunks.keep(groups)
-        self._asked = self._most if groups is None else min(self._most, groups)
-
-    @property
-    def _kept(self) -> int:
-        return min(pool_size() + 1, self._asked)
+        self._rows.keep(groups)
 
     @property
     def note(self) -> str:
         chunks = " x ".join(f"{axis:,}" for axis in self._array.chunks)
         codecs = [_codec_name(codec) for codec in self._array.compressors]
-        how = "" if self._chunks is not None or 0 in self._array.shape else ", read through zarr"
+        how = "" if self._encoding is not None or 0 in self.shape else ", read through zarr"
         return f"chunks of {chunks}, {' and '.join(codecs) or 'not compressed'}{how}"
 
-    def _error(self, why: str) -> DataError:
-        return DataError(f"{self._path}: {self._name!r} {why}", file=self._path, field=self._name)
-
     def read(self, start: int, stop: int) -> npt.NDArray[Any]:
-        if self._chunks is not None:
-            return self._restored(self._chunks.read(start, stop))
-        if not self._kept:
-            return self._load(slice(start, stop))
-        read = []
-        while start < stop:
-            group = start // self.chunk_rows
-            first = group * self.chunk_rows
-            end = min(first + self.chunk_rows, self.shape[0])
-            if start > first or stop < end:
-                upto = min(stop, end)
-                read.append(self._group(group)[start - first : upto - first])
-            else:
-                # Whole row groups are not cached, because a pass does not read them again.
-                upto = stop if stop == self.shape[0] else stop - stop % self.chunk_rows
-                read.append(self._load(slice(start, upto)))
-            start = upto
-        if len(read) == 1:
-            return read[0]
-        # Without a dtype, big-endian arrays would become native ones.
-        return np.concatenate(read, dtype=self.dtype) if read else self._load(slice(0, 0))
+        return self._restored(self._rows.read(start, stop))
 
     def gather(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
-        if self._chunks is not None:
-            return self._restored(self._chunks.gather(rows))
-        if not len(rows):
-            return self._load(slice(0, 0))
-        first, last = int(rows.min()) // self.chunk_rows, int(rows.max()) // self.chunk_rows
-        if first == last and self._kept:
-            return self._group(first)[rows - first * self.chunk_rows]
-        wanted, order = np.unique(rows, return_inverse=True)
-        return self._load(wanted)[order]
-
-    def _group(self, group: int) -> npt.NDArray[Any]:
-        rows = self._groups.get(group)
-        if rows is None:
-            self._groups.shrink(self._kept - 1)  # make room before the next one is decoded
-            first = group * self.chunk_rows
-            rows = self._load(slice(first, min(first + self.chunk_rows, self.shape[0])))
-        self._groups.put(group, rows, self._kept)
-        return rows
-
-    def _load(self, rows: Any) -> npt.NDArray[Any]:
-        try:
-            chosen = self._array if isinstance(rows, slice) else self._array.oindex
-            read = np.asarray(chosen[rows])
-            self._place.check_unchanged()
-        except RecmapError:
-            raise
-        except Exception as e:  # codecs may raise anything
-            raise self._error(f"cannot be read: {type(e).__name__}: {e}") from e
-        read = read.astype(self._stored, copy=False)
-        if self._strings and not all(isinstance(item, str | bytes) for item in read.flat):
-            raise self._error("holds objects that are not strings")
-        return self._restored(read)
+        return self._restored(self._rows.gather(rows))
 
     def _restored(self, read: npt.NDArray[Any]) -> npt.NDArray[Any]:
         """Return values as what they are, if they are stored as something else."""
+        if self._strings and not all(isinstance(item, str | bytes) for item in read.flat):
+            raise _wrong(self._path, self._name, "holds objects that are not strings")
         if self.dtype == self._stored:
             return read
         shape = (len(read), *self.shape[1:])
@@ -411,16 +351,28 @@ class _ZarrArray:
         return values.astype(self.dtype, copy=False)
 
 
+def _wrong(path: str, name: str, why: str) -> DataError:
+    return DataError(f"{path}: {name!r} {why}", file=path, field=name)
+
+
+def _load(
+    array: Any, place: Location, error: Callable[[str], DataError], start: int, stop: int
+) -> npt.NDArray[Any]:
+    """Read rows through zarr."""
+    try:
+        read = np.asarray(array[start:stop])
+        place.check_unchanged()
+    except RecmapError:
+        raise
+    except Exception as e:  # codecs may raise anything
+        raise error(f"cannot be read: {type(e).__name__}: {e}") from e
+    return read
+
+
 def _place_of_array(path: str, array: Any) -> Location:
     """Return the folder of an array, which remembers what was there if it is on disk."""
     folder = located(path).absolute().child(array.path)
     return folder.found() if folder.is_folder() else folder
-
-
-def _fill(array: Any) -> Any:
-    """Return the value of chunks that were never written."""
-    dtype = np.dtype(array.dtype)
-    return np.zeros((), dtype)[()] if array.fill_value is None else array.fill_value
 
 
 def _is_pickled(array: Any) -> bool:
