@@ -16,12 +16,14 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from recmap.chunks.ahead import GroupsAhead
 from recmap.chunks.cache import ChunkCache
 from recmap.chunks.codecs import Bytes, ChunkError, CodecChain
 from recmap.chunks.grid import Grid
 from recmap.chunks.mapped import ChunkPlaces, MappedChunks
 from recmap.chunks.pool import for_each
 from recmap.errors import DataError
+from recmap.machine.cpus import own_limit, thread_count
 from recmap.machine.memory import empty
 from recmap.model.batch import RowNumbers
 from recmap.model.fetching import Fetching
@@ -31,6 +33,11 @@ Rows: TypeAlias = "slice | npt.NDArray[np.int64]"
 Values: TypeAlias = npt.NDArray[Any]
 # Rows in more chunks than this are not gathered from mapped files.
 _MOST_TILES = 1 << 12
+# A read of so many chunks for each thread keeps all threads busy. Of smaller ones, so many chunks
+# for each thread are decoded ahead.
+_BUSY, _AHEAD = 4, 2
+# Bytes of row groups that are decoded ahead.
+_AHEAD_SIZE = 32 << 20
 
 
 class Stored(NamedTuple):
@@ -136,6 +143,7 @@ class ChunkedArray:
         self._layout = layout or Layout.plain(dtype, len(grid.shape))
         self._plain = self._layout == Layout.plain(dtype, len(grid.shape))
         self._kept: int | None = None
+        self._ahead = GroupsAhead()
         # Not a method, which would keep this object alive until garbage is collected.
         self._empty = partial(_new_rows, chunks, grid.shape[1:], dtype)
         # Unfiltered chunks are bytes at known places.
@@ -165,6 +173,7 @@ class ChunkedArray:
             if mapped is not None:
                 self.chunks.check()
                 return mapped
+        self._read_ahead(start, stop)
         wanted = []
         for group in self.grid.groups(start, stop):
             first, end = self.grid.rows(group)
@@ -216,11 +225,14 @@ class ChunkedArray:
         partly: list[tuple[_WantedRows, Values]] = []
         for request in wanted:
             rows = self._cache.get(self._label, request.group)
+            if rows is None:
+                rows = self._ahead.take(request.group)
+                if rows is not None and not request.whole:
+                    kept[request.group] = rows
             if rows is None and not request.whole:
                 rows = self._room(request.group, kept)
                 if rows is not None:
-                    every = slice(0, len(rows))
-                    jobs += [_Job(n, every, rows, every) for n in self._of(request.group)]
+                    jobs += self._jobs(request.group, rows)
             if rows is not None:
                 partly.append((request, rows))
             else:
@@ -235,6 +247,39 @@ class ChunkedArray:
         for group, rows in kept.items():
             self._cache.put(self._label, group, rows)
         return out
+
+    def _jobs(self, group: int, rows: Values) -> list[_Job]:
+        """Decode all rows of a row group."""
+        every = slice(0, len(rows))
+        return [_Job(number, every, rows, every) for number in self._of(group)]
+
+    def _read_ahead(self, start: int, stop: int) -> None:
+        """Decode the next row groups, if rows are read in order and few at a time.
+
+        A large read keeps all threads busy, and decodes chunks straight into their place.
+        """
+        in_order, threads = self._ahead.in_order(start, stop), thread_count()
+        groups = self.grid.groups(start, stop)
+        chunks = len(groups) * self.grid.chunks_per_group
+        # A memory budget has no room for it.
+        if not in_order or self.remote or own_limit() is not None or chunks >= _BUSY * threads:
+            return
+        size = self.grid.chunk[0] * self.dtype.itemsize * math.prod(self.grid.shape[1:])
+        most = min(_AHEAD * threads, _AHEAD_SIZE // max(size, 1))
+        if self._kept is not None:
+            most = min(most, self._kept // 2)
+        last = min(groups.stop + most, self.grid.counts[0])
+        cached = partial(self._cache.get, self._label)
+        wanted = [group for group in range(groups.start, last) if cached(group) is None]
+        self._ahead.begin(wanted if most else (), self._decode_group)
+
+    def _decode_group(self, group: int) -> Values:
+        first, end = self.grid.rows(group)
+        rows = self._empty(end - first)
+        with self.chunks.fetched(self._of(group)) as stored:
+            for job in self._jobs(group, rows):
+                self._load(stored, job)
+        return rows
 
     def _room(self, group: int, kept: dict[int, Values]) -> Values | None:
         """Make an array for a row group that is worth keeping; None if it is not."""

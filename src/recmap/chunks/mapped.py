@@ -11,7 +11,6 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap.chunks.grid import Grid, Tile
-from recmap.chunks.pool import for_each
 from recmap.machine.cpus import thread_count
 from recmap.machine.mapped import MappedFile
 from recmap.native import _core
@@ -20,8 +19,6 @@ Numbers = npt.NDArray[np.int64]
 
 # A row of at most this many bytes is read as soon as the system could load it ahead.
 _SMALL_ROW = 4096
-# Rows of smaller chunks are copied one by one, because each chunk costs more than its bytes.
-_SMALL_CHUNK = 1 << 14
 
 
 class ChunkPlaces(NamedTuple):
@@ -74,7 +71,7 @@ class MappedChunks:
         The result is a view of the file if they follow one another there.
         """
         groups = self._grid.groups(start, stop)
-        if not self._row or not self._grid.whole_rows or self._nbytes < _SMALL_CHUNK:
+        if not self._grid.whole_rows:
             return self.gather(np.arange(start, stop))
         places = self._places(np.arange(groups.start, groups.stop))
         if places is None:
@@ -86,20 +83,24 @@ class MappedChunks:
             begin = offsets[0] + skipped * self._part
             return self._view(places.files[0], begin, stop - start)
         out = self._empty(stop - start)
-
-        def copy(i: int) -> None:
-            first, end = self._grid.rows(groups[i])
-            low, high = max(start, first), min(stop, end)
-            if offsets[i] < 0:
-                out[low - start : high - start] = self._fill
-                return
-            owner = 0 if places.owners is None else int(places.owners[i, 0])
-            begin = offsets[i] + (low - first) * self._part
-            rows = self._array(places.files[owner], begin, high - low)
-            out[low - start : high - start] = rows
-
-        for_each(range(len(groups)), copy)
+        if places.some_missing:
+            out[...] = self._fill
+        edges = [start, *(self._grid.rows(group)[0] for group in groups[1:]), stop]
+        count = len(groups)
+        # Only the first and the last chunk may be read in part.
+        for first, end in ((0, 1), (1, count - 1), (max(1, count - 1), count)):
+            if first < end:
+                part = out[edges[first] - start : edges[end] - start]
+                self._copy(places, slice(first, end), 0 if first else skipped, part)
         return out
+
+    def _copy(
+        self, places: ChunkPlaces, groups: slice, skipped: int, out: npt.NDArray[Any]
+    ) -> None:
+        """Copy as many rows of each of several row groups, without the first ``skipped``."""
+        run = out.nbytes // (groups.stop - groups.start)
+        offsets = places.offsets[groups, 0] + skipped * self._part
+        self._gather(places, groups, offsets, _Box([], run, 0), out, run)
 
     def _view(self, file: MappedFile, begin: int, rows: int) -> npt.NDArray[Any]:
         file.will_read(begin, begin + rows * self._part)
@@ -121,18 +122,34 @@ class MappedChunks:
         within = (rows % step) * self._part
         if places.some_missing:
             out[...] = self._fill
-        flat = out.reshape(-1).view(np.uint8)
-        sources = [file.bytes for file in places.files]
-        threads = thread_count() if len(rows) > 1 else 1
-        for i, (axes, run, at) in enumerate(self._boxes):
+        for i, box in enumerate(self._boxes):
             offsets = places.offsets[:, i] + within
-            if places.some_missing:
-                offsets[places.offsets[:, i] < 0] = -1
-            owners = None if places.owners is None else np.ascontiguousarray(places.owners[:, i])
-            if len(rows) > 1 or run > _SMALL_ROW:
-                _core.prefetch_boxes(sources, owners, offsets, axes, run)
-            _core.gather_boxes(sources, owners, offsets, axes, run, flat, self._row, at, threads)
+            self._gather(places, slice(None), offsets, box, out, self._row, i)
         return out
+
+    def _gather(
+        self,
+        places: ChunkPlaces,
+        groups: slice,
+        offsets: Numbers,
+        box: _Box,
+        out: npt.NDArray[Any],
+        stride: int,
+        tile: int = 0,
+    ) -> None:
+        if places.some_missing:
+            offsets[places.offsets[groups, tile] < 0] = -1
+        sources = [file.bytes for file in places.files]
+        owners = places.owners
+        if owners is not None:
+            owners = np.ascontiguousarray(owners[groups, tile])
+        if len(offsets) > 1 or box.run > _SMALL_ROW:
+            _core.prefetch_boxes(sources, owners, offsets, box.axes, box.run)
+        flat = out.reshape(-1).view(np.uint8)
+        threads = thread_count() if len(offsets) > 1 else 1
+        _core.gather_boxes(
+            sources, owners, offsets, box.axes, box.run, flat, stride, box.at, threads
+        )
 
 
 def _box(tile: Tile, grid: Grid, itemsize: int) -> _Box:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Callable, Iterable
+from concurrent.futures import Future
 from functools import cache
-from typing import TypeVar
+from typing import ParamSpec, TypeVar
 
 from recmap.machine.cpus import pool_size, thread_count
 from recmap.machine.threads import Threads
 
 Item = TypeVar("Item")
+_T = TypeVar("_T")
+_P = ParamSpec("_P")
 
 
 def for_each(items: Iterable[Item], work: Callable[[Item], None]) -> None:
@@ -31,8 +34,7 @@ def for_each(items: Iterable[Item], work: Callable[[Item], None]) -> None:
             raise
 
     helpers = min(thread_count(), len(waiting)) - 1
-    pool = _threads(os.getpid(), pool_size())
-    futures = [pool.submit(help_out) for _ in range(helpers)]
+    futures = [submit(help_out) for _ in range(helpers)]
     try:
         help_out()
     finally:
@@ -43,6 +45,11 @@ def for_each(items: Iterable[Item], work: Callable[[Item], None]) -> None:
     for future in futures:
         if not future.cancelled():
             future.result()
+
+
+def submit(function: Callable[_P, _T], *args: _P.args, **options: _P.kwargs) -> Future[_T]:
+    """Call a function on another thread."""
+    return _threads(os.getpid(), pool_size()).submit(function, *args, **options)
 
 
 @cache

@@ -35,7 +35,7 @@ from recmap.formats.zarr.encoding import encoding_of
 from recmap.formats.zarr.store import open_node
 from recmap.local.local_path import located
 from recmap.local.location import Location
-from recmap.machine.cpus import thread_count
+from recmap.machine.cpus import pool_size, thread_count
 from recmap.model.description import misfit, warn_of_notes
 from recmap.model.field import Field
 from recmap.recognise.sniff import sniff, unknown_format
@@ -325,7 +325,8 @@ class _ZarrArray:
             warn_of_notes(self._path, [misfit(self._name, field, stored)])
 
     def keep(self, groups: int | None) -> None:
-        self._rows.keep(groups)
+        # More are of no use to a read that has a limit.
+        self._rows.keep(None if groups is None else min(groups, pool_size()))
 
     @property
     def note(self) -> str:

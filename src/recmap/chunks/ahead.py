@@ -1,0 +1,65 @@
+"""Row groups that are decoded before they are asked for, while rows are read in order."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future
+from threading import Lock
+from typing import Any
+
+import numpy.typing as npt
+
+from recmap.chunks.pool import submit
+
+Values = npt.NDArray[Any]
+# Reads in order before anything is decoded ahead.
+_READS = 2
+
+
+class GroupsAhead:
+    """Notices that rows are read in order, and holds the row groups that come next."""
+
+    def __init__(self) -> None:
+        self._next = self._reads = 0
+        self._begun: dict[int, Future[Values]] = {}
+        self._lock = Lock()
+
+    def in_order(self, start: int, stop: int) -> bool:
+        """Note a read, and tell whether it goes on where the last ones ended."""
+        with self._lock:
+            if start != self._next:
+                self._reads = 0
+                self._drop(list(self._begun))
+            self._reads, self._next = self._reads + 1, stop
+            return self._reads > _READS
+
+    def begin(self, groups: Iterable[int], decode: Callable[[int], Values]) -> None:
+        """Decode row groups ahead, unless they are being decoded, and forget others before them.
+
+        ``decode`` is a method, whose object is not kept alive.
+        """
+        method = weakref.WeakMethod(decode)
+        with self._lock:
+            wanted = list(groups)
+            self._drop([group for group in self._begun if wanted and group < wanted[0]])
+            for group in wanted:
+                if group not in self._begun:
+                    self._begun[group] = submit(_decode, method, group)
+
+    def take(self, group: int) -> Values | None:
+        """Wait for a row group; None if it is not being decoded."""
+        with self._lock:
+            future = self._begun.pop(group, None)
+        return None if future is None else future.result()
+
+    def _drop(self, groups: list[int]) -> None:
+        for group in groups:
+            self._begun.pop(group).cancel()
+
+
+def _decode(method: weakref.WeakMethod[Callable[[int], Values]], group: int) -> Values:
+    decode = method()
+    if decode is None:
+        raise RuntimeError("nobody reads these rows any more")
+    return decode(group)
