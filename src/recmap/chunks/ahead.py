@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import weakref
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
@@ -22,12 +23,21 @@ class GroupsAhead:
 
     def __init__(self) -> None:
         self._next = self._reads = 0
+        self._begin_anew()
+
+    def _begin_anew(self) -> None:
+        self._process = os.getpid()
         self._begun: dict[int, Future[Values]] = {}
         self._lock = Lock()
 
+    def _locked(self) -> Lock:
+        if self._process != os.getpid():  # threads do not survive a fork
+            self._begin_anew()
+        return self._lock
+
     def in_order(self, start: int, stop: int) -> bool:
         """Note a read, and tell whether it goes on where the last ones ended."""
-        with self._lock:
+        with self._locked():
             if start != self._next:
                 self._reads = 0
                 self._drop(list(self._begun))
@@ -40,7 +50,7 @@ class GroupsAhead:
         ``decode`` is a method, whose object is not kept alive.
         """
         method = weakref.WeakMethod(decode)
-        with self._lock:
+        with self._locked():
             wanted = list(groups)
             self._drop([group for group in self._begun if wanted and group < wanted[0]])
             for group in wanted:
@@ -49,7 +59,7 @@ class GroupsAhead:
 
     def take(self, group: int) -> Values | None:
         """Wait for a row group; None if it is not being decoded."""
-        with self._lock:
+        with self._locked():
             future = self._begun.pop(group, None)
         return None if future is None else future.result()
 

@@ -279,6 +279,7 @@ class ChunkedArray:
         with self.chunks.fetched(self._of(group)) as stored:
             for job in self._jobs(group, rows):
                 self._load(stored, job)
+        self.chunks.check()
         return rows
 
     def _room(self, group: int, kept: dict[int, Values]) -> Values | None:
@@ -311,6 +312,9 @@ class ChunkedArray:
             data = self._chain.undo(stored.data, stored.mask, place)
         except ChunkError as e:
             raise self.chunks.error(job.number, str(e)) from e
+        except MemoryError as e:
+            why = f"its {self._chain.nbytes:,} bytes do not fit into memory"
+            raise self.chunks.error(job.number, why) from e
         return None if data is place else self._layout.values(data, self.grid.chunk)
 
     def _place(self, job: _Job) -> Bytes | None:
