@@ -315,7 +315,11 @@ class ChunkedArray:
         except MemoryError as e:
             why = f"its {self._chain.nbytes:,} bytes do not fit into memory"
             raise self.chunks.error(job.number, why) from e
-        return None if data is place else self._layout.values(data, self.grid.chunk)
+        if data is place:
+            return None
+        if self._plain:
+            return np.ndarray(self.grid.chunk, self.dtype, data)
+        return self._layout.values(data, self.grid.chunk)
 
     def _place(self, job: _Job) -> Bytes | None:
         """Return where all bytes of a chunk go, if they go to one place as they are."""

@@ -6,6 +6,9 @@ import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
+# Tiles that a grid remembers.
+_MOST_TILES = 1 << 12
+
 
 class Tile(NamedTuple):
     """A part of every row: the part that one chunk of each row group holds."""
@@ -32,6 +35,7 @@ class Grid:
         self.shape, self.chunk = shape, chunk
         self.counts = tuple(-(-axis // step) for axis, step in zip(shape, chunk, strict=True))
         self.chunks_per_group = math.prod(self.counts[1:])
+        self._tiles: dict[int, Tile] = {}
 
     @property
     def whole_rows(self) -> bool:
@@ -67,10 +71,20 @@ class Grid:
             for at, step, axis in zip(corner, self.chunk, self.shape, strict=True)
         )
 
+    def at_edge(self, number: int) -> bool:
+        """Return whether a chunk extends past the array."""
+        return self.extent(self.corner(number)) != self.chunk
+
     def tile(self, number: int) -> Tile:
         """Return the part of each row that a chunk holds."""
-        corner = self.corner(number)
-        return Tile(corner[1:], self.extent(corner)[1:])
+        number %= self.chunks_per_group
+        found = self._tiles.get(number)
+        if found is None:
+            corner = self.corner(number)
+            found = Tile(corner[1:], self.extent(corner)[1:])
+            if len(self._tiles) < _MOST_TILES:
+                self._tiles[number] = found
+        return found
 
     def tiles(self) -> Iterator[Tile]:
         """Yield the parts of a row, in the order of the chunks of a row group."""

@@ -9,7 +9,7 @@ import math
 from array import array
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from functools import cached_property
+from functools import cached_property, partial
 from threading import Lock
 from typing import Any
 
@@ -83,8 +83,11 @@ class Hdf5Chunks:
     @contextmanager
     def fetched(self, numbers: Sequence[int]) -> Iterator[StoredOf]:
         """Make the bytes of all chunks available. Those of an object are fetched at once."""
+        index = self._found()
+        entries = None if index is None else index.entries(np.array(numbers, np.int64)).tolist()
+        found = None if entries is None else dict(zip(numbers, entries, strict=True))
         with self._file.mapped.hold(*self._spans(numbers)) if self.remote else nullcontext():
-            yield self._stored
+            yield partial(self._stored, found)
 
     def fetch_ahead(self, numbers: Sequence[int]) -> Fetching | None:
         return fetch_ahead(self._file.mapped, *self._spans(numbers))
@@ -97,16 +100,15 @@ class Hdf5Chunks:
         entries = entries[entries >= 0]
         return self._file.spans(index.offsets[entries], index.sizes[entries])
 
-    def _stored(self, number: int) -> Stored | Values | None:
-        index = self._found()
-        if index is None:  # the table of chunks cannot be trusted
+    def _stored(self, entries: dict[int, int] | None, number: int) -> Stored | Values | None:
+        index = self._index
+        if index is None or entries is None:  # the table of chunks cannot be trusted
             return self._through_library(number, "its chunks are not found")
-        entry = index.entry(number)
-        if entry is None:
+        entry = entries[number]
+        if entry < 0:
             return None
         offset, size = int(index.offsets[entry]), int(index.sizes[entry])
-        edge = self._grid.extent(self._grid.corner(number)) != self._grid.chunk
-        if self._chain and edge and size == self._chain.nbytes:
+        if self._chain and size == self._chain.nbytes and self._grid.at_edge(number):
             # Chunks at the edges may be stored unfiltered, and h5py does not say which are.
             return self._through_library(number, "it may or may not be filtered")
         data = np.frombuffer(self._file.pread(offset, size), np.uint8)
