@@ -266,6 +266,43 @@ def test_uncompressed_chunks_are_gathered_from_mapped_files(shards: Any) -> None
         rm.open("x.zarr")[:]
 
 
+@pytest.mark.parametrize("at", ["start", "end"])
+@pytest.mark.parametrize("where", ["x.zarr", "memory"])
+def test_shards_are_read_in_part_and_whole_from_any_store(at: Any, where: str) -> None:
+    from zarr.codecs import BytesCodec, Crc32cCodec, ShardingCodec, ZstdCodec
+
+    sharding = ShardingCodec(
+        chunk_shape=(10, 2),
+        codecs=[BytesCodec(), ZstdCodec()],
+        index_codecs=[BytesCodec(), Crc32cCodec()],
+        index_location=at,
+    )
+    values = RNG.integers(0, 99, (100, 5))
+    store: Any = zarr.storage.MemoryStore() if where == "memory" else where
+    x = zarr.create_group(store).create_array(
+        "x",
+        shape=values.shape,
+        chunks=(40, 4),
+        dtype=values.dtype,
+        serializer=sharding,
+        compressors=None,
+        fill_value=3,
+    )
+    x[:75] = values[:75]
+    values[75:] = 3
+    ds = rm.open(x if where == "memory" else where)
+    for rows in (slice(5, 7), slice(0, 40), slice(33, 91), slice(None), [99, 3, 41, 3]):
+        assert np.array_equal(ds[rows]["x"], values[rows])
+    if where != "memory":
+        for file in chunk_files(where):
+            size = os.path.getsize(file)
+            with open(file, "r+b") as shard:
+                shard.seek(size - 9 if at == "end" else 3)
+                shard.write(b"\x01\x02")
+        with pytest.raises(rm.DataError, match=r"c/0/0: the index of its shard: its checksum is"):
+            rm.open(where)[:1]
+
+
 def test_info_says_which_arrays_only_zarr_can_decode() -> None:
     made = group(2)
     made.create_array("x", data=np.arange(10), compressors=numcodecs.BZ2())
