@@ -198,6 +198,20 @@ def test_unfiltered_chunks_are_views_where_they_follow_one_another() -> None:
     assert "chunks of 100 x 3,000" in ds.info().notes["x"]
 
 
+def test_rows_of_unfiltered_chunks_are_read_alone_in_the_order_of_any_chunks() -> None:
+    made({"x": numbers(6)}, chunks=(100, 6), compression="gzip").close()
+    os.rename("x.h5", "y.h5")
+    made({"x": numbers(6)}, chunks=(100, 6)).close()
+    plain, packed = rm.open("x.h5"), rm.open("y.h5")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", rm.SlowOrderWarning)
+        rows = [batch["x"] for batch in plain.shuffle(seed=1).batch(50)]
+    assert sorted(np.concatenate(rows)[:, 0]) == numbers(6)[:, 0].tolist()
+    # Orders do not depend on how rows are read: they are the same in a store.
+    orders = [ds.shuffle(window=300, seed=1)[:]["x"][:, 0].tolist() for ds in (plain, packed)]
+    assert orders[0] == orders[1]
+
+
 def test_chunks_of_a_row_group_are_inflated_once_for_partial_reads() -> None:
     x = numbers(6)
     with made({"x": x}, chunks=(100, 2), compression="gzip") as file:

@@ -233,6 +233,7 @@ class _ChunkedColumn:
         self._size = _size(dataset, leaf)
         self.field: Field = leaf.field
         self.chunk_rows = rows.chunk_rows
+        self.stored_rows: int = dataset.chunks[0]
         # A chunk is stored whole, even if it has few rows.
         self.chunk_bytes = 0 if rows.mapped else self.chunk_rows * leaf.row_bytes
         self.note = note
@@ -278,6 +279,7 @@ class _LibraryColumn:
         self._length: int = dataset.shape[0]
         self.field: Field = leaf.field
         self.chunk_rows: int = dataset.chunks[0] if dataset.chunks else 1
+        self.stored_rows = self.chunk_rows
         # Chunks of lists hold only references to the lists.
         row = leaf.row_bytes if self._size is not None else _REFERENCE
         self.chunk_bytes = self.chunk_rows * row if dataset.chunks else 0

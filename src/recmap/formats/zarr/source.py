@@ -293,6 +293,7 @@ class _ZarrArray:
         self._encoding = encoding_of(array) if reader.direct and not self._strings else None
         self._rows = self._chunked(reader.cache)
         self.chunk_rows = self._rows.chunk_rows
+        self.stored_rows = max(1, int(array.chunks[0]))
         row = self.dtype.itemsize * math.prod(self.shape[1:])
         # A chunk is stored whole, even if it has few rows.
         self.chunk_bytes = 0 if self._rows.mapped else self.chunk_rows * row
