@@ -65,6 +65,10 @@ class StoredChunks(Protocol):
         """Whether chunks lie in files that can be mapped."""
         ...
 
+    def written(self, numbers: range) -> Sequence[int]:
+        """Return those of a row group's chunks that may have been written."""
+        ...
+
     def fetched(self, numbers: Sequence[int]) -> AbstractContextManager[StoredOf]:
         """Return what gives each of these chunks inside a context."""
         ...
@@ -211,10 +215,10 @@ class ChunkedArray:
         wanted = [group for group in groups if self._cache.get(self._label, group) is None]
         return self.chunks.fetch_ahead([number for group in wanted for number in self._of(group)])
 
-    def _of(self, group: int) -> range:
-        """Return the numbers of the chunks of a row group."""
+    def _of(self, group: int) -> Sequence[int]:
+        """Return the numbers of the chunks of a row group, without some that were never written."""
         count = self.grid.chunks_per_group
-        return range(group * count, (group + 1) * count)
+        return self.chunks.written(range(group * count, (group + 1) * count))
 
     def _decode(self, count: int, wanted: Iterable[_WantedRows]) -> Values:
         out = self._empty(count)
@@ -232,12 +236,12 @@ class ChunkedArray:
             if rows is None and not request.whole:
                 rows = self._room(request.group, kept)
                 if rows is not None:
-                    jobs += self._jobs(request.group, rows)
+                    every = slice(0, len(rows))
+                    jobs += self._jobs(request.group, every, rows, every)
             if rows is not None:
                 partly.append((request, rows))
             else:
-                some = request.source, out, request.target
-                jobs += [_Job(number, *some) for number in self._of(request.group)]
+                jobs += self._jobs(request.group, request.source, out, request.target)
         if jobs:
             with self.chunks.fetched([job.number for job in jobs]) as stored:
                 for_each(jobs, partial(self._load, stored))
@@ -248,10 +252,12 @@ class ChunkedArray:
             self._cache.put(self._label, group, rows)
         return out
 
-    def _jobs(self, group: int, rows: Values) -> list[_Job]:
-        """Decode all rows of a row group."""
-        every = slice(0, len(rows))
-        return [_Job(number, every, rows, every) for number in self._of(group)]
+    def _jobs(self, group: int, source: Rows, array: Values, target: Rows) -> list[_Job]:
+        """Return what to do for rows of a row group."""
+        numbers = self._of(group)
+        if len(numbers) < self.grid.chunks_per_group:
+            array[target] = self._fill
+        return [_Job(number, source, array, target) for number in numbers]
 
     def _read_ahead(self, start: int, stop: int) -> None:
         """Decode the next row groups, if rows are read in order and few at a time.
@@ -276,8 +282,10 @@ class ChunkedArray:
     def _decode_group(self, group: int) -> Values:
         first, end = self.grid.rows(group)
         rows = self._empty(end - first)
-        with self.chunks.fetched(self._of(group)) as stored:
-            for job in self._jobs(group, rows):
+        every = slice(0, len(rows))
+        jobs = self._jobs(group, every, rows, every)
+        with self.chunks.fetched([job.number for job in jobs]) as stored:
+            for job in jobs:
                 self._load(stored, job)
         self.chunks.check()
         return rows

@@ -26,6 +26,9 @@ class LibraryChunks:
         """``load`` reads a span of rows, and ``error`` adds to a message where they are."""
         self._grid, self._load_rows, self._error = grid, load, error
 
+    def written(self, numbers: range) -> Sequence[int]:
+        return numbers
+
     def fetched(self, numbers: Sequence[int]) -> AbstractContextManager[StoredOf]:
         del numbers
         return nullcontext(self._load)

@@ -80,6 +80,10 @@ class Hdf5Chunks:
                     self._asked = True
         return self._index
 
+    def written(self, numbers: range) -> Sequence[int]:
+        index = self._found()
+        return numbers if index is None else index.written(numbers)
+
     @contextmanager
     def fetched(self, numbers: Sequence[int]) -> Iterator[StoredOf]:
         """Make the bytes of all chunks available. Those of an object are fetched at once."""
@@ -215,6 +219,12 @@ class ChunkIndex:
             return np.full(numbers.shape, -1)
         found = np.minimum(np.searchsorted(self._numbers, numbers), len(self) - 1)
         return np.where(self._numbers[found] == numbers, found, -1)
+
+    def written(self, numbers: range) -> list[int]:
+        """Return those of some chunks that were written."""
+        first, end = np.searchsorted(self._numbers, [numbers.start, numbers.stop])
+        found: list[int] = self._numbers[first:end].tolist()
+        return found
 
     def entry(self, number: int) -> int | None:
         """Return the entry of a chunk; None if it was not written."""
