@@ -28,7 +28,51 @@ void interleave_any(const uint8_t* planes, size_t count, size_t size, uint8_t* i
   }
 }
 
+// Exchanges rows and columns of 8 x 8 bits.
+uint64_t transposed(uint64_t bits) {
+  uint64_t swapped = (bits ^ (bits >> 7)) & 0x00aa00aa00aa00aaull;
+  bits ^= swapped ^ (swapped << 7);
+  swapped = (bits ^ (bits >> 14)) & 0x0000cccc0000ccccull;
+  bits ^= swapped ^ (swapped << 14);
+  swapped = (bits ^ (bits >> 28)) & 0x00000000f0f0f0f0ull;
+  return bits ^ swapped ^ (swapped << 28);
+}
+
+// Of items whose number is a multiple of 8.
+void interleave_bits(const uint8_t* planes, size_t count, size_t size, uint8_t* items) {
+  const size_t plane_size = count / 8;
+  for (size_t eight = 0; eight < plane_size; ++eight) {
+    uint8_t* const to = items + eight * 8 * size;
+    for (size_t byte = 0; byte < size; ++byte) {
+      const uint8_t* const from = planes + byte * count + eight;
+      uint64_t bits = 0;
+      for (size_t bit = 0; bit < 8; ++bit) {
+        bits |= static_cast<uint64_t>(from[bit * plane_size]) << (8 * bit);
+      }
+      bits = transposed(bits);
+      for (size_t item = 0; item < 8; ++item) {
+        to[item * size + byte] = static_cast<uint8_t>(bits >> (8 * item));
+      }
+    }
+  }
+}
+
 }  // namespace
+
+bool unbitshuffle(Bytes planes, size_t item_size, size_t block_items, std::span<uint8_t> items) {
+  if (item_size == 0 || planes.size() != items.size()) return false;
+  if (block_items == 0 || block_items % 8 != 0) return false;
+  size_t left = planes.size() / item_size / 8 * 8;
+  size_t at = 0;
+  while (left != 0) {
+    const size_t some = std::min(left, block_items);
+    interleave_bits(planes.data() + at, some, item_size, items.data() + at);
+    left -= some;
+    at += some * item_size;
+  }
+  if (at != planes.size()) std::memcpy(items.data() + at, planes.data() + at, planes.size() - at);
+  return true;
+}
 
 bool unshuffle(Bytes planes, size_t item_size, std::span<uint8_t> items) {
   if (item_size == 0 || planes.size() != items.size()) return false;

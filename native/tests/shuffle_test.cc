@@ -1,6 +1,7 @@
 // The filters of chunks.
 #include "shuffle.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -38,6 +39,48 @@ TEST(ItemsOfAnySizeAreUnshuffled) {
       CHECK(out == items);
     }
   }
+}
+
+// What bitshuffle does with a block, one bit at a time.
+Buffer bitshuffled(const Buffer& items, size_t size) {
+  const size_t count = items.size() / size;
+  Buffer planes(items.size());
+  for (size_t bit = 0; bit < size * 8; ++bit) {
+    for (size_t i = 0; i < count; ++i) {
+      const int one = items[i * size + bit / 8] >> (bit % 8) & 1;
+      planes[bit * (count / 8) + i / 8] |= static_cast<uint8_t>(one << (i % 8));
+    }
+  }
+  return planes;
+}
+
+TEST(BitsOfItemsOfAnySizeAreUnshuffled) {
+  for (const size_t size : {1, 2, 3, 4, 8, 13}) {
+    for (const size_t count : {0, 7, 8, 24, 100, 131}) {
+      const Buffer items = counted(count * size + (size > 1));
+      Buffer planes;
+      constexpr size_t kBlock = 32;
+      size_t at = 0;
+      for (size_t left = count / 8 * 8; left != 0;) {
+        const size_t some = std::min(left, kBlock) * size;
+        const auto begin = items.begin() + static_cast<std::ptrdiff_t>(at);
+        const Buffer block =
+            bitshuffled(Buffer(begin, begin + static_cast<std::ptrdiff_t>(some)), size);
+        planes.insert(planes.end(), block.begin(), block.end());
+        at += some;
+        left -= some / size;
+      }
+      planes.insert(planes.end(), items.begin() + static_cast<std::ptrdiff_t>(at), items.end());
+      Buffer out(items.size());
+      CHECK(unbitshuffle(planes, size, kBlock, out));
+      CHECK(out == items);
+    }
+  }
+  Buffer eight(8);
+  Buffer out(8);
+  CHECK(!unbitshuffle(eight, 1, 4, out));
+  CHECK(!unbitshuffle(eight, 1, 0, out));
+  CHECK(!unbitshuffle(eight, 0, 8, out));
 }
 
 TEST(ItemsWithoutBytesAndOtherSizesAreRefused) {

@@ -31,6 +31,31 @@ def hdf5_lz4(data: bytes, block: int = 100) -> bytes:
     return packed
 
 
+def bitshuffled(
+    data: bytes, size: int = 4, block: int = 40, pack: Callable[[bytes], bytes] | None = None
+) -> bytes:
+    """Encode blocks as bitshuffle does, one after another; the filter of HDF5 compresses each."""
+    done = b"" if pack is None else len(data).to_bytes(8, "big") + (block * size).to_bytes(4, "big")
+    whole = len(data) // size // 8 * 8 * size
+    for at in range(0, whole, block * size):
+        items = np.frombuffer(data[at : min(at + block * size, whole)], np.uint8).reshape(-1, size)
+        bits = np.unpackbits(items, axis=1, bitorder="little").T
+        planes = np.packbits(bits, axis=1, bitorder="little").tobytes()
+        stored = planes if pack is None else pack(planes)
+        done += stored if pack is None else len(stored).to_bytes(4, "big") + stored
+    return done + data[whole:]
+
+
+def lz4_block(data: bytes) -> bytes:
+    return bytes(numcodecs.LZ4().encode(data)[4:])
+
+
+def bits(*options: Any) -> Codec:
+    codec = codecs.bitshuffle(*options)
+    assert codec is not None
+    return codec
+
+
 def shuffled(data: bytes) -> bytes:
     whole = len(data) // 4 * 4
     return np.frombuffer(data[:whole], np.uint8).reshape(-1, 4).T.tobytes() + data[whole:]
@@ -56,6 +81,10 @@ CASES: dict[str, tuple[Codec, Callable[[bytes], bytes]]] = {
     "blosc": (packed("blosc"), numcodecs.Blosc("zstd", 5, numcodecs.Blosc.BITSHUFFLE).encode),
     "two frames": (packed("zstd"), lambda data: zstd(data[:400]) + zstd(data[400:])),
     "shuffle": (codecs.shuffle(4), shuffled),
+    "bitshuffle": (bits(4, 40), bitshuffled),
+    "bitshuffle of threes": (bits(3, 8), lambda data: bitshuffled(data, 3, 8)),
+    "bitshuffle+lz4": (bits(4, 0, "lz4"), lambda data: bitshuffled(data, pack=lz4_block)),
+    "bitshuffle+zstd": (bits(4, 0, "zstd"), lambda data: bitshuffled(data, pack=zstd)),
     "fletcher32": (codecs.FLETCHER32, lambda data: bytes(numcodecs.Fletcher32().encode(data))),
     "crc32c": (codecs.CRC32C, lambda data: bytes(numcodecs.CRC32C().encode(data))),
     "delta": (
@@ -63,6 +92,7 @@ CASES: dict[str, tuple[Codec, Callable[[bytes], bytes]]] = {
         lambda data: numcodecs.Delta(DTYPE).encode(np.frombuffer(data, DTYPE)).tobytes(),
     ),
 }
+BLOCKS = ["hdf5_lz4", "bitshuffle+lz4", "bitshuffle+zstd"]
 CHECKED = {"zlib", "gzip", "two members", "fletcher32", "crc32c"}
 every_codec = pytest.mark.parametrize("name", CASES)
 
@@ -108,11 +138,11 @@ def test_damage_is_an_error_or_harmless(name: str) -> None:
         assert name not in CHECKED or decoded.tobytes() == data
 
 
-@pytest.mark.parametrize("name", ["zlib", "gzip", "zstd", "two frames", "lz4", "hdf5_lz4", "blosc"])
+@pytest.mark.parametrize("name", ["zlib", "gzip", "zstd", "two frames", "lz4", *BLOCKS, "blosc"])
 @pytest.mark.parametrize("size", [1, 599, 601, 1 << 40])
 def test_a_chunk_of_another_size_is_refused_and_nothing_is_allocated(name: str, size: int) -> None:
     codec, encode = CASES[name]
-    if size == 1 << 40 and name not in ("lz4", "hdf5_lz4", "blosc"):
+    if size == 1 << 40 and name not in ("lz4", *BLOCKS, "blosc"):
         size = 1 << 20
     with pytest.raises(ChunkError):
         CodecChain([codec], size).undo(as_array(encode(contents())))
@@ -135,3 +165,26 @@ def test_codecs_are_undone_in_reverse() -> None:
             stored = bytes(encode[codec.name](stored))
         assert CodecChain(chain, len(data)).undo(as_array(stored)).tobytes() == data
     assert not CodecChain([zipped, packed("zstd")], len(data)).known  # the size between is unknown
+
+
+def test_bitshuffle_is_that_of_blosc() -> None:
+    # A Blosc frame of one block: a header, the offset of the block, and its quarters by LZ4, each
+    # after its size.
+    data = np.arange(2048, dtype="<i4")
+    blosc = numcodecs.Blosc("lz4", 5, numcodecs.Blosc.BITSHUFFLE, blocksize=data.nbytes)
+    frame, planes = bytes(blosc.encode(data)), b""
+    at = int.from_bytes(frame[16:20], "little")
+    for _ in range(4):
+        size = int.from_bytes(frame[at : at + 4], "little")
+        stored = len(data).to_bytes(4, "little") + frame[at + 4 : at + 4 + size]
+        planes += (
+            frame[at + 4 : at + 4 + size] if size == len(data) else numcodecs.LZ4().decode(stored)
+        )
+        at += 4 + size
+    chain = CodecChain([bits(4, len(data))], data.nbytes)
+    assert chain.undo(as_array(planes)).tobytes() == data.tobytes()
+
+
+def test_bitshuffle_with_parameters_of_no_sense_is_not_decoded() -> None:
+    for options in ((0,), (4, 7), (4, 0, "?")):
+        assert codecs.bitshuffle(*options) is None

@@ -30,7 +30,10 @@ Undo = Callable[[Bytes, int, "Bytes | None"], Bytes]
 _CHECKSUM = 4
 _BLOSC_HEADER = 16
 _LZ4_GROWTH = 255
-_LZ4_HDF5_HEADER, _LZ4_BLOCK_HEADER = 12, 4
+# Of the blocks of HDF5's LZ4 and bitshuffle: before all, and before each.
+_BLOCKS_HEADER, _BLOCK_HEADER = 12, 4
+# Bytes of a block that bitshuffle makes unless it is told otherwise, and the least items.
+_BITSHUFFLE_BLOCK, _BITSHUFFLE_LEAST = 8192, 128
 
 
 class ChunkError(Exception):
@@ -201,28 +204,65 @@ def _expand_lz4(data: Bytes, size: int, out: Bytes | None) -> Bytes:
     return out
 
 
+def _expand_lz4_block(data: Bytes, size: int, out: Bytes | None) -> Bytes:
+    header = np.frombuffer(size.to_bytes(4, "little"), np.uint8)
+    return _expand_lz4(np.concatenate([header, data]), size, out)
+
+
+def _expand_or_copy(data: Bytes, size: int, out: Bytes | None) -> Bytes:
+    if len(data) < size or out is None:
+        return _expand_lz4_block(data, size, out)
+    if len(data) > size:
+        raise ChunkError(f"a block of {size:,} bytes takes {len(data):,}")
+    out[:] = data
+    return out
+
+
 def _expand_hdf5_lz4(data: Bytes, size: int, out: Bytes | None) -> Bytes:
     """Undo the LZ4 filter of HDF5: blocks of one size, those that did not shrink as they were."""
+    return _expand_blocks(_expand_or_copy, data, size, size, out)[0]
+
+
+def _expand_bitshuffle(
+    item_size: int, block_items: int, expand: Undo | None, data: Bytes, size: int, out: Bytes | None
+) -> Bytes:
+    """Undo bitshuffle, whose blocks may be compressed; items of no whole eight are as they were."""
+    if expand is not None:
+        whole = size // item_size // 8 * 8 * item_size
+        planes, block, end = _expand_blocks(expand, data, size, whole, None)
+        rest = data[end:]
+        if len(rest) != size - whole or block % (8 * item_size):
+            raise ChunkError(f"its blocks of {block:,} bytes are followed by {len(rest):,} bytes")
+        planes[whole:] = rest
+        data, block_items = planes, block // item_size
+    out = empty_bytes(len(data)) if out is None or len(out) != len(data) else out
+    _core.unbitshuffle(data, item_size, block_items, out)
+    return out
+
+
+def _expand_blocks(
+    expand: Undo, data: Bytes, size: int, whole: int, out: Bytes | None
+) -> tuple[Bytes, int, int]:
+    """Decode the first ``whole`` bytes of a chunk from blocks, as two filters of HDF5 store them.
+
+    Return the chunk, the size of a decoded block, and where the last one ends.
+    """
     told = int.from_bytes(data[:8].tobytes(), "big")
-    block = int.from_bytes(data[8:_LZ4_HDF5_HEADER].tobytes(), "big")
-    if told != size or block == 0 or size > len(data) * _LZ4_GROWTH:
-        raise ChunkError(f"its LZ4 blocks have {told:,} bytes, not {size:,}")
+    block = int.from_bytes(data[8:_BLOCKS_HEADER].tobytes(), "big")
+    if told != size or size > len(data) * block:
+        raise ChunkError(f"its blocks of {block:,} bytes have {told:,} bytes, not {size:,}")
     out = empty_bytes(size) if out is None else out
-    at, done = _LZ4_HDF5_HEADER, 0
-    while done < size:
-        room = min(block, size - done)
-        packed = int.from_bytes(data[at : at + _LZ4_BLOCK_HEADER].tobytes(), "big")
-        at += _LZ4_BLOCK_HEADER
+    at, done = _BLOCKS_HEADER, 0
+    while done < whole:
+        room = out[done : min(done + block, whole)]
+        packed = int.from_bytes(data[at : at + _BLOCK_HEADER].tobytes(), "big")
+        at += _BLOCK_HEADER
         part = data[at : at + packed]
         if len(part) < packed or packed == 0:
-            raise ChunkError(f"its LZ4 blocks end after {done:,} of {size:,} bytes")
-        if packed == room:
-            out[done : done + room] = part
-        else:
-            headed = np.concatenate([np.frombuffer(room.to_bytes(4, "little"), np.uint8), part])
-            _expand_lz4(headed, room, out[done : done + room])
-        at, done = at + packed, done + room
-    return out
+            raise ChunkError(f"its blocks end after {done:,} of {whole:,} bytes")
+        expand(part, len(room), room)
+        at, done = at + packed, done + len(room)
+    return out, block, at
 
 
 def _expand_blosc(data: Bytes, size: int, out: Bytes | None) -> Bytes:
@@ -267,6 +307,21 @@ def shuffle(item_size: int) -> Codec:
     return Codec("shuffle", partial(_unshuffle, item_size))
 
 
+def bitshuffle(item_size: int, block_items: int = 0, compression: str = "") -> Codec | None:
+    """Return the codec that stores the first bits of all items of a block, then the second ones.
+
+    Blocks may be compressed by ``lz4`` or ``zstd``. None if these or their parameters are not
+    known.
+    """
+    inner = packed(_IN_BITSHUFFLE.get(compression, compression)) if compression else None
+    if item_size < 1 or block_items % 8 or (compression and inner is None):
+        return None
+    if not block_items:
+        block_items = max(_BITSHUFFLE_BLOCK // item_size // 8 * 8, _BITSHUFFLE_LEAST)
+    undo = partial(_expand_bitshuffle, item_size, block_items, inner and inner.undo)
+    return Codec("bitshuffle", undo, None if inner else 0)
+
+
 def delta(dtype: np.dtype[Any]) -> Codec:
     """Return the codec that stores differences."""
     return Codec("delta", partial(_sum_up, dtype))
@@ -278,9 +333,11 @@ def packed(name: str) -> Codec | None:
     return None if undo is None or _numcodecs() is None else Codec(name, undo, None)
 
 
+_IN_BITSHUFFLE = {"lz4": "lz4_block"}
 _PACKED: dict[str, Undo] = {
     "zstd": _expand_zstd,
     "lz4": _expand_lz4,
+    "lz4_block": _expand_lz4_block,
     "hdf5_lz4": _expand_hdf5_lz4,
     "blosc": _expand_blosc,
 }

@@ -602,6 +602,9 @@ def find_record(file: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order=
 def unshuffle(planes: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], item_size: int, items: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu')]) -> None:
     """Undo the shuffle filter of HDF5."""
 
+def unbitshuffle(planes: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], item_size: int, block_items: int, items: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu')]) -> None:
+    """Undo bitshuffle, in blocks of so many items."""
+
 def fletcher32(data: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> int:
     """Return the checksum of HDF5."""
 

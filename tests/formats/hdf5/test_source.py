@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 import recmap as rm
-from tests.chunks.test_codecs import hdf5_lz4
+from tests.chunks.test_codecs import bitshuffled, hdf5_lz4, lz4_block
 
 ROWS = 1003
 # Slices that begin and end anywhere in chunks of 100 rows.
@@ -157,7 +157,10 @@ def test_lzf_round_trips_all_kinds_of_values(shuffle: bool) -> None:
     assert masks["same"] == 0
 
 
-@pytest.mark.parametrize(("number", "name"), [(32015, "zstd"), (32004, "lz4"), (32001, "blosc")])
+@pytest.mark.parametrize(
+    ("number", "name"),
+    [(32015, "zstd"), (32004, "lz4"), (32001, "blosc"), (32008, "bitshuffle")],
+)
 def test_filters_that_h5py_does_not_have_are_decoded(number: int, name: str) -> None:
     import numcodecs
 
@@ -166,12 +169,14 @@ def test_filters_that_h5py_does_not_have_are_decoded(number: int, name: str) -> 
         "zstd": numcodecs.Zstd().encode,
         "lz4": lambda data: hdf5_lz4(bytes(data), 1000),
         "blosc": numcodecs.Blosc("lz4").encode,
+        "bitshuffle": lambda data: bitshuffled(bytes(data), 8, 64, lz4_block),
     }[name]
+    options = (0, 4, 8, 64, 2) if name == "bitshuffle" else ()
     with h5py.File("x.h5", "w") as file:
         storage = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
         storage.set_chunk((100, 6))
         storage.set_shuffle()
-        storage.set_filter(number, h5py.h5z.FLAG_OPTIONAL)
+        storage.set_filter(number, h5py.h5z.FLAG_OPTIONAL, options)
         space, kind = h5py.h5s.create_simple(x.shape), h5py.h5t.py_create(x.dtype)
         dataset = h5py.h5d.create(file.id, b"x", kind, space, storage)
         for start in range(0, len(x), 100):

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from recmap.chunks import codecs
-from recmap.chunks.codecs import Codec, CodecChain, packed, shuffle
+from recmap.chunks.codecs import Codec, CodecChain, bitshuffle, packed, shuffle
 
-DEFLATE, SHUFFLE, FLETCHER32, SZIP, LZO, LZF = 1, 2, 3, 4, 305, 32000
+DEFLATE, SHUFFLE, FLETCHER32, SZIP, LZO, LZF, BITSHUFFLE = 1, 2, 3, 4, 305, 32000, 32008
 
 _NAMES = {
     DEFLATE: "gzip",
@@ -26,7 +26,7 @@ _PLUGINS = {
     307: "bzip2",
     32001: "blosc",
     32004: "lz4",
-    32008: "bitshuffle",
+    BITSHUFFLE: "bitshuffle",
     32013: "zfp",
     32015: "zstd",
     32017: "sz",
@@ -38,6 +38,7 @@ _PLUGINS = {
 }
 _NAMES |= _PLUGINS
 _CODECS = {DEFLATE: codecs.ZLIB, FLETCHER32: codecs.FLETCHER32, LZF: codecs.LZF}
+_IN_BITSHUFFLE = {0: "", 2: "lz4", 3: "zstd"}
 _PACKED = {32001: "blosc", 32004: "hdf5_lz4", 32015: "zstd"}
 
 
@@ -85,4 +86,7 @@ def codecs_of(storage: Any, chunk: tuple[int, ...], itemsize: int) -> CodecChain
 def _codec(number: int, values: tuple[int, ...]) -> Codec | None:
     if number == SHUFFLE:
         return shuffle(values[0] if values else 1)
+    if number == BITSHUFFLE:
+        _, _, item_size, block_items, compression = (*values, 0, 0, 0, 0, 0)[:5]
+        return bitshuffle(item_size, block_items, _IN_BITSHUFFLE.get(compression, "?"))
     return packed(_PACKED[number]) if number in _PACKED else _CODECS.get(number)
