@@ -7,22 +7,20 @@ if it has one. Row groups that were read only in part are kept for the next read
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from recmap.chunks.ahead import GroupsAhead
-from recmap.chunks.cache import ChunkCache
 from recmap.chunks.codecs import Bytes, ChunkError, CodecChain
 from recmap.chunks.grid import Grid
-from recmap.chunks.mapped import ChunkPlaces, MappedChunks
+from recmap.chunks.groups import ChunkCache, GroupsAhead
+from recmap.chunks.mapped import MappedChunks
 from recmap.chunks.pool import for_each
-from recmap.errors import DataError
+from recmap.chunks.stored import Stored, StoredChunks, StoredOf, Values
 from recmap.machine.cpus import own_limit, thread_count
 from recmap.machine.memory import empty
 from recmap.model.batch import RowNumbers
@@ -30,7 +28,6 @@ from recmap.model.fetching import Fetching
 
 # Rows as a span or by number.
 Rows: TypeAlias = "slice | npt.NDArray[np.int64]"
-Values: TypeAlias = npt.NDArray[Any]
 # Rows in more chunks than this are not gathered from mapped files.
 _MOST_TILES = 1 << 12
 # A read of so many chunks for each thread keeps all threads busy. Of smaller ones, so many chunks
@@ -38,56 +35,6 @@ _MOST_TILES = 1 << 12
 _BUSY, _AHEAD = 4, 2
 # Bytes of row groups that are decoded ahead.
 _AHEAD_SIZE = 32 << 20
-
-
-class Stored(NamedTuple):
-    """The bytes of a chunk. If bit ``i`` of the mask is set, codec ``i`` was not applied."""
-
-    data: Bytes
-    mask: int = 0
-
-
-# Returns the bytes of a chunk, its values if the format's own library had to decode it, or None if
-# it was never written.
-StoredOf: TypeAlias = "Callable[[int], Stored | Values | None]"
-
-
-class StoredChunks(Protocol):
-    """Where the chunks of an array are stored. Chunks are numbered as in ``Grid``."""
-
-    @property
-    def remote(self) -> bool:
-        """Whether chunks are fetched from a store."""
-        ...
-
-    @property
-    def mappable(self) -> bool:
-        """Whether chunks lie in files that can be mapped."""
-        ...
-
-    def written(self, numbers: range) -> Sequence[int]:
-        """Return those of a row group's chunks that may have been written."""
-        ...
-
-    def fetched(self, numbers: Sequence[int]) -> AbstractContextManager[StoredOf]:
-        """Return what gives each of these chunks inside a context."""
-        ...
-
-    def fetch_ahead(self, numbers: Sequence[int]) -> Fetching | None:
-        """Begin to fetch chunks that are going to be read; None if there is nothing to fetch."""
-        ...
-
-    def places(self, groups: npt.NDArray[np.int64]) -> ChunkPlaces | None:
-        """Return where the chunks of row groups are mapped; None if they are not."""
-        ...
-
-    def check(self) -> None:
-        """Raise if what was read belongs to other data than what was opened."""
-        ...
-
-    def error(self, number: int | None, why: str) -> DataError:
-        """Return an error that says what is wrong with a chunk, or with all of the array."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -175,7 +122,6 @@ class ChunkedArray:
         if self._mapped is not None and start < stop:
             mapped = self._mapped.read(start, stop)
             if mapped is not None:
-                self.chunks.check()
                 return mapped
         self._read_ahead(start, stop)
         wanted = []
@@ -193,14 +139,26 @@ class ChunkedArray:
         if self._mapped is not None:
             mapped = self._mapped.gather(rows)
             if mapped is not None:
-                self.chunks.check()
                 return mapped
         step = self.grid.chunk[0]
+        if len(rows) == 1:  # sorting would take longer than reading
+            group = int(rows[0]) // step
+            return self._decode(1, [_WantedRows(group, rows - group * step, slice(0, 1))])
         order = np.argsort(rows // step, kind="stable")
         groups, starts = np.unique(rows[order] // step, return_index=True)
         by_group = zip(groups.tolist(), np.split(order, starts[1:]), strict=True)
-        wanted = [_WantedRows(group, rows[mine] - group * step, mine) for group, mine in by_group]
-        return self._decode(len(rows), wanted)
+        return self._decode(len(rows), [self._wanted(rows, *each) for each in by_group])
+
+    def _wanted(
+        self, rows: npt.NDArray[np.int64], group: int, mine: npt.NDArray[np.int64]
+    ) -> _WantedRows:
+        """Return which rows of a row group to put in the places ``mine``."""
+        first, end = self.grid.rows(group)
+        within, at = rows[mine] - first, int(mine[0])
+        whole = np.arange(end - first)
+        if np.array_equal(within, whole) and np.array_equal(mine - at, whole):
+            return _WantedRows(group, slice(0, len(whole)), slice(at, at + len(whole)), whole=True)
+        return _WantedRows(group, within, mine)
 
     @property
     def remote(self) -> bool:
@@ -304,7 +262,10 @@ class ChunkedArray:
     def _load(self, stored_of: StoredOf, job: _Job) -> None:
         """Decode a chunk, and put the rows wanted of it in their place."""
         tile = self.grid.tile(job.number)
-        stored = stored_of(job.number)
+        try:
+            stored = stored_of(job.number)
+        except MemoryError as e:
+            raise self.chunks.error(job.number, "its bytes do not fit into memory") from e
         if stored is None:
             job.array[(job.target, *tile.slices)] = self._fill
             return

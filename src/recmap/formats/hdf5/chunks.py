@@ -16,10 +16,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from recmap.chunks.array import ChunkedArray, Stored, StoredOf, Values
+from recmap.chunks.array import ChunkedArray
 from recmap.chunks.codecs import CodecChain
 from recmap.chunks.grid import Grid
 from recmap.chunks.mapped import ChunkPlaces
+from recmap.chunks.stored import LibraryChunks, Stored, StoredChunks, StoredOf, Values
 from recmap.errors import DataError
 from recmap.formats.hdf5.file import Hdf5File, h5py
 from recmap.model.fetching import Fetching
@@ -51,7 +52,25 @@ def chunked_array(
     return ChunkedArray(chunks, grid, dtype, chain, fill, file.chunk_cache, label or name)
 
 
-class Hdf5Chunks:
+def library_array(file: Hdf5File, name: str, dataset: Any) -> ChunkedArray:
+    """Return a dataset with chunks that only h5py can decode, all of a row group at once."""
+
+    def load(start: int, stop: int) -> Values:
+        with file.locked(name):
+            read: Values = file.dataset(name)[start:stop]
+            return read
+
+    grid = Grid(dataset.shape, (dataset.chunks[0], *dataset.shape[1:]))
+    chunks = LibraryChunks(grid, load, partial(_error, file, name))
+    chain, label = CodecChain([], 0), f"{name} (h5py)"
+    return ChunkedArray(chunks, grid, dataset.dtype, chain, None, file.chunk_cache, label)
+
+
+def _error(file: Hdf5File, name: str, why: str, byte: int | None = None) -> DataError:
+    return DataError(f"{file.path}: dataset {name!r}: {why}", file=file.path, byte=byte, field=name)
+
+
+class Hdf5Chunks(StoredChunks):
     """The chunks of a dataset, found when the first is needed."""
 
     def __init__(
@@ -156,9 +175,6 @@ class Hdf5Chunks:
         last = self._file.size - self._chain.nbytes
         return bool(same and (index.offsets >= 0).all() and (index.offsets <= last).all())
 
-    def check(self) -> None:
-        """Do nothing: the file stays open."""
-
     def error(self, number: int | None, why: str) -> DataError:
         where, byte = "", None
         index = self._index
@@ -166,13 +182,8 @@ class Hdf5Chunks:
         if number is not None and index is not None and entry is not None:
             byte = int(index.offsets[entry])
             corner, size = self._grid.corner(number), int(index.sizes[entry])
-            where = f": the chunk at {corner}, {size:,} bytes at byte {byte:,}"
-        return DataError(
-            f"{self._file.path}: dataset {self._name!r}{where}: {why}",
-            file=self._file.path,
-            byte=byte,
-            field=self._name,
-        )
+            where = f"the chunk at {corner}, {size:,} bytes at byte {byte:,}: "
+        return _error(self._file, self._name, f"{where}{why}", byte)
 
 
 class ChunkIndex:

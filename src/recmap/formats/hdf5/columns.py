@@ -14,10 +14,9 @@ import numpy.typing as npt
 
 from recmap.chunks.array import ChunkedArray
 from recmap.chunks.codecs import CodecChain
-from recmap.chunks.grid import Grid
 from recmap.errors import DataError
 from recmap.formats.column_readers import ArrayColumn, ColumnReader, Which
-from recmap.formats.hdf5.chunks import chunked_array
+from recmap.formats.hdf5.chunks import chunked_array, library_array
 from recmap.formats.hdf5.file import Hdf5File, h5py
 from recmap.formats.hdf5.filters import codecs_of, filter_names, filters_of, how_to_get
 from recmap.formats.hdf5.types import Leaf
@@ -118,11 +117,17 @@ def _readers(
             array = file.mapped.array(offset, dataset.shape, dataset.dtype)
             return [_mapped(file, leaf, array) for leaf in found]
     chain = _chain(file, dataset) if direct or _missing_filters(storage) else None
+    note = _note(dataset, storage)
+    chunks = None
     if chain is not None:
         chunks = chunked_array(file, name, dataset, dataset.dtype, chain)
+    else:
+        note += ", read through h5py"
+        if _decoded_again(file, dataset):
+            chunks = library_array(file, name, dataset)
+    if chunks is not None:
         shared = _SharedRows(chunks) if len(found) > 1 else chunks
-        return [_ChunkedColumn(shared, leaf, dataset, _note(dataset, storage)) for leaf in found]
-    note = f"{_note(dataset, storage)}, read through h5py"
+        return [_ChunkedColumn(shared, leaf, dataset, note) for leaf in found]
     located = layout == h5py.h5d.CHUNKED and _located(file, dataset)
     return [
         _LibraryColumn(
@@ -139,6 +144,19 @@ def _chain(file: Hdf5File, dataset: Any) -> CodecChain | None:
     if not chunked or not _as_in_memory(dataset) or not _located(file, dataset):
         return None
     return codecs_of(storage, dataset.chunks, dataset.dtype.itemsize)
+
+
+def _decoded_again(file: Hdf5File, dataset: Any) -> bool:
+    """Tell whether the library would decode chunks again for every read of some of their rows.
+
+    It reads parts of unfiltered chunks, and caches small ones. Calls h5py.
+    """
+    if dataset.chunks is None or dataset.dtype.hasobject or not math.prod(dataset.shape):
+        return False
+    row = math.prod(dataset.shape[1:]) * dataset.dtype.itemsize
+    size = min(dataset.chunks[0], dataset.shape[0]) * row
+    filtered = bool(filters_of(dataset.id.get_create_plist()))
+    return filtered and size > file.h5py_cache and file.chunk_cache.worth_keeping(size, 0)
 
 
 def _contiguous_offset(dataset: Any) -> int | None:
@@ -274,7 +292,6 @@ class _LibraryColumn:
         self, file: Hdf5File, name: str, dataset: Any, leaf: Leaf, note: str, lengths: _Lengths
     ) -> None:
         self._file, self._name, self._leaf, self._lengths = file, name, leaf, lengths
-        self._groups = _RowGroups.of(file, name, dataset)
         self._size = _size(dataset, leaf)
         self._length: int = dataset.shape[0]
         self.field: Field = leaf.field
@@ -292,8 +309,6 @@ class _LibraryColumn:
         """Do nothing: the caches have a fixed size."""
 
     def read(self, start: int, stop: int) -> Column:
-        if self._groups is not None:
-            return self._leaf.column(self._groups.read(self._leaf, start, stop))
         with self._file.locked(self._name):
             dataset = self._file.dataset(self._name)
             fields = dataset.fields(self._leaf.path[0]) if self._leaf.path else dataset
@@ -341,56 +356,6 @@ class _LibraryColumn:
 
     def row_bytes(self) -> int:
         return self._leaf.row_bytes
-
-
-class _RowGroups:
-    """Rows of a compressed dataset whose row groups do not fit into the library's own cache.
-
-    The library would decode a chunk again for every read of some of its rows. So the row group
-    that was read last is kept, for all columns of the dataset (see ``chunks.Grid``).
-    """
-
-    def __init__(self, file: Hdf5File, name: str, dataset: Any) -> None:
-        self._file, self._name, self._label = file, name, f"{name} (h5py)"
-        self._dtype: np.dtype[Any] = dataset.dtype
-        self._grid = Grid(dataset.shape, dataset.chunks)
-
-    @classmethod
-    def of(cls, file: Hdf5File, name: str, dataset: Any) -> _RowGroups | None:
-        """Return the row groups of a dataset, or None if the library reads it well. Calls h5py."""
-        if dataset.chunks is None or dataset.dtype.hasobject or not math.prod(dataset.shape):
-            return None
-        if not filters_of(dataset.id.get_create_plist()):  # it reads parts of such chunks
-            return None
-        row = math.prod(dataset.shape[1:]) * dataset.dtype.itemsize
-        size = min(dataset.chunks[0], dataset.shape[0]) * row
-        large = size > file.h5py_cache and file.chunk_cache.worth_keeping(size, 0)
-        return cls(file, name, dataset) if large else None
-
-    def read(self, leaf: Leaf, start: int, stop: int) -> npt.NDArray[Any]:
-        empty = leaf.pick(self._empty(0))
-        out = np.empty((stop - start, *empty.shape[1:]), empty.dtype)
-        for group in range(start // self._grid.chunk[0], -(-stop // self._grid.chunk[0])):
-            first, end = self._grid.rows(group)
-            low, high = max(start, first), min(stop, end)
-            rows = leaf.pick(self._group(group))
-            out[low - start : high - start] = rows[low - first : high - first]
-        return out
-
-    def _group(self, group: int) -> npt.NDArray[Any]:
-        with self._file.locked(self._name):
-            cache = self._file.chunk_cache
-            rows = cache.get(self._label, group)
-            if rows is None:
-                cache.shrink(self._label, 0)  # make room first
-                first, end = self._grid.rows(group)
-                rows = self._empty(end - first)
-                self._file.dataset(self._name).read_direct(rows, np.s_[first:end])
-                cache.put(self._label, group, rows)
-            return rows
-
-    def _empty(self, rows: int) -> npt.NDArray[Any]:
-        return np.empty((rows, *self._grid.shape[1:]), self._dtype)
 
 
 def _size(dataset: Any, leaf: Leaf) -> int | None:

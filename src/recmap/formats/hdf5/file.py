@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from recmap.chunks.cache import ChunkCache
+from recmap.chunks.groups import ChunkCache
 from recmap.errors import DataError, MissingPackageError, RecmapError
 from recmap.local.local_path import located
 from recmap.machine.lru import Lru

@@ -8,9 +8,10 @@ from __future__ import annotations
 import asyncio
 import math
 import os
+import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -20,28 +21,45 @@ from zarr.abc.store import RangeByteRequest, SuffixByteRequest
 from zarr.core.buffer import default_buffer_prototype
 from zarr.core.sync import sync
 
-from recmap.chunks.array import Stored, StoredOf
 from recmap.chunks.codecs import Bytes, ChunkError
 from recmap.chunks.mapped import ChunkPlaces
+from recmap.chunks.stored import Stored, StoredChunks, StoredOf
 from recmap.errors import DataError
 from recmap.formats.zarr.encoding import Encoding
 from recmap.local.location import Location
 from recmap.machine.lru import Lru
 from recmap.machine.mapped import MappedFile
-from recmap.model.fetching import Fetching
 
 Numbers = npt.NDArray[np.int64]
 
-# Files of chunks kept mapped, and bytes of shard indexes kept.
-_MAPPED_FILES = 4096
-_INDEX_SIZE = 16 << 20
+# Chunks and shards kept mapped, of all arrays together: a process may have 65,530 mappings.
+_MOST_MAPPED = 1 << 14
 # Both numbers of a chunk that a shard does not have.
 _ABSENT = 2**64 - 1
 # What a file that holds no chunk is for zarr.
 _NO_CHUNK = (FileNotFoundError, IsADirectoryError, NotADirectoryError)
 
 
-class ZarrChunks:
+class _MappedChunk(NamedTuple):
+    """A file, and where a chunk of it lies; or a shard with its index."""
+
+    file: MappedFile
+    begin: int = 0
+    size: int = 0
+    index: npt.NDArray[Any] | None = None
+
+
+# By the id of their array, and the number of a chunk or the key of a shard.
+_mapped = Lru[tuple[int, int | str], _MappedChunk](_MOST_MAPPED)
+
+
+def _forget(array: int) -> None:
+    for key in _mapped:
+        if key[0] == array:
+            _mapped.pop(key)
+
+
+class ZarrChunks(StoredChunks):
     """The chunks of an array, in files or in any other store of zarr."""
 
     def __init__(
@@ -50,14 +68,12 @@ class ZarrChunks:
         """``place`` is the folder of the array: chunks of another one may take their place."""
         self._path, self._name, self._array = path, name, array
         self._grid, self._shards = encoding.grid, encoding.shards
-        self._nbytes = encoding.chain.nbytes
+        self._chain, self._nbytes = encoding.chain, encoding.chain.nbytes
         self._place = place
         at = array.store_path
         local = isinstance(at.store, zarr.storage.LocalStore)
         self._folder = os.path.join(str(at.store.root), at.path) if local else None
-        self._mapped = Lru[int, tuple[MappedFile, int]](_MAPPED_FILES)
-        self._files = Lru[str, MappedFile](_MAPPED_FILES)
-        self._indexes = Lru[Any, npt.NDArray[Any]](_INDEX_SIZE, lambda index: index.nbytes)
+        weakref.finalize(self, _forget, id(self))
 
     @property
     def remote(self) -> bool:
@@ -80,13 +96,6 @@ class ZarrChunks:
             field=self._name,
         )
 
-    def fetch_ahead(self, numbers: Sequence[int]) -> Fetching | None:
-        del numbers  # zarr makes the requests
-        return None
-
-    def written(self, numbers: range) -> Sequence[int]:
-        return numbers  # looking takes as long as reading
-
     def fetched(self, numbers: Sequence[int]) -> AbstractContextManager[StoredOf]:
         if self._folder is not None:
             return nullcontext(self._from_file)
@@ -104,36 +113,27 @@ class ZarrChunks:
         return self._array.metadata.encode_chunk_key(shard), inner
 
     def _from_file(self, number: int) -> Stored | None:
-        assert self._folder is not None
-        key, inner = self._key(number)
         try:
-            with open(os.path.join(self._folder, key), "rb", buffering=0) as file:
-                if self._shards is None:
-                    return Stored(np.frombuffer(file.readall(), np.uint8))
-                return self._of_shard(number, inner, file)
+            if self._shards is not None:
+                found = self._mapped_chunk(number)
+                if found is None:
+                    return None
+                return Stored(found.file.bytes[found.begin : found.begin + found.size])
+            with open(self._file_of(self._key(number)[0]), "rb", buffering=0) as file:
+                return Stored(_bytes(file.readall()))
         except _NO_CHUNK:
             return None
         except OSError as e:
             raise self.error(number, f"{e.strerror}") from e
 
-    def _of_shard(self, number: int, inner: int, file: Any) -> Stored | None:
-        state = os.fstat(file.fileno())
-        # A shard may be written again while it is read.
-        version = file.name, state.st_ino, state.st_size, state.st_mtime_ns
-        index = self._indexes.get(version)
-        if index is None:
-            assert self._shards is not None
-            size = self._shards.index_size
-            begin = max(0, state.st_size - size) if self._shards.at_end else 0
-            index = self._index(number, os.pread(file.fileno(), size, begin))
-            self._indexes.put(version, index)
-        span = self._span(number, index[inner], state.st_size)
-        return None if span is None else Stored(_bytes(os.pread(file.fileno(), span[1], span[0])))
+    def _file_of(self, key: str) -> str:
+        assert self._folder is not None
+        return os.path.join(self._folder, key)
 
-    def _index(self, number: int, stored: bytes) -> npt.NDArray[Any]:
+    def _index(self, number: int, stored: Bytes) -> npt.NDArray[Any]:
         assert self._shards is not None
         try:
-            return self._shards.entries(_bytes(stored))
+            return self._shards.entries(stored)
         except ChunkError as e:
             raise self.error(number, f"the index of its shard: {e}") from e
 
@@ -180,7 +180,7 @@ class ZarrChunks:
         stored = await get(key, part) if whole is None else whole
         if stored is None:
             return {}
-        index = self._index(first, (stored[-size:] if shards.at_end else stored[:size]).tobytes())
+        index = self._index(first, stored[-size:] if shards.at_end else stored[:size])
         most = _ABSENT if whole is None else len(whole)
         found = {n: self._span(n, index[inner], most) for n, inner in inside.items()}
         spans = {n: span for n, span in found.items() if span is not None}
@@ -191,62 +191,69 @@ class ZarrChunks:
         return dict(zip(spans, parts, strict=True))
 
     def places(self, groups: Numbers) -> ChunkPlaces | None:
-        if self._folder is None:
-            return None
-        wanted, back = np.unique(groups, return_inverse=True)
+        wanted, back = groups, np.zeros(1, np.int64)
+        if len(groups) > 1:
+            wanted, back = np.unique(groups, return_inverse=True)
         count = self._grid.chunks_per_group
         owners = np.zeros((len(wanted), count), np.uint32)
         offsets = np.full((len(wanted), count), -1, np.int64)
-        files: dict[str, tuple[int, MappedFile]] = {}
-        for i, group in enumerate(wanted.tolist()):
-            for j in range(count):
-                found = self._mapped_chunk(group * count + j)
-                if found is not None:
-                    file, offsets[i, j] = found
-                    owners[i, j] = files.setdefault(file.path, (len(files), file))[0]
-        mapped = [file for _, file in files.values()]
-        MappedFile.check_sizes(mapped)
+        files: dict[MappedFile, int] = {}
+        try:
+            for i, group in enumerate(wanted.tolist()):
+                for j in range(count):
+                    found = self._mapped_chunk(group * count + j)
+                    if found is not None:
+                        offsets[i, j] = found.begin
+                        owners[i, j] = files.setdefault(found.file, len(files))
+        except OSError:  # it cannot be mapped; reading it will say why
+            return None
+        MappedFile.check_sizes(list(files))
         missing = bool((offsets < 0).any())
         return ChunkPlaces(
-            mapped, owners[back] if len(mapped) > 1 else None, offsets[back], missing
+            list(files), owners[back] if len(files) > 1 else None, offsets[back], missing
         )
 
-    def _mapped_chunk(self, number: int) -> tuple[MappedFile, int] | None:
-        """Return the file that holds a chunk, and where; None if it was never written."""
-        known = self._mapped.get(number)
+    def _mapped_chunk(self, number: int) -> _MappedChunk | None:
+        """Map the file that holds a chunk; None if it was never written."""
+        known = _mapped.get((id(self), number))
         if known is not None:
             return known
-        assert self._folder is not None
         key, inner = self._key(number)
-        file = self._file(os.path.join(self._folder, key))
-        span = None if file is None else self._span_of(number, inner, file)
-        if file is None or span is None:
+        if self._shards is None:
+            file = self._map(key)
+            found = None if file is None else _MappedChunk(file, 0, file.size)
+        else:
+            found = self._in_shard(number, key, inner)
+        if found is None:
             return None
-        if span[1] != self._nbytes:
-            raise self.error(number, f"it has {span[1]:,} bytes, not {self._nbytes:,}")
-        self._mapped.put(number, (file, span[0]))
-        return file, span[0]
+        if not self._chain and found.size != self._nbytes:
+            raise self.error(number, f"it has {found.size:,} bytes, not {self._nbytes:,}")
+        _mapped.put((id(self), number), found)
+        return found
 
-    def _file(self, path: str) -> MappedFile | None:
-        """Map a file that holds chunks; None if there is none."""
-        if self._shards is None:
-            return MappedFile(path) if os.path.isfile(path) else None
-        file = self._files.get(path)
-        if file is None and os.path.isfile(path):
-            file = MappedFile(path)
-            self._files.put(path, file)
-        return file
-
-    def _span_of(self, number: int, inner: int, file: MappedFile) -> tuple[int, int] | None:
-        if self._shards is None:
-            return 0, file.size
-        index = self._indexes.get(file)
-        if index is None:
+    def _in_shard(self, number: int, key: str, inner: int) -> _MappedChunk | None:
+        shard = _mapped.get((id(self), key))
+        if shard is None:
+            file = self._map(key)
+            if file is None:
+                return None
+            assert self._shards is not None
             size = self._shards.index_size
             stored = file.bytes[-size:] if self._shards.at_end else file.bytes[:size]
-            index = self._index(number, stored.tobytes())
-            self._indexes.put(file, index)
-        return self._span(number, index[inner], file.size)
+            shard = _MappedChunk(file, index=self._index(number, stored))
+            _mapped.put((id(self), key), shard)
+        assert shard.index is not None
+        span = self._span(number, shard.index[inner], shard.file.size)
+        return None if span is None else _MappedChunk(shard.file, *span)
+
+    def _map(self, key: str) -> MappedFile | None:
+        """Map a file of this array; None if there is none."""
+        path = self._file_of(key)
+        if not os.path.isfile(path):
+            return None
+        file = MappedFile(path)
+        self.check()
+        return file
 
 
 class _Requests:

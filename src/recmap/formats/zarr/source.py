@@ -20,10 +20,10 @@ import zarr
 import zarr.storage
 
 from recmap.chunks.array import ChunkedArray
-from recmap.chunks.cache import ChunkCache
 from recmap.chunks.codecs import CodecChain
 from recmap.chunks.grid import Grid
-from recmap.chunks.library import LibraryChunks
+from recmap.chunks.groups import ChunkCache
+from recmap.chunks.stored import LibraryChunks
 from recmap.errors import DataError, OptionError, OptionTypeError, RecmapError
 from recmap.formats.column_readers import DEFAULT_NAME, ColumnReader, decoded_columns
 from recmap.formats.column_source import ColumnsSource, choose_columns

@@ -1,4 +1,4 @@
-"""Row groups that are decoded before they are asked for, while rows are read in order."""
+"""Decoded row groups: those that are kept for the next read, and those that are decoded ahead."""
 
 from __future__ import annotations
 
@@ -12,10 +12,45 @@ from typing import Any
 import numpy.typing as npt
 
 from recmap.chunks.pool import submit
+from recmap.machine.lru import Lru
 
 Values = npt.NDArray[Any]
+# Bytes of partially read row groups to keep.
+_KEPT_SIZE = 64 << 20
+# A row group larger than this is decoded again on every read.
+_LARGEST_KEPT = 256 << 20
 # Reads in order before anything is decoded ahead.
 _READS = 2
+
+
+class ChunkCache:
+    """The most recently used row groups of a file, by array and number (see ``Grid``).
+
+    A row group larger than the whole cache is kept alone, so that a pass in small batches
+    decodes it only once.
+    """
+
+    def __init__(self) -> None:
+        self._groups = Lru[tuple[str, int], Values](_KEPT_SIZE, lambda rows: rows.nbytes)
+
+    @staticmethod
+    def worth_keeping(size: int, already: int) -> bool:
+        """Tell whether to keep ``size`` bytes, given ``already`` bytes kept by the same read."""
+        return size <= (_KEPT_SIZE - already if already else _LARGEST_KEPT)
+
+    def get(self, array: str, group: int) -> Values | None:
+        """Return the rows of a row group, or None if they are not cached."""
+        return self._groups.get((array, group))
+
+    def put(self, array: str, group: int, rows: Values) -> None:
+        """Keep a row group, and drop the least recently used ones."""
+        self._groups.put((array, group), rows)
+
+    def shrink(self, array: str, most: int) -> None:
+        """Keep only the ``most`` recently used row groups of an array."""
+        mine = [key for key in self._groups if key[0] == array]
+        for key in mine[: max(len(mine) - most, 0)]:
+            self._groups.pop(key)
 
 
 class GroupsAhead:
