@@ -23,6 +23,7 @@ from recmap.chunks.mapped import ChunkPlaces
 from recmap.chunks.stored import LibraryChunks, Stored, StoredChunks, StoredOf, Values
 from recmap.errors import DataError
 from recmap.formats.hdf5.file import Hdf5File, h5py
+from recmap.formats.hdf5.filters import how_to_get, missing_filters
 from recmap.model.fetching import Fetching
 from recmap.store.mapped_files import fetch_ahead
 
@@ -146,8 +147,13 @@ class Hdf5Chunks(StoredChunks):
         corner = self._grid.corner(number)
         extent = self._grid.extent(corner)
         with self._file.locked(self._name):
+            dataset = self._file.dataset(self._name)
+            missing = missing_filters(dataset.id.get_create_plist())
+            if missing:
+                only = f"only the HDF5 library can read it; {how_to_get(missing[0][0])}"
+                raise self.error(number, f"{why}, so {only}")
             region = tuple(slice(at, at + n) for at, n in zip(corner, extent, strict=True))
-            read: Values = self._file.dataset(self._name)[region]
+            read: Values = dataset[region]
             return read
 
     def places(self, groups: npt.NDArray[np.int64]) -> ChunkPlaces | None:

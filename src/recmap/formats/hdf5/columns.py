@@ -18,7 +18,13 @@ from recmap.errors import DataError
 from recmap.formats.column_readers import ArrayColumn, ColumnReader, Which
 from recmap.formats.hdf5.chunks import chunked_array, library_array
 from recmap.formats.hdf5.file import Hdf5File, h5py
-from recmap.formats.hdf5.filters import codecs_of, filter_names, filters_of, how_to_get
+from recmap.formats.hdf5.filters import (
+    codecs_of,
+    filter_names,
+    filters_of,
+    how_to_get,
+    missing_filters,
+)
 from recmap.formats.hdf5.types import Leaf
 from recmap.model.batch import RowNumbers
 from recmap.model.fetching import Fetching
@@ -53,7 +59,7 @@ def refusal(file: Hdf5File, dataset: Any) -> str:
     if "MATLAB_empty" in dataset.attrs:
         return "it is empty, and its values are only the shape that MATLAB gives it"
     storage = dataset.id.get_create_plist()
-    missing = _missing_filters(storage)
+    missing = missing_filters(storage)
     if missing and _chain(file, dataset) is None:
         how = dict.fromkeys(how_to_get(number) for number, *_ in missing)
         names = filter_names(missing).removeprefix("filter ")
@@ -61,10 +67,6 @@ def refusal(file: Hdf5File, dataset: Any) -> str:
     if not dataset.size:
         return ""
     return _missing_external_file(storage) if file.mapped.whole else _other_file(storage)
-
-
-def _missing_filters(storage: Any) -> list[tuple[int, int, tuple[int, ...], bytes]]:
-    return [f for f in filters_of(storage) if not h5py.h5z.filter_avail(f[0])]
 
 
 def _other_file(storage: Any) -> str:
@@ -116,7 +118,7 @@ def _readers(
         if offset is not None:
             array = file.mapped.array(offset, dataset.shape, dataset.dtype)
             return [_mapped(file, leaf, array) for leaf in found]
-    chain = _chain(file, dataset) if direct or _missing_filters(storage) else None
+    chain = _chain(file, dataset) if direct or missing_filters(storage) else None
     note = _note(dataset, storage)
     chunks = None
     if chain is not None:

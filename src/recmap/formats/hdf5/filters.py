@@ -8,6 +8,7 @@ from typing import Any
 
 from recmap.chunks import codecs
 from recmap.chunks.codecs import Codec, CodecChain, bitshuffle, packed, shuffle
+from recmap.formats.hdf5.file import h5py
 
 DEFLATE, SHUFFLE, FLETCHER32, SZIP, LZO, LZF, BITSHUFFLE = 1, 2, 3, 4, 305, 32000, 32008
 
@@ -45,6 +46,11 @@ _PACKED = {32001: "blosc", 32004: "hdf5_lz4", 32015: "zstd"}
 def filters_of(storage: Any) -> list[tuple[int, int, tuple[int, ...], bytes]]:
     """Return the number, flags, parameters and name of each filter of a dataset. Calls h5py."""
     return [storage.get_filter(i) for i in range(storage.get_nfilters())]
+
+
+def missing_filters(storage: Any) -> list[tuple[int, int, tuple[int, ...], bytes]]:
+    """Return those filters of a dataset that the library does not have. Calls h5py."""
+    return [f for f in filters_of(storage) if not h5py.h5z.filter_avail(f[0])]
 
 
 def filter_names(filters: Sequence[tuple[int, int, tuple[int, ...], bytes]]) -> str:
