@@ -19,6 +19,8 @@ Numbers = npt.NDArray[np.int64]
 
 # A row of at most this many bytes is read as soon as the system could load it ahead.
 _SMALL_ROW = 4096
+# A single row of at most this many bytes is copied at once, without native threads.
+_ONE_ROW = 64 << 10
 
 
 class ChunkPlaces(NamedTuple):
@@ -122,6 +124,9 @@ class MappedChunks:
         within = (rows % step) * self._part
         if places.some_missing:
             out[...] = self._fill
+        elif len(rows) == 1 and self._grid.whole_rows and self._row <= _ONE_ROW:
+            out[...] = self._array(places.files[0], int(places.offsets[0, 0] + within[0]), 1)
+            return out
         for i, box in enumerate(self._boxes):
             offsets = places.offsets[:, i] + within
             self._gather(places, slice(None), offsets, box, out, self._row, i)

@@ -46,7 +46,7 @@ class _MappedChunk(NamedTuple):
     file: MappedFile
     begin: int = 0
     size: int = 0
-    index: npt.NDArray[Any] | None = None
+    entries: npt.NDArray[Any] | None = None
 
 
 # By the id of their array, and the number of a chunk or the key of a shard.
@@ -191,9 +191,11 @@ class ZarrChunks(StoredChunks):
         return dict(zip(spans, parts, strict=True))
 
     def places(self, groups: Numbers) -> ChunkPlaces | None:
-        wanted, back = groups, np.zeros(1, np.int64)
-        if len(groups) > 1:
-            wanted, back = np.unique(groups, return_inverse=True)
+        known = _mapped.get((id(self), int(groups[0]))) if len(groups) == 1 else None
+        if known is not None and self._grid.chunks_per_group == 1:  # a row of a chunk read before
+            known.file.check_size()
+            return ChunkPlaces([known.file], None, np.array([[known.begin]]), False)
+        wanted, back = np.unique(groups, return_inverse=True)
         count = self._grid.chunks_per_group
         owners = np.zeros((len(wanted), count), np.uint32)
         offsets = np.full((len(wanted), count), -1, np.int64)
@@ -240,10 +242,10 @@ class ZarrChunks(StoredChunks):
             assert self._shards is not None
             size = self._shards.index_size
             stored = file.bytes[-size:] if self._shards.at_end else file.bytes[:size]
-            shard = _MappedChunk(file, index=self._index(number, stored))
+            shard = _MappedChunk(file, entries=self._index(number, stored))
             _mapped.put((id(self), key), shard)
-        assert shard.index is not None
-        span = self._span(number, shard.index[inner], shard.file.size)
+        assert shard.entries is not None
+        span = self._span(number, shard.entries[inner], shard.file.size)
         return None if span is None else _MappedChunk(shard.file, *span)
 
     def _map(self, key: str) -> MappedFile | None:
