@@ -6,6 +6,7 @@ import gzip
 import json
 import os
 import pickle
+import shutil
 import sys
 import time
 import warnings
@@ -530,3 +531,26 @@ def test_a_zipped_store_is_refused_with_a_way_to_open_it(
     with zipfile.ZipFile("x.zarr.zip") as archive:
         archive.extractall("data.zarr")
     assert rm.open(f"data.zarr/{folder}")[3]["x.npy"] == 3
+
+
+@pytest.mark.parametrize("options", [{}, {"shards": (20, 3)}])
+@pytest.mark.parametrize("change", ["removed", "replaced"])
+def test_chunks_of_a_store_that_is_gone_are_not_taken_for_unwritten_ones(
+    options: dict[str, Any], change: str
+) -> None:
+    def write(path: str, values: Any) -> None:
+        group = zarr.create_group(path)
+        group.create_array("x", data=values, chunks=(10, 3), compressors=None, **options)
+
+    x = np.arange(300, dtype="<f4").reshape(100, 3)
+    write("x.zarr", x)
+    ds = rm.open("x.zarr")
+    assert np.array_equal(ds[:10]["x"], x[:10])
+    shutil.rmtree("x.zarr")
+    if change == "replaced":
+        write("x.zarr", -x)
+    for _ in range(2):
+        with pytest.raises((rm.FileChangedError, rm.PathNotFoundError)):
+            ds[95]
+        with pytest.raises((rm.FileChangedError, rm.PathNotFoundError)):
+            ds[50:70]

@@ -24,7 +24,7 @@ from zarr.core.sync import sync
 from recmap.chunks.codecs import Bytes, ChunkError
 from recmap.chunks.mapped import ChunkPlaces
 from recmap.chunks.stored import Stored, StoredChunks, StoredOf
-from recmap.errors import DataError
+from recmap.errors import DataError, RecmapError
 from recmap.formats.zarr.encoding import Encoding
 from recmap.local.location import Location
 from recmap.machine.lru import Lru
@@ -73,6 +73,8 @@ class ZarrChunks(StoredChunks):
         at = array.store_path
         local = isinstance(at.store, zarr.storage.LocalStore)
         self._folder = os.path.join(str(at.store.root), at.path) if local else None
+        # Files looked for so far: those of another array may have taken their place.
+        self._looked = 0
         weakref.finalize(self, _forget, id(self))
 
     @property
@@ -200,6 +202,7 @@ class ZarrChunks(StoredChunks):
         owners = np.zeros((len(wanted), count), np.uint32)
         offsets = np.full((len(wanted), count), -1, np.int64)
         files: dict[MappedFile, int] = {}
+        looked = self._looked
         try:
             for i, group in enumerate(wanted.tolist()):
                 for j in range(count):
@@ -209,11 +212,21 @@ class ZarrChunks(StoredChunks):
                         owners[i, j] = files.setdefault(found.file, len(files))
         except OSError:  # it cannot be mapped; reading it will say why
             return None
+        finally:
+            if self._looked != looked:
+                self._check_mapped()
         MappedFile.check_sizes(list(files))
         missing = bool((offsets < 0).any())
         return ChunkPlaces(
             list(files), owners[back] if len(files) > 1 else None, offsets[back], missing
         )
+
+    def _check_mapped(self) -> None:
+        try:
+            self.check()
+        except RecmapError:
+            _forget(id(self))
+            raise
 
     def _mapped_chunk(self, number: int) -> _MappedChunk | None:
         """Map the file that holds a chunk; None if it was never written."""
@@ -250,12 +263,9 @@ class ZarrChunks(StoredChunks):
 
     def _map(self, key: str) -> MappedFile | None:
         """Map a file of this array; None if there is none."""
+        self._looked += 1
         path = self._file_of(key)
-        if not os.path.isfile(path):
-            return None
-        file = MappedFile(path)
-        self.check()
-        return file
+        return MappedFile(path) if os.path.isfile(path) else None
 
 
 class _Requests:
