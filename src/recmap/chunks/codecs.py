@@ -1,7 +1,7 @@
 """The codecs that chunks were encoded with, and how to undo them.
 
 We measured the packages that decode without the GIL, on chunks of 1 MB. For deflate, ISA-L, which
-recmap needs anyway, is 2.5 times as fast as zlib, 1.6 times as fast as zlib-ng, and 0.93 times as
+recmap needs anyway, is about twice as fast as zlib, 1.6 times as fast as zlib-ng, and 0.93 times as
 fast as libdeflate. For zstd, LZ4 and Blosc, numcodecs, which comes with zarr, is as fast as cramjam
 and imagecodecs, and decodes into memory that it is given. So no other package is needed. Where
 numcodecs is not installed, h5py decodes.
