@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import h5py
+import numcodecs
 import numpy as np
 import numpy.typing as npt
 
 import recmap as rm
 from hostile import arrays
 from hostile.case import Case, NoReferenceError
-from hostile.file_damage import check_damaged
+from hostile.file_damage import check_damaged, damage
 from hostile.reading import check_some_ways
 from hostile.table import Table, table_of
 
@@ -21,6 +24,9 @@ __all__ = ["case"]
 
 def case(case: Case) -> None:
     path = case.path("x.h5")
+    if case.chance(0.15):
+        _plugins(case, path)
+        return
     rows = case.between(1, 40)
     libver = case.pick(["earliest", "v108", "v110", "latest", "latest"])
     block = case.pick([0, 0, 0, 512, 1024])
@@ -74,6 +80,85 @@ def _dataset(case: Case, group: Any, name: str, rows: int) -> str:
         f"fletcher32 {dataset.fletcher32}"
     )
     return str(dataset.name)
+
+
+def _plugins(case: Case, path: str) -> None:
+    """Read chunks of filters that h5py does not have, as other programs encode them."""
+    number = case.pick([*_PLUGINS])
+    values, encode = _PLUGINS[number]
+    item = case.pick([1, 2, 3, 4, 8])
+    chunk = case.between(1, 20), case.between(1, 5)
+    # Not beyond the edges: only the HDF5 library knows whether chunks there are filtered.
+    shape = chunk[0] * case.between(1, 5), chunk[1] * case.between(1, 3)
+    array = arrays.values(case, shape, np.dtype("<i4"))
+    shuffled = case.chance(0.5)
+    case.note(f"filter {number} of items of {item}, chunks {chunk} of {array.shape}, {shuffled=}")
+    with h5py.File(path, "w") as file:
+        storage = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+        storage.set_chunk(chunk)
+        if shuffled:
+            storage.set_shuffle()
+        storage.set_filter(number & 0xFFFF, h5py.h5z.FLAG_OPTIONAL, (0, 4, item, *values))
+        space = h5py.h5s.create_simple(array.shape, (h5py.h5s.UNLIMITED,) * 2)
+        kind = h5py.h5t.py_create(array.dtype)
+        dataset = h5py.h5d.create(file.id, b"x", kind, space, storage)
+        for at in itertools.product(*map(range, (0, 0), array.shape, chunk)):
+            data = array[at[0] : at[0] + chunk[0], at[1] : at[1] + chunk[1]].tobytes()
+            if shuffled:
+                data = np.frombuffer(data, np.uint8).reshape(-1, 4).T.tobytes()
+            dataset.write_direct_chunk(at, encode(data, item))
+    if not case.chance(0.3):
+        check_some_ways(case, rm.open(path), table_of({"x": array}))
+        return
+    damage(case, path)  # there is no reference, and values have no checksum
+    try:
+        found = rm.open(path)[:]["x"]
+    except rm.RecmapError as e:
+        case.note(f"refused: {e}")
+        case.outcome = "refused"
+        return
+    case.note(f"read as {found.dtype} {found.shape}")
+
+
+def _bitshuffled(data: bytes, item: int, pack: Callable[[bytes], bytes] | None) -> bytes:
+    block = 16 * item
+    done = b"" if pack is None else len(data).to_bytes(8, "big") + block.to_bytes(4, "big")
+    whole = len(data) // item // 8 * 8 * item
+    for at in range(0, whole, block):
+        items = np.frombuffer(data[at : min(at + block, whole)], np.uint8).reshape(-1, item)
+        bits = np.unpackbits(items, axis=1, bitorder="little").T
+        planes = np.packbits(bits, axis=1, bitorder="little").tobytes()
+        done += planes if pack is None else _sized(pack(planes))
+    return done + data[whole:]
+
+
+def _lz4(data: bytes) -> bytes:
+    return bytes(numcodecs.LZ4().encode(data)[4:])
+
+
+def _zstd(data: bytes) -> bytes:
+    return bytes(numcodecs.Zstd().encode(data))
+
+
+def _sized(data: bytes) -> bytes:
+    return len(data).to_bytes(4, "big") + data
+
+
+def _lz4_blocks(data: bytes, block: int) -> bytes:
+    parts = [data[at : at + block] for at in range(0, len(data), block)]
+    packed = [min(part, _lz4(part), key=len) for part in parts]
+    return len(data).to_bytes(8, "big") + block.to_bytes(4, "big") + b"".join(map(_sized, packed))
+
+
+# The options of filters by their number (bitshuffle has three kinds), and what they do.
+_PLUGINS: dict[int, tuple[tuple[int, ...], Callable[[bytes, int], bytes]]] = {
+    32015: ((), lambda data, _: _zstd(data)),
+    32001: ((), lambda data, item: bytes(numcodecs.Blosc("lz4", 5, item % 3).encode(data))),
+    32004: ((), lambda data, item: _lz4_blocks(data, 16 * item)),
+    32008: ((16, 0), lambda data, item: _bitshuffled(data, item, None)),
+    32008 | 1 << 16: ((16, 2), lambda data, item: _bitshuffled(data, item, _lz4)),
+    32008 | 2 << 16: ((16, 3), lambda data, item: _bitshuffled(data, item, _zstd)),
+}
 
 
 def _record(case: Case) -> np.dtype[Any]:

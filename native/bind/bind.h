@@ -123,6 +123,7 @@ void bind_permutation(nb::module_& m);
 void bind_reserve(nb::module_& m);
 void bind_resize(nb::module_& m);
 void bind_scan(nb::module_& m);
+void bind_shuffle(nb::module_& m);
 void bind_slots(nb::module_& m);
 void bind_utf8(nb::module_& m);
 

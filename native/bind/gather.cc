@@ -21,6 +21,43 @@ bool prefetch(const Buffer& array, size_t row_bytes, const Array<const int64_t>&
   return prefetch_rows(as_span(array), row_bytes, as_span(rows));
 }
 
+// The boxes of a call, with what they refer to.
+struct BoundBoxes {
+  using Axis = std::tuple<size_t, size_t, size_t>;
+
+  BoundBoxes(const std::vector<Buffer>& files, const Owners& owners,
+             const Array<const int64_t>& offsets, const std::vector<Axis>& steps, size_t run) {
+    for (const Buffer& file : files) sources.push_back(as_span(file));
+    for (const auto& [count, from, to] : steps) axes.push_back({count, from, to});
+    const auto owned = owners ? as_span(*owners) : std::span<const uint32_t>{};
+    boxes = {sources, owned, as_span(offsets), axes, run};
+  }
+
+  std::vector<Bytes> sources;
+  std::vector<BoxAxis> axes;
+  Boxes boxes{};
+};
+
+void gather_all(const std::vector<Buffer>& sources, const Owners& owners,
+                const Array<const int64_t>& offsets, const std::vector<BoundBoxes::Axis>& axes,
+                size_t run, const Array<uint8_t>& to, size_t stride, size_t at, size_t threads) {
+  const BoundBoxes bound(sources, owners, offsets, axes, run);
+  bool sound = false;
+  {
+    const nb::gil_scoped_release release;
+    sound = gather_boxes(bound.boxes, as_span(to), stride, at, threads);
+  }
+  if (!sound) throw nb::index_error("a part is not in its file");
+}
+
+bool prefetch_all(const std::vector<Buffer>& sources, const Owners& owners,
+                  const Array<const int64_t>& offsets, const std::vector<BoundBoxes::Axis>& axes,
+                  size_t run) {
+  const BoundBoxes bound(sources, owners, offsets, axes, run);
+  const nb::gil_scoped_release release;
+  return prefetch_boxes(bound.boxes);
+}
+
 }  // namespace
 
 void bind_gather(nb::module_& m) {
@@ -28,6 +65,16 @@ void bind_gather(nb::module_& m) {
         nb::arg("out"), nb::arg("threads"), "Copy rows by number.");
   m.def("prefetch_rows", &prefetch, nb::arg("mapped"), nb::arg("row_bytes"), nb::arg("rows"),
         "Ask the system for rows of a mapped array that are not in memory. Return whether there "
+        "were any.");
+  m.def(
+      "gather_boxes", &gather_all, nb::arg("sources"), nb::arg("owners").none(), nb::arg("offsets"),
+      nb::arg("axes"), nb::arg("run"), nb::arg("out"), nb::arg("stride"), nb::arg("at"),
+      nb::arg("threads"),
+      "Copy boxes of one shape, each to `at` in its row of `stride` bytes. An axis is a count and "
+      "the bytes between its parts, before and after; offsets below 0 are left out.");
+  m.def("prefetch_boxes", &prefetch_all, nb::arg("sources"), nb::arg("owners").none(),
+        nb::arg("offsets"), nb::arg("axes"), nb::arg("run"),
+        "Ask the system for boxes of mapped files that are not in memory. Return whether there "
         "were any.");
 }
 

@@ -24,6 +24,7 @@ NB_MODULE(_core, m) {
   recmap::bind::bind_reserve(m);
   recmap::bind::bind_resize(m);
   recmap::bind::bind_scan(m);
+  recmap::bind::bind_shuffle(m);
   recmap::bind::bind_slots(m);
   recmap::bind::bind_utf8(m);
 }

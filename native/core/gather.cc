@@ -5,6 +5,7 @@
 
 #include "copy_cache_lines.h"
 #include "parallel.h"
+#include "prefetch_spans.h"
 
 namespace recmap {
 namespace {
@@ -19,11 +20,12 @@ constexpr size_t kPrefetchDistance = 2;
 // A block of this many bytes is worth handing to a thread.
 constexpr size_t kBlockBytes = size_t{1} << 20;
 
+// Copies rows of equal size, one after another. row_at(i) is where row i lies.
+template <typename RowAt>
 class Gather {
  public:
-  Gather(std::span<const uint8_t> from, size_t row_bytes, std::span<const int64_t> rows,
-         std::span<uint8_t> to)
-      : from_(from), row_bytes_(row_bytes), rows_(rows), to_(to) {}
+  Gather(RowAt row_at, size_t row_bytes, std::span<uint8_t> to)
+      : row_at_(row_at), row_bytes_(row_bytes), to_(to) {}
 
   void copy(size_t begin, size_t end) const {
     if (row_bytes_ < kLong) {
@@ -47,9 +49,7 @@ class Gather {
   static constexpr size_t kLongest = 16384;
   static constexpr size_t kLine = 64;
 
-  const uint8_t* row(size_t i) const {
-    return from_.data() + static_cast<size_t>(rows_[i]) * row_bytes_;
-  }
+  const uint8_t* row(size_t i) const { return row_at_(i); }
 
   uint8_t* out(size_t i) const { return to_.data() + i * row_bytes_; }
 
@@ -70,10 +70,48 @@ class Gather {
     static_cast<void>(*static_cast<const volatile uint8_t*>(from));
   }
 
-  std::span<const uint8_t> from_;
+  RowAt row_at_;
   size_t row_bytes_;
-  std::span<const int64_t> rows_;
   std::span<uint8_t> to_;
+};
+
+template <typename RowAt>
+void gather(RowAt row_at, size_t count, size_t row_bytes, std::span<uint8_t> to, size_t threads) {
+  const Gather<RowAt> rows(row_at, row_bytes, to);
+  const size_t block = std::max<size_t>(1, kBlockBytes / row_bytes);
+  parallel_blocks(count, block, threads, [&](size_t begin, size_t end) { rows.copy(begin, end); });
+}
+
+void copy_box(uint8_t* to, const uint8_t* from, std::span<const BoxAxis> axes, size_t run) {
+  if (axes.empty()) {
+    std::memcpy(to, from, run);
+    return;
+  }
+  const BoxAxis& axis = axes.front();
+  for (size_t i = 0; i < axis.count; ++i) {
+    copy_box(to + i * axis.to_step, from + i * axis.from_step, axes.subspan(1), run);
+  }
+}
+
+// How far a box reaches where it lies and where it goes; SIZE_MAX if that overflows.
+struct Reach {
+  size_t from, to;
+
+  explicit Reach(const Boxes& boxes) : from(boxes.run), to(boxes.run) {
+    for (const BoxAxis& axis : boxes.axes) {
+      from = extended(from, axis.count, axis.from_step);
+      to = extended(to, axis.count, axis.to_step);
+    }
+  }
+
+  static size_t extended(size_t reach, size_t count, size_t step) {
+    size_t more = 0;
+    if (count == 0 || __builtin_mul_overflow(count - 1, step, &more) ||
+        __builtin_add_overflow(reach, more, &reach)) {
+      return SIZE_MAX;
+    }
+    return reach;
+  }
 };
 
 }  // namespace
@@ -86,11 +124,54 @@ bool gather_rows(std::span<const uint8_t> from, size_t row_bytes, std::span<cons
   const size_t count = from.size() / row_bytes;
   const auto inside = [count](int64_t row) { return static_cast<uint64_t>(row) < count; };
   if (!std::all_of(rows.begin(), rows.end(), inside)) return false;
-  const Gather gather(from, row_bytes, rows, to);
-  const size_t block = std::max<size_t>(1, kBlockBytes / row_bytes);
-  parallel_blocks(rows.size(), block, threads,
-                  [&](size_t begin, size_t end) { gather.copy(begin, end); });
+  gather([=](size_t i) { return from.data() + static_cast<size_t>(rows[i]) * row_bytes; },
+         rows.size(), row_bytes, to, threads);
   return true;
+}
+
+Bytes box_at(const Boxes& boxes, size_t reach, size_t i) {
+  const size_t owner = boxes.owners.empty() ? 0 : boxes.owners[i];
+  const Bytes source = owner < boxes.sources.size() ? boxes.sources[owner] : Bytes{};
+  const auto offset = static_cast<uint64_t>(boxes.offsets[i]);
+  const bool inside = reach <= source.size() && offset <= source.size() - reach;
+  return inside ? source.subspan(offset, reach) : Bytes{};
+}
+
+bool gather_boxes(const Boxes& boxes, std::span<uint8_t> to, size_t stride, size_t at,
+                  size_t threads) {
+  const Reach reach(boxes);
+  const size_t count = boxes.offsets.size();
+  if (boxes.run == 0 || reach.to > stride || at > stride - reach.to) return false;
+  if (to.size() / stride != count || to.size() % stride != 0) return false;
+  if (!boxes.owners.empty() && boxes.owners.size() != count) return false;
+  bool all = true;
+  for (size_t i = 0; i < count; ++i) {
+    all &= boxes.offsets[i] >= 0;
+    if (boxes.offsets[i] >= 0 && box_at(boxes, reach.from, i).empty()) return false;
+  }
+  const auto box = [&](size_t i) { return box_at(boxes, reach.from, i).data(); };
+  if (all && boxes.run == stride) {
+    gather(box, count, stride, to, threads);
+    return true;
+  }
+  const size_t block = std::max<size_t>(1, kBlockBytes / stride);
+  parallel_blocks(count, block, threads, [&](size_t begin, size_t end) {
+    for (size_t i = begin; i < end; ++i) {
+      if (boxes.offsets[i] < 0) continue;
+      copy_box(to.data() + i * stride + at, box(i), boxes.axes, boxes.run);
+    }
+  });
+  return true;
+}
+
+bool prefetch_boxes(const Boxes& boxes) {
+  const Reach reach(boxes);
+  if (boxes.run == 0 || (!boxes.owners.empty() && boxes.owners.size() != boxes.offsets.size())) {
+    return false;
+  }
+  return prefetch_spans(boxes.offsets.size(), [&](size_t i) {
+    return boxes.offsets[i] < 0 ? Bytes{} : box_at(boxes, reach.from, i);
+  });
 }
 
 }  // namespace recmap

@@ -1,9 +1,11 @@
-// Copying rows of an array by number.
+// Copying rows of an array by number, and parts of rows from where they lie.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <span>
+
+#include "wire.h"
 
 namespace recmap {
 
@@ -12,5 +14,30 @@ namespace recmap {
 // fit. The spans must not overlap. Safe to call from any thread.
 bool gather_rows(std::span<const uint8_t> from, size_t row_bytes, std::span<const int64_t> rows,
                  std::span<uint8_t> to, size_t threads);
+
+// An axis of a box: this many parts, so many bytes apart where they lie and where they go.
+struct BoxAxis {
+  size_t count, from_step, to_step;
+};
+
+// Boxes of one shape, such as the parts of rows that lie in a chunk of an array. The parts of a box
+// along the last axis are `run` bytes that lie together.
+struct Boxes {
+  std::span<const Bytes> sources;
+  std::span<const uint32_t> owners;  // the source of each box; empty if all lie in the first
+  std::span<const int64_t> offsets;  // where each begins; one that is negative lies nowhere
+  std::span<const BoxAxis> axes;     // outermost first
+  size_t run;
+};
+
+// Writes box i to `to` at i * stride + at, on up to `threads` threads, and nothing for boxes that
+// lie nowhere. Returns false and writes nothing if a box is not in its source or the sizes do not
+// fit. Nothing may overlap. Safe to call from any thread.
+bool gather_boxes(const Boxes& boxes, std::span<uint8_t> to, size_t stride, size_t at,
+                  size_t threads);
+
+// Asks the system for boxes of mapped files, if one of a few of them is not in memory. Returns
+// whether it was asked.
+bool prefetch_boxes(const Boxes& boxes);
 
 }  // namespace recmap

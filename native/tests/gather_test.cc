@@ -1,6 +1,7 @@
 // Rows by number.
 #include "gather.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -9,16 +10,16 @@
 namespace recmap {
 namespace {
 
-using Bytes = std::vector<uint8_t>;
+using Buffer = std::vector<uint8_t>;
 using Rows = std::vector<int64_t>;
 
 TEST(RowsOfAnySizeComeInTheOrderAskedFor) {
   for (const size_t size : {1, 3, 40, 64, 1023, 1024, 5000, 20000}) {
-    Bytes from(7 * size);
+    Buffer from(7 * size);
     for (size_t i = 0; i < from.size(); ++i) from[i] = static_cast<uint8_t>(i * 31 + i / size);
     Rows rows;
     for (int64_t i = 0; i < 1000; ++i) rows.push_back((i * 5) % 7);
-    Bytes to(rows.size() * size);
+    Buffer to(rows.size() * size);
     for (const size_t threads : {1, 3}) {
       std::fill(to.begin(), to.end(), uint8_t{0});
       CHECK(gather_rows(from, size, rows, to, threads));
@@ -31,14 +32,59 @@ TEST(RowsOfAnySizeComeInTheOrderAskedFor) {
 }
 
 TEST(RowsOutsideAndSizesThatDoNotFitAreRefused) {
-  const Bytes from(10);
-  Bytes to(4);
+  const Buffer from(10);
+  Buffer to(4);
   CHECK(!gather_rows(from, 4, Rows{2}, to, 1));  // only two whole rows
   CHECK(!gather_rows(from, 4, Rows{-1}, to, 1));
   CHECK(!gather_rows(from, 4, Rows{0, 1}, to, 1));
   CHECK(!gather_rows(from, 0, Rows{0}, to, 1));
   CHECK(gather_rows(from, 4, Rows{1}, to, 1));
   CHECK(gather_rows(from, 4, Rows{}, std::span<uint8_t>{}, 1));
+}
+
+// Rows of 2 x 6 bytes in chunks of 3 rows; each holds 2 x 4 bytes of a row, or 2 x 2 at the end.
+TEST(BoxesGoToTheirPlaceInEachRow) {
+  Buffer left(3 * 8), right(3 * 8);
+  for (size_t i = 0; i < left.size(); ++i) {
+    left[i] = static_cast<uint8_t>(i);
+    right[i] = static_cast<uint8_t>(100 + i);
+  }
+  const std::vector<Bytes> sources{left, right};
+  Buffer to(3 * 12, 0xee);
+  const Rows offsets{16, -1, 0};
+  const std::vector<BoxAxis> axes{{2, 4, 6}};
+  for (const size_t threads : {1, 3}) {
+    CHECK(gather_boxes({sources, {}, offsets, axes, 4}, to, 12, 0, threads));
+    const std::vector<uint32_t> owners{1, 1, 1};
+    CHECK(gather_boxes({sources, owners, offsets, axes, 2}, to, 12, 4, threads));
+  }
+  const Buffer wanted{16, 17, 18, 19, 116, 117, 20, 21, 22, 23, 120, 121};
+  CHECK(std::equal(wanted.begin(), wanted.end(), to.begin()));
+  CHECK_EQ(static_cast<int>(to[12]), 0xee);  // a box that lies nowhere
+  CHECK_EQ(static_cast<int>(to[28]), 100);
+  // Without axes, boxes are whole rows.
+  CHECK(gather_boxes({sources, {}, Rows{12, 0, 3}, {}, 12}, to, 12, 0, 2));
+  CHECK_EQ(static_cast<int>(to[0]), 12);
+  CHECK_EQ(static_cast<int>(to[35]), 14);
+}
+
+TEST(BoxesOutsideAndSizesThatDoNotFitAreRefused) {
+  const Buffer from(10);
+  const std::vector<Bytes> sources{from};
+  Buffer to(4);
+  const std::vector<BoxAxis> axes{{2, 5, 2}};
+  const std::vector<uint32_t> owners{1};
+  CHECK(gather_boxes({sources, {}, Rows{3}, axes, 2}, to, 4, 0, 1));
+  CHECK(!gather_boxes({sources, {}, Rows{4}, axes, 2}, to, 4, 0, 1));
+  CHECK(!gather_boxes({sources, {}, Rows{INT64_MAX}, axes, 2}, to, 4, 0, 1));
+  CHECK(!gather_boxes({sources, {}, Rows{3}, axes, 2}, to, 4, 1, 1));  // past its row
+  CHECK(!gather_boxes({sources, {}, Rows{3, 3}, axes, 2}, to, 4, 0, 1));
+  CHECK(!gather_boxes({sources, owners, Rows{3}, axes, 2}, to, 4, 0, 1));
+  CHECK(!gather_boxes({{}, {}, Rows{3}, axes, 2}, to, 4, 0, 1));
+  CHECK(!gather_boxes({sources, {}, Rows{3}, axes, 0}, to, 4, 0, 1));
+  const std::vector<BoxAxis> endless{{SIZE_MAX, SIZE_MAX, 1}};
+  CHECK(!gather_boxes({sources, {}, Rows{3}, endless, 1}, to, 4, 0, 1));
+  CHECK(gather_boxes({sources, {}, Rows{}, axes, 2}, std::span<uint8_t>{}, 4, 0, 1));
 }
 
 }  // namespace

@@ -6,6 +6,7 @@ import gzip
 import json
 import os
 import pickle
+import shutil
 import sys
 import time
 import warnings
@@ -246,6 +247,75 @@ def test_a_chunk_that_spans_batches_is_decoded_once() -> None:
     assert ds[[3, 499]]["x"].tolist() == [3, 499]
 
 
+@pytest.mark.parametrize("shards", [None, (200, 3)])
+def test_uncompressed_chunks_are_gathered_from_mapped_files(shards: Any) -> None:
+    values = RNG.random((1000, 3))
+    options = {"chunks": (100, 2 if shards is None else 3), "shards": shards, "compressors": None}
+    x = group().create_array("x", shape=values.shape, dtype="f8", fill_value=5.0, **options)
+    x[:700] = values[:700]
+    values[700:] = 5
+    ds = rm.open("x.zarr")
+    rows = RNG.permutation(1000)
+    assert np.array_equal(ds[rows]["x"], values[rows])
+    assert np.array_equal(ds[95:105]["x"], values[95:105])
+    assert np.array_equal(ds[:]["x"], values)
+    for file in chunk_files("x.zarr"):
+        os.truncate(file, os.path.getsize(file) - 1)
+    with pytest.raises(rm.DataError, match="shrank"):
+        ds[[3, 500]]
+    with pytest.raises(rm.DataError, match=r"'x' cannot be read: the chunk at \(0, 0\), c/0/0: "):
+        rm.open("x.zarr")[:]
+
+
+@pytest.mark.parametrize("at", ["start", "end"])
+@pytest.mark.parametrize("where", ["x.zarr", "memory"])
+def test_shards_are_read_in_part_and_whole_from_any_store(at: Any, where: str) -> None:
+    from zarr.codecs import BytesCodec, Crc32cCodec, ShardingCodec, ZstdCodec
+
+    sharding = ShardingCodec(
+        chunk_shape=(10, 2),
+        codecs=[BytesCodec(), ZstdCodec()],
+        index_codecs=[BytesCodec(), Crc32cCodec()],
+        index_location=at,
+    )
+    values = RNG.integers(0, 99, (100, 5))
+    store: Any = zarr.storage.MemoryStore() if where == "memory" else where
+    x = zarr.create_group(store).create_array(
+        "x",
+        shape=values.shape,
+        chunks=(40, 4),
+        dtype=values.dtype,
+        serializer=sharding,
+        compressors=None,
+        fill_value=3,
+    )
+    x[:75] = values[:75]
+    values[75:] = 3
+    ds = rm.open(x if where == "memory" else where)
+    for rows in (slice(5, 7), slice(0, 40), slice(33, 91), slice(None), [99, 3, 41, 3]):
+        assert np.array_equal(ds[rows]["x"], values[rows])
+    if where != "memory":
+        for file in chunk_files(where):
+            size = os.path.getsize(file)
+            with open(file, "r+b") as shard:
+                shard.seek(size - 9 if at == "end" else 3)
+                shard.write(b"\x01\x02")
+        with pytest.raises(rm.DataError, match=r"c/0/0: the index of its shard: its checksum is"):
+            rm.open(where)[:1]
+
+
+def test_info_says_which_arrays_only_zarr_can_decode() -> None:
+    made = group(2)
+    made.create_array("x", data=np.arange(10), compressors=numcodecs.BZ2())
+    made.create_array("y", data=np.arange(10), compressors=numcodecs.LZ4())
+    ds = rm.open("x.zarr")
+    assert ds.info().notes == {
+        "x": "chunks of 10, bz2, read through zarr",
+        "y": "chunks of 10, lz4",
+    }
+    assert ds[:]["x"].tolist() == ds[:]["y"].tolist() == list(range(10))
+
+
 def test_many_threads_read_one_store() -> None:
     values = RNG.integers(0, 100, (5000, 4))
     group().create_array("x", data=values, chunks=(300, 4))
@@ -461,3 +531,26 @@ def test_a_zipped_store_is_refused_with_a_way_to_open_it(
     with zipfile.ZipFile("x.zarr.zip") as archive:
         archive.extractall("data.zarr")
     assert rm.open(f"data.zarr/{folder}")[3]["x.npy"] == 3
+
+
+@pytest.mark.parametrize("options", [{}, {"shards": (20, 3)}])
+@pytest.mark.parametrize("change", ["removed", "replaced"])
+def test_chunks_of_a_store_that_is_gone_are_not_taken_for_unwritten_ones(
+    options: dict[str, Any], change: str
+) -> None:
+    def write(path: str, values: Any) -> None:
+        group = zarr.create_group(path)
+        group.create_array("x", data=values, chunks=(10, 3), compressors=None, **options)
+
+    x = np.arange(300, dtype="<f4").reshape(100, 3)
+    write("x.zarr", x)
+    ds = rm.open("x.zarr")
+    assert np.array_equal(ds[:10]["x"], x[:10])
+    shutil.rmtree("x.zarr")
+    if change == "replaced":
+        write("x.zarr", -x)
+    for _ in range(2):
+        with pytest.raises((rm.FileChangedError, rm.PathNotFoundError)):
+            ds[95]
+        with pytest.raises((rm.FileChangedError, rm.PathNotFoundError)):
+            ds[50:70]

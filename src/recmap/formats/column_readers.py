@@ -50,6 +50,11 @@ class ColumnReader(Protocol):
         return 1
 
     @property
+    def stored_rows(self) -> int:
+        """The number of rows stored together, even if a row can be read alone."""
+        return self.chunk_rows
+
+    @property
     def chunk_bytes(self) -> int:
         """The bytes of a row group: all chunks that hold the same rows, which are decoded together.
 
@@ -277,6 +282,11 @@ class DecodedArray(Protocol):
     def chunk_rows(self) -> int: ...
 
     @property
+    def stored_rows(self) -> int:
+        """The number of rows stored together."""
+        ...
+
+    @property
     def note(self) -> str: ...
 
     @property
@@ -337,6 +347,10 @@ class _DecodedColumn(ColumnReader):
     @property
     def chunk_rows(self) -> int:
         return self._array.chunk_rows
+
+    @property
+    def stored_rows(self) -> int:
+        return self._array.stored_rows
 
     @property
     def note(self) -> str:

@@ -151,13 +151,14 @@ class ColumnsSource(Source):
         # The largest column stands for all: a chunk of labels may span a million images.
         heaviest = max(columns.values(), key=lambda column: column.row_bytes(), default=None)
         chunk_rows = 1 if heaviest is None else heaviest.chunk_rows
+        stored_rows = 1 if heaviest is None else heaviest.stored_rows
         self._facts = SourceFacts(
             format=format,
             files=list(files),
             origin=origin,
             chunk_rows=partial(int, chunk_rows),
             largest_chunk=partial(LargestChunk, self._chunk_bytes),
-            stored_in_order=chunk_rows > 1,
+            stored_in_order=stored_rows > 1,
             remote=any_remote(files),
             checksums=[self._unchecked],
         )

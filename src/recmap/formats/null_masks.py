@@ -86,6 +86,10 @@ class _Nullable(ColumnReader):
         return self._values.chunk_rows
 
     @property
+    def stored_rows(self) -> int:
+        return self._values.stored_rows
+
+    @property
     def chunk_bytes(self) -> int:
         return sum(each.chunk_bytes for each in self._all)
 

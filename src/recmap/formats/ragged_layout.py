@@ -198,8 +198,14 @@ class _RaggedColumn(ColumnReader):
 
     @property
     def chunk_rows(self) -> int:
-        # Roughly the number of rows with values in one chunk.
-        values = self._values.chunk_rows
+        return self._rows_of(self._values.chunk_rows)
+
+    @property
+    def stored_rows(self) -> int:
+        return self._rows_of(self._values.stored_rows)
+
+    def _rows_of(self, values: int) -> int:
+        """Return roughly the number of rows with values in one chunk of so many values."""
         return 1 if values == 1 else max(1, values * len(self) // max(len(self._values), 1))
 
     @property

@@ -349,6 +349,16 @@ def prefetch_rows(mapped: Annotated[NDArray[numpy.uint8], dict(shape=(None,), or
     Ask the system for rows of a mapped array that are not in memory. Return whether there were any.
     """
 
+def gather_boxes(sources: Sequence[Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)]], owners: Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, offsets: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], axes: Sequence[tuple[int, int, int]], run: int, out: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu')], stride: int, at: int, threads: int) -> None:
+    """
+    Copy boxes of one shape, each to `at` in its row of `stride` bytes. An axis is a count and the bytes between its parts, before and after; offsets below 0 are left out.
+    """
+
+def prefetch_boxes(sources: Sequence[Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)]], owners: Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C', device='cpu', writable=False)] | None, offsets: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], axes: Sequence[tuple[int, int, int]], run: int) -> bool:
+    """
+    Ask the system for boxes of mapped files that are not in memory. Return whether there were any.
+    """
+
 class FeatureFacts:
     """What the records seen hold under one key."""
 
@@ -588,6 +598,15 @@ def find_record(file: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order=
     """
     Return the offset of the first sound record that begins in [begin, stop), else `stop`. Unless `verify`, only its length is checked.
     """
+
+def unshuffle(planes: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], item_size: int, items: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu')]) -> None:
+    """Undo the shuffle filter of HDF5."""
+
+def unbitshuffle(planes: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], item_size: int, block_items: int, items: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu')]) -> None:
+    """Undo bitshuffle, in blocks of so many items."""
+
+def fletcher32(data: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> int:
+    """Return the checksum of HDF5."""
 
 class Slot:
     """The place of a payload in every record."""

@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 
 import recmap as rm
+from tests.chunks.test_codecs import bitshuffled, hdf5_lz4, lz4_block
 
 ROWS = 1003
 # Slices that begin and end anywhere in chunks of 100 rows.
@@ -154,6 +155,66 @@ def test_lzf_round_trips_all_kinds_of_values(shuffle: bool) -> None:
     # The filter mask says whether the compressor, the second filter, was skipped.
     assert masks["noise"] == (2 if shuffle else 1)
     assert masks["same"] == 0
+
+
+@pytest.mark.parametrize(
+    ("number", "name"),
+    [(32015, "zstd"), (32004, "lz4"), (32001, "blosc"), (32008, "bitshuffle")],
+)
+def test_filters_that_h5py_does_not_have_are_decoded(number: int, name: str) -> None:
+    import numcodecs
+
+    x = numbers(6)
+    encode = {
+        "zstd": numcodecs.Zstd().encode,
+        "lz4": lambda data: hdf5_lz4(bytes(data), 1000),
+        "blosc": numcodecs.Blosc("lz4").encode,
+        "bitshuffle": lambda data: bitshuffled(bytes(data), 8, 64, lz4_block),
+    }[name]
+    options = (0, 4, 8, 64, 2) if name == "bitshuffle" else ()
+    with h5py.File("x.h5", "w") as file:
+        storage = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+        storage.set_chunk((100, 6))
+        storage.set_shuffle()
+        storage.set_filter(number, h5py.h5z.FLAG_OPTIONAL, options)
+        space, kind = h5py.h5s.create_simple(x.shape), h5py.h5t.py_create(x.dtype)
+        dataset = h5py.h5d.create(file.id, b"x", kind, space, storage)
+        for start in range(0, len(x), 100):
+            chunk = np.zeros((100, 6), x.dtype)
+            chunk[: len(x) - start] = x[start : start + 100]
+            planes = chunk.view(np.uint8).reshape(-1, x.dtype.itemsize).T.copy()
+            dataset.write_direct_chunk((start, 0), bytes(encode(planes.tobytes())))
+    ds = rm.open("x.h5")
+    assert np.array_equal(ds[:]["x"], x)
+    assert np.array_equal(ds[[5, 900, 4]]["x"], x[[5, 900, 4]])
+    assert name in ds.info().notes["x"]
+    assert "h5py" not in ds.info().notes["x"]
+    assert ds.save("y.npy", verify="full").rows == len(x)
+
+
+def test_unfiltered_chunks_are_views_where_they_follow_one_another() -> None:
+    x = numbers(4000)[:, :3000]
+    made({"x": x}, chunks=(100, 3000)).close()
+    ds = rm.open("x.h5")
+    assert not ds[110:170]["x"].flags.owndata  # within a chunk
+    rows = np.random.default_rng(0).permutation(len(x))
+    assert np.array_equal(ds[rows]["x"], x[rows])
+    assert np.array_equal(ds[:]["x"], x)
+    assert "chunks of 100 x 3,000" in ds.info().notes["x"]
+
+
+def test_rows_of_unfiltered_chunks_are_read_alone_in_the_order_of_any_chunks() -> None:
+    made({"x": numbers(6)}, chunks=(100, 6), compression="gzip").close()
+    os.rename("x.h5", "y.h5")
+    made({"x": numbers(6)}, chunks=(100, 6)).close()
+    plain, packed = rm.open("x.h5"), rm.open("y.h5")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", rm.SlowOrderWarning)
+        rows = [batch["x"] for batch in plain.shuffle(seed=1).batch(50)]
+    assert sorted(np.concatenate(rows)[:, 0]) == numbers(6)[:, 0].tolist()
+    # Orders do not depend on how rows are read: they are the same in a store.
+    orders = [ds.shuffle(window=300, seed=1)[:]["x"][:, 0].tolist() for ds in (plain, packed)]
+    assert orders[0] == orders[1]
 
 
 def test_chunks_of_a_row_group_are_inflated_once_for_partial_reads() -> None:

@@ -1,4 +1,4 @@
-"""Chunked datasets: where their chunks lie, and how they are read.
+"""Chunked datasets: where their chunks lie.
 
 Chunks are read and decoded on recmap's own threads, outside the HDF5 lock.
 """
@@ -7,66 +7,201 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from functools import cached_property, partial
 from threading import Lock
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from recmap.chunks.array import ChunkedArray
+from recmap.chunks.codecs import CodecChain
+from recmap.chunks.grid import Grid
+from recmap.chunks.mapped import ChunkPlaces
+from recmap.chunks.stored import LibraryChunks, Stored, StoredChunks, StoredOf, Values
 from recmap.errors import DataError
-from recmap.formats.column_readers import Which
 from recmap.formats.hdf5.file import Hdf5File, h5py
-from recmap.formats.hdf5.filters import FilterError, FilterPipeline
-from recmap.model.batch import RowNumbers
+from recmap.formats.hdf5.filters import how_to_get, missing_filters
 from recmap.model.fetching import Fetching
 from recmap.store.mapped_files import fetch_ahead
 
 Numbers = npt.NDArray[Any]
+# A table of the places of more chunks would take too much memory.
+_MOST_PLACES = 1 << 20
 
 
-class Grid:
-    """The way chunks tile an array.
+def chunked_array(
+    file: Hdf5File,
+    name: str,
+    dataset: Any,
+    dtype: np.dtype[Any],
+    chain: CodecChain,
+    label: str | None = None,
+) -> ChunkedArray:
+    """Return a dataset with chunks that decode to the layout of a NumPy array. Calls h5py.
 
-    A row group is all chunks that hold the same rows. Chunks are numbered one row group
-    after another.
+    A dataset of lists decodes to the references to its lists. ``name`` is the path of the
+    dataset, ``label`` its key in the chunk cache.
     """
+    # False if the chunks hold references to lists.
+    values = dtype == dataset.dtype
+    grid = Grid(dataset.shape, dataset.chunks)
+    chunks = Hdf5Chunks(file, name, grid, chain, values)
+    fill = _fill(dataset) if values else np.zeros((), dtype)[()]
+    return ChunkedArray(chunks, grid, dtype, chain, fill, file.chunk_cache, label or name)
 
-    def __init__(self, shape: tuple[int, ...], chunk: tuple[int, ...]) -> None:
-        self.shape, self.chunk = shape, chunk
-        self.counts = tuple(-(-axis // step) for axis, step in zip(shape, chunk, strict=True))
-        self.chunks_per_group = math.prod(self.counts[1:])
 
-    def rows(self, group: int) -> tuple[int, int]:
-        """Return the span of rows in a row group."""
-        step = self.chunk[0]
-        return group * step, min((group + 1) * step, self.shape[0])
+def library_array(file: Hdf5File, name: str, dataset: Any) -> ChunkedArray:
+    """Return a dataset with chunks that only h5py can decode, all of a row group at once."""
 
-    def corner(self, number: int) -> tuple[int, ...]:
-        """Return where a chunk begins in the array."""
-        corner = []
-        for count, step in zip(reversed(self.counts), reversed(self.chunk), strict=True):
-            number, at = divmod(number, count)
-            corner.append(at * step)
-        return tuple(reversed(corner))
+    def load(start: int, stop: int) -> Values:
+        with file.locked(name):
+            read: Values = file.dataset(name)[start:stop]
+            return read
 
-    def extent(self, corner: tuple[int, ...]) -> tuple[int, ...]:
-        """Return how much of a chunk is inside the array; chunks at the edges extend past it."""
-        return tuple(
-            min(step, axis - at)
-            for at, step, axis in zip(corner, self.chunk, self.shape, strict=True)
-        )
+    grid = Grid(dataset.shape, (dataset.chunks[0], *dataset.shape[1:]))
+    chunks = LibraryChunks(grid, load, partial(_error, file, name))
+    chain, label = CodecChain([], 0), f"{name} (h5py)"
+    return ChunkedArray(chunks, grid, dataset.dtype, chain, None, file.chunk_cache, label)
+
+
+def _error(file: Hdf5File, name: str, why: str, byte: int | None = None) -> DataError:
+    return DataError(f"{file.path}: dataset {name!r}: {why}", file=file.path, byte=byte, field=name)
+
+
+class Hdf5Chunks(StoredChunks):
+    """The chunks of a dataset, found when the first is needed."""
+
+    def __init__(
+        self, file: Hdf5File, name: str, grid: Grid, chain: CodecChain, values: bool
+    ) -> None:
+        self._file, self._name, self._grid = file, name, grid
+        self._chain, self._values = chain, values
+        self._lock = Lock()
+        self._index: ChunkIndex | None = None
+        self._asked = False
+
+    @property
+    def remote(self) -> bool:
+        return not self.mappable
+
+    @property
+    def mappable(self) -> bool:
+        return self._file.mapped.whole
+
+    def _found(self) -> ChunkIndex | None:
+        if not self._asked:
+            with self._lock:
+                if not self._asked:
+                    with self._file.locked(self._name):
+                        self._index = ChunkIndex.of(self._file.dataset(self._name), self._grid)
+                    self._asked = True
+        return self._index
+
+    def written(self, numbers: range) -> Sequence[int]:
+        index = self._found()
+        return numbers if index is None else index.written(numbers)
+
+    @contextmanager
+    def fetched(self, numbers: Sequence[int]) -> Iterator[StoredOf]:
+        """Make the bytes of all chunks available. Those of an object are fetched at once."""
+        index = self._found()
+        entries = None if index is None else index.entries(np.array(numbers, np.int64)).tolist()
+        found = None if entries is None else dict(zip(numbers, entries, strict=True))
+        with self._file.mapped.hold(*self._spans(numbers)) if self.remote else nullcontext():
+            yield partial(self._stored, found)
+
+    def fetch_ahead(self, numbers: Sequence[int]) -> Fetching | None:
+        return fetch_ahead(self._file.mapped, *self._spans(numbers))
+
+    def _spans(self, numbers: Sequence[int]) -> tuple[Numbers, Numbers]:
+        index = self._found()
+        if index is None:
+            return np.empty(0, np.int64), np.empty(0, np.int64)
+        entries = index.entries(np.array(numbers, np.int64))
+        entries = entries[entries >= 0]
+        return self._file.spans(index.offsets[entries], index.sizes[entries])
+
+    def _stored(self, entries: dict[int, int] | None, number: int) -> Stored | Values | None:
+        index = self._index
+        if index is None or entries is None:  # the table of chunks cannot be trusted
+            return self._through_library(number, "its chunks are not found")
+        entry = entries[number]
+        if entry < 0:
+            return None
+        offset, size = int(index.offsets[entry]), int(index.sizes[entry])
+        if self._chain and size == self._chain.nbytes and self._grid.at_edge(number):
+            # Chunks at the edges may be stored unfiltered, and h5py does not say which are.
+            return self._through_library(number, "it may or may not be filtered")
+        data = np.frombuffer(self._file.pread(offset, size), np.uint8)
+        if len(data) < size:
+            raise self.error(number, f"the file ends after {len(data):,} of its {size:,} bytes")
+        return Stored(data, int(index.masks[entry]))
+
+    def _through_library(self, number: int, why: str) -> Values:
+        """Read a chunk through h5py, or raise an error if it holds references."""
+        if not self._values:
+            raise self.error(number, why)
+        corner = self._grid.corner(number)
+        extent = self._grid.extent(corner)
+        with self._file.locked(self._name):
+            dataset = self._file.dataset(self._name)
+            missing = missing_filters(dataset.id.get_create_plist())
+            if missing:
+                only = f"only the HDF5 library can read it; {how_to_get(missing[0][0])}"
+                raise self.error(number, f"{why}, so {only}")
+            region = tuple(slice(at, at + n) for at, n in zip(corner, extent, strict=True))
+            read: Values = dataset[region]
+            return read
+
+    def places(self, groups: npt.NDArray[np.int64]) -> ChunkPlaces | None:
+        offsets, missing = self._table
+        if offsets is None:
+            return None
+        return ChunkPlaces([self._file.mapped], None, offsets[groups], missing)
+
+    @cached_property
+    def _table(self) -> tuple[npt.NDArray[np.int64] | None, bool]:
+        """Where all chunks of unfiltered data begin, by row group, and whether some are missing.
+
+        None if there are too many of them, or one is not what it should be.
+        """
+        index, count = self._found(), math.prod(self._grid.counts)
+        if index is None or count > _MOST_PLACES or not self._sound(index):
+            return None, False
+        entries = index.entries(np.arange(count))
+        offsets = np.append(index.offsets, -1)[entries]
+        return offsets.reshape(-1, self._grid.chunks_per_group), bool((entries < 0).any())
+
+    def _sound(self, index: ChunkIndex) -> bool:
+        """Return whether all chunks have their size and lie in the file."""
+        same = (index.sizes == self._chain.nbytes).all()
+        last = self._file.size - self._chain.nbytes
+        return bool(same and (index.offsets >= 0).all() and (index.offsets <= last).all())
+
+    def error(self, number: int | None, why: str) -> DataError:
+        where, byte = "", None
+        index = self._index
+        entry = None if number is None or index is None else index.entry(number)
+        if number is not None and index is not None and entry is not None:
+            byte = int(index.offsets[entry])
+            corner, size = self._grid.corner(number), int(index.sizes[entry])
+            where = f"the chunk at {corner}, {size:,} bytes at byte {byte:,}: "
+        return _error(self._file, self._name, f"{where}{why}", byte)
 
 
 class ChunkIndex:
     """The chunks that were written: their numbers in order, and their place in the file."""
 
-    def __init__(self, numbers: Numbers, where: Numbers, chunks_per_group: int) -> None:
+    def __init__(self, numbers: Numbers, where: Numbers) -> None:
         """``where`` holds the byte offset, the size and the filter mask of each chunk."""
-        self.numbers, self.offsets, self.sizes, self.masks = numbers, *where.T
-        self._chunks_per_group = chunks_per_group
+        self._numbers = numbers
+        self.offsets, self.sizes, self.masks = where.astype(np.int64).T.copy()
+
+    def __len__(self) -> int:
+        return len(self._numbers)
 
     @staticmethod
     def of(dataset: Any, grid: Grid) -> ChunkIndex | None:
@@ -93,13 +228,25 @@ class ChunkIndex:
         found = np.array(where, np.uint64).reshape(-1, 3)
         if len(numbers) < len(found) or not _complete(dataset, grid, found):
             return None
-        return ChunkIndex(numbers, found[first], grid.chunks_per_group)
+        return ChunkIndex(numbers, found[first])
 
-    def entries(self, group: int) -> range:
-        """Return the entries of a row group: positions in ``numbers``, ``offsets`` and so on."""
-        edges: npt.NDArray[np.int64] = np.array([group, group + 1]) * self._chunks_per_group
-        start, stop = np.searchsorted(self.numbers, edges)
-        return range(int(start), int(stop))
+    def entries(self, numbers: Numbers) -> Numbers:
+        """Return the entries of chunks, positions in ``offsets`` and so on; -1 if not written."""
+        if not len(self):
+            return np.full(numbers.shape, -1)
+        found = np.minimum(np.searchsorted(self._numbers, numbers), len(self) - 1)
+        return np.where(self._numbers[found] == numbers, found, -1)
+
+    def written(self, numbers: range) -> list[int]:
+        """Return those of some chunks that were written."""
+        first, end = np.searchsorted(self._numbers, [numbers.start, numbers.stop])
+        found: list[int] = self._numbers[first:end].tolist()
+        return found
+
+    def entry(self, number: int) -> int | None:
+        """Return the entry of a chunk; None if it was not written."""
+        at = int(np.searchsorted(self._numbers, number))
+        return at if at < len(self) and self._numbers[at] == number else None
 
 
 def _reliable(dataset: Any) -> bool:
@@ -117,243 +264,6 @@ def _complete(dataset: Any, grid: Grid, where: Numbers) -> bool:
     if whole and len(where) != math.prod(grid.counts):
         return False
     return int(where[:, 1].sum()) == int(dataset.id.get_storage_size())
-
-
-@dataclass(frozen=True)
-class _WantedRows:
-    """Rows to read from one row group, and their place in the output.
-
-    ``whole`` is set if they are all rows of the group, in order.
-    """
-
-    group: int
-    source: Which
-    target: Which
-    whole: bool
-
-
-@dataclass(frozen=True)
-class _Target:
-    """An array that receives rows of a row group."""
-
-    array: npt.NDArray[Any]
-    rows: Which
-    source: Which
-
-
-@dataclass(frozen=True)
-class _Job:
-    """A chunk to decode, given by its entry in the index, and the arrays that receive it."""
-
-    entry: int
-    targets: list[_Target]
-
-
-class ChunkedArray:
-    """A dataset with chunks that decode to the layout of a NumPy array.
-
-    A dataset of lists decodes to the references to its lists. Each chunk is decoded once per
-    read. Row groups that were read only in part are cached for the next read.
-    """
-
-    def __init__(
-        self,
-        file: Hdf5File,
-        name: str,
-        dataset: Any,
-        dtype: np.dtype[Any],
-        pipeline: FilterPipeline,
-        label: str | None = None,
-    ) -> None:
-        """``name`` is the path of the dataset, ``label`` its key in the chunk cache."""
-        self._file, self._name, self._label = file, name, label or name
-        self._dtype, self._pipeline = dtype, pipeline
-        self._grid = Grid(dataset.shape, dataset.chunks)
-        # False if the chunks hold references to lists.
-        self._values = dtype == dataset.dtype
-        self._fill = _fill(dataset) if self._values else np.zeros((), dtype)[()]
-        self._nbytes = math.prod(dataset.chunks) * dtype.itemsize
-        self._lock = Lock()
-        self._index: ChunkIndex | None = None
-        self._asked = False
-        self._kept: int | None = None
-
-    def keep(self, groups: int | None) -> None:
-        """Cache at most ``groups`` row groups for later reads; None means the default limit."""
-        self._kept = groups
-
-    def read(self, start: int, stop: int) -> npt.NDArray[Any]:
-        """Read rows ``start`` to ``stop``."""
-        if self._chunk_index() is None:
-            return self._from_library(start, stop)
-        requests = []
-        for group in range(start // self._grid.chunk[0], -(-stop // self._grid.chunk[0])):
-            first, end = self._grid.rows(group)
-            low, high = max(start, first), min(stop, end)
-            requests.append(
-                _WantedRows(
-                    group,
-                    slice(low - first, high - first),
-                    slice(low - start, high - start),
-                    (low, high) == (first, end),
-                )
-            )
-        return self._decode(stop - start, requests)
-
-    def gather(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
-        """Read rows by number, one row group at a time."""
-        if not len(rows):
-            return self._empty(0)
-        step = self._grid.chunk[0]
-        order = np.argsort(rows // step, kind="stable")
-        groups, starts = np.unique(rows[order] // step, return_index=True)
-        by_group = zip(groups.tolist(), np.split(order, starts[1:]), strict=True)
-        if self._chunk_index() is not None:
-            requests = [
-                _WantedRows(group, rows[mine] - group * step, mine, False)
-                for group, mine in by_group
-            ]
-            return self._decode(len(rows), requests)
-        out = self._empty(len(rows))
-        for _, mine in by_group:
-            some = rows[mine]
-            first = int(some.min())
-            out[mine] = self._from_library(first, int(some.max()) + 1)[some - first]
-        return out
-
-    @property
-    def remote(self) -> bool:
-        """Whether chunks are fetched from a store."""
-        return not self._file.mapped.whole
-
-    def fetch_ahead(self, rows: RowNumbers) -> Fetching | None:
-        """Begin to fetch the chunks of rows that are going to be read."""
-        index = self._chunk_index() if self.remote and len(rows) else None
-        if index is None:
-            return None
-        cache = self._file.chunk_cache
-        groups = np.unique(np.asarray(rows) // self._grid.chunk[0]).tolist()
-        wanted = [group for group in groups if cache.get(self._label, group) is None]
-        entries = [entry for group in wanted for entry in index.entries(group)]
-        spans = self._file.spans(index.offsets[entries], index.sizes[entries])
-        return fetch_ahead(self._file.mapped, *spans)
-
-    def _from_library(self, start: int, stop: int) -> npt.NDArray[Any]:
-        """Read rows through h5py, because the table of chunks cannot be trusted."""
-        if not self._values:
-            raise DataError(f"{self._file.path}: dataset {self._name!r}: its chunks are not found")
-        out = self._empty(stop - start)
-        if out.size:
-            with self._file.locked(self._name):
-                self._file.dataset(self._name).read_direct(out, np.s_[start:stop])
-        return out
-
-    def _decode(self, count: int, requests: Sequence[_WantedRows]) -> npt.NDArray[Any]:
-        out = self._empty(count)
-        if not out.size:
-            return out
-        index = self._chunk_index()
-        assert index is not None
-        cache = self._file.chunk_cache
-        jobs: list[_Job] = []
-        kept: dict[int, npt.NDArray[Any]] = {}
-        for request in requests:
-            cached = cache.get(self._label, request.group)
-            if cached is not None:
-                out[request.target] = cached[request.source]
-                continue
-            targets = [_Target(out, request.target, request.source)]
-            first, end = self._grid.rows(request.group)
-            size = (end - first) * (out.nbytes // count)
-            already = sum(rows.nbytes for rows in kept.values())
-            if not request.whole and cache.worth_keeping(size, already):
-                if self._kept is not None:  # make room before the next one is decoded
-                    cache.shrink(self._label, self._kept - 1 - len(kept))
-                kept[request.group] = self._empty(end - first)
-                whole = slice(0, end - first)
-                targets.append(_Target(kept[request.group], whole, whole))
-            entries = index.entries(request.group)
-            if len(entries) < self._grid.chunks_per_group:  # some were never written
-                for target in targets:
-                    target.array[target.rows] = self._fill
-            jobs.extend(_Job(entry, targets) for entry in entries)
-        with self._hold(index, jobs):
-            self._file.for_each(jobs, self._load)
-        for group, rows in kept.items():
-            cache.put(self._label, group, rows)
-        return out
-
-    def _hold(self, index: ChunkIndex, jobs: Sequence[_Job]) -> AbstractContextManager[None]:
-        """Make the bytes of all chunks available. Those of an object are fetched at once."""
-        if self._file.mapped.whole:
-            return nullcontext()
-        entries = [job.entry for job in jobs]
-        return self._file.mapped.hold(
-            *self._file.spans(index.offsets[entries], index.sizes[entries])
-        )
-
-    def _empty(self, rows: int) -> npt.NDArray[Any]:
-        shape = (rows, *self._grid.shape[1:])
-        try:
-            return np.empty(shape, self._dtype)
-        except (MemoryError, ValueError) as e:
-            size = math.prod(shape) * self._dtype.itemsize
-            raise DataError(
-                f"{self._file.path}: dataset {self._name!r}: {rows:,} rows take {size:,} bytes, "
-                "which do not fit into memory; read fewer",
-                file=self._file.path,
-                field=self._name,
-            ) from e
-
-    def _chunk_index(self) -> ChunkIndex | None:
-        with self._lock:
-            if not self._asked:
-                with self._file.locked(self._name):
-                    self._index = ChunkIndex.of(self._file.dataset(self._name), self._grid)
-                self._asked = True
-            return self._index
-
-    def _load(self, job: _Job) -> None:
-        index = self._chunk_index()
-        assert index is not None
-        corner = self._grid.corner(int(index.numbers[job.entry]))
-        extent = self._grid.extent(corner)
-        chunk = self._chunk(index, job.entry, corner, extent)
-        inner = tuple(slice(0, size) for size in extent[1:])
-        tile = tuple(slice(at, at + n) for at, n in zip(corner[1:], extent[1:], strict=True))
-        for target in job.targets:
-            target.array[(target.rows, *tile)] = chunk[(target.source, *inner)]
-
-    def _chunk(
-        self, index: ChunkIndex, entry: int, corner: tuple[int, ...], extent: tuple[int, ...]
-    ) -> npt.NDArray[Any]:
-        offset, size = int(index.offsets[entry]), int(index.sizes[entry])
-        edge = extent != self._grid.chunk
-        if self._pipeline and edge and size == self._nbytes:
-            # Chunks at the edges may be stored unfiltered, and h5py does not say which are.
-            if not self._values:
-                raise DataError(
-                    f"{self._file.path}: dataset {self._name!r}: a chunk at its edge may or may "
-                    "not be filtered"
-                )
-            region = tuple(slice(at, at + n) for at, n in zip(corner, extent, strict=True))
-            with self._file.locked(self._name):
-                read: npt.NDArray[Any] = self._file.dataset(self._name)[region]
-                return read
-        stored = self._file.pread(offset, size)
-        try:
-            if len(stored) < size:
-                raise FilterError(f"the file ends after {len(stored):,} of its {size:,} bytes")
-            data = self._pipeline.undo(stored, int(index.masks[entry]))
-        except FilterError as e:
-            raise DataError(
-                f"{self._file.path}: dataset {self._name!r}: the chunk at {corner}, {size:,} bytes "
-                f"at byte {offset:,}: {e}",
-                file=self._file.path,
-                byte=offset,
-                field=self._name,
-            ) from e
-        return np.ndarray(self._grid.chunk, self._dtype, data)
 
 
 def _fill(dataset: Any) -> Any:

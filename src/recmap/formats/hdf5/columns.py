@@ -12,11 +12,19 @@ from weakref import WeakValueDictionary
 import numpy as np
 import numpy.typing as npt
 
+from recmap.chunks.array import ChunkedArray
+from recmap.chunks.codecs import CodecChain
 from recmap.errors import DataError
 from recmap.formats.column_readers import ArrayColumn, ColumnReader, Which
-from recmap.formats.hdf5.chunks import ChunkedArray, Grid
+from recmap.formats.hdf5.chunks import chunked_array, library_array
 from recmap.formats.hdf5.file import Hdf5File, h5py
-from recmap.formats.hdf5.filters import FilterPipeline, filter_names, filters_of, how_to_get
+from recmap.formats.hdf5.filters import (
+    codecs_of,
+    filter_names,
+    filters_of,
+    how_to_get,
+    missing_filters,
+)
 from recmap.formats.hdf5.types import Leaf
 from recmap.model.batch import RowNumbers
 from recmap.model.fetching import Fetching
@@ -51,8 +59,8 @@ def refusal(file: Hdf5File, dataset: Any) -> str:
     if "MATLAB_empty" in dataset.attrs:
         return "it is empty, and its values are only the shape that MATLAB gives it"
     storage = dataset.id.get_create_plist()
-    missing = [f for f in filters_of(storage) if not h5py.h5z.filter_avail(f[0])]
-    if missing:
+    missing = missing_filters(storage)
+    if missing and _chain(file, dataset) is None:
         how = dict.fromkeys(how_to_get(number) for number, *_ in missing)
         names = filter_names(missing).removeprefix("filter ")
         return f"its filter {names} is missing; {'. '.join(how)}"
@@ -110,14 +118,18 @@ def _readers(
         if offset is not None:
             array = file.mapped.array(offset, dataset.shape, dataset.dtype)
             return [_mapped(file, leaf, array) for leaf in found]
-        if layout == h5py.h5d.CHUNKED:
-            pipeline = FilterPipeline.of(storage, dataset.chunks, dataset.dtype)
-            if pipeline.known and _located(file, dataset):
-                chunks = ChunkedArray(file, name, dataset, dataset.dtype, pipeline)
-                shared = _SharedRows(chunks) if len(found) > 1 else chunks
-                note = _note(dataset, storage)
-                return [_ChunkedColumn(shared, leaf, dataset, note) for leaf in found]
-    note = f"{_note(dataset, storage)}, read through h5py"
+    chain = _chain(file, dataset) if direct or missing_filters(storage) else None
+    note = _note(dataset, storage)
+    chunks = None
+    if chain is not None:
+        chunks = chunked_array(file, name, dataset, dataset.dtype, chain)
+    else:
+        note += ", read through h5py"
+        if _decoded_again(file, dataset):
+            chunks = library_array(file, name, dataset)
+    if chunks is not None:
+        shared = _SharedRows(chunks) if len(found) > 1 else chunks
+        return [_ChunkedColumn(shared, leaf, dataset, note) for leaf in found]
     located = layout == h5py.h5d.CHUNKED and _located(file, dataset)
     return [
         _LibraryColumn(
@@ -125,6 +137,28 @@ def _readers(
         )
         for leaf in found
     ]
+
+
+def _chain(file: Hdf5File, dataset: Any) -> CodecChain | None:
+    """Return the codecs of a dataset with chunks that recmap can find and decode, else None."""
+    storage = dataset.id.get_create_plist()
+    chunked = storage.get_layout() == h5py.h5d.CHUNKED
+    if not chunked or not _as_in_memory(dataset) or not _located(file, dataset):
+        return None
+    return codecs_of(storage, dataset.chunks, dataset.dtype.itemsize)
+
+
+def _decoded_again(file: Hdf5File, dataset: Any) -> bool:
+    """Tell whether the library would decode chunks again for every read of some of their rows.
+
+    It reads parts of unfiltered chunks, and caches small ones. Calls h5py.
+    """
+    if dataset.chunks is None or dataset.dtype.hasobject or not math.prod(dataset.shape):
+        return False
+    row = math.prod(dataset.shape[1:]) * dataset.dtype.itemsize
+    size = min(dataset.chunks[0], dataset.shape[0]) * row
+    filtered = bool(filters_of(dataset.id.get_create_plist()))
+    return filtered and size > file.h5py_cache and file.chunk_cache.worth_keeping(size, 0)
 
 
 def _contiguous_offset(dataset: Any) -> int | None:
@@ -180,6 +214,7 @@ class _SharedRows:
 
     def __init__(self, chunks: ChunkedArray) -> None:
         self._chunks = chunks
+        self.chunk_rows, self.mapped = chunks.chunk_rows, chunks.mapped
         self._held: WeakValueDictionary[Any, npt.NDArray[Any]] = WeakValueDictionary()
 
     def read(self, start: int, stop: int) -> npt.NDArray[Any]:
@@ -217,9 +252,10 @@ class _ChunkedColumn:
         self._length: int = dataset.shape[0]
         self._size = _size(dataset, leaf)
         self.field: Field = leaf.field
-        self.chunk_rows: int = dataset.chunks[0]
+        self.chunk_rows = rows.chunk_rows
+        self.stored_rows: int = dataset.chunks[0]
         # A chunk is stored whole, even if it has few rows.
-        self.chunk_bytes = self.chunk_rows * leaf.row_bytes
+        self.chunk_bytes = 0 if rows.mapped else self.chunk_rows * leaf.row_bytes
         self.note = note
 
     def __len__(self) -> int:
@@ -258,11 +294,11 @@ class _LibraryColumn:
         self, file: Hdf5File, name: str, dataset: Any, leaf: Leaf, note: str, lengths: _Lengths
     ) -> None:
         self._file, self._name, self._leaf, self._lengths = file, name, leaf, lengths
-        self._groups = _RowGroups.of(file, name, dataset)
         self._size = _size(dataset, leaf)
         self._length: int = dataset.shape[0]
         self.field: Field = leaf.field
         self.chunk_rows: int = dataset.chunks[0] if dataset.chunks else 1
+        self.stored_rows = self.chunk_rows
         # Chunks of lists hold only references to the lists.
         row = leaf.row_bytes if self._size is not None else _REFERENCE
         self.chunk_bytes = self.chunk_rows * row if dataset.chunks else 0
@@ -275,8 +311,6 @@ class _LibraryColumn:
         """Do nothing: the caches have a fixed size."""
 
     def read(self, start: int, stop: int) -> Column:
-        if self._groups is not None:
-            return self._leaf.column(self._groups.read(self._leaf, start, stop))
         with self._file.locked(self._name):
             dataset = self._file.dataset(self._name)
             fields = dataset.fields(self._leaf.path[0]) if self._leaf.path else dataset
@@ -326,56 +360,6 @@ class _LibraryColumn:
         return self._leaf.row_bytes
 
 
-class _RowGroups:
-    """Rows of a compressed dataset whose row groups do not fit into the library's own cache.
-
-    The library would decode a chunk again for every read of some of its rows. So the row group
-    that was read last is kept, for all columns of the dataset (see ``chunks.Grid``).
-    """
-
-    def __init__(self, file: Hdf5File, name: str, dataset: Any) -> None:
-        self._file, self._name, self._label = file, name, f"{name} (h5py)"
-        self._dtype: np.dtype[Any] = dataset.dtype
-        self._grid = Grid(dataset.shape, dataset.chunks)
-
-    @classmethod
-    def of(cls, file: Hdf5File, name: str, dataset: Any) -> _RowGroups | None:
-        """Return the row groups of a dataset, or None if the library reads it well. Calls h5py."""
-        if dataset.chunks is None or dataset.dtype.hasobject or not math.prod(dataset.shape):
-            return None
-        if not filters_of(dataset.id.get_create_plist()):  # it reads parts of such chunks
-            return None
-        row = math.prod(dataset.shape[1:]) * dataset.dtype.itemsize
-        size = min(dataset.chunks[0], dataset.shape[0]) * row
-        large = size > file.h5py_cache and file.chunk_cache.worth_keeping(size, 0)
-        return cls(file, name, dataset) if large else None
-
-    def read(self, leaf: Leaf, start: int, stop: int) -> npt.NDArray[Any]:
-        empty = leaf.pick(self._empty(0))
-        out = np.empty((stop - start, *empty.shape[1:]), empty.dtype)
-        for group in range(start // self._grid.chunk[0], -(-stop // self._grid.chunk[0])):
-            first, end = self._grid.rows(group)
-            low, high = max(start, first), min(stop, end)
-            rows = leaf.pick(self._group(group))
-            out[low - start : high - start] = rows[low - first : high - first]
-        return out
-
-    def _group(self, group: int) -> npt.NDArray[Any]:
-        with self._file.locked(self._name):
-            cache = self._file.chunk_cache
-            rows = cache.get(self._label, group)
-            if rows is None:
-                cache.shrink(self._label, 0)  # make room first
-                first, end = self._grid.rows(group)
-                rows = self._empty(end - first)
-                self._file.dataset(self._name).read_direct(rows, np.s_[first:end])
-                cache.put(self._label, group, rows)
-            return rows
-
-    def _empty(self, rows: int) -> npt.NDArray[Any]:
-        return np.empty((rows, *self._grid.shape[1:]), self._dtype)
-
-
 def _size(dataset: Any, leaf: Leaf) -> int | None:
     """Return the bytes of a row in memory; None if rows are lists or variable-length strings."""
     base = leaf.in_dtype(dataset)
@@ -400,10 +384,11 @@ class _Lengths:
         if dtype is None or math.prod(dataset.shape) == 0:
             return
         if dataset.chunks is not None and located:
-            pipeline = FilterPipeline.of(dataset.id.get_create_plist(), dataset.chunks, dtype)
-            if pipeline.known:
+            storage = dataset.id.get_create_plist()
+            chain = codecs_of(storage, dataset.chunks, dtype.itemsize)
+            if chain is not None:
                 label = ".".join([name, *leaf.path, "lengths"])
-                self._rows = ChunkedArray(file, name, dataset, dtype, pipeline, label)
+                self._rows = chunked_array(file, name, dataset, dtype, chain, label)
         else:
             offset, nbytes = _contiguous_offset(dataset), math.prod(dataset.shape) * dtype.itemsize
             if offset is not None and dataset.id.get_storage_size() == nbytes:

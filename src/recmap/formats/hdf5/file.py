@@ -6,20 +6,19 @@ import atexit
 import io
 import os
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import RLock
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from recmap.chunks.groups import ChunkCache
 from recmap.errors import DataError, MissingPackageError, RecmapError
 from recmap.local.local_path import located
-from recmap.machine.cpus import pool_size, thread_count
 from recmap.machine.lru import Lru
 from recmap.machine.spans import Places, merge_spans
-from recmap.machine.threads import Threads
 from recmap.store.open_object import SeekableObject
 
 try:
@@ -29,7 +28,6 @@ except ImportError as e:
 
 __all__ = ["Hdf5File", "Hdf5Output", "h5py", "limit_metadata_cache"]
 
-Item = TypeVar("Item")
 Numbers = npt.NDArray[Any]
 
 # What h5py raises for damaged files, and for types that NumPy does not have.
@@ -54,14 +52,8 @@ _LIBRARY_CACHE = 4 << 20
 _SLOTS = 521
 # Datasets kept open. Each takes about 25 kB in the library.
 _OPEN_DATASETS = 256
-# Tasks per thread in for_each: there may be many small chunks.
-_TASKS_PER_THREAD = 4
-# Bytes of partially read row groups to keep.
-_KEPT_SIZE = 64 << 20
 # Chunks this close to each other are fetched together.
 _NEAR = 64 << 10
-# A row group larger than this is decoded again on every read.
-_LARGEST_KEPT = 256 << 20
 
 
 def limit_metadata_cache(file: Any) -> None:
@@ -80,10 +72,9 @@ class Hdf5File:
         self.mapped = located(path).map()
         self.size = self.mapped.size
         self._object = stored
-        self.chunk_cache = _ChunkCache()
+        self.chunk_cache = ChunkCache()
         self._lock = RLock()
         self._datasets = Lru[str, Any](_OPEN_DATASETS)
-        self._pool: tuple[int, Threads] | None = None
         self._descriptor = -1
         if self._object is None:
             self._descriptor = os.open(path, os.O_RDONLY)
@@ -179,36 +170,6 @@ class Hdf5File:
         # Chunks that follow one another are one span, so that what comes after is fetched ahead.
         return merge_spans(begins, np.minimum(ends, self.size), _NEAR)
 
-    def for_each(self, items: Sequence[Item], work: Callable[[Item], None]) -> None:
-        """Call ``work`` on each item, with as many threads as there are CPUs."""
-        threads = thread_count()
-        if threads == 1 or len(items) < 2:
-            for item in items:
-                work(item)
-            return
-        count = -(-len(items) // (threads * _TASKS_PER_THREAD))
-
-        def task(start: int) -> None:
-            for item in items[start : start + count]:
-                work(item)
-
-        pool = self._threads(pool_size())
-        futures = [pool.submit(task, start) for start in range(0, len(items), count)]
-        try:
-            for future in futures:
-                future.result()
-        except BaseException:
-            for future in futures:
-                future.cancel()
-            raise
-
-    def _threads(self, count: int) -> Threads:
-        with self._lock:
-            # Threads do not survive a fork.
-            if self._pool is None or self._pool[0] != os.getpid():
-                self._pool = os.getpid(), Threads(count, "recmap-hdf5")
-            return self._pool[1]
-
 
 _opening = RLock()
 _open: weakref.WeakValueDictionary[tuple[Any, ...], Hdf5File] = weakref.WeakValueDictionary()
@@ -222,36 +183,6 @@ def _close_objects() -> None:
     """
     for file in list(_open.values()):
         file.close_object()
-
-
-class _ChunkCache:
-    """The most recently used row groups, by dataset and number (see ``chunks.Grid``).
-
-    A row group larger than the whole cache is kept alone, so that a pass in small batches
-    decodes it only once.
-    """
-
-    def __init__(self) -> None:
-        self._groups = Lru[tuple[str, int], npt.NDArray[Any]](_KEPT_SIZE, lambda rows: rows.nbytes)
-
-    @staticmethod
-    def worth_keeping(size: int, already: int) -> bool:
-        """Tell whether to keep ``size`` bytes, given ``already`` bytes kept by the same read."""
-        return size <= (_KEPT_SIZE - already if already else _LARGEST_KEPT)
-
-    def get(self, dataset: str, group: int) -> npt.NDArray[Any] | None:
-        """Return the rows of a row group, or None if they are not cached."""
-        return self._groups.get((dataset, group))
-
-    def put(self, dataset: str, group: int, rows: npt.NDArray[Any]) -> None:
-        """Keep a row group, and drop the least recently used ones."""
-        self._groups.put((dataset, group), rows)
-
-    def shrink(self, dataset: str, most: int) -> None:
-        """Keep only the ``most`` recently used row groups of a dataset."""
-        mine = [key for key in self._groups if key[0] == dataset]
-        for key in mine[: max(len(mine) - most, 0)]:
-            self._groups.pop(key)
 
 
 class Hdf5Output(io.FileIO):

@@ -59,7 +59,9 @@ class Leaf:
         This drops the metadata that h5py attaches to dtypes, and restores types that were
         stored as integers of the same size.
         """
-        return rows.view(self.field.dtype)
+        # A view would be copied by whoever needs rows in memory of their own.
+        same = rows.dtype == self.field.dtype and rows.dtype.metadata is None
+        return rows if same else rows.view(self.field.dtype)
 
     def column(self, rows: npt.NDArray[Any]) -> Column:
         """Convert values, as read by h5py or stored in the file, to a column."""

@@ -315,6 +315,10 @@ class StreamedArray:
         return max(1, self.shape[0])
 
     @property
+    def stored_rows(self) -> int:
+        return self.chunk_rows
+
+    @property
     def chunk_bytes(self) -> int:
         return self.shape[0] * self.row_size if self._scattered else 0
 

@@ -6,9 +6,10 @@ as unsigned integers of the same size, or as bytes along an extra axis.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -18,17 +19,23 @@ import numpy.typing as npt
 import zarr
 import zarr.storage
 
+from recmap.chunks.array import ChunkedArray
+from recmap.chunks.codecs import CodecChain
+from recmap.chunks.grid import Grid
+from recmap.chunks.groups import ChunkCache
+from recmap.chunks.stored import LibraryChunks
 from recmap.errors import DataError, OptionError, OptionTypeError, RecmapError
 from recmap.formats.column_readers import DEFAULT_NAME, ColumnReader, decoded_columns
 from recmap.formats.column_source import ColumnsSource, choose_columns
 from recmap.formats.ragged_layout import VALUES, join, levels_of
 from recmap.formats.stored_columns import native, viewed
 from recmap.formats.zarr.attributes import ZarrColumn, read_columns
+from recmap.formats.zarr.chunks import ZarrChunks
+from recmap.formats.zarr.encoding import encoding_of
 from recmap.formats.zarr.store import open_node
 from recmap.local.local_path import located
 from recmap.local.location import Location
 from recmap.machine.cpus import pool_size, thread_count
-from recmap.machine.lru import Lru
 from recmap.model.description import misfit, warn_of_notes
 from recmap.model.field import Field
 from recmap.recognise.sniff import sniff, unknown_format
@@ -36,22 +43,22 @@ from recmap.store.object_address import store_of
 
 _PICKLED = "is pickled, and a pickle can run any code; save it again as numbers or strings"
 _NODES = ("zarr.json", ".zarray", ".zgroup")
-# Larger row groups are not cached: a read decodes only the chunks it needs.
-_MAX_KEPT = 128 << 20
 _FLOATS = ("float16", "float32", "float64", "complex64", "complex128")
 _UINTS = {1: "uint8", 2: "uint16", 4: "uint32", 8: "uint64"}
 
 
-def open_zarr(path: str, names: Sequence[str] | None, default: str = "") -> ColumnsSource:
+def open_zarr(
+    path: str, names: Sequence[str] | None, default: str = "", *, direct: bool = True
+) -> ColumnsSource:
     """Open the arrays of equal length, or those in ``names``.
 
     A store that is a single array is one column, named ``default``, or else after its attribute
-    ``name``.
+    ``name``. Without ``direct``, zarr reads all values.
     """
     packed = None if located(path).is_folder() else sniff(path)
     if packed is not None and packed.format is None:
         raise unknown_format(path, packed)
-    store = _Store(path)
+    store, reader = _Store(path), _Reader(path, direct)
     arrays = dict(store.arrays)
     found: dict[str, ColumnReader] = {}
     refused = dict(store.broken)
@@ -63,9 +70,9 @@ def open_zarr(path: str, names: Sequence[str] | None, default: str = "") -> Colu
         if why:
             refused[column.name] = why
         elif keys:
-            found[column.name] = _ragged(path, column, its_arrays)
+            found[column.name] = _ragged(reader, column, its_arrays)
         elif its_arrays[column.path] is not None:
-            found |= _columns(path, column.name, its_arrays[column.path], column.field)
+            found |= _columns(reader, column.name, its_arrays[column.path], column.field)
     for inner in sorted(arrays):
         name = inner or default or str(store.attributes.get("name") or DEFAULT_NAME)
         array = arrays[inner]
@@ -76,13 +83,14 @@ def open_zarr(path: str, names: Sequence[str] | None, default: str = "") -> Colu
         elif name in found:
             refused[name] = "is also the name of another column"
         else:
-            found |= _columns(path, name, array, None)
+            found |= _columns(reader, name, array, None)
     whats = {inner: f"{array.dtype} {array.shape}" for inner, array in store.arrays.items()}
     columns = choose_columns(path, found, refused, names, whats)
     located(path).check_unchanged()
     # Reopen by name, so that the warning about arrays left out is not repeated.
-    again = partial(open_zarr, path, list(columns), default)
-    return ColumnsSource("zarr", [path], columns, reopen=again)
+    again = partial(open_zarr, path, list(columns), default, direct=direct)
+    other = partial(open_zarr, path, list(columns), default, direct=False)
+    return ColumnsSource("zarr", [path], columns, reopen=again, reference=other)
 
 
 @dataclass(frozen=True)
@@ -106,6 +114,7 @@ class HeldZarr:
     def __call__(self) -> ColumnsSource:
         limit_threads()
         label = str(self.node.store)
+        reader = _Reader(label, direct=True)
         found: dict[str, ColumnReader] = {}
         refused: dict[str, str] = {}
         for name, array in self._arrays():
@@ -114,7 +123,7 @@ class HeldZarr:
             elif _is_pickled(array):
                 refused[name] = _PICKLED
             else:
-                found |= _columns(label, name, array, None)
+                found |= _columns(reader, name, array, None)
         return ColumnsSource("zarr", [], choose_columns(label, found, refused, None), reopen=self)
 
     def _arrays(self) -> list[tuple[str, Any]]:
@@ -143,13 +152,24 @@ def _name_of(array: Any) -> str:
     return array.path.rpartition("/")[2] or str(array.attrs.get("name") or DEFAULT_NAME)
 
 
-def _columns(path: str, name: str, array: Any, field: Field | None) -> dict[str, ColumnReader]:
-    columns = decoded_columns("", _ZarrArray(path, name, array, field))
+@dataclass(frozen=True)
+class _Reader:
+    """What the arrays of a store share: its path, how they are read, and decoded row groups."""
+
+    path: str
+    direct: bool
+    cache: ChunkCache = dataclasses.field(default_factory=ChunkCache)
+
+
+def _columns(
+    reader: _Reader, name: str, array: Any, field: Field | None
+) -> dict[str, ColumnReader]:
+    columns = decoded_columns("", _ZarrArray(reader, name, array, field))
     return {f"{name}.{inner}" if inner else name: column for inner, column in columns.items()}
 
 
-def _ragged(path: str, column: ZarrColumn, arrays: dict[str, Any]) -> ColumnReader:
-    name, field = column.name, column.field
+def _ragged(reader: _Reader, column: ZarrColumn, arrays: dict[str, Any]) -> ColumnReader:
+    path, name, field = reader.path, column.name, column.field
     missing = [inner for inner, array in arrays.items() if array is None]
     if missing:
         raise DataError(
@@ -162,9 +182,8 @@ def _ragged(path: str, column: ZarrColumn, arrays: dict[str, Any]) -> ColumnRead
     for inner, array in arrays.items():
         key = inner.rpartition("/")[2]
         told = values if key == VALUES else None
-        decoded = _ZarrArray(path, f"{name}/{key}", array, told)
-        (reader,) = decoded_columns(key, decoded).values()
-        readers[key] = reader
+        decoded = _ZarrArray(reader, f"{name}/{key}", array, told)
+        (readers[key],) = decoded_columns(key, decoded).values()
     return join(path, name, readers.pop(VALUES), readers, field.is_bytes, field)
 
 
@@ -253,19 +272,17 @@ def _written_arrays(path: str, group: Any) -> list[str]:
 
 
 class _ZarrArray:
-    """An array read by rows through the zarr package, which decodes chunks in parallel.
+    """An array read by rows: recmap decodes its chunks or, where it cannot, the zarr package.
 
-    A row group is all chunks that hold the same rows. Row groups that were read only in part
-    are cached, so that the next read does not decode them again. ``field`` says what its values
-    are, in a store that recmap wrote.
+    ``field`` says what its values are, in a store that recmap wrote.
     """
 
-    def __init__(self, path: str, name: str, array: Any, field: Field | None = None) -> None:
-        self._path, self._name, self._array = path, name, array
+    def __init__(self, reader: _Reader, name: str, array: Any, field: Field | None = None) -> None:
+        self._path, self._name, self._array = reader.path, name, array
         # zarr opens chunks by their names, and those of another store may take their place.
-        self._place = _place_of_array(path, array)
+        self._place = _place_of_array(reader.path, array)
         if _is_pickled(array):
-            raise self._error(_PICKLED)
+            raise _wrong(self._path, self._name, _PICKLED)
         self.shape: tuple[int, ...] = tuple(array.shape)
         # Variable-length strings.
         self._strings = array.dtype.kind in "OT"
@@ -273,13 +290,30 @@ class _ZarrArray:
         self.dtype: np.dtype[Any] = self._stored
         if field is not None:
             self._take_for(field)
-        self.chunk_rows = max(1, int(array.chunks[0]))
+        self._encoding = encoding_of(array) if reader.direct and not self._strings else None
+        self._rows = self._chunked(reader.cache)
+        self.chunk_rows = self._rows.chunk_rows
+        self.stored_rows = max(1, int(array.chunks[0]))
         row = self.dtype.itemsize * math.prod(self.shape[1:])
         # A chunk is stored whole, even if it has few rows.
-        self.chunk_bytes = self.chunk_rows * row
-        group = min(self.chunk_rows, self.shape[0]) * row
-        self._most = self._asked = _MAX_KEPT // max(group, 1)
-        self._groups = Lru[int, npt.NDArray[Any]](self._most)
+        self.chunk_bytes = 0 if self._rows.mapped else self.chunk_rows * row
+
+    def _chunked(self, cache: ChunkCache) -> ChunkedArray:
+        encoding, dtype = self._encoding, self._stored
+        fill = np.zeros((), dtype)[()] if self._array.fill_value is None else self._array.fill_value
+        if encoding is not None:
+            chunks = ZarrChunks(self._path, self._name, self._array, encoding, self._place)
+            layout = encoding.layout
+            return ChunkedArray(
+                chunks, encoding.grid, dtype, encoding.chain, fill, cache, self._name, layout
+            )
+        # All chunks of a row group at once, because zarr decodes them in parallel.
+        shape: tuple[int, ...] = tuple(self._array.shape)
+        group = int(self._array.chunks[0]), *shape[1:]
+        grid = Grid(shape, tuple(max(1, axis) for axis in group))
+        wrong = partial(_wrong, self._path, self._name)
+        library = LibraryChunks(grid, partial(_load, self._array, self._place, wrong), wrong)
+        return ChunkedArray(library, grid, dtype, CodecChain([], 0), fill, cache, self._name)
 
     def _take_for(self, field: Field) -> None:
         """Take values for those of a field that is stored in this way; warn if it is not."""
@@ -292,77 +326,49 @@ class _ZarrArray:
             warn_of_notes(self._path, [misfit(self._name, field, stored)])
 
     def keep(self, groups: int | None) -> None:
-        self._asked = self._most if groups is None else min(self._most, groups)
-
-    @property
-    def _kept(self) -> int:
-        return min(pool_size() + 1, self._asked)
+        # More are of no use to a read that has a limit.
+        self._rows.keep(None if groups is None else min(groups, pool_size()))
 
     @property
     def note(self) -> str:
         chunks = " x ".join(f"{axis:,}" for axis in self._array.chunks)
         codecs = [_codec_name(codec) for codec in self._array.compressors]
-        return f"chunks of {chunks}, {' and '.join(codecs) or 'not compressed'}"
-
-    def _error(self, why: str) -> DataError:
-        return DataError(f"{self._path}: {self._name!r} {why}", file=self._path, field=self._name)
+        how = "" if self._encoding is not None or 0 in self.shape else ", read through zarr"
+        return f"chunks of {chunks}, {' and '.join(codecs) or 'not compressed'}{how}"
 
     def read(self, start: int, stop: int) -> npt.NDArray[Any]:
-        if not self._kept:
-            return self._load(slice(start, stop))
-        read = []
-        while start < stop:
-            group = start // self.chunk_rows
-            first = group * self.chunk_rows
-            end = min(first + self.chunk_rows, self.shape[0])
-            if start > first or stop < end:
-                upto = min(stop, end)
-                read.append(self._group(group)[start - first : upto - first])
-            else:
-                # Whole row groups are not cached, because a pass does not read them again.
-                upto = stop if stop == self.shape[0] else stop - stop % self.chunk_rows
-                read.append(self._load(slice(start, upto)))
-            start = upto
-        if len(read) == 1:
-            return read[0]
-        # Without a dtype, big-endian arrays would become native ones.
-        return np.concatenate(read, dtype=self.dtype) if read else self._load(slice(0, 0))
+        return self._restored(self._rows.read(start, stop))
 
     def gather(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
-        if not len(rows):
-            return self._load(slice(0, 0))
-        first, last = int(rows.min()) // self.chunk_rows, int(rows.max()) // self.chunk_rows
-        if first == last and self._kept:
-            return self._group(first)[rows - first * self.chunk_rows]
-        wanted, order = np.unique(rows, return_inverse=True)
-        return self._load(wanted)[order]
+        return self._restored(self._rows.gather(rows))
 
-    def _group(self, group: int) -> npt.NDArray[Any]:
-        rows = self._groups.get(group)
-        if rows is None:
-            self._groups.shrink(self._kept - 1)  # make room before the next one is decoded
-            first = group * self.chunk_rows
-            rows = self._load(slice(first, min(first + self.chunk_rows, self.shape[0])))
-        self._groups.put(group, rows, self._kept)
-        return rows
-
-    def _load(self, rows: Any) -> npt.NDArray[Any]:
-        try:
-            chosen = self._array if isinstance(rows, slice) else self._array.oindex
-            read = np.asarray(chosen[rows])
-            self._place.check_unchanged()
-        except RecmapError:
-            raise
-        except Exception as e:  # codecs may raise anything
-            raise self._error(f"cannot be read: {type(e).__name__}: {e}") from e
-        read = read.astype(self._stored, copy=False)
+    def _restored(self, read: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Return values as what they are, if they are stored as something else."""
         if self._strings and not all(isinstance(item, str | bytes) for item in read.flat):
-            raise self._error("holds objects that are not strings")
+            raise _wrong(self._path, self._name, "holds objects that are not strings")
         if self.dtype == self._stored:
             return read
         shape = (len(read), *self.shape[1:])
         values = viewed(np.ascontiguousarray(read), native(self.dtype), shape)
         return values.astype(self.dtype, copy=False)
+
+
+def _wrong(path: str, name: str, why: str) -> DataError:
+    return DataError(f"{path}: {name!r} {why}", file=path, field=name)
+
+
+def _load(
+    array: Any, place: Location, error: Callable[[str], DataError], start: int, stop: int
+) -> npt.NDArray[Any]:
+    """Read rows through zarr."""
+    try:
+        read = np.asarray(array[start:stop])
+        place.check_unchanged()
+    except RecmapError:
+        raise
+    except Exception as e:  # codecs may raise anything
+        raise error(f"cannot be read: {type(e).__name__}: {e}") from e
+    return read
 
 
 def _place_of_array(path: str, array: Any) -> Location:

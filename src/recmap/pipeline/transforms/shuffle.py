@@ -193,6 +193,8 @@ class WindowedRows(OrderedRows):
     def _read_window(self, window: int) -> Batch:
         order, epoch = self._windows, self._epoch
         numbers = order.window_rows(window, np.arange(order.size(window)), epoch)
+        if not self._source.facts.remote:
+            return at_epoch(self._source, epoch).gather(numbers)
         blocks = [
             Request(i, epoch, numbers[start : start + order.block])
             for i, start in enumerate(range(0, len(numbers), order.block))

@@ -1,0 +1,310 @@
+"""Arrays in chunks, read by rows.
+
+Each chunk is decoded once per read, on as many threads as there are CPUs, straight into its place
+if it has one. Row groups that were read only in part are kept for the next read.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from recmap.chunks.codecs import Bytes, ChunkError, CodecChain
+from recmap.chunks.grid import Grid
+from recmap.chunks.groups import ChunkCache, GroupsAhead
+from recmap.chunks.mapped import MappedChunks
+from recmap.chunks.pool import for_each
+from recmap.chunks.stored import Stored, StoredChunks, StoredOf, Values
+from recmap.machine.cpus import own_limit, thread_count
+from recmap.machine.memory import empty
+from recmap.model.batch import RowNumbers
+from recmap.model.fetching import Fetching
+
+# Rows as a span or by number.
+Rows: TypeAlias = "slice | npt.NDArray[np.int64]"
+# Rows in more chunks than this are not gathered from mapped files.
+_MOST_TILES = 1 << 12
+# A read of so many chunks for each thread keeps all threads busy. Of smaller ones, so many chunks
+# for each thread are decoded ahead.
+_BUSY, _AHEAD = 4, 2
+# Bytes of row groups that are decoded ahead.
+_AHEAD_SIZE = 32 << 20
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How the values of a chunk lie in its decoded bytes: their dtype, and the order of axes."""
+
+    dtype: np.dtype[Any]
+    axes: tuple[int, ...]
+
+    @staticmethod
+    def plain(dtype: np.dtype[Any], axes: int) -> Layout:
+        return Layout(dtype, tuple(range(axes)))
+
+    def values(self, data: Bytes, shape: tuple[int, ...]) -> Values:
+        """Return decoded bytes as an array of the shape of a chunk."""
+        stored = tuple(shape[axis] for axis in self.axes)
+        back = tuple(np.argsort(self.axes).tolist())
+        return np.ndarray(stored, self.dtype, data).transpose(back)
+
+
+class _WantedRows(NamedTuple):
+    """Rows to read from one row group, and their place in the output."""
+
+    group: int
+    source: Rows
+    target: Rows
+    whole: bool = False  # all rows of the group, in order
+
+
+class _Job(NamedTuple):
+    """A chunk to decode, the rows wanted of it, and where they go."""
+
+    number: int
+    source: Rows
+    array: Values
+    target: Rows
+
+
+class ChunkedArray:
+    """An array in chunks that recmap decodes."""
+
+    def __init__(
+        self,
+        chunks: StoredChunks,
+        grid: Grid,
+        dtype: np.dtype[Any],
+        chain: CodecChain,
+        fill: Any,
+        cache: ChunkCache,
+        label: str,
+        layout: Layout | None = None,
+    ) -> None:
+        """``label`` is the key of the array in the cache."""
+        self.chunks, self.grid, self.dtype = chunks, grid, dtype
+        self._chain, self._fill = chain, fill
+        self._cache, self._label = cache, label
+        self._layout = layout or Layout.plain(dtype, len(grid.shape))
+        self._plain = self._layout == Layout.plain(dtype, len(grid.shape))
+        self._kept: int | None = None
+        self._ahead = GroupsAhead()
+        # Not a method, which would keep this object alive until garbage is collected.
+        self._empty = partial(_new_rows, chunks, grid.shape[1:], dtype)
+        # Unfiltered chunks are bytes at known places.
+        self._mapped: MappedChunks | None = None
+        few = 0 < grid.chunks_per_group <= _MOST_TILES and grid.shape[0] > 0
+        if self._plain and few and not chain and chunks.mappable and dtype.itemsize:
+            self._mapped = MappedChunks(chunks.places, grid, dtype, fill, self._empty)
+
+    @property
+    def mapped(self) -> bool:
+        """Whether rows are read from mapped files, without decoding whole chunks."""
+        return self._mapped is not None
+
+    @property
+    def chunk_rows(self) -> int:
+        """The number of rows decoded together."""
+        return 1 if self.mapped else self.grid.chunk[0]
+
+    def keep(self, groups: int | None) -> None:
+        """Cache at most ``groups`` row groups for later reads; None means the default limit."""
+        self._kept = groups
+
+    def read(self, start: int, stop: int) -> Values:
+        """Read rows ``start`` to ``stop``."""
+        if self._mapped is not None and start < stop:
+            mapped = self._mapped.read(start, stop)
+            if mapped is not None:
+                return mapped
+        self._read_ahead(start, stop)
+        wanted = []
+        for group in self.grid.groups(start, stop):
+            first, end = self.grid.rows(group)
+            low, high = max(start, first), min(stop, end)
+            source, target = slice(low - first, high - first), slice(low - start, high - start)
+            wanted.append(_WantedRows(group, source, target, (low, high) == (first, end)))
+        return self._decode(stop - start, wanted)
+
+    def gather(self, rows: npt.NDArray[np.int64]) -> Values:
+        """Read rows by number, one row group at a time."""
+        if not len(rows):
+            return self._empty(0)
+        if self._mapped is not None:
+            mapped = self._mapped.gather(rows)
+            if mapped is not None:
+                return mapped
+        step = self.grid.chunk[0]
+        if len(rows) == 1:  # sorting would take longer than reading
+            group = int(rows[0]) // step
+            return self._decode(1, [_WantedRows(group, rows - group * step, slice(0, 1))])
+        order = np.argsort(rows // step, kind="stable")
+        groups, starts = np.unique(rows[order] // step, return_index=True)
+        by_group = zip(groups.tolist(), np.split(order, starts[1:]), strict=True)
+        return self._decode(len(rows), [self._wanted(rows, *each) for each in by_group])
+
+    def _wanted(
+        self, rows: npt.NDArray[np.int64], group: int, mine: npt.NDArray[np.int64]
+    ) -> _WantedRows:
+        """Return which rows of a row group to put in the places ``mine``."""
+        first, end = self.grid.rows(group)
+        within, at = rows[mine] - first, int(mine[0])
+        whole = np.arange(end - first)
+        if np.array_equal(within, whole) and np.array_equal(mine - at, whole):
+            return _WantedRows(group, slice(0, len(whole)), slice(at, at + len(whole)), whole=True)
+        return _WantedRows(group, within, mine)
+
+    @property
+    def remote(self) -> bool:
+        """Whether chunks are fetched from a store."""
+        return self.chunks.remote
+
+    def fetch_ahead(self, rows: RowNumbers) -> Fetching | None:
+        """Begin to fetch the chunks of rows that are going to be read."""
+        if not self.remote or not len(rows):
+            return None
+        groups = np.unique(np.asarray(rows) // self.grid.chunk[0]).tolist()
+        wanted = [group for group in groups if self._cache.get(self._label, group) is None]
+        return self.chunks.fetch_ahead([number for group in wanted for number in self._of(group)])
+
+    def _of(self, group: int) -> Sequence[int]:
+        """Return the numbers of the chunks of a row group, without some that were never written."""
+        count = self.grid.chunks_per_group
+        return self.chunks.written(range(group * count, (group + 1) * count))
+
+    def _decode(self, count: int, wanted: Iterable[_WantedRows]) -> Values:
+        out = self._empty(count)
+        if not out.size:
+            return out
+        jobs: list[_Job] = []
+        kept: dict[int, Values] = {}
+        partly: list[tuple[_WantedRows, Values]] = []
+        for request in wanted:
+            rows = self._cache.get(self._label, request.group)
+            if rows is None:
+                rows = self._ahead.take(request.group)
+                if rows is not None and not request.whole:
+                    kept[request.group] = rows
+            if rows is None and not request.whole:
+                rows = self._room(request.group, kept)
+                if rows is not None:
+                    every = slice(0, len(rows))
+                    jobs += self._jobs(request.group, every, rows, every)
+            if rows is not None:
+                partly.append((request, rows))
+            else:
+                jobs += self._jobs(request.group, request.source, out, request.target)
+        if jobs:
+            with self.chunks.fetched([job.number for job in jobs]) as stored:
+                for_each(jobs, partial(self._load, stored))
+            self.chunks.check()
+        for request, rows in partly:
+            out[request.target] = rows[request.source]
+        for group, rows in kept.items():
+            self._cache.put(self._label, group, rows)
+        return out
+
+    def _jobs(self, group: int, source: Rows, array: Values, target: Rows) -> list[_Job]:
+        """Return what to do for rows of a row group."""
+        numbers = self._of(group)
+        if len(numbers) < self.grid.chunks_per_group:
+            array[target] = self._fill
+        return [_Job(number, source, array, target) for number in numbers]
+
+    def _read_ahead(self, start: int, stop: int) -> None:
+        """Decode the next row groups, if rows are read in order and few at a time.
+
+        A large read keeps all threads busy, and decodes chunks straight into their place.
+        """
+        in_order, threads = self._ahead.in_order(start, stop), thread_count()
+        groups = self.grid.groups(start, stop)
+        chunks = len(groups) * self.grid.chunks_per_group
+        # A memory budget has no room for it.
+        if not in_order or self.remote or own_limit() is not None or chunks >= _BUSY * threads:
+            return
+        size = self.grid.chunk[0] * self.dtype.itemsize * math.prod(self.grid.shape[1:])
+        most = min(_AHEAD * threads, _AHEAD_SIZE // max(size, 1))
+        if self._kept is not None:
+            most = min(most, self._kept // 2)
+        last = min(groups.stop + most, self.grid.counts[0])
+        cached = partial(self._cache.get, self._label)
+        wanted = [group for group in range(groups.start, last) if cached(group) is None]
+        self._ahead.begin(wanted if most else (), self._decode_group)
+
+    def _decode_group(self, group: int) -> Values:
+        first, end = self.grid.rows(group)
+        rows = self._empty(end - first)
+        every = slice(0, len(rows))
+        jobs = self._jobs(group, every, rows, every)
+        with self.chunks.fetched([job.number for job in jobs]) as stored:
+            for job in jobs:
+                self._load(stored, job)
+        self.chunks.check()
+        return rows
+
+    def _room(self, group: int, kept: dict[int, Values]) -> Values | None:
+        """Make an array for a row group that is worth keeping; None if it is not."""
+        first, end = self.grid.rows(group)
+        size = (end - first) * self.dtype.itemsize * math.prod(self.grid.shape[1:])
+        if not self._cache.worth_keeping(size, sum(rows.nbytes for rows in kept.values())):
+            return None
+        if self._kept is not None:  # make room before the next one is decoded
+            self._cache.shrink(self._label, self._kept - 1 - len(kept))
+        kept[group] = self._empty(end - first)
+        return kept[group]
+
+    def _load(self, stored_of: StoredOf, job: _Job) -> None:
+        """Decode a chunk, and put the rows wanted of it in their place."""
+        tile = self.grid.tile(job.number)
+        try:
+            stored = stored_of(job.number)
+        except MemoryError as e:
+            raise self.chunks.error(job.number, "its bytes do not fit into memory") from e
+        if stored is None:
+            job.array[(job.target, *tile.slices)] = self._fill
+            return
+        values = self._decoded(stored, job) if isinstance(stored, Stored) else stored
+        if values is not None:
+            inner = tuple(slice(0, count) for count in tile.extent)
+            job.array[(job.target, *tile.slices)] = values[(job.source, *inner)]
+
+    def _decoded(self, stored: Stored, job: _Job) -> Values | None:
+        """Return the values of a chunk; None if they were decoded straight into their place."""
+        place = self._place(job)
+        try:
+            data = self._chain.undo(stored.data, stored.mask, place)
+        except ChunkError as e:
+            raise self.chunks.error(job.number, str(e)) from e
+        except MemoryError as e:
+            why = f"its {self._chain.nbytes:,} bytes do not fit into memory"
+            raise self.chunks.error(job.number, why) from e
+        if data is place:
+            return None
+        if self._plain:
+            return np.ndarray(self.grid.chunk, self.dtype, data)
+        return self._layout.values(data, self.grid.chunk)
+
+    def _place(self, job: _Job) -> Bytes | None:
+        """Return where all bytes of a chunk go, if they go to one place as they are."""
+        if not self._plain or not self.grid.whole_rows or not isinstance(job.source, slice):
+            return None
+        part = job.array[job.target]
+        return part.reshape(-1).view(np.uint8) if part.nbytes == self._chain.nbytes else None
+
+
+def _new_rows(
+    chunks: StoredChunks, shape: tuple[int, ...], dtype: np.dtype[Any], rows: int
+) -> Values:
+    """Make an array for rows, or say that they do not fit into memory."""
+    try:
+        return empty((rows, *shape), dtype)
+    except (MemoryError, ValueError) as e:
+        size = rows * math.prod(shape) * dtype.itemsize
+        why = f"{rows:,} rows take {size:,} bytes, which do not fit into memory; read fewer"
+        raise chunks.error(None, why) from e

@@ -1,0 +1,176 @@
+"""Unfiltered chunks of mapped files: rows are bytes at known places."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from recmap.chunks.grid import Grid, Tile
+from recmap.machine.cpus import thread_count
+from recmap.machine.mapped import MappedFile
+from recmap.native import _core
+
+Numbers = npt.NDArray[np.int64]
+
+# A row of at most this many bytes is read as soon as the system could load it ahead.
+_SMALL_ROW = 4096
+# A single row of at most this many bytes is copied at once, without native threads.
+_ONE_ROW = 64 << 10
+
+
+class ChunkPlaces(NamedTuple):
+    """Where the chunks of some row groups lie: in which file, and from which byte on.
+
+    There is a row for each row group, and a column for each of its chunks. If some chunks were
+    never written, their offsets are below 0. ``owners`` is None if all lie in one file.
+    """
+
+    files: list[MappedFile]
+    owners: npt.NDArray[np.uint32] | None
+    offsets: Numbers
+    some_missing: bool
+
+
+class _Box(NamedTuple):
+    """A tile of a row: its axes and what lies together, for ``gather_boxes``."""
+
+    axes: list[tuple[int, int, int]]
+    run: int
+    at: int
+
+
+class MappedChunks:
+    """An array whose chunks are mapped, and hold values as they are in memory."""
+
+    def __init__(
+        self,
+        places: Callable[[Numbers], ChunkPlaces | None],
+        grid: Grid,
+        dtype: np.dtype[Any],
+        fill: Any,
+        empty: Callable[[int], npt.NDArray[Any]],
+    ) -> None:
+        """``places`` finds the chunks of row groups, and ``empty`` makes an array for rows."""
+        self._places, self._grid, self._dtype, self._fill = places, grid, dtype, fill
+        self._empty = empty
+        self._row = math.prod(grid.shape[1:]) * dtype.itemsize
+        # The bytes of a row in each chunk, and of a chunk.
+        self._part = math.prod(grid.chunk[1:]) * dtype.itemsize
+        self._nbytes = self._part * grid.chunk[0]
+
+    @cached_property
+    def _boxes(self) -> list[_Box]:
+        return [_box(tile, self._grid, self._dtype.itemsize) for tile in self._grid.tiles()]
+
+    def read(self, start: int, stop: int) -> npt.NDArray[Any] | None:
+        """Read a span of rows; None if they are not mapped.
+
+        The result is a view of the file if they follow one another there.
+        """
+        groups = self._grid.groups(start, stop)
+        if not self._grid.whole_rows:
+            return self.gather(np.arange(start, stop))
+        places = self._places(np.arange(groups.start, groups.stop))
+        if places is None:
+            return None
+        offsets = places.offsets[:, 0].tolist()
+        skipped = start - groups.start * self._grid.chunk[0]
+        following = range(offsets[0], offsets[0] + self._nbytes * len(offsets), self._nbytes)
+        if len(places.files) == 1 and offsets[0] >= 0 and offsets == list(following):
+            begin = offsets[0] + skipped * self._part
+            return self._view(places.files[0], begin, stop - start)
+        out = self._empty(stop - start)
+        if places.some_missing:
+            out[...] = self._fill
+        edges = [start, *(self._grid.rows(group)[0] for group in groups[1:]), stop]
+        count = len(groups)
+        # Only the first and the last chunk may be read in part.
+        for first, end in ((0, 1), (1, count - 1), (max(1, count - 1), count)):
+            if first < end:
+                part = out[edges[first] - start : edges[end] - start]
+                self._copy(places, slice(first, end), 0 if first else skipped, part)
+        return out
+
+    def _copy(
+        self, places: ChunkPlaces, groups: slice, skipped: int, out: npt.NDArray[Any]
+    ) -> None:
+        """Copy as many rows of each of several row groups, without the first ``skipped``."""
+        run = out.nbytes // (groups.stop - groups.start)
+        offsets = places.offsets[groups, 0] + skipped * self._part
+        self._gather(places, groups, offsets, _Box([], run, 0), out, run)
+
+    def _view(self, file: MappedFile, begin: int, rows: int) -> npt.NDArray[Any]:
+        file.will_read(begin, begin + rows * self._part)
+        view = self._array(file, begin, rows)
+        return view if file.lends else view.copy()
+
+    def _array(self, file: MappedFile, begin: int, rows: int) -> npt.NDArray[Any]:
+        return np.ndarray((rows, *self._grid.shape[1:]), self._dtype, file.bytes, begin)
+
+    def gather(self, rows: Numbers) -> npt.NDArray[Any] | None:
+        """Read rows by number; None if they are not mapped."""
+        step = self._grid.chunk[0]
+        places = self._places(rows // step)
+        if places is None:
+            return None
+        out = self._empty(len(rows))
+        if not out.size:
+            return out
+        within = (rows % step) * self._part
+        if places.some_missing:
+            out[...] = self._fill
+        elif len(rows) == 1 and self._grid.whole_rows and self._row <= _ONE_ROW:
+            out[...] = self._array(places.files[0], int(places.offsets[0, 0] + within[0]), 1)
+            return out
+        for i, box in enumerate(self._boxes):
+            offsets = places.offsets[:, i] + within
+            self._gather(places, slice(None), offsets, box, out, self._row, i)
+        return out
+
+    def _gather(
+        self,
+        places: ChunkPlaces,
+        groups: slice,
+        offsets: Numbers,
+        box: _Box,
+        out: npt.NDArray[Any],
+        stride: int,
+        tile: int = 0,
+    ) -> None:
+        if places.some_missing:
+            offsets[places.offsets[groups, tile] < 0] = -1
+        sources = [file.bytes for file in places.files]
+        owners = places.owners
+        if owners is not None:
+            owners = np.ascontiguousarray(owners[groups, tile])
+        if len(offsets) > 1 or box.run > _SMALL_ROW:
+            _core.prefetch_boxes(sources, owners, offsets, box.axes, box.run)
+        flat = out.reshape(-1).view(np.uint8)
+        threads = thread_count() if len(offsets) > 1 else 1
+        _core.gather_boxes(
+            sources, owners, offsets, box.axes, box.run, flat, stride, box.at, threads
+        )
+
+
+def _box(tile: Tile, grid: Grid, itemsize: int) -> _Box:
+    """Join axes that lie together before and after."""
+    chunk, shape = grid.chunk[1:], grid.shape[1:]
+    run, joined = itemsize, True
+    at, from_step, to_step = 0, itemsize, itemsize
+    axes: list[tuple[int, int, int]] = []
+    for begin, count, ours, whole in reversed(
+        list(zip(tile.begins, tile.extent, chunk, shape, strict=True))
+    ):
+        at += begin * to_step
+        if joined:
+            run *= count
+            joined = count == ours == whole
+        else:
+            axes.insert(0, (count, from_step, to_step))
+        from_step, to_step = from_step * ours, to_step * whole
+    return _Box(axes, run, at)
