@@ -173,6 +173,10 @@ class TorchStream(torch.utils.data.IterableDataset):  # type: ignore[misc]  # un
         """The stream: Lightning tells the sampler of what it iterates over which epoch begins."""
         return self
 
+    @property
+    def batch_sampler(self) -> None:
+        """Nothing: Lightning asks whatever has a sampler for one of batches, too."""
+
     def __len__(self) -> int:
         return len(self._feed)
 
