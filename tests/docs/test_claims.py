@@ -30,7 +30,9 @@ def test_nothing_that_recmap_reads_is_said_not_to_be_read() -> None:
     wrong = [
         each
         for each in sentences()
-        if re.search(rf"(?:{read})[^.;]*?(?:{REFUSED})|(?:{REFUSED}) (?:{read})", each, re.IGNORECASE)
+        if re.search(
+            rf"(?:{read})[^.;]*?(?:{REFUSED})|(?:{REFUSED}) (?:{read})", each, re.IGNORECASE
+        )
         and not re.search(limited, each)
     ]
     assert wrong == []
