@@ -14,7 +14,7 @@ MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 help:
 	@echo "make demo    build recmap and see it work"
 	@echo "make test    run every test, with every package installed"
-	@echo "make wheel   build a wheel into dist, for this kind of machine; make test-wheel tests it"
+	@echo "make wheel   build a wheel into dist: for Linux with glibc 2.28 or newer and CPUs like this one's"
 	@echo "make check   ruff, mypy, import-linter, clang-format, the stubs, the docs"
 	@echo "make docs    build the documentation into build/site"
 	@echo "make bench   measure against other libraries"
@@ -94,6 +94,7 @@ MACHINE := $(shell uname -m)
 ZIG := $(abspath $(BIN))/python-zig
 TARGET := -target $(MACHINE)-linux-gnu.2.28
 wheel: $(VENV)/wheel-group
+	@echo "Building a wheel into dist with zig; this takes some minutes."
 	@test "$$(uname)" = Linux || (echo "make wheel is for Linux; elsewhere: pip wheel --no-deps ."; false)
 	rm -rf build/wheel
 	for python in $(PYTHONS); do \
@@ -102,6 +103,9 @@ wheel: $(VENV)/wheel-group
 	    --config-settings=build-dir=build/zig/{wheel_tag} . || exit 1; \
 	done
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/auditwheel repair --plat manylinux_2_28_$(MACHINE) --wheel-dir dist build/wheel/*.whl
+	@echo "For Linux with glibc 2.28 or newer on $(MACHINE); -cp311- is for Python 3.11, -cp312-abi3- for 3.12 and later:"
+	@ls dist/*.whl
+	@echo 'Install: pip install dist/*.whl, with extras: pip install "$$(ls dist/*.whl | tail -1)[hdf5,torch]". Test: make test-wheel'
 
 # The loader of musl refuses a library whose thread-local variables need static room. Only the
 # signal handler asks for that, and with glibc only.

@@ -164,6 +164,7 @@ def test_a_trainer_that_counts_batches_tells_the_sampler_the_epoch() -> None:
     epochs = whole(3)
     stream = chain().to_torch()
     iter(stream)
+    assert stream.batch_sampler is None  # asked for before a validation epoch
     for epoch in range(2):
         stream.sampler.set_epoch(epoch)
         assert ids(islice(stream, len(stream))) == epochs[epoch]

@@ -44,7 +44,7 @@ def test_a_terminal_shows_groups_as_a_tree(
         file["last"] = np.zeros(4, "int16")
     assert main(["info", "x.h5"]) == 0
     lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
-    assert lines[lines.index("field type notes") + 1 :] == [
+    assert lines[lines.index("column type notes") + 1 :] == [
         "├─ a float64[2] mapped in place",
         "├─ deep/",
         "│ ├─ er/",

@@ -124,7 +124,7 @@ def test_head_shows_every_type(
 def test_stats_prints_a_line_for_each_field(mixed: str, capsys: pytest.CaptureFixture[str]) -> None:
     lines = output(capsys, "stats", mixed).splitlines()
     assert " ".join(lines[0].split()) == (
-        "field of count nan min max mean std histogram distinct most common"
+        "column of count nan min max mean std histogram distinct most common"
     )
     rows = {tuple(line.split()[:2]): line.split() for line in lines[1:]}
     assert rows["image", "uint8[10,10]"][2:7] == ["200", "0", "0", "199", "99.5"]
@@ -135,7 +135,7 @@ def test_stats_prints_a_line_for_each_field(mixed: str, capsys: pytest.CaptureFi
     assert rows["label", "int64"][-3:] == ["2", "all", "different"]
     assert rows["tags", "bytes[*]"][-3:] == ["2", "all", "different"]
     only = output(capsys, "stats", mixed, "--field", "label").splitlines()
-    assert [line.split()[0] for line in only] == ["field", "label"]
+    assert [line.split()[0] for line in only] == ["column", "label"]
 
 
 def test_stats_shows_the_most_common_values_and_where_counting_stopped(

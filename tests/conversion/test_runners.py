@@ -72,6 +72,16 @@ def test_the_memory_is_divided_among_the_processes() -> None:
         rm.convert("in.tfrecord", "c/", shards=2, memory="1kB", workers="processes:2")
 
 
+def test_lambdas_and_closures_reach_forked_processes_but_not_spawned_ones() -> None:
+    factor = 2.0
+    ds = rm.open("in.tfrecord").take(50)
+    ds.map(lambda row: {"x": row["x"] * factor}, workers="fork:2").save("a/", shards=2)
+    assert np.array_equal(rm.open("a/")["x"][:], ds["x"][:] * factor)
+    with pytest.raises(rm.OptionError, match="use a function of a module"):
+        ds.map(lambda row: {"x": row["x"]}, workers="spawn:2").save("b/", shards=2)
+    assert not Path("b").exists() or os.listdir("b") == []
+
+
 def test_rows_that_can_be_read_only_once_are_refused() -> None:
     with pytest.raises(rm.OptionError, match="save them to a file first"):
         rm.from_batches([{"x": np.arange(3)}]).save("x.npy", workers="processes:2")

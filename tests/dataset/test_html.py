@@ -126,7 +126,7 @@ def test_statistics_timings_and_reports_are_tables() -> None:
     ds = _dataset()
     stats = ds.stats()
     assert "<td>y</td><td>int64</td><td>5</td>" in stats._repr_html_()
-    assert repr(stats).splitlines()[0].startswith("field  of")
+    assert repr(stats).splitlines()[0].startswith("column  of")
     batches = ds.batch(2)
     assert len(list(batches)) == 3
     assert "<td>loop</td>" in batches.timings()._repr_html_()

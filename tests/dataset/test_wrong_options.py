@@ -86,7 +86,7 @@ WRONG: dict[str, tuple[Callable[[], Any], type[recmap.RecmapError], str]] = {
     "open an array as a shape": (
         opened(np.zeros((3, 2)), shape=(-1, 2)),
         rm.OptionError,
-        "shape= tells how to read a file, but ndarray",
+        "shape= says how to read a file, but ndarray",
     ),
     "open arrays": (opened([np.zeros(9999)]), rm.OptionTypeError, "numpy.concatenate"),
     "verify an array": (lambda: rm.verify(np.zeros(3)), rm.OptionTypeError, "save(path)"),

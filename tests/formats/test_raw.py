@@ -249,7 +249,7 @@ def test_a_handwritten_description_needs_only_fields() -> None:
     Path("x.bin.recmap.json").write_text('{"recmap": 1, "fields": {"x": "float32[10]"}}')
     assert np.array_equal(rm.open("x.bin")[:]["x"], NUMBERS)
     Path("x.bin.recmap.json").write_text('{"recmap": 1, "fields": {"x": "float32[7]"}}')
-    with pytest.raises(rm.IndexFileError, match="no multiple"):
+    with pytest.raises(rm.IndexFileError, match="not a multiple"):
         rm.open("x.bin")
     with pytest.raises(rm.OptionError, match="need dtype"):
         rm.open("x.bin", shape=(-1, 10))

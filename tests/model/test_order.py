@@ -95,7 +95,7 @@ def test_rows_without_end_have_no_number(source: Source) -> None:
     rows = OrderedRows(repeated(source, None), Span(range(5, ENDLESS)))
     assert rows.facts.endless
     assert rows.read(ROWS - 10, ROWS)["x"].tolist() == [195, 196, 197, 198, 199, 0, 1, 2, 3, 4]
-    with pytest.raises(OptionTypeError, match="no end"):
+    with pytest.raises(OptionTypeError, match="endless"):
         len(rows)
 
 

@@ -139,7 +139,7 @@ def test_rows_may_repeat_without_end() -> None:
     assert seen == {0: 4, 1: 4, 2: 4}
     endless = iter(simple(3).batch(2).repeat())
     assert [next(endless)["x"].tolist() for _ in range(3)] == [[0, 1], [2], [0, 1]]
-    with pytest.raises(TypeError, match="no end"):
+    with pytest.raises(TypeError, match="endless"):
         len(simple(3).repeat().batch(2))
 
 

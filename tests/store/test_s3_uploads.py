@@ -88,7 +88,7 @@ def test_lists_of_several_pages_are_joined(bucket: Bucket, uploads: S3Uploads) -
     assert uploads.unfinished("") == [one, two]
     assert f"upload-id-marker={one.id}" in bucket.proxy.requests[-1][1]
     bucket.proxy.faults.extend([Status(200, body=pages[0].encode())] * 3)
-    with pytest.raises(rm.StoreError, match="no end"):
+    with pytest.raises(rm.StoreError, match="does not end"):
         uploads.unfinished("")
 
 

@@ -30,7 +30,9 @@ def test_an_indexed_object_is_opened_and_read_with_few_requests(
     url = f"{bucket.url}/d/x.tfrecord"
     assert rm.index(url, storage=bucket.storage) == [f"{bucket.url}/d/.x.tfrecord.recmap"]
     monkeypatch.setenv("RECMAP_CACHE_SIZE", "0")
+    bucket.proxy.reset()
     ds = rm.open(url, storage=bucket.storage)
+    assert bucket.proxy.count() <= 6  # as docs/stores.md says
     assert ds.info().origin == "from the index"
     bucket.proxy.reset()
     assert len(ds) == 5000

@@ -76,7 +76,7 @@ class FeaturesAndLabels:
         if mask is not None and mask not in self.names:
             given = [*_as_tuple(self.features), mask]
             raise OptionError(
-                f'shard(even="pad") repeats rows, and only the column {mask!r} tells which; '
+                f'shard(even="pad") repeats rows, and only the column {mask!r} says which; '
                 f'include it: features={given!r}, or use even="drop"'
             )
 

@@ -54,7 +54,7 @@ def to_keras(
     except TypeError as e:
         raise OptionError(
             "to_keras(): the number of batches is not known before they are read; use to_tf(), "
-            "which fit takes too, with steps_per_epoch= if they repeat without end"
+            "which fit takes too, with steps_per_epoch= if they repeat forever"
         ) from e
     sample = feed.sample()
     chosen = FeaturesAndLabels.choose(sample, features, label, sample_weight, mask=feed.mask)

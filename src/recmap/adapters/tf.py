@@ -187,7 +187,7 @@ def _layout(
 ) -> tuple[Any, int, tuple[int | None, ...], bool]:
     """Return the dtype of a column, its ragged axes below the rows, and the axes of fixed length.
 
-    They are those of a sample, and of the field where it says more. The last value tells whether
+    They are those of a sample, and of the field where it says more. The last value says whether
     the column holds strings.
     """
     depth, inside = 0, sample

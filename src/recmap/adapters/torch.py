@@ -40,13 +40,13 @@ Device: TypeAlias = "str | int | torch.device"
 
 # What to use instead of pipeline.state() if the pipeline was not read in this process.
 _USE_LOADER_STATE = (
-    "the workers of a DataLoader read copies of this pipeline, which alone know where they are; "
+    "the workers of a DataLoader read copies of this pipeline, and only they know where they are; "
     "use {}the state_dict() of torchdata's StatefulDataLoader, or "
     "num_workers=0 with map(..., workers=n)"
 )
 _USE_SAMPLER_STATE = (
-    "rows were read by number, in the order of a sampler, which alone can go on in the middle; "
-    "use {}torchdata's StatefulDataLoader, or put batch(n) before to_torch()"
+    "rows were read by number, in the order of a sampler, and only the sampler can resume in the "
+    "middle; use {}torchdata's StatefulDataLoader, or put batch(n) before to_torch()"
 )
 
 
@@ -172,6 +172,10 @@ class TorchStream(torch.utils.data.IterableDataset):  # type: ignore[misc]  # un
     def sampler(self) -> TorchStream:
         """The stream: Lightning tells the sampler of what it iterates over which epoch begins."""
         return self
+
+    @property
+    def batch_sampler(self) -> None:
+        """Nothing: Lightning asks whatever has a sampler for one of batches, too."""
 
     def __len__(self) -> int:
         return len(self._feed)

@@ -264,7 +264,7 @@ class DeviceImages:
         except torch.OutOfMemoryError:
             raise
         except RuntimeError:
-            return None  # the CPU tells what is wrong with it
+            return None  # the CPU says what is wrong with it
 
     def _decode_together(self, jpegs: list[Any]) -> list[Any]:
         if self._device.type == "cuda":

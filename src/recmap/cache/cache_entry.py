@@ -81,7 +81,7 @@ class CacheEntry:
     def settled(self, most: int) -> int | None:
         """Return the time of the last change, if all blocks were found sound since.
 
-        Before that, check some of the others, at most so many. Return None if there are more.
+        Before that, check some of the others, at most this many. Return None if there are more.
         """
         changed = self._changed()
         for block in np.flatnonzero(self._checked != changed)[:most].tolist():

@@ -136,7 +136,7 @@ def _as_tree(fields: Iterable[Sequence[str]], left_out: Mapping[str, LeftOut]) -
             inside = inside.setdefault(group, (["", ""], {}))[1]
         inside.setdefault(last, (["", ""], {}))[0][:] = cells
     columns = [
-        Column("field", cut="middle", least=16),
+        Column("column", cut="middle", least=16),
         Column("type", cut="end", least=16, meaning="type"),
         Column("notes", cut="end", least=20, meaning="aside"),
     ]

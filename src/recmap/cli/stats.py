@@ -20,10 +20,10 @@ _EXAMPLES = """  recmap stats train.tfrecord
 # Bars of histograms to try, until the table is narrow enough.
 _BARS = (32, 16, 8)
 # The columns of the two tables for a narrow terminal, and those it can do without.
-_NUMBERS = ("field", "of", "count", "nan", "min", "max", "mean", "std")
-_SPREAD = ("field", "of", "histogram", "distinct", "most common")
+_NUMBERS = ("column", "of", "count", "nan", "min", "max", "mean", "std")
+_SPREAD = ("column", "of", "histogram", "distinct", "most common")
 _SPARED = ("count", "std", "mean")
-_LABELS = ("field", "of", "count")
+_LABELS = ("column", "of", "count")
 # The least space for the most common values.
 _COMMON = 24
 

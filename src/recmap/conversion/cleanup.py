@@ -25,7 +25,7 @@ from recmap.local.whole_output import appended_outputs
 from recmap.tfrecord.sidecar import is_written, remove_sidecar, sidecar_path
 from recmap.warn import warn
 
-# What tells whether a file has changed: its size and time, or the size and ETag of an object.
+# What says whether a file has changed: its size and time, or the size and ETag of an object.
 State: TypeAlias = "list[int | str]"
 # The state of a file that is about to appear in a store, where its ETag is not known before.
 BEGUN: State = [0, ""]

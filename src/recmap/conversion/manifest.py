@@ -170,7 +170,7 @@ def previous_output(path: str, known: Mapping[str, Any]) -> PreviousOutput:
 
 
 def _states(path: str, known: Mapping[str, Any]) -> list[tuple[str, State]]:
-    """Return the names and states of the files that a manifest tells to be recmap's."""
+    """Return the names and states of the files that are recmap's according to a manifest."""
     found = _replaced_states(known)
     files = known.get("files")
     for entry in FinishedShards(path).entries(known):

@@ -210,7 +210,7 @@ def _known_suffix(path: str) -> str:
 class Inputs:
     """Input files, and the path, size and time of each, or the version of an object.
 
-    ``each_shard`` tells whether to check all of them before every shard, besides at the end.
+    ``each_shard`` says whether to check all of them before every shard, besides at the end.
     """
 
     files: tuple[str, ...]

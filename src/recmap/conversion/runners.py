@@ -7,6 +7,7 @@ worker process is killed.
 
 from __future__ import annotations
 
+import io
 import multiprocessing
 import os
 import pickle
@@ -15,8 +16,10 @@ import threading
 from collections import deque
 from concurrent.futures import FIRST_EXCEPTION, Future
 from concurrent.futures import wait as wait_for_futures
+from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from multiprocessing.connection import wait as wait_for_connections
+from types import FunctionType
 from typing import Any, Protocol
 
 from recmap.conversion.cleanup import clear_temporary
@@ -125,8 +128,7 @@ class ProcessRunner:
         """Write these shards."""
         workers: list[_ShardProcess] = []
         try:
-            # Pass bytes: unpickling opens files, which each process has to do itself.
-            sent = pickle.dumps(writer)
+            sent = _Sent.of(writer, self._context.get_start_method())
             while len(workers) < min(self.processes, len(shards)):
                 workers.append(_ShardProcess(self._context, sent, workers))
             _hand_out(workers, deque(shards), counter)
@@ -140,10 +142,53 @@ class ProcessRunner:
                 clear_temporary([shard.path for shard in shards])
 
 
+@dataclass(frozen=True)
+class _Sent:
+    """A writer as bytes: unpickling opens files, which each process has to do itself.
+
+    A forked process has the functions of the parent, so lambdas and closures need not be pickled.
+    """
+
+    pickled: bytes
+    functions: list[FunctionType]
+
+    @classmethod
+    def of(cls, writer: ShardWriter, method: str) -> _Sent:
+        file, functions = io.BytesIO(), list[FunctionType]()
+        try:
+            (_Pickler(file, functions) if method == "fork" else pickle.Pickler(file)).dump(writer)
+        except (pickle.PicklingError, AttributeError, TypeError) as e:
+            raise OptionError(
+                f"these rows cannot be sent to other processes ({method}): {e}; use a function of "
+                "a module, or save in threads: map(fn, workers='threads:4')"
+            ) from e
+        return cls(file.getvalue(), functions)
+
+    def writer(self) -> ShardWriter:
+        unpickler = pickle.Unpickler(io.BytesIO(self.pickled))  # noqa: S301 - our own
+        unpickler.persistent_load = self.functions.__getitem__  # type: ignore[method-assign]
+        writer: ShardWriter = unpickler.load()
+        return writer
+
+
+class _Pickler(pickle.Pickler):
+    """Keeps functions in a list, and pickles their places in it."""
+
+    def __init__(self, file: io.BytesIO, functions: list[FunctionType]) -> None:
+        super().__init__(file)
+        self._functions = functions
+
+    def persistent_id(self, obj: Any) -> int | None:
+        if not isinstance(obj, FunctionType):
+            return None
+        self._functions.append(obj)
+        return len(self._functions) - 1
+
+
 class _ShardProcess:
     """The parent's handle of a process that writes shards."""
 
-    def __init__(self, context: Any, writer: bytes, others: list[_ShardProcess]) -> None:
+    def __init__(self, context: Any, writer: _Sent, others: list[_ShardProcess]) -> None:
         self.name = f"process {len(others) + 1}"
         self.shard: Shard | None = None
         self.connection, theirs = context.Pipe()
@@ -214,7 +259,7 @@ def _hand_out(workers: list[_ShardProcess], shards: deque[Shard], counter: Count
 
 
 def _serve(
-    connection: Connection, parents: list[Connection], pid: int, owner: Process, pickled: bytes
+    connection: Connection, parents: list[Connection], pid: int, owner: Process, sent: _Sent
 ) -> None:
     """Write shards until the parent closes its end or exits."""
     _core.end_with_parent(pid)
@@ -225,7 +270,7 @@ def _serve(
         end.close()
     with acting_for(owner):
         try:
-            writer: ShardWriter = pickle.loads(pickled)  # noqa: S301 - our own
+            writer = sent.writer()
             while True:
                 shard: Shard = connection.recv()
                 writer.write(shard, lambda *done: connection.send(done), connection.poll)

@@ -99,4 +99,4 @@ def check_reread(verb: str, source: Source) -> None:
     if source.facts.once:
         raise OptionError(f"{verb}: rows that come only once cannot be read twice; save them first")
     if source.facts.endless:
-        raise OptionError(f"{verb}: the rows have no end; put {verb} before repeat")
+        raise OptionError(f"{verb}: the rows are endless; put {verb} before repeat")

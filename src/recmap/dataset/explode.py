@@ -71,11 +71,11 @@ def counted_items(
             raise OptionTypeError(f"explode: {name!r}: the name of a column is text")
         field = source.schema[name]
         if not field.shape:
-            raise OptionError(f"explode: column {name!r} is {field}, one value per row: no list")
+            raise OptionError(f"explode: column {name!r} is {field}, one value per row, not a list")
     fixed = {n: length for n in columns if (length := source.schema[n].shape[0]) is not None}
     if len(set(fixed.values())) > 1:
         listed = " and ".join(f"{length:,} in {name!r}" for name, length in fixed.items())
-        raise OptionError(f"explode: every row has {listed}; there must be equally many")
+        raise OptionError(f"explode: every row has {listed}; the numbers must be equal")
     compute = partial(_counted, columns=list(columns), progress=progress)
     return FromRows(source, compute, reopen)
 
@@ -116,7 +116,7 @@ def _lengths(source: Source, batch: Batch, start: int) -> npt.NDArray[np.int64]:
             row = int(np.argmax(lengths != first[1]))
             raise DataError(
                 f"explode: {row_name(source, start + row)} has {first[1][row]:,} items in "
-                f"{first[0]!r} and {lengths[row]:,} in {name!r}; there must be equally many",
+                f"{first[0]!r} and {lengths[row]:,} in {name!r}; the numbers must be equal",
                 record=start + row,
                 field=name,
             )

@@ -54,7 +54,7 @@ def glimpse_text(source: Source) -> str:
 def glimpse_html(source: Source, title: str) -> str:
     """Return a table with a line for each field, with its type and its first values."""
     rows, more = _shown(source, [thumbnail, preview])
-    header = ["field", "type", *(f"row {i}" for i in range(len(rows))), *([""] if more else [])]
+    header = ["column", "type", *(f"row {i}" for i in range(len(rows))), *([""] if more else [])]
     dots = ["..."] if more else []
     texts = [[name, kind, *(row[i] for row in rows), *dots] for i, (name, kind) in _fields(source)]
     return html_table(title, header, texts)

@@ -1,6 +1,6 @@
 """Open objects in memory: arrays, tables, rows, tensors, objects of h5py and zarr.
 
-``open_object`` tells what an object is. What it cannot open gets an error that says what to do
+``open_object`` says what an object is. What it cannot open gets an error that says what to do
 instead.
 """
 
@@ -76,7 +76,7 @@ def settled(x: Any) -> Any:
 def open_object(x: Any, wanted: Wanted, column: str | None = None) -> OpenedRows | None:
     """Open an object; return None if it is a path or several, or a dict of columns.
 
-    ``wanted`` tells what becomes of missing values in a table. ``column`` is the name of the
+    ``wanted`` says what becomes of missing values in a table. ``column`` is the name of the
     column that the object is meant for, in a dict of columns.
     """
     if isinstance(x, _PATH):
@@ -203,7 +203,7 @@ def _columns_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
     for name, given in columns.items():
         if all(value is None for value in given):
             raise ColumnError(
-                f"{name!r} is None in every row, which tells no type; leave it out, or give an "
+                f"{name!r} is None in every row, so its type is unknown; leave it out, or give an "
                 "array"
             )
     return columns

@@ -212,7 +212,7 @@ def _refuse_file_options(x: Any, options: OpenOptions) -> None:
     for name, default in asdict(OpenOptions()).items():
         if name != "nulls" and getattr(options, name) != default:
             raise OptionError(
-                f"{name}= tells how to read a file, but {type(x).__qualname__} is already open; "
+                f"{name}= says how to read a file, but {type(x).__qualname__} is already open; "
                 "leave it out"
             )
 

@@ -21,7 +21,7 @@ _DIGITS = 6
 _MOST_PLAIN = 1e7
 
 _COLUMNS = (
-    Column("field", cut="middle"),
+    Column("column", cut="middle"),
     Column("of", meaning="type"),
     Column("count", right=True),
     Column("nan", right=True, meaning="warning"),

@@ -207,7 +207,7 @@ def _moved(place: ArrayPlace, array: npt.NDArray[Any]) -> str:
     if int(found[5]) != os.stat(place.path).st_ino and found[6] != real:
         return changed
     if int(found[4], 16) + address - int(found[1], 16) != place.offset:
-        return "its offset is not the one that NumPy tells"
+        return "its offset is not the one that NumPy reports"
     return ""
 
 
@@ -221,7 +221,7 @@ def _refuted(place: ArrayPlace, array: npt.NDArray[Any]) -> str:
     there = source.gather(rows)
     here = ColumnsSource("memory", [], array_columns(place.name, array)).gather(rows)
     if any(_bits(here[name]) != _bits(there[name]) for name in here):
-        return f"{place.path} does not hold the same values any more"
+        return f"{place.path} no longer holds the same values"
     return ""
 
 

@@ -148,7 +148,7 @@ class _ArrowFile(RowGroupFile):
             read = self._read(group, names)
             nullable = all(self.schema[name].nullable for name in names)
             if not nullable and any(column.null_count for column in read.columns):
-                return None  # reading them tells which row has one
+                return None  # reading them says which row has one
             return self.columns.batch(read.take(pa.array(rows)), names, self.first_row(group))
         except _FAILURES as e:
             raise self.damaged(group, e) from e

@@ -143,7 +143,7 @@ class ColumnsSource(Source):
         lengths = {name: len(column) for name, column in columns.items()}
         if len(set(lengths.values())) > 1:
             listed = ", ".join(f"{name!r} has {rows:,}" for name, rows in lengths.items())
-            raise DataError(f"columns must have equally many rows, but {listed}")
+            raise DataError(f"columns must have the same number of rows, but {listed}")
         self._rows = next(iter(lengths.values()), 0)
         self._chunk_bytes = sum(column.chunk_bytes for column in columns.values())
         found = [each for name in columns for each in self._sums.get(name, ())]

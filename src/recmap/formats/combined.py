@@ -158,7 +158,7 @@ class SideBySideSource(CombinedSource):
         self._rows = self._counted(sources)
 
     def _counted(self, sources: Mapping[str, Source]) -> int | None:
-        """Count the rows; None if there is no end."""
+        """Count the rows; None if endless."""
         rows = {name: len(source) for name, source in sources.items()}
         check_equal_lengths(rows)
         return next(iter(rows.values()), 0)
@@ -269,7 +269,7 @@ def check_equal_lengths(rows: Mapping[str, int]) -> None:
     """Refuse columns that have different numbers of rows."""
     if len(set(rows.values())) > 1:
         listed = ", ".join(f"{name!r} has {count:,}" for name, count in rows.items())
-        raise DataError(f"columns side by side must have equally many rows, but {listed}")
+        raise DataError(f"columns side by side must have the same number of rows, but {listed}")
 
 
 def _has_fixed_size(source: Source) -> bool:

@@ -149,7 +149,7 @@ def check_raw(path: str, format: str | None, dtype: npt.DTypeLike | None, *, pac
     if header is not None:
         raise OptionError(
             Message(
-                f"{path} is {header}, which tells the types and shapes of its columns: leave out "
+                f"{path} is {header}, which states the types and shapes of its columns: leave out "
                 "dtype, shape and offset, or give ",
                 _AS_RAW,
                 " to read its bytes as they are",

@@ -21,7 +21,7 @@ from recmap.model.field import Field
 def arrow_fields(schema: Any, counts: Mapping[int, int], dictionaries: bool) -> Iterator[Any]:
     """Yield the fields of an Arrow schema, nullable only where there are nulls.
 
-    ``counts`` has the nulls of each array, numbered depth first; ``dictionaries`` tells whether
+    ``counts`` has the nulls of each array, numbered depth first; ``dictionaries`` says whether
     dictionaries have some.
     """
     number = 0

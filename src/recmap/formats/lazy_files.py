@@ -33,7 +33,7 @@ _MAX_OPEN = 64
 _DESCRIPTORS = 4
 # How many datasets may have files with descriptors open at the same time.
 _DATASETS = 8
-# A small object is fetched whole if that is at most so many times what its columns take.
+# A small object is fetched whole if that is at most this many times what its columns take.
 _WASTE = 2
 
 

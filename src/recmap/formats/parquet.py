@@ -118,7 +118,7 @@ class _ParquetFile(RowGroupFile):
         self.table_types = decode_types(schema.metadata)
 
     def _footer(self) -> tuple[int, int]:
-        """Return where the footer is, which tells where all else is."""
+        """Return where the footer is, which says where all else is."""
         size = self.mapped.size
         if size < _END + 4:
             raise DataError(

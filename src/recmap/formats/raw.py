@@ -130,7 +130,7 @@ def _described(path: str, described: ArraySidecar, size: int) -> np.dtype[Any]:
     if row == 0 or row > 2**31 - 1:
         raise stale(f"its rows have {row:,} bytes")
     if size % row:
-        raise stale(f"its rows have {row:,} bytes, and {size:,} bytes are no multiple of that")
+        raise stale(f"its rows have {row:,} bytes, and {size:,} bytes are not a multiple of that")
     try:
         return packed_dtype(described.schema)
     except ValueError as e:

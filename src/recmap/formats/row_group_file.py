@@ -75,7 +75,7 @@ class RowGroupFile(ABC):
         return False
 
     def take(self, group: int, names: Sequence[str], rows: RowArray) -> Batch | None:
-        """Read rows of a row group, if ``can_take``; None if they are to be read by pieces."""
+        """Read rows of a row group, if ``can_take``; None if they have to be read by pieces."""
         raise NotImplementedError
 
     def value_ranges(self, name: str) -> Sequence[ValueRange] | None:

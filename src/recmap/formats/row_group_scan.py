@@ -25,13 +25,13 @@ from recmap.store.read_ahead import far_ahead
 
 # Pieces that are decoded ahead, for each thread. Small ones take long to begin, not to decode.
 _AHEAD = 4
-# A read with a limit that has so many bytes ends with its piece, because more would have to be
+# A read with a limit of this many bytes ends with its piece, because more would have to be
 # copied.
 _ENOUGH = 1 << 20
 # Below this size of pieces, each thread returns what it has freed before it decodes the next one:
 # pyarrow's allocator keeps it for every thread, and no other thread can return it.
 _FRUGAL = 2 << 20
-# Pieces may be so many times smaller than those that are asked for.
+# Pieces may be this many times smaller than those that are asked for.
 _SMALLER = 4
 
 

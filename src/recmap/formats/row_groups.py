@@ -55,7 +55,7 @@ _FEW_BYTES = 1 << 18
 _ROW_OVERHEAD = 64
 # Column chunks this close to each other are fetched together.
 _NEAR = 64 << 10
-# A small object is fetched whole if it has at most so many times the columns that are read.
+# A small object is fetched whole if it has at most this many times the columns that are read.
 _WASTE = 2
 
 

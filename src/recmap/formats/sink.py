@@ -66,7 +66,7 @@ class Sink(ABC):
 
 @dataclass(frozen=True)
 class SinkKind:
-    """How the files of a format are written: what makes a sink, and what else is to be known.
+    """How the files of a format are written: what makes a sink, and what else callers need to know.
 
     ``create`` takes ``output`` and ``schema`` and returns a ``Sink``. Its other parameters are
     options of ``rm.convert``, except ``expected``, the number of rows that will be written,

@@ -29,7 +29,7 @@ def encode_types(types: Mapping[str, TableType]) -> dict[str, Any]:
 
 
 def _noted(dtype: Any) -> NotedType | None:
-    """Return what is noted of a type; None if it cannot be, or need not be."""
+    """Return what is noted about a type; None if it cannot be, or need not be."""
     if isinstance(dtype, NotedType):
         return dtype
     if isinstance(dtype, type):

@@ -73,7 +73,7 @@ class FileState(NamedTuple):
 
 
 def _contents(folder: str) -> Iterator[tuple[str, int, int]]:
-    """Yield the state of each file that tells whether a folder still holds the same.
+    """Yield the state of each file that says whether a folder still holds the same.
 
     Of a TFDS folder those are its shards: what describes them is written again when a split is
     added. Of a Zarr store it is the metadata: there are too many chunks.

@@ -357,6 +357,6 @@ class Location(str):
     def remove_leftovers(self, wanted: Callable[[str], object]) -> None:
         """Remove temporary files that killed processes left beside this one.
 
-        ``wanted`` tells which by the name of the file that was being written. A store has none.
+        ``wanted`` says which by the name of the file that was being written. A store has none.
         """
         return

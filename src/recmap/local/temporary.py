@@ -185,7 +185,7 @@ def alike(name: str) -> str:
 def remove_leftovers(folder: str, wanted: Callable[[str], object]) -> None:
     """Remove temporary files that killed processes of this machine left in a folder.
 
-    ``wanted`` tells which by the name of the file that was being written. Those of processes that
+    ``wanted`` says which by the name of the file that was being written. Those of processes that
     run stay, except what this process could not delete (``.gone``).
     """
     for entry in _names_in(folder):

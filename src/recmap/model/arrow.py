@@ -152,7 +152,7 @@ class ArrowReader:
     def batches(self, rows: int | None = None, first_row: int = 0) -> Iterator[Batch]:
         """Yield all batches, once.
 
-        With ``rows``, large batches are read in parts of so many rows, which bounds the memory
+        With ``rows``, large batches are read in parts of this many rows, which bounds the memory
         that a conversion of their values takes. Errors count rows from ``first_row``.
         """
         while True:

@@ -252,7 +252,7 @@ def _tensor_shape(
         shape, order = (-1,), ()
     whole = all(type(axis) is int and axis >= 0 for axis in (*shape, *order))
     if not whole or sorted(order) != list(range(len(shape))):
-        raise _refused(kind, name, "its metadata does not tell the shape of a tensor")
+        raise _refused(kind, name, "its metadata does not give the shape of a tensor")
     return shape, order
 
 

@@ -234,7 +234,7 @@ def _offsets(
         return np.zeros(1, np.int64)
     offsets = _items(array, 1, dtype, start, stop + 1).astype(np.int64, copy=False)
     if not _core.offsets_are_sound(offsets, limit):
-        raise damaged(f"offsets that do not ascend, or end behind {limit:,}")
+        raise damaged(f"offsets that do not ascend, or end after {limit:,}")
     return offsets
 
 
@@ -249,7 +249,7 @@ class Lists(Reader):
     def _read_items(
         self, array: _core.ArrowArray, start: int, stop: int, row_of: Callable[[int], int]
     ) -> Read:
-        """Read items; ``row_of`` tells the list that an item is in."""
+        """Read items; ``row_of`` gives the list that an item is in."""
         try:
             return self.item.read(array.child(0), start, stop)
         except BadRowError as e:

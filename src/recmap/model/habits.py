@@ -171,7 +171,7 @@ _ELSEWHERE: dict[str, str] = {
     "mode": "rm.open only reads; ds.save writes",
     "nrows": "ds.take(1000) keeps the first rows",
     "skiprows": "ds.skip(1000) leaves out the first rows",
-    "chunksize": "ds.batches(1000) reads so many rows at a time",
+    "chunksize": "ds.batches(1000) reads 1,000 rows at a time",
     "max_len": 'ds.batch(32, pad={"tokens": 128}) pads and cuts',
     "boundaries": "ds.bucket(column, boundaries) is a verb of its own",
     "compression_type": "compression is detected",

@@ -49,7 +49,7 @@ class Info:
     def fields(self) -> Table:
         """Return the table of fields."""
         columns = [
-            Column("field", cut="middle", least=16),
+            Column("column", cut="middle", least=16),
             Column("type", meaning="type"),
             Column("notes", cut="end", least=16, meaning="aside"),
         ]

@@ -34,7 +34,7 @@ from recmap.model.row_sizes import RowSizes, fitting, measure
 from recmap.model.schema import Batch
 from recmap.model.source import MappedColumns, Source, WrappedSource, at_epoch, row_name
 
-#: Stands for a number of rows without end; larger than any real one.
+#: Stands for an endless number of rows; larger than any real one.
 ENDLESS = 1 << 62
 
 
@@ -52,7 +52,7 @@ class Order(ABC):
     @property
     @abstractmethod
     def count(self) -> int | None:
-        """The number of positions; None if there is no end."""
+        """The number of positions; None if endless."""
 
     @abstractmethod
     def numbers(self, positions: Positions, epoch: int = 0) -> RowArray:
@@ -70,7 +70,7 @@ class Order(ABC):
 
     @property
     def endless(self) -> bool:
-        """Whether there is no end of positions."""
+        """Whether it is endless."""
         return self.count is None
 
     @property
@@ -235,9 +235,9 @@ def gather_span(source: Source, start: int, stop: int, limit: int | None) -> Bat
 
 
 def finite(count: int | None) -> int:
-    """Return the number of rows; raise if there is no end."""
+    """Return the number of rows; raise if endless."""
     if count is None:
-        raise OptionTypeError("these rows have no end, and so no length")
+        raise OptionTypeError("these rows are endless, so they have no length")
     return count
 
 

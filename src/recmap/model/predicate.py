@@ -1,4 +1,4 @@
-"""Predicate: tells which rows of a batch are wanted.
+"""Predicate: says which rows of a batch are wanted.
 
 An expression becomes a predicate for the columns of one schema. Comparisons with a null are
 neither true nor false, as in SQL: a null fails a test and its opposite. So negation is not a
@@ -61,7 +61,7 @@ class Together(Predicate):
 class ColumnPredicate(Predicate):
     """A test of one column, which must pass, or fail. A null does neither.
 
-    ``mask`` is the name of the column that tells which rows are null, if there is one.
+    ``mask`` is the name of the column that says which rows are null, if there is one.
     """
 
     name: str

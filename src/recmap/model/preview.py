@@ -62,7 +62,7 @@ def preview(value: Any) -> str:
 
 
 def number(value: Any, digits: int = 6) -> str:
-    """Return a number as text, with at most so many significant digits for floats.
+    """Return a number as text, with at most this many significant digits for floats.
 
     >>> number(1234567), number(0.1 + 0.2), number(None), number(3.14159, 3)
     ('1234567', '0.3', '-', '3.14')

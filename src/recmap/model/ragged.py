@@ -32,7 +32,7 @@ class Ragged:
 
     Row ``i`` is ``values[offsets[i]:offsets[i + 1]]``. The values may have more axes, or be a
     ``Ragged`` themselves. Byte strings are a ``Ragged`` with values of dtype ``S1``; their rows
-    are ``bytes``. Text is stored as UTF-8; its rows are ``str``. ``mask`` tells which rows are
+    are ``bytes``. Text is stored as UTF-8; its rows are ``str``. ``mask`` says which rows are
     null; it is None if none can be. A null row is None, and has no values.
 
     >>> r = Ragged.from_rows([[1, 2], [], [3]])

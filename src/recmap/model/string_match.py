@@ -16,7 +16,7 @@ from recmap.model.ragged import BYTE, Column, Ragged
 Bits: TypeAlias = npt.NDArray[np.bool_]
 _Places: TypeAlias = npt.NDArray[np.int64]
 
-# Up to so many strings, comparing with each of them is faster than looking up every row.
+# Up to this many strings, comparing with each of them is faster than looking up every row.
 _FEW = 16
 
 

@@ -389,7 +389,7 @@ class PipelineFeed:
         """
         if self._out_of_turn:
             raise OptionError(
-                "state(): batches were asked for out of turn, so there is no place to continue "
+                "state(): batches were asked for out of order, so there is no place to continue "
                 "from; use fit(..., shuffle=False, callbacks=[train.follow()]), and train.state()"
             )
         for each, before in self._elsewhere:

@@ -183,7 +183,7 @@ class Plan:
         if rank.even is not None and (self.drops or not counted or self.bucket is not None):
             raise OptionError(
                 f"even={rank.even!r}: how many steps a rank takes is not known before rows are "
-                "filtered, bucketed or packed; leave it out, for ranks that are uneven"
+                "filtered, bucketed or packed; leave it out, and ranks may differ in steps"
             )
         if self.batch_slice or self.row_slices:
             raise OptionError("shard comes before take and skip of what a filter leaves")
@@ -273,7 +273,7 @@ class Plan:
         if self.rank is not None and self.rank.even is not None:
             raise OptionError(
                 f"even={self.rank.even!r}: how many steps a rank takes is not known with {verb}; "
-                "leave it out, for ranks that are uneven"
+                "leave it out, and ranks may differ in steps"
             )
 
     # What the verbs add up to.
@@ -312,7 +312,7 @@ class Plan:
 
     @property
     def count_rows(self) -> int | None:
-        """The rows read in an epoch, on all ranks; None if there is no end."""
+        """The rows read in an epoch, on all ranks; None if endless."""
         count = len(self.remaining)
         return None if self.remaining.total >= ENDLESS else count
 

@@ -254,7 +254,7 @@ class SourceRows(WrappedSource):
 
 
 def count_of(rows: Source) -> int | None:
-    """Return the number of rows; None if there is no end. Raises damage that makes it unknown."""
+    """Return the number of rows; None if endless. Raises damage that makes it unknown."""
     return None if rows.facts.endless else len(rows)
 
 
@@ -270,7 +270,7 @@ def count_sound(rows: Source, positions: RowArray) -> int:
 
 
 def reach_of(rows: Source) -> int | None:
-    """Count the rows that may be asked for in order; None if there is no end.
+    """Count the rows that may be asked for in order; None if endless.
 
     They are all rows or, if a file is damaged, those before the damage and one more, which raises.
     """

@@ -235,7 +235,7 @@ def _runs(positions: Positions) -> list[tuple[int, int]]:
 
 
 def own_rank() -> tuple[int, int]:
-    """Return the rank of this process and the world; 0 and 1 if nothing tells of others."""
+    """Return the rank of this process and the world; 0 and 1 if there is no sign of others."""
     finders: list[Callable[[], _Found]] = [_from_torch, _from_jax, _from_torchrun, _from_slurm]
     finders += [lambda names=names: _from_environment(*names) for names in _MPI]  # type: ignore[misc]
     found = (find() for find in finders)

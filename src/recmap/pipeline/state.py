@@ -217,7 +217,7 @@ def load(
     """Return the cursor at which a rank resumes.
 
     ``step`` is how many rows every rank takes in a step, so that the state of one rank gives
-    those of all; None if they are not in step. ``steps`` tells how many a rank of a world
+    those of all; None if they are not in step. ``steps`` says how many a rank of a world
     takes in an epoch. Without ``check``, the states may come from another pipeline. All ranks
     resume in one epoch: that of the state, or of the slowest rank. A rank at the end of that
     epoch has nothing left of it. Within the epochs of ``repeat``, ranks may be in different

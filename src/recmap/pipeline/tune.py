@@ -25,7 +25,7 @@ _SHORTEST = 0.2
 
 @dataclass(frozen=True)
 class Choice:
-    """A way to read rows: ``window`` None is an exact shuffle, 0 is no shuffle."""
+    """A way to read rows: ``window`` is None for an exact shuffle, 0 for none."""
 
     batch: int
     window: int | None = None

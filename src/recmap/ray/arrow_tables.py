@@ -240,7 +240,7 @@ def _dtype(name: str, arrow: Any) -> np.dtype[Any]:
     if types.is_null(arrow):
         raise ColumnError(
             Message(
-                f"column {name!r} has no values that would tell its type; give it, as in ",
+                f"column {name!r} has no values to infer its type from; give it, as in ",
                 f'fields={{"{name}": "int64[*]"}}',
             )
         )

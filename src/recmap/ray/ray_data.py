@@ -240,7 +240,7 @@ class RecmapDatasink(Datasink):  # type: ignore[misc]  # untyped
         schema = self._schema or Schema(self._fields)
         if not schema:
             raise OptionError(
-                f"{self._output.dst}: the dataset has no rows to tell its columns; give "
+                f"{self._output.dst}: the dataset has no rows to infer its columns from; give "
                 "fields={...}"
             )
         return schema

@@ -36,7 +36,7 @@ def unknown_format(path: str, found: FileKind | None, records: bool = False) -> 
 
     With ``records``, the caller has already searched the file for TFRecord records.
     """
-    unknown = f"{path}: neither its name nor its first bytes tell its format"
+    unknown = f"{path}: neither its name nor its first bytes say what format it is"
     if found is not None:
         advice = (". ", found.advice) if found.advice else ()
         told = Message(f"{path}: not a format recmap reads (looks like {found.what})", *advice)

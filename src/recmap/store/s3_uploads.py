@@ -77,7 +77,7 @@ class S3Uploads:
                 "upload-id-marker": _text(page, "NextUploadIdMarker"),
             }
             if markers.items() <= query.items():
-                raise self._failed(prefix, "the list of unfinished uploads has no end")
+                raise self._failed(prefix, "the list of unfinished uploads does not end")
             query |= markers
 
     def _page(self, prefix: str, query: Mapping[str, str]) -> ET.Element:

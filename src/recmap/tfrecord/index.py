@@ -293,7 +293,7 @@ class Index:
         """
         rows, offsets = self.anchors
         first = max(int(np.searchsorted(rows, np.uint64(start), side="right")) - 1, 0)
-        # The anchor after the last record tells where that ends.
+        # The anchor after the last record says where that ends.
         mine = slice(first, int(np.searchsorted(rows, np.uint64(stop))) + 1)
         rows, offsets = rows[mine], offsets[mine]
         keep = self._kept(rows, max(1, -(-len(rows) // most)))

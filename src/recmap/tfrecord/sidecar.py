@@ -129,7 +129,7 @@ def save_sidecar(path: str, sidecar: Sidecar, beside: str | None = None) -> str:
     fingerprint = Fingerprint.of(path)
     data, target = located(path), sidecar_path(beside or path)
     if target.remote:
-        # It tells the version of the object that it was made for.
+        # It gives the version of the object that it was made for.
         data = data if beside is None else located(beside).anew()
     content = _encoded(sidecar, fingerprint, data.stat().etag)
     temporary = temporary_path(beside or path, ".recmap")
@@ -241,7 +241,7 @@ def load_sidecar(path: str, *, check: bool = True) -> Sidecar | None:
 def _is_of_version(info: Mapping[str, Any], index: str, data: str) -> bool:
     """Return whether an index in a store belongs to this version of its data.
 
-    It tells the version it was made from, or was at least written later. If such an index does
+    It gives the version it was made from, or was at least written later. If such an index does
     not fit after all, reading a record that does not end where it should is an error.
     """
     if not located(data).remote:

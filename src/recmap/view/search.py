@@ -95,7 +95,7 @@ def search(
 def _matcher(
     name: str, operator: str, text: str, field: Field, labels: Sequence[str]
 ) -> Callable[[Column], Bits]:
-    """Return a function that tells which rows of a column match."""
+    """Return a function that says which rows of a column match."""
     if operator not in OPERATORS:
         raise OptionError(f"{operator!r} is not one of {', '.join(OPERATORS)}")
     if operator == "missing":

@@ -47,7 +47,7 @@ def test_links_that_lead_nowhere_or_out_of_the_file_are_left_out() -> None:
         file["g/up"] = file["/"]
         file[b"caf\xe9"] = np.arange(3)
     text = left_out("a")
-    assert "'away' (it lies in another file, other.h5; open that one)" in text
+    assert "'away' (it is in another file, other.h5; open that one)" in text
     assert "'g/circle' (it cannot be opened: " in text
     assert "'lost' (it is a link to /none, which does not exist)" in text
     assert "'caf\ufffd' (its name is not UTF-8)" in text
@@ -94,7 +94,7 @@ def test_a_missing_external_file_or_filter_is_named() -> None:
         space = h5py.h5s.create_simple((9,))
         h5py.h5d.create(file.id, b"filter", h5py.h5t.STD_I32LE, space, storage)
     text = left_out("a")
-    assert "'values' (its values lie in the file gone.raw, which is not there)" in text
+    assert "'values' (its values are in the file gone.raw, which is not there)" in text
     assert "'filter' (its filter sz is missing; pip install hdf5plugin and import it)" in text
 
 
@@ -169,7 +169,7 @@ def test_what_cannot_be_a_column_is_refused_by_name() -> None:
         "opaque": "it holds opaque bytes",
         "table.v": "it holds opaque bytes",
         "nested": "only lists of numbers",
-        "away": "it lies in another file, .*other.h5; open that one",
+        "away": "it is in another file, .*other.h5; open that one",
     }.items():
         with pytest.raises(rm.DataError, match=f"x.h5: '{name}' cannot be a column: .*{why}"):
             rm.open("x.h5", [name])

@@ -160,11 +160,11 @@ def test_meaningless_options_are_refused(options: dict[str, Any], why: str) -> N
 @pytest.mark.parametrize(
     ("columns", "why"),
     [
-        ({"a": np.arange(2), "a/b": np.arange(2)}, "'a/b' would lie in 'a'"),
+        ({"a": np.arange(2), "a/b": np.arange(2)}, "'a/b' would be inside 'a'"),
         ({"a//b": np.arange(2)}, "cannot be a path"),
         ({"/a": np.arange(2)}, "cannot be a path"),
         ({".": np.arange(2)}, "cannot be a path"),
-        ({"n": [[b"x"], [b"y", b"z"]], "n/steps": [1, 2]}, "'n/steps' would lie in 'n'"),
+        ({"n": [[b"x"], [b"y", b"z"]], "n/steps": [1, 2]}, "'n/steps' would be inside 'n'"),
         ({"raw": np.zeros(2, "V3")}, "no type"),
     ],
 )

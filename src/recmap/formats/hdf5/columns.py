@@ -51,7 +51,7 @@ def refusal(file: Hdf5File, dataset: Any) -> str:
     """Say why a dataset cannot be a column, regardless of type; "" if it can. Calls h5py."""
     if h5py.h5f.get_name(dataset.id) != h5py.h5f.get_name(file.root.id):
         other = h5py.h5f.get_name(dataset.id).decode("utf-8", "replace")
-        return f"it lies in another file, {other}; open that one"
+        return f"it is in another file, {other}; open that one"
     if dataset.shape is None:
         return "it holds nothing"
     if dataset.shape == ():
@@ -79,7 +79,7 @@ def _other_file(storage: Any) -> str:
         count = storage.get_virtual_count()
         files += [os.fsencode(storage.get_virtual_filename(i)) for i in range(count)]
     others = [os.fsdecode(file) for file in files if file != b"."]
-    return f"its values lie in another file, {others[0]}; open that one" if others else ""
+    return f"its values are in another file, {others[0]}; open that one" if others else ""
 
 
 def _missing_external_file(storage: Any) -> str:
@@ -88,7 +88,7 @@ def _missing_external_file(storage: Any) -> str:
     for i in range(storage.get_external_count()):
         file = os.fsdecode(storage.get_external(i)[0])
         if not os.path.exists(file):
-            return f"its values lie in the file {file}, which is not there"
+            return f"its values are in the file {file}, which is not there"
     return ""
 
 
@@ -377,7 +377,7 @@ class _Lengths:
     """
 
     def __init__(self, file: Hdf5File, name: str, dataset: Any, leaf: Leaf, located: bool) -> None:
-        """``located`` tells whether the library can locate the chunks."""
+        """``located`` says whether the library can locate the chunks."""
         self._rows: ChunkedArray | ArrayColumn | None = None
         # Columns of numbers or of fixed-size strings have no references.
         dtype = _references(file, dataset, leaf) if leaf.in_dtype(dataset).kind == "O" else None

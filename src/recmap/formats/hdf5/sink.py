@@ -135,7 +135,7 @@ def _check_names(path: str, schema: Schema) -> None:
             within = [each for each in schema if _around(each, schema)]
             raise ColumnError(
                 Message(
-                    f"{path}: {name!r} would lie in {outer!r}, which is a column, not a group; "
+                    f"{path}: {name!r} would be inside {outer!r}, which is a column, not a group; "
                     "rename one of them, as in ",
                     Option("rename", {each: each.replace("/", "_") for each in within}, verb=True),
                 )
@@ -143,7 +143,7 @@ def _check_names(path: str, schema: Schema) -> None:
 
 
 def _around(name: str, schema: Schema) -> list[str]:
-    """Return the columns that a column of this name would lie in."""
+    """Return the columns that a column of this name would be inside."""
     names = name.split("/")
     outer = ["/".join(names[:end]) for end in range(1, len(names))]
     return [each for each in outer if each in schema]

@@ -135,7 +135,7 @@ def hdf5_place(item: Any) -> Hdf5Place | None:
         )
     if not os.path.isfile(file.filename):
         raise OptionError(
-            f"{file.filename}, the file of {item!r}, is not on disk any more; read the dataset "
+            f"{file.filename}, the file of {item!r}, is no longer on disk; read the dataset "
             "into memory, rm.open(dataset[()])"
         )
     name = item.name.strip("/")
@@ -365,7 +365,7 @@ def _not_followed(group: Any, name: str) -> str | None:
     if isinstance(link, h5py.HardLink):
         return None
     if isinstance(link, h5py.ExternalLink):
-        return f"it lies in another file, {link.filename}; open that one"
+        return f"it is in another file, {link.filename}; open that one"
     return (
         "" if group.get(name) is not None else f"it is a link to {link.path}, which does not exist"
     )

@@ -33,7 +33,7 @@ _MOST_AXES, _MOST_VALUES = 32, 1 << 40
 class Feature:
     """One column: a tensor, inside sequences of these ``lengths``, the outermost first.
 
-    ``encoding`` tells whether an item is a list of values, or one string with their bytes, which
+    ``encoding`` says whether an item is a list of values, or one string with their bytes, which
     may be compressed. ``path`` has the names of the features around it and its own. ``steps`` is
     the name of the nested dataset that it is in, such as the steps of an episode. ``problem`` says
     why the column cannot be read.
@@ -238,7 +238,7 @@ def _tensor(kind: str, content: Mapping[str, Any], path: tuple[str, ...]) -> Fea
     if dtype not in _NUMBERS:
         return replace(feature, problem=f"has the dtype {dtype!r}")
     if feature.dynamic and feature.encoding == "none":
-        return replace(feature, problem=f"has the shape {shape}, which records cannot tell")
+        return replace(feature, problem=f"has the shape {shape}, which records do not store")
     return replace(feature, dtype=np.dtype(dtype))
 
 

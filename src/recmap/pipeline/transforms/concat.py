@@ -27,7 +27,7 @@ def concatenated(branches: Sequence[Source]) -> ConcatenatedRows:
 def _check_ends(branch: Source, number: int, count: int) -> None:
     if branch.facts.endless and count > 1:
         raise OptionError(
-            f"concat: the rows of dataset {number} have no end; concatenate first, then repeat"
+            f"concat: the rows of dataset {number} are endless; concatenate first, then repeat"
         )
 
 

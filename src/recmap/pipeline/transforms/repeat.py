@@ -17,7 +17,7 @@ def repeated(rows: Source, times: int | None) -> OrderedRows:
     if rows.facts.endless:
         raise OptionError("endless rows cannot be repeated")
     if times is not None and times < 0:
-        raise OptionError(f"repeat({times}): give a number of times, or nothing for no end")
+        raise OptionError(f"repeat({times}): give a number of times, or nothing to repeat forever")
     return OrderedRows(rows, Repeat(len(rows), times))
 
 

@@ -39,7 +39,7 @@ class ZippedRows(SideBySideSource):
         return replace(super()._collected(told), endless=self._rows is None)
 
     def read(self, start: int, stop: int, limit: int | None = None) -> Batch:
-        # A branch without end would go on.
+        # An endless branch would never stop.
         return super().read(start, stop if self._rows is None else min(stop, self._rows), limit)
 
     def row_name(self, row: int) -> str:

@@ -111,7 +111,7 @@ def _plain(value: object) -> object:
 
 
 class StallTimer:
-    """Warns if no worker answers for a long time. ``where`` tells what each of them is doing."""
+    """Warns if no worker answers for a long time. ``where`` says what each of them is doing."""
 
     def __init__(self, where: Callable[[], str], advice: str) -> None:
         self._where, self._advice = where, advice

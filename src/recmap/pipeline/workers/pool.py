@@ -56,8 +56,8 @@ class Result:
     """The result of a request.
 
     ``batches`` is empty if they were too large to make together and have to be made one by
-    one. Taking a batch removes it from the list. ``kept`` tells which rows were kept, None if
-    all were. ``reached`` tells which rows reached each ``take`` or ``skip`` between
+    one. Taking a batch removes it from the list. ``kept`` says which rows were kept, None if
+    all were. ``reached`` says which rows reached each ``take`` or ``skip`` between
     transforms. ``seconds`` is the time each stage took. ``fetched`` is what another process
     has fetched from stores since its last result.
     """

@@ -230,7 +230,7 @@ def _start(work: Work, index: int, count: int, method: str) -> _Worker:
     except OSError as e:  # no more processes, no memory, or no working directory
         worker.hang_up()
         raise OptionError(
-            f'workers="{method}:{count}": the system does not start {name}: {e} (use fewer, or '
+            f'workers="{method}:{count}": the system could not start {name}: {e} (use fewer, or '
             f'workers="threads:{count}")'
         ) from e
     except BaseException:

@@ -108,7 +108,7 @@ class _RequestQueue:
             self._ahead.done(request)
 
     def counting(self, work: Work) -> Work:
-        """Return work that also tells what was fetched since the last result."""
+        """Return work that also says what was fetched since the last result."""
         return work if self._ahead is None else partial(self._counted_work, work)
 
     def _counted_work(self, work: Work, request: Request) -> Result:
