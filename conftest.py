@@ -49,7 +49,7 @@ def _folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 _FRAMEWORKS = ("datasets", "jax", "keras", "ray", "tensorflow", "tensorflow_datasets", "torch")
 _NEEDS_MORE = re.compile(
     rf"^\s*(import|from) ({'|'.join(_FRAMEWORKS)}|selenium|torchdata)\b"
-    r"|\.to_(jax|keras|tf|torch)\(",
+    r"|\.to_(jax|keras|tf|torch)\(|\brm\.ray\.|engine=\"ray",
     re.MULTILINE,
 )
 _SERVERS = {"any_bucket", "any_store", "azure_server", "moto_server", "s3_server"}
