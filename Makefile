@@ -9,11 +9,12 @@ AZURITE := 3.35.0
 # A broken link is an error, but not with --quiet. The variable silences an advertisement.
 MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
-.PHONY: help demo test room test-native test-musl test-wheel check docs bench fuzz hostile faults stubs format wheel sdist clean azurite browser
+.PHONY: help demo test test-core room test-native test-musl test-wheel check docs bench fuzz hostile faults stubs format wheel sdist clean azurite browser
 
 help:
 	@echo "make demo    build recmap and see it work"
 	@echo "make test    run every test, with every package installed"
+	@echo "make test-core  run the tests that need no framework, server or browser"
 	@echo "make wheel   build a wheel into dist: for Linux with glibc 2.28 or newer and CPUs like this one's"
 	@echo "make check   ruff, mypy, import-linter, clang-format, the stubs, the docs"
 	@echo "make docs    build the documentation into build/site"
@@ -40,7 +41,16 @@ demo: $(VENV)/recmap
 
 test: room test-native $(VENV)/recmap $(VENV)/test-group azurite browser
 	@# Some tests wait for servers and clusters, so there are more processes than CPUs.
-	$(BIN)/python -m pytest --numprocesses 4 --dist worksteal
+	$(call pytest,--numprocesses 4)
+
+test-core: $(VENV)/recmap $(VENV)/test-formats-group
+	$(call pytest,--numprocesses 2 --core tests)
+
+# One folder for all temporary files, removed if all tests pass. Its name is short, because that of
+# a socket may have only 108 characters.
+pytest = @folder=$$(mktemp -d "$${TMPDIR:-/tmp}/recmap-XXXXXX") && \
+	  if TMPDIR=$$folder $(BIN)/python -m pytest --dist worksteal $(1); then rm -rf "$$folder"; \
+	  else echo "temporary files are in $$folder"; exit 1; fi
 
 # A virtual environment with every package takes 5 GB, and a run keeps up to 3 GB of files at a time.
 GIGABYTE := 1048576

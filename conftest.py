@@ -6,6 +6,7 @@ import gc
 import itertools
 import multiprocessing
 import os
+import re
 import shutil
 import signal
 import sys
@@ -42,6 +43,69 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 def _folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     base = tmp_path_factory.mktemp("tests")
     return (base / str(number) for number in itertools.count())
+
+
+# A test of the core needs no framework, no server and no browser.
+_FRAMEWORKS = ("datasets", "jax", "keras", "lightning", "ray", "tensorflow", "tensorflow_datasets", "torch")
+_NEEDS_MORE = re.compile(
+    rf"^\s*(import|from) ({'|'.join(_FRAMEWORKS)}|selenium|torchdata)\b"
+    r"|\.to_(jax|keras|tf|torch)\(|\brm\.ray\.|engine=\"ray",
+    re.MULTILINE,
+)
+_SERVERS = {"any_bucket", "any_store", "azure_server", "moto_server", "s3_server"}
+_LEFT_OUT = ("adapters", "benchmarks", "docs", "formats/tfds", "ray")
+_CORE_HAS = 4000  # tests, or more
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--core", action="store_true", help="run what make test-core runs")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Do not even import the modules that the core leaves out."""
+    if not config.getoption("core"):
+        return None
+    tests = Path(__file__).parent / "tests"
+    if any(collection_path == tests / name for name in _LEFT_OUT):
+        return True
+    is_test = collection_path.match("test_*.py")
+    return True if is_test and _NEEDS_MORE.search(collection_path.read_text()) else None
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    items[:] = _slow_first(items)
+    if config.getoption("core"):
+        core = [item for item in items if _is_core(item)]
+        config.hook.pytest_deselected(items=[item for item in items if not _is_core(item)])
+        items[:] = core
+        loaded = [name for name in _FRAMEWORKS if name in sys.modules]
+        if loaded:
+            raise pytest.UsageError(f"the core imports {loaded}")
+        if config.args == ["tests"] and len(core) < _CORE_HAS:
+            raise pytest.UsageError(f"the core has only {len(core)} tests")
+
+
+def _slow_first(items: list[pytest.Item]) -> list[pytest.Item]:
+    """Let every process of pytest-xdist begin with slow tests, so that none is started last.
+
+    Each gets a part of the list, and takes from the end of another's when it is done.
+    """
+    processes = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    slow = [item for item in items if item.get_closest_marker("slow")]
+    modules = [list(module) for _, module in itertools.groupby(slow, key=lambda item: item.path)]
+    rest = [item for item in items if not item.get_closest_marker("slow")]
+    share = -(-len(rest) // processes)
+    return [
+        item
+        for n in range(processes)
+        for item in (*itertools.chain(*modules[n::processes]), *rest[n * share : (n + 1) * share])
+    ]
+
+
+def _is_core(item: pytest.Item) -> bool:
+    if item.get_closest_marker("slow") or "spawn" in item.name:
+        return False
+    return not _SERVERS.intersection(getattr(item, "fixturenames", ()))
 
 
 _PASSED = pytest.StashKey[bool]()

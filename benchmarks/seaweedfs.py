@@ -74,6 +74,9 @@ def seaweedfs(folder: Path) -> Iterator[str]:
         "-s3.port.lance=0",
         "-volume.max=5000",  # each bucket takes several
         "-master.volumeSizeLimitMB=128",
+        # In its folder, not in /tmp. Relative, because a socket's name may not be long.
+        "-filer.localSocket=filer.sock",
+        "-s3.localSocket=s3.sock",
         *(f"-{name}={port}" for name, port in ports.items()),
     ]
     url = f"http://127.0.0.1:{ports['s3.port']}"

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
-import io
-import multiprocessing
 import os
-import traceback
-from multiprocessing.connection import Connection
+
+from tests.forked import run_together
 
 __all__ = ["LIMIT", "MB", "peak_of", "run_limited"]
 
@@ -17,9 +13,6 @@ MB = 1 << 20
 # Bytes on top of the interpreter and the imports. A thread stack counts as 8 MB of data, used or
 # not. This leaves room for a few threads, and for one per CPU that decompresses.
 LIMIT = 100 * MB + (os.cpu_count() or 1) * 8 * MB
-
-# Seconds after which a program is taken to hang. On a busy machine some need minutes.
-HANG = 600
 
 PROGRAM = """
 import resource, sys
@@ -72,39 +65,7 @@ def peak_of(statement: str) -> int:
 
 
 def _run(program: str) -> str:
-    """Run a program in a process of a fork server, which has imported what it needs."""
-    ours, theirs = multiprocessing.Pipe(duplex=False)
-    process = multiprocessing.get_context("forkserver").Process(
-        target=_execute, args=(theirs, os.getcwd(), dict(os.environ), program)
-    )
-    process.start()
-    theirs.close()
-    with ours:
-        try:
-            assert ours.poll(HANG), "it hangs"
-            failed, printed = ours.recv()
-        except EOFError:
-            failed, printed = True, "it was killed"
-        finally:
-            process.kill()
-            process.join()
-    assert not failed, printed
-    return str(printed)
-
-
-def _execute(
-    connection: Connection, folder: str, environment: dict[str, str], program: str
-) -> None:
-    os.chdir(folder)
-    os.environ.clear()
-    os.environ.update(environment)
     # Memory that the imports have freed would hide as much of what the program takes.
-    ctypes.CDLL(None).malloc_trim(0)
-    printed = io.StringIO()
-    try:
-        with contextlib.redirect_stdout(printed):
-            exec(program, {"__name__": "__main__"})
-    except BaseException:
-        connection.send((True, traceback.format_exc()))
-    else:
-        connection.send((False, printed.getvalue()))
+    trim = "import ctypes; ctypes.CDLL(None).malloc_trim(0)\n"
+    [printed] = run_together(trim + program)
+    return printed

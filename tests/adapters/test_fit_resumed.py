@@ -11,6 +11,8 @@ import pytest
 
 import recmap as rm
 
+pytestmark = pytest.mark.slow
+
 ROWS = 60
 BATCH = 10
 

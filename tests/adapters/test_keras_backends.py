@@ -10,6 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+pytestmark = pytest.mark.slow
+
 LEARN = """
 import sys
 import keras, numpy as np, recmap as rm
@@ -138,12 +140,18 @@ def test_a_model_learns_and_resumes_with_every_backend(
         return
     root = str(Path(__file__).parents[2])
     path = os.pathsep.join([root, *filter(None, [os.environ.get("PYTHONPATH")])])
+    # Models of the same shape are compiled once.
+    compiled = {
+        "JAX_COMPILATION_CACHE_DIR": os.path.abspath("compiled"),
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+        "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
+    }
     done = subprocess.run(
         [sys.executable, "-c", program, backend, chain],
         capture_output=True,
         text=True,
         check=False,
         timeout=240,
-        env={**os.environ, "KERAS_BACKEND": backend, "PYTHONPATH": path},
+        env={**os.environ, **compiled, "KERAS_BACKEND": backend, "PYTHONPATH": path},
     )
     assert done.returncode == 0, done.stderr[-3000:]

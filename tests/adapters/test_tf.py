@@ -342,6 +342,7 @@ def test_aligned_memory_is_reused_only_when_no_view_is_left() -> None:
     assert aligned(small) is small
 
 
+@pytest.mark.slow
 def test_a_strategy_splits_batches_among_its_replicas() -> None:
     program = """
 import numpy as np, recmap as rm, tensorflow as tf

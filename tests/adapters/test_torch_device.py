@@ -6,8 +6,6 @@ Without a GPU, this runs everything but the copy from page-locked memory.
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -17,6 +15,7 @@ import torch
 from torch.utils.data import DataLoader
 
 import recmap as rm
+from tests.forked import run_together
 from tests.numbered import numbered
 
 ROWS = 103
@@ -158,17 +157,15 @@ def test_a_compiled_function_takes_the_batches(ds: rm.Dataset) -> None:
 
 
 RANK = """
-import os
-import sys
 import torch
 import torch.distributed
 from torch.nn.parallel import DistributedDataParallel
 import recmap as rm
 
-rank = int(sys.argv[1])
+rank = RANK
 device = "cuda" if torch.cuda.is_available() else "cpu"
 torch.distributed.init_process_group(
-    "gloo", init_method=f"file://{sys.argv[2]}", rank=rank, world_size=2
+    "gloo", init_method="file://MEETING", rank=rank, world_size=2
 )
 torch.manual_seed(0)
 model = DistributedDataParallel(torch.nn.Linear(1, 1).to(device))
@@ -181,22 +178,14 @@ for batch in train.to_torch(device=device, prefetch=2):
     model(numbers[:, None] / 64).sum().backward()
     print("gradient", model.module.weight.grad.item())
 torch.distributed.destroy_process_group()
-sys.stdout.flush()
-os._exit(0)  # PyTorch may hang when it frees the model after the group
 """
 
 
+@pytest.mark.slow
 def test_ranks_that_train_together_share_the_rows() -> None:
     np.save("numbers.npy", np.arange(64, dtype=np.float32))
-    command = [sys.executable, "-c", RANK]
-    ranks = [
-        subprocess.Popen(
-            [*command, str(rank), os.path.abspath("meeting")], stdout=subprocess.PIPE, text=True
-        )
-        for rank in range(2)
-    ]
-    printed = [rank.communicate(timeout=300)[0] for rank in ranks]
-    assert [rank.returncode for rank in ranks] == [0, 0]
+    program = RANK.replace("MEETING", os.path.abspath("meeting"))
+    printed = run_together(*(program.replace("= RANK", f"= {rank}") for rank in range(2)))
     lines = [each.splitlines() for each in printed]
     rows = [float(n) for line in lines[0] + lines[1] if "rows" in line for n in line.split()[1:]]
     assert sorted(rows) == list(range(64))

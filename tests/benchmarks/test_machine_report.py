@@ -51,6 +51,7 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
 
 
 @only_linux
+@pytest.mark.slow
 def test_every_case_is_measured(bench: Bench) -> None:
     found = cores.measure(bench, [2], size=2 * MB)
     assert [each["case"] for each in found] == [
@@ -72,6 +73,7 @@ def test_the_numbers_of_cpus_are_powers_of_two_and_all(monkeypatch: pytest.Monke
 
 
 @only_linux
+@pytest.mark.slow
 def test_batches_are_measured_on_the_way_to_a_device(bench: Bench) -> None:
     table = gpu.measure(bench, "cpu", size=4 * MB, batches=(1 * MB,))
     assert [(row.case, row.peer) for row in table.rows] == [

@@ -30,7 +30,7 @@ from tests.cache.cached_blocks import (
 )
 from tests.processes import WITH_WORKERS, running
 
-pytestmark = WITH_WORKERS
+pytestmark = [*WITH_WORKERS, pytest.mark.slow]
 
 
 OBJECTS = {f"{URL}-{i}": size for i, size in enumerate((BLOCK // 2, 3 * BLOCK, 7 * BLOCK + 5))}

@@ -157,6 +157,7 @@ def test_a_terminal_gets_a_progress_bar() -> None:
     assert shown.rstrip().splitlines()[-1].endswith("B/s)")
 
 
+@pytest.mark.slow
 def test_after_an_interrupt_the_same_command_resumes() -> None:
     """Interrupt a conversion that gzip makes slow enough."""
     np.save("x.npy", np.random.default_rng(1).integers(0, 200, (400_000, 100), dtype=np.uint8))

@@ -17,6 +17,8 @@ import pytest
 
 import recmap as rm
 
+pytestmark = pytest.mark.slow
+
 ROWS, WIDTH, SHARDS = 50_000, 100, 7
 
 

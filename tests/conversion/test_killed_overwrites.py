@@ -18,7 +18,7 @@ import recmap as rm
 from recmap.local.temporary import Process, acting_for, temporary_path, this_process
 from tests.processes import WITH_WORKERS
 
-pytestmark = WITH_WORKERS
+pytestmark = [*WITH_WORKERS, pytest.mark.slow]
 
 OLD, NEW = np.arange(300), np.arange(300) + 1_000_000
 CALLS = ("rename", "replace", "unlink", "rmdir")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,6 +11,8 @@ import pytest
 
 import recmap as rm
 from tests.limited import LIMIT, MB, run_limited
+
+pytestmark = pytest.mark.slow
 
 # Batches of 51 MB in a file that is at least twice as large as the limit.
 BATCH = 100_000
@@ -20,25 +23,37 @@ ROWS = BATCHES * BATCH
 KINDS = ["uniform", "mixed", "gzip"]
 
 
-@pytest.fixture(scope="module", params=KINDS)
-def big(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def _write(path: Path, kind: str) -> None:
     """Write a file at least twice as large as the limit."""
-    path = tmp_path_factory.mktemp("big") / f"{request.param}.tfrecord"
     x = np.zeros((BATCH, 128), np.float32)
     x[:, 0] = np.arange(BATCH)
     with rm.TFRecordWriter(
-        path,
-        compression="gzip" if request.param == "gzip" else None,
-        index=False,
-        durable=False,
+        path, compression="gzip" if kind == "gzip" else None, index=False, durable=False
     ) as w:
         for i in range(BATCHES):
             batch: dict[str, object] = {"x": x}
-            if request.param == "mixed":
+            if kind == "mixed":
                 batch["n"] = np.arange(BATCH) + i * BATCH
             w.write(batch)
+
+
+@pytest.fixture(scope="module")
+def _written(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    folder = tmp_path_factory.mktemp("big")
+    yield folder
+    shutil.rmtree(folder)
+
+
+@pytest.fixture(params=KINDS)
+def big(request: pytest.FixtureRequest, _written: Path) -> Iterator[Path]:
+    """A file at least twice as large as the limit, written once for all tests, without an index."""
+    path = _written / f"{request.param}.tfrecord"
+    if not path.exists():
+        _write(path, request.param)
     yield path
-    path.unlink()
+    for index in _written.iterdir():
+        if index.suffix != ".tfrecord":
+            index.unlink()
 
 
 def test_a_pass_in_batches_stays_below_the_limit(big: Path) -> None:

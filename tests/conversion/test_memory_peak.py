@@ -14,6 +14,8 @@ import recmap as rm
 from tests.conversion.test_row_sizes import uneven
 from tests.limited import peak_of
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:

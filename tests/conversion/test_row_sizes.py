@@ -16,6 +16,8 @@ from recmap.model.ragged import Ragged
 from recmap.model.row_sizes import measure
 from tests.limited import MB, run_limited
 
+pytestmark = pytest.mark.slow
+
 SMALL, LARGE, SIZE = 20_000, 40, 2_000_000
 ROWS = 2 * SMALL + LARGE
 # Room for rows of 2 MB, and for ten threads, whose stacks count even if mostly unused.

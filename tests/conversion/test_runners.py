@@ -16,6 +16,8 @@ import pytest
 import recmap as rm
 from recmap.model.progress import Progress
 
+pytestmark = pytest.mark.slow
+
 ROWS = 3000
 
 

@@ -21,6 +21,8 @@ import recmap as rm
 from tests.buckets import S3Bucket, as_written_locally
 from tests.faulty_proxy import Status
 
+pytestmark = pytest.mark.slow
+
 SHARDS = 4
 # Each shard has three parts of 5 MiB.
 _PROGRAM = """

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
-import pickle
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +14,6 @@ import pytest
 
 import recmap as rm
 from recmap.errors import OutputExistsError
-from recmap.store import object_writer, store_lock
-from recmap.store.object_path import object_path
-from recmap.store.storage import Storage
-from recmap.store.store_lock import StoreLock
 from tests.buckets import Bucket, HttpFolder, S3Bucket, as_written_locally
 from tests.faulty_proxy import Status
 
@@ -26,21 +21,19 @@ SUFFIXES = [".tfrecord", ".tfrecord.gz", ".npy", ".bin", ".npz", ".h5", ".zarr"]
 ROWS = 8000
 
 
-@pytest.fixture(autouse=True)
-def _small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let objects above 5 MiB be sent in parts, which is the least that S3 takes."""
-    parts = object_writer.UploadParts(5 << 20, 2)
-    monkeypatch.setattr(object_writer, "choose_parts", lambda *_: parts)
-    for name in ("recmap.conversion.budget", "recmap.conversion.engine"):
-        monkeypatch.setattr(f"{name}.choose_parts", lambda *_: parts)
+pytestmark = pytest.mark.usefixtures("small_parts")
+
+
+@cache
+def _columns(rows: int) -> dict[str, Any]:
+    rng = np.random.default_rng(rows)
+    x = rng.normal(size=(rows, 200)).astype("float32")
+    return {"x": x, "label": rng.integers(0, 9, rows)}
 
 
 def _rows(suffix: str, rows: int = ROWS) -> rm.Dataset:
-    rng = np.random.default_rng(rows)
-    columns: dict[str, Any] = {"x": rng.normal(size=(rows, 200)).astype("float32")}
-    if suffix != ".npy":
-        columns["label"] = rng.integers(0, 9, rows)
-    return rm.from_arrays(columns)
+    columns = _columns(rows)
+    return rm.from_arrays({"x": columns["x"]} if suffix == ".npy" else columns)
 
 
 def _on_disk(folder: Path) -> dict[str, bytes]:
@@ -383,110 +376,6 @@ def test_uploads_that_cannot_be_listed_are_a_warning(
     monkeypatch.setattr("recmap.store.object_path.find_s3_uploads", lambda *_: Refusing())
     with pytest.warns(UserWarning, match="may remain"):
         _rows(".tfrecord", 10).save(f"{bucket.url}/d/x.tfrecord", storage=bucket.storage)
-
-
-# Several writers
-
-
-def _lock(bucket: S3Bucket, **changes: Any) -> None:
-    content = {
-        "recmap": 1,
-        "run": "another",
-        "machine": "elsewhere_123",
-        "process": 77,
-        "started": "",
-        "begun": "2026-01-01T00:00:00+00:00",
-        "renewed": "2026-01-01T00:00:00+00:00",
-    }
-    bucket.put("d/..x.npy.manifest.json.lock", json.dumps({**content, **changes}).encode())
-
-
-def test_a_running_conversion_is_left_alone(bucket: S3Bucket) -> None:
-    _lock(bucket)
-    with pytest.raises(OutputExistsError, match="written by process 77 on elsewhere.*delete"):
-        _rows(".npy").save(f"{bucket.url}/d/x.npy", storage=bucket.storage)
-    assert bucket.keys() == ["d/..x.npy.manifest.json.lock"]
-
-
-def test_an_expired_lock_is_taken_over(bucket: S3Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
-    _lock(bucket)
-    monkeypatch.setattr(store_lock, "_EXPIRES", -5.0)
-    _rows(".npy").save(f"{bucket.url}/d/x.npy", storage=bucket.storage)
-    assert not any(key.endswith(".lock") for key in bucket.keys())  # noqa: SIM118
-
-
-def test_the_lock_of_a_killed_process_of_this_machine_is_taken_over(bucket: S3Bucket) -> None:
-    from recmap.local.temporary import this_process
-
-    _lock(bucket, machine=this_process().machine, process=2**22 + 1)
-    _rows(".npy").save(f"{bucket.url}/d/x.npy", storage=bucket.storage)
-    _lock(bucket, machine=this_process().machine, process=os.getppid())
-    with pytest.raises(OutputExistsError, match="is being written by process"):
-        _rows(".npy").save(f"{bucket.url}/d/x.npy", storage=bucket.storage, overwrite=True)
-
-
-def test_a_lock_that_is_not_ours_is_not_touched(bucket: S3Bucket) -> None:
-    for content in (b"", b"[]", b"mine", b'{"recmap": 1, "renewed": 3}'):
-        bucket.put("d/..x.npy.manifest.json.lock", content)
-        with pytest.raises(OutputExistsError, match="not a run lock"):
-            _rows(".npy").save(f"{bucket.url}/d/x.npy", storage=bucket.storage)
-        assert bucket.get("d/..x.npy.manifest.json.lock") == content
-
-
-def test_a_conversion_that_lost_its_lock_gives_up(
-    bucket: S3Bucket, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(store_lock, "_TRUSTED", -1.0)
-
-    def take_over(progress: Any) -> None:
-        del progress
-        _lock(bucket)
-
-    with pytest.raises(OutputExistsError, match="taken over"):
-        _rows(".npy").save(f"{bucket.url}/d/x.npy", storage=bucket.storage, progress=take_over)
-    assert "d/x.npy" not in bucket.keys()  # noqa: SIM118
-    assert json.loads(bucket.get("d/..x.npy.manifest.json.lock"))["run"] == "another"
-
-
-def test_the_lock_is_renewed(bucket: S3Bucket, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store_lock, "_RENEWED_EVERY", 0.05)
-    seen: set[bytes] = set()
-
-    def wait(progress: Any) -> None:
-        del progress
-        while len(seen) < 3:
-            seen.add(bucket.get("d/..x.npy.manifest.json.lock"))
-
-    _rows(".npy").save(f"{bucket.url}/d/x.npy", storage=bucket.storage, progress=wait)
-    runs = {json.loads(content)["run"] for content in seen}
-    assert len(runs) == 1
-
-
-def test_a_conversion_that_stops_its_tasks_keeps_its_lock(bucket: S3Bucket) -> None:
-    path = object_path(f"{bucket.url}/d/x.lock", Storage(bucket.storage))
-    lock = StoreLock(path, "x")
-    lock.acquire()
-    sent = pickle.dumps(lock)
-    task: StoreLock = pickle.loads(sent)
-    assert task.exists
-    lock.stop()
-    task = pickle.loads(sent)
-    assert not task.exists
-    assert not lock.lost
-    assert bucket.keys() == ["d/x.lock"]
-    lock.release()
-    assert bucket.keys() == []
-    assert not lock.lost
-
-
-def test_the_manifest_of_another_writer_is_not_replaced(bucket: S3Bucket) -> None:
-    def interfere(progress: Any) -> None:
-        del progress
-        bucket.put("d/_manifest.json", b'{"recmap": 1, "complete": true}')
-
-    with pytest.raises(OutputExistsError, match="another conversion has written it"):
-        _rows(".npy").save(f"{bucket.url}/d/", storage=bucket.storage, progress=interfere)
-    assert bucket.get("d/_manifest.json") == b'{"recmap": 1, "complete": true}'
 
 
 def test_secrets_are_written_nowhere(bucket: S3Bucket) -> None:

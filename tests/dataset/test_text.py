@@ -78,6 +78,7 @@ def test_statistics_count_the_bytes_of_text(ds: rm.Dataset) -> None:
     assert sum(map(len, parts.values())) == 6
 
 
+@pytest.mark.slow
 def test_text_is_shown_as_text(ds: rm.Dataset) -> None:
     assert "caption  text" in repr(ds)
     assert "text[*]" in ds._repr_html_()

@@ -423,51 +423,6 @@ def test_numpy_numbers_are_accepted(integer: Callable[[int], Any]) -> None:
     assert rm.Field("f4", two).shape == (2,)
 
 
-COMMANDS = [
-    "info no.npy",
-    "info x.npy --dtype bogus",
-    "info x.bin --dtype ,",
-    "info x.bin --dtype 1,a",
-    "info x.bin --dtype \udc80",
-    "repair x.tfrecord y.tfrecord --report a\0b",
-    "info x.bin --dtype f4 --shape a",
-    "info x.npy --format bogus",
-    "head x.npy -n -1",
-    "head x.npy --field z",
-    "stats no.npy",
-    "schema no.npy",
-    "convert x.npy y.bogus",
-    "convert x.npy y.npy --shards 0",
-    "convert x.npy y.npy --workers -1",
-    "convert x.npy y.npy --memory lots",
-    "convert x.npy y.npy --cast data=V4",
-    "convert x.npy y.npy --cast data",
-    "convert x.npy y.npy --rows a:b",
-    "convert x.npy y.npy --columns z",
-    "convert x.npy y.tfrecord --option compresion=gzip",
-    "convert x.npy y.h5 --option chunk_rows=a",
-    "convert x.npy y.tfrecord --align 3",
-    "index no.tfrecord",
-    "verify no.tfrecord",
-    "verify x.tfrecord --workers 0",
-    "repair no.tfrecord y.tfrecord",
-    "bench x.npy --batch 0",
-    "tune x.npy --batch 0",
-]
-
-
-@pytest.mark.parametrize("command", COMMANDS)
-def test_a_wrong_command_is_an_error_in_one_line(
-    command: str, capfd: pytest.CaptureFixture[str]
-) -> None:
-    files()
-    assert main(command.split()) == 2
-    out, err = capfd.readouterr()
-    assert out == ""
-    assert err.startswith(f"recmap {command.split(maxsplit=1)[0]}: ")
-    assert err.count("\n") == 1
-
-
 def test_schemas_can_be_compared_with_anything() -> None:
     schema = rm.Schema({"x": "int64", "y": "bytes"})
     turned = rm.Schema({"y": "bytes", "x": "int64"})

@@ -17,6 +17,7 @@ from tests.docs.example_scripts import BLOCK, EXAMPLES, PAGES
 QUESTIONS = ["q0", "q1", "q2", "q3", "q4"]
 
 
+@pytest.mark.slow
 def test_programs_and_pages_run_without_an_error() -> None:
     os.mkdir("elsewhere")
     os.mkdir("temporary")

@@ -30,7 +30,10 @@ SIZES = {"train_torch.py": (240, 200), "train_keras.py": (240, 200), "train_jax.
 # Only one is really killed: it must train once more, from the start to the end.
 KILLED = "train_jax.py"
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux can limit the memory")
+pytestmark = [
+    pytest.mark.skipif(sys.platform != "linux", reason="only Linux can limit the memory"),
+    pytest.mark.slow,
+]
 
 
 def command(script: str, folder: str) -> list[str]:

@@ -13,6 +13,8 @@ import pytest
 
 import recmap as rm
 
+pytestmark = pytest.mark.slow
+
 FILES, ROWS = 200, 3
 
 PROGRAM = """

@@ -12,6 +12,7 @@ import traceback
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 ROWS = 300
 
 
+@cache
 def columns(rows: int = ROWS, seed: int = 1) -> dict[str, Any]:
     """Return numbers, lists, strings and lists of strings."""
     rng = np.random.default_rng(seed)

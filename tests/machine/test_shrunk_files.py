@@ -15,6 +15,8 @@ import pytest
 
 import recmap as rm
 
+pytestmark = pytest.mark.slow
+
 ROWS = 4_000
 X = np.arange(ROWS * 8, dtype=np.float32).reshape(ROWS, 8)
 Y = np.arange(ROWS)

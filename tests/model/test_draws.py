@@ -84,6 +84,7 @@ def test_different_rows_are_taken_equally_from_all_classes() -> None:
         assert sizes.max() - sizes.min() <= 1
 
 
+@pytest.mark.slow
 def test_rows_drawn_once_have_the_chances_of_drawing_one_after_another() -> None:
     weights = np.array([1.0, 2.0, 0.0, 3.0, 4.0])
     arrivals, trials = Arrivals(weights), 20_000

@@ -20,7 +20,7 @@ import recmap as rm
 from tests import jobs
 from tests.processes import WITH_WORKERS
 
-pytestmark = WITH_WORKERS
+pytestmark = [*WITH_WORKERS, pytest.mark.slow]
 
 
 def mapped(rows: int = 60) -> rm.Dataset:

@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 
 import recmap as rm
 
+pytestmark = pytest.mark.slow
+
 LENGTHS = 7
 
 

@@ -6,12 +6,14 @@ import os
 import subprocess
 import sys
 import warnings
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 import recmap as rm
+from tests.forked import run_together
 
 VARIABLES = ("RANK", "WORLD_SIZE", "SLURM_PROCID", "SLURM_NTASKS", "SLURM_JOB_ID")
 
@@ -105,12 +107,14 @@ def test_a_rank_that_reads_all_rows_warns_once(monkeypatch: pytest.MonkeyPatch) 
 
 TWO_RANKS = """
 import os, sys, warnings
+os.dup2(os.open("errors-RANK", os.O_CREAT | os.O_WRONLY), 2)
+sys.stderr = open(2, "w", closefd=False)
 import numpy as np
 import torch.distributed
 import recmap as rm
 
 torch.distributed.init_process_group(
-    "gloo", init_method=f"file://{sys.argv[2]}", rank=int(sys.argv[1]), world_size=2
+    "gloo", init_method="file://MEETING", rank=RANK, world_size=2
 )
 rows = rm.from_arrays({"x": np.arange(40)}).shuffle(seed=1).batch(4)
 print(*[int(n) for batch in rows.shard() for n in batch["x"]])
@@ -118,7 +122,6 @@ with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always")
     list(rows.to_torch())
 print(len([each for each in caught if each.category is rm.UnshardedWarning]))
-sys.stdout.flush()
 warnings.simplefilter("always")
 for starts in (["fork", "fork"], ["spawn"]):
     stream = rm.from_arrays({"x": np.arange(8)}).batch(4).to_torch()
@@ -126,28 +129,21 @@ for starts in (["fork", "fork"], ["spawn"]):
         how = {"num_workers": 1, "multiprocessing_context": start}
         list(torch.utils.data.DataLoader(stream, batch_size=None, **how))
 sys.stderr.flush()
-os._exit(0)
 """
 
 
+@pytest.mark.slow
 def test_ranks_of_torch_distributed_are_found_and_warn_in_workers_too() -> None:
-    ranks = [
-        subprocess.Popen(
-            [sys.executable, "-c", TWO_RANKS, str(rank), os.path.abspath("meeting")],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(2)
-    ]
-    said = [rank.communicate(timeout=300) for rank in ranks]
-    lines = [out.splitlines() for out, _ in said]
+    program = TWO_RANKS.replace("MEETING", os.path.abspath("meeting"))
+    printed = run_together(*(program.replace("RANK", str(rank)) for rank in range(2)))
+    lines = [out.splitlines() for out in printed]
     found = [[int(n) for n in each[0].split()] for each in lines]
     assert sorted(found[0] + found[1]) == list(range(40))
     assert [len(each) for each in found] == [20, 20]
     assert [each[1] for each in lines] == ["0", "1"]
     # Once for the loaders whose workers are forked, and once for those that are spawned.
-    assert [err.count("UnshardedWarning: rank 1 of 2") for _, err in said] == [0, 2]
+    said = [Path(f"errors-{rank}").read_text() for rank in range(2)]
+    assert [err.count("UnshardedWarning: rank 1 of 2") for err in said] == [0, 2]
 
 
 def test_no_framework_is_imported_to_find_the_rank() -> None:

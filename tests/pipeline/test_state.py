@@ -16,6 +16,8 @@ from hypothesis import strategies as st
 import recmap as rm
 from recmap.pipeline.sharding import Remaining, Share
 
+pytestmark = pytest.mark.slow
+
 
 def dataset(rows: int) -> rm.Dataset:
     """Rows that hold their number, with a sequence whose length depends on it."""

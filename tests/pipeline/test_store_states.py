@@ -20,7 +20,7 @@ from tests.numbered import double, ids, numbered
 from tests.processes import WITH_WORKERS
 from tests.store_servers import SECRET_KEY
 
-pytestmark = WITH_WORKERS
+pytestmark = [*WITH_WORKERS, pytest.mark.slow]
 
 ROWS = 60
 
@@ -49,10 +49,10 @@ def opened(bucket: Bucket) -> rm.Dataset:
 
 @pytest.mark.parametrize("workers", [None, "spawn:2"])
 def test_a_pipeline_over_urls_resumes_from_its_state(shards: Bucket, workers: str | None) -> None:
-    def make() -> rm.Stream:
+    def make(workers: str | None = workers) -> rm.Stream:
         return opened(shards).shuffle(seed=3).map(double, workers=workers).batch(7)
 
-    expected = ids(make())
+    expected = ids(make(None))
     first = make()
     batches = iter(first)
     begun = ids([next(batches) for _ in range(4)])

@@ -15,7 +15,7 @@ from tests.buckets import Bucket
 from tests.numbered import double, ids, numbered
 from tests.processes import WITH_WORKERS
 
-pytestmark = WITH_WORKERS
+pytestmark = [*WITH_WORKERS, pytest.mark.slow]
 
 ROWS = 60
 

@@ -21,7 +21,7 @@ from tests import jobs
 from tests.jobs import pool_of
 from tests.processes import PROCESSES, WITH_WORKERS, running
 
-pytestmark = WITH_WORKERS
+pytestmark = [*WITH_WORKERS, pytest.mark.slow]
 
 
 def workers_of(pool: jobs.BatchPool, count: int = 2) -> list[int]:

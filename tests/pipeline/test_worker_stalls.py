@@ -18,7 +18,7 @@ from tests import jobs
 from tests.jobs import pool_of
 from tests.processes import WITH_WORKERS, running
 
-pytestmark = WITH_WORKERS
+pytestmark = [*WITH_WORKERS, pytest.mark.slow]
 
 
 def numbers(rows: int = 20) -> rm.Dataset:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 # Bytes of the object store of a node.
@@ -91,3 +92,11 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         finally:
             ray.shutdown()
             made.shutdown()
+
+
+@pytest.fixture(scope="package")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Write 3 MB of numbers."""
+    path = tmp_path_factory.mktemp("source") / "x.npy"
+    np.save(path, np.random.default_rng(0).random((12_000, 64), dtype=np.float32))
+    return path

@@ -53,6 +53,7 @@ def rows_of(batch: dict[str, Any]) -> list[dict[str, Any]]:
     return [{name: column[i] for name, column in batch.items()} for i in range(count)]
 
 
+@pytest.mark.slow
 def test_tfds_reads_what_recmap_writes(
     tmp_path: Path, tfds_folder: Path, read_with_tfds: Callable[..., Rows]
 ) -> None:
