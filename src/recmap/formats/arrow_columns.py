@@ -158,15 +158,15 @@ class ArrowColumns:
         """Return what to ask for to read the same columns again."""
         return {name: self._told.get(name, self.schema[name]) for name in names}
 
-    def choose(self, fields: FieldsLike | None) -> list[str]:
-        """Return the names of the requested columns, or of all that can be read.
+    def choose(self, fields: FieldsLike | None, hidden: Sequence[str] = ()) -> list[str]:
+        """Return the names of the requested columns, or of all that can be read and not hidden.
 
         A warning names those left out.
         """
         names = None if fields is None else list(fields)
         if names is None or ... in names:
             self._warn()
-            names = list(self.schema)
+            names = [n for n in self.schema if n not in hidden or len(hidden) == len(self.schema)]
         for name in names:
             if name in self._refused:
                 raise DataError(

@@ -56,6 +56,20 @@ def _agreed(told: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return {n: first for n, (first, *others) in found.items() if all(o == first for o in others)}
 
 
+def _joined_index(told: Sequence[SourceFacts]) -> Source | None:
+    """Return the index of rows that follow each other, if all have one, and of the same kind."""
+    found = [facts.table_index for facts in told]
+    if not all(isinstance(each, Source) for each in found):
+        return None
+    types = [each.facts.table_types for each in found]
+    if any(each != types[0] for each in types):
+        return None
+    try:
+        return ConcatenatedSource(found)
+    except FieldMismatchError:
+        return None
+
+
 def _chunk_rows(told: Sequence[SourceFacts]) -> int:
     return max(facts.chunk_rows() for facts in told)
 
@@ -316,6 +330,9 @@ class ConcatenatedSource(CombinedSource):
 
     def __len__(self) -> int:
         return int(self._starts[-1])
+
+    def _collected(self, told: list[SourceFacts]) -> SourceFacts:
+        return replace(super()._collected(told), table_index=_joined_index(told))
 
     def known_rows(self) -> int | None:
         counted = "_starts" in self.__dict__
