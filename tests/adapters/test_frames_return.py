@@ -205,7 +205,7 @@ def test_types_go_with_their_columns_and_are_dropped_where_they_do_not_fit() -> 
     other = ds.map(lambda row: {"category": "new", "zone": row["zone"], "Int32": 1})
     assert other.to_pandas()["category"].tolist() == ["new"] * 3
     assert str(other.to_pandas()["zone"].dtype) == str(FRAME["zone"].dtype)
-    months = rm.open(FRAME[["months"]]).map(lambda row: {"months": 2020})
+    months = rm.open(FRAME[["months"]]).map(lambda row: {"months": 2020 + 0 * len(row)})
     assert months.to_pandas()["months"].tolist() == [2020] * 3
 
 

@@ -144,8 +144,9 @@ def _open_arrow(x: Any, wanted: Wanted) -> Source:
     fields = {n: field for n, field in wanted.fields.items() if not n.endswith(NULL_SUFFIX)}
     try:
         stored = _is_stored(x)
-        kept = wanted.nulls == "keep"
-        known: Any = ("data" if stored else "none") if kept else None
+        known: Any = {"keep": "data", "mask": "data"}.get(wanted.nulls) if stored else None
+        if wanted.nulls == "keep" and not stored:
+            known = "none"
         reader = ArrowReader(x, wanted.nulls, fields=fields, names=wanted.names, known=known)
     except ModuleNotFoundError as e:
         raise MissingPackageError(

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
+
+import numpy as np
 
 from recmap.errors import (
     DataError,
@@ -86,7 +88,16 @@ class ArrowColumns:
             self._found.pop(name, None)
             if nulls == "mask":
                 self._found.pop(name + NULL_SUFFIX, None)
+        if nulls == "mask":
+            self._add_masks(fields or ())
         self.schema = Schema(self._found)
+
+    def _add_masks(self, names: Iterable[Any]) -> None:
+        """Add the masks that were asked for by name, because other files have them."""
+        for name in names:
+            column = str(name).removesuffix(NULL_SUFFIX)
+            if column != name and column in self._found and name not in self._found:
+                self._found[name], self.owners[name] = Field(np.bool_), self.owners[column]
 
     def _add(self, number: int, column: str, table: Any) -> None:
         try:
@@ -222,6 +233,9 @@ class ArrowColumns:
                 field=e.field,
                 record=e.record,
             ) from e
+        for name in names:
+            if name not in found:  # a mask of a column that has no nulls here
+                found[name] = np.zeros(arrow.num_rows, np.bool_)
         return {name: self._restore(name, found[name], first_row) for name in names}
 
     def _restore(self, name: str, column: Column, first_row: int) -> Column:

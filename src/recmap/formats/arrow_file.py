@@ -82,7 +82,7 @@ class _ArrowFile(RowGroupFile):
         self.table_types = stored_types(self._arrow_schema, self.schema)
 
     def _exact_fields(self) -> Any:
-        if self._nulls != "keep":
+        if self._nulls not in ("keep", "mask"):
             return self._arrow_schema
         messages = self._messages
         dictionaries = any(message.nulls for message in messages.dictionaries)

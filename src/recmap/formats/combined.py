@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from functools import cached_property, partial
@@ -30,8 +30,9 @@ from recmap.model.fetching import Coming, Fetching, fetching_all
 from recmap.model.field import Field
 from recmap.model.info import Info
 from recmap.model.null_columns import can_widen, joint_field, widened
+from recmap.model.nulls import NULL_SUFFIX
 from recmap.model.order import finite
-from recmap.model.ragged import offsets_of
+from recmap.model.ragged import Column, offsets_of
 from recmap.model.row_sizes import RowSizes, added, measure
 from recmap.model.schema import Batch, Schema
 from recmap.model.source import (
@@ -481,6 +482,27 @@ def with_the_same_nulls(sources: Sequence[Source]) -> Sequence[Source]:
         for name in joint.keys() & schema.keys():
             joint[name] = joint_field(joint[name], schema[name])
     return [as_nullable(source, joint) for source in sources]
+
+
+def with_the_same_masks(sources: Sequence[Source]) -> Sequence[Source]:
+    """Return the sources with the masks that any of them has: another may have no nulls."""
+    masks = {n for source in sources for n in source.schema if n.endswith(NULL_SUFFIX)}
+    return [_with_masks(source, masks) for source in sources] if masks else sources
+
+
+def _with_masks(source: Source, masks: Collection[str]) -> Source:
+    maps: dict[str, ColumnMap] = {}
+    for name, field in source.schema.items():
+        maps[name] = ColumnMap(name, field)
+        mask = name + NULL_SUFFIX
+        if mask in masks and mask not in source.schema:
+            maps[mask] = ColumnMap(name, Field(np.bool_), _no_nulls)
+    return source if len(maps) == len(source.schema) else MappedColumns(source, maps)
+
+
+def _no_nulls(column: Column, rows: RowNumbers) -> Column:
+    del rows
+    return np.zeros(len(column), np.bool_)
 
 
 def as_nullable(source: Source, joint: Mapping[str, Field]) -> Source:

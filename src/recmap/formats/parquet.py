@@ -96,9 +96,8 @@ class _ParquetFile(RowGroupFile):
                     self._sizes.read_footer()  # it would have to be fetched again
             schema = file.schema_arrow
             noted = noted_fields(schema.metadata)
-            exact = (
-                schema if nulls != "keep" else parquet_fields(schema, self._nulls(footer), noted)
-            )
+            known = nulls in ("keep", "mask")
+            exact = parquet_fields(schema, self._nulls(footer), noted) if known else schema
             alone = [
                 (field.name, pa.RecordBatchReader.from_batches(pa.schema([field]), []))
                 for field in exact
