@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import warnings
 import pickle
+import warnings
 from decimal import Decimal
 from pathlib import Path
 from typing import Any

@@ -145,6 +145,9 @@ class ArrowColumns:
         noted = (self._noted or {}).get(name)
         if noted is None or self._asked.get(name) == stored:
             return stored
+        if 0 in noted.shape and stored.has_nulls:  # no values, so none of recmap is null
+            self._ignored[name] = noted
+            return stored
         # Values tell whether there are nulls. If the note says so, too, there may have been some.
         noted = either(noted, stored) if self._nulls == "keep" else noted.without_nulls()
         if not is_stored_as(noted, either(stored, noted)):

@@ -117,9 +117,7 @@ def _missing(column: Column) -> npt.NDArray[np.bool_]:
     return null_mask(column)
 
 
-def masked(
-    source: Source, names: Sequence[str], fills: Mapping[str, Any] | None = None
-) -> Source:
+def masked(source: Source, names: Sequence[str], fills: Mapping[str, Any] | None = None) -> Source:
     """Return a source with a column ``x/is_null`` for each of these.
 
     Nulls become 0 or empty, or those of ``fills``.
