@@ -32,7 +32,7 @@ def random_table(rng: random.Random, rows: int) -> pa.Table:
     columns = {"id": pa.array(range(rows), pa.int64())}
     for name, (kind, value) in KINDS.items():
         types = {"one": kind, "list": pa.list_(kind), "pair": pa.list_(kind, 2)}
-        for form in types:
+        for form, made in types.items():
             share = rng.choice([0, 0.3, 1])
             inside = rng.choice([0, 0.3]) if form == "list" else 0
 
@@ -43,7 +43,7 @@ def random_table(rng: random.Random, rows: int) -> pa.Table:
                 return [None if rng.random() < inside else value(rng) for _ in range(size)]
 
             values = [None if rng.random() < share else row() for _ in range(rows)]
-            columns[f"{form} {name}"] = pa.array(values, types[form])
+            columns[f"{form} {name}"] = pa.array(values, made)
     return pa.table(columns)
 
 
