@@ -100,7 +100,6 @@ class OpenedRows:
         """Write the rows to ``dst``: in threads, in processes or on a cluster."""
         from recmap.conversion.append import append_source
         from recmap.conversion.engine import convert_source
-        from recmap.conversion.plan import output_format
 
         if options.workers is None and self.source.facts.calls_user_code:
             # Without workers, the user's functions are called by one thread at a time.
@@ -109,10 +108,6 @@ class OpenedRows:
         # Rows in memory cannot be recognized later, so there is nothing to resume.
         options = replace(options, resume=options.resume and self.lasting)
         save = append_source if options.append else convert_source
-        if not options.append and source.facts.table_index is not None:
-            from recmap.dataset.frame_index import with_index
-
-            source = with_index(source, output_format(dst, options.format))
         with _runner(source, dst, options) as runner:
             return save(source, dst, options, runner, self.how)
 
