@@ -163,7 +163,7 @@ def expected(table: pa.Table) -> Table:
         for path, leaf, get in _leaves(name, kind):
             rows = [get(value) for value in values]
             made[path] = [_row(leaf, row) for row in rows]
-            if not _is_time(leaf):
+            if not _is_time(leaf) and any(row is None for row in rows):
                 made[f"{path}/is_null"] = [np.bool_(row is None) for row in rows]
     return made
 

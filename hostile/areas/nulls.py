@@ -26,6 +26,7 @@ _KINDS: dict[str, tuple[pa.DataType, Callable[[Case], Any]]] = {
     "double": (pa.float64(), lambda case: case.between(0, 9) / 7),
     "text": (pa.string(), lambda case: case.pick(["", "a", "bé"])),
     "bytes": (pa.binary(), lambda case: case.pick([b"", b"\xff", b"abc"])),
+    "half": (pa.float16(), lambda case: case.between(0, 9) / 4),
 }
 
 
@@ -143,6 +144,10 @@ def _check_training(ds: rm.Dataset) -> None:
         _same(plain(list(batch["id"])), plain(list(kept[:]["id"])))
 
 
+def _plain_rows(rows: Any, ds: rm.Dataset) -> Rows:
+    return [{name: plain(row[name]) for name in ds.schema} for row in rows]
+
+
 def _column(case: Case, ds: rm.Dataset) -> str:
     return case.pick(list(ds.schema))
 
@@ -231,10 +236,23 @@ def cut(case: Case, ds: rm.Dataset, rows: Rows) -> Any:
 
 def reordered(case: Case, ds: rm.Dataset, rows: Rows) -> Any:
     """Shuffle or sort, which are not compared row by row, and go back to the order of before."""
-    verb = case.pick(["shuffle", "sort", "split"])
+    verb = case.pick(["shuffle", "sort", "split", "sample", "concat", "by"])
     if verb == "split":
         parts = ds.split({"a": 0.5, "b": 0.5}, seed=case.between(0, 9))
         _check(rm.mix(parts["a"], parts["b"], until="all"), rows, ordered=False)
+    elif verb == "sample":
+        known = list(map(repr, _plain_rows(rows, ds)))
+        drawn = ds.sample(5, seed=case.between(0, 9)) if rows else []
+        if any(repr(row) not in known for row in _plain_rows(drawn, ds)):
+            raise AssertionError("a row that is not one of the dataset")
+    elif verb == "concat":
+        _check(rm.concat(ds, ds.take(2)), [*rows, *rows[:2]])
+    elif verb == "by":
+        name = case.pick([n for n, f in ds.schema.items() if not f.shape])
+        parts = ds.split({"a": 0.5, "b": 0.5}, by=name)
+        keys = [{repr(plain(row[name])) for row in part} for part in parts.values()]
+        _same(keys[0] & keys[1], set())
+        _check(rm.concat(*parts.values()), rows, ordered=False)
     elif verb == "shuffle":
         _check(ds.shuffle(seed=case.between(0, 9)), rows, ordered=False)
     else:

@@ -31,6 +31,8 @@ inline Column make_column(char key, std::span<const Column::Place> places, Input
   column.step = shape / 12 % 2 == 0 ? 1 : std::max<uint64_t>(column.count, 1);
   column.has_fill = shape / 24 % 2 != 0;
   if (column.has_fill) column.fill.assign(column.count * column.itemsize, 0x5a);
+  // What lies below a mask is the fill value.
+  column.nullable = shape / 48 % 2 != 0 && (column.has_fill || column.ragged != 0);
   return column;
 }
 
@@ -75,6 +77,18 @@ void append(std::vector<T>& all, const std::vector<T>& more) {
   all.insert(all.end(), more.begin(), more.end());
 }
 
+// Below the mask of a single row lies the fill value, or nothing if the column is ragged.
+inline void require_null_rows_blank(const Column& column, const DecodedColumn& row) {
+  REQUIRE(row.nulls.size() == (column.nullable ? 1 : 0));
+  if (row.nulls.empty() || row.nulls[0] == 0) return;
+  REQUIRE(row.nulls[0] == 1);
+  if (column.ragged != 0) {
+    REQUIRE(row.outer.back() == 0);
+  } else if (column.dense_numbers()) {
+    REQUIRE(row.values == column.fill);
+  }
+}
+
 // Rows that are read together, by a parser that sees one after another, equal rows that are read
 // one by one.
 inline void require_rows_alike(Bytes file, std::span<const uint64_t> offsets,
@@ -101,6 +115,8 @@ inline void require_rows_alike(Bytes file, std::span<const uint64_t> offsets,
       append(joined[c].outer, lengths(alone.columns[c].outer));
       append(joined[c].steps, lengths(alone.columns[c].steps));
       append(joined[c].strings, lengths(alone.columns[c].strings));
+      append(joined[c].nulls, alone.columns[c].nulls);
+      require_null_rows_blank(columns[c], alone.columns[c]);
     }
   }
   REQUIRE(together.fault ||
@@ -111,6 +127,7 @@ inline void require_rows_alike(Bytes file, std::span<const uint64_t> offsets,
     REQUIRE(lengths(together.columns[c].outer) == joined[c].outer);
     REQUIRE(lengths(together.columns[c].steps) == joined[c].steps);
     REQUIRE(lengths(together.columns[c].strings) == joined[c].strings);
+    REQUIRE(together.columns[c].nulls == joined[c].nulls);
   }
 }
 
@@ -135,6 +152,7 @@ void require_padded_alike(Bytes file, std::span<const uint64_t> offsets, const C
     for (const std::vector<uint8_t>& array : read.arrays) append(joined, array);
     REQUIRE(joined == expected);
     REQUIRE(read.outer == plain.columns[0].outer);
+    REQUIRE(read.nulls == plain.columns[0].nulls);
   }
   decode_padded(file, offsets, column, width, rows, sides, fill, change);
 }

@@ -19,6 +19,7 @@ struct DecodedColumn {
   std::vector<int64_t> outer;
   std::vector<int64_t> steps;
   std::vector<int64_t> strings;
+  std::vector<uint8_t> nulls;  // of a nullable column, per row
 };
 
 struct Decoded {
@@ -48,6 +49,8 @@ Decoded decode(Bytes file, std::span<const uint64_t> offsets, std::span<const Co
   decoded.columns.resize(columns.size());
   std::vector<ColumnBuffers> buffers(columns.size());
   for (size_t c = 0; c < columns.size(); ++c) {
+    if (columns[c].nullable) decoded.columns[c].nulls.resize(offsets.size());
+    buffers[c].nulls = decoded.columns[c].nulls;
     if (!columns[c].dense_numbers()) continue;
     decoded.columns[c].values.resize(offsets.size() * columns[c].count * columns[c].itemsize);
     buffers[c].values = decoded.columns[c].values;
@@ -63,7 +66,7 @@ Decoded decode(Bytes file, std::span<const uint64_t> offsets, std::span<const Co
     if (columns[c].dense_numbers()) continue;
     DecodedColumn& out = decoded.columns[c];
     allocate(buffer_sizes(columns[c], decoder.total(c), offsets.size()), out);
-    buffers[c] = {out.values, out.outer, out.steps, out.strings};
+    buffers[c] = {out.values, out.outer, out.steps, out.strings, nullptr, out.nulls};
   }
   decoded.fault = decoder.copy(buffers);
   return decoded;
@@ -84,6 +87,7 @@ struct DecodedArrays {
   Fault fault;
   std::vector<int64_t> outer;
   std::vector<std::vector<uint8_t>> arrays;
+  std::vector<uint8_t> nulls;  // of a nullable column, per row
 };
 
 // One ragged column padded to `width` items, in arrays of `rows` rows.
@@ -93,6 +97,8 @@ DecodedArrays decode_padded(Bytes file, std::span<const uint64_t> offsets, const
                             Between&& between) {
   DecodedArrays decoded;
   ColumnBuffers buffers;
+  if (column.nullable) decoded.nulls.resize(offsets.size());
+  buffers.nulls = decoded.nulls;
   const IndexedFile indexed{.bytes = file};
   const Records records{{&indexed, 1}, offsets};
   Decoder decoder(records, {&column, 1}, {.threads = 2});

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
+import pickle
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -41,6 +43,14 @@ FRAME = pd.DataFrame(
         "pairs": [[1, 2], [3, 4], [5, 6]],
         "arrow": pd.array([1, None, 3], "int64[pyarrow]"),
         "nan": [1.0, np.nan, 2.0],
+        "months": pd.PeriodIndex(["2020-01", None, "2020-03"], freq="M"),
+        "decimals": [Decimal("1.5"), None, Decimal("-0.07")],
+        "times": [dt.time(1, 2, 3, 4), None, dt.time(5)],
+        "arrow decimals": pd.array(
+            [Decimal("1.50"), None, Decimal(3)], pd.ArrowDtype(pa.decimal128(30, 2))
+        ),
+        "arrow times": pd.array([1, None, 3], pd.ArrowDtype(pa.time32("ms"))),
+        "uuids": pd.array([b"a" * 16, None, b"b" * 16], pd.ArrowDtype(pa.binary(16))),
     }
 )
 POLARS = pl.DataFrame(
@@ -56,6 +66,8 @@ POLARS = pl.DataFrame(
         "nested": [[[1], None], None, []],
         "bool": [True, None, False],
         "small": pl.Series([1, None, 2], dtype=pl.UInt8),
+        "decimals": [Decimal("1.5"), None, Decimal("-0.07")],
+        "prices": pl.Series([Decimal("1.5"), None, Decimal(3)], dtype=pl.Decimal(10, 2)),
     }
 )
 
@@ -68,7 +80,7 @@ def test_a_pandas_frame_comes_back_as_it_was() -> None:
     back = rm.open(FRAME).to_pandas()
     pd.testing.assert_frame_equal(back, FRAME)
     assert classes(back) == classes(FRAME)
-    back.drop(columns="bytes").to_json(date_format="iso")
+    back.loc[:, :"nan"].drop(columns="bytes").to_json(date_format="iso")
     for path in ("x.parquet", "x.arrow"):
         rm.open(FRAME).save(path)
         pd.testing.assert_frame_equal(rm.open(path).to_pandas(), FRAME)
@@ -97,12 +109,26 @@ def test_an_arrow_table_comes_back_as_it_was() -> None:
             "uuid": pa.array([b"a" * 16, None], pa.uuid()),
             "json": pa.array(["{}", None], pa.json_()),
             "fixed": pa.array([b"ab", None], pa.binary(2)),
+            "text": ["a", None],
+            "large": pa.array(["a", None], pa.large_string()),
+            "lists": pa.array([[1, None], None]),
+            "fixed lists": pa.array([[1, None], None], pa.list_(pa.int64(), 2)),
+            "nothing": pa.nulls(2),
+            "price": pa.array([Decimal("1.50"), None], pa.decimal128(5, 2)),
+            "long": pa.array([Decimal("1.50"), None], pa.decimal256(50, 2)),
+            "whole": pa.array([Decimal(7), None], pa.decimal128(12)),
+            "bool8": pa.ExtensionArray.from_storage(pa.bool8(), pa.array([1, None], pa.int8())),
+            **{u: pa.array([1, None], pa.duration(u)) for u in ("s", "ms", "us", "ns")},
         }
     )
     assert rm.open(table).to_arrow().equals(table)
     for path in ("x.parquet", "x.arrow"):
-        rm.open(table.select(["fixed"])).save(path)
-        assert rm.open(path).to_arrow()["fixed"].to_pylist() == [b"ab", None]
+        rm.open(table).save(path)
+        assert rm.open(path).to_arrow().equals(table)
+    made = rm.open(table).map(lambda row: {**row, "price": 1 / 3, "long": "1.5", "text": "b"})
+    changed = made.to_arrow()
+    assert changed["price"].to_pylist() == [1 / 3, 1 / 3]
+    assert changed.schema.field("long").type == table.schema.field("long").type
 
 
 def test_the_index_comes_back_with_all_rows_in_order_and_never_with_others() -> None:
@@ -111,8 +137,64 @@ def test_the_index_comes_back_with_all_rows_in_order_and_never_with_others() -> 
     pd.testing.assert_frame_equal(ds.to_pandas(), frame)
     renamed = ds.rename({"x": "y"})
     pd.testing.assert_frame_equal(renamed.to_pandas(), frame.rename(columns={"x": "y"}))
-    for other in (ds.shuffle(seed=1), ds.sort("x"), ds.explode("l"), ds.sample(3, seed=1)):
+    pd.testing.assert_frame_equal(ds.select("x").to_pandas(), frame[["x"]])
+    assert ds.map(lambda row: {"x": -row["x"]}).to_pandas().index.tolist() == ["a", "b", "c"]
+    for other in (
+        ds.shuffle(seed=1),
+        ds.sort("x"),
+        ds.explode("l"),
+        ds.sample(3, seed=1),
+        ds.repeat(2).take(3),
+        ds.filter(lambda row: row["x"] > 0),
+    ):
         assert other.to_pandas().index.tolist() == [0, 1, 2]
+
+
+INDEXES = {
+    "named": pd.Index(list("uvwxyz"), name="id"),
+    "unnamed": pd.Index([5, 3, 1, 9, 7, 2]),
+    "levels": pd.MultiIndex.from_product([["a", "b"], [1, 2, 3]], names=["k", None]),
+    "dates": pd.date_range("2020-01-01", periods=6, freq="D", tz="Europe/Berlin", name="when"),
+    "gaps": pd.DatetimeIndex([*DATES, *DATES]),
+    "steps": pd.RangeIndex(10, 28, 3, name=7),
+    "down": pd.RangeIndex(6, 0, -1),
+    "named range": pd.RangeIndex(6, name="r"),
+    "categories": pd.CategoricalIndex(list("aabbcc"), categories=list("cbaz")),
+    "months": pd.period_range("2020-01", periods=6, freq="M"),
+    "nulls": pd.Index(pd.array([1, None, 3, 4, 5, 6], "Int64")),
+    "objects": pd.Index(["a", None, "c", "d", "e", "f"], dtype=object),
+}
+
+
+@pytest.mark.filterwarnings("ignore::recmap.LeftOutWarning")
+def test_the_index_comes_back_from_files_and_is_not_a_column() -> None:
+    columns = {"x": np.arange(6), "__index_level_0__": list("abcdef")}
+    for name, index in INDEXES.items():
+        frame = pd.DataFrame(columns, index=index)
+        for path in ("x.parquet", "x.arrow"):
+            rm.open(frame).save(path, overwrite=True, verify="full")
+            ds = rm.open(path)
+            assert list(ds.schema) == list(columns)
+            for each in (ds, pickle.loads(pickle.dumps(ds)), ds.select(*columns)):
+                pd.testing.assert_frame_equal(each.to_pandas(), frame, obj=name)
+            assert ds.take(2).to_pandas().index.tolist() == [0, 1]
+            rm.open(frame[:0]).save(path, overwrite=True)
+            assert rm.open(path).to_pandas().index.dtype == index.dtype
+    frame = pd.DataFrame(columns, index=INDEXES["dates"])
+    rm.open(frame).save("x/", format="parquet", shards=3)
+    pd.testing.assert_frame_equal(rm.open("x/").to_pandas(), frame)
+    rm.open("x/").save("y.arrow")
+    pd.testing.assert_frame_equal(rm.open("y.arrow").to_pandas(), frame)
+    rm.open(frame).save("x/", format="parquet", append=True)
+    assert rm.open("x/").to_pandas().index.tolist() == list(range(12))
+
+
+def test_an_index_that_no_file_can_hold_is_left_out_with_a_warning() -> None:
+    frame = pd.DataFrame({"x": [1, 2]}, index=pd.interval_range(0, 2))
+    pd.testing.assert_frame_equal(rm.open(frame).to_pandas(), frame)
+    with pytest.warns(rm.LeftOutWarning, match="index.*intervals.*reset_index"):
+        rm.open(frame).save("x.parquet")
+    assert rm.open("x.parquet").to_pandas().index.tolist() == [0, 1]
 
 
 def test_types_go_with_their_columns_and_are_dropped_where_they_do_not_fit() -> None:
@@ -122,6 +204,9 @@ def test_types_go_with_their_columns_and_are_dropped_where_they_do_not_fit() -> 
     assert str(ds.cast({"Int32": "float32"}).to_pandas()["Int32"].dtype) == "float32"
     other = ds.map(lambda row: {"category": "new", "zone": row["zone"], "Int32": 1})
     assert other.to_pandas()["category"].tolist() == ["new"] * 3
+    assert str(other.to_pandas()["zone"].dtype) == str(FRAME["zone"].dtype)
+    months = rm.open(FRAME[["months"]]).map(lambda row: {"months": 2020 + 0 * len(row)})
+    assert months.to_pandas()["months"].tolist() == [2020] * 3
 
 
 def test_a_note_that_is_no_type_is_ignored() -> None:

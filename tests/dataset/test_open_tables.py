@@ -216,7 +216,6 @@ def test_strings_in_lists_of_pandas_are_text() -> None:
     [
         (["a", 1], "cannot give its columns to Arrow"),
         (pd.arrays.SparseArray([0, 1]), "Sparse"),
-        (pd.period_range("2026-01", periods=2, freq="M"), "to_timestamp"),
     ],
 )
 def test_what_pandas_cannot_give_is_an_error_of_the_data(values: Any, why: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import warnings
 from decimal import Decimal
 from pathlib import Path
@@ -100,8 +101,7 @@ def test_columns_that_nobody_asked_for_block_nothing() -> None:
         assert as_lists(rm.open(each, ["s/x", "k"])[:]) == {"s/x": [3, 4], "k": [b"a", b"b"]}
         masked = rm.open(each, ["s/n"], nulls="mask")[:]
         assert as_lists(masked) == {"s/n": [1, 0], "s/n/is_null": [False, True]}
-        with pytest.raises(rm.DataError, match="'s/d'.*decimal"):
-            rm.open(each, ["s/d"])[:]
+        assert rm.open(each, ["s/d"])["s/d"][:].tolist() == [1.5, None]
         with pytest.raises(rm.FieldNotFoundError, match="'s/y'; there are: .*s/x"):
             rm.open(each, ["s/y"])
 
@@ -338,3 +338,43 @@ def test_verify_goes_on_after_a_damaged_row_group_and_counts_the_sound_rows() ->
     Path("x.parquet").write_bytes(content)
     found = rm.verify("x.parquet")
     assert (found.records, [each.record for each in found.damage]) == (20, [10])
+
+
+def test_only_columns_that_hold_nulls_get_a_mask_whichever_file_comes_first() -> None:
+    structs = pa.array([{"a": None}, None], pa.struct({"a": pa.int64()}))
+    parts = {
+        "none": pa.table({"x": [1, 2], "y": [1.0, 2.0], "s": [{"a": 1}, {"a": 2}]}),
+        "some": pa.table({"x": [3, None], "y": [3.0, 4.0], "s": structs}),
+    }
+    wanted = {"x": [1, 2, 3, 0], "y": [1, 2, 3, 4], "s/a": [1, 2, 0, 0]}
+    masks = {"x/is_null": [False] * 3 + [True], "s/a/is_null": [False] * 2 + [True] * 2}
+    for name, table in parts.items():
+        for made in in_every_file(table):
+            Path(f"{name}-{made}").write_bytes(Path(made).read_bytes())
+    for made in ("t.parquet", "t.arrow", "t.arrows"):
+        none, some = f"none-{made}", f"some-{made}"
+        assert list(rm.open(none, nulls="mask").schema) == ["x", "y", "s/a"]
+        ds = rm.open([none, some], nulls="mask")
+        assert list(ds.schema) == ["x", "x/is_null", "y", "s/a", "s/a/is_null"]
+        assert as_lists(ds[:]) == wanted | masks
+        assert rm.open([some, none], nulls="mask").schema == ds.schema
+        # Workers and selections name the masks that they read.
+        alone = rm.open(none, ["x", "x/is_null", "s/a/is_null"], nulls="mask")
+        assert as_lists(alone[:])["x/is_null"] == as_lists(alone[:])["s/a/is_null"] == [False] * 2
+        kept = ds.map(dict).batch(3)
+        assert [batch["x/is_null"].tolist() for batch in kept] == [[False] * 3, [True]]
+        copied = pickle.loads(pickle.dumps(ds))
+        assert as_lists(copied[:]) == as_lists(ds[:])
+    assert list(rm.open(parts["none"], nulls="mask").schema) == ["x", "y", "s/a"]
+    assert list(rm.open(parts["some"], nulls="mask").schema) == list(ds.schema)
+    pq.write_table(parts["none"], "unknown.parquet", write_statistics=False)
+    unknown = rm.open("unknown.parquet", nulls="mask")
+    assert list(unknown.schema) == ["x", "x/is_null", "y", "y/is_null", "s/a", "s/a/is_null"]
+
+
+def test_masked_floats_are_nan_in_every_source() -> None:
+    table = pa.table({"x": pa.array([1.5, None])})
+    rm.open(table).save("x.npz")
+    for each in (table, "x.npz", *in_every_file(table)):
+        batch = rm.open(each, nulls="mask")[:]
+        assert np.isnan(batch["x"]).tolist() == batch["x/is_null"].tolist() == [False, True]

@@ -151,16 +151,46 @@ def test_times_of_all_units_keep_their_values() -> None:
 
 
 def test_what_cannot_be_a_column_is_left_out_with_the_reason() -> None:
-    prices = pa.array([decimal.Decimal("1.50")] * 2, pa.decimal128(5, 2))
-    written(pa.table({"price": prices, "n": [1, 2]}))
-    with pytest.warns(rm.LeftOutWarning, match="'price'.*decimals.*columns="):
+    table = pa.table([[1, 2], [3, 4], [5, 6]], ["n", "twice", "twice"])
+    written(table)
+    with pytest.warns(rm.LeftOutWarning, match="'twice'.*two columns.*columns="):
         ds = rm.open("x.parquet")
     assert list(ds.schema) == ["n"]
     assert rm.open("x.parquet", ["n"])[:]["n"].tolist() == [1, 2]
-    with pytest.raises(rm.DataError, match="'price' cannot be a column.*decimals"):
-        rm.open("x.parquet", ["price"])
+    with pytest.raises(rm.DataError, match="'twice' cannot be a column.*two columns"):
+        rm.open("x.parquet", ["twice"])
     with pytest.raises(rm.FieldNotFoundError, match="no column 'm'; there are: n"):
         rm.open("x.parquet", ["m"])
+
+
+def test_decimals_are_float64_where_that_loses_nothing_and_else_text() -> None:
+    def decimals(digits: int, scale: int, *numbers: str) -> Any:
+        values = [None, *map(decimal.Decimal, numbers)]
+        return pa.array(values, pa.decimal128(digits, scale))
+
+    table = pa.table(
+        {
+            "short": decimals(15, 2, "1.50", "-9999999999999.99", "0.07"),
+            "long": decimals(38, 2, "1.50", "-999999999999999999999999999999999999.99", "0.07"),
+            "whole": decimals(38, 0, "1", "-9223372036854775808", "7"),
+        }
+    )
+    written(table)
+    ds = rm.open("x.parquet")
+    assert ds.schema == {"short": "float64?", "long": "text?", "whole": "int64?"}
+    assert ds["short"][:].tolist() == [None, 1.5, -9999999999999.99, 0.07]
+    long = [None, "1.50", "-999999999999999999999999999999999999.99", "0.07"]
+    assert ds["long"][:].tolist() == long
+    hundreds = rm.open(pa.table({"x": decimals(5, -2, "100", "-9999900")}))
+    assert hundreds["x"][:].tolist() == [None, 100, -9999900]
+    assert ds.to_arrow().equals(table)
+    read = rm.open("x.parquet", {"long": "float64?", "whole": "text?", "short": "text?"})
+    assert read["long"][1:].tolist() == [1.5, -1e36, 0.07]
+    assert read["whole"][:].tolist() == [None, "1", "-9223372036854775808", "7"]
+    assert read["short"][2] == "-9999999999999.99"
+    assert rm.open("x.parquet", nulls="mask")["short/is_null"][:].tolist() == [True, *[False] * 3]
+    ds.save("y.tfrecord")
+    assert rm.open("y.tfrecord")["long"][:].tolist() == long
 
 
 def test_nulls_are_kept_filled_masked_or_an_error() -> None:

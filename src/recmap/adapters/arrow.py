@@ -7,13 +7,21 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from recmap.adapters.table_types import as_arrow, as_pandas, as_polars, cells, remembered
+from recmap.adapters.table_types import (
+    as_arrow,
+    as_index,
+    as_pandas,
+    as_polars,
+    cells,
+    remembered,
+)
 from recmap.errors import MissingPackageError
 from recmap.model.arrow import ArrowBatches
 from recmap.model.coerce import empty_column
-from recmap.model.facts import SourceFacts
+from recmap.model.facts import IndexLevel, SourceFacts
 from recmap.model.ragged import Column, Ragged, concatenate, has_mask, null_mask
 from recmap.model.schema import Batch, Schema
+from recmap.model.source import Source
 
 if TYPE_CHECKING:
     import pandas as pd  # type: ignore[import-untyped]
@@ -68,7 +76,20 @@ def to_pandas(schema: Schema, batches: Iterable[Batch], facts: SourceFacts) -> p
     series = {name: _series(pd, concatenate(parts.pop(name)), types.get(name)) for name in schema}
     frame = pd.DataFrame(series)
     index = facts.table_index
+    if isinstance(index, Source):
+        index = _index(pd, index)
     return frame if index is None or len(index) != len(frame) else frame.set_axis(index)
+
+
+def _index(pd: Any, source: Source) -> Any:
+    """Return the index of pandas whose levels are the columns of a source."""
+    types, batch = source.facts.table_types, source.read(0, len(source))
+    made = remembered(source.schema, types, "pandas")
+    levels = [types[name].level or IndexLevel(None) for name in source.schema]
+    columns = [_series(pd, concatenate([batch[n]]), made.get(n)) for n in source.schema]
+    if len(columns) > 1:
+        return pd.MultiIndex.from_arrays(columns, names=[level.name for level in levels])
+    return as_index(columns[0], levels[0])
 
 
 def _series(pd: Any, column: Column, dtype: Any) -> Any:

@@ -8,18 +8,31 @@ library is there already: its own adapter has imported it.
 
 from __future__ import annotations
 
+import base64
+import datetime as dt
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
 
-from recmap.model.facts import NotedType, TableType
+from recmap.model.facts import IndexLevel, NotedType, TableType
 from recmap.model.ragged import Column, Ragged
 from recmap.model.schema import Schema
 
 # What a library raises for values that a type cannot hold, besides errors of its own.
 _MISFITS = (TypeError, ValueError, OverflowError, NotImplementedError, AttributeError)
+# Nanoseconds of a day.
+_DAY = 86_400 * 10**9
+# Classes of the objects in columns of pandas.
+_CLASSES: Mapping[str, type] = {
+    "list": list,
+    "ndarray": np.ndarray,
+    "Decimal": Decimal,
+    "time": dt.time,
+}
 
 
 def remembered(schema: Schema, types: Mapping[str, TableType], library: str) -> dict[str, Any]:
@@ -33,25 +46,38 @@ def _made(noted: Any) -> Any:
     """Return the type that a file notes, or None if there is no such type; others as they are."""
     if not isinstance(noted, NotedType):
         return noted
+    made = {"pandas": _pandas_type, "polars": _polars_type, "pyarrow": _arrow_type}
     try:
-        return _pandas_type(noted) if noted.package == "pandas" else _polars_type(noted)
+        return made[noted.package](noted)
     except (*_MISFITS, KeyError):
         return None
 
 
 def _pandas_type(noted: NotedType) -> Any:
     pd: Any = sys.modules["pandas"]
-    if noted.text in ("list", "ndarray"):
-        return {"list": list, "ndarray": np.ndarray}[noted.text]
+    if noted.text in _CLASSES:
+        return _CLASSES[noted.text]
+    if noted.text.startswith("arrow:"):
+        return pd.ArrowDtype(_arrow_type(noted._replace(text=noted.text.removeprefix("arrow:"))))
     if noted.text == "category":
         return pd.CategoricalDtype(noted.parts, noted.ordered)
     return pd.api.types.pandas_dtype(noted.text)
 
 
+def _arrow_type(noted: NotedType) -> Any:
+    pa: Any = sys.modules["pyarrow"]
+    try:
+        if not noted.parts:
+            return pa.type_for_alias(noted.text)
+        return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(noted.parts[0]))).field(0).type
+    except (pa.ArrowException, OSError, IndexError) as e:
+        raise ValueError(str(e)) from None
+
+
 def _polars_type(noted: NotedType) -> Any:
     pl: Any = sys.modules["polars"]
     types = {"Categorical": pl.Categorical, "Enum": pl.Enum, "Time": pl.Time}
-    made: Any = {**types, "Datetime": pl.Datetime}[noted.text]
+    made: Any = {**types, "Datetime": pl.Datetime, "Decimal": pl.Decimal}[noted.text]
     if noted.text == "Enum":
         return pl.Enum(noted.parts)
     return made(*noted.parts)
@@ -62,7 +88,7 @@ def _library(dtype: Any) -> str:
     if isinstance(dtype, NotedType):
         return dtype.package
     package = (dtype if isinstance(dtype, type) else type(dtype)).__module__.partition(".")[0]
-    return "pandas" if package in ("numpy", "builtins") else package
+    return "pandas" if package in ("numpy", "builtins", "decimal", "datetime") else package
 
 
 def cells(column: Column, dtype: Any) -> list[Any]:
@@ -92,8 +118,22 @@ def as_pandas(series: Any, dtype: Any) -> Any:
 
 
 def _pandas(series: Any, dtype: Any) -> Any:
+    if dtype is Decimal or dtype is dt.time:
+        convert = _decimal if dtype is Decimal else _time
+        objects = [None if m else convert(x) for x, m in zip(series, series.isna(), strict=True)]
+        return type(series)(objects, dtype=object)
     if isinstance(dtype, type) or dtype == series.dtype:
         return series
+    if hasattr(dtype, "pyarrow_dtype"):
+        pa: Any = sys.modules["pyarrow"]
+        values = [bytes(x) if isinstance(x, np.void) else x for x in series]
+        given = pa.array(values if series.dtype == object else series, from_pandas=True)
+        made = _arrow(pa.chunked_array([given]), dtype.pyarrow_dtype)
+        return type(series)(sys.modules["pandas"].arrays.ArrowExtensionArray(made))
+    if hasattr(dtype, "freq"):
+        return _periods(series, dtype)
+    if hasattr(dtype, "categories") and not series.dropna().isin(dtype.categories).all():
+        raise ValueError("values that are none of the categories")
     zone = getattr(dtype, "tz", None)
     if zone is not None:
         return series.dt.tz_localize("UTC").dt.tz_convert(zone).astype(dtype)
@@ -106,6 +146,41 @@ def _pandas(series: Any, dtype: Any) -> Any:
     return series.astype(dtype)
 
 
+def as_index(series: Any, level: IndexLevel) -> Any:
+    """Return a series of pandas as an index, with what else is known of it if that fits."""
+    pd: Any = sys.modules["pandas"]
+    index = pd.Index(series, dtype=series.dtype, name=level.name)
+    if level.step is not None:
+        first = int(index[0]) if len(index) else 0
+        made = pd.RangeIndex(first, first + level.step * len(index), level.step, name=level.name)
+        return made if made.equals(index) else index
+    if level.freq is not None and hasattr(index, "freq"):
+        with suppress(*_MISFITS):
+            index.freq = level.freq
+    return index
+
+
+def _decimal(value: Any) -> Decimal:
+    """Return the decimal number that is written like a float, or that a text is."""
+    return Decimal(value if isinstance(value, str) else repr(float(value)))
+
+
+def _time(value: Any) -> dt.time:
+    """Return a time of day, which is read as the duration since midnight."""
+    if not 0 <= value.value < _DAY or value.value % 1000:
+        raise ValueError("not a time of day")
+    midnight = dt.datetime(1, 1, 1, tzinfo=dt.UTC)
+    return (midnight + value.to_pytimedelta()).time()
+
+
+def _periods(series: Any, dtype: Any) -> Any:
+    pd: Any = sys.modules["pandas"]
+    missing = series.isna()
+    ordinals = series.fillna(0).to_numpy(np.int64)
+    made = type(series)(pd.arrays.PeriodArray(ordinals, dtype=dtype))
+    return made.mask(missing) if missing.any() else made
+
+
 def as_polars(series: Any, dtype: Any) -> Any:
     """Return a series of polars as one of another type, if that holds all of its values."""
     pl: Any = sys.modules["polars"]
@@ -116,6 +191,8 @@ def as_polars(series: Any, dtype: Any) -> Any:
             made = series.to_physical().cast(pl.Time)
         else:
             made = series.cast(dtype)
+        if dtype.base_type() == pl.Decimal and not made.cast(series.dtype).equals(series):
+            return series
     except (*_MISFITS, pl.exceptions.PolarsError):
         return series
     return made
@@ -135,8 +212,27 @@ def as_arrow(table: Any, types: Mapping[str, Any]) -> Any:
 
 def _arrow(column: Any, dtype: Any) -> Any:
     pa: Any = sys.modules["pyarrow"]
+    if pa.types.is_null(dtype) and column.null_count == len(column):
+        return pa.chunked_array([pa.nulls(len(column))])
     if pa.types.is_dictionary(dtype):
         column = column.cast(dtype.value_type).dictionary_encode()
     elif pa.types.is_time(dtype):  # which were read as durations
         column = column.cast(pa.int64()).cast(pa.int32() if dtype.bit_width == 32 else pa.int64())
-    return column.cast(dtype)
+    elif pa.types.is_decimal(dtype) and pa.types.is_integer(column.type):
+        column = column.cast(pa.string())
+    elif pa.types.is_fixed_size_list(dtype) and pa.types.is_large_list(column.type):
+        column = column.cast(pa.list_(column.type.value_type))
+    made = column.cast(dtype)
+    made.validate(full=True)
+    if "decimal" in str(dtype) and not _same_numbers(made, column):
+        raise ValueError("decimals that would be rounded")
+    return made
+
+
+def _same_numbers(decimals: Any, column: Any) -> bool:
+    """Return whether decimals are those numbers or texts, which functions may have changed."""
+    pa: Any = sys.modules["pyarrow"]
+    if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
+        return bool(decimals.cast(column.type).equals(column))
+    pairs = zip(decimals.to_pylist(), column.to_pylist(), strict=True)
+    return all(one is None or one == Decimal(other) for one, other in pairs)

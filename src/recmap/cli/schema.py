@@ -254,6 +254,10 @@ class Rows(torch.utils.data.Dataset):
 
 def _torch_value(name: str, field: Field) -> str:
     row = f"row[{name!r}]"
+    if field.nullable:
+        return f"None if {row} is None else {_torch_value(name, replace(field, nullable=False))}"
+    if field.null_items:
+        return f"{row}.tolist()"  # tensors have no nulls
     if field.is_bytes:
         return row if not field.shape else f"{row}.tolist()"
     if field.ragged > 1:

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from recmap.conversion.budget import BoundedReader, Budget
 from recmap.errors import MemoryLimitError, VerificationError
 from recmap.formats.column_source import ColumnsSource
+from recmap.formats.combined import SideBySideSource
 from recmap.formats.open_spec import OpenOptions, open_source
 from recmap.formats.raw import packed_dtype
 from recmap.formats.registry import FORMATS, parameters
@@ -137,7 +138,10 @@ def _reopened(path: str, format: str, schema: Schema) -> Source:
     """Open a file under its temporary name, without a sidecar or description next to it."""
     kind = FORMATS[format]
     if not kind.sink_kind().untyped:
-        return open_source(path, None, OpenOptions(format=format))
+        opened = open_source(path, None, OpenOptions(format=format))
+        index = opened.facts.table_index
+        # What was written as the index of a table is not shown as columns.
+        return opened if index is None else SideBySideSource({"rows": opened, "index": index})
     if "dtype" in parameters(kind.opener()):
         return open_source(path, None, OpenOptions(format=format, dtype=packed_dtype(schema)))
     return open_source(path, dict(schema), OpenOptions(format=format))

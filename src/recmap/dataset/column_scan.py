@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap.dataset.rows import read_blocks
-from recmap.errors import DataError, OptionError
+from recmap.errors import DataError, Message, OptionError
 from recmap.model.nulls import NULL_SUFFIX, values_and_validity, with_masks
 from recmap.model.progress import Counter, ProgressOption
 from recmap.model.ragged import Column
@@ -87,8 +87,9 @@ def refuse_nulls(verb: str, source: Source, name: str, block: ColumnBlock) -> No
     """Raise an error that names the first row without a value."""
     if block.missing is not None:
         row = block.start + int(np.argmax(block.missing))
+        text = f"{verb}: {row_name(source, row)} has no value in column {name!r}"
         raise DataError(
-            f"{verb}: {row_name(source, row)} has no value in column {name!r}",
+            Message(text, hint=(f"leave out such rows first, ds.drop_null({name!r})",)),
             field=name,
             record=row,
         )

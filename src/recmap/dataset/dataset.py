@@ -340,9 +340,17 @@ class Dataset(RowVerbs):
 
     def _saved(self, dst: str, options: SaveOptions) -> Report:
         if self._as_opened is not None:
-            return self._as_opened.save(dst, options)
-        take_seeds(self._plan, dst)
-        return replace(self._opened, how=how_made(self._plan)).save(dst, options)
+            rows = self._as_opened
+        else:
+            take_seeds(self._plan, dst)
+            rows = replace(self._opened, how=how_made(self._plan))
+        if rows.source.facts.table_index is not None and not options.append:
+            from recmap.conversion.plan import output_format
+            from recmap.dataset.frame_index import with_index
+
+            format = output_format(dst, options.format)
+            rows = rows.changed(partial(with_index, format=format))
+        return rows.save(dst, options)
 
     def view(self, *, height: int = 640, port: int = 0) -> widget.Widget:
         """Show the page of ``recmap view`` in a notebook, in a frame of this ``height``.

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import sys
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from decimal import Decimal
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -21,6 +23,7 @@ from recmap.formats.array_object import open_array
 from recmap.formats.column_readers import DEFAULT_NAME
 from recmap.formats.combined import ConcatenatedSource, SideBySideSource
 from recmap.formats.memory import MemorySource, StreamSource
+from recmap.formats.table_notes import arrow_types
 from recmap.model.arguments import check_column_name
 from recmap.model.arrow import ArrowReader
 from recmap.model.coerce import Given, as_columns, empty_column, fit, infer_schema, text_column
@@ -80,7 +83,7 @@ def open_table(x: Any, wanted: Wanted, column: str | None = None) -> OpenedRows:
         frame = _frame(x, column)
         source = _open_pandas(frame, wanted)
         types = {name: _pandas_type(frame[name]) for name in frame.columns}
-        index = None if frame.index.equals(_default_index(frame)) else frame.index
+        index = None if frame.index.identical(_default_index(frame)) else frame.index
         return OpenedRows(FromTable(source, types, index), lasting=False)
     table = _with_columns(x, column)
     source = FromTable(_open_arrow(table, wanted), _arrow_types(table))
@@ -109,10 +112,12 @@ def _default_index(frame: Any) -> Any:
 
 
 def _pandas_type(values: Any) -> Any:
-    """Return the dtype of a column of pandas, or the class of the sequences in it."""
+    """Return the dtype of a column of pandas, or the class of the objects in it."""
     first = _first(values) if values.dtype == object else None
     if isinstance(first, _SEQUENCES):
         return np.ndarray if isinstance(first, np.ndarray) else list
+    if isinstance(first, Decimal | dt.time):
+        return Decimal if isinstance(first, Decimal) else dt.time
     return values.dtype
 
 
@@ -120,20 +125,12 @@ def _arrow_types(table: Any) -> dict[str, Any]:
     """Return the types of columns of polars or pyarrow that fields do not tell."""
     package = type(table).__module__.partition(".")[0]
     if package == "polars" and hasattr(table, "schema"):
-        told = ("Categorical", "Enum", "Time", "Datetime")
+        told = ("Categorical", "Enum", "Time", "Datetime", "Decimal")
         types = {name: each for name, each in table.schema.items() if type(each).__name__ in told}
         return {n: each for n, each in types.items() if getattr(each, "time_zone", "") is not None}
     if package != "pyarrow":
         return {}
-    arrow = sys.modules["pyarrow"].types
-    return {
-        field.name: field.type
-        for field in table.schema
-        if arrow.is_dictionary(field.type)
-        or arrow.is_time(field.type)
-        or (arrow.is_timestamp(field.type) and field.type.tz)
-        or hasattr(field.type, "extension_name")
-    }
+    return arrow_types(table.schema)
 
 
 def open_hugging_face(dataset: Any, wanted: Wanted) -> OpenedRows:
@@ -147,8 +144,9 @@ def _open_arrow(x: Any, wanted: Wanted) -> Source:
     fields = {n: field for n, field in wanted.fields.items() if not n.endswith(NULL_SUFFIX)}
     try:
         stored = _is_stored(x)
-        kept = wanted.nulls == "keep"
-        known: Any = ("data" if stored else "none") if kept else None
+        known: Any = {"keep": "data", "mask": "data"}.get(wanted.nulls) if stored else None
+        if wanted.nulls == "keep" and not stored:
+            known = "none"
         reader = ArrowReader(x, wanted.nulls, fields=fields, names=wanted.names, known=known)
     except ModuleNotFoundError as e:
         raise MissingPackageError(

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
+
+import numpy as np
 
 from recmap.errors import (
     DataError,
@@ -86,7 +88,16 @@ class ArrowColumns:
             self._found.pop(name, None)
             if nulls == "mask":
                 self._found.pop(name + NULL_SUFFIX, None)
+        if nulls == "mask":
+            self._add_masks(fields or ())
         self.schema = Schema(self._found)
+
+    def _add_masks(self, names: Iterable[Any]) -> None:
+        """Add the masks that were asked for by name, because other files have them."""
+        for name in names:
+            column = str(name).removesuffix(NULL_SUFFIX)
+            if column != name and column in self._found and name not in self._found:
+                self._found[name], self.owners[name] = Field(np.bool_), self.owners[column]
 
     def _add(self, number: int, column: str, table: Any) -> None:
         try:
@@ -134,6 +145,9 @@ class ArrowColumns:
         noted = (self._noted or {}).get(name)
         if noted is None or self._asked.get(name) == stored:
             return stored
+        if 0 in noted.shape and stored.has_nulls:  # no values, so none of recmap is null
+            self._ignored[name] = noted
+            return stored
         # Values tell whether there are nulls. If the note says so, too, there may have been some.
         noted = either(noted, stored) if self._nulls == "keep" else noted.without_nulls()
         if not is_stored_as(noted, either(stored, noted)):
@@ -158,15 +172,15 @@ class ArrowColumns:
         """Return what to ask for to read the same columns again."""
         return {name: self._told.get(name, self.schema[name]) for name in names}
 
-    def choose(self, fields: FieldsLike | None) -> list[str]:
-        """Return the names of the requested columns, or of all that can be read.
+    def choose(self, fields: FieldsLike | None, hidden: Sequence[str] = ()) -> list[str]:
+        """Return the names of the requested columns, or of all that can be read and not hidden.
 
         A warning names those left out.
         """
         names = None if fields is None else list(fields)
         if names is None or ... in names:
             self._warn()
-            names = list(self.schema)
+            names = [n for n in self.schema if n not in hidden or len(hidden) == len(self.schema)]
         for name in names:
             if name in self._refused:
                 raise DataError(
@@ -222,6 +236,9 @@ class ArrowColumns:
                 field=e.field,
                 record=e.record,
             ) from e
+        for name in names:
+            if name not in found:  # a mask of a column that has no nulls here
+                found[name] = np.zeros(arrow.num_rows, np.bool_)
         return {name: self._restore(name, found[name], first_row) for name in names}
 
     def _restore(self, name: str, column: Column, first_row: int) -> Column:

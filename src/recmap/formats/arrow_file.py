@@ -25,7 +25,7 @@ from recmap.formats.row_group_sink import RowGroupSink
 from recmap.formats.row_groups import RowGroupSource
 from recmap.formats.sink import SinkKind
 from recmap.formats.stored_columns import noted_fields
-from recmap.formats.table_notes import decode_types
+from recmap.formats.table_notes import stored_types
 from recmap.local.local_path import located
 from recmap.local.output import Output
 from recmap.machine.mapped import guarded
@@ -49,7 +49,7 @@ def open_arrow(
 ) -> RowGroupSource:
     """Open a file or a stream, or some of its columns."""
     file = _ArrowFile(path, fields, nulls)
-    names = file.columns.choose(fields)
+    names = file.columns.choose(fields, file.index_names)
     # Reopen by name, so that the warning about columns left out is not repeated.
     reopen = partial(open_arrow, path, file.columns.fields(names), nulls=nulls)
     return RowGroupSource(file, names, reopen)
@@ -79,10 +79,10 @@ class _ArrowFile(RowGroupFile):
         streamed = bool(self._messages.dictionaries) and not self._messages.is_file
         self._copied = self._compressed or self._messages.big_endian or streamed
         self.columns.compare_notes(self)
-        self.table_types = decode_types(self._arrow_schema.metadata)
+        self.table_types = stored_types(self._arrow_schema, self.schema)
 
     def _exact_fields(self) -> Any:
-        if self._nulls != "keep":
+        if self._nulls not in ("keep", "mask"):
             return self._arrow_schema
         messages = self._messages
         dictionaries = any(message.nulls for message in messages.dictionaries)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from functools import cached_property, partial
@@ -30,6 +30,7 @@ from recmap.model.fetching import Coming, Fetching, fetching_all
 from recmap.model.field import Field
 from recmap.model.info import Info
 from recmap.model.null_columns import can_widen, joint_field, widened
+from recmap.model.nulls import NULL_SUFFIX
 from recmap.model.order import finite
 from recmap.model.ragged import Column, offsets_of
 from recmap.model.row_sizes import RowSizes, added, measure
@@ -54,6 +55,20 @@ def _agreed(told: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     names = dict.fromkeys(name for each in told for name in each)
     found = {name: [each[name] for each in told if name in each] for name in names}
     return {n: first for n, (first, *others) in found.items() if all(o == first for o in others)}
+
+
+def _joined_index(told: Sequence[SourceFacts]) -> Source | None:
+    """Return the index of rows that follow each other, if all have one, and of the same kind."""
+    found = [facts.table_index for facts in told]
+    if not all(isinstance(each, Source) for each in found):
+        return None
+    types = [each.facts.table_types for each in found]
+    if any(each != types[0] for each in types):
+        return None
+    try:
+        return ConcatenatedSource(found)
+    except FieldMismatchError:
+        return None
 
 
 def _chunk_rows(told: Sequence[SourceFacts]) -> int:
@@ -317,6 +332,9 @@ class ConcatenatedSource(CombinedSource):
     def __len__(self) -> int:
         return int(self._starts[-1])
 
+    def _collected(self, told: list[SourceFacts]) -> SourceFacts:
+        return replace(super()._collected(told), table_index=_joined_index(told))
+
     def known_rows(self) -> int | None:
         counted = "_starts" in self.__dict__
         unknown = not counted and any(each.known_rows() is None for each in self._sources)
@@ -464,6 +482,27 @@ def with_the_same_nulls(sources: Sequence[Source]) -> Sequence[Source]:
         for name in joint.keys() & schema.keys():
             joint[name] = joint_field(joint[name], schema[name])
     return [as_nullable(source, joint) for source in sources]
+
+
+def with_the_same_masks(sources: Sequence[Source]) -> Sequence[Source]:
+    """Return the sources with the masks that any of them has: another may have no nulls."""
+    masks = {n for source in sources for n in source.schema if n.endswith(NULL_SUFFIX)}
+    return [_with_masks(source, masks) for source in sources] if masks else sources
+
+
+def _with_masks(source: Source, masks: Collection[str]) -> Source:
+    maps: dict[str, ColumnMap] = {}
+    for name, field in source.schema.items():
+        maps[name] = ColumnMap(name, field)
+        mask = name + NULL_SUFFIX
+        if mask in masks and mask not in source.schema:
+            maps[mask] = ColumnMap(name, Field(np.bool_), _no_nulls)
+    return source if len(maps) == len(source.schema) else MappedColumns(source, maps)
+
+
+def _no_nulls(column: Column, rows: RowNumbers) -> Column:
+    del rows
+    return np.zeros(len(column), np.bool_)
 
 
 def as_nullable(source: Source, joint: Mapping[str, Field]) -> Source:

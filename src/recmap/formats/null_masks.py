@@ -41,7 +41,8 @@ def with_nulls(columns: Mapping[str, ColumnReader]) -> dict[str, ColumnReader]:
     joined, masks = dict(columns), set[str]()
     for name, column in columns.items():
         found = [columns.get(mask) for mask in mask_names(name)]
-        rows = found[0] if _has_field(found[0], Field(np.bool_)) else None
+        nothing = 0 in column.field.shape  # so there is no value that could be null
+        rows = found[0] if _has_field(found[0], Field(np.bool_)) and not nothing else None
         lists = column.field.ragged == 1
         items = found[1] if lists and _has_field(found[1], Field(np.bool_, (None,))) else None
         if rows is not None or items is not None:

@@ -21,7 +21,7 @@ from recmap.errors import (
     PathNotFoundError,
 )
 from recmap.formats.column_source import with_string_types
-from recmap.formats.combined import ConcatenatedSource
+from recmap.formats.combined import ConcatenatedSource, with_the_same_masks
 from recmap.formats.detect import check_raw, detect_all, has_header, refuse_packed
 from recmap.formats.lazy_files import LazySource, OpenFiles, max_open_files
 from recmap.formats.registry import FORMATS, HEADERLESS, Format, parameters
@@ -193,10 +193,11 @@ def _opened(
     if len(files) == 1:
         return _open_one(files[0], format, fields, options)
     if len(files) > max_open_files(format.descriptors):
-        return ConcatenatedSource(_open_lazily(files, format, fields, options))
-    return ConcatenatedSource(
-        for_each_file(lambda file: _open_one(file, format, fields, options), files)
-    )
+        opened = _open_lazily(files, format, fields, options)
+    else:
+        opened = for_each_file(lambda file: _open_one(file, format, fields, options), files)
+    masked = options.nulls == "mask" and "nulls" in parameters(format.opener())
+    return ConcatenatedSource(with_the_same_masks(opened) if masked else opened)
 
 
 def _open_group(paths: PathsLike, fields: FieldsLike | None, options: OpenOptions) -> Source:

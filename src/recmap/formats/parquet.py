@@ -26,7 +26,7 @@ from recmap.formats.row_group_sink import RowGroupSink
 from recmap.formats.row_groups import RowGroupSource
 from recmap.formats.sink import SinkKind
 from recmap.formats.stored_columns import noted_fields
-from recmap.formats.table_notes import decode_types
+from recmap.formats.table_notes import stored_types
 from recmap.local.local_path import located
 from recmap.local.output import Output
 from recmap.machine.mapped import guarded
@@ -58,7 +58,7 @@ def open_parquet(
 ) -> RowGroupSource:
     """Open a file, or some of its columns. ``verify`` checks the checksums of pages."""
     file = _ParquetFile(path, fields, nulls, verify)
-    names = file.columns.choose(fields)
+    names = file.columns.choose(fields, file.index_names)
     if fields is None:
         _warn_of_partitions(path, file.schema)
     # Reopen by name, so that the warning about columns left out is not repeated.
@@ -96,9 +96,8 @@ class _ParquetFile(RowGroupFile):
                     self._sizes.read_footer()  # it would have to be fetched again
             schema = file.schema_arrow
             noted = noted_fields(schema.metadata)
-            exact = (
-                schema if nulls != "keep" else parquet_fields(schema, self._nulls(footer), noted)
-            )
+            known = nulls in ("keep", "mask")
+            exact = parquet_fields(schema, self._nulls(footer), noted) if known else schema
             alone = [
                 (field.name, pa.RecordBatchReader.from_batches(pa.schema([field]), []))
                 for field in exact
@@ -115,7 +114,7 @@ class _ParquetFile(RowGroupFile):
         self.columns = ArrowColumns(path, alone, noted, nulls, fields)
         self._leaves = _leaves(schema, self.columns.owners)
         self.columns.compare_notes(self)
-        self.table_types = decode_types(schema.metadata)
+        self.table_types = stored_types(schema, self.schema)
 
     def _footer(self) -> tuple[int, int]:
         """Return where the footer is, which says where all else is."""

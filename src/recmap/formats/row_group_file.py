@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap.errors import DataError
+from recmap.formats.table_notes import index_columns
 from recmap.machine.mapped import MappedFile
 from recmap.machine.spans import Places
 from recmap.model.batch import RowArray, join
@@ -38,6 +39,12 @@ class RowGroupFile(ABC):
         self.path, self.mapped = path, mapped
         #: What columns were in the table that was saved.
         self.table_types: Mapping[str, TableType] = {}
+
+    @property
+    def index_names(self) -> list[str]:
+        """The columns that are the index of the table that was saved, if all are there."""
+        names = index_columns(self.table_types)
+        return names if all(name in self.schema for name in names) else []
 
     @property
     @abstractmethod

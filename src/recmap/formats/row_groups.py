@@ -147,7 +147,15 @@ class RowGroupSource(Source):
             stored_in_order=self._file.packed and self._most_rows > 1,
             remote=any_remote([self._file.path]),
             table_types={n: t for n, t in self._file.table_types.items() if n in self.schema},
+            table_index=self._index(),
         )
+
+    def _index(self) -> RowGroupSource | None:
+        """Return the columns that are the index of the table, unless some are columns here."""
+        names = self._file.index_names
+        if not names or any(name in self._schema for name in names):
+            return None
+        return RowGroupSource(self._file, names, partial(_index_of, self._reopen))
 
     def _chunk_rows(self) -> int:
         if self._file.in_place:
@@ -324,6 +332,12 @@ def _bundles(row_bytes: Mapping[str, int], threads: int) -> list[Names]:
         bundles[least].append(name)
         loads[least] += row_bytes[name]
     return [tuple(bundle) for bundle in bundles]
+
+
+def _index_of(reopen: Callable[[], RowGroupSource]) -> RowGroupSource:
+    index = reopen()._index()  # noqa: SLF001  # of the same class
+    assert index is not None
+    return index
 
 
 def _selected(reopen: Callable[[], RowGroupSource], names: Sequence[str]) -> RowGroupSource:

@@ -6,12 +6,15 @@ they are not trusted: one that cannot be read is ignored, and so is one that doe
 
 from __future__ import annotations
 
+import base64
 import json
+import sys
 from collections.abc import Mapping
 from typing import Any
 
 from recmap.model.description import decode_field, encode_field, json_object
-from recmap.model.facts import NotedType, TableType
+from recmap.model.facts import IndexLevel, NotedType, TableType
+from recmap.model.field import Field
 
 KEY = b"recmap.table"
 # More categories are not noted.
@@ -20,10 +23,10 @@ _MOST_CATEGORIES = 10_000
 
 def encode_types(types: Mapping[str, TableType]) -> dict[str, Any]:
     """Return the types that can be noted, as JSON has them."""
-    noted = {name: (each.field, _noted(each.dtype)) for name, each in types.items()}
+    noted = {name: (each, _noted(each.dtype)) for name, each in types.items()}
     return {
-        name: [encode_field(field.without_nulls()), *note]
-        for name, (field, note) in noted.items()
+        name: [encode_field(each.field.without_nulls()), *note, each.level]
+        for name, (each, note) in noted.items()
         if note is not None
     }
 
@@ -38,8 +41,15 @@ def _noted(dtype: Any) -> NotedType | None:
     if package == "polars":
         zone = [dtype.time_unit, dtype.time_zone] if hasattr(dtype, "time_zone") else []
         categories = _plain(dtype.categories) if hasattr(dtype, "categories") else []
+        if hasattr(dtype, "scale"):
+            return NotedType(package, "Decimal", [dtype.precision, dtype.scale])
         enum = type(dtype).__name__ == "Enum"
         return NotedType(package, type(dtype).__name__, categories if enum else zone)
+    if package == "pyarrow":
+        return _of_arrow(dtype)
+    if hasattr(dtype, "pyarrow_dtype"):
+        noted = _of_arrow(dtype.pyarrow_dtype)
+        return noted._replace(package="pandas", text=f"arrow:{noted.text}")
     if package not in ("pandas", "numpy"):
         return None
     if not hasattr(dtype, "categories"):
@@ -49,6 +59,19 @@ def _noted(dtype: Any) -> NotedType | None:
     if not plain or len(categories) > _MOST_CATEGORIES:
         return None
     return NotedType("pandas", "category", categories, bool(dtype.ordered))
+
+
+def _of_arrow(dtype: Any) -> NotedType:
+    """Return what is noted of a type of pyarrow: its name, or an Arrow schema with it."""
+    pa = sys.modules["pyarrow"]
+    text = str(dtype)
+    try:
+        if pa.type_for_alias(text) == dtype:
+            return NotedType("pyarrow", text)
+    except ValueError:
+        pass
+    schema = pa.schema([("x", dtype)]).serialize().to_pybytes()
+    return NotedType("pyarrow", text, [base64.b64encode(schema).decode()])
 
 
 def _plain(values: Any) -> list[Any]:
@@ -69,12 +92,67 @@ def decode_types(metadata: Mapping[bytes, bytes] | None) -> dict[str, TableType]
         return {}
 
 
+def stored_types(schema: Any, fields: Mapping[str, Field]) -> dict[str, TableType]:
+    """Return the types of the columns of an Arrow schema, and those that it notes."""
+    own = {name: each for name, each in arrow_types(schema).items() if name in fields}
+    types = {name: TableType(fields[name].without_nulls(), each) for name, each in own.items()}
+    return types | decode_types(schema.metadata)
+
+
+def index_columns(types: Mapping[str, TableType]) -> list[str]:
+    """Return the columns that are levels of the index of a DataFrame."""
+    return [name for name, each in types.items() if each.level is not None]
+
+
 def _decoded(
-    field: Any, library: Any, text: Any, values: Any = (), ordered: Any = False
+    field: Any,
+    library: Any,
+    text: Any,
+    values: Any = (),
+    ordered: Any = False,
+    level: Any = None,
 ) -> TableType:
     plain = isinstance(values, list) and all(
         isinstance(each, str | int | float | None) for each in values
     )
     if not (isinstance(library, str) and isinstance(text, str) and plain):
         raise ValueError("not a type")
-    return TableType(decode_field(field), NotedType(library, text, values, ordered is True))
+    noted = NotedType(library, text, values, ordered is True)
+    return TableType(decode_field(field), noted, None if level is None else _level(*level))
+
+
+def _level(name: Any, step: Any, freq: Any) -> IndexLevel:
+    sound = (
+        isinstance(name, str | int | float | None)
+        and (step is None or (type(step) is int and step))
+        and isinstance(freq, str | None)
+    )
+    if not sound:
+        raise ValueError("not a level of an index")
+    return IndexLevel(name, step, freq)
+
+
+def arrow_types(schema: Any) -> dict[str, Any]:
+    """Return the types of an Arrow schema that the fields of columns do not tell."""
+    return {field.name: field.type for field in schema if not _is_plain(field.type)}
+
+
+def _is_plain(type: Any) -> bool:
+    """Return whether the field of a column says all of its type in pyarrow, as it is exported."""
+    types = sys.modules["pyarrow"].types
+    if types.is_large_list(type):
+        return _is_plain(type.value_type)
+    plain = (
+        types.is_integer,
+        types.is_floating,
+        types.is_boolean,
+        types.is_large_string,
+        types.is_large_binary,
+        types.is_fixed_size_binary,
+        types.is_date32,
+        types.is_duration,
+        types.is_struct,  # which becomes several columns
+        types.is_map,
+    )
+    zoneless = types.is_timestamp(type) and type.tz is None
+    return zoneless or any(is_of_kind(type) for is_of_kind in plain)

@@ -18,8 +18,6 @@ from recmap.errors import (
     DataError,
     FieldMismatchError,
     FieldTextError,
-    Message,
-    Option,
     OptionError,
     RecmapError,
 )
@@ -35,6 +33,7 @@ from recmap.model.arrow_readers import (
     OffsetLists,
     PlainNumbers,
     Reader,
+    ScaledDecimals,
     Strings,
     StringViews,
     StructMember,
@@ -83,6 +82,8 @@ _TIMES = {
     b"tsu": ("i8", "M8[us]"),
     b"tsn": ("i8", "M8[ns]"),
 }
+# Decimals of so many digits are the same again after float64. No type has a larger scale.
+_FLOAT_DIGITS, _MOST_SCALE = 15, 128
 # Types that are refused, in words.
 _WORDS = {
     "+r": "run-end encoded",
@@ -258,8 +259,6 @@ def _tensor_shape(
 
 def _leaf_reader(kind: ArrowKind, name: str, given: Field | None, above: Shape) -> Reader:
     form = kind.format
-    if dict(kind.metadata).get(EXTENSION_NAME) == b"pandas.period":
-        raise _refused(kind, name, "a period has no dtype; use its start, x.dt.to_timestamp()")
     if form in _NUMBERS:
         dtype = np.dtype(_NUMBERS[form])
         return PlainNumbers(_filled(dtype, given), dtype)
@@ -286,23 +285,11 @@ def _leaf_reader(kind: ArrowKind, name: str, given: Field | None, above: Shape) 
     if form.startswith(b"d:"):
         return _decimal_reader(kind, name, given)
     if form == b"n":
-        if given is not None:
-            inner = Field(given.dtype, given.shape[len(above) :], _scalar_fill(given))
-            return Nothing(inner if above else given)
-        raise FieldMismatchError(
-            Message(
-                f"column {name!r} has only nulls, which have no type; give it one, as in ",
-                Option("fields", {name: f"{_list_field(above)}?", ...: None}),
-            ),
-            field=name,
-        )
+        if given is None:
+            return Nothing(Field(np.bool_))
+        inner = Field(given.dtype, given.shape[len(above) :], _scalar_fill(given))
+        return Nothing(inner if above else given)
     raise _refused(kind, name, "recmap has no such type; convert it, or leave the column out")
-
-
-def _list_field(above: Shape) -> Field:
-    """Return a field of integers in lists with these axes, of which ragged ones come first."""
-    ragged = max((number for number, axis in enumerate(above, 1) if axis is None), default=0)
-    return Field(np.int64, (*[None] * ragged, *above[ragged:]))
 
 
 def _filled(dtype: np.dtype[Any], given: Field | None) -> Field:
@@ -317,20 +304,28 @@ def _scalar_fill(given: Field) -> Any:
 
 
 def _decimal_reader(kind: ArrowKind, name: str, given: Field | None) -> Reader:
-    _, *numbers = kind.format[2:].split(b",")
-    bits = _number(numbers[1]) if len(numbers) == 2 else 128
-    if len(numbers) not in (1, 2) or bits not in (32, 64, 128, 256):
+    """Return the reader of decimals: as integers without a scale, float64, or else text."""
+    precision, scale, bits = _decimal_type(kind, name)
+    wanted = None if given is None else given.dtype
+    if scale == 0 and wanted not in (np.float64, TEXT):
+        if bits == 32:
+            return PlainNumbers(_filled(np.dtype(np.int32), given), np.dtype(np.int32))
+        return Decimals(_filled(np.dtype(np.int64), given), bits // 64)
+    exact = precision + max(0, -scale) <= _FLOAT_DIGITS and abs(scale) <= _FLOAT_DIGITS
+    text = wanted == TEXT or (wanted != np.float64 and not exact)
+    return ScaledDecimals(_filled(TEXT if text else np.dtype(np.float64), given), bits, scale)
+
+
+def _decimal_type(kind: ArrowKind, name: str) -> tuple[int, int, int]:
+    """Return the digits of a decimal type, those after the point, and its bits."""
+    numbers = kind.format[2:].split(b",")
+    bits = _number(numbers[2]) if len(numbers) == 3 else 128
+    if len(numbers) not in (2, 3) or bits not in (32, 64, 128, 256):
         raise _refused(kind, name, "not a decimal type")
-    if numbers[0] != b"0":
-        raise _refused(
-            kind,
-            name,
-            "decimals with a scale would be rounded; cast them to float64, or to integers of the "
-            "smallest unit",
-        )
-    if bits == 32:
-        return PlainNumbers(_filled(np.dtype(np.int32), given), np.dtype(np.int32))
-    return Decimals(_filled(np.dtype(np.int64), given), bits // 64)
+    scale = _number(numbers[1].removeprefix(b"-"))
+    if scale > _MOST_SCALE:
+        raise _refused(kind, name, f"a scale of more than {_MOST_SCALE} digits")
+    return _number(numbers[0]), -scale if numbers[1].startswith(b"-") else scale, bits
 
 
 def _refused(kind: ArrowKind, name: str, why: str) -> FieldMismatchError:

@@ -27,6 +27,8 @@ Read: TypeAlias = tuple[Column, Mask | None]
 
 # Larger than any memory. Whatever needs more is damaged.
 _MOST_BYTES = 1 << 60
+# float64 holds whole numbers below this exactly, and powers of ten up to this one.
+_EXACT, _MOST_EXACT = 1 << 53, 22
 # What NumPy takes for NaT.
 _SMALLEST = np.iinfo(np.int64).min
 
@@ -167,13 +169,78 @@ class Decimals(Reader):
         if missing is not None:
             too_large &= ~missing
         if too_large.any():
-            raise BadRowError(int(np.argmax(too_large)), "int64 cannot hold the decimal number")
+            why = "int64 cannot hold the decimal number; give the column the type text"
+            raise BadRowError(int(np.argmax(too_large)), why)
         return low, missing
 
 
 @dataclass
+class ScaledDecimals(Reader):
+    """Decimal numbers with a scale, as float64 or as text, whichever the field is."""
+
+    field: Field
+    bits: int
+    scale: int
+
+    def read(self, array: _core.ArrowArray, start: int, stop: int) -> Read:
+        _check_span(array, start, stop)
+        stored = _items(array, 1, np.dtype((np.void, self.bits // 8)), start, stop)
+        missing = null_bits(array, start, stop)
+        if self.field.is_text:
+            texts = [_decimal_text(number, self.scale) for number in self._whole(stored, missing)]
+            return Ragged.from_text(texts), missing
+        small = self._small(stored, missing)
+        if small is not None:
+            return _scaled(small, self.scale), missing
+        return _rounded(self._whole(stored, missing), self.scale), missing
+
+    def _small(self, stored: npt.NDArray[Any], missing: Mask | None) -> npt.NDArray[Any] | None:
+        """Return the numbers without their point, if float64 holds all of them exactly."""
+        size = min(8, self.bits // 8)
+        words = np.frombuffer(stored.tobytes(), f"<i{size}").reshape(-1, self.bits // 8 // size)
+        low = words[:, 0].astype(np.int64)
+        exact = (words[:, 1:] == (low >> 63)[:, None]).all(axis=1)
+        exact &= (low > -_EXACT) & (low < _EXACT)
+        if missing is not None:
+            exact |= missing
+            low[missing] = 0
+        return low if exact.all() and abs(self.scale) <= _MOST_EXACT else None
+
+    def _whole(self, stored: npt.NDArray[Any], missing: Mask | None) -> list[int]:
+        """Return the numbers without their point; 0 where they are null."""
+        given = np.frombuffer(stored.tobytes(), f"V{self.bits // 8}").copy()
+        if missing is not None:
+            given[missing] = b""
+        return [int.from_bytes(each.tobytes(), "little", signed=True) for each in given]
+
+
+def _scaled(numbers: npt.NDArray[Any], scale: int) -> npt.NDArray[np.float64]:
+    """Divide by a power of ten. All of these are exact in float64, so the result is the nearest."""
+    found = numbers.astype(np.float64)
+    return found / 10.0**scale if scale > 0 else found * 10.0**-scale
+
+
+def _rounded(numbers: list[int], scale: int) -> npt.NDArray[np.float64]:
+    power = 10 ** abs(scale)
+    found = [number / power if scale > 0 else float(number * power) for number in numbers]
+    return np.array(found, np.float64)
+
+
+def _decimal_text(number: int, scale: int) -> str:
+    """Return a number as text, with as many digits after the point as its type has.
+
+    >>> _decimal_text(-5, 2), _decimal_text(12, -2)
+    ('-0.05', '1200')
+    """
+    if scale <= 0:
+        return str(number * 10**-scale)
+    digits = str(abs(number)).zfill(scale + 1)
+    return f"{'-' if number < 0 else ''}{digits[:-scale]}.{digits[-scale:]}"
+
+
+@dataclass
 class Nothing(Reader):
-    """A column of nulls only, whose type the user gives."""
+    """A column of nulls only, whose type the user gives. Otherwise, they are booleans."""
 
     field: Field
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Protocol
 
 from recmap.model.batch import RowArray
@@ -59,20 +59,38 @@ class NotedType(NamedTuple):
     ordered: bool = False
 
 
+class IndexLevel(NamedTuple):
+    """One level of the index of a DataFrame: its name, and what its values do not tell.
+
+    ``step`` is that of a range, ``freq`` the frequency of dates.
+    """
+
+    name: str | float | None
+    step: int | None = None
+    freq: str | None = None
+
+
 @dataclass(frozen=True)
 class TableType:
     """The type of a column in a table of another library, and the field that it was read as.
 
     ``dtype`` is that of pandas, polars or pyarrow, the class of the objects in a column, or what a
-    file notes of these.
+    file notes of these. If there is a ``level``, the column is one of the index of a DataFrame.
     """
 
     field: Field
     dtype: Any
+    level: IndexLevel | None = None
 
     def fits(self, field: Field) -> bool:
         """Return whether a column may still be of that type: nothing has changed its field."""
         return field.without_nulls() == self.field.without_nulls()
+
+    @property
+    def coded(self) -> bool:
+        """Whether numbers are only codes of values of the type, as those of periods are."""
+        text = self.dtype.text if isinstance(self.dtype, NotedType) else str(self.dtype)
+        return text.startswith("period[")
 
 
 @dataclass(frozen=True)
@@ -125,7 +143,8 @@ class SourceFacts:
     descriptions: Mapping[str, Any] = field(default_factory=dict)
     #: What columns were in the table that they come from, where that says more than their fields.
     table_types: Mapping[str, TableType] = field(default_factory=dict)
-    #: The index of the DataFrame that the rows are, if they are all of its rows in their order.
+    #: The index of the DataFrame that the rows are, if they are all of its rows in their order: one
+    #: of pandas, or a source whose columns are its levels.
     table_index: Any = None
     #: The checksums of the files.
     checksums: Sequence[Checksums] = ()
@@ -136,6 +155,11 @@ class SourceFacts:
     rows_before_damage: Callable[[], int] | None = None
     #: Counts the consecutive ones of some rows before a bad one; None if that is unknown.
     sound_rows: Callable[[RowArray], int] | None = None
+
+    def after_functions(self) -> SourceFacts:
+        """Return these facts after functions of the user, which may have made other values."""
+        types = {name: each for name, each in self.table_types.items() if not each.coded}
+        return replace(self, table_types=types, labels={})
 
     def row_name(self, row: int) -> str:
         """Say which row of the files this is, for error messages."""

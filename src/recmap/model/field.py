@@ -86,6 +86,8 @@ class Field:
             raise FieldTextError(f"field {self}: an axis of 0 below a ragged one holds nothing")
         if self.null_items and not ragged:
             raise FieldTextError(f"field {self}: only the items of ragged axes (*) can be null")
+        if self.nullable and not ragged and 0 in self.shape:
+            raise FieldTextError(f"field {self}: a row of no values cannot be null; use an axis *")
         if self.fill is not None:
             if self.has_nulls:
                 raise FieldTextError(f"field {self}: with a fill value, there are no nulls (?)")

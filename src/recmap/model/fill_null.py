@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Literal
 
@@ -117,8 +117,11 @@ def _missing(column: Column) -> npt.NDArray[np.bool_]:
     return null_mask(column)
 
 
-def masked(source: Source, names: Sequence[str]) -> Source:
-    """Return a source with a column ``x/is_null`` for each of these; nulls become 0 or empty."""
+def masked(source: Source, names: Sequence[str], fills: Mapping[str, Any] | None = None) -> Source:
+    """Return a source with a column ``x/is_null`` for each of these.
+
+    Nulls become 0 or empty, or those of ``fills``.
+    """
     maps: dict[str, ColumnMap] = {}
     for name, field in source.schema.items():
         maps[name] = ColumnMap(name, field)
@@ -134,7 +137,9 @@ def masked(source: Source, names: Sequence[str]) -> Source:
         if mask in source.schema:
             raise OptionError(f"mask_null: there is a column {mask!r} already; rename it")
         dates = field.dtype.kind in "mM" and not field.ragged
-        plain = None if dates else _plain
+        plain: Callable[[Any, RowNumbers], Column] | None = None if dates else _plain
+        if fills and name in fills:
+            plain = partial(_fill, field, fills[name])
         maps[name] = ColumnMap(name, field.without_nulls(), plain)
         maps[mask] = ColumnMap(name, Field(np.bool_), _mask)
     return MappedColumns(source, maps)
@@ -226,7 +231,8 @@ def decided(source: Source, nulls: Nulls) -> Source:
                 raise mask_taken(name + NULL_SUFFIX)
         items = {name: _default(name, schema[name]) for name in names if schema[name].null_items}
         rows = [name for name in names if name not in items]
-        return masked(filled(source, items), rows)
+        fills = {name: np.nan for name in rows if schema[name].dtype.kind in "fc"}
+        return masked(filled(source, items), rows, fills)
     return filled(source, {name: _default(name, schema[name]) for name in names})
 
 

@@ -239,6 +239,14 @@ class Plan:
         return rows
 
     @property
+    def keeps_rows(self) -> bool:
+        """Whether there is one row for each of ``rows``, in their order."""
+        sliced = self.row_slices or self.epoch_slices or self.batch_slice or self.total_slice
+        grouped = self.grouping is not None or self.bucket is not None
+        shared = self.rank is not None or self.part != (0, 1) or self.repeat != 1
+        return not (self.drops or sliced or grouped or shared)
+
+    @property
     def varies(self) -> bool:
         """Whether rows differ from epoch to epoch."""
         return self.rows.facts.varies or any(each.varies for each in self.transforms)

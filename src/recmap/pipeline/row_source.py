@@ -100,6 +100,8 @@ class SourceRows(WrappedSource):
             rows_before_damage=partial(int, self._reach - 1) if self._damage is not None else None,
             labels=facts.labels,
             descriptions=facts.descriptions,
+            table_types=facts.table_types,
+            table_index=facts.table_index,
             compressed_files=facts.compressed_files,
         )
 
@@ -242,6 +244,7 @@ class SourceRows(WrappedSource):
     def __getstate__(self) -> dict[str, Any]:
         state = dict(self.__dict__)
         state.pop("counters", None)
+        state["_facts"] = replace(self._facts, table_index=None)  # workers make no tables
         if self._reopen is not None and not self._remote:
             state["_opened"] = None
             state["_process"] = 0

@@ -210,12 +210,11 @@ class TransformedRows(WrappedSource):
         users = any(each.calls_user_code for each in self._transforms)
         varies = any(each.varies for each in self._transforms)
         return replace(
-            facts,
+            facts.after_functions() if users else facts,
             owns_rows=True,
             can_pad=False,
             calls_user_code=facts.calls_user_code or users,
             varies=facts.varies or varies,
-            labels={} if users else facts.labels,
             descriptions={},
         )
 

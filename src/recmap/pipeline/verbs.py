@@ -68,8 +68,10 @@ class Verbs(Frameworks):
         return feed.schema, feed
 
     def _table_facts(self) -> SourceFacts:
-        # Verbs may have dropped rows.
-        return replace(self._plan.rows.facts, table_index=None)
+        plan = self._plan
+        users = any(each.calls_user_code for each in plan.transforms)
+        facts = plan.rows.facts.after_functions() if users else plan.rows.facts
+        return facts if plan.keeps_rows else replace(facts, table_index=None)
 
     def _rows(self, plan: Plan, record: VerbRecord | None = None) -> Self:
         """Return the same kind with another plan; ``record`` is the verb as written in states."""
