@@ -167,9 +167,9 @@ class Dataset(RowVerbs):
         if self._as_opened is not None:
             return self._source.schema
         plan = self._plan
+        known = plan.known_schema if plan.transforms else plan.rows.schema
         # The feed reads the first rows, which may have to be searched for.
-        changed = plan.transforms or plan.images_on_device
-        return self._own_feed.schema if changed else plan.rows.schema
+        return self._own_feed.schema if known is None or plan.images_on_device else known
 
     @property
     def skipped(self) -> list[Skipped]:

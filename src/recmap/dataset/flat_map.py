@@ -41,16 +41,17 @@ def flat_mapped(plan: Plan, transform: FlatMapRows, progress: ProgressOption) ->
             "flat_map: these rows differ from epoch to epoch, and so would the number of rows made "
             "of them; put flat_map before shuffle, sample and functions that draw random numbers"
         )
-    size = max(1, min(_TOGETHER, _TOGETHER_BYTES // rows.row_bytes()))
     count = CountReturnedRows(transform.function)
-    counting = replace(plan.with_rows(rows), transforms=(count,), grouping=Batches(size))
+    counting = replace(plan.with_rows(rows), transforms=(count,))
     items = FromRows(rows, partial(_counted, plan=counting, progress=progress))
     return FlatMappedRows(rows, transform, items, plan.workers)
 
 
 def _counted(source: Source, plan: Plan, progress: ProgressOption) -> Items:
     """Call the function with all rows, and note how many it returns for each."""
-    found = [batch["rows"] for batch in PipelineFeed(plan).run(1, progress)]
+    size = max(1, min(_TOGETHER, _TOGETHER_BYTES // source.row_bytes()))
+    feed = PipelineFeed(replace(plan, grouping=Batches(size)))
+    found = [batch["rows"] for batch in feed.run(1, progress)]
     return Items(len(source), 0, offsets_of(np.concatenate([np.empty(0, np.int64), *found])))
 
 
@@ -100,9 +101,10 @@ class FlatMappedRows(ExplodedRows):
 
     @property
     def facts(self) -> SourceFacts:
+        facts = super().facts
         return replace(
-            super().facts,
-            calls_user_code=True,
+            facts,
+            functions=(*facts.functions, *self._transform.functions),
             searched=self._lazy_items.known() is not None,
             varies=self._transform.varies,
             labels={},

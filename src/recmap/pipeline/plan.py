@@ -10,7 +10,7 @@ from recmap.model.arguments import Workers, parse_size
 from recmap.model.nulls import with_masks
 from recmap.model.order import ENDLESS, Order, OrderedRows
 from recmap.model.schema import Schema
-from recmap.model.source import Source, reseeded
+from recmap.model.source import Source, prepare, reseeded
 from recmap.pipeline.row_source import SourceRows, count_of, is_damaged, reach_of
 from recmap.pipeline.sharding import Rank, Remaining, Share
 from recmap.pipeline.signature import VerbRecord, record_joined
@@ -19,10 +19,11 @@ from recmap.pipeline.transforms.base import Transform
 from recmap.pipeline.transforms.batch import Grouping, SingleRows
 from recmap.pipeline.transforms.bucket import Boundaries
 from recmap.pipeline.transforms.decode_image import ImageDecoder
+from recmap.pipeline.transforms.map import Function, take_turns
 from recmap.pipeline.transforms.repeat import repeated
 from recmap.pipeline.transforms.select import SelectColumns, Slice, span_of
 from recmap.pipeline.transforms.shuffle import warn_if_slow
-from recmap.pipeline.trial import TransformedRows
+from recmap.pipeline.trial import TransformedRows, known_schema
 
 _MEMORY = parse_size("512MB")
 _START = Cursor()
@@ -112,17 +113,16 @@ class Plan:
         self.check_no_bucket()
         # Grouping by length or by content may need the other columns.
         needs_all = self.grouping is not None and self.grouping.rows_per_group is None
-        if self.transforms or self.batch_transforms or needs_all:
+        # What functions make is known when they have been tried.
+        tried = self.transforms or self.batch_transforms or self.rows.facts.calls_user_code
+        if tried or needs_all:
             return self.with_transform(SelectColumns(tuple(names)))
         return replace(self, rows=self.rows.select(with_masks(names, self.rows.schema)))
 
     @property
     def known_schema(self) -> Schema | None:
         """The columns of rows before ``batch``; None if functions must be tried to find them."""
-        schema = None if self.rows.facts.calls_user_code else self.rows.schema
-        for transform in self.transforms:
-            schema = schema and transform.output(schema)
-        return schema
+        return known_schema(self.rows, self.transforms)
 
     def with_workers(self, workers: Workers) -> Plan:
         """Ask for workers. One pool serves all verbs: the largest one asked for."""
@@ -171,7 +171,7 @@ class Plan:
 
     def repeated(self, times: int | None) -> Plan:
         """Repeat epochs of batches, or of the rows that a filter keeps."""
-        if self.repeat is None or self.count_rows is None:
+        if self.repeat is None or self.rows.facts.endless:
             raise OptionError("repeat: this pipeline already repeats forever")
         return replace(self, repeat=None if times is None else self.repeat * times)
 
@@ -190,11 +190,9 @@ class Plan:
         self.check_no_total_slice("shard")
         if rank.even == "pad" and self.grouping is None and self.bucket is None:
             raise OptionError('even="pad" fills up batches: batch comes before shard')
-        plan = replace(self, rank=rank)
-        plan.share.check()
         if rank.world > 1:
             self._check_seeds()
-        return plan
+        return replace(self, rank=rank)
 
     def _check_seeds(self) -> None:
         """Refuse seeds that each rank would draw on its own."""
@@ -226,6 +224,7 @@ class Plan:
 
         Which rows filters keep is found in one pass over all rows, when that is first needed.
         """
+        take_turns(self.user_functions)
         rows = self.rows
         if any(each.changes for each in self.transforms):
             rows = TransformedRows(rows, self.transforms, workers or self.workers)
@@ -305,10 +304,16 @@ class Plan:
             stop = stop if count is None else min(stop, start + count)
         return Remaining(stop, start)
 
+    def prepare(self) -> None:
+        """Count and compute now what other processes would each compute for themselves."""
+        prepare(self.rows)
+        self.remaining  # noqa: B018  # counts the rows
+
     @property
     def damaged(self) -> bool:
         """Whether reading the last row of an epoch raises."""
-        return is_damaged(self.rows) and self.remaining.total == reach_of(self.rows)
+        total = self.remaining.total
+        return is_damaged(self.rows) and total == reach_of(self.rows)
 
     @property
     def count_rows(self) -> int | None:
@@ -356,8 +361,14 @@ class Plan:
     @property
     def calls_user_code(self) -> bool:
         """Whether the pipeline calls any of the user's functions."""
+        return bool(self.user_functions)
+
+    @property
+    def user_functions(self) -> list[Function]:
+        """The user's functions that the pipeline calls, in its order."""
         transforms = (*self.transforms, *self.batch_transforms)
-        return self.rows.facts.calls_user_code or any(each.calls_user_code for each in transforms)
+        mine = [function for each in transforms for function in each.functions]
+        return [*self.rows.facts.functions, *mine]
 
     @property
     def pool(self) -> Workers:

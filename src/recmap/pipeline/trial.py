@@ -23,7 +23,7 @@ from recmap.model.facts import SourceFacts
 from recmap.model.row_sizes import RowSizes, measure
 from recmap.model.schema import Batch, Schema
 from recmap.model.source import Source, WrappedSource, at_epoch, reseeded
-from recmap.pipeline.row_source import count_sound, only_a_few_rows, reach_of
+from recmap.pipeline.row_source import count_sound, only_a_few_rows
 from recmap.pipeline.transforms.base import Block, Transform
 from recmap.pipeline.workers import open_pool
 from recmap.pipeline.workers.column_message import copied
@@ -47,6 +47,14 @@ class Trial:
     row_bytes: int = 0
 
 
+def known_schema(rows: Source, transforms: Sequence[Transform]) -> Schema | None:
+    """Return the columns that transforms make; None if functions must be tried to find them."""
+    schema = None if rows.facts.calls_user_code else rows.schema
+    for transform in transforms:
+        schema = schema and transform.output(schema)
+    return schema
+
+
 def try_rows(
     rows: Source, transforms: Sequence[Transform]
 ) -> tuple[list[Transform], Schema, Block]:
@@ -57,11 +65,11 @@ def try_rows(
     for size in _SAMPLES:
         first = _first_rows(rows, size)
         prepared, schema, sample = _prepare(first, transforms)
-        if len(sample.positions) or len(first.positions) < size or size == reach_of(rows):
+        if len(sample.positions) or len(first.positions) < size or rows.up_to(size + 1) == size:
             return prepared, schema, sample
     raise OptionError(
         f"filters or flat_map left nothing of the first {_SAMPLES[-1]:,} rows, so what comes next "
-        "cannot be tried; put filter last, or give the types: map(..., fields=...)"
+        "cannot be tried; put filter last, or give the types: map(..., columns=...)"
     )
 
 
@@ -79,9 +87,7 @@ def _prepare(
 
 def _first_rows(rows: Source, size: int) -> Block:
     """Read the first rows, up to a bad one."""
-    reach = reach_of(rows)
-    positions = np.arange(size if reach is None else min(size, reach), dtype=np.int64)
-    return read_block(rows, positions)
+    return read_block(rows, np.arange(rows.up_to(size), dtype=np.int64))
 
 
 def read_block(rows: Source, positions: Positions) -> Block:
@@ -200,22 +206,22 @@ class TransformedRows(WrappedSource):
         count, size = measure(sample.batch)
         return Trial(tuple(transforms), schema, {}, size // max(1, count))
 
-    @property
+    @cached_property
     def schema(self) -> Schema:
-        return self._trial.schema
+        return known_schema(self._source, self._transforms) or self._trial.schema
 
     @property
     def facts(self) -> SourceFacts:
         facts = self._source.facts
-        users = any(each.calls_user_code for each in self._transforms)
+        mine = [function for each in self._transforms for function in each.functions]
         varies = any(each.varies for each in self._transforms)
         return replace(
             facts,
             owns_rows=True,
             can_pad=False,
-            calls_user_code=facts.calls_user_code or users,
+            functions=(*facts.functions, *mine),
             varies=facts.varies or varies,
-            labels={} if users else facts.labels,
+            labels={} if mine else facts.labels,
             descriptions={},
         )
 

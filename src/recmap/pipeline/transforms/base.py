@@ -62,9 +62,14 @@ class Transform(ABC):
         """The name in timings."""
 
     @property
+    def functions(self) -> Sequence[Any]:
+        """The user's functions that it calls."""
+        return ()
+
+    @property
     def calls_user_code(self) -> bool:
         """Whether it calls the user's functions, which not every thread may do."""
-        return False
+        return bool(self.functions)
 
     @property
     def drops(self) -> bool:

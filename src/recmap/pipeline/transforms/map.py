@@ -8,7 +8,7 @@ from __future__ import annotations
 import inspect
 import reprlib
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from threading import Lock
@@ -43,6 +43,16 @@ def _not_a_function(value: Any) -> str:
     return f"{reprlib.repr(value)} is not a function; {hint}"
 
 
+class _Turns:
+    """Lets one thread at a time call a function, if that is needed."""
+
+    def __init__(self, needed: bool = False) -> None:
+        self.needed, self.lock = needed, Lock()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _Turns, (self.needed,)
+
+
 class Function:
     """A function that may take a random generator, ``rng``, besides its rows."""
 
@@ -53,19 +63,25 @@ class Function:
         self.name = getattr(fn, "__qualname__", type(fn).__name__)
         #: Whether it draws random numbers, which are new in every epoch.
         self.is_random = _takes_rng(fn)
-        #: Whether it keeps arrays that it returns, and may write into them again.
-        self.keeps_arrays = False
-        self._turn = Lock()
+        self._turns = _Turns()
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name != "_turn"}
+    @property
+    def keeps_arrays(self) -> bool:
+        """Whether it keeps arrays that it returns, and may write into them again."""
+        return self._turns.needed
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state, _turn=Lock())
+    @keeps_arrays.setter
+    def keeps_arrays(self, value: bool) -> None:
+        self._turns.needed = value
 
     def turn(self) -> AbstractContextManager[object]:
         """Return what keeps other threads from calling it until its arrays have been copied."""
-        return self._turn if self.keeps_arrays else nullcontext()
+        return self._turns.lock if self._turns.needed else nullcontext()
+
+    def take_turns_with(self, other: Function) -> None:
+        """Never be called while ``other``, which calls the same function of the user, is."""
+        other.keeps_arrays |= self.keeps_arrays
+        self._turns = other._turns
 
     def calls(self, epoch: int) -> Callable[[Any, int], Any]:
         """Return a function of rows and their position, for one batch in one thread."""
@@ -78,6 +94,16 @@ class Function:
     def reseeded(self, by: int) -> Function:
         """Return it as another function of a pipeline, with other random numbers."""
         return Function(self.fn, self.seed, self.stage + by)
+
+
+def take_turns(functions: Sequence[Function]) -> None:
+    """Let those that call the same function of the user, which may have one buffer, take turns."""
+    first: dict[int, Function] = {}
+    for each in functions:
+        # The methods of an object share what it holds. Each access makes a new one.
+        owner = getattr(each.fn, "__self__", each.fn)
+        if (other := first.setdefault(id(owner), each)) is not each:
+            each.take_turns_with(other)
 
 
 def _takes_rng(fn: Callable[..., Any]) -> bool:
@@ -94,7 +120,10 @@ class FunctionTransform(Transform):
 
     function: Function
     verb: ClassVar[str] = "map"
-    calls_user_code = True
+
+    @property
+    def functions(self) -> tuple[Function]:
+        return (self.function,)
 
     @property
     def name(self) -> str:
