@@ -10,10 +10,10 @@ from recmap.model.arguments import Workers, parse_size
 from recmap.model.nulls import with_masks
 from recmap.model.order import ENDLESS, Order, OrderedRows
 from recmap.model.schema import Schema
-from recmap.model.source import Source, prepare, reseeded
+from recmap.model.source import Source, prepare
 from recmap.pipeline.row_source import SourceRows, count_of, is_damaged, reach_of
 from recmap.pipeline.sharding import Rank, Remaining, Share
-from recmap.pipeline.signature import VerbRecord, record_joined
+from recmap.pipeline.signature import VerbRecord
 from recmap.pipeline.state import Cursor
 from recmap.pipeline.transforms.base import Transform
 from recmap.pipeline.transforms.batch import Grouping, SingleRows
@@ -101,8 +101,8 @@ class Plan:
         plan = replace(self, functions=self.functions + transform.calls_user_code)
         if self.grouping is not None:
             return replace(plan, batch_transforms=(*self.batch_transforms, transform))
-        if (schema := self.known_schema) is not None:
-            transform.output(schema)  # raises an error that lists the columns
+        if (schema := self.seen_schema) is not None:
+            transform.seen(schema)  # raises an error that lists the columns
         if transform.drops:
             self.check_uneven(transform.name)
         kept = None if transform.drops else self.kept
@@ -123,6 +123,14 @@ class Plan:
     def known_schema(self) -> Schema | None:
         """The columns of rows before ``batch``; None if functions must be tried to find them."""
         return known_schema(self.rows, self.transforms)
+
+    @property
+    def seen_schema(self) -> Schema | None:
+        """The columns of rows before ``batch``; None if functions were not tried yet."""
+        schema = known_schema(self.rows, ())
+        for transform in self.transforms:
+            schema = transform.seen(schema)
+        return schema
 
     def with_workers(self, workers: Workers) -> Plan:
         """Ask for workers. One pool serves all verbs: the largest one asked for."""
@@ -464,36 +472,3 @@ class Plan:
         if self.prefetch is not None:
             names.append(f"prefetch({self.prefetch})")
         return names
-
-
-def joined_rows(plans: Sequence[Plan], verb: str) -> list[Source]:
-    """Return the rows of several pipelines, with different random numbers for each function."""
-    rows, functions, workers = [], 0, _largest_pool(plans)
-    for plan in plans:
-        plan.check_images_on_host(verb)
-        branch = plan.random_access(verb, workers)
-        # The first is left unchanged, so that it does not have to be tried again.
-        rows.append(reseeded(branch, functions) if functions else branch)
-        functions += plan.functions
-    return rows
-
-
-def joined_plan(plans: Sequence[Plan], rows: Source, verb: str) -> Plan:
-    """Return a plan for rows made from several plans, with the largest of their settings."""
-    return Plan(
-        rows,
-        workers=_largest_pool(plans),
-        prefetch=max((p.prefetch for p in plans if p.prefetch is not None), default=None),
-        read_threads=max((p.read_threads for p in plans if p.read_threads), default=None),
-        memory=max(plan.memory for plan in plans),
-        functions=sum(plan.functions for plan in plans),
-        unwarned=tuple(rows for plan in plans for rows in plan.unwarned),
-        sources=tuple(source for plan in plans for source in plan.sources),
-        records=record_joined([plan.records for plan in plans], verb),
-    )
-
-
-def _largest_pool(plans: Sequence[Plan]) -> Workers | None:
-    remote = any(plan.remote for plan in plans)
-    pools = [plan.workers.reading(remote=remote) for plan in plans if plan.workers is not None]
-    return max(pools, key=lambda pool: pool.count, default=None)

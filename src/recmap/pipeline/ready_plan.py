@@ -15,7 +15,7 @@ from recmap.model.nulls import TRAINING, refuse_nulls
 from recmap.model.order import finite
 from recmap.model.schema import Batch, Schema
 from recmap.pipeline.plan import Plan
-from recmap.pipeline.transforms.base import Block, Transform, run_transforms
+from recmap.pipeline.transforms.base import Block, Transform, prepared, run_transforms
 from recmap.pipeline.transforms.batch import Group, GroupInput
 from recmap.pipeline.transforms.filter import Filter, KeepRows
 from recmap.pipeline.transforms.map import MapBatch, take_turns
@@ -147,9 +147,9 @@ def _try(plan: Plan) -> Trial:
     sample = _first_batch(plan, transforms, sample)
     batch_transforms: list[Transform] = []
     for transform in plan.batch_transforms:
-        prepared, schema = transform.prepared(schema, sample)
-        batch_transforms.append(prepared)
-        sample = prepared.apply(sample) if len(sample.positions) else sample
+        ready_one, schema = prepared(transform, schema, sample)
+        batch_transforms.append(ready_one)
+        sample = ready_one.apply(sample) if len(sample.positions) else sample
     batch = dict(sample.batch)
     if plan.mask is not None:
         batch, schema = _with_mask_field(plan.mask, batch, schema)

@@ -24,7 +24,8 @@ from recmap.model.row_sizes import RowSizes, measure
 from recmap.model.schema import Batch, Schema
 from recmap.model.source import Source, WrappedSource, at_epoch, reseeded
 from recmap.pipeline.row_source import count_sound, only_a_few_rows
-from recmap.pipeline.transforms.base import Block, Transform
+from recmap.pipeline.transforms.base import Block, Transform, prepared
+from recmap.pipeline.transforms.map import note_columns
 from recmap.pipeline.workers import open_pool
 from recmap.pipeline.workers.column_message import copied
 from recmap.pipeline.workers.pool import Request, Result, UnpicklableError, Work
@@ -76,13 +77,13 @@ def try_rows(
 def _prepare(
     sample: Block, transforms: Sequence[Transform]
 ) -> tuple[list[Transform], Schema, Block]:
-    prepared: list[Transform] = []
+    found: list[Transform] = []
     schema = sample.rows.schema
     for transform in transforms:
-        ready, schema = transform.prepared(schema, sample)
-        prepared.append(ready)
+        ready, schema = prepared(transform, schema, sample)
+        found.append(ready)
         sample = ready.apply(sample)
-    return prepared, schema, sample
+    return found, schema, sample
 
 
 def _first_rows(rows: Source, size: int) -> Block:
@@ -120,8 +121,10 @@ def tried(
     text = about["json"]
     assert isinstance(text, np.ndarray)
     found = json.loads(text.tobytes())
+    ready = tuple(map(_with_schemas, transforms, found["transforms"]))
+    note_columns(ready)
     return Trial(
-        tuple(map(_with_schemas, transforms, found["transforms"])),
+        ready,
         Schema(found["schema"]),
         {name: copied(column) for name, column in sample.items()},
         found["row_bytes"],

@@ -49,7 +49,7 @@ class Verbs(Frameworks):
 
     def _known_columns(self) -> Iterable[str]:
         """Return the names of the columns, if that takes no call of a function."""
-        return self._plan.known_schema or ()
+        return self._plan.seen_schema or ()
 
     @property
     def _plan(self) -> Plan:
@@ -261,7 +261,7 @@ class Verbs(Frameworks):
         transform = DecodeImages(decoder, errors == "skip")
         if device is not None:  # a state may be continued with another device, or none
             images = (*self._plan.images_on_device, decoder)
-            if (schema := self._plan.known_schema) is not None:
+            if (schema := self._plan.seen_schema) is not None:
                 transform.output(schema)
             return self._rows(replace(self._plan, images_on_device=images), verb)
         return self._transformed(transform, verb)

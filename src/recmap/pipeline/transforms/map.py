@@ -63,6 +63,8 @@ class Function:
         self.name = getattr(fn, "__qualname__", type(fn).__name__)
         #: Whether it draws random numbers, which are new in every epoch.
         self.is_random = _takes_rng(fn)
+        #: The columns that it made of the first rows, after it has been tried.
+        self.made: Schema | None = None
         self._turns = _Turns()
 
     @property
@@ -136,8 +138,18 @@ class FunctionTransform(Transform):
     def output(self, schema: Schema) -> Schema | None:
         return None if self.changes else schema
 
+    def seen(self, schema: Schema | None) -> Schema | None:
+        return self.function.made if self.changes else schema
+
     def reseeded(self, by: int) -> Self:
         return replace(self, function=self.function.reseeded(by))
+
+
+def note_columns(transforms: Iterable[Transform]) -> None:
+    """Let functions that another process has tried know the columns that they made."""
+    for each in transforms:
+        if isinstance(each, MapRows | MapBatch):
+            each.function.made = each.found
 
 
 class _RowGenerators:
@@ -203,6 +215,7 @@ class MapRows(FunctionTransform):
                 self.function.keeps_arrays |= keeps_result(row, held=2)
                 rows.append(kept(dict(row)))
             found = sample_schema(rows, schema, self.fields or Schema({}))
+            self.function.made = found
         return replace(self, found=found), found
 
     def apply(self, block: Block) -> Block:
@@ -279,6 +292,7 @@ class MapBatch(FunctionTransform):
         found = Schema({**infer_schema(self._made(sample)), **(self.fields or {})})
         if self.rows_stay:
             found = Schema({name: widened(f, schema.get(name)) for name, f in found.items()})
+        self.function.made = found
         return replace(self, found=found), found
 
     def apply(self, block: Block) -> Block:
