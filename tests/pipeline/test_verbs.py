@@ -6,6 +6,7 @@ import json
 import pickle
 import warnings
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np

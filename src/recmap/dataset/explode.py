@@ -235,7 +235,8 @@ class ExplodedRows(WrappedSource):
         end = len(self) if stop is None else min(stop, len(self))
         if start >= end:
             return iter(())
-        return self._source.coming(self._items.row(start), self._items.row(end - 1) + 1)
+        first = self._items.row(start) if start >= 0 else start
+        return self._source.coming(first, self._items.row(end - 1) + 1)
 
     def row_name(self, row: int) -> str:
         source = self._items.row(row)

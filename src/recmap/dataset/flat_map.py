@@ -25,7 +25,7 @@ from recmap.pipeline.plan import Plan
 from recmap.pipeline.transforms.base import Block
 from recmap.pipeline.transforms.batch import Batches
 from recmap.pipeline.transforms.flat_map import CountReturnedRows, FlatMapRows
-from recmap.pipeline.trial import Trial, tried, try_rows
+from recmap.pipeline.trial import Trial, tried, try_transforms
 
 # The function is called with so many rows at a time to count what it returns, or with fewer that
 # take so many bytes.
@@ -86,14 +86,12 @@ class FlatMappedRows(ExplodedRows):
     def _try(self) -> Trial:
         """Try the function on the first rows, to see the types of what it returns."""
         try:
-            transforms, schema, sample = try_rows(self._source, [self._transform])
+            return try_transforms(self._source, [self._transform])
         except OptionError:
             if self._transform.fields is None:
                 raise
             schema = self._transform.fields
             return Trial((replace(self._transform, found=schema),), schema, {})
-        count, size = measure(sample.batch)
-        return Trial(tuple(transforms), schema, {}, size // max(1, count))
 
     @property
     def schema(self) -> Schema:

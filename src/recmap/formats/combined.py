@@ -400,7 +400,7 @@ class ConcatenatedSource(CombinedSource):
 
     def coming(self, start: int, stop: int | None = None) -> Iterator[Coming]:
         stop = len(self) if stop is None else min(stop, len(self))
-        for number in range(self._owner(start), self._owner(stop - 1) + 1):
+        for number in range(max(0, self._owner(start)), self._owner(stop - 1) + 1):
             source, facts = self._sources[number], self._sources[number].facts
             first, end = int(self._starts[number]), int(self._starts[number + 1])
             rows = range(max(0, start - first), min(stop, end) - first)
@@ -408,7 +408,8 @@ class ConcatenatedSource(CombinedSource):
                 yield Coming(
                     self, _size(source), partial(source.fetch_ahead, rows), partial(int, end)
                 )
-            for file in source.coming(rows.start, rows.stop):
+            whole = first > start and len(facts.files) > 1
+            for file in source.coming(-1 if whole else rows.start, rows.stop):
                 yield replace(file, source=self, stop=partial(_shifted, file.stop, first))
 
     def row_sizes(self, rows: npt.NDArray[np.int64]) -> RowSizes | None:

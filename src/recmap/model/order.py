@@ -428,10 +428,10 @@ class OrderedRows(WrappedSource):
         return fetching_all(source.fetch_ahead(numbers) for source, numbers, _ in self._turns(rows))
 
     def coming(self, start: int, stop: int | None = None) -> Iterator[Coming]:
-        span = self._order.span(start, stop)
+        span = self._order.span(max(0, start), stop)
         if not span or span.step != 1:
             return iter(())  # rows of any file may be next
-        return at_epoch(self._source, self._epoch).coming(span.start, span.stop)
+        return at_epoch(self._source, self._epoch).coming(span.start - (start < 0), span.stop)
 
     def row_sizes(self, rows: RowArray) -> RowSizes | None:
         total = np.empty(len(rows), np.int64)

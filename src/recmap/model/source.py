@@ -131,7 +131,8 @@ class Source(ABC):
     def coming(self, start: int, stop: int | None = None) -> Iterator[Coming]:
         """Yield the files in a store that are read after the one with row ``start``, in order.
 
-        Without ``stop``, all rows to the end are read.
+        Those of several files yield the first one, too, if ``start`` is -1. Without ``stop``, all
+        rows to the end are read.
         """
         del start, stop
         return iter(())

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -72,6 +72,13 @@ def try_rows(
         f"filters or flat_map left nothing of the first {_SAMPLES[-1]:,} rows, so what comes next "
         "cannot be tried; put filter last, or give the types: map(..., columns=...)"
     )
+
+
+def try_transforms(rows: Source, transforms: Sequence[Transform]) -> Trial:
+    """Try transforms on the first rows; what they made of these is not kept."""
+    prepared_ones, schema, sample = try_rows(rows, transforms)
+    count, size = measure(sample.batch)
+    return Trial(tuple(prepared_ones), schema, {}, size // max(1, count))
 
 
 def _prepare(
@@ -202,12 +209,8 @@ class TransformedRows(WrappedSource):
     def _trial(self) -> Trial:
         """The prepared transforms. They are tried on the first rows when first needed."""
         workers = self._workers if self.facts.calls_user_code else None
-        return tried(self._try, self._transforms, workers)
-
-    def _try(self) -> Trial:
-        transforms, schema, sample = try_rows(self._source, self._transforms)
-        count, size = measure(sample.batch)
-        return Trial(tuple(transforms), schema, {}, size // max(1, count))
+        find = partial(try_transforms, self._source, self._transforms)
+        return tried(find, self._transforms, workers)
 
     @cached_property
     def schema(self) -> Schema:
