@@ -46,7 +46,16 @@ def _folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 # A test of the core needs no framework, no server and no browser.
-_FRAMEWORKS = ("datasets", "jax", "keras", "lightning", "ray", "tensorflow", "tensorflow_datasets", "torch")
+_FRAMEWORKS = (
+    "datasets",
+    "jax",
+    "keras",
+    "lightning",
+    "ray",
+    "tensorflow",
+    "tensorflow_datasets",
+    "torch",
+)
 _NEEDS_MORE = re.compile(
     rf"^\s*(import|from) ({'|'.join(_FRAMEWORKS)}|selenium|torchdata)\b"
     r"|\.to_(jax|keras|tf|torch)\(|\brm\.ray\.|engine=\"ray",

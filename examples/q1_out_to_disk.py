@@ -25,7 +25,7 @@ def make(folder: str, rows: int) -> None:
 
 def answer(folder: str) -> int:
     report = rm.convert(
-        f"{folder}/x.tfrecord", f"{folder}/x.npy", fields={"data": "float32[64,64]"}, memory="64MB"
+        f"{folder}/x.tfrecord", f"{folder}/x.npy", columns={"data": "float32[64,64]"}, memory="64MB"
     )
     return report.rows
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import json
 import os
 import warnings
@@ -19,6 +20,8 @@ from hostile.table import Table
 __all__ = ["case"]
 
 _ENDINGS = [".tfrecord", ".tfrecord.gz", ".npz", ".h5", ".zarr", ".parquet", ".arrow"]
+_VERBS = ["flat_map", "filter", "map", "numbers", "mask", "slice", "repeat", "columns", "ends"]
+_VERBS += ["where", "sort"]
 Row = dict[str, Any]
 
 
@@ -81,6 +84,9 @@ def _part(case: Case, number: int) -> tuple[rm.Dataset, list[Row]]:
     if case.chance(0.7):
         path = case.path(f"part{number}{case.pick(_ENDINGS)}")
         ds.save(path)
+        if case.chance(0.5):  # without an index, rows are counted when that is needed
+            for beside in glob.glob(f"{path}?*"):
+                os.remove(beside)
         ds = rm.open(path)
     return ds, [{"x": int(a), "t": b} for a, b in zip(x, t, strict=True)]
 
@@ -89,7 +95,7 @@ def _changed(case: Case, ds: rm.Dataset, rows: list[Row]) -> tuple[rm.Dataset, l
     """Apply a few verbs, and the same to a list; also tell whether rows are shuffled."""
     workers = case.pick([None, None, None, "threads:2"])
     for _ in range(case.between(0, 3)):
-        verb = case.pick(["flat_map", "filter", "map", "numbers", "mask", "slice", "repeat"])
+        verb = case.pick(_VERBS)
         case.note(verb)
         if verb == "flat_map":
             ds = ds.flat_map(case.pick([some, yielded]), workers=workers)
@@ -100,6 +106,16 @@ def _changed(case: Case, ds: rm.Dataset, rows: list[Row]) -> tuple[rm.Dataset, l
             ds, rows = ds.map(double, workers=workers), [double(row) for row in rows]
         elif verb == "repeat":
             ds, rows = ds.repeat(2), rows * 2
+        elif verb == "columns":
+            renamed = ds.rename({"x": "y"}).cast({"y": "uint32"})
+            ds = rm.zip(renamed.select("y").rename({"y": "x"}).cast({"x": "int64"}), ds.select("t"))
+        elif verb == "ends":
+            skip, take = case.between(0, 3), case.between(0, 30)
+            ds, rows = ds.skip(skip).take(take), rows[skip:][:take]
+        elif verb == "where":
+            ds, rows = ds.where("x >= 20"), [row for row in rows if row["x"] >= 20]
+        elif verb == "sort":
+            ds, rows = ds.sort("x"), sorted(rows, key=lambda row: int(row["x"]))
         elif verb == "numbers" and rows:
             chosen = case.rng.integers(-len(rows), len(rows), case.between(0, len(rows)))
             given: Any = chosen.tolist() if case.chance(0.5) else chosen

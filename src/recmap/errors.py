@@ -35,9 +35,7 @@ RecmapError
 Each error also inherits from the builtin exception you would expect, so
 `except FileNotFoundError` works.
 
-The warnings are LeftOutWarning, MissingShardsWarning, NoCacheWarning,
-SkippedRecordsWarning, SlowOrderWarning, StaleIndexWarning, StalledWorkersWarning,
-StoreWaitWarning, UnknownFeatureWarning and UnshardedWarning.
+The warnings come last.
 """
 
 from __future__ import annotations
@@ -45,51 +43,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Self
-
-__all__ = [
-    "AccessDeniedError",
-    "ColumnError",
-    "CompressionError",
-    "CorruptRecordError",
-    "DataError",
-    "FieldMismatchError",
-    "FieldNotFoundError",
-    "FieldTextError",
-    "FileChangedError",
-    "ImageError",
-    "IndexFileError",
-    "LeftOutWarning",
-    "MapError",
-    "MemoryLimitError",
-    "MissingPackageError",
-    "MissingShardsWarning",
-    "NoCacheWarning",
-    "NotExampleError",
-    "ObjectChangedError",
-    "OptionError",
-    "OptionTypeError",
-    "OutputError",
-    "OutputExistsError",
-    "PathNotFoundError",
-    "RecmapError",
-    "RecordTooLargeError",
-    "RowNotFoundError",
-    "SkippedRecordsWarning",
-    "SlowOrderWarning",
-    "StaleIndexWarning",
-    "StalledWorkersWarning",
-    "StoreError",
-    "StoreTimeoutError",
-    "StoreWaitWarning",
-    "UnfinishedOutputError",
-    "UnknownFeatureWarning",
-    "UnknownFormatError",
-    "UnknownSchemeError",
-    "UnshardedWarning",
-    "VerificationError",
-    "WorkerDiedError",
-]
-
 
 # Options that programs know by an earlier name.
 _SPELLED = {"fields": "columns"}
@@ -518,3 +471,11 @@ class UnknownFeatureWarning(UserWarning):
 
 class UnshardedWarning(UserWarning):
     """Every rank reads every row, because ``shard`` was not called."""
+
+
+# ``recmap`` has all errors and warnings.
+__all__ = [
+    name
+    for name, each in sorted(vars().items())
+    if isinstance(each, type) and issubclass(each, RecmapError | UserWarning)
+]

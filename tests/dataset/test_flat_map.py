@@ -135,10 +135,10 @@ def test_empty_results() -> None:
     nothing = on_disk().flat_map(lambda _: [])
     assert (len(nothing), nothing.columns, nothing[:]["x"].tolist()) == (0, ["x", "name"], [])
     late = on_disk(3000).flat_map(lambda row: [{"y": 1.5}] if row["x"] > 2990 else [])
-    with pytest.raises(rm.OptionError, match="nothing of the first 1,024 rows.*fields="):
+    with pytest.raises(rm.OptionError, match="nothing of the first 1,024 rows.*columns="):
         len(late.schema)
     late = rm.open("x.tfrecord").flat_map(
-        lambda row: [{"y": 1.5}] if row["x"] > 2990 else [], fields={"y": "float32"}
+        lambda row: [{"y": 1.5}] if row["x"] > 2990 else [], columns={"y": "float32"}
     )
     assert late["y"][:].tolist() == [1.5] * 9
 

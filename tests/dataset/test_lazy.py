@@ -395,3 +395,43 @@ def test_states_know_the_verbs_of_columns() -> None:
     train("x < 10").restore(state)
     with pytest.raises(rm.OptionError, match="where"):
         train("x >= 30").restore(state)
+
+
+def test_a_list_of_filtered_rows_takes_one_call_per_row() -> None:
+    calls: list[int] = []
+
+    def noted(row: dict[str, Any]) -> bool:
+        calls.append(int(row["x"]))
+        return bool(row["x"] % 3 == 0)
+
+    wanted = [x for x in range(40) if x % 3 == 0]
+    chains: list[Callable[[rm.Dataset], rm.Dataset]] = [
+        lambda ds: ds.filter(noted),
+        lambda ds: ds.filter(lambda row: row["x"] < 99).map(doubled).filter(is_even),
+    ]
+    for number, chain in enumerate(chains):
+        ds = numbers() if number == 0 else numbers().filter(noted)
+        calls.clear()
+        rows = [int(row["x"]) // (1 + number) for row in list(chain(ds))]
+        assert rows == wanted
+        assert calls.count(39) == 1, number  # the first rows are also tried
+
+
+def test_states_of_filtered_rows_do_not_depend_on_what_is_remembered() -> None:
+    def batches() -> rm.Stream:
+        return numbers().filter(is_small).map(doubled).filter(is_even).batch(4)
+
+    whole = [of_batch(batch) for batch in batches()]
+    for taken in range(len(whole)):
+        states = []
+        for evaluated in (False, True):
+            ds = numbers().filter(is_small).map(doubled).filter(is_even)
+            if evaluated:
+                assert len(ds)
+            train = ds.batch(4)
+            some = iter(train)
+            assert [of_batch(next(some)) for _ in range(taken)] == whole[:taken]
+            states.append(train.state())
+            assert [of_batch(batch) for batch in train.restore(states[-1])] == whole[taken:]
+        assert states[0] == states[1]
+        assert [of_batch(batch) for batch in batches().restore(states[1])] == whole[taken:]

@@ -54,7 +54,7 @@ def test_a_function_that_fails_says_where() -> None:
         (lambda _: None, "returned NoneType; return a dict"),
         (lambda row: {"x": row["x"]} if row["x"] < 9 else {}, "returned no 'x'"),
         (lambda row: {"x": row["x"]} | ({"z": 1} if row["x"] > 9 else {}), "added 'z'"),
-        (lambda row: {"x": np.zeros(2 if row["x"] < 9 else 3)}, r"shape \[3\].*fields="),
+        (lambda row: {"x": np.zeros(2 if row["x"] < 9 else 3)}, r"shape \[3\].*columns="),
         (lambda row: {"x": 1 if row["x"] < 9 else 1.5}, "is float64.*cast it"),
     ],
 )
@@ -64,7 +64,7 @@ def test_rows_of_other_types_are_refused_with_a_remedy(made: Any, said: str) -> 
 
 
 def test_fields_give_the_types_of_the_result() -> None:
-    varied = simple(6).map(lambda row: {"t": np.zeros(int(row["x"]))}, fields={"t": "float64[*]"})
+    varied = simple(6).map(lambda row: {"t": np.zeros(int(row["x"]))}, columns={"t": "float64[*]"})
     assert varied.schema == {"t": "float64[*]"}
     assert next(iter(varied.batch(6)))["t"].lengths.tolist() == [0, 1, 2, 3, 4, 5]
 
@@ -102,18 +102,18 @@ def test_two_functions_draw_different_random_numbers() -> None:
 
 def test_values_that_do_not_fit_are_refused() -> None:
     with pytest.raises(rm.MapError, match="int64, which does not fit int32"):
-        list(simple(3).map(lambda _: {"t": 3_000_000_000}, fields={"t": "int32"}))
+        list(simple(3).map(lambda _: {"t": 3_000_000_000}, columns={"t": "int32"}))
     with pytest.raises(rm.MapError, match="float64, which does not fit uint8"):
-        list(simple(3).map(lambda r: {"t": [0.9] * int(r["x"])}, fields={"t": "uint8[*]"}))
-    assert [r["t"] for r in simple(2).map(lambda _: {"t": 7}, fields={"t": "uint8"})] == [7, 7]
-    assert [r["t"] for r in simple(1).map(lambda _: {"t": 0.1}, fields={"t": "float32"})] == [
+        list(simple(3).map(lambda r: {"t": [0.9] * int(r["x"])}, columns={"t": "uint8[*]"}))
+    assert [r["t"] for r in simple(2).map(lambda _: {"t": 7}, columns={"t": "uint8"})] == [7, 7]
+    assert [r["t"] for r in simple(1).map(lambda _: {"t": 0.1}, columns={"t": "float32"})] == [
         np.float32(0.1)
     ]
 
 
 def test_fields_may_name_only_some_columns() -> None:
     made = simple(5).map(
-        lambda r: {"x": r["x"], "t": np.ones(int(r["x"]))}, fields={"t": "float64[*]"}
+        lambda r: {"x": r["x"], "t": np.ones(int(r["x"]))}, columns={"t": "float64[*]"}
     )
     assert made.schema == {"x": "int64", "t": "float64[*]"}
 

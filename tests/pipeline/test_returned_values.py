@@ -112,14 +112,14 @@ def test_ragged_rows_are_not_rounded_either() -> None:
 
 def test_a_given_type_rounds() -> None:
     fields = {"y": "float32"}
-    rows = dataset().map(changing(1, 0.1), fields=fields)
-    batches = dataset().batch(3).map(changing_batches(1, 0.1), fields=fields)
+    rows = dataset().map(changing(1, 0.1), columns=fields)
+    batches = dataset().batch(3).map(changing_batches(1, 0.1), columns=fields)
     assert [row["y"] for row in rows][-1] == np.float32(0.1)
     assert list(batches)[-1]["y"].tolist() == [np.float32(0.1)] * 3
 
 
 def test_fields_after_batch_may_name_only_some_columns() -> None:
-    made = dataset().batch(4).map(lambda b: {"x": b["x"], "y": [1] * 4}, fields={"y": "int8"})
+    made = dataset().batch(4).map(lambda b: {"x": b["x"], "y": [1] * 4}, columns={"y": "int8"})
     batch = next(iter(made))
     assert (batch["x"].dtype, batch["y"].dtype) == (np.int64, np.int8)
 
@@ -306,9 +306,9 @@ def test_strings_after_empty_lists_are_refused_with_the_field_to_give() -> None:
     def words(row: dict[str, Any]) -> dict[str, Any]:
         return {"y": ["é"] if row["x"] >= CHANGE else []}
 
-    with pytest.raises(rm.MapError, match=r'fields=\{"y": "text\[\*\]"\}'):
+    with pytest.raises(rm.MapError, match=r'columns=\{"y": "text\[\*\]"\}'):
         list(dataset().map(words))
-    rows = list(dataset().map(words, fields={"y": "text[*]"}))
+    rows = list(dataset().map(words, columns={"y": "text[*]"}))
     assert [len(row["y"]) for row in rows] == [0] * CHANGE + [1] * (ROWS - CHANGE)
 
 

@@ -213,3 +213,30 @@ def test_threads_do_not_overwrite_lists_tensors_and_dicts_that_a_function_keeps(
                 for pipeline in chains(kind):
                     rows = [row for batch in pipeline for row in batch["y"].reshape(2, -1)[:, 0]]
                     assert rows == list(range(ROWS)), f"{kind}, seed {seed}"
+
+
+def test_a_function_that_stands_twice_does_not_overwrite_what_it_keeps() -> None:
+    scheduled: Any = threads
+    scratch = np.zeros(1)
+
+    def chains() -> list[rm.Stream]:
+        lock = scheduled.threading.Lock()
+
+        def more(row: dict[str, Any]) -> dict[str, Any]:
+            scratch[:] = row["x"] + 1
+            with lock:  # another thread may go on here
+                return {"x": scratch}
+
+        ds = rm.open("x.npz").map(lambda row: {"x": np.array([float(row["x"])])})
+        once = ds.map(more, workers="threads:3")
+        return [
+            once.map(more).batch(2),
+            once.skip(0).map(more).batch(2),  # skip begins with rows that are made by number
+            rm.concat(once.take(12), once.skip(12)).map(more).batch(2),
+        ]
+
+    for seed in range(6):
+        with Schedule(seed):
+            for number, pipeline in enumerate(chains()):
+                rows = [float(x) for batch in pipeline for x in batch["x"][:, 0]]
+                assert rows == [x + 2.0 for x in range(ROWS)], f"chain {number}, seed {seed}"

@@ -66,7 +66,7 @@ def test_bytes_stay_bytes_and_fields_decide(ds: rm.Dataset) -> None:
     assert next(iter(encoded))["caption"].tolist() == [text.encode() for text in TEXTS]
     new = ds.map(lambda row: {"upper": row["caption"].upper()}).batch(2)
     assert next(iter(new))["upper"].tolist() == ["PLAIN", ""]
-    new = ds.map(lambda row: {"upper": row["caption"].upper()}, fields={"upper": "bytes"}).batch(2)
+    new = ds.map(lambda row: {"upper": row["caption"].upper()}, columns={"upper": "bytes"}).batch(2)
     assert next(iter(new))["upper"].tolist() == [b"PLAIN", b""]
     wrong = ds.map(lambda row: {**row, "caption": row["caption"] + "\ud800"}).batch(2)
     with pytest.raises(rm.RecmapError, match="'caption'"):

@@ -6,6 +6,7 @@ import json
 import pickle
 import warnings
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -486,3 +487,27 @@ def test_states_of_different_runs_do_not_fit_together() -> None:
     second = {**b.state(), "epoch": 5}
     with pytest.raises(rm.OptionError, match="not of one moment"):
         simple(40).batch(2).shard(0, 3).restore([first, second])
+
+
+def test_a_column_that_a_function_does_not_make_is_named_with_the_verb() -> None:
+    def made() -> rm.Dataset:
+        ds = rm.from_arrays({"x": np.arange(6)})
+        return ds.map(lambda row: {"image": row["x"], "tokens": [1] * int(row["x"])})
+
+    chains: dict[str, Callable[[rm.Dataset], Any]] = {
+        "select": lambda ds: ds.select("imag"),
+        "select after batch": lambda ds: ds.batch(2).select("imag"),
+        "decode_image": lambda ds: ds.decode_image("imag"),
+        "pad": lambda ds: ds.batch(2, pad={"imag": 3}),
+        "bucket": lambda ds: ds.bucket("imag", [2]).batch(2),
+        "pack": lambda ds: ds.pack(4, ["imag"]).batch(2),
+    }
+    for verb, chain in chains.items():
+        named = verb.split()[0] if verb not in ("bucket", "pack") else ""
+        with pytest.raises(rm.RecmapError, match=rf"{named}.*'imag'.*did you mean 'image'"):
+            list(chain(made()))
+        tried = made()
+        assert list(tried.schema) == ["image", "tokens"]
+        if verb != "select after batch":  # functions of batches may make other columns
+            with pytest.raises(rm.RecmapError, match="did you mean 'image'"):
+                chain(tried)

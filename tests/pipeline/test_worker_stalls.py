@@ -83,7 +83,7 @@ def test_functions_of_worker_processes_are_never_called_in_the_parent(
 @pytest.mark.parametrize("kind", ["fork:2", "spawn:1", "threads:2"])
 def test_the_schema_does_not_depend_on_where_functions_are_tried(kind: str) -> None:
     def chain(workers: Any) -> rm.Stream:
-        rows = numbers().map(jobs.augment, workers=workers, fields={"x": "int32"})
+        rows = numbers().map(jobs.augment, workers=workers, columns={"x": "int32"})
         return rows.batch(6, pad="longest", lengths=True).map(jobs.summed).shard(0, 3, even="pad")
 
     here, elsewhere = chain(None), chain(kind)
@@ -255,7 +255,7 @@ def spins(row):
 def train():
     ds = rm.from_arrays({"x": np.arange(100)})
     fields = {"x": "int64"}
-    list(ds.map(globals()[sys.argv[2]], workers=sys.argv[1], fields=fields).batch(4))
+    list(ds.map(globals()[sys.argv[2]], workers=sys.argv[1], columns=fields).batch(4))
 
 if __name__ == "__main__":
     if sys.argv[3] == "thread":

@@ -339,14 +339,14 @@ def test_pandas_blocks_and_text_are_written() -> None:
 def test_rows_of_different_shapes_need_their_field() -> None:
     images = [np.full((i % 3 + 1, i % 2 + 1, 3), i, "uint8") for i in range(12)]
     ds = ray.data.from_items([{"image": image} for image in images], override_num_blocks=2)
-    with pytest.raises(rm.ColumnError, match=r"'image'.*fields="):
+    with pytest.raises(rm.ColumnError, match=r"'image'.*columns="):
         rm.ray.write(ds, "out.npz")
     assert os.listdir(".") == []
-    report = rm.ray.write(ds, "out.npz", fields={"image": "uint8[*,*,3]"})
+    report = rm.ray.write(ds, "out.npz", columns={"image": "uint8[*,*,3]"})
     back = rm.open(report.files)
     assert [back[i]["image"].tolist() for i in range(12)] == [image.tolist() for image in images]
     with pytest.raises(rm.ColumnError, match=r"'image' is uint8\[\*,1,3\].* \[2,2,3\]"):
-        rm.ray.write(ds, "bad.npz", fields={"image": "uint8[*,1,3]"})
+        rm.ray.write(ds, "bad.npz", columns={"image": "uint8[*,1,3]"})
 
 
 def test_small_blocks_are_joined_into_larger_files() -> None:
@@ -384,7 +384,7 @@ def test_blocks_that_do_not_fit_together_are_an_error_that_names_the_column() ->
     with pytest.raises(rm.ColumnError, match=r"out/ \(task 0\): column 'x' has 1 rows"):
         rm.ray.write(ds.map_batches(nothing), "out/")
     assert os.listdir("out") == []
-    rm.ray.write(ds.map_batches(widened, batch_size=50), "out/", fields={"x": "float64"})
+    rm.ray.write(ds.map_batches(widened, batch_size=50), "out/", columns={"x": "float64"})
     assert rm.open("out/")[:]["x"].tolist() == list(range(100))
 
 
@@ -430,7 +430,7 @@ def test_an_empty_dataset_becomes_an_empty_file() -> None:
     nothing = ray.data.range(5).map_batches(lambda batch: {"id": batch["id"][:0]})
     with pytest.raises(rm.OptionError, match="fields"):
         rm.ray.write(nothing, "out.npy")
-    rm.ray.write(nothing, "out.npy", fields={"id": "int64"})
+    rm.ray.write(nothing, "out.npy", columns={"id": "int64"})
     assert len(rm.open("out.npy")) == 0
 
 

@@ -37,10 +37,10 @@ def test_zero_files_and_zero_rows_per_file_are_refused(option: str, count: int) 
 
 def test_a_field_of_an_unknown_column_is_refused() -> None:
     with pytest.raises(rm.FieldNotFoundError, match="no column 'idd'; there are: id"):
-        rm.ray.write(ray.data.range(5), "out/", fields={"idd": "int32"})
+        rm.ray.write(ray.data.range(5), "out/", columns={"idd": "int32"})
     unknown = ray.data.range(5).map_batches(lambda batch: batch)
     with pytest.raises(rm.FieldNotFoundError, match="no column 'idd'; there are: id"):
-        rm.ray.write(unknown, "out/", fields={"idd": "int32"})
+        rm.ray.write(unknown, "out/", columns={"idd": "int32"})
 
 
 def test_files_of_other_formats_in_the_folder_are_left_alone() -> None:
@@ -76,7 +76,7 @@ def test_files_that_the_manifest_names_are_replaced_whatever_their_format() -> N
 )
 def test_a_block_of_empty_lists_has_the_type_of_its_field(field: str, rows: list[Any]) -> None:
     ds = ray.data.from_items([{"l": row} for row in rows], override_num_blocks=2)
-    rm.ray.write(ds, "out.npz", fields={"l": field})
+    rm.ray.write(ds, "out.npz", columns={"l": field})
     back = rm.open("out-*.npz")
     assert back.schema == rm.Schema({"l": field})
     assert [row["l"].tolist() for row in back] == rows
@@ -84,7 +84,7 @@ def test_a_block_of_empty_lists_has_the_type_of_its_field(field: str, rows: list
 
 def test_a_column_of_empty_lists_needs_its_field() -> None:
     ds = ray.data.from_items([{"l": []}])
-    with pytest.raises(rm.ColumnError, match=r'\'l\' has no values.*fields={"l": "int64'):
+    with pytest.raises(rm.ColumnError, match=r'\'l\' has no values.*columns={"l": "int64'):
         rm.ray.write(ds, "out.npz")
 
 
@@ -130,7 +130,7 @@ def test_an_error_names_the_output_and_hides_the_traceback_of_ray(
     assert text.startswith(f"{os.path.abspath('out')}/: options of tfrecord files: ")
     assert "'nope'" in text
     with pytest.raises(rm.ColumnError) as unfit:
-        rm.ray.write(make(), "x.npy", fields={"id": "int64[*]"})
+        rm.ray.write(make(), "x.npy", columns={"id": "int64[*]"})
     assert "x.npy" in str(unfit.value)
     assert ".tmp" not in str(unfit.value)
     assert "\n" not in str(unfit.value)

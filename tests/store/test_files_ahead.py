@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import recmap as rm
+from recmap.dataset.dataset import opened_rows
 from recmap.errors import AccessDeniedError, ObjectChangedError, StoreError
 from recmap.model.fetching import Coming, Fetching
 from recmap.store.fetch import LEAST_FETCH_MEMORY, bytes_ahead, fetching_within
@@ -326,3 +327,18 @@ def test_a_failing_file_does_not_keep_others_from_being_fetched() -> None:
         ahead.reach(held, 0)
         assert held.now == 20
     assert held.now == 0
+
+
+def test_all_files_of_the_next_part_of_a_concatenation_come(
+    bucket: S3Bucket, tmp_path: Path
+) -> None:
+    parts = []
+    for name, format in {"a": "tfrecord", "b": "tfrecord", "c": "npy"}.items():
+        (tmp_path / name).mkdir()
+        url = put_files(bucket, tmp_path / name, format, files=3, rows=20)
+        parts.append(rm.open(url, storage=bucket.storage))
+    for some, files in ((parts[:2], 6), (parts[2:] * 2, 6)):
+        joined = opened_rows(rm.concat(*some)).source
+        assert len(list(joined.coming(0))) == files - 1
+        assert len(list(joined.coming(21))) == files - 2
+        assert len(list(joined.coming(0, 61))) == 3

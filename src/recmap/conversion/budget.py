@@ -111,8 +111,7 @@ class Budget:
     @property
     def thread_limit(self) -> ThreadLimit:
         """The threads that each worker may use, few enough that their blocks fit in memory."""
-        together = max(self.workers, self.memory // _PER_THREAD)
-        return ThreadLimit(together // self.workers, together)
+        return _thread_limit(self.memory, self.workers)
 
     def needed(self, size: int) -> int:
         """Return the memory needed for slabs of ``size`` bytes."""
@@ -197,6 +196,16 @@ class Budget:
             f"memory {size_text(self.memory)}: {files} at a time, {self.slab_rows:,} rows "
             f"({size_text(self.slab_rows * self.row_bytes)}) at once; {self.why}"
         )
+
+
+def threads_within(memory: int | str, processes: int) -> ThreadLimit:
+    """Return the threads that may be used before the budget is known."""
+    return _thread_limit(parse_size(memory) // processes, 1)
+
+
+def _thread_limit(memory: int, workers: int) -> ThreadLimit:
+    together = max(workers, memory // _PER_THREAD)
+    return ThreadLimit(together // workers, together)
 
 
 def least_budget(

@@ -25,7 +25,14 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from typing import Any
 
-from recmap.conversion.budget import Budget, Sample, choose_budget, least_budget, take_sample
+from recmap.conversion.budget import (
+    Budget,
+    Sample,
+    choose_budget,
+    least_budget,
+    take_sample,
+    threads_within,
+)
 from recmap.conversion.cast import cast_columns
 from recmap.conversion.external_shuffle import shuffled
 from recmap.conversion.manifest import Manifest, file_names, load_manifest, manifest_path
@@ -145,11 +152,13 @@ def convert_source(
     located(dst).refuse_unwritable()
     source, order = unshuffled(source) or (source, None)
     format = output_format(dst, options.format)
-    stored = {**known_to_sink(format, source), **options.for_sink()}
-    check_output(dst, format, source.schema, stored)
     kind = FORMATS[format].sink_kind()
-    source = as_stored(source, kind)
-    plan = _make_plan(source, dst, options, format, stored, runner)
+    # To see the columns may take counting rows, or reading some.
+    with within(threads_within(options.memory, runner.processes)):
+        stored = {**known_to_sink(format, source), **options.for_sink()}
+        check_output(dst, format, source.schema, stored)
+        source = as_stored(source, kind)
+        plan = _make_plan(source, dst, options, format, stored, runner)
     paths = [shard.path for shard in plan.shards]
     if kind.begin is not None:
         kind.begin(dst, source.schema, paths, options.overwrite)

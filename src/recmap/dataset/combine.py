@@ -2,16 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import wraps
-from typing import Any, TypeVar, cast
+from typing import Any, Protocol, overload
 
+from recmap.dataset.dataset import Dataset
 from recmap.dataset.open import open
 from recmap.pipeline import combine
 from recmap.pipeline.stream import Stream
-from recmap.store.paths import is_path
+from recmap.pipeline.transforms.mix import Until
+from recmap.store.paths import PathLike, is_path
 
-_F = TypeVar("_F", bound=Callable[..., Any])
+
+class _Concat(Protocol):
+    @overload
+    def __call__(self, *datasets: Dataset | PathLike | Sequence[Dataset | PathLike]) -> Dataset: ...
+    @overload
+    def __call__(self, *datasets: Stream | PathLike | Sequence[Stream | PathLike]) -> Stream: ...
+
+
+class _Mix(Protocol):
+    @overload
+    def __call__(
+        self,
+        *datasets: Dataset | PathLike,
+        weights: Sequence[float] | None = None,
+        until: Until | None = None,
+        seed: int = 0,
+    ) -> Dataset: ...
+    @overload
+    def __call__(
+        self,
+        *datasets: Stream | PathLike,
+        weights: Sequence[float] | None = None,
+        until: Until | None = None,
+        seed: int = 0,
+    ) -> Stream: ...
+
+
+class _Zip(Protocol):
+    @overload
+    def __call__(self, *datasets: Dataset | PathLike) -> Dataset: ...
+    @overload
+    def __call__(self, *datasets: Stream | PathLike) -> Stream: ...
 
 
 def _opened(given: Any) -> Any:
@@ -20,17 +53,16 @@ def _opened(given: Any) -> Any:
     return open(given) if is_path(given) else given
 
 
-def _opening_paths(function: _F) -> _F:
+def _opening_paths(function: Callable[..., Any]) -> Any:
     """Make a function of datasets open the paths among them."""
 
     @wraps(function)
-    def call(*datasets: Any, **options: Any) -> Stream:
-        made: Stream = function(*map(_opened, datasets), **options)
-        return made
+    def call(*datasets: Any, **options: Any) -> Any:
+        return function(*map(_opened, datasets), **options)
 
-    return cast("_F", call)
+    return call
 
 
-concat = _opening_paths(combine.concat)
-mix = _opening_paths(combine.mix)
-zip = _opening_paths(combine.zip)
+concat: _Concat = _opening_paths(combine.concat)
+mix: _Mix = _opening_paths(combine.mix)
+zip: _Zip = _opening_paths(combine.zip)

@@ -111,7 +111,8 @@ class Dataset(RowVerbs):
 
         opened = self._opened
         rows = SourceRows(opened.source, opened.reopen, opened.how)
-        records = () if opened.verbs is None else (VerbRecord(opened.verbs),)
+        shown = " > ".join(opened.shown_steps)
+        records = () if opened.verbs is None else (VerbRecord(opened.verbs, written=shown),)
         return Plan(rows, sources=(rows,), records=records)
 
     @cached_property
@@ -167,9 +168,9 @@ class Dataset(RowVerbs):
         if self._as_opened is not None:
             return self._source.schema
         plan = self._plan
+        known = plan.known_schema if plan.transforms else plan.rows.schema
         # The feed reads the first rows, which may have to be searched for.
-        changed = plan.transforms or plan.images_on_device
-        return self._own_feed.schema if changed else plan.rows.schema
+        return self._own_feed.schema if known is None or plan.images_on_device else known
 
     @property
     def skipped(self) -> list[Skipped]:
@@ -385,7 +386,7 @@ class Dataset(RowVerbs):
 
     def _summary(self) -> str:
         facts, rows = self._source.facts, self._source.known_rows()
-        files, verbs = facts.files, [] if self._opened.verbs is None else [self._opened.verbs]
+        files, verbs = facts.files, list(self._opened.shown_steps)
         if self._as_opened is None:
             verbs = self._plan.describe()
         name = f"{len(files):,} files, {files[0]}, ..." if len(files) > 1 else "".join(files)

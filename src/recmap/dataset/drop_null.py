@@ -2,27 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 
+from recmap.dataset.column_scan import FromRows
 from recmap.dataset.rows import read_blocks
 from recmap.machine.mapped import guarded
-from recmap.model.batch import RowArray
 from recmap.model.fill_null import complete_rows
+from recmap.model.order import Late, Order, Picked, Span, counted_order
 from recmap.model.progress import Counter, ProgressOption, check_progress
 from recmap.model.row_sizes import measure
 from recmap.model.source import Source
 
 
-@guarded
 def rows_without_nulls(
-    source: Source, names: Sequence[str], progress: ProgressOption = None
-) -> RowArray:
-    """Return the numbers of the rows in which none of these columns is null or holds a null."""
+    source: Source,
+    names: Sequence[str],
+    progress: ProgressOption,
+    reopen: Callable[[], Source] | None,
+) -> Order:
+    """Return the rows in which none of these columns is null or holds a null.
+
+    They are found when they are first needed.
+    """
     check_progress(progress)
     if not names:
-        return np.arange(len(source), dtype=np.int64)
+        return counted_order(source, _all_rows)
+    compute = partial(_complete_rows, names=list(names), progress=progress)
+    return Late(partial(FromRows(source, compute, reopen).at, 0))
+
+
+def _all_rows(count: int) -> Span:
+    return Span(range(count))
+
+
+@guarded
+def _complete_rows(source: Source, names: Sequence[str], progress: ProgressOption) -> Picked:
     found, start = [np.empty(0, np.int64)], 0
     with Counter(source.known_rows(), progress) as counter:
         for batch in read_blocks(source.select(list(names)), 1):
@@ -30,4 +47,4 @@ def rows_without_nulls(
             start += measure(batch)[0]
             counter.add(*measure(batch))
         counter.finish()
-    return np.concatenate(found)
+    return Picked(np.concatenate(found))

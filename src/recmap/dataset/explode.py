@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -130,17 +130,15 @@ class ExplodedRows(WrappedSource):
     def __init__(self, source: Source, columns: Sequence[str], items: FromRows[Items]) -> None:
         super().__init__(source)
         self._columns, self._lazy_items = tuple(columns), items
-        self._schema = Schema(
-            {n: _item(field) if n in columns else field for n, field in source.schema.items()}
-        )
 
     @property
     def _items(self) -> Items:
         return self._lazy_items.at(0)
 
-    @property
+    @cached_property
     def schema(self) -> Schema:
-        return self._schema
+        fields = self._source.schema
+        return Schema({n: _item(fields[n]) if n in self._columns else fields[n] for n in fields})
 
     @property
     def facts(self) -> SourceFacts:
@@ -161,6 +159,9 @@ class ExplodedRows(WrappedSource):
 
     def __len__(self) -> int:
         return self._items.count
+
+    def up_to(self, stop: int) -> int:
+        return min(stop, len(self))
 
     def known_rows(self) -> int | None:
         known = self._lazy_items.known()
@@ -234,7 +235,8 @@ class ExplodedRows(WrappedSource):
         end = len(self) if stop is None else min(stop, len(self))
         if start >= end:
             return iter(())
-        return self._source.coming(self._items.row(start), self._items.row(end - 1) + 1)
+        first = self._items.row(start) if start >= 0 else start
+        return self._source.coming(first, self._items.row(end - 1) + 1)
 
     def row_name(self, row: int) -> str:
         source = self._items.row(row)

@@ -25,7 +25,7 @@ from recmap.pipeline.plan import Plan
 from recmap.pipeline.transforms.base import Block
 from recmap.pipeline.transforms.batch import Batches
 from recmap.pipeline.transforms.flat_map import CountReturnedRows, FlatMapRows
-from recmap.pipeline.trial import Trial, tried, try_rows
+from recmap.pipeline.trial import Trial, tried, try_transforms
 
 # The function is called with so many rows at a time to count what it returns, or with fewer that
 # take so many bytes.
@@ -41,16 +41,17 @@ def flat_mapped(plan: Plan, transform: FlatMapRows, progress: ProgressOption) ->
             "flat_map: these rows differ from epoch to epoch, and so would the number of rows made "
             "of them; put flat_map before shuffle, sample and functions that draw random numbers"
         )
-    size = max(1, min(_TOGETHER, _TOGETHER_BYTES // rows.row_bytes()))
     count = CountReturnedRows(transform.function)
-    counting = replace(plan.with_rows(rows), transforms=(count,), grouping=Batches(size))
+    counting = replace(plan.with_rows(rows), transforms=(count,))
     items = FromRows(rows, partial(_counted, plan=counting, progress=progress))
     return FlatMappedRows(rows, transform, items, plan.workers)
 
 
 def _counted(source: Source, plan: Plan, progress: ProgressOption) -> Items:
     """Call the function with all rows, and note how many it returns for each."""
-    found = [batch["rows"] for batch in PipelineFeed(plan).run(1, progress)]
+    size = max(1, min(_TOGETHER, _TOGETHER_BYTES // source.row_bytes()))
+    feed = PipelineFeed(replace(plan, grouping=Batches(size)))
+    found = [batch["rows"] for batch in feed.run(1, progress)]
     return Items(len(source), 0, offsets_of(np.concatenate([np.empty(0, np.int64), *found])))
 
 
@@ -85,14 +86,12 @@ class FlatMappedRows(ExplodedRows):
     def _try(self) -> Trial:
         """Try the function on the first rows, to see the types of what it returns."""
         try:
-            transforms, schema, sample = try_rows(self._source, [self._transform])
+            return try_transforms(self._source, [self._transform])
         except OptionError:
             if self._transform.fields is None:
                 raise
             schema = self._transform.fields
             return Trial((replace(self._transform, found=schema),), schema, {})
-        count, size = measure(sample.batch)
-        return Trial(tuple(transforms), schema, {}, size // max(1, count))
 
     @property
     def schema(self) -> Schema:
@@ -100,9 +99,10 @@ class FlatMappedRows(ExplodedRows):
 
     @property
     def facts(self) -> SourceFacts:
+        facts = super().facts
         return replace(
-            super().facts,
-            calls_user_code=True,
+            facts,
+            functions=(*facts.functions, *self._transform.functions),
             searched=self._lazy_items.known() is not None,
             varies=self._transform.varies,
             labels={},

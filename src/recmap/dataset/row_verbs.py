@@ -115,7 +115,8 @@ class RowVerbs(Stream):
 
         self._check_same_rows("split")
         made = {}
-        for name, order in split(self._source, parts, seed, by, stratify).items():
+        orders = split(self._source, parts, seed, by, stratify, self._opened.reopen)
+        for name, order in orders.items():
             verb = f"split({dict(parts)}, seed={seed}, by={by!r}, stratify={stratify!r})[{name!r}]"
             made[name] = self._changed(verb, partial(OrderedRows, order=order))
         return made
@@ -337,13 +338,14 @@ class RowVerbs(Stream):
         fn: Callable[..., Any],
         *,
         workers: int | str | None = None,
-        fields: Mapping[str, FieldLike] | None = None,
+        columns: Mapping[str, FieldLike] | None = None,
         seed: int = 0,
         progress: ProgressOption = None,
+        fields: Mapping[str, FieldLike] | None = None,
     ) -> Self:
         """Call ``fn`` with every row: it returns a list of rows, or yields them; maybe none.
 
-        Each row is a dict of values, as for ``map``, and ``workers``, ``fields``, ``seed`` and
+        Each row is a dict of values, as for ``map``, and ``workers``, ``columns``, ``seed`` and
         ``rng`` are those of ``map``.
 
         When the number of rows or a row is first needed, ``fn`` is called with every row, to count
@@ -357,7 +359,7 @@ class RowVerbs(Stream):
         (3, {'n': array([2, 2, 1]), 'i': array([0, 1, 0])})
         """
         from recmap.dataset.flat_map import flat_mapped
-        from recmap.model.arguments import parse_workers
+        from recmap.model.arguments import given_types, parse_workers
         from recmap.pipeline.signature import record_function
         from recmap.pipeline.transforms.flat_map import FlatMapRows
         from recmap.pipeline.transforms.map import Function
@@ -368,9 +370,10 @@ class RowVerbs(Stream):
         function = Function(fn, as_whole("seed", seed), plan.functions)
         if workers is not None:
             plan = plan.with_workers(parse_workers(workers))
-        transform = FlatMapRows(function, None if fields is None else Schema(fields))
+        types = given_types("flat_map", columns, fields)
+        transform = FlatMapRows(function, None if types is None else Schema(types))
         made = plan.with_rows(flat_mapped(plan, transform, progress))
-        record = record_function("flat_map", fn, False, fields, seed)
+        record = record_function("flat_map", fn, False, types, seed)
         return self._rows(changed(made, functions=plan.functions + 1), record)
 
     def fill_null(self, value: Any) -> Self:
@@ -407,7 +410,8 @@ class RowVerbs(Stream):
     def drop_null(self, *columns: str, progress: ProgressOption = None) -> Self:
         """Leave out the rows in which one of these columns is null, or holds a null.
 
-        Without names, all columns count that may hold nulls. The columns are read once.
+        Without names, all columns count that may hold nulls. They are read once, when rows or
+        their number are first needed.
 
         >>> import numpy as np, recmap as rm
         >>> x = np.ma.array([1, 2, 3], mask=[False, True, False])
@@ -419,7 +423,7 @@ class RowVerbs(Stream):
 
         self._check_same_rows("drop_null")
         names = self._nullable(columns)
-        rows = rows_without_nulls(self._source, names, progress)
+        rows = rows_without_nulls(self._source, names, progress, self._opened.reopen)
         change = partial(without_nulls, rows=rows, names=names)
         return self._changed(f"drop_null({names})", change)
 

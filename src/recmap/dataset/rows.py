@@ -75,6 +75,13 @@ class OpenedRows:
     lasting: bool = True
     reopen: Callable[[], Source] | None = None
     workers: Workers | None = None
+    #: The verbs one by one, for people. Files and states have them as one text, in ``how``.
+    steps: tuple[str, ...] = ()
+
+    @property
+    def shown_steps(self) -> tuple[str, ...]:
+        """The verbs that derived these rows from the files, one by one."""
+        return self.steps or (() if self.verbs is None else (self.verbs,))
 
     @property
     def verbs(self) -> str | None:
@@ -89,12 +96,14 @@ class OpenedRows:
     def derive(self, verb: str, change: Callable[[Source], Source]) -> OpenedRows:
         """Apply ``change`` to the source; ``verb`` is the call, as text."""
         before = "" if self.verbs is None else f"{self.verbs}."
-        return self.changed(change, **{_VERBS: before + verb})
+        made = self.changed(change, **{_VERBS: before + verb})
+        return replace(made, steps=(*self.shown_steps, verb))
 
     def changed(self, change: Callable[[Source], Source], **how: str) -> OpenedRows:
         """Apply ``change`` to the source, and note how it was opened."""
         reopen = None if self.reopen is None else partial(_change_again, self.reopen, change)
-        return OpenedRows(change(self.source), {**self.how, **how}, self.lasting, reopen)
+        how = {**self.how, **how}
+        return OpenedRows(change(self.source), how, self.lasting, reopen, steps=self.steps)
 
     def save(self, dst: str, options: SaveOptions) -> Report:
         """Write the rows to ``dst``: in threads, in processes or on a cluster."""
@@ -113,7 +122,7 @@ class OpenedRows:
 
     def __reduce__(self) -> tuple[Any, ...]:
         # The receiving process opens the files itself; they are not sent to it.
-        return _open_again, (self.again, dict(self.how), self.lasting)
+        return _open_again, (self.again, dict(self.how), self.lasting, self.steps)
 
 
 def verbs_of(columns: Mapping[str, OpenedRows]) -> dict[str, str]:
@@ -181,8 +190,10 @@ def _change_again(reopen: Callable[[], Source], change: Callable[[Source], Sourc
     return change(reopen())
 
 
-def _open_again(reopen: Callable[[], Source], how: dict[str, str], lasting: bool) -> OpenedRows:
-    return OpenedRows(reopen(), how, lasting, reopen)
+def _open_again(
+    reopen: Callable[[], Source], how: dict[str, str], lasting: bool, steps: tuple[str, ...]
+) -> OpenedRows:
+    return OpenedRows(reopen(), how, lasting, reopen, steps=steps)
 
 
 def _same(source: Source) -> Source:

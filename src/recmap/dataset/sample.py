@@ -24,7 +24,7 @@ from recmap.model.arguments import as_whole
 from recmap.model.batch import Positions, RowArray
 from recmap.model.casting import exact_array
 from recmap.model.draws import AliasTable, Arrivals, Classes, below, key_of
-from recmap.model.order import Order, OrderedRows
+from recmap.model.order import Order, OrderedRows, counted_order
 from recmap.model.permutation import Permutation
 from recmap.model.preview import quantity
 from recmap.model.progress import ProgressOption
@@ -54,8 +54,30 @@ def sampled(
 ) -> OrderedRows:
     """Return ``n`` rows of a source, drawn at random."""
     check_reread("sample", source)
-    rows = len(source)
-    count = rows if n is None else as_whole("n", n, most=_MOST)
+    n = None if n is None else as_whole("n", n, most=_MOST)
+    if weights is not None and balance is not None:
+        raise OptionError("sample: weights and balance both say how often rows come; give one")
+    if balance is not None:
+        _check_classes(source, balance)
+    elif isinstance(weights, str):
+        _check_numbers(source, weights)
+    elif weights is not None:
+        weights = _given_weights(weights)
+    make = partial(_sampling, source, n, weights, balance, replace, seed, progress)
+    return OrderedRows(source, counted_order(source, make, varies=True))
+
+
+def _sampling(
+    source: Source,
+    n: int | None,
+    weights: str | Weights | None,
+    balance: str | None,
+    replace: bool,
+    seed: Seed,
+    progress: ProgressOption,
+    rows: int,
+) -> Sampling:
+    count = rows if n is None else n
     if not replace and count > rows:
         raise OptionError(
             f"sample: {quantity(count, 'row')} without replacement, but there are only {rows:,}; "
@@ -63,13 +85,11 @@ def sampled(
         )
     if count and not rows:
         raise OptionError(f"sample: n={count}, but there are no rows to draw from")
-    if weights is not None and balance is not None:
-        raise OptionError("sample: weights and balance both say how often rows come; give one")
-    table = FromRows(source, _table(source, weights, balance, count, replace, progress))
+    table = FromRows(source, _table(rows, weights, balance, count, replace, progress))
     order = Sampling(count, seed, table)
     if weights is None and balance is None:
         order.prepare()  # nothing is read for it
-    return OrderedRows(source, order)
+    return order
 
 
 class DrawTable(Protocol):
@@ -126,8 +146,9 @@ class Sampling(Order):
 class _AllRows:
     """All rows, equally likely."""
 
-    def __init__(self, replace: bool, source: Source) -> None:
-        self._replace, self._count = replace, len(source)
+    def __init__(self, rows: int, replace: bool, source: Source) -> None:
+        del source
+        self._replace, self._count = replace, rows
 
     def of_epoch(self, count: int, seed: list[int]) -> Drawn:
         del count  # without replacement, these are the first of all rows, shuffled
@@ -182,8 +203,8 @@ def _picked(rows: RowArray, positions: Positions) -> RowArray:
 
 
 def _table(
-    source: Source,
-    weights: Any,
+    rows: int,
+    weights: str | Weights | None,
     balance: str | None,
     count: int,
     replace: bool,
@@ -191,17 +212,16 @@ def _table(
 ) -> Callable[[Source], DrawTable]:
     """Return what makes the table of the rows of an epoch."""
     if balance is not None:
-        _check_classes(source, balance)
         return partial(_of_classes, name=balance, count=count, replace=replace, progress=progress)
     if isinstance(weights, str):
-        _check_numbers(source, weights)
         return partial(_of_column, name=weights, count=count, replace=replace, progress=progress)
-    if weights is not None:
-        given = _given_weights(weights, len(source))
-        if count:
-            _check_drawable(given, count, replace, _bad_array)
-        return partial(_of_array, given, replace)
-    return partial(_AllRows, replace)
+    if weights is None:
+        return partial(_AllRows, rows, replace)
+    if len(weights) != rows:
+        raise OptionError(f"sample: {len(weights):,} weights for {quantity(rows, 'row')}")
+    if count:
+        _check_drawable(weights, count, replace, _bad_array)
+    return partial(_of_array, weights, replace)
 
 
 def _check_numbers(source: Source, name: str) -> None:
@@ -237,7 +257,7 @@ def _bad_column(source: Source, name: str, what: str, row: int | None) -> Recmap
     return DataError(f"sample: weights={name!r}: {where}{what}", field=name, record=row)
 
 
-def _given_weights(weights: Any, rows: int) -> Weights:
+def _given_weights(weights: Any) -> Weights:
     try:
         array = exact_array(weights)
     except RecmapError:
@@ -249,8 +269,6 @@ def _given_weights(weights: Any, rows: int) -> Weights:
             "sample: weights: give the name of a column, or an array with one number per row, not "
             f"{array.dtype} of shape {array.shape}"
         )
-    if len(array) != rows:
-        raise OptionError(f"sample: {len(array):,} weights for {quantity(rows, 'row')}")
     return _checked(array, 0, _bad_array)
 
 

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import pairwise
 from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+from recmap.dataset.column_scan import FromRows
 from recmap.errors import OptionError
+from recmap.machine.mapped import guarded
 from recmap.model.batch import Positions, RowArray
-from recmap.model.order import Chained, Order, Span
+from recmap.model.order import Chained, Late, Order, Span
 from recmap.model.permutation import Permutation
 from recmap.model.ragged import Column, Ragged, has_mask
 from recmap.model.source import Source
@@ -67,10 +70,34 @@ def split(
     seed: int,
     by: str | None,
     stratify: str | None,
+    reopen: Callable[[], Source] | None,
 ) -> dict[str, Order]:
-    """Return the rows of each part."""
+    """Return the rows of each part. They are found when they are first needed."""
     _check(source, parts, seed, by, stratify)
+    compute = partial(_parts, parts=dict(parts), seed=seed, by=by, stratify=stratify)
+    found = FromRows(source, compute, reopen)
+    known = partial(_is_known, found) if by or stratify else partial(_is_counted, source)
+    return {name: Late(partial(_part, found, name), known) for name in parts}
+
+
+def _part(found: FromRows[dict[str, Order]], name: str) -> Order:
+    return found.at(0)[name]
+
+
+def _is_known(found: FromRows[dict[str, Order]]) -> bool:
+    return found.known() is not None
+
+
+def _is_counted(source: Source) -> bool:
+    return source.known_rows() is not None
+
+
+@guarded
+def _parts(
+    source: Source, parts: Mapping[str, float], seed: int, by: str | None, stratify: str | None
+) -> dict[str, Order]:
     shares, total = list(parts.values()), len(source)
+    _check_total(parts, total)
     if by is None and stratify is None:
         counts = _counts(total, shares)
         ends = np.cumsum([0, *counts]).tolist()
@@ -112,12 +139,20 @@ def _check(source: Source, parts: Any, seed: Any, by: str | None, stratify: str 
         raise OptionError("split: by and stratify take shares (0.8), not numbers of rows")
     if source.facts.once:
         raise OptionError("split: rows that come only once cannot be split; save them first")
-    most = len(source) if any(whole) else 1.0
-    if sum(parts.values()) > most + (0 if any(whole) else 1e-9):
-        raise OptionError(f"split: the parts come to {sum(parts.values())} of {most:,}")
+    _check_total(parts, source.known_rows())
     for column in (by, stratify):
         if column is not None:
             source.schema[column]  # raises an error that lists the columns
+
+
+def _check_total(parts: Mapping[str, float], rows: int | None) -> None:
+    whole = any(map(_is_whole, parts.values()))
+    if whole and rows is None:
+        return  # checked when they are counted
+    most = rows if whole else 1.0
+    assert most is not None
+    if sum(parts.values()) > most + (0 if whole else 1e-9):
+        raise OptionError(f"split: the parts come to {sum(parts.values())} of {most:,}")
 
 
 def _is_whole(value: Any) -> bool:

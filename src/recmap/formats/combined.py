@@ -99,7 +99,7 @@ class CombinedSource(VaryingRows):
         return other
 
     def at_epoch(self, epoch: int) -> Source:
-        if not self.facts.varies:  # there may be thousands of files
+        if not self._told.varies:  # there may be thousands of files
             return self
         return self._over([at_epoch(source, epoch) for source in self._sources])
 
@@ -117,8 +117,12 @@ class CombinedSource(VaryingRows):
     def schema(self) -> Schema:
         return self._schema
 
-    @cached_property
+    @property
     def facts(self) -> SourceFacts:
+        return self._told
+
+    @cached_property
+    def _told(self) -> SourceFacts:
         return self._collected([source.facts for source in self._sources])
 
     def _collected(self, told: list[SourceFacts]) -> SourceFacts:
@@ -135,7 +139,7 @@ class CombinedSource(VaryingRows):
             endless=any(each.endless for each in told),
             searched=all(each.searched for each in told),
             varies=any(each.varies for each in told),
-            calls_user_code=any(each.calls_user_code for each in told),
+            functions=[function for each in told for function in each.functions],
             compressed_files={f: how for each in told for f, how in each.compressed_files.items()},
             skipped=[skipped for each in told for skipped in each.skipped],
             labels=_agreed([each.labels for each in told]),
@@ -147,7 +151,7 @@ class CombinedSource(VaryingRows):
 
     def __getstate__(self) -> dict[str, Any]:
         # Some facts, such as checksums, belong to files that another process opens itself.
-        return {name: each for name, each in self.__dict__.items() if name != "facts"}
+        return {name: each for name, each in self.__dict__.items() if name != "_told"}
 
     def info(self) -> Info:
         facts, infos = self.facts, [source.info() for source in self._sources]
@@ -170,10 +174,22 @@ class SideBySideSource(CombinedSource):
     def __init__(self, sources: Mapping[str, Source]) -> None:
         """The keys of ``sources`` name the sources in error messages."""
         super().__init__(list(sources.values()), _joint_schema(sources.values()))
-        self._rows = self._counted(sources)
+        self._by_name = dict(sources)
+        if self._is_counted:
+            self._rows  # noqa: B018  # refuses columns of different lengths
+
+    @property
+    def _is_counted(self) -> bool:
+        """Whether to count the rows now, rather than when that is first needed."""
+        return True
+
+    @cached_property
+    def _rows(self) -> int | None:
+        """The number of rows; None if there is no end."""
+        return self._counted(self._by_name)
 
     def _counted(self, sources: Mapping[str, Source]) -> int | None:
-        """Count the rows; None if endless."""
+        """Count the rows of sources, which must be equally many; None if there is no end."""
         rows = {name: len(source) for name, source in sources.items()}
         check_equal_lengths(rows)
         return next(iter(rows.values()), 0)
@@ -402,7 +418,7 @@ class ConcatenatedSource(CombinedSource):
 
     def coming(self, start: int, stop: int | None = None) -> Iterator[Coming]:
         stop = len(self) if stop is None else min(stop, len(self))
-        for number in range(self._owner(start), self._owner(stop - 1) + 1):
+        for number in range(max(0, self._owner(start)), self._owner(stop - 1) + 1):
             source, facts = self._sources[number], self._sources[number].facts
             first, end = int(self._starts[number]), int(self._starts[number + 1])
             rows = range(max(0, start - first), min(stop, end) - first)
@@ -410,7 +426,8 @@ class ConcatenatedSource(CombinedSource):
                 yield Coming(
                     self, _size(source), partial(source.fetch_ahead, rows), partial(int, end)
                 )
-            for file in source.coming(rows.start, rows.stop):
+            whole = first > start and len(facts.files) > 1
+            for file in source.coming(-1 if whole else rows.start, rows.stop):
                 yield replace(file, source=self, stop=partial(_shifted, file.stop, first))
 
     def row_sizes(self, rows: npt.NDArray[np.int64]) -> RowSizes | None:

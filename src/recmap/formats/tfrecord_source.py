@@ -88,6 +88,8 @@ _T = TypeVar("_T")
 
 # How many compressed files keep inflated rows, in addition to one per thread.
 _OPEN_WINDOWS = 2
+# Stands for the rows of compressed files before they are counted; more than there ever are.
+_UNCOUNTED = 1 << 62
 # How many files have their metadata checked on opening; the others are checked on first read.
 _EXAMINED = 64
 
@@ -210,11 +212,26 @@ class TFRecordSource(Source):
             return self._facts
         # Reading a row of a compressed file inflates all rows before it.
         several = self.known_rows() not in (0, 1)
-        return replace(self._facts, chunk_rows=self.__len__, stored_in_order=several)
+        return replace(self._facts, chunk_rows=self._chunk_rows, stored_in_order=several)
+
+    def _chunk_rows(self) -> int:
+        rows = self.known_rows()
+        return _UNCOUNTED if rows is None else rows
 
     def known_rows(self) -> int | None:
         counts = [file.known_count() for file in self._files]
         return None if None in counts else sum(count or 0 for count in counts)
+
+    @guarded
+    def up_to(self, stop: int) -> int:
+        if self.known_rows() is not None or self._facts.compressed_files:
+            return super().up_to(stop)
+        for i, file in enumerate(self._files):
+            first = self._start_of(i)
+            assert isinstance(file, PlainFile)
+            if first + file.ensure(stop - first) >= stop:
+                return stop
+        return len(self)
 
     @guarded
     def __len__(self) -> int:
@@ -368,19 +385,25 @@ class TFRecordSource(Source):
         """Return None if some of the files are compressed, if there are too many, or with nulls."""
         if self._decoder.nullable:
             return None
-        len(self)  # all rows must be counted
         decoder = PaddedDecoder(self._decoder, pads, size, allocate)
         if not isinstance(rows, range):
-            group = self._gathering.all()
-            return None if group is None else group.gather(decoder, rows, self._verify)
+            file, group = self._files[0], self._gathering.all()
+            if group is not None:
+                return group.gather(decoder, rows, self._verify)
+            # This searches for records only up to the last of these rows.
+            if len(self._files) == 1 and isinstance(file, PlainFile):
+                return file.gather(decoder, rows)
+            return None
         padded = self._read_across(decoder, rows.start, rows.stop)
         if padded is not None:
             return padded
+        self.up_to(rows.stop)
         i = bisect_right(self._starts, rows.start) - 1
         file, start = self._files[i], self._starts[i]
-        if not isinstance(file, PlainFile) or rows.stop > start + file.count():
+        count = rows.stop - start
+        if not isinstance(file, PlainFile) or file.ensure(count) < count:
             return None
-        return file.read(decoder, rows.start - start, rows.stop - start)
+        return file.read(decoder, rows.start - start, count)
 
     @guarded
     def gather_steps(

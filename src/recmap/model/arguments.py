@@ -155,6 +155,15 @@ def check_choice(name: str, value: Any, choices: Iterable[str | None]) -> Any:
     return value
 
 
+def given_types(verb: str, columns: Any, fields: Any) -> Any:
+    """Return the types of columns that were given, by the name ``columns`` or an earlier one."""
+    if columns is not None and fields is not None:
+        raise OptionTypeError(f"{verb}: fields= is an earlier name of columns=; give one")
+    name, given = ("fields", fields) if columns is None else ("columns", columns)
+    hint = '{"crop": "float32[*]"}, the types of columns; ds.select("x") keeps some columns'
+    return None if given is None else as_mapping(name, given, hint)
+
+
 def as_mapping(name: str, value: Any, example: str) -> dict[Any, Any]:
     """Return a dict."""
     if not isinstance(value, Mapping):

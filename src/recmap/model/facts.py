@@ -107,8 +107,9 @@ class SourceFacts:
     files: list[str] = field(default_factory=list)
     #: Where the schema comes from, in words.
     origin: str = "from the file"
-    #: Returns the number of rows that are decoded together; 1 if any row can be read alone. To find
-    #: out may take counting or reading some of them.
+    #: Returns the number of rows that are decoded together; 1 if any row can be read alone. If that
+    #: is all of them, and they are not counted yet, it is more than there are. To find out may take
+    #: reading some of them.
     chunk_rows: Callable[[], int] = each_alone
     #: Returns the largest chunk, which may take reading some of the file, too.
     largest_chunk: Callable[[], LargestChunk] = LargestChunk
@@ -131,8 +132,8 @@ class SourceFacts:
     searched: bool = True
     #: Whether rows differ from epoch to epoch, as after ``shuffle()``.
     varies: bool = False
-    #: Whether reading calls the user's functions, which not every thread may do.
-    calls_user_code: bool = False
+    #: The user's functions that reading calls.
+    functions: Sequence[Any] = ()
     #: The compression of each file that can only be read from the beginning.
     compressed_files: Mapping[str, str] = field(default_factory=dict)
     #: The records that ``errors="skip"`` left out.
@@ -150,9 +151,9 @@ class SourceFacts:
     checksums: Sequence[Checksums] = ()
     #: The TFRecord files that the rows come from, so that several readers can index them at once.
     record_files: Sequence[Any] = ()
-    #: Counts the rows before the damage, after ``len()`` has raised DataError; None if the damage
-    #: makes the whole source unreadable.
-    rows_before_damage: Callable[[], int] | None = None
+    #: Returns the number of rows before the damage, after ``len()`` has raised DataError for it, or
+    #: None if no damage was found; None if damage makes the whole source unreadable.
+    rows_before_damage: Callable[[], int | None] | None = None
     #: Counts the consecutive ones of some rows before a bad one; None if that is unknown.
     sound_rows: Callable[[RowArray], int] | None = None
 
@@ -160,6 +161,11 @@ class SourceFacts:
         """Return these facts after functions of the user, which may have made other values."""
         types = {name: each for name, each in self.table_types.items() if not each.coded}
         return replace(self, table_types=types, labels={})
+
+    @property
+    def calls_user_code(self) -> bool:
+        """Whether reading calls the user's functions, which not every thread may do."""
+        return bool(self.functions)
 
     def row_name(self, row: int) -> str:
         """Say which row of the files this is, for error messages."""

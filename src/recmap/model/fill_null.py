@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap.errors import DataError, FieldTextError, Message, Option, OptionError
-from recmap.model.batch import RowArray, RowNumbers
+from recmap.model.batch import RowNumbers
 from recmap.model.field import Field
 from recmap.model.null_columns import (
     any_nat,
@@ -28,7 +28,7 @@ from recmap.model.nulls import (
     read_anyway,
     read_as_null,
 )
-from recmap.model.order import OrderedRows, Picked
+from recmap.model.order import Order, OrderedRows
 from recmap.model.ragged import Column, Ragged, has_mask, null_mask
 from recmap.model.schema import Schema
 from recmap.model.source import ColumnMap, MappedColumns, Source
@@ -161,9 +161,9 @@ def complete_rows(batch: Mapping[str, Column]) -> npt.NDArray[np.bool_]:
     return np.asarray(~np.logical_or.reduce(dropped), np.bool_)
 
 
-def without_nulls(source: Source, rows: RowArray, names: Sequence[str]) -> Source:
+def without_nulls(source: Source, rows: Order, names: Sequence[str]) -> Source:
     """Return these rows, in which these columns have no nulls."""
-    return refusing(OrderedRows(source, Picked(rows)), names)
+    return refusing(OrderedRows(source, rows), names)
 
 
 def with_other_nulls(source: Source, fields: Mapping[str, Field]) -> Source:

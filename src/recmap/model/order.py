@@ -78,6 +78,14 @@ class Order(ABC):
         """Whether the numbers differ from epoch to epoch."""
         return False
 
+    @property
+    def damaged(self) -> bool:
+        """Whether reading the last of the rows raises, so how many follow is unknown.
+
+        This is known once the count is.
+        """
+        return False
+
     def up_to(self, stop: int) -> int:
         """Return ``stop``, or the number of positions if there are fewer."""
         count = self.count
@@ -116,6 +124,7 @@ class Span(Order):
     """Evenly spaced rows, such as those of a slice; without end if they stop at ``ENDLESS``."""
 
     rows: range
+    damaged: bool = False
 
     @property
     def count(self) -> int | None:
@@ -180,44 +189,114 @@ class Chained(Order):
 
 
 class Late(Order):
-    """An order of all rows of a source that have to be counted first: when it is needed."""
+    """An order that is made when it is first needed: rows have to be counted or read for it."""
 
-    def __init__(self, source: Source, make: Callable[[int], Order], *, varies: bool) -> None:
-        self._source, self._make, self._varies = source, make, varies
+    def __init__(
+        self,
+        make: Callable[[], Order],
+        known: Callable[[], bool] | None = None,
+        *,
+        varies: bool = False,
+        endless: bool = False,
+        permutes: bool = False,
+    ) -> None:
+        """``known`` returns whether making it takes no time by now; ``endless`` is a guess."""
+        self._make, self._known = make, known
+        self._varies, self._endless, self._permutes = varies, endless, permutes
 
     @cached_property
-    def _order(self) -> Order:
-        return self._make(len(self._source))
+    def made(self) -> Order:
+        """The order itself."""
+        return self._make()
 
     @property
     def count(self) -> int | None:
-        return self._order.count
+        return self.made.count
 
     @property
     def counted(self) -> bool:
-        return "_order" in self.__dict__
+        return "made" in self.__dict__ or (self._known is not None and self._known())
+
+    @property
+    def searched(self) -> bool:
+        return self.counted and self.made.searched
 
     @property
     def endless(self) -> bool:
-        return False
+        return self.made.endless if "made" in self.__dict__ else self._endless
 
     @property
     def varies(self) -> bool:
         return self._varies
 
+    @property
+    def damaged(self) -> bool:
+        return "made" in self.__dict__ and self.made.damaged
+
+    @property
+    def gap(self) -> int:
+        return self.made.gap
+
+    def span(self, start: int, stop: int | None) -> range | None:
+        return self.made.span(start, stop)
+
     def numbers(self, positions: Positions, epoch: int = 0) -> RowArray:
-        return self._order.numbers(positions, epoch)
+        return self.made.numbers(positions, epoch)
+
+    def turns(self, positions: Positions, epoch: int) -> Sequence[Turn] | None:
+        return self.made.turns(positions, epoch)
 
     def permutation(self, epoch: int) -> Order | None:
-        return self._order.permutation(epoch)
+        if "made" in self.__dict__:
+            return self.made.permutation(epoch)
+        return Late(partial(self._permutation, epoch)) if self._permutes else None
+
+    def _permutation(self, epoch: int) -> Order:
+        return self.made.permutation(epoch) or self
+
+    def positions_of(self, rows: npt.ArrayLike) -> Positions:
+        return self.made.positions_of(rows)
 
     def prepare(self) -> None:
-        self._order.prepare()
+        self.made.prepare()
 
     def __getstate__(self) -> dict[str, Any]:
         # Other processes do not count again.
-        known = ("_varies", "_order") if self.counted else ("_varies", "_source", "_make")
-        return {name: self.__dict__[name] for name in known}
+        dropped = ("_make", "_known") if "made" in self.__dict__ else ()
+        return {name: each for name, each in self.__dict__.items() if name not in dropped}
+
+
+def counted_order(
+    source: Source,
+    make: Callable[[int], Order],
+    count: Callable[[Source], int] = len,
+    *,
+    varies: bool = False,
+    endless: bool = False,
+    permutes: bool = False,
+) -> Order:
+    """Return the order that ``make`` makes for the number of rows: now, if they are counted.
+
+    The answers to ``varies``, ``endless`` and ``permutes`` are needed before.
+    """
+    known = source.known_rows()
+    if known is not None:
+        return make(known)
+    return Late(
+        partial(_made, source, make, count),
+        partial(_is_counted, source),
+        varies=varies,
+        endless=endless,
+        permutes=permutes,
+    )
+
+
+def _made(source: Source, make: Callable[[int], Order], count: Callable[[Source], int]) -> Order:
+    return make(count(source))
+
+
+def _is_counted(source: Source) -> bool:
+    return source.known_rows() is not None
 
 
 def gather_within(source: Source, rows: RowArray, limit: int | None) -> Batch:
@@ -242,14 +321,11 @@ def finite(count: int | None) -> int:
 
 
 class OrderedRows(WrappedSource):
-    """The rows of a source in an order, which may differ from epoch to epoch.
+    """The rows of a source in an order, which may differ from epoch to epoch."""
 
-    If ``damaged``, reading the last of the rows raises, and how many follow is unknown.
-    """
-
-    def __init__(self, source: Source, order: Order, *, damaged: bool = False) -> None:
+    def __init__(self, source: Source, order: Order) -> None:
         super().__init__(source)
-        self._order, self._damaged, self._epoch = order, damaged, 0
+        self._order, self._epoch = order, 0
 
     @property
     def _count(self) -> int | None:
@@ -257,7 +333,6 @@ class OrderedRows(WrappedSource):
 
     @property
     def facts(self) -> SourceFacts:
-        in_files = self._order.gap == 1 and self._order.span(0, 0) is not None
         facts = self._source.facts
         return replace(
             facts,
@@ -266,17 +341,23 @@ class OrderedRows(WrappedSource):
             endless=self._order.endless,
             searched=facts.searched and self._order.searched,
             varies=facts.varies or self._order.varies,
-            rows_before_damage=partial(int, finite(self._count) - 1) if self._damaged else None,
-            sound_rows=self._sound_rows if in_files else None,
+            rows_before_damage=self._rows_before_damage,
+            sound_rows=self._sound_rows,
         )
 
     def __len__(self) -> int:
-        if self._damaged:
-            return len(self._source)  # raises
-        return finite(self._count)
+        count = finite(self._count)
+        return len(self._source) if self._order.damaged else count  # raises if it is damaged
 
     def known_rows(self) -> int | None:
-        return len(self) if self._order.counted and not self._order.endless else None
+        sound = self._order.counted and not self._order.endless and not self._order.damaged
+        return len(self) if sound else None
+
+    def up_to(self, stop: int) -> int:
+        return self._order.up_to(stop)
+
+    def _rows_before_damage(self) -> int | None:
+        return finite(self._count) - 1 if self._order.damaged else None
 
     def at_epoch(self, epoch: int) -> Source:
         if epoch == self._epoch:
@@ -348,10 +429,10 @@ class OrderedRows(WrappedSource):
         return fetching_all(source.fetch_ahead(numbers) for source, numbers, _ in self._turns(rows))
 
     def coming(self, start: int, stop: int | None = None) -> Iterator[Coming]:
-        span = self._order.span(start, stop)
+        span = self._order.span(max(0, start), stop)
         if not span or span.step != 1:
             return iter(())  # rows of any file may be next
-        return at_epoch(self._source, self._epoch).coming(span.start, span.stop)
+        return at_epoch(self._source, self._epoch).coming(span.start - (start < 0), span.stop)
 
     def row_sizes(self, rows: RowArray) -> RowSizes | None:
         total = np.empty(len(rows), np.int64)
@@ -376,7 +457,8 @@ class OrderedRows(WrappedSource):
 
     def _sound_rows(self, rows: Positions) -> int:
         count = self._source.facts.sound_rows
-        return 0 if count is None else count(self._order.numbers(rows))
+        in_files = self._order.gap == 1 and self._order.span(0, 0) is not None
+        return count(self._order.numbers(rows)) if in_files and count is not None else 0
 
     def column(self, name: str) -> Column | None:
         del name
@@ -399,4 +481,17 @@ def unshuffled(source: Source) -> tuple[Source, Order] | None:
 
 def sliced(source: Source, rows: slice) -> OrderedRows:
     """Return the rows of a slice."""
-    return OrderedRows(source, Span(range(*rows.indices(len(source)))))
+    bounds = rows.start, rows.stop
+    ahead = rows.stop is not None and all(bound is None or bound >= 0 for bound in bounds)
+    # The rows after the slice need not be counted.
+    count = partial(count_up_to, stop=rows.stop) if ahead and (rows.step or 1) > 0 else len
+    return OrderedRows(source, counted_order(source, partial(_sliced, rows=rows), count))
+
+
+def count_up_to(source: Source, stop: int) -> int:
+    """Return ``stop``, or the number of rows if there are fewer; raise if that is unknown."""
+    return stop if source.up_to(stop) == stop else len(source)  # which raises if it is unknown
+
+
+def _sliced(count: int, rows: slice) -> Span:
+    return Span(range(*rows.indices(count)))

@@ -74,6 +74,13 @@ class Source(ABC):
         """Return the number of rows, or None if they would have to be counted first."""
         return len(self)
 
+    def up_to(self, stop: int) -> int:
+        """Return ``stop``, or the number of rows if there are fewer; count no more than needed."""
+        counted = self.known_rows() is not None
+        if not counted and stop and measure(self.read(stop - 1, stop))[0]:
+            return stop
+        return min(stop, len(self))
+
     def row_bytes(self) -> int:
         """Return the approximate size of a row in the file, in bytes; at least 1."""
         return max(1, measure(self.read(0, 1))[1])
@@ -125,7 +132,8 @@ class Source(ABC):
     def coming(self, start: int, stop: int | None = None) -> Iterator[Coming]:
         """Yield the files in a store that are read after the one with row ``start``, in order.
 
-        Without ``stop``, all rows to the end are read.
+        Those of several files yield the first one, too, if ``start`` is -1. Without ``stop``, all
+        rows to the end are read.
         """
         del start, stop
         return iter(())
@@ -249,6 +257,9 @@ class WrappedSource(VaryingRows):
 
     def known_rows(self) -> int | None:
         return self._source.known_rows()
+
+    def up_to(self, stop: int) -> int:
+        return self._source.up_to(stop)
 
     def row_bytes(self) -> int:
         return self._source.row_bytes()

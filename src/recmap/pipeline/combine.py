@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from typing import Any, TypeVar
 
 from recmap.errors import OptionError, OptionTypeError
-from recmap.model.arguments import as_whole, check_choice, is_iterable
+from recmap.model.arguments import Workers, as_whole, check_choice, is_iterable
 from recmap.model.habits import helpful
-from recmap.pipeline.plan import Plan, joined_plan, joined_rows
+from recmap.model.source import Source, reseeded
+from recmap.pipeline.plan import Plan
+from recmap.pipeline.signature import record_joined
 from recmap.pipeline.stream import Stream
 from recmap.pipeline.transforms.concat import concatenated
 from recmap.pipeline.transforms.mix import Until, mixed
@@ -35,8 +37,8 @@ def concat(*datasets: V | Sequence[V]) -> V:
     if len(given) == 1 and isinstance(given[0], list | tuple):
         given = given[0]
     plans = _plans(given, "concat")
-    rows = concatenated(joined_rows(plans, "concat"))
-    made: V = _joined(given, joined_plan(plans, rows, f"concat({len(plans)} parts)"))
+    rows = concatenated(_joined_rows(plans, "concat"))
+    made: V = _joined(given, _joined_plan(plans, rows, f"concat({len(plans)} parts)"))
     return made
 
 
@@ -68,11 +70,11 @@ def mix(
     check_choice("until", until, ("first", "all", None))
     ends: Until = until or ("all" if weights is None else "first")
     plans = _plans(datasets, "mix")
-    rows = mixed(joined_rows(plans, "mix"), weights, ends, as_whole("seed", seed))
+    rows = mixed(_joined_rows(plans, "mix"), weights, ends, as_whole("seed", seed))
     given = None if weights is None else [float(weight) for weight in weights]
     # States call the datasets "parts".
     record = f"mix({len(plans)} parts, weights={given}, until={ends!r}, seed={seed})"
-    return _joined(datasets, joined_plan(plans, rows, record))
+    return _joined(datasets, _joined_plan(plans, rows, record))
 
 
 @helpful
@@ -86,8 +88,8 @@ def zip(*datasets: V) -> V:
     [(0, 0), (1, 2), (2, 4)]
     """
     plans = _plans(datasets, "zip")
-    rows = ZippedRows(joined_rows(plans, "zip"))
-    return _joined(datasets, joined_plan(plans, rows, f"zip({len(plans)} parts)"))
+    rows = ZippedRows(_joined_rows(plans, "zip"))
+    return _joined(datasets, _joined_plan(plans, rows, f"zip({len(plans)} parts)"))
 
 
 def _joined(datasets: Sequence[V], plan: Plan) -> V:
@@ -112,3 +114,36 @@ def _plans(datasets: Sequence[Any], verb: str) -> list[Plan]:
     if not datasets:
         raise OptionError(f"{verb}(): nothing to {verb}; give datasets or streams")
     return [dataset._plan for dataset in datasets]  # noqa: SLF001  # hidden from users only
+
+
+def _joined_rows(plans: Sequence[Plan], verb: str) -> list[Source]:
+    """Return the rows of several pipelines, with different random numbers for each function."""
+    rows, functions, workers = [], 0, _largest_pool(plans)
+    for plan in plans:
+        plan.check_images_on_host(verb)
+        branch = plan.random_access(verb, workers)
+        # The first is left unchanged, so that it does not have to be tried again.
+        rows.append(reseeded(branch, functions) if functions else branch)
+        functions += plan.functions
+    return rows
+
+
+def _joined_plan(plans: Sequence[Plan], rows: Source, verb: str) -> Plan:
+    """Return a plan for rows made from several plans, with the largest of their settings."""
+    return Plan(
+        rows,
+        workers=_largest_pool(plans),
+        prefetch=max((p.prefetch for p in plans if p.prefetch is not None), default=None),
+        read_threads=max((p.read_threads for p in plans if p.read_threads), default=None),
+        memory=max(plan.memory for plan in plans),
+        functions=sum(plan.functions for plan in plans),
+        unwarned=tuple(rows for plan in plans for rows in plan.unwarned),
+        sources=tuple(source for plan in plans for source in plan.sources),
+        records=record_joined([plan.records for plan in plans], verb),
+    )
+
+
+def _largest_pool(plans: Sequence[Plan]) -> Workers | None:
+    remote = any(plan.remote for plan in plans)
+    pools = [plan.workers.reading(remote=remote) for plan in plans if plan.workers is not None]
+    return max(pools, key=lambda pool: pool.count, default=None)

@@ -27,13 +27,12 @@ from recmap.model.field import Field
 from recmap.model.preview import quantity
 from recmap.model.progress import Counter, ProgressOption
 from recmap.model.schema import Batch, Schema
-from recmap.model.source import Source, prepare
+from recmap.model.source import Source
 from recmap.pipeline.executor import batch_at, plain_batches
 from recmap.pipeline.grouped_batches import grouped_batches
 from recmap.pipeline.meter import Meter, Timings
 from recmap.pipeline.plan import Plan
 from recmap.pipeline.ready_plan import ReadyPlan, ready
-from recmap.pipeline.row_source import count_of
 from recmap.pipeline.sharding import Remaining, divided_by_others, reads_for_itself
 from recmap.pipeline.signature import Seed, compare, signed
 from recmap.pipeline.state import Cursor, CursorLog, NextCursor, load, redealt, save
@@ -120,7 +119,7 @@ class PipelineFeed:
         """Whether rows have numbers: none are dropped, batched or dealt to ranks."""
         plan = self._plan
         whole = plan.grouping is None and plan.rank is None and plan.bucket is None
-        return whole and not plan.drops and count_of(plan.rows) is not None
+        return whole and not plan.drops and not plan.rows.facts.endless
 
     @property
     def turns(self) -> int:
@@ -150,12 +149,12 @@ class PipelineFeed:
     @property
     def first_epoch(self) -> int:
         """The first epoch of the next iteration, even if that resumes in a later one."""
-        return _first_epoch(self._next.get())
+        return self._next.get().first_epoch
 
     @property
     def resumed(self) -> bool:
         """Whether the next iteration begins in the middle of an epoch."""
-        return _is_middle(self._next.get())
+        return self._next.get().is_middle
 
     @property
     def remote(self) -> bool:
@@ -224,12 +223,13 @@ class PipelineFeed:
 
     def _following(self, cursor: Cursor) -> Cursor:
         """Return where the iteration after that of a cursor begins."""
-        return Cursor(epoch=_first_epoch(cursor) + self.turns)
+        return Cursor(epoch=cursor.first_epoch + self.turns)
 
     def _batches(self, cursor: Cursor, meter: Meter) -> Generator[tuple[Batch, Cursor], None, None]:
         """Return the batches from a cursor on that ``take`` and ``skip`` after ``repeat`` keep."""
         plan = self._plan
-        batches = (plain_batches if plan.plain else grouped_batches)(self.ready, cursor, meter)
+        ready = self.ready.remembering()
+        batches = (plain_batches if plan.plain else grouped_batches)(ready, cursor, meter)
         return self._sliced(batches, cursor) if plan.total_slice else batches
 
     def _sliced(
@@ -330,13 +330,13 @@ class PipelineFeed:
 
     def _divisible(self, cursor: Cursor) -> Cursor:
         """Return a cursor at which several processes of this rank can begin."""
-        if not _is_middle(cursor):
+        if not cursor.is_middle:
             return cursor
         return redealt(cursor, self._plan.share, self._plan.groups, self._plan.rows_per_step)
 
     def share_with_workers(self) -> None:
         """Let the workers that this process starts know which epoch is next, and all they need."""
-        prepare(self._plan.rows)
+        self._plan.prepare()
         self._next.share()
 
     def part_of_worker(
@@ -461,15 +461,6 @@ class PipelineFeed:
         return {**self.__dict__, "_meter": None, "_elsewhere": [], "_warned": known}
 
 
-def _first_epoch(cursor: Cursor) -> int:
-    return cursor.epoch - cursor.turn
-
-
-def _is_middle(cursor: Cursor) -> bool:
-    """Return whether a cursor is in the middle of an iteration."""
-    return cursor != Cursor(epoch=cursor.epoch)
-
-
 def _check_world(state: Mapping[str, Any], world: int, workers: int) -> None:
     """Refuse the state of one of several workers with a different number of ranks.
 
@@ -487,7 +478,7 @@ def _check_world(state: Mapping[str, Any], world: int, workers: int) -> None:
 def _counted(made: tuple[Batch, Cursor], done: int) -> tuple[Batch, Cursor]:
     batch, after = made
     # After the last epoch the count starts again.
-    return batch, after._replace(done=done) if after != Cursor(epoch=after.epoch) else after
+    return batch, after._replace(done=done) if after.is_middle else after
 
 
 def table_feed(plan: Plan) -> PipelineFeed:

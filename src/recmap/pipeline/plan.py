@@ -10,19 +10,20 @@ from recmap.model.arguments import Workers, parse_size
 from recmap.model.nulls import with_masks
 from recmap.model.order import ENDLESS, Order, OrderedRows
 from recmap.model.schema import Schema
-from recmap.model.source import Source, reseeded
+from recmap.model.source import Source, prepare
 from recmap.pipeline.row_source import SourceRows, count_of, is_damaged, reach_of
 from recmap.pipeline.sharding import Rank, Remaining, Share
-from recmap.pipeline.signature import VerbRecord, record_joined
+from recmap.pipeline.signature import VerbRecord
 from recmap.pipeline.state import Cursor
 from recmap.pipeline.transforms.base import Transform
 from recmap.pipeline.transforms.batch import Grouping, SingleRows
 from recmap.pipeline.transforms.bucket import Boundaries
 from recmap.pipeline.transforms.decode_image import ImageDecoder
+from recmap.pipeline.transforms.map import Function, take_turns
 from recmap.pipeline.transforms.repeat import repeated
 from recmap.pipeline.transforms.select import SelectColumns, Slice, span_of
 from recmap.pipeline.transforms.shuffle import warn_if_slow
-from recmap.pipeline.trial import TransformedRows
+from recmap.pipeline.trial import TransformedRows, known_schema
 
 _MEMORY = parse_size("512MB")
 _START = Cursor()
@@ -100,8 +101,8 @@ class Plan:
         plan = replace(self, functions=self.functions + transform.calls_user_code)
         if self.grouping is not None:
             return replace(plan, batch_transforms=(*self.batch_transforms, transform))
-        if (schema := self.known_schema) is not None:
-            transform.output(schema)  # raises an error that lists the columns
+        if (schema := self.seen_schema) is not None:
+            transform.seen(schema)  # raises an error that lists the columns
         if transform.drops:
             self.check_uneven(transform.name)
         kept = None if transform.drops else self.kept
@@ -112,16 +113,23 @@ class Plan:
         self.check_no_bucket()
         # Grouping by length or by content may need the other columns.
         needs_all = self.grouping is not None and self.grouping.rows_per_group is None
-        if self.transforms or self.batch_transforms or needs_all:
+        # What functions make is known when they have been tried.
+        tried = self.transforms or self.batch_transforms or self.rows.facts.calls_user_code
+        if tried or needs_all:
             return self.with_transform(SelectColumns(tuple(names)))
         return replace(self, rows=self.rows.select(with_masks(names, self.rows.schema)))
 
     @property
     def known_schema(self) -> Schema | None:
         """The columns of rows before ``batch``; None if functions must be tried to find them."""
-        schema = None if self.rows.facts.calls_user_code else self.rows.schema
+        return known_schema(self.rows, self.transforms)
+
+    @property
+    def seen_schema(self) -> Schema | None:
+        """The columns of rows before ``batch``; None if functions were not tried yet."""
+        schema = known_schema(self.rows, ())
         for transform in self.transforms:
-            schema = schema and transform.output(schema)
+            schema = transform.seen(schema)
         return schema
 
     def with_workers(self, workers: Workers) -> Plan:
@@ -171,7 +179,7 @@ class Plan:
 
     def repeated(self, times: int | None) -> Plan:
         """Repeat epochs of batches, or of the rows that a filter keeps."""
-        if self.repeat is None or self.count_rows is None:
+        if self.repeat is None or self.rows.facts.endless:
             raise OptionError("repeat: this pipeline already repeats forever")
         return replace(self, repeat=None if times is None else self.repeat * times)
 
@@ -190,11 +198,9 @@ class Plan:
         self.check_no_total_slice("shard")
         if rank.even == "pad" and self.grouping is None and self.bucket is None:
             raise OptionError('even="pad" fills up batches: batch comes before shard')
-        plan = replace(self, rank=rank)
-        plan.share.check()
         if rank.world > 1:
             self._check_seeds()
-        return plan
+        return replace(self, rank=rank)
 
     def _check_seeds(self) -> None:
         """Refuse seeds that each rank would draw on its own."""
@@ -226,6 +232,7 @@ class Plan:
 
         Which rows filters keep is found in one pass over all rows, when that is first needed.
         """
+        take_turns(self.user_functions)
         rows = self.rows
         if any(each.changes for each in self.transforms):
             rows = TransformedRows(rows, self.transforms, workers or self.workers)
@@ -313,10 +320,16 @@ class Plan:
             stop = stop if count is None else min(stop, start + count)
         return Remaining(stop, start)
 
+    def prepare(self) -> None:
+        """Count and compute now what other processes would each compute for themselves."""
+        prepare(self.rows)
+        self.remaining  # noqa: B018  # counts the rows
+
     @property
     def damaged(self) -> bool:
         """Whether reading the last row of an epoch raises."""
-        return is_damaged(self.rows) and self.remaining.total == reach_of(self.rows)
+        total = self.remaining.total
+        return is_damaged(self.rows) and total == reach_of(self.rows)
 
     @property
     def count_rows(self) -> int | None:
@@ -364,8 +377,14 @@ class Plan:
     @property
     def calls_user_code(self) -> bool:
         """Whether the pipeline calls any of the user's functions."""
+        return bool(self.user_functions)
+
+    @property
+    def user_functions(self) -> list[Function]:
+        """The user's functions that the pipeline calls, in its order."""
         transforms = (*self.transforms, *self.batch_transforms)
-        return self.rows.facts.calls_user_code or any(each.calls_user_code for each in transforms)
+        mine = [function for each in transforms for function in each.functions]
+        return [*self.rows.facts.functions, *mine]
 
     @property
     def pool(self) -> Workers:
@@ -461,36 +480,3 @@ class Plan:
         if self.prefetch is not None:
             names.append(f"prefetch({self.prefetch})")
         return names
-
-
-def joined_rows(plans: Sequence[Plan], verb: str) -> list[Source]:
-    """Return the rows of several pipelines, with different random numbers for each function."""
-    rows, functions, workers = [], 0, _largest_pool(plans)
-    for plan in plans:
-        plan.check_images_on_host(verb)
-        branch = plan.random_access(verb, workers)
-        # The first is left unchanged, so that it does not have to be tried again.
-        rows.append(reseeded(branch, functions) if functions else branch)
-        functions += plan.functions
-    return rows
-
-
-def joined_plan(plans: Sequence[Plan], rows: Source, verb: str) -> Plan:
-    """Return a plan for rows made from several plans, with the largest of their settings."""
-    return Plan(
-        rows,
-        workers=_largest_pool(plans),
-        prefetch=max((p.prefetch for p in plans if p.prefetch is not None), default=None),
-        read_threads=max((p.read_threads for p in plans if p.read_threads), default=None),
-        memory=max(plan.memory for plan in plans),
-        functions=sum(plan.functions for plan in plans),
-        unwarned=tuple(rows for plan in plans for rows in plan.unwarned),
-        sources=tuple(source for plan in plans for source in plan.sources),
-        records=record_joined([plan.records for plan in plans], verb),
-    )
-
-
-def _largest_pool(plans: Sequence[Plan]) -> Workers | None:
-    remote = any(plan.remote for plan in plans)
-    pools = [plan.workers.reading(remote=remote) for plan in plans if plan.workers is not None]
-    return max(pools, key=lambda pool: pool.count, default=None)

@@ -12,11 +12,13 @@ from recmap.errors import DataError, OptionError
 from recmap.machine.cpus import thread_count
 from recmap.model.field import Field
 from recmap.model.nulls import TRAINING, refuse_nulls
+from recmap.model.order import finite
 from recmap.model.schema import Batch, Schema
-from recmap.model.source import prepare
 from recmap.pipeline.plan import Plan
-from recmap.pipeline.transforms.base import Block, Transform, run_transforms
+from recmap.pipeline.transforms.base import Block, Transform, prepared, run_transforms
 from recmap.pipeline.transforms.batch import Group, GroupInput
+from recmap.pipeline.transforms.filter import Filter, KeepRows
+from recmap.pipeline.transforms.map import MapBatch, take_turns
 from recmap.pipeline.transforms.pad import batch_reader
 from recmap.pipeline.trial import Trial, read_block, tried, try_rows
 from recmap.store.fetch import bytes_ahead
@@ -104,12 +106,30 @@ class ReadyPlan:
         """
         return min(self.plan.memory // (self.blocks_ahead + 2), 4 * _TOGETHER_BYTES)
 
+    def remembering(self) -> ReadyPlan:
+        """Return the plan with what is known of its filters, so that they are not run again.
+
+        Later functions of many rows would see other rows together, and ``take`` and ``skip`` would
+        count others, so those plans stay as they are.
+        """
+        kept, transforms = self.plan.kept, self.transforms
+        known = kept is not None and kept.counted and not kept.varies
+        seen = any(isinstance(each, MapBatch) for each in transforms)
+        if kept is None or not known or seen or self.plan.row_slices:
+            return self
+        rows = kept.numbers(np.arange(finite(kept.count), dtype=np.int64))
+        kept_rows = [
+            KeepRows(each.name, rows) if isinstance(each, Filter) else each for each in transforms
+        ]
+        return replace(self, transforms=tuple(kept_rows))
+
 
 def ready(plan: Plan) -> ReadyPlan:
     """Try the functions of a plan on the first rows."""
     plan.check_no_bucket()
     if plan.workers is not None and plan.workers.kind == "processes":
-        prepare(plan.rows)  # once, instead of in each of them
+        plan.prepare()  # once, instead of in each of them
+    take_turns(plan.user_functions)
     workers = plan.workers if plan.calls_user_code else None
     trial = tried(partial(_try, plan), (*plan.transforms, *plan.batch_transforms), workers)
     count = len(plan.transforms)
@@ -127,9 +147,9 @@ def _try(plan: Plan) -> Trial:
     sample = _first_batch(plan, transforms, sample)
     batch_transforms: list[Transform] = []
     for transform in plan.batch_transforms:
-        prepared, schema = transform.prepared(schema, sample)
-        batch_transforms.append(prepared)
-        sample = prepared.apply(sample) if len(sample.positions) else sample
+        ready_one, schema = prepared(transform, schema, sample)
+        batch_transforms.append(ready_one)
+        sample = ready_one.apply(sample) if len(sample.positions) else sample
     batch = dict(sample.batch)
     if plan.mask is not None:
         batch, schema = _with_mask_field(plan.mask, batch, schema)

@@ -12,13 +12,12 @@ from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import replace
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from recmap.errors import DataError, OptionError, StoreError
 from recmap.local.local_path import located
-from recmap.machine.cpus import ThreadLimit, own_limit, within
 from recmap.machine.mapped import Guard
 from recmap.model.batch import Allocate, PaddedRows, PadSpec, RowArray, RowNumbers
 from recmap.model.facts import Skipped, SourceFacts
@@ -69,41 +68,35 @@ class SourceRows(WrappedSource):
         #: The options that the files were opened with, as text.
         self.how = dict(how or {})
         self._schema, self._files, self._remote = source.schema, facts.files, facts.remote
-        self._damage: DataError | None = None
-        try:
-            # More threads than these inflate files hardly faster, but take memory.
-            limit = ThreadLimit(2, 2) if facts.compressed_files else None
-            with within(own_limit() or limit):
-                self._reach = len(source)
-            self._chunk_rows = facts.chunk_rows()
-            stored_in_order = source.facts.stored_in_order
-        except DataError as e:
-            if facts.rows_before_damage is None:
-                raise
-            self._damage, self._reach = e, facts.rows_before_damage() + 1
-            stored_in_order = bool(facts.compressed_files)
-            self._chunk_rows = 1 + stored_in_order
         self._owns_rows = facts.owns_rows
         # What can be known without opening the files again.
         self._facts = SourceFacts(
             format=facts.format,
             files=facts.files,
             origin=facts.origin,
-            chunk_rows=partial(int, self._chunk_rows),
-            stored_in_order=stored_in_order,
+            stored_in_order=facts.stored_in_order,
             in_order=facts.in_order,
             owns_rows=True,
             remote=facts.remote,
             # What is decoded together is read in order, by one thread.
-            can_pad=facts.can_pad and self._chunk_rows == 1,
+            can_pad=facts.can_pad and facts.chunk_rows() == 1,
             searched=facts.searched,
-            rows_before_damage=partial(int, self._reach - 1) if self._damage is not None else None,
             labels=facts.labels,
             descriptions=facts.descriptions,
             table_types=facts.table_types,
             table_index=facts.table_index,
             compressed_files=facts.compressed_files,
         )
+        self._counting = _Counting()
+
+    @property
+    def _counted(self) -> _Counted:
+        """How many rows there are. They are counted when that is first needed."""
+        return self._counting.found or self._counting.count(self._source)
+
+    @cached_property
+    def _chunk_rows(self) -> int:
+        return self._source.facts.chunk_rows()
 
     @property
     def _source(self) -> Source:
@@ -112,7 +105,7 @@ class SourceRows(WrappedSource):
             if self._remote:
                 raise _forked(self._files[0])
             self._source = self._same(self._reopen())
-            if self._chunk_rows == 1 and not _FEW.get():
+            if self._counting.found and self._chunk_rows == 1 and not _FEW.get():
                 with suppress(DataError):
                     len(self._opened)  # finding rows is faster once all are indexed
         return self._opened
@@ -123,13 +116,13 @@ class SourceRows(WrappedSource):
 
     def _same(self, source: Source) -> Source:
         """Return a source that was opened again; raise if its rows have changed."""
-        rows = source.known_rows()
-        changed = rows not in (None, self._reach) and self._damage is None
-        found = f"{rows:,} rows" if changed else ""
+        rows, counted = source.known_rows(), self._counting.found
+        had = found = ""
+        if counted is not None and counted.damage is None and rows not in (None, counted.reach):
+            had, found = f"{counted.reach:,} rows", f"{rows:,} rows"
         if source.schema != self._schema:
-            found = str(source.schema)
+            had, found = f"{had}{' of ' if had else ''}{self._schema}", str(source.schema)
         if found:
-            had = f"{self._reach:,} rows of {self._schema}"
             raise DataError(
                 f"{self._files[0]}: the data changed while it was read: it had {had}, and a worker "
                 f"that opened it found {found}; open it again",
@@ -144,14 +137,42 @@ class SourceRows(WrappedSource):
         return self._schema
 
     def __len__(self) -> int:
-        if self._damage is not None:
-            raise self._damage
-        return self._reach
+        counted = self._counted
+        if counted.damage is not None:
+            raise counted.damage
+        return counted.reach
+
+    def known_rows(self) -> int | None:
+        counted = self._counting.found
+        if counted is not None:
+            return counted.reach if counted.damage is None else None
+        # A process that received this by pickle has not opened the files yet.
+        return self._opened.known_rows() if self._process else None
+
+    def up_to(self, stop: int) -> int:
+        """Return ``stop``, or the number of rows within reach if there are fewer."""
+        if self._counting.found is None and self.known_rows() is None:
+            with suppress(DataError):
+                if self._source.up_to(stop) == stop:
+                    return stop
+        return min(stop, self._counted.reach)
 
     @property
     def facts(self) -> SourceFacts:
-        searched = self._facts.searched or self._opened.facts.searched
-        return replace(self._facts, sound_rows=self._sound_rows, searched=searched)
+        return replace(
+            self._facts,
+            chunk_rows=self._rows_of_chunk,
+            searched=self._facts.searched or self._opened.facts.searched,
+            rows_before_damage=self._rows_before_damage,
+            sound_rows=self._sound_rows,
+        )
+
+    def _rows_of_chunk(self) -> int:
+        return self._chunk_rows
+
+    def _rows_before_damage(self) -> int | None:
+        counted = self._counting.found
+        return None if counted is None or counted.damage is None else counted.reach - 1
 
     def row_name(self, row: int) -> str:
         # Files that were opened again have their full paths; those that were given are shorter.
@@ -186,7 +207,7 @@ class SourceRows(WrappedSource):
     @cached_property
     def known_by(self) -> dict[str, Any]:
         """What states identify the data by: names, sizes and digests."""
-        return data_of(self._source, self._reach)
+        return data_of(self._source, self._counted.reach)
 
     # Reading.
 
@@ -228,7 +249,9 @@ class SourceRows(WrappedSource):
 
     def select(self, names: Sequence[str]) -> SourceRows:
         again = None if self._reopen is None else partial(_reopened, self._reopen, list(names))
-        return SourceRows(self._source.select(names), again, self.how)
+        chosen = SourceRows(self._source.select(names), again, self.how)
+        chosen._counting = self._counting  # of the same rows
+        return chosen
 
     def uncopied(self) -> Source:
         return self._source
@@ -256,14 +279,44 @@ class SourceRows(WrappedSource):
             self._process = os.getpid()
 
 
+class _Counted(NamedTuple):
+    """The rows that may be asked for in order, and the damage that the last of them raises."""
+
+    reach: int
+    damage: DataError | None
+
+
+class _Counting:
+    """Counts the rows of a source once, for all that is derived from it."""
+
+    def __init__(self) -> None:
+        self.found: _Counted | None = None
+
+    def count(self, source: Source) -> _Counted:
+        """Count the rows, up to damage that makes the number of rows unknown."""
+        try:
+            self.found = _Counted(len(source), None)
+        except DataError as e:
+            before = source.facts.rows_before_damage
+            if before is None or (rows := before()) is None:
+                raise
+            self.found = _Counted(rows + 1, e)
+        return self.found
+
+
 def count_of(rows: Source) -> int | None:
     """Return the number of rows; None if endless. Raises damage that makes it unknown."""
     return None if rows.facts.endless else len(rows)
 
 
 def is_damaged(rows: Source) -> bool:
-    """Return whether reading the last row within reach raises."""
-    return rows.facts.rows_before_damage is not None
+    """Return whether counting the rows found that the last row within reach raises."""
+    return _sound_rows(rows) is not None
+
+
+def _sound_rows(rows: Source) -> int | None:
+    before = rows.facts.rows_before_damage
+    return None if before is None else before()
 
 
 def count_sound(rows: Source, positions: RowArray) -> int:
@@ -277,8 +330,14 @@ def reach_of(rows: Source) -> int | None:
 
     They are all rows or, if a file is damaged, those before the damage and one more, which raises.
     """
-    sound = rows.facts.rows_before_damage
-    return count_of(rows) if sound is None else sound() + 1
+    sound = _sound_rows(rows)
+    try:
+        return count_of(rows) if sound is None else sound + 1
+    except DataError:
+        sound = _sound_rows(rows)
+        if sound is None:
+            raise
+        return sound + 1
 
 
 def _forked(file: str) -> StoreError:

@@ -56,6 +56,8 @@ class Rank:
         if index is None or count is None:
             index, count = own_rank()
         rank, world = as_whole("index", index), as_whole("count", count, 1, most=ENDLESS)
+        if rank >= world:
+            raise OptionError(f"shard({rank}, {world}): the index is 0 to count - 1")
         if not isinstance(mask, str):
             raise OptionTypeError(f"mask={mask!r}: give the name of the column to add")
         return cls(rank, world, even, mask)
@@ -116,11 +118,6 @@ class Share(Order):
     even: Even = None
     #: (index, count) of this process among the processes of its rank, which take turns.
     part: tuple[int, int] = (0, 1)
-
-    def check(self) -> None:
-        """Refuse a rank outside 0 to world - 1."""
-        if self.world < 1 or not 0 <= self.rank < self.world:
-            raise OptionError(f"shard({self.rank}, {self.world}): the index is 0 to count - 1")
 
     def batches(self, drop_last: bool) -> int:
         """Count the batches of the whole rank, if each is a block."""

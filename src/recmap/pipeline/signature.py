@@ -135,11 +135,14 @@ def _as_written(verb: Callable[..., Any], arguments: Sequence[Any]) -> list[str]
 
 def record_function(verb: str, fn: Any, batched: bool, fields: Any, seed: int) -> VerbRecord:
     """Record ``map`` or ``filter``: the function by name, the rest as keywords."""
-    more = [", batched=True"] if batched else []
-    more += [f", fields={_shown(fields)}"] if fields is not None else []
-    more += [f", seed={_shown(seed)}"] if seed else []
-    text = _short(f"{verb}({_name(fn)}{''.join(more)})")
-    return VerbRecord(text, code=_code(fn), function=fn)
+    before = f"{verb}({_name(fn)}{', batched=True' if batched else ''}"
+    after = f"{f', seed={_shown(seed)}' if seed else ''})"
+    # States call columns "fields".
+    text, written = (
+        _short(before + ("" if fields is None else f", {word}={_shown(fields)}") + after)
+        for word in ("fields", "columns")
+    )
+    return VerbRecord(text, code=_code(fn), written=written, function=fn)
 
 
 def record_select(names: Sequence[str] | None, rows: Any) -> VerbRecord:

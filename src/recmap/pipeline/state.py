@@ -48,6 +48,16 @@ class Cursor(NamedTuple):
     done: int = 0
     ahead: tuple[Remaining, ...] = ()
 
+    @property
+    def first_epoch(self) -> int:
+        """The first epoch of its iteration."""
+        return self.epoch - self.turn
+
+    @property
+    def is_middle(self) -> bool:
+        """Whether it is in the middle of an iteration."""
+        return self != Cursor(epoch=self.epoch)
+
     def following(self, repeat: int | None) -> Cursor:
         """Return the start of the next epoch, in this iteration or the next."""
         if repeat is not None and self.turn + 1 >= repeat:

@@ -108,7 +108,7 @@ class Stream(Verbs):
         made = replace(plan, grouping=grouping, bucket=None)
         if pad is not None:
             padding = Padding(pad, lengths=lengths, mask=mask)
-            if plan.grouping is None and (schema := plan.known_schema) is not None:
+            if plan.grouping is None and (schema := plan.seen_schema) is not None:
                 padding.schema(schema)  # refuses what cannot be padded
             made = made.with_transform(PadBatches(padding))
         elif lengths or mask:
@@ -140,7 +140,7 @@ class Stream(Verbs):
         plan.check_images_on_host("bucket")
         plan.check_uneven("bucket")
         bucket = Boundaries.checked(by, boundaries)
-        if isinstance(by, str) and (schema := plan.known_schema) is not None:
+        if isinstance(by, str) and (schema := plan.seen_schema) is not None:
             schema[by]  # raises an error that lists the columns
         return self._stream(
             replace(plan, bucket=bucket), record(self.bucket, by, boundaries, function=by)
@@ -176,7 +176,7 @@ class Stream(Verbs):
         plan.check_images_on_host("pack")
         plan.check_uneven("pack")
         packs = Packs.checked(length, columns, fill, long)
-        if (schema := plan.known_schema) is not None:
+        if (schema := plan.seen_schema) is not None:
             packs.schema(schema)  # refuses what cannot be packed
         return self._stream(
             replace(plan, grouping=packs), record(self.pack, length, columns, fill, long)

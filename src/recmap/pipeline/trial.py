@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -23,8 +23,9 @@ from recmap.model.facts import SourceFacts
 from recmap.model.row_sizes import RowSizes, measure
 from recmap.model.schema import Batch, Schema
 from recmap.model.source import Source, WrappedSource, at_epoch, reseeded
-from recmap.pipeline.row_source import count_sound, only_a_few_rows, reach_of
-from recmap.pipeline.transforms.base import Block, Transform
+from recmap.pipeline.row_source import count_sound, only_a_few_rows
+from recmap.pipeline.transforms.base import Block, Transform, prepared
+from recmap.pipeline.transforms.map import note_columns
 from recmap.pipeline.workers import open_pool
 from recmap.pipeline.workers.column_message import copied
 from recmap.pipeline.workers.pool import Request, Result, UnpicklableError, Work
@@ -47,6 +48,14 @@ class Trial:
     row_bytes: int = 0
 
 
+def known_schema(rows: Source, transforms: Sequence[Transform]) -> Schema | None:
+    """Return the columns that transforms make; None if functions must be tried to find them."""
+    schema = None if rows.facts.calls_user_code else rows.schema
+    for transform in transforms:
+        schema = schema and transform.output(schema)
+    return schema
+
+
 def try_rows(
     rows: Source, transforms: Sequence[Transform]
 ) -> tuple[list[Transform], Schema, Block]:
@@ -57,31 +66,36 @@ def try_rows(
     for size in _SAMPLES:
         first = _first_rows(rows, size)
         prepared, schema, sample = _prepare(first, transforms)
-        if len(sample.positions) or len(first.positions) < size or size == reach_of(rows):
+        if len(sample.positions) or len(first.positions) < size or rows.up_to(size + 1) == size:
             return prepared, schema, sample
     raise OptionError(
         f"filters or flat_map left nothing of the first {_SAMPLES[-1]:,} rows, so what comes next "
-        "cannot be tried; put filter last, or give the types: map(..., fields=...)"
+        "cannot be tried; put filter last, or give the types: map(..., columns=...)"
     )
+
+
+def try_transforms(rows: Source, transforms: Sequence[Transform]) -> Trial:
+    """Try transforms on the first rows; what they made of these is not kept."""
+    prepared_ones, schema, sample = try_rows(rows, transforms)
+    count, size = measure(sample.batch)
+    return Trial(tuple(prepared_ones), schema, {}, size // max(1, count))
 
 
 def _prepare(
     sample: Block, transforms: Sequence[Transform]
 ) -> tuple[list[Transform], Schema, Block]:
-    prepared: list[Transform] = []
+    found: list[Transform] = []
     schema = sample.rows.schema
     for transform in transforms:
-        ready, schema = transform.prepared(schema, sample)
-        prepared.append(ready)
+        ready, schema = prepared(transform, schema, sample)
+        found.append(ready)
         sample = ready.apply(sample)
-    return prepared, schema, sample
+    return found, schema, sample
 
 
 def _first_rows(rows: Source, size: int) -> Block:
     """Read the first rows, up to a bad one."""
-    reach = reach_of(rows)
-    positions = np.arange(size if reach is None else min(size, reach), dtype=np.int64)
-    return read_block(rows, positions)
+    return read_block(rows, np.arange(rows.up_to(size), dtype=np.int64))
 
 
 def read_block(rows: Source, positions: Positions) -> Block:
@@ -114,8 +128,10 @@ def tried(
     text = about["json"]
     assert isinstance(text, np.ndarray)
     found = json.loads(text.tobytes())
+    ready = tuple(map(_with_schemas, transforms, found["transforms"]))
+    note_columns(ready)
     return Trial(
-        tuple(map(_with_schemas, transforms, found["transforms"])),
+        ready,
         Schema(found["schema"]),
         {name: copied(column) for name, column in sample.items()},
         found["row_bytes"],
@@ -193,27 +209,23 @@ class TransformedRows(WrappedSource):
     def _trial(self) -> Trial:
         """The prepared transforms. They are tried on the first rows when first needed."""
         workers = self._workers if self.facts.calls_user_code else None
-        return tried(self._try, self._transforms, workers)
+        find = partial(try_transforms, self._source, self._transforms)
+        return tried(find, self._transforms, workers)
 
-    def _try(self) -> Trial:
-        transforms, schema, sample = try_rows(self._source, self._transforms)
-        count, size = measure(sample.batch)
-        return Trial(tuple(transforms), schema, {}, size // max(1, count))
-
-    @property
+    @cached_property
     def schema(self) -> Schema:
-        return self._trial.schema
+        return known_schema(self._source, self._transforms) or self._trial.schema
 
     @property
     def facts(self) -> SourceFacts:
         facts = self._source.facts
-        users = any(each.calls_user_code for each in self._transforms)
+        mine = [function for each in self._transforms for function in each.functions]
         varies = any(each.varies for each in self._transforms)
         return replace(
-            facts.after_functions() if users else facts,
+            facts.after_functions() if mine else facts,
             owns_rows=True,
             can_pad=False,
-            calls_user_code=facts.calls_user_code or users,
+            functions=(*facts.functions, *mine),
             varies=facts.varies or varies,
             descriptions={},
         )

@@ -49,7 +49,7 @@ class Verbs(Frameworks):
 
     def _known_columns(self) -> Iterable[str]:
         """Return the names of the columns, if that takes no call of a function."""
-        return self._plan.known_schema or ()
+        return self._plan.seen_schema or ()
 
     @property
     def _plan(self) -> Plan:
@@ -174,8 +174,9 @@ class Verbs(Frameworks):
         *,
         workers: int | str | None = None,
         batched: bool = False,
-        fields: Mapping[str, FieldLike] | None = None,
+        columns: Mapping[str, FieldLike] | None = None,
         seed: int = 0,
+        fields: Mapping[str, FieldLike] | None = None,
     ) -> Self:
         """Call ``fn`` with every row: it takes a dict of values and returns one.
 
@@ -187,21 +188,23 @@ class Verbs(Frameworks):
         way. The order of rows does not change. A function with an argument ``rng`` gets a
         random generator that depends only on ``seed``, the epoch and the row.
 
-        The output types are those of the first rows, unless ``fields`` gives them:
-        ``fields={"crop": "float32[*]"}``. A ``str`` is text. A later value that its type would
-        change, such as 0.1 after float32, is refused.
+        The output types are those of the first rows, unless ``columns`` gives them:
+        ``columns={"crop": "float32[*]"}``. A ``str`` is text. A later value that its type would
+        change, such as 0.1 after float32, is refused. (``fields`` is an earlier name of
+        ``columns``.)
 
         >>> import numpy as np, recmap as rm
         >>> ds = rm.from_arrays({"x": np.arange(3.0)})
         >>> [row["y"].item() for row in ds.map(lambda row: {"y": row["x"] * 2})]
         [0.0, 2.0, 4.0]
         """
-        from recmap.model.arguments import as_whole, check_flag, parse_workers
+        from recmap.model.arguments import as_whole, check_flag, given_types, parse_workers
         from recmap.pipeline.signature import record_function
         from recmap.pipeline.transforms.map import Function, MapBatch, MapRows
 
         check_flag("batched", batched)
-        schema = None if fields is None else Schema(fields)
+        types = given_types("map", columns, fields)
+        schema = None if types is None else Schema(types)
         # What pack makes are rows, until batch.
         grouped = self._plan.grouping is not None and not self._plan.grouping.is_open
         function = Function(fn, as_whole("seed", seed), self._plan.functions)
@@ -213,7 +216,7 @@ class Verbs(Frameworks):
         plan = self._plan.with_transform(transform)
         if workers is not None:
             plan = plan.with_workers(parse_workers(workers))
-        return self._rows(plan, record_function("map", fn, batched, fields, seed))
+        return self._rows(plan, record_function("map", fn, batched, types, seed))
 
     def decode_image(
         self,
@@ -260,7 +263,7 @@ class Verbs(Frameworks):
         transform = DecodeImages(decoder, errors == "skip")
         if device is not None:  # a state may be continued with another device, or none
             images = (*self._plan.images_on_device, decoder)
-            if (schema := self._plan.known_schema) is not None:
+            if (schema := self._plan.seen_schema) is not None:
                 transform.output(schema)
             return self._rows(replace(self._plan, images_on_device=images), verb)
         return self._transformed(transform, verb)

@@ -182,7 +182,7 @@ def schema_of(arrow: Any, fields: Mapping[str, Field]) -> Schema:
     """Return the schema of a table. ``fields`` overrides the types that Arrow implies."""
     for name in fields:
         if name not in arrow.names:
-            raise FieldNotFoundError(f"fields: {no_column(name, arrow.names)}")
+            raise FieldNotFoundError(f"columns: {no_column(name, arrow.names)}")
     return Schema({column.name: fields.get(column.name) or _field(column) for column in arrow})
 
 
@@ -195,7 +195,7 @@ def _field(column: Any) -> Field:
             Message(
                 f"column {column.name!r} has rows of {column.type.ndim} axes whose lengths differ; "
                 "say which axes differ, as in ",
-                f'fields={{"{column.name}": "uint8[*,*,3]"}}',
+                f'columns={{"{column.name}": "uint8[*,*,3]"}}',
             )
         )
     try:
@@ -241,7 +241,7 @@ def _dtype(name: str, arrow: Any) -> np.dtype[Any]:
         raise ColumnError(
             Message(
                 f"column {name!r} has no values to infer its type from; give it, as in ",
-                f'fields={{"{name}": "int64[*]"}}',
+                f'columns={{"{name}": "int64[*]"}}',
             )
         )
     if types.is_fixed_size_binary(arrow):

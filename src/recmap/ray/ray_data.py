@@ -241,7 +241,7 @@ class RecmapDatasink(Datasink):  # type: ignore[misc]  # untyped
         if not schema:
             raise OptionError(
                 f"{self._output.dst}: the dataset has no rows to infer its columns from; give "
-                "fields={...}"
+                "columns={...}"
             )
         return schema
 

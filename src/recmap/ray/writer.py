@@ -14,7 +14,7 @@ from recmap.conversion.plan import output_format
 from recmap.errors import OptionError, RecmapError
 from recmap.formats.registry import check_output
 from recmap.local.local_path import located
-from recmap.model.arguments import as_whole, checked, unknown_option
+from recmap.model.arguments import as_whole, checked, given_types, unknown_option
 from recmap.model.field import FieldLike, as_field
 from recmap.model.schema import Schema
 from recmap.ray.cluster import Driver, check_visible, connect, load_ray
@@ -35,23 +35,25 @@ def write(
     encoding: Mapping[str, str] | None = None,
     align: int | None = None,
     options: Mapping[str, Any] | None = None,
-    fields: Mapping[str, FieldLike] | None = None,
+    columns: Mapping[str, FieldLike] | None = None,
     shards: int | None = None,
     min_rows_per_file: int | None = None,
     overwrite: bool = False,
     verify: bool = True,
     concurrency: int | None = None,
     storage: Mapping[str, Any] | None = None,
+    fields: Mapping[str, FieldLike] | None = None,
     **unknown: Never,
 ) -> Report:
     """Write the rows of a ``ray.data.Dataset`` to files of any format, one file per task.
 
     ``format``, or else the suffix of ``path``, selects the format; a folder (``"out/"``) gets
     TFRecord files. ``shards`` is the number of files; ``min_rows_per_file`` joins blocks until
-    they have that many rows. ``fields`` gives types that Arrow does not determine, such as
-    ``"uint8[*,*,3]"`` for rows of different shapes. At most ``concurrency`` tasks write at a time.
-    ``verify=False`` does not check the rows and CRCs of what was written. ``compression``,
-    ``encoding``, ``align``, ``options`` and ``overwrite`` are those of ``rm.convert``.
+    they have that many rows. ``columns`` gives types that Arrow does not determine, such as
+    ``{"image": "uint8[*,*,3]"}`` for rows of different shapes; ``fields`` is an earlier name of it.
+    At most ``concurrency`` tasks write at a time. ``verify=False`` does not check the rows and CRCs
+    of what was written. ``compression``, ``encoding``, ``align``, ``options`` and ``overwrite`` are
+    those of ``rm.convert``.
 
     Either all files are written or none. The rows keep the order of the dataset if Ray preserves
     it (``DataContext.execution_options.preserve_order``).
@@ -77,7 +79,8 @@ def write(
     dst = _destination(path, format, storage)
     chosen_format = output_format(dst, format)
     output = staged_output(dst, chosen_format, overwrite=overwrite, durable=chosen.durable)
-    given_fields = {name: as_field(field) for name, field in (fields or {}).items()}
+    types = given_types("rm.ray.write", columns, fields) or {}
+    given_fields = {name: as_field(field) for name, field in types.items()}
     schema = known_schema(dataset, given_fields)
     check_output(dst, output.format, schema or Schema({}), stored)
     if located(dst).remote:

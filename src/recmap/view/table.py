@@ -159,9 +159,10 @@ class RowTable:
 
     def _note_damage(self, row: int) -> None:
         """Note whether records after a damaged one cannot be found: it is the last row then."""
-        rows_before = self._source.facts.rows_before_damage
-        if rows_before is not None and rows_before() <= row:
-            self._end = rows_before() + 1
+        count = self._source.facts.rows_before_damage
+        sound = None if count is None else count()
+        if sound is not None and sound <= row:
+            self._end = sound + 1
 
     def sorted(self, name: str, descending: bool) -> Order:
         """Return the order of the rows by a column. The first row asked for reads the column."""

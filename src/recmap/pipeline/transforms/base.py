@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from recmap.errors import FieldNotFoundError
 from recmap.model.batch import Positions, pick
 from recmap.model.schema import Batch, Schema
 from recmap.model.source import Source, at_epoch, row_name
@@ -62,9 +63,14 @@ class Transform(ABC):
         """The name in timings."""
 
     @property
+    def functions(self) -> Sequence[Any]:
+        """The user's functions that it calls."""
+        return ()
+
+    @property
     def calls_user_code(self) -> bool:
         """Whether it calls the user's functions, which not every thread may do."""
-        return False
+        return bool(self.functions)
 
     @property
     def drops(self) -> bool:
@@ -93,6 +99,10 @@ class Transform(ABC):
         """
         return schema
 
+    def seen(self, schema: Schema | None) -> Schema | None:
+        """Return the columns of its output, also if only trying its function has shown them."""
+        return schema and self.output(schema)
+
     @abstractmethod
     def apply(self, block: Block) -> Block:
         """Transform a block."""
@@ -101,6 +111,14 @@ class Transform(ABC):
         """Return the transform for another branch of a pipeline, with other random numbers."""
         del by  # nothing here is random
         return self
+
+
+def prepared(transform: Transform, schema: Schema, sample: Block) -> tuple[Transform, Schema]:
+    """Prepare a transform; an error about a column says which verb asked for it."""
+    try:
+        return transform.prepared(schema, sample)
+    except FieldNotFoundError as e:
+        raise FieldNotFoundError(f"{transform.name}: {e}") from None
 
 
 def run_transforms(block: Block, transforms: Sequence[Transform]) -> tuple[Block, list[float]]:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from recmap.errors import FieldMismatchError, OptionError
 from recmap.formats.combined import ConcatenatedSource
+from recmap.model.facts import SourceFacts
 from recmap.model.field import Field
 from recmap.model.null_columns import joint_field
 from recmap.model.schema import Schema
@@ -63,7 +65,7 @@ def _remedy(name: str, field: Field, first: Field) -> str:
     if len(field.shape) != len(first.shape):
         return "make them of one shape with map"
     ragged = Field(first.dtype, (None,) * len(first.shape))
-    return f'if lengths differ, say so: map(lambda row: row, fields={{"{name}": "{ragged}"}})'
+    return f'if lengths differ, say so: map(lambda row: row, columns={{"{name}": "{ragged}"}})'
 
 
 def _mismatch(number: int, what: str, name: str) -> FieldMismatchError:
@@ -72,6 +74,11 @@ def _mismatch(number: int, what: str, name: str) -> FieldMismatchError:
 
 class ConcatenatedRows(ConcatenatedSource):
     """Rows of several branches with the same columns."""
+
+    @property
+    def facts(self) -> SourceFacts:
+        counted = self.known_rows() is not None
+        return replace(self._told, searched=self._told.searched and counted)
 
     def row_name(self, row: int) -> str:
         number = self._owner(row)

@@ -11,9 +11,29 @@ import numpy.typing as npt
 
 from recmap.errors import MapError
 from recmap.model.casting import exact_array
-from recmap.pipeline.transforms.base import Block
+from recmap.pipeline.transforms.base import Block, Transform
 from recmap.pipeline.transforms.map import FunctionTransform, batch_text, function_failed
 from recmap.pipeline.transforms.returned_values import own_columns
+
+
+@dataclass(frozen=True)
+class KeepRows(Transform):
+    """Keeps rows at positions that filters were found to keep; the functions are not called."""
+
+    verb: str
+    positions: npt.NDArray[np.integer[Any]]
+    drops = True
+    changes = False
+
+    @property
+    def name(self) -> str:
+        return self.verb
+
+    def apply(self, block: Block) -> Block:
+        places = np.searchsorted(self.positions, block.positions)
+        found = places < len(self.positions)
+        found[found] = self.positions[places[found]] == block.positions[found]
+        return block.where(found)
 
 
 @dataclass(frozen=True)

@@ -92,6 +92,7 @@ class CountReturnedRows(FunctionTransform):
         return self, Schema({"rows": Field("int64")})
 
     def apply(self, block: Block) -> Block:
-        places = [place for place, _ in _returned(self, block)]
+        with self.function.turn():
+            places = [place for place, _ in _returned(self, block)]
         counts = np.bincount(np.array(places, np.int64), minlength=len(block.positions))
         return replace(block, batch={"rows": counts})

@@ -8,7 +8,7 @@ from __future__ import annotations
 import inspect
 import reprlib
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from threading import Lock
@@ -43,6 +43,16 @@ def _not_a_function(value: Any) -> str:
     return f"{reprlib.repr(value)} is not a function; {hint}"
 
 
+class _Turns:
+    """Lets one thread at a time call a function, if that is needed."""
+
+    def __init__(self, needed: bool = False) -> None:
+        self.needed, self.lock = needed, Lock()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _Turns, (self.needed,)
+
+
 class Function:
     """A function that may take a random generator, ``rng``, besides its rows."""
 
@@ -53,19 +63,27 @@ class Function:
         self.name = getattr(fn, "__qualname__", type(fn).__name__)
         #: Whether it draws random numbers, which are new in every epoch.
         self.is_random = _takes_rng(fn)
-        #: Whether it keeps arrays that it returns, and may write into them again.
-        self.keeps_arrays = False
-        self._turn = Lock()
+        #: The columns that it made of the first rows, after it has been tried.
+        self.made: Schema | None = None
+        self._turns = _Turns()
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name != "_turn"}
+    @property
+    def keeps_arrays(self) -> bool:
+        """Whether it keeps arrays that it returns, and may write into them again."""
+        return self._turns.needed
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state, _turn=Lock())
+    @keeps_arrays.setter
+    def keeps_arrays(self, value: bool) -> None:
+        self._turns.needed = value
 
     def turn(self) -> AbstractContextManager[object]:
         """Return what keeps other threads from calling it until its arrays have been copied."""
-        return self._turn if self.keeps_arrays else nullcontext()
+        return self._turns.lock if self._turns.needed else nullcontext()
+
+    def take_turns_with(self, other: Function) -> None:
+        """Never be called while ``other``, which calls the same function of the user, is."""
+        other.keeps_arrays |= self.keeps_arrays
+        self._turns = other._turns
 
     def calls(self, epoch: int) -> Callable[[Any, int], Any]:
         """Return a function of rows and their position, for one batch in one thread."""
@@ -78,6 +96,16 @@ class Function:
     def reseeded(self, by: int) -> Function:
         """Return it as another function of a pipeline, with other random numbers."""
         return Function(self.fn, self.seed, self.stage + by)
+
+
+def take_turns(functions: Sequence[Function]) -> None:
+    """Let those that call the same function of the user, which may have one buffer, take turns."""
+    first: dict[int, Function] = {}
+    for each in functions:
+        # The methods of an object share what it holds. Each access makes a new one.
+        owner = getattr(each.fn, "__self__", each.fn)
+        if (other := first.setdefault(id(owner), each)) is not each:
+            each.take_turns_with(other)
 
 
 def _takes_rng(fn: Callable[..., Any]) -> bool:
@@ -94,7 +122,10 @@ class FunctionTransform(Transform):
 
     function: Function
     verb: ClassVar[str] = "map"
-    calls_user_code = True
+
+    @property
+    def functions(self) -> tuple[Function]:
+        return (self.function,)
 
     @property
     def name(self) -> str:
@@ -107,8 +138,18 @@ class FunctionTransform(Transform):
     def output(self, schema: Schema) -> Schema | None:
         return None if self.changes else schema
 
+    def seen(self, schema: Schema | None) -> Schema | None:
+        return self.function.made if self.changes else schema
+
     def reseeded(self, by: int) -> Self:
         return replace(self, function=self.function.reseeded(by))
+
+
+def note_columns(transforms: Iterable[Transform]) -> None:
+    """Let functions that another process has tried know the columns that they made."""
+    for each in transforms:
+        if isinstance(each, MapRows | MapBatch):
+            each.function.made = each.found
 
 
 class _RowGenerators:
@@ -174,6 +215,7 @@ class MapRows(FunctionTransform):
                 self.function.keeps_arrays |= keeps_result(row, held=2)
                 rows.append(kept(dict(row)))
             found = sample_schema(rows, schema, self.fields or Schema({}))
+            self.function.made = found
         return replace(self, found=found), found
 
     def apply(self, block: Block) -> Block:
@@ -250,6 +292,7 @@ class MapBatch(FunctionTransform):
         found = Schema({**infer_schema(self._made(sample)), **(self.fields or {})})
         if self.rows_stay:
             found = Schema({name: widened(f, schema.get(name)) for name, f in found.items()})
+        self.function.made = found
         return replace(self, found=found), found
 
     def apply(self, block: Block) -> Block:

@@ -16,6 +16,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import cached_property
 from numbers import Real
 from typing import Any, Literal
 
@@ -70,8 +71,53 @@ def mixed(
                 f"mix: the rows of number {i} are {branch.schema}, those of number 0 "
                 f"{branches[0].schema}; map or select them so that they agree"
             )
-    counts = [count_of(branch) for branch in branches]
-    return MixedRows(branches, Mixture(counts, weights, until, seed))
+    ends = [None if branch.facts.endless else 0 for branch in branches]
+    check_weights(weights, ends)
+    check_choice("until", until, ("first", "all"))
+    return MixedRows(branches, LateMixture(branches, weights, until, seed))
+
+
+class LateMixture:
+    """A mixture that is made when it is first needed: the branches have to be counted for it."""
+
+    def __init__(
+        self,
+        branches: Sequence[Source],
+        weights: Sequence[float] | None,
+        until: Until,
+        seed: int,
+    ) -> None:
+        self._branches, self._weights, self._until, self._seed = branches, weights, until, seed
+
+    @cached_property
+    def made(self) -> Mixture:
+        """The mixture of as many rows as there are."""
+        counts = [count_of(branch) for branch in self._branches]
+        return Mixture(counts, self._weights, self._until, self._seed)
+
+    @property
+    def counted(self) -> bool:
+        """Whether all branches are counted, so that making it takes no time."""
+        return "made" in self.__dict__ or all(
+            branch.facts.endless or branch.known_rows() is not None for branch in self._branches
+        )
+
+    @property
+    def endless(self) -> bool:
+        """Whether it never ends. Until the branches are counted, none of them counts as empty."""
+        if self.counted:
+            return self.made.count is None
+        chosen = [
+            branch.facts.endless
+            for branch, weight in zip(self._branches, self._weights or [], strict=False)
+            if weight
+        ]
+        return bool(chosen) and (any if self._until == "all" else all)(chosen)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Other processes do not count again.
+        self.made  # noqa: B018
+        return {"made": self.made, "_branches": ()}
 
 
 class Mixture:
@@ -84,9 +130,8 @@ class Mixture:
         until: Until,
         seed: int,
     ) -> None:
-        check_choice("until", until, ("first", "all"))
         self._seed = seed
-        self._phases = _plan(counts, _checked(weights, counts), until)
+        self._phases = _plan(counts, check_weights(weights, counts), until)
         self._trees = [_BranchTree(phase.shares) for phase in self._phases]
         self._patterns: tuple[int, list[_Pattern]] | None = None
         last = self._phases[-1]
@@ -121,24 +166,43 @@ class Mixture:
 class MixedRows(CombinedSource):
     """Rows of several branches with the same schema."""
 
-    def __init__(self, branches: Sequence[Source], mixture: Mixture, epoch: int = 0) -> None:
+    def __init__(self, branches: Sequence[Source], mixture: LateMixture, epoch: int = 0) -> None:
         super().__init__(branches, branches[0].schema)
-        self._mixture, self._epoch = mixture, epoch
+        self._late, self._epoch = mixture, epoch
+
+    @property
+    def _mixture(self) -> Mixture:
+        return self._late.made
 
     def _collected(self, told: list[SourceFacts]) -> SourceFacts:
-        endless = self._mixture.count is None
-        return replace(super()._collected(told), endless=endless, varies=True)
+        return replace(super()._collected(told), varies=True)
+
+    @property
+    def facts(self) -> SourceFacts:
+        searched = self._told.searched and self._late.counted
+        return replace(self._told, endless=self._late.endless, searched=searched)
 
     def __len__(self) -> int:
         return finite(self._mixture.count)
 
+    def known_rows(self) -> int | None:
+        return len(self) if self._late.counted and not self._late.endless else None
+
+    def up_to(self, stop: int) -> int:
+        count = self._mixture.count
+        return stop if count is None else min(stop, count)
+
+    def prepare(self) -> None:
+        super().prepare()
+        self._mixture  # noqa: B018  # counted when it is first asked for
+
     def at_epoch(self, epoch: int) -> MixedRows:
         if epoch == self._epoch:
             return self
-        return MixedRows([at_epoch(each, epoch) for each in self._sources], self._mixture, epoch)
+        return MixedRows([at_epoch(each, epoch) for each in self._sources], self._late, epoch)
 
     def select(self, names: Sequence[str]) -> MixedRows:
-        return MixedRows([each.select(names) for each in self._sources], self._mixture, self._epoch)
+        return MixedRows([each.select(names) for each in self._sources], self._late, self._epoch)
 
     def read(self, start: int, stop: int, limit: int | None = None) -> Batch:
         return gather_span(self, start, stop, limit)
@@ -261,7 +325,8 @@ class _Pattern:
         return node, place.astype(np.int64)
 
 
-def _checked(weights: Sequence[float] | None, counts: Sequence[int | None]) -> list[float]:
+def check_weights(weights: Sequence[float] | None, counts: Sequence[int | None]) -> list[float]:
+    """Return the weights, which without any are the numbers of rows. None has no end."""
     if weights is None:
         if None in counts:
             raise OptionError("mix: endless datasets need weights")

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
 from recmap.errors import OptionError
 from recmap.model.batch import Positions, RowArray
-from recmap.model.order import Order, OrderedRows, Turn
+from recmap.model.order import Order, OrderedRows, Turn, counted_order
 from recmap.model.source import Source
 
 
@@ -18,7 +19,8 @@ def repeated(rows: Source, times: int | None) -> OrderedRows:
         raise OptionError("endless rows cannot be repeated")
     if times is not None and times < 0:
         raise OptionError(f"repeat({times}): give a number of times, or nothing to repeat forever")
-    return OrderedRows(rows, Repeat(len(rows), times))
+    make = partial(Repeat, times=times)
+    return OrderedRows(rows, counted_order(rows, make, endless=times is None))
 
 
 @dataclass(frozen=True)

@@ -164,7 +164,7 @@ class _DenseBuilder:
             ragged = Field(field.dtype, (None, *field.inner[1:]))
             raise MapError(
                 f"{self._name!r} has shape {list(array.shape)}, not {list(field.inner)}; if its "
-                f'length differs from row to row, say so: fields={{"{self._name}": "{ragged}"}}'
+                f'length differs from row to row, say so: columns={{"{self._name}": "{ragged}"}}'
             )
         _check(self._name, array, self._field, self._given)
         self._out[row] = array
@@ -285,7 +285,7 @@ def misfit(name: str, dtype: np.dtype[Any], field: Field, value: Any) -> str:
         strings = Field("bytes" if dtype.kind == "S" else "text", field.shape)
         return (
             f"{name!r} is {strings}, but the first rows show {field}; convert it in the function, "
-            f'or say what it is: fields={{"{name}": "{strings}"}}'
+            f'or say what it is: columns={{"{name}": "{strings}"}}'
         )
     wrong = (
         f"{name!r} is {dtype}, which does not fit {field.dtype}: {value}; cast it in the function"
@@ -297,7 +297,7 @@ def misfit(name: str, dtype: np.dtype[Any], field: Field, value: Any) -> str:
     whole = dtype.kind in "iu" and field.dtype.kind in "iu"
     if wider.kind in "SUO" or wider == field.dtype or (whole and wider.kind == "f"):
         return wrong
-    return f'{wrong}, or say what it is: fields={{"{name}": "{Field(wider, field.shape)}"}}'
+    return f'{wrong}, or say what it is: columns={{"{name}": "{Field(wider, field.shape)}"}}'
 
 
 def strings_misfit(name: str, kinds: set[bool], field: Field) -> str | None:
@@ -307,7 +307,7 @@ def strings_misfit(name: str, kinds: set[bool], field: Field) -> str | None:
     was, now = ("text", "bytes") if field.is_text else ("bytes", "text")
     return (
         f"{name!r} is {now}, but the first rows have {was}; encode or decode it in the function, "
-        f'or say what it is: fields={{"{name}": "{field}"}}'
+        f'or say what it is: columns={{"{name}": "{field}"}}'
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -11,10 +12,17 @@ import numpy.typing as npt
 
 from recmap.errors import OptionError, RecmapError
 from recmap.model.arguments import as_slice
-from recmap.model.batch import Positions
 from recmap.model.casting import exact_array
 from recmap.model.nulls import with_masks
-from recmap.model.order import ENDLESS, OrderedRows, Picked, Span, sliced
+from recmap.model.order import (
+    ENDLESS,
+    OrderedRows,
+    Picked,
+    Span,
+    count_up_to,
+    counted_order,
+    sliced,
+)
 from recmap.model.row_numbers import chosen_rows
 from recmap.model.schema import Schema
 from recmap.model.source import Source
@@ -77,12 +85,24 @@ class Slice:
 
 def span_of(rows: Source, skip: int, take: int | None) -> OrderedRows:
     """Drop the first ``skip`` rows, and return the first ``take`` of the others."""
-    reach, damaged = reach_of(rows), is_damaged(rows)
-    count = ENDLESS if reach is None else reach
+    if rows.facts.endless:
+        return OrderedRows(rows, Span(range(skip, ENDLESS if take is None else skip + take)))
+    stop = None if take is None else skip + take
+    make = partial(_span_of, rows, skip=skip, take=take)
+    return OrderedRows(rows, counted_order(rows, make, partial(_reach_up_to, stop=stop)))
+
+
+def _reach_up_to(rows: Source, stop: int | None) -> int:
+    """Count the rows that may be asked for in order, and no more of them than needed."""
+    return (reach_of(rows) or 0) if stop is None else rows.up_to(stop)
+
+
+def _span_of(rows: Source, count: int, skip: int, take: int | None) -> Span:
+    damaged = is_damaged(rows) and count == reach_of(rows)
     # What follows a bad row is unknown, so the bad row cannot be skipped.
     start = min(skip, count - damaged)
     stop = count if take is None else min(start + take, count)
-    return OrderedRows(rows, Span(range(start, stop)), damaged=damaged and start < stop == count)
+    return Span(range(start, stop), damaged and start < stop == count)
 
 
 def column_names(what: Any, more: Sequence[str]) -> list[str] | None:
@@ -102,10 +122,18 @@ def selected(rows: Source, what: Any) -> OrderedRows:
         raise OptionError("select: the rows repeat forever; use take and skip")
     if isinstance(what, slice):
         return sliced(rows, as_slice("rows", what))
-    return OrderedRows(rows, Picked(_row_numbers(what, len(rows))))
+    numbers = _row_numbers(what)
+    from_start = numbers.dtype.kind != "b" and (not len(numbers) or numbers.min() >= 0)
+    stop = int(numbers.max()) + 1 if from_start and len(numbers) else 0
+    count = partial(count_up_to, stop=stop) if from_start else len
+    return OrderedRows(rows, counted_order(rows, partial(_picked, numbers), count))
 
 
-def _row_numbers(what: Any, count: int) -> Positions:
+def _picked(numbers: npt.NDArray[Any], count: int) -> Picked:
+    return Picked(chosen_rows(numbers, count))
+
+
+def _row_numbers(what: Any) -> npt.NDArray[Any]:
     try:
         numbers = exact_array(what)
     except RecmapError:  # of the column that was given
@@ -115,4 +143,4 @@ def _row_numbers(what: Any, count: int) -> Positions:
     listed = not isinstance(what, np.ndarray) and numbers.shape == (0,)
     if not listed and (numbers.ndim != 1 or numbers.dtype.kind not in "iub"):
         raise OptionError("select: give names of columns, or numbers of rows, a slice or a mask")
-    return chosen_rows(numbers.astype(np.int64) if listed else numbers.copy(), count)
+    return numbers.astype(np.int64) if listed else numbers.copy()

@@ -26,7 +26,7 @@ from recmap.machine.cpus import thread_share
 from recmap.model.batch import Positions, RowArray, RowNumbers, interleave, join, pick
 from recmap.model.facts import SourceFacts
 from recmap.model.fetching import Fetching, fetching_all
-from recmap.model.order import Late, Order, OrderedRows
+from recmap.model.order import Late, Order, OrderedRows, counted_order
 from recmap.model.permutation import Permutation
 from recmap.model.schema import Batch
 from recmap.model.source import Source, at_epoch
@@ -50,14 +50,14 @@ def shuffled(rows: Source, seed: Seed, window: int | None, reshuffle: bool) -> O
         raise OptionError("endless rows cannot be shuffled; shuffle before repeat")
     if window is None:
         make = partial(Shuffle, seed=seed, reshuffle=reshuffle)
-        late = not rows.facts.searched and rows.known_rows() is None
-        return OrderedRows(rows, Late(rows, make, varies=reshuffle) if late else make(len(rows)))
+        return OrderedRows(rows, counted_order(rows, make, varies=reshuffle, permutes=True))
     if window < 2:
         raise OptionError(f"window={window}: a window has 2 rows or more")
-    order = WindowShuffle(
-        len(rows), seed, window, reshuffle, keep_blocks=rows.facts.stored_in_order
+    keep = rows.facts.stored_in_order
+    windows = partial(
+        WindowShuffle, seed=seed, window=window, reshuffle=reshuffle, keep_blocks=keep
     )
-    return WindowedRows(rows, order)
+    return WindowedRows(rows, counted_order(rows, windows, varies=reshuffle), window)
 
 
 class Shuffle(Order):
@@ -93,8 +93,7 @@ class WindowShuffle(Order):
     ) -> None:
         self._count, self._seed, self._reshuffle = count, seed, reshuffle
         self._keep_blocks = keep_blocks
-        self.block = max(1, window // _BLOCKS)
-        self.window = self.block * _BLOCKS
+        self.block, self.window = _block_rows(window), _block_rows(window) * _BLOCKS
         self._whole = count // self.block
 
     @property
@@ -140,6 +139,10 @@ class WindowShuffle(Order):
         return self._seed.value, epoch if self._reshuffle else 0
 
 
+def _block_rows(window: int) -> int:
+    return max(1, window // _BLOCKS)
+
+
 class _HeldWindow:
     """The window that was read last. Another process reads its own."""
 
@@ -155,21 +158,26 @@ class _HeldWindow:
 class WindowedRows(OrderedRows):
     """Rows that are shuffled by windows. A window is read as a whole, and held."""
 
-    def __init__(self, source: Source, order: WindowShuffle) -> None:
+    def __init__(self, source: Source, order: Order, window: int) -> None:
         super().__init__(source, order)
-        self._windows, self._held = order, _HeldWindow()
+        self._window_rows, self._held = window, _HeldWindow()
 
     def _over(self, source: Source) -> WindowedRows:
-        return WindowedRows(source, self._windows)
+        return WindowedRows(source, self._order, self._window_rows)
+
+    @property
+    def _windows(self) -> WindowShuffle:
+        order = self._order.made if isinstance(self._order, Late) else self._order
+        assert isinstance(order, WindowShuffle)
+        return order
 
     # One thread reads, so that only one window is in memory.
 
     @property
     def facts(self) -> SourceFacts:
-        window = self._windows.window
         return replace(
             super().facts,
-            chunk_rows=partial(int, window),
+            chunk_rows=partial(int, _block_rows(self._window_rows) * _BLOCKS),
             stored_in_order=True,
             can_pad=False,
         )
@@ -225,8 +233,11 @@ def _requests(source: SourceRows) -> int:
     cache = default_cache()
     if cache is not None and cache.budget.size >= size:
         return 0
-    requests = requests_of_shuffle(len(source), source.row_bytes(), size)
-    return requests if requests > len(source) // 2 else 0
+    rows = source.known_rows()
+    if rows is None:  # a warning is not worth counting them
+        rows = size // source.row_bytes()
+    requests = requests_of_shuffle(rows, source.row_bytes(), size)
+    return requests if requests > rows // 2 else 0
 
 
 def refuse_sizes(sizes: Sequence[Any]) -> None:

@@ -35,8 +35,27 @@ class ZippedRows(SideBySideSource):
             )
         return found[0] if found else None
 
+    @property
+    def _is_counted(self) -> bool:
+        counted = (each.facts.endless or each.known_rows() is not None for each in self._sources)
+        return "_rows" in self.__dict__ or all(counted)
+
+    def known_rows(self) -> int | None:
+        return self._rows if self._is_counted else None
+
+    def up_to(self, stop: int) -> int:
+        return stop if self._rows is None else min(stop, self._rows)
+
+    def prepare(self) -> None:
+        super().prepare()
+        self._rows  # noqa: B018  # counted when it is first asked for
+
+    @property
+    def facts(self) -> SourceFacts:
+        return replace(self._told, searched=self._told.searched and self._is_counted)
+
     def _collected(self, told: list[SourceFacts]) -> SourceFacts:
-        return replace(super()._collected(told), endless=self._rows is None)
+        return replace(super()._collected(told), endless=all(each.endless for each in told))
 
     def read(self, start: int, stop: int, limit: int | None = None) -> Batch:
         # An endless branch would never stop.
