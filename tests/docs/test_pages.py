@@ -27,6 +27,7 @@ PAGES = [
     "train/pipelines",
     "train/pytorch",
     "train/ranks",
+    "train/normalize",
     "train/sampling",
     "train/tensorflow",
 ]

@@ -356,7 +356,9 @@ class RowVerbs(Stream):
         from recmap.dataset.normalize import scaled, scalings
 
         verb, by = "denormalize" if inverse else "normalize", check_by(by)
-        scaling = scalings(self.schema, stats, self.schema.select(columns), by, inverse=inverse)
+        scaling = scalings(
+            self.schema, stats, list(self.schema.select(columns)), by, inverse=inverse
+        )
         digests = {name: each.digest() for name, each in scaling.items()}
         return self._changed(f"{verb}({digests}, by={by!r})", partial(scaled, scaling=scaling))
 
