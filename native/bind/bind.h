@@ -117,6 +117,7 @@ void bind_inspect(nb::module_& m);
 void bind_locate(nb::module_& m);
 void bind_lzf(nb::module_& m);
 void bind_mapping(nb::module_& m);
+void bind_moments(nb::module_& m);
 void bind_pad(nb::module_& m);
 void bind_parquet(nb::module_& m);
 void bind_permutation(nb::module_& m);

@@ -18,6 +18,7 @@ NB_MODULE(_core, m) {
   recmap::bind::bind_locate(m);
   recmap::bind::bind_lzf(m);
   recmap::bind::bind_mapping(m);
+  recmap::bind::bind_moments(m);
   recmap::bind::bind_pad(m);
   recmap::bind::bind_parquet(m);
   recmap::bind::bind_permutation(m);

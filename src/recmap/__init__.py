@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from recmap.dataset.dataset import Dataset
     from recmap.dataset.diff import diff
     from recmap.dataset.open import from_arrays, from_batches, open
+    from recmap.dataset.stats import Stats
     from recmap.formats.tfrecord_writer import TFRecordWriter
     from recmap.formats.verify import verify
     from recmap.model.expression import col
@@ -79,6 +80,7 @@ else:
         "Pad": "recmap.pipeline.transforms.pad",
         "Ragged": "recmap.model.ragged",
         "Schema": "recmap.model.schema",
+        "Stats": "recmap.dataset.stats",
         "Stream": "recmap.pipeline.stream",
         "TFRecordWriter": "recmap.formats.tfrecord_writer",
         "col": "recmap.model.expression",
@@ -173,6 +175,7 @@ __all__ = [
     "SlowOrderWarning",
     "StaleIndexWarning",
     "StalledWorkersWarning",
+    "Stats",
     "StoreError",
     "StoreTimeoutError",
     "StoreWaitWarning",

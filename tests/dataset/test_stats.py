@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 import recmap as rm
-from recmap.dataset.stats import Numbers
+from recmap.dataset.field_stats import Numbers
 from recmap.dataset.stats_collector import FieldCollector
 from recmap.model.field import Field
 from recmap.model.progress import Progress

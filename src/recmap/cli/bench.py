@@ -9,10 +9,11 @@ import time
 from typing import Any
 
 from recmap.cli.arguments import add_source, add_verb, call_text, opened
-from recmap.cli.output import json_text, say, show, show_table
+from recmap.cli.output import say, show, show_table
 from recmap.dataset.dataset import opened_rows
 from recmap.errors import OptionError
 from recmap.model.arguments import size_text
+from recmap.model.json_text import json_text
 from recmap.pipeline.meter import Timings
 from recmap.pipeline.tune import Measurement, fits_memory, tune
 

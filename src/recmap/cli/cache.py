@@ -10,9 +10,10 @@ from typing import Any
 from recmap.cache.block_cache import cache_budget, cache_folder
 from recmap.cache.cache_folder import CacheFolder, StoredObject
 from recmap.cli.arguments import add_verb
-from recmap.cli.output import json_text, show_table
+from recmap.cli.output import show_table
 from recmap.errors import OutputError
 from recmap.model.arguments import size_text
+from recmap.model.json_text import json_text
 from recmap.model.preview import printable
 
 _EXAMPLES = """  recmap cache info

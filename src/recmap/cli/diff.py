@@ -6,9 +6,10 @@ import argparse
 from typing import Any
 
 from recmap.cli.arguments import add_source, add_verb, add_where, opened
-from recmap.cli.output import json_text, say, watching
+from recmap.cli.output import say, watching
 from recmap.dataset.diff import diff
 from recmap.errors import OptionError
+from recmap.model.json_text import json_text
 from recmap.model.preview import printable
 
 _EXAMPLES = """  recmap diff old.tfrecord new.tfrecord

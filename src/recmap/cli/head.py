@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from recmap.cli.arguments import add_source, add_verb, add_where, opened
-from recmap.cli.output import json_text, show, terminal_width
+from recmap.cli.output import show, terminal_width
 from recmap.dataset.dataset import Dataset, opened_rows
 from recmap.errors import OptionError
+from recmap.model.json_text import json_text
 from recmap.model.preview import preview
 from recmap.model.table import Column, Table
 

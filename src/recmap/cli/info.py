@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any, TypeAlias
 
 from recmap.cli.arguments import add_source, add_verb, opened
-from recmap.cli.output import json_text, painted, say, show, terminal_width, worded
+from recmap.cli.output import painted, say, show, terminal_width, worded
 from recmap.errors import (
     CorruptRecordError,
     DataError,
@@ -23,6 +23,7 @@ from recmap.formats.detect import detect
 from recmap.formats.registry import FORMATS
 from recmap.local.local_path import located
 from recmap.model.info import Info, size_fact
+from recmap.model.json_text import json_text
 from recmap.model.preview import preview, printable
 from recmap.model.table import Column, Table
 from recmap.tfrecord.framing import records

@@ -6,13 +6,14 @@ import argparse
 from typing import Any
 
 from recmap.cli.arguments import add_storage, add_verb, storage, workers
-from recmap.cli.output import json_text, watching
+from recmap.cli.output import watching
 from recmap.errors import CorruptRecordError, Message, OptionError
 from recmap.formats.detect import detect
 from recmap.formats.registry import FORMATS
 from recmap.formats.verify import verify
 from recmap.local.atomic_write import writing
 from recmap.local.local_path import refuse_existing
+from recmap.model.json_text import json_text
 from recmap.model.preview import printable
 from recmap.store.paths import as_path, expand
 from recmap.tfrecord.make_index import index

@@ -11,11 +11,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from recmap.cli.arguments import add_source, add_verb, call_text, opened
-from recmap.cli.output import json_text
 from recmap.dataset.dataset import opened_rows
 from recmap.errors import OptionError
 from recmap.formats.tfrecord_partitions import RecordSource
 from recmap.model.field import Field
+from recmap.model.json_text import json_text
 from recmap.model.schema import Schema
 from recmap.model.source import Source
 from recmap.native import _core

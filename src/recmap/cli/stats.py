@@ -7,14 +7,17 @@ import textwrap
 from typing import Any
 
 from recmap.cli.arguments import add_source, add_verb, add_where, opened
-from recmap.cli.output import json_text, say, show, terminal_width, watching
+from recmap.cli.output import say, show, terminal_width, watching
+from recmap.dataset.channel_stats import AxisOption
 from recmap.dataset.stats import Stats, stats_table
+from recmap.errors import OptionError
 from recmap.model.preview import quantity
 from recmap.model.table import Table
 
 _EXAMPLES = """  recmap stats train.tfrecord
   recmap stats train.tfrecord --column label --column data='float32[10]'
   recmap stats numbers.npy --json
+  recmap stats train/ --axis -1 --quantiles 0.01,0.99 --json > stats.json
 """
 
 # Bars of histograms to try, until the table is narrow enough.
@@ -40,21 +43,37 @@ def add(verbs: Any) -> None:
             "a histogram are of equal width; the numbers beside them say where the first begins "
             "and the last ends. Distinct and most common values are those of integers and short "
             "strings. Where there are more than 10,000 distinct values, counting stops, and the "
-            "table says after how many values."
+            "table says after how many values. With --axis or --quantiles there are neither "
+            "histograms nor common values, and all cores work."
         ),
         examples=_EXAMPLES,
     )
     add_source(parser)
     add_where(parser)
-    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.add_argument(
+        "--axis",
+        metavar="AXIS",
+        action="append",
+        help="compute statistics of each channel along this axis of a row, such as -1; or of one "
+        "column, image=-1 or image=0,1; can be repeated",
+    )
+    parser.add_argument(
+        "--quantiles",
+        metavar="SHARES",
+        help="compute quantiles too, such as 0.01,0.5,0.99, and how far they may be off",
+    )
+    parser.add_argument(
+        "--json", action="store_true", help="print one JSON object, which rm.Stats.load reads"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
     dataset = opened(args)
+    axis, quantiles = _axes(args.axis or []), _shares(args.quantiles)
     with watching("stats") as watcher:
-        found = dataset.stats(progress=watcher)
+        found = dataset.stats(axis=axis, quantiles=quantiles, progress=watcher)
     if args.json:
-        print(json_text(found))
+        print(found.to_json())
         return 0
     width = terminal_width()
     if width is None:
@@ -63,6 +82,31 @@ def run(args: argparse.Namespace) -> int:
         say(quantity(next((stats.rows for stats in found.values()), 0), "row"), "aside")
         _fit(found, width)
     return 0
+
+
+def _axes(given: list[str]) -> AxisOption:
+    """Return the axes of all columns, or of each: ``-1`` or ``image=-1``."""
+    pairs = [text.rpartition("=") for text in given]
+    axes = {name: _whole_numbers(axis) for name, _, axis in pairs}
+    if "" not in axes:
+        return axes or None
+    if len(pairs) > 1:
+        raise OptionError("--axis: give one axis for all columns, or one for each, as in image=-1")
+    return axes[""]
+
+
+def _whole_numbers(text: str) -> tuple[int, ...]:
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise OptionError(f"--axis {text}: give a number such as -1, or several: 0,1") from None
+
+
+def _shares(text: str | None) -> list[float]:
+    try:
+        return [float(part) for part in (text or "").split(",") if part]
+    except ValueError:
+        raise OptionError(f"--quantiles {text}: give numbers such as 0.01,0.99") from None
 
 
 def _fit(found: Stats, width: int) -> None:
@@ -75,6 +119,11 @@ def _fit(found: Stats, width: int) -> None:
             return
     numbers = _numbers(found, width)
     show(numbers)
+    quantiles = stats_table(found, digits=4)
+    shares = [each.title for each in quantiles.columns if each.title[1:2].isdigit()]
+    if shares:
+        say("")
+        show(_calm(quantiles.pick(["field", "of", *shares])))
     left_out = [title for title in _SPARED if title in _NUMBERS and title not in numbers.widths]
     spreads = [_calm(stats_table(found, bars=bars, digits=4).pick(_SPREAD)) for bars in _BARS]
     spread = next((table for table in spreads if table.least + 8 <= width), spreads[-1])

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap.dataset import widget
+from recmap.dataset.channel_stats import AxisOption, check_quantiles
 from recmap.dataset.column_view import ColumnView
 from recmap.dataset.glimpse import glimpse_html, glimpse_text
 from recmap.dataset.row_verbs import RowVerbs
@@ -23,11 +24,10 @@ from recmap.dataset.rows import (
     how_made,
     numbered_rows,
     read_batches,
-    read_blocks,
     take_seeds,
 )
 from recmap.dataset.stats import Stats
-from recmap.dataset.stats_collector import FieldCollector
+from recmap.dataset.stats_collector import collected
 from recmap.errors import OptionError, RecmapError
 from recmap.local.local_path import located
 from recmap.machine.mapped import guarded
@@ -44,8 +44,7 @@ from recmap.model.info import Info
 from recmap.model.iteration import Iteration
 from recmap.model.nulls import with_masks
 from recmap.model.preview import quantity
-from recmap.model.progress import Counter, ProgressOption, check_progress
-from recmap.model.row_sizes import measure
+from recmap.model.progress import ProgressOption, check_progress
 from recmap.model.schema import Batch, Schema
 from recmap.model.source import Source
 from recmap.pipeline.stream import Stream
@@ -270,7 +269,13 @@ class Dataset(RowVerbs):
         return Iteration(read_batches(self._source, size, drop_last))
 
     @guarded
-    def stats(self, *, progress: ProgressOption = None) -> Stats:
+    def stats(
+        self,
+        *,
+        axis: AxisOption = None,
+        quantiles: Sequence[float] = (),
+        progress: ProgressOption = None,
+    ) -> Stats:
         """Compute statistics of each column, in one pass and bounded memory.
 
         The result is a dict by column, which prints as a table. It has count, min, max, mean, std,
@@ -281,16 +286,23 @@ class Dataset(RowVerbs):
         >>> found = rm.from_arrays({"x": np.array([1.0, np.nan, 4.0])}).stats()["x"].values
         >>> found.count, found.nan, found.min, found.max, found.mean, found.std
         (3, 1, 1.0, 4.0, 2.5, 1.5)
+
+        With ``axis``, each channel has its own: ``axis=-1`` gives the mean of each color of an
+        image, or of each element of a vector. It is an axis of a row, several of them, or a dict
+        by column; columns without such an axis of a fixed length have one channel. ``quantiles``
+        are shares, such as ``[0.01, 0.99]``. Both run on all cores, and make no histograms and no
+        counts of values. Quantiles come from a KLL sketch and say how far they may be off; those
+        of bytes and of the first values are exact. ``normalize`` takes the result, and ``save``
+        writes it as JSON.
+
+        >>> state = np.array([[1.0, 10.0], [3.0, 10.0]])
+        >>> found = rm.from_arrays({"state": state}).stats(axis=-1, quantiles=[0.5])
+        >>> channels = found["state"].channels
+        >>> channels.mean, channels.std, channels.quantiles[0.5]
+        (array([ 2., 10.]), array([1., 0.]), array([ 2., 10.]))
         """
         check_progress(progress)
-        collectors = {name: FieldCollector(field) for name, field in self.schema.items()}
-        with Counter(self._source.known_rows(), progress) as counter:
-            for batch in read_blocks(self._source, 1):
-                for name, column in batch.items():
-                    collectors[name].add(column)
-                counter.add(*measure(batch))
-            counter.finish()
-        return Stats({name: each.result() for name, each in collectors.items()})
+        return collected(self._source, axis, check_quantiles(quantiles), progress)
 
     def save(
         self,

@@ -27,6 +27,8 @@ from recmap.pipeline.stream import Stream
 
 if TYPE_CHECKING:
     from recmap.conversion.cast import Casting
+    from recmap.dataset.channel_stats import By
+    from recmap.dataset.stats import Stats
     from recmap.dataset.tokens import Added, Cut, Documents
     from recmap.dataset.windows import Edges
     from recmap.model.expression import Expression
@@ -426,6 +428,50 @@ class RowVerbs(Stream):
         rows = rows_without_nulls(self._source, names, progress, self._opened.reopen)
         change = partial(without_nulls, rows=rows, names=names)
         return self._changed(f"drop_null({names})", change)
+
+    def normalize(self, stats: Stats, *columns: str, by: By = "std") -> Self:
+        """Normalize columns by statistics, such as those of the training split.
+
+        ``columns`` are those to normalize: by default, all of floats that have statistics. Columns
+        of integers, such as images, have to be named. The results are float32. ``by`` says how:
+
+        - ``"std"``: ``(x - mean) / std``;
+        - ``"minmax"``: the least value becomes -1, and the greatest 1;
+        - ``(0.01, 0.99)``: the first of these quantiles becomes -1, and the second 1; values
+          beyond them lie outside, and are not clipped.
+
+        A channel of equal values has no spread to divide by: only its mean is subtracted, so it
+        becomes 0. NaN, infinities and nulls stay what they are.
+
+        >>> import numpy as np, recmap as rm
+        >>> ds = rm.from_arrays({"state": np.array([[1.0, 10.0], [3.0, 10.0]])})
+        >>> stats = ds.stats(axis=-1)
+        >>> ds.normalize(stats)["state"][:]
+        array([[-1.,  0.],
+               [ 1.,  0.]], dtype=float32)
+        >>> stats["state"].denormalize(np.array([0.5, 0.0]))
+        array([ 2.5, 10. ])
+        """
+        return self._scaled(stats, columns, by, inverse=False)
+
+    def denormalize(self, stats: Stats, *columns: str, by: By = "std") -> Self:
+        """Undo ``normalize``; the results are float32.
+
+        For arrays and batches, such as the actions that a model returns, use
+        ``stats["action"].denormalize(actions)`` or ``stats.denormalize(batch)``.
+        """
+        return self._scaled(stats, columns, by, inverse=True)
+
+    def _scaled(self, stats: Stats, columns: Sequence[str], by: By, *, inverse: bool) -> Self:
+        from recmap.dataset.channel_stats import check_by
+        from recmap.dataset.normalize import scaled, scalings
+
+        verb, by = "denormalize" if inverse else "normalize", check_by(by)
+        scaling = scalings(
+            self.schema, stats, list(self.schema.select(columns)), by, inverse=inverse
+        )
+        digests = {name: each.digest() for name, each in scaling.items()}
+        return self._changed(f"{verb}({digests}, by={by!r})", partial(scaled, scaling=scaling))
 
     def _nullable(self, columns: Sequence[str]) -> list[str]:
         """Return the columns given, or all that may hold nulls."""

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Mapping
-from dataclasses import dataclass
+import itertools
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from recmap.model.field import Field
+import numpy as np
+
+from recmap.dataset.channel_stats import By, ChannelStats, check_by
+from recmap.dataset.field_stats import FieldStats, Histogram, Numbers, ValueCounts
+from recmap.dataset.scaling import scale_values
+from recmap.dataset.stats_json import load_stats, read_stats
+from recmap.errors import OptionError
+from recmap.local.location import Location
+from recmap.model.json_text import json_text
 from recmap.model.preview import number, preview, quantity
+from recmap.model.ragged import Ragged
 from recmap.model.table import Column, Table
+from recmap.store.paths import PathLike, as_location
+from recmap.store.storage import Storage
 
 _BARS = " ▁▂▃▄▅▆▇█"
 # Most bars of a histogram.
@@ -19,6 +29,9 @@ _MOST_EXACT = 1 << 53
 _DIGITS = 6
 # Floats below this are shown without an exponent, even if they have more digits.
 _MOST_PLAIN = 1e7
+
+# Most channels of a field in the table.
+_MOST_CHANNELS = 32
 
 _COLUMNS = (
     Column("column", cut="middle"),
@@ -35,92 +48,62 @@ _COLUMNS = (
 )
 
 
-@dataclass(frozen=True)
-class Histogram:
-    """Counts of values. Bin ``i`` begins at ``start + i * width`` and excludes its end."""
-
-    start: float
-    width: float
-    counts: list[int]
-
-    @property
-    def edges(self) -> list[float]:
-        """The start of each bin, and the end of the last one."""
-        most = sys.float_info.max
-        first = round(self.start / self.width)
-        ends = ((first + i) * self.width for i in range(len(self.counts) + 1))
-        return [min(max(end, -most), most) for end in ends]
-
-    def merged(self, most: int) -> Histogram:
-        """Return the same counts in at most so many bins, at least 2. No count is divided.
-
-        >>> Histogram(3.0, 1.0, [1, 2, 3, 4]).merged(3)
-        Histogram(start=2.0, width=2.0, counts=[1, 5, 4])
-        """
-        start, width, counts = self.start, self.width, self.counts
-        while len(counts) > most:
-            first = round(start / width)
-            # Bins begin at multiples of their width, so the first pair may lack its first half.
-            whole = [0] * (first % 2) + counts
-            counts = [sum(whole[i : i + 2]) for i in range(0, len(whole), 2)]
-            width *= 2
-            start = max(first // 2 * width, -sys.float_info.max)
-        return Histogram(start, width, counts)
-
-
-@dataclass(frozen=True)
-class Numbers:
-    """Statistics of a set of numbers.
-
-    NaN and NaT are counted in ``nan`` and left out of ``min``, ``max``, ``mean`` and ``std``,
-    as in ``np.nanmean``; the histogram leaves out infinities, too. For integers, ``min``,
-    ``max`` and the sum used for the mean are exact. For dates, ``min`` and ``max`` are strings;
-    complex numbers have neither.
-    """
-
-    count: int
-    nan: int
-    min: int | float | str | None
-    max: int | float | str | None
-    mean: float | None
-    std: float | None
-    histogram: Histogram | None
-
-
-@dataclass(frozen=True)
-class ValueCounts:
-    """The number of distinct values, and those that occur most often.
-
-    Unless ``complete``, there are more distinct values: only the first ``counted`` values were
-    looked at. ``top`` has pairs of value and count.
-    """
-
-    distinct: int
-    complete: bool
-    counted: int
-    top: list[tuple[Any, int]]
-
-
-@dataclass(frozen=True)
-class FieldStats:
-    """Statistics of one field.
-
-    They cover its values, the ``lengths`` of its rows along each ragged axis, and the ``sizes``
-    of its byte strings. ``counts`` has the distinct and the most common values of integers and
-    short strings. ``nulls`` is the number of nulls, rows and items, which count nowhere else.
-    """
-
-    field: Field
-    rows: int
-    values: Numbers | None
-    lengths: tuple[Numbers, ...]
-    sizes: Numbers | None
-    counts: ValueCounts | None = None
-    nulls: int = 0
-
-
 class Stats(dict[str, FieldStats]):
-    """The statistics of each field, by name; it prints as a table."""
+    """The statistics of each field, by name; it prints as a table.
+
+    ``save`` writes it as JSON, and ``rm.Stats.load`` reads that, or what ``recmap stats --json``
+    prints.
+
+    >>> import numpy as np, recmap as rm
+    >>> stats = rm.from_arrays({"x": np.arange(4.0)}).stats()
+    >>> stats.save("stats.json")
+    >>> rm.Stats.load("stats.json") == stats
+    True
+    """
+
+    def to_json(self) -> str:
+        """Return the statistics as one line of JSON. NaN and infinities are strings."""
+        return json_text(self)
+
+    @classmethod
+    def from_json(cls, text: str | bytes) -> Stats:
+        """Return the statistics that ``to_json`` wrote."""
+        return cls(read_stats(text, "from_json"))
+
+    def save(self, path: PathLike, *, storage: Mapping[str, Any] | None = None) -> None:
+        """Write the statistics to a JSON file, or an object in a store; replace what is there."""
+        _location(path, storage).write_whole(f"{self.to_json()}\n".encode())
+
+    @classmethod
+    def load(cls, path: PathLike, *, storage: Mapping[str, Any] | None = None) -> Stats:
+        """Read the statistics that ``save`` wrote."""
+        return cls(load_stats(_location(path, storage).anew()))
+
+    def normalize(self, batch: Mapping[str, Any], *columns: str, by: By = "std") -> dict[str, Any]:
+        """Normalize columns of a batch: those given, or all of floats that have statistics.
+
+        Floats keep their type; integers become float32. The other columns stay as they are.
+        """
+        return self._scaled(batch, columns, by, inverse=False)
+
+    def denormalize(
+        self, batch: Mapping[str, Any], *columns: str, by: By = "std"
+    ) -> dict[str, Any]:
+        """Undo ``normalize``, such as for what a model returns."""
+        return self._scaled(batch, columns, by, inverse=True)
+
+    def _scaled(
+        self, batch: Mapping[str, Any], columns: Sequence[str], by: By, *, inverse: bool
+    ) -> dict[str, Any]:
+        by = check_by(by)
+        floats = [n for n, column in batch.items() if n in self and _holds_floats(column)]
+        done = dict(batch)
+        for name in dict.fromkeys(columns) or floats:
+            for there, what in ((batch, "the batch"), (self, "the statistics")):
+                if name not in there:
+                    raise OptionError(f"there is no {name!r} in {what}, only {list(there)}")
+            done[name] = scale_values(self[name].scaling(by, inverse=inverse), batch[name])
+        return done
 
     def __repr__(self) -> str:
         return stats_table(self, bars=16).text()
@@ -128,6 +111,15 @@ class Stats(dict[str, FieldStats]):
     def _repr_html_(self) -> str:
         rows = next((stats.rows for stats in self.values()), 0)
         return stats_table(self, bars=16).html(quantity(rows, "row"))
+
+
+def _holds_floats(column: Any) -> bool:
+    dtype = column.dtype if isinstance(column, Ragged) else np.asarray(column).dtype
+    return bool(dtype.kind == "f")
+
+
+def _location(path: PathLike, storage: Mapping[str, Any] | None) -> Location:
+    return as_location(path, "path", Storage(storage))
 
 
 def stats_table(
@@ -145,25 +137,54 @@ def stats_table(
     middle = max((len(end[1]) for end in ends), default=0)
     for row, (low, drawn, high) in zip(rows, ends, strict=True):
         row[8] = f"{low:>{before}} {drawn:{middle}} {high}".rstrip() if drawn else ""
-    return Table(_COLUMNS, rows)
+    shares = sorted({share for found in stats.values() for share in _shares(found)})
+    for row in rows:
+        quantiles = row.pop()
+        row.extend(_number(quantiles.get(share), digits) for share in shares)
+    named = [Column(f"q{share:g}", right=True) for share in shares]
+    return Table((*_COLUMNS, *named), rows)
+
+
+def _shares(stats: FieldStats) -> list[float]:
+    return [] if stats.channels is None else list(stats.channels.quantiles)
 
 
 def _rows(name: str, stats: FieldStats, bars: int, digits: int) -> list[list[Any]]:
+    """Return the rows of a field, with its quantiles by share at the end."""
     whole = stats.field.dtype.kind in "biu"
     distinct = _distinct(stats.counts)
     kind = f"{stats.field}, {stats.nulls:,} null" if stats.nulls else str(stats.field)
+    channels = _channel_rows(name, stats.channels, digits)
     if stats.values is not None:
         numbers = _numbers(stats.values, bars, digits, whole)
-        rows = [[name, kind, *numbers, *distinct]]
+        # A single channel has all values.
+        quantiles = channels.pop()[-1] if len(channels) == 1 else {}
+        rows = [[name, kind, *numbers, *distinct, quantiles]]
     else:
         count = 0 if stats.sizes is None else stats.sizes.count
         empty = [f"{count:,}", "", "", "", "", "", ("", "", "")]
-        rows = [[name, kind, *empty, *distinct]]
+        rows = [[name, kind, *empty, *distinct, {}]]
+    rows += channels
     axes = ["row lengths", "step lengths"]
     for axis, lengths in zip(axes, stats.lengths, strict=False):
-        rows.append([name, axis, *_numbers(lengths, bars, digits, True), "", ""])
+        rows.append([name, axis, *_numbers(lengths, bars, digits, True), "", "", {}])
     if stats.sizes is not None:
-        rows.append([name, "bytes each", *_numbers(stats.sizes, bars, digits, True), "", ""])
+        rows.append([name, "bytes each", *_numbers(stats.sizes, bars, digits, True), "", "", {}])
+    return rows
+
+
+def _channel_rows(name: str, channels: ChannelStats | None, digits: int) -> list[list[Any]]:
+    """Return a row for each of the first channels."""
+    rows: list[list[Any]] = []
+    if channels is None:
+        return rows
+    for index in itertools.islice(np.ndindex(channels.count.shape), _MOST_CHANNELS):
+        label = f"channel {', '.join(map(str, index))}"
+        found = [getattr(channels, each)[index].item() for each in ("min", "max", "mean", "std")]
+        numbers = [_number(value, digits) for value in found]
+        counts = [f"{channels.count[index]:,}", f"{channels.nan[index]:,}"]
+        quantiles = {share: each[index].item() for share, each in channels.quantiles.items()}
+        rows.append([name, label, *counts, *numbers, ("", "", ""), "", "", quantiles])
     return rows
 
 

@@ -4,16 +4,26 @@ from __future__ import annotations
 
 import math
 import sys
-from collections import Counter
+from collections import Counter as ValueCount
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from recmap.dataset.stats import FieldStats, Histogram, Numbers, ValueCounts
+from recmap.dataset.channel_collector import ChannelCollector
+from recmap.dataset.channel_stats import AxisOption, channel_axes
+from recmap.dataset.field_stats import FieldStats, Histogram, Numbers, ValueCounts
+from recmap.dataset.rows import read_blocks
+from recmap.dataset.stats import Stats
+from recmap.machine.cpus import thread_count
+from recmap.machine.threads import Threads
 from recmap.model.casting import as_floats
 from recmap.model.field import Field
+from recmap.model.progress import Counter, ProgressOption
 from recmap.model.ragged import BYTE, Column, Ragged, has_mask, null_mask
+from recmap.model.row_sizes import measure
+from recmap.model.source import Source
 
 _INT64 = np.dtype(np.int64)
 # Values processed at a time. They fit in the CPU cache, and large rows need no extra memory.
@@ -34,11 +44,42 @@ _RANGE = 1 << 16
 _TOP = 10
 
 
-class FieldCollector:
-    """Collects the statistics of a field, batch by batch."""
+def collected(
+    source: Source, axis: AxisOption, shares: Sequence[float], progress: ProgressOption
+) -> Stats:
+    """Read all rows once, and return the statistics of each column."""
+    schema = source.schema
+    with Threads(thread_count()) as pool, Counter(source.known_rows(), progress) as counter:
+        channels: dict[str, ChannelCollector] = {}
+        if axis is not None or shares:
+            numbers = {name: field for name, field in schema.items() if _is_number(field)}
+            for name, axes in channel_axes(numbers, axis).items():
+                channels[name] = ChannelCollector(name, schema[name], axes, shares, pool)
+        collectors = {
+            name: FieldCollector(field, channels.get(name)) for name, field in schema.items()
+        }
+        for batch in read_blocks(source, 1):
+            for name, column in batch.items():
+                collectors[name].add(column)
+            counter.add(*measure(batch))
+        found = Stats({name: each.result() for name, each in collectors.items()})
+        counter.finish()
+    return found
 
-    def __init__(self, field: Field) -> None:
-        self._field = field
+
+def _is_number(field: Field) -> bool:
+    extension = field.dtype.kind == "V" and field.dtype.type is not np.void
+    return not field.is_bytes and (field.dtype.kind in "biuf" or extension)
+
+
+class FieldCollector:
+    """Collects the statistics of a field, batch by batch.
+
+    ``channels`` collects those of the values, if each channel is to have its own.
+    """
+
+    def __init__(self, field: Field, channels: ChannelCollector | None = None) -> None:
+        self._field, self._channels = field, channels
         self._rows = self._nulls = 0
         strings = field.is_bytes or field.dtype.type is np.void
         self._strings = ValueCounter() if strings else None
@@ -63,6 +104,8 @@ class FieldCollector:
             assert self._strings is not None
             self._sizes.add(column.lengths)
             self._strings.add_strings(column)
+        elif self._channels is not None:
+            self._channels.add(column)
         elif self._values is not None:
             self._values.add(column.reshape(-1))
 
@@ -78,17 +121,24 @@ class FieldCollector:
 
     def result(self) -> FieldStats:
         """Return the statistics so far."""
+        values = None if self._values is None else self._values.result()
+        channels = None
+        if self._channels is not None:
+            values, channels = self._channels.result()
         return FieldStats(
             field=self._field,
             rows=self._rows,
-            values=None if self._values is None else self._values.result(),
+            values=values,
             lengths=tuple(lengths.result() for lengths in self._lengths),
             sizes=None if self._sizes is None else self._sizes.result(),
             counts=self._counts(),
             nulls=self._nulls,
+            channels=channels,
         )
 
     def _counts(self) -> ValueCounts | None:
+        if self._channels is not None:
+            return None
         if self._values is not None:
             return self._values.counts()
         return None if self._strings is None else self._strings.result()
@@ -137,7 +187,7 @@ class _ByteCounts:
     def counts(self) -> ValueCounts | None:
         seen = np.flatnonzero(self._counts)
         numbers = seen.astype(np.uint8).view(np.bool_ if self._is_bool else self._dtype)
-        counts = Counter(dict(zip(numbers.tolist(), self._counts[seen].tolist(), strict=True)))
+        counts = ValueCount(dict(zip(numbers.tolist(), self._counts[seen].tolist(), strict=True)))
         return most_common(counts) if counts else None
 
 
@@ -335,7 +385,7 @@ class ValueCounter:
     """Counts values until there are too many different ones."""
 
     def __init__(self) -> None:
-        self._counts: Counter[Any] | None = Counter()
+        self._counts: ValueCount[Any] | None = ValueCount()
         self._bytes = 0
         self._full = False
 
@@ -401,7 +451,7 @@ class ValueCounter:
         return most_common(self._counts, complete=not self._full)
 
 
-def most_common(counts: Counter[Any], *, complete: bool = True) -> ValueCounts:
+def most_common(counts: ValueCount[Any], *, complete: bool = True) -> ValueCounts:
     """Return the values that occur most often; of equally frequent ones, the least first."""
 
     def order(pair: tuple[Any, int]) -> tuple[int, Any]:

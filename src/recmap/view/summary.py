@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from recmap.dataset.stats import Numbers, ValueCounts
+from recmap.dataset.field_stats import Numbers, ValueCounts
 from recmap.dataset.stats_collector import FieldCollector, ValueCounter
 from recmap.model.ragged import Ragged
 from recmap.model.row_sizes import measure

@@ -1,0 +1,76 @@
+#include "moments.h"
+
+#include "bind.h"
+
+namespace recmap::bind {
+namespace {
+
+// Throws unless values are whole groups of channels.
+void check_groups(size_t values, size_t channels, size_t inner) {
+  if (channels == 0 || inner == 0 || values % channels != 0 || values / channels % inner != 0) {
+    throw nb::value_error("the values are not whole groups of channels");
+  }
+}
+
+using Values = nb::ndarray<nb::ro, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using Limits = nb::ndarray<nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+
+// Returns false if the values are of another type.
+template <typename T>
+bool find_as(const Values& values, size_t inner, const Array<int64_t>& counts,
+             const Array<double>& sums, const Limits& limits) {
+  if (values.dtype() != nb::dtype<T>() || limits.dtype() != nb::dtype<T>()) return false;
+  const nb::gil_scoped_release release;
+  const size_t n = sums.size() / 2;
+  const std::span<int64_t> c = as_span(counts);
+  const std::span<double> s = as_span(sums);
+  const std::span<T> l(static_cast<T*>(limits.data()), 2 * n);
+  const Moments<T> moments{c.subspan(0, n),     c.subspan(n, n), c.subspan(2 * n, n),
+                           c.subspan(3 * n, n), s.subspan(0, n), s.subspan(n, n),
+                           l.subspan(0, n),     l.subspan(n, n)};
+  find_moments<T>({static_cast<const T*>(values.data()), values.size()}, inner, moments);
+  return true;
+}
+
+template <typename... T>
+bool find_as_any(const Values& values, size_t inner, const Array<int64_t>& counts,
+                 const Array<double>& sums, const Limits& limits) {
+  return (find_as<T>(values, inner, counts, sums, limits) || ...);
+}
+
+void find(const Values& values, size_t inner, const Array<int64_t>& counts,
+          const Array<double>& sums, const Limits& limits) {
+  const size_t n = sums.size() / 2;
+  check_groups(values.size(), n, inner);
+  if (counts.size() != 4 * n || sums.size() != 2 * n || limits.size() != 2 * n) {
+    throw nb::value_error("each channel has four counts, two sums and two limits");
+  }
+  if (!find_as_any<int16_t, uint16_t, int32_t, uint32_t, int64_t, uint64_t, float, double>(
+          values, inner, counts, sums, limits)) {
+    throw nb::value_error("the values and the limits have one type, with 2, 4 or 8 bytes");
+  }
+}
+
+void count(const Buffer& values, size_t inner, const Array<int64_t>& counts) {
+  check_groups(values.size(), counts.size() / 256, inner);
+  if (counts.size() % 256 != 0) throw nb::value_error("each channel has 256 counts");
+  const nb::gil_scoped_release release;
+  count_bytes(as_span(values), inner, as_span(counts));
+}
+
+}  // namespace
+
+void bind_moments(nb::module_& m) {
+  m.def("find_moments", &find, nb::arg("values"), nb::arg("inner"), nb::arg("counts").noconvert(),
+        nb::arg("sums").noconvert(), nb::arg("limits").noconvert(),
+        nb::sig("def find_moments(values: numpy.typing.NDArray[typing.Any], inner: int, "
+                "counts: numpy.typing.NDArray[numpy.int64], "
+                "sums: numpy.typing.NDArray[numpy.float64], "
+                "limits: numpy.typing.NDArray[typing.Any]) -> None"),
+        "Count finite, NaN, infinite and negative infinite values of each channel, and find the "
+        "mean, the squared distances from it, the least and the greatest.");
+  m.def("count_bytes", &count, nb::arg("values"), nb::arg("inner"), nb::arg("counts").noconvert(),
+        "Add how often each byte occurs in each channel.");
+}
+
+}  // namespace recmap::bind
