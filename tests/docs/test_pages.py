@@ -23,6 +23,7 @@ PAGES = [
     "stability",
     "tools",
     "tour",
+    "train/imagenet",
     "train/jax",
     "train/pipelines",
     "train/pytorch",
