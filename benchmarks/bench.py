@@ -40,6 +40,8 @@ _MODULES = {
     "tfds": "tfds_folders",
     "webdataset": "webdataset_shards",
     "spdl": "spdl_images",
+    "simplejpeg": "simplejpeg_images",
+    "torchvision": "torchvision_images",
     "questions": "example_programs",
     "stores": "recmap_stores",
     "obstore": "obstore_gets",

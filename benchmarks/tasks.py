@@ -61,6 +61,17 @@ def gather_in_batches(column: Any, batch: int) -> Measure:
     return Measure(clock.seconds, len(column), first)
 
 
+def random_box(height: int, width: int, rng: np.random.Generator) -> tuple[int, int, int, int]:
+    """Choose a part of an image as torchvision's RandomResizedCrop does."""
+    for _ in range(10):
+        area = height * width * rng.uniform(0.08, 1)
+        ratio = np.exp(rng.uniform(np.log(3 / 4), np.log(4 / 3)))
+        w, h = round(np.sqrt(area * ratio)), round(np.sqrt(area / ratio))
+        if 0 < w <= width and 0 < h <= height:
+            return int(rng.integers(height - h + 1)), int(rng.integers(width - w + 1)), h, w
+    return 0, 0, height, width
+
+
 def resized(image: Any, size: int) -> npt.NDArray[Any]:
     """Resize an image of Pillow, antialiased, to a square of float32."""
     small = image.convert("RGB").resize((size, size), _BILINEAR)

@@ -128,12 +128,38 @@ def export_images(path: str, folder: str) -> Measure:
     return Measure(clock.seconds, len(images))
 
 
-def images(path: str, batch: int, size: int, check: bool = False) -> Measure:
+def images(
+    path: str, batch: int, size: int, dtype: str = "float32", check: bool = False
+) -> Measure:
     """Read all images in batches, decoded."""
     with Clock() as clock:
-        pipeline = rm.open(path).decode_image("image", (size, size)).batch(batch)
+        pipeline = rm.open(path).decode_image("image", (size, size), dtype=dtype).batch(batch)
         rows, total = _consume(pipeline, "image", check)
     return Measure(clock.seconds, rows, total if check else None)
+
+
+def crops(path: str, batch: int, size: int, fast: bool = False) -> Measure:
+    """Read a random crop of every image, mirrored at random."""
+    options: dict[str, Any] = {"crop": "random_resized", "flip": True, "dtype": "uint8"}
+    with Clock() as clock:
+        pipeline = rm.open(path).decode_image("image", size, fast=fast, **options).batch(batch)
+        rows, _ = _consume(pipeline, "image", check=False)
+    return Measure(clock.seconds, rows)
+
+
+def crops_of_arrays(path: str, batch: int, layout: str) -> Measure:
+    """Run an epoch of random crops of images that are arrays, mirrored at random."""
+    pipeline = _cropped(path, batch, layout)
+    with Clock() as clock:
+        rows, _ = _consume(pipeline, "data", check=False)
+    return Measure(clock.seconds, rows)
+
+
+@functools.cache
+def _cropped(path: str, batch: int, layout: Any) -> rm.Stream:
+    options: dict[str, Any] = {"crop": "random", "flip": True, "dtype": "uint8"}
+    shuffled = rm.open(path).shuffle(seed=1)
+    return shuffled.decode_image("data", 224, layout=layout, **options).batch(batch)
 
 
 def _consume(batches: Iterable[dict[str, Any]], name: str, check: bool) -> tuple[int, float]:
@@ -172,6 +198,8 @@ def _epoch(path: str, batch: int, adapt: Callable[[Any], Iterable[dict[str, Any]
 JOBS = {
     "augmented": augmented,
     "augmented_again": augmented_again,
+    "crops": crops,
+    "crops_of_arrays": crops_of_arrays,
     "export_images": export_images,
     "images": images,
     "make_images": make_images,

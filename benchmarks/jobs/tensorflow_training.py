@@ -165,6 +165,32 @@ def images(path: str, batch: int, size: int, antialias: bool, check: bool = Fals
     return Measure(clock.seconds, rows, total if check else None)
 
 
+def crops(path: str, batch: int, size: int) -> Measure:
+    """Decode a random crop of each image, resize it, and mirror every other one."""
+    box = tf.constant([0.0, 0.0, 1.0, 1.0], shape=[1, 1, 4])
+
+    def decode(record: Any) -> Any:
+        spec = {"image": tf.io.FixedLenFeature([], tf.string)}
+        encoded = tf.io.parse_single_example(record, spec)["image"]
+        begin, extent, _ = tf.image.sample_distorted_bounding_box(
+            tf.io.extract_jpeg_shape(encoded),
+            box,
+            min_object_covered=0,
+            aspect_ratio_range=(3 / 4, 4 / 3),
+            area_range=(0.08, 1),
+            max_attempts=10,
+        )
+        window = tf.concat([begin[:2], extent[:2]], 0)
+        pixels = tf.io.decode_and_crop_jpeg(encoded, window, channels=3)
+        pixels = tf.image.random_flip_left_right(tf.image.resize(pixels, [size, size]))
+        return tf.cast(pixels, tf.uint8)
+
+    with Clock() as clock:
+        dataset = tf.data.TFRecordDataset(path).map(decode, num_parallel_calls=tf.data.AUTOTUNE)
+        rows, _ = _consume(dataset.batch(batch).prefetch(tf.data.AUTOTUNE), check=False)
+    return Measure(clock.seconds, rows)
+
+
 def _consume(dataset: Any, check: bool) -> tuple[int, float]:
     rows, total = 0, 0.0
     for batch in dataset:
@@ -176,6 +202,7 @@ def _consume(dataset: Any, check: bool) -> tuple[int, float]:
 
 JOBS = {
     "augmented": augmented,
+    "crops": crops,
     "images": images,
     "pad": pad,
     "pad_shuffled": pad_shuffled,

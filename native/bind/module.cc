@@ -15,6 +15,7 @@ NB_MODULE(_core, m) {
   recmap::bind::bind_frame(m);
   recmap::bind::bind_gather(m);
   recmap::bind::bind_inspect(m);
+  recmap::bind::bind_jpeg(m);
   recmap::bind::bind_locate(m);
   recmap::bind::bind_lzf(m);
   recmap::bind::bind_mapping(m);
@@ -22,8 +23,8 @@ NB_MODULE(_core, m) {
   recmap::bind::bind_pad(m);
   recmap::bind::bind_parquet(m);
   recmap::bind::bind_permutation(m);
+  recmap::bind::bind_place_image(m);
   recmap::bind::bind_reserve(m);
-  recmap::bind::bind_resize(m);
   recmap::bind::bind_scan(m);
   recmap::bind::bind_shuffle(m);
   recmap::bind::bind_slots(m);

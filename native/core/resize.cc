@@ -66,12 +66,13 @@ class Weights {
 constexpr size_t kThin = 24;
 constexpr size_t kLong = 4096;
 
-// Adds up items of `size` values, up to kThin pixels of 4 channels, as a triangle says. Slow, but
-// takes no memory.
-void add_items(const uint8_t* items, size_t size, const Triangle& triangle, float* out) {
+// Adds up items of `size` values, up to kThin pixels of 4 channels, as a triangle says. Each is
+// `stride` bytes behind the one before. Slow, but takes no memory.
+void add_items(const uint8_t* items, size_t size, size_t stride, const Triangle& triangle,
+               float* out) {
   double sums[kThin * 4] = {}, weights = 0;
-  const uint8_t* item = items + triangle.first() * size;
-  for (size_t tap = 0; tap < triangle.taps(); ++tap, item += size) {
+  const uint8_t* item = items + triangle.first() * stride;
+  for (size_t tap = 0; tap < triangle.taps(); ++tap, item += stride) {
     const double weight = triangle.weight(tap);
     weights += weight;
     for (size_t i = 0; i < size; ++i) sums[i] += weight * item[i];
@@ -79,9 +80,10 @@ void add_items(const uint8_t* items, size_t size, const Triangle& triangle, floa
   for (size_t i = 0; i < size; ++i) out[i] = static_cast<float>(sums[i] / weights);
 }
 
-// Adds up lines, each times its weight.
+// Adds up lines, each times its weight. Each is `stride` values behind the one before.
 template <typename Value>
-void add_lines(const Value* line, size_t length, std::span<const float> weights, float* out) {
+void add_lines(const Value* line, size_t length, size_t stride, std::span<const float> weights,
+               float* out) {
   constexpr size_t kBlock = 16;  // sums that stay in registers
   for (size_t at = 0; at < length; at += kBlock) {
     float sums[kBlock] = {};
@@ -93,7 +95,7 @@ void add_lines(const Value* line, size_t length, std::span<const float> weights,
       } else {
         for (size_t i = 0; i < count; ++i) sums[i] += weight * static_cast<float>(values[i]);
       }
-      values += length;
+      values += stride;
     }
     std::copy_n(sums, count, out + at);
   }
@@ -103,7 +105,8 @@ void add_lines(const Value* line, size_t length, std::span<const float> weights,
 // up to 1/256 of a level, half of which is added again, so there may be only a few.
 constexpr size_t kMostShortTaps = 16;
 
-void add_bytes(const uint8_t* line, size_t length, std::span<const float> weights, float* out) {
+void add_bytes(const uint8_t* line, size_t length, size_t stride, std::span<const float> weights,
+               float* out) {
   constexpr size_t kBlock = 32;
   uint16_t shorts[kMostShortTaps];
   for (size_t i = 0; i < weights.size(); ++i) {
@@ -118,7 +121,7 @@ void add_bytes(const uint8_t* line, size_t length, std::span<const float> weight
     uint16_t sums[kBlock];
     std::fill_n(sums, kBlock, begin);
     const uint8_t* values = line + at;
-    for (size_t tap = 0; tap < weights.size(); ++tap, values += length) {
+    for (size_t tap = 0; tap < weights.size(); ++tap, values += stride) {
       const uint16_t weight = shorts[tap];
       for (size_t i = 0; i < kBlock; ++i) {
         sums[i] = static_cast<uint16_t>(sums[i] + product(values[i], weight));
@@ -129,7 +132,7 @@ void add_bytes(const uint8_t* line, size_t length, std::span<const float> weight
   for (; at < length; ++at) {
     uint16_t sum = begin;
     for (size_t tap = 0; tap < weights.size(); ++tap) {
-      sum = static_cast<uint16_t>(sum + product(line[at + tap * length], shorts[tap]));
+      sum = static_cast<uint16_t>(sum + product(line[at + tap * stride], shorts[tap]));
     }
     out[at] = static_cast<float>(sum) / 256;
   }
@@ -173,7 +176,7 @@ void resize_down(const std::vector<float>& lines, size_t length, const Weights& 
                  uint8_t* out) {
   std::vector<float> made(length);
   for (size_t y = 0; y < height; ++y, out += length) {
-    add_lines(lines.data() + down.first(y) * length, length, down.of(y), made.data());
+    add_lines(lines.data() + down.first(y) * length, length, length, down.of(y), made.data());
     round_levels(made.data(), length, out);
   }
 }
@@ -183,9 +186,9 @@ void resize_wide(const Pixels& image, size_t height, size_t width, uint8_t* out)
   std::vector<float> narrow(image.height * width * kChannels);
   float* made = narrow.data();
   for (size_t y = 0; y < image.height; ++y) {
-    const uint8_t* line = image.data + y * image.width * kChannels;
+    const uint8_t* line = image.data + y * image.stride;
     for (size_t x = 0; x < width; ++x, made += kChannels) {
-      add_items(line, kChannels, Triangle(image.width, width, x), made);
+      add_items(line, kChannels, kChannels, Triangle(image.width, width, x), made);
     }
   }
   resize_down(narrow, width * kChannels, Weights(image.height, height), height, out);
@@ -197,7 +200,7 @@ void resize_tall(const Pixels& image, size_t height, size_t width, uint8_t* out)
   const size_t from = image.width * kChannels, to = width * kChannels;
   std::vector<float> line(from + kBehind), made(to + kBehind);
   for (size_t y = 0; y < height; ++y, out += to) {
-    add_items(image.data, from, Triangle(image.height, height, y), line.data());
+    add_items(image.data, from, image.stride, Triangle(image.height, height, y), line.data());
     resize_lines<kChannels, 1>(line.data(), 0, across, width, made.data(), 0);
     round_levels(made.data(), to, out);
   }
@@ -217,7 +220,7 @@ void resize_by(const Pixels& image, size_t height, size_t width, uint8_t* out) {
   if (height > image.height) {
     std::vector<float> line(from + kBehind), narrow(image.height * to + kBehind);
     for (size_t y = 0; y < image.height; ++y) {
-      std::copy_n(image.data + y * from, from, line.data());
+      std::copy_n(image.data + y * image.stride, from, line.data());
       resize_lines<kChannels, 1>(line.data(), 0, across, width, narrow.data() + y * to, 0);
     }
     return resize_down(narrow, to, down, height, out);
@@ -229,7 +232,8 @@ void resize_by(const Pixels& image, size_t height, size_t width, uint8_t* out) {
   for (size_t y = 0; y < height; y += kLines) {
     const size_t count = std::min(kLines, height - y);
     for (size_t i = 0; i < count; ++i) {
-      add(image.data + down.first(y + i) * from, from, down.of(y + i), lines.data() + i * stride);
+      add(image.data + down.first(y + i) * image.stride, from, image.stride, down.of(y + i),
+          lines.data() + i * stride);
     }
     if (count == kLines) {
       resize_lines<kChannels, kLines>(lines.data(), stride, across, width, made.data(),

@@ -6,13 +6,9 @@
 #include <cstdint>
 #include <span>
 
-namespace recmap {
+#include "pixels.h"
 
-// Pixels of 1, 3 or 4 bytes, line by line.
-struct Pixels {
-  const uint8_t* data;
-  size_t height, width, channels;
-};
+namespace recmap {
 
 // Fills `out` with `height` lines of `width` pixels of as many channels, rounded to whole levels,
 // half a level up. All sides must be at least 1. Takes at most twice the memory of the image, and

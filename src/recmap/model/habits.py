@@ -326,6 +326,12 @@ _ATTRIBUTES: dict[str, str] = {
     "padded_batch": 'write ds.batch(32, pad="longest")',
     "bucket_by_sequence_length": 'write ds.bucket("tokens", [32, 64]).batch(16, pad="longest")',
     "enumerate": "enumerate(ds) counts rows",
+    "random_resized_crop": 'write ds.decode_image("image", 224, crop="random_resized")',
+    "random_crop": 'write ds.decode_image("image", 224, crop="random")',
+    "center_crop": 'write ds.decode_image("image", 224, crop="center")',
+    **dict.fromkeys(
+        ("flip", "random_horizontal_flip"), 'write ds.decode_image("image", 224, flip=True)'
+    ),
     **dict.fromkeys(("as_numpy_iterator", "iterrows", "itertuples", "iter_rows", "rows"), _ITERATE),
     **dict.fromkeys(("iter_batches", "to_batches", "iter"), "ds.batches(1000) reads rows in order"),
     **dict.fromkeys(("dropna", "fillna", "drop_nulls"), _NO_NULL),

@@ -414,6 +414,13 @@ class OrderedRows(WrappedSource):
         parts = [at_epoch(self._source, each.epoch).gather(each.numbers) for each in turns]
         return interleave(parts, [each.places for each in turns])
 
+    def stored_rows(self, rows: RowArray) -> tuple[Source, RowArray]:
+        turns = self._turns(rows)
+        if len(turns) != 1 or turns[0][2] is not None:
+            return self, rows
+        source, numbers, _ = turns[0]
+        return source.stored_rows(numbers)
+
     def read_padded(
         self, rows: RowNumbers, pads: Mapping[str, PadSpec], size: int, allocate: Allocate
     ) -> PaddedRows | None:

@@ -109,6 +109,13 @@ class Source(ABC):
         del name
         return None
 
+    def stored_rows(self, rows: RowArray) -> tuple[Source, RowArray]:
+        """Return the source that these rows are taken from, and their numbers there.
+
+        Only sources that change nothing but the order of rows pass others on.
+        """
+        return self, rows
+
     def read_padded(
         self, rows: RowNumbers, pads: Mapping[str, PadSpec], size: int, allocate: Allocate
     ) -> PaddedRows | None:

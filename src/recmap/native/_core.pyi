@@ -397,6 +397,21 @@ class Facts:
 def inspect(file: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], offsets: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)], verify: bool) -> Facts:
     """Return facts about the features of these records."""
 
+def use_jpeg_of(library: str) -> bool:
+    """
+    Take libjpeg-turbo from a shared library. Return whether that is possible.
+    """
+
+def read_jpeg_header(data: bytes) -> tuple[int, int, bool] | None:
+    """
+    Return the height and width of a JPEG, and whether it is grey or YCbCr.
+    """
+
+def decode_jpeg(data: bytes, by: int, corner: tuple[int, int], out: numpy.typing.NDArray[numpy.uint8]) -> bool:
+    """
+    Fill `out` with a part of a JPEG, at a `by`-th of its size; return whether it is sound.
+    """
+
 class Files:
     """Files whose records are read together."""
 
@@ -549,13 +564,31 @@ def snappy_front(stream: numpy.typing.NDArray[numpy.uint8], out: numpy.typing.ND
 def permute(n: int, keys: Annotated[NDArray[numpy.uint32], dict(shape=(None,), order='C', device='cpu', writable=False)], back: bool, numbers: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu')], threads: int = 1) -> None:
     """Replace positions by row numbers in a random order of n rows, or back."""
 
+def resize_image(pixels: numpy.typing.NDArray[numpy.uint8], out: numpy.typing.NDArray[Any], values: numpy.typing.NDArray[Any] | None = None, box: tuple[int, int, int, int] | None = None, flip: bool = False, planes: bool = False) -> None:
+    """
+    Fill `out` with a resized image, or a box of it, its levels looked up in 256 values.
+    """
+
+def crop_images(images: numpy.typing.NDArray[numpy.uint8], rows: numpy.typing.NDArray[numpy.int64], boxes: numpy.typing.NDArray[numpy.int64], flips: numpy.typing.NDArray[numpy.uint8] | None, out: numpy.typing.NDArray[Any], values: numpy.typing.NDArray[Any] | None, planes: bool, threads: int) -> None:
+    """Fill `out` with a box of each of some images, resized."""
+
+def random_boxes(key: tuple[int, int], epoch: int, positions: numpy.typing.NDArray[numpy.int64], height: int, width: int, scale: tuple[float, float], ratio: tuple[float, float]) -> numpy.typing.NDArray[numpy.int64]:
+    """
+    Return a box of a random area and ratio for each row: top, left, height, width.
+    """
+
+def random_windows(key: tuple[int, int], epoch: int, positions: numpy.typing.NDArray[numpy.int64], height: int, width: int, box_height: int, box_width: int) -> numpy.typing.NDArray[numpy.int64]:
+    """Return a box of this size in a random place for each row."""
+
+def random_flips(key: tuple[int, int], epoch: int, positions: numpy.typing.NDArray[numpy.int64]) -> numpy.typing.NDArray[numpy.uint8]:
+    """
+    Return 1 for each row whose image is to be mirrored, and 0 for the others.
+    """
+
 def reserve(file: int, offset: int, size: int) -> bool:
     """
     Reserve room on the disk behind the end of a file. Return False if that is not possible.
     """
-
-def resize_image(pixels: numpy.typing.NDArray[numpy.uint8], out: numpy.typing.NDArray[Any], values: numpy.typing.NDArray[Any] | None = None) -> None:
-    """Fill `out` with a resized image, its levels looked up in 256 values."""
 
 NO_LIMIT: int = 18446744073709551615
 

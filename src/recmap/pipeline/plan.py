@@ -40,8 +40,9 @@ class Plan:
     """A pipeline that has not been run.
 
     ``transforms`` apply to rows, ``batch_transforms`` to batches. ``bucket`` is set between
-    ``bucket`` and ``batch``. ``functions`` counts the user's functions; each draws its own
-    random numbers. ``repeat`` is the number of epochs; None means no end.
+    ``bucket`` and ``batch``. ``functions`` counts what may draw random numbers, each
+    its own: the user's functions, and random crops. ``repeat`` is the number of epochs; None
+    means no end.
 
     ``take`` and ``skip`` are stored by what they count:
 
@@ -98,7 +99,8 @@ class Plan:
         self.check_no_bucket()
         if transform.calls_user_code:
             self.check_images_on_host(transform.name)
-        plan = replace(self, functions=self.functions + transform.calls_user_code)
+        draws = transform.calls_user_code or transform.varies
+        plan = replace(self, functions=self.functions + draws)
         if self.grouping is not None:
             return replace(plan, batch_transforms=(*self.batch_transforms, transform))
         if (schema := self.seen_schema) is not None:

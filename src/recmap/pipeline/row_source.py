@@ -227,6 +227,9 @@ class SourceRows(WrappedSource):
         with Guard(self._source):
             return {name: _owned(column) for name, column in self._source.gather(rows).items()}
 
+    def stored_rows(self, rows: RowArray) -> tuple[Source, RowArray]:
+        return self._source.stored_rows(rows)
+
     def read_padded(
         self, rows: RowNumbers, pads: Mapping[str, PadSpec], size: int, allocate: Allocate
     ) -> PaddedRows | None:

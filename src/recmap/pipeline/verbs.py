@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from recmap.pipeline.plan import Plan
     from recmap.pipeline.signature import VerbRecord
     from recmap.pipeline.transforms.base import Transform
+    from recmap.pipeline.transforms.image_crop import Crop
     from recmap.pipeline.transforms.select import RowNumbersLike
 
 # Rows and batches are counted in 64 bits.
@@ -228,12 +229,39 @@ class Verbs(Frameworks):
         scale: Literal["0-1"] | None = None,
         errors: Literal["raise", "skip", "zero"] = "raise",
         fast: bool = False,
+        crop: Crop | None = None,
+        flip: bool = False,
+        layout: Literal["HWC", "CHW"] = "HWC",
+        seed: int = 0,
         device: Any = None,
     ) -> Self:
         """Decode a column of JPEG, PNG, WebP, GIF or BMP images, in threads.
 
         Images are resized to ``size``: 224, or (height, width). ``errors="skip"`` drops rows with a
         broken image; ``"zero"`` makes the image black.
+
+        ``crop`` takes a part of each image before it is resized:
+
+        - ``"random_resized"`` is torchvision's ``RandomResizedCrop(size)``, with its defaults;
+          ``{"scale": (0.35, 1), "ratio": (3 / 4, 4 / 3)}`` gives other parts of the area and
+          other ratios of width to height;
+        - ``"random"`` is a window of ``size`` anywhere in the image, as it is;
+        - ``"center"`` is the middle of the image, 224/256 of its shorter side;
+          ``{"center": 1.0}`` gives another part.
+
+        If an image is too small for ``"random"``, the largest window of the same shape is enlarged.
+        Of a JPEG, only what a crop needs is decoded.
+
+        ``flip=True`` mirrors every other image at random. What is random depends only on
+        ``seed``, the epoch and the row: it is the same on any number of workers and ranks and after
+        a restart, and new in every epoch. Columns with the same seed, such as an image and its
+        mask of the same size, are cropped and mirrored alike.
+
+        ``layout="CHW"`` puts the channels first, as PyTorch wants them; ``dtype="uint8"`` is a
+        quarter of the bytes to copy to a GPU.
+
+        A column of images that are stored as arrays, uint8 of (height, width, channels), is
+        cropped, mirrored and resized in the same way.
 
         Resizing is within 1 level of ``tf.image.resize(..., antialias=True)``. ``fast=True``
         decodes JPEGs at least twice as large as ``size`` at a reduced size, which is faster
@@ -245,18 +273,38 @@ class Verbs(Frameworks):
 
         With ``device="cuda"``, ``to_torch(device="cuda")`` decodes JPEGs on the GPU, by
         TorchCodec or torchvision. Only ``shuffle``, ``batch`` and other verbs that need no
-        pixels may come in between.
+        pixels may come in between, and images are not cropped.
+
+        >>> import numpy as np, recmap as rm
+        >>> ds = rm.from_arrays({"image": np.zeros((4, 256, 256, 3), np.uint8)})
+        >>> train = ds.decode_image("image", 224, dtype="uint8", crop="random", flip=True)
+        >>> train.batch(4).schema["image"]
+        Field('uint8[224, 224, 3]')
         """
         import numpy as np
 
+        from recmap.pipeline.cropped_rows import with_images_cropped
         from recmap.pipeline.signature import record
         from recmap.pipeline.transforms.decode_image import DecodeImages, ImageDecoder
 
         self._plan.check_before_batch("decode_image")
         decoder = ImageDecoder(
-            column, size, channels, dtype, scale, errors, fast=fast, device=device
+            column,
+            size,
+            channels,
+            dtype,
+            scale,
+            errors,
+            fast=fast,
+            crop=crop,
+            flip=flip,
+            layout=layout,
+            seed=seed,
+            device=device,
         )
-        given = (column, decoder.size, channels, np.dtype(dtype), scale, errors, fast)
+        given = [column, decoder.size, channels, np.dtype(dtype), scale, errors, fast]
+        if crop is not None or flip or layout != "HWC":
+            given += [decoder.crop.given, flip, layout, seed]
         if any(images.column == column for images in self._plan.images_on_device):
             raise OptionError(f"decode_image: {column!r} is decoded already, on a device")
         verb = record(self.decode_image, *given)
@@ -266,7 +314,7 @@ class Verbs(Frameworks):
             if (schema := self._plan.seen_schema) is not None:
                 transform.output(schema)
             return self._rows(replace(self._plan, images_on_device=images), verb)
-        return self._transformed(transform, verb)
+        return self._rows(with_images_cropped(self._plan, transform), verb)
 
     def repeat(self, times: int | None = None) -> Self:
         """Repeat everything ``times`` times, or without end.

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator
+from copy import copy
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
@@ -22,9 +23,11 @@ from recmap.model.ragged import Column, Ragged
 from recmap.model.schema import Schema
 from recmap.native import _core
 from recmap.pipeline.transforms.base import Block, Transform
+from recmap.pipeline.transforms.image_crop import Box, Crop, ImageCrop, RowCrops
 from recmap.pipeline.transforms.image_reader import ImageReader, reason_of, sample_jpeg
 
 BadImages: TypeAlias = Literal["raise", "skip", "zero"]
+Layout: TypeAlias = Literal["HWC", "CHW"]
 
 _CHANNELS = (1, 3, 4)
 _MOST_SIDE = 1 << 20
@@ -46,19 +49,33 @@ class DecodeImages(Transform):
     def drops(self) -> bool:
         return self.skips_bad
 
+    @property
+    def varies(self) -> bool:
+        return self.decoder.crop.is_random
+
+    def reseeded(self, by: int) -> DecodeImages:
+        return replace(self, decoder=self.decoder.reseeded(by))
+
     def output(self, schema: Schema) -> Schema:
         column = self.decoder.column
-        if schema[column] != Field("bytes"):
+        field = self.decoder.field_of(schema[column])
+        if field is None:
             drop = f"; leave out rows without an image: ds.drop_null({column!r})"
             hint = drop if schema[column].nullable else ""
             raise OptionError(f"decode_image: {column!r} is {schema[column]}, not bytes{hint}")
-        return Schema({**schema, column: self.decoder.field})
+        return Schema({**schema, column: field})
 
     def apply(self, block: Block) -> Block:
-        strings = block.batch[self.decoder.column]
-        assert isinstance(strings, Ragged)
+        images = block.batch[self.decoder.column]
+        crops = RowCrops(self.decoder.crop, block.positions, block.epoch)
+        if not isinstance(images, Ragged):
+            pixels = self.decoder.crop_arrays(images, crops)
+            return replace(block, batch={**block.batch, self.decoder.column: pixels})
+        return self._decoded(block, images, crops)
+
+    def _decoded(self, block: Block, strings: Ragged, crops: RowCrops) -> Block:
         try:
-            pixels, good = self.decoder.decode(strings)
+            pixels, good = self.decoder.decode(strings, crops)
         except ImageError as e:
             if e.row is None:
                 raise
@@ -92,6 +109,10 @@ class ImageDecoder:
     larger than Pillow's ``Image.MAX_IMAGE_PIXELS``, is an error (``errors="raise"``), is
     marked bad (``"skip"``), or is marked bad and left black (``"zero"``).
 
+    ``crop`` and ``flip`` are as in ``decode_image``: a part of the image, perhaps mirrored, is
+    resized to ``size``. ``layout`` is the order of the axes. Arrays of images that are decoded
+    already are cropped by ``crop_arrays``.
+
     At most ``threads`` CPUs work at a time; None uses all.
 
     ``device`` is where images are decoded instead, when a batch is placed there: see
@@ -110,6 +131,10 @@ class ImageDecoder:
         *,
         exif: bool = False,
         fast: bool = False,
+        crop: Crop | None = None,
+        flip: bool = False,
+        layout: Layout = "HWC",
+        seed: int = 0,
         device: Any = None,
     ) -> None:
         self.column, self.device = column, device
@@ -128,28 +153,99 @@ class ImageDecoder:
         threads = None if threads is None else as_whole("threads", threads, 1)
         for name, flag in {"exif": exif, "fast": fast}.items():
             check_flag(name, flag)
+        check_choice("layout", layout, get_args(Layout))
+        if layout == "CHW" and self.size is None:
+            raise OptionError("layout='CHW' with size=None: give one size, such as size=224")
+        #: What is kept of each image.
+        self.crop = ImageCrop.parse(crop, flip, self.size, as_whole("seed", seed))
+        self._planes = layout == "CHW"
         if device is not None:
             _check_for_device(self.size, errors, fast)
+            if self.crop.kind is not None or flip or self._planes:
+                raise OptionError(
+                    "decode_image(crop=, flip= or layout=, with device=...): images are cropped "
+                    "on the CPU; leave device= out"
+                )
         self._channels, self._errors, self._threads = channels, errors, threads
         self.scaled = scale is not None
         self._values = _values_of_levels(self._dtype, scale)
-        self._reader = ImageReader(channels, self.size, exif, fast)
+        self._reader = ImageReader(channels, self.size, exif, fast, self.crop.kind is not None)
 
     @property
     def field(self) -> Field:
         """The field of decoded images; height and width are ragged if images keep their size."""
-        return Field(self._dtype, (*(self.size or (None, None)), self._channels))
+        return Field(self._dtype, self._shape(*(self.size or (None, None))))
 
-    def decode(self, strings: Ragged) -> tuple[Column, npt.NDArray[np.bool_]]:
+    def field_of(self, stored: Field) -> Field | None:
+        """Return the field of images that are stored in such a column; None if none are."""
+        if stored == Field("bytes"):
+            return self.field
+        shape = stored.shape
+        if stored != Field("uint8", shape) or len(shape) != 3 or None in shape:
+            return None
+        if self.device is not None or 0 in shape[:2]:
+            return None
+        if shape[2] != self._channels:
+            raise OptionError(
+                f"decode_image: the images in {self.column!r} are arrays of {shape[2]} channels, "
+                f"not {self._channels}; give channels={shape[2]}"
+                if shape[2] in _CHANNELS
+                else f"decode_image: {self.column!r} is {stored}; images have 1, 3 or 4 channels, "
+                "the last axis"
+            )
+        return Field(self._dtype, self._shape(*(self.size or shape[:2])))
+
+    def _shape(self, height: Any, width: Any) -> tuple[Any, ...]:
+        return (self._channels, height, width) if self._planes else (height, width, self._channels)
+
+    def reseeded(self, by: int) -> ImageDecoder:
+        """Return it for another branch of a pipeline, with other random numbers."""
+        other = copy(self)
+        other.crop = self.crop.reseeded(by)
+        return other
+
+    def crop_arrays(
+        self,
+        images: npt.NDArray[Any],
+        crops: RowCrops,
+        rows: npt.NDArray[np.int64] | None = None,
+    ) -> npt.NDArray[Any]:
+        """Crop, mirror and resize images that are arrays: (rows, height, width, channels).
+
+        ``rows`` are the numbers of those to crop; without it, all are.
+        """
+        rows = np.arange(len(images)) if rows is None else rows
+        height, width = images.shape[1:3]
+        out = empty((len(rows), *self._shape(*(self.size or (height, width)))), self._dtype)
+        _core.crop_images(
+            np.ascontiguousarray(images),
+            rows,
+            crops.boxes(height, width),
+            crops.flips,
+            out.view(f"u{out.itemsize}"),
+            self._values,
+            self._planes,
+            min(self._threads or thread_count(), thread_count()),
+        )
+        return out
+
+    def decode(
+        self, strings: Ragged, crops: RowCrops | None = None
+    ) -> tuple[Column, npt.NDArray[np.bool_]]:
         """Decode the images of a batch, (rows, height, width, channels), and tell which are
         good. If images keep their sizes, a bad one is empty.
         """
+        crops = crops or RowCrops(self.crop, np.arange(len(strings)), 0)
         if not strings.is_bytes:
             raise ColumnError(f"column {self.column!r}: images are byte strings, not {strings!r}")
         if self.size is None:
-            return self._decode_unsized(strings)
-        out = empty((len(strings), *self.size, self._channels), self._dtype)
-        good = self._decode_all(strings, lambda row, pixels: self._store(pixels, out[row]))
+            return self._decode_unsized(strings, crops)
+        out = empty((len(strings), *self._shape(*self.size)), self._dtype)
+
+        def put(row: int, pixels: npt.NDArray[np.uint8], box: Box | None) -> None:
+            self._store(pixels, out[row], box, flip=_flips(crops, row))
+
+        good = self._decode_all(strings, put, crops=crops)
         out[~good] = 0
         return out, good
 
@@ -166,29 +262,34 @@ class ImageDecoder:
         assert self.size is not None
         out = empty((len(rows), *self.size, self._channels), self._dtype)
         place = {int(row): at for at, row in enumerate(rows)}
-        good = self._decode_all(strings, lambda row, px: self._store(px, out[place[row]]), place)
+        good = self._decode_all(strings, lambda row, px, _: self._store(px, out[place[row]]), place)
         out[~good[rows]] = 0
         return out
 
-    def _decode_unsized(self, strings: Ragged) -> tuple[Ragged, npt.NDArray[np.bool_]]:
+    def _decode_unsized(
+        self, strings: Ragged, crops: RowCrops
+    ) -> tuple[Ragged, npt.NDArray[np.bool_]]:
         # Keep images separate until decoding has confirmed their sizes.
         found: dict[int, npt.NDArray[np.uint8]] = {}
-        good = self._decode_all(strings, found.__setitem__)
+        good = self._decode_all(strings, lambda row, px, _: found.__setitem__(row, px))
         shapes = [found[row].shape[:2] if row in found else (0, 0) for row in range(len(strings))]
         heights, widths = np.array(shapes, np.int64).reshape(-1, 2).T
         lines, pixels = _ends(np.repeat(widths, heights)), _ends(heights * widths)
         values = np.empty((int(pixels[-1]), self._channels), self._dtype)
         for row in sorted(found):
             image = found.pop(row)
-            self._store(image, values[pixels[row] : pixels[row + 1]].reshape(image.shape))
+            out = values[pixels[row] : pixels[row + 1]].reshape(image.shape)
+            self._store(image, out, flip=_flips(crops, row))
         return Ragged(Ragged(values, lines), _ends(heights)), good
 
     def _decode_all(
         self,
         strings: Ragged,
-        put: Callable[[int, npt.NDArray[np.uint8]], None],
+        put: Callable[[int, npt.NDArray[np.uint8], Box | None], None],
         which: Collection[int] | None = None,
+        crops: RowCrops | None = None,
     ) -> npt.NDArray[np.bool_]:
+        """Hand every image to ``put``, with its row and the box to keep of it."""
         reasons: dict[int, str] = {}
         which = range(len(strings)) if which is None else which
         rows = _RowQueue(which)
@@ -197,7 +298,7 @@ class ImageDecoder:
         def work() -> None:
             for row in rows:
                 try:
-                    pixels = self._reader.read(strings[row])
+                    pixels, box = self._read(strings[row], row, crops)
                 except MemoryError:
                     raise
                 except Exception as e:
@@ -205,7 +306,7 @@ class ImageDecoder:
                     if self._errors == "raise":
                         rows.stop()
                 else:
-                    put(row, pixels)
+                    put(row, pixels, box)
                     good[row] = True
 
         threads = min(self._threads or thread_count(), thread_count(), len(which))
@@ -223,6 +324,13 @@ class ImageDecoder:
             raise self._error(min(reasons), reasons[min(reasons)])
         return good
 
+    def _read(
+        self, data: bytes, row: int, crops: RowCrops | None
+    ) -> tuple[npt.NDArray[np.uint8], Box | None]:
+        if crops is None or self.crop.kind is None:
+            return self._reader.read(data), None
+        return self._reader.read_part(data, partial(crops.box, row))
+
     def _error(self, row: int, reason: str) -> ImageError:
         hint = "errors='skip' drops such rows, 'zero' leaves them black"
         if self.device is not None:
@@ -234,9 +342,22 @@ class ImageDecoder:
         error.row = row
         return error
 
-    def _store(self, pixels: npt.NDArray[np.uint8], out: npt.NDArray[Any]) -> None:
-        """Resize an image to the size of ``out``, and write its values there."""
-        _core.resize_image(pixels, out.view(f"u{out.itemsize}"), self._values)
+    def _store(
+        self,
+        pixels: npt.NDArray[np.uint8],
+        out: npt.NDArray[Any],
+        box: Box | None = None,
+        *,
+        flip: bool = False,
+    ) -> None:
+        """Resize an image, or a box of it, to the size of ``out``, and write its values there."""
+        _core.resize_image(
+            pixels, out.view(f"u{out.itemsize}"), self._values, box, flip, self._planes
+        )
+
+
+def _flips(crops: RowCrops, row: int) -> bool:
+    return crops.flips is not None and bool(crops.flips[row])
 
 
 def _values_of_levels(

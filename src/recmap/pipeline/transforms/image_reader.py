@@ -4,6 +4,9 @@ libjpeg-turbo decodes ordinary JPEGs. It only warns of damage, and pads what is 
 so anything unusual goes to Pillow, as do other formats: Pillow gives the claimed size of an image
 before it allocates memory, and says why it refuses one. OpenCV allocates up to 2**30
 pixels because a header says so, prints errors instead of raising them, and is four times as large.
+
+Whole JPEGs are decoded by simplejpeg. It cannot decode a part of one; the native core can, with the
+libjpeg-turbo that comes with Pillow.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ from __future__ import annotations
 import io
 import struct
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -19,6 +23,8 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap.errors import MissingPackageError
+from recmap.native import _core
+from recmap.pipeline.transforms.image_crop import Box
 
 _FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP")
 _MODES = {1: "L", 3: "RGB", 4: "RGBA"}
@@ -30,6 +36,8 @@ _COMMON_COLOURS = ("Gray", "YCbCr")
 # A block of 64 pixels takes a bit or more, so no whole JPEG claims more pixels than this.
 _MOST_PIXELS_PER_BYTE = 512
 _BLOCK_SIDE = 8
+# Some writers add a few bytes behind the end marker.
+_BEHIND_END = 64
 # Larger images are not decoded to make a small one.
 _MOST_SHRUNK = 16_000_000
 _ORIENTATION = 0x0112  # the EXIF tag
@@ -43,22 +51,55 @@ class ImageReader:
     """Reads images as (height, width, channels), in levels of 0 to 255.
 
     ``size`` is what they will be resized to. With ``fast``, JPEGs at least twice as large are
-    read at a half, a quarter or an eighth of their size. ``exif`` rotates them.
+    read at a half, a quarter or an eighth of their size. ``exif`` rotates them. If ``parts`` are
+    resized to that size, ``read`` reads whole images and ``read_part`` what is needed.
     """
 
     channels: int
     size: tuple[int, int] | None
     exif: bool
     fast: bool
+    parts: bool = False
 
     def __post_init__(self) -> None:
         _pillow()
         _simplejpeg()
+        _can_read_parts()
 
     def read(self, data: bytes) -> npt.NDArray[np.uint8]:
         """Decode an image. Broken ones raise errors of a dozen kinds."""
         pixels = None if self.exif else self._with_turbo(data)
         return self._with_pillow(data) if pixels is None else pixels
+
+    def read_part(
+        self, data: bytes, choose: Callable[[int, int], Box]
+    ) -> tuple[npt.NDArray[np.uint8], Box]:
+        """Decode what ``choose`` picks of an image of some height and width.
+
+        Return pixels, and the box of them that it is. What lies below the box in a JPEG is not
+        looked at.
+        """
+        part = None if self.exif else self._part_with_turbo(data, choose)
+        if part is not None:
+            return part, (0, 0, *part.shape[:2])
+        pixels = self.read(data)
+        return pixels, choose(*pixels.shape[:2])
+
+    def _part_with_turbo(
+        self, data: bytes, choose: Callable[[int, int], Box]
+    ) -> npt.NDArray[np.uint8] | None:
+        """Decode a part of an ordinary JPEG; return None if anything is unusual."""
+        if not _can_read_parts() or data.find(_END_OF_IMAGE, -_BEHIND_END) < 0:
+            return None
+        size = _jpeg_size(data)
+        if size is None:
+            return None
+        top, left, height, width = choose(*size)
+        by = self._fraction(height, width) if min(size) >= _BLOCK_SIDE else 1
+        rows, columns = _shrunk(top, height, size[0], by), _shrunk(left, width, size[1], by)
+        part = np.empty((len(rows), len(columns), self.channels), np.uint8)
+        sound = _core.decode_jpeg(data, by, (rows.start, columns.start), part)
+        return part if sound else None
 
     def _with_turbo(self, data: bytes) -> npt.NDArray[np.uint8] | None:
         """Decode an ordinary JPEG; return None if anything is unusual."""
@@ -81,11 +122,17 @@ class ImageReader:
     def _reduced(self, height: int, width: int) -> tuple[int, int]:
         """Return the size to decode an image at, or (0, 0) to decode all of it."""
         # The sizes of smaller images do not tell fractions apart.
-        if self.size is None or not self.fast or max(height, width) < _BLOCK_SIDE:
+        if self.parts or max(height, width) < _BLOCK_SIDE:
             return 0, 0
+        by = self._fraction(height, width)
+        return (0, 0) if by == 1 else (-(-height // by), -(-width // by))
+
+    def _fraction(self, height: int, width: int) -> int:
+        """Return 8, 4 or 2 if an eighth, a quarter or a half of an image is enough, or 1."""
+        if self.size is None or not self.fast:
+            return 1
         times = min(height // self.size[0], width // self.size[1])
-        by = next((n for n in (8, 4, 2) if times >= n), None)
-        return (0, 0) if by is None else (-(-height // by), -(-width // by))
+        return next((n for n in (8, 4, 2) if times >= n), 1)
 
     def _with_pillow(self, data: bytes) -> npt.NDArray[np.uint8]:
         pillow = _pillow()
@@ -107,7 +154,7 @@ class ImageReader:
         return pixels.reshape(*pixels.shape[:2], self.channels)
 
     def _draft_size(self, turn: int | None) -> tuple[int, int] | None:
-        if self.size is None or not self.fast:
+        if self.size is None or not self.fast or self.parts:
             return None
         height, width = self.size
         return (height, width) if turn in _SIDEWAYS else (width, height)  # Pillow's order
@@ -167,6 +214,13 @@ def _jpeg_size(data: bytes, kinds: tuple[str, ...] = _TURBO_COLOURS) -> tuple[in
     return (height, width) if colours in kinds and height * width <= limit else None
 
 
+def _shrunk(start: int, length: int, whole: int, by: int) -> range:
+    """Return the pixels of a side that is a ``by``-th as long, of ``whole`` pixels before."""
+    last = -(-whole // by)
+    begin = min(round(start / by), last - 1)
+    return range(begin, min(last, max(begin + 1, round((start + length) / by))))
+
+
 def reason_of(error: Exception) -> str:
     """Say what is wrong with an image that cannot be read."""
     if type(error).__name__ == "UnidentifiedImageError":
@@ -220,6 +274,15 @@ def _pillow() -> Any:
         raise MissingPackageError("images need Pillow", extra="images") from e
     Image.preinit()  # here, rather than in several threads at once
     return Image
+
+
+@lru_cache(maxsize=1)
+def _can_read_parts() -> bool:
+    """Load Pillow's libjpeg-turbo, and return whether it is one that the native core can use."""
+    _pillow()
+    from PIL import _imaging
+
+    return _core.use_jpeg_of(_imaging.__file__)
 
 
 @lru_cache(maxsize=1)
