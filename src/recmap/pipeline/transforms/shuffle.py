@@ -250,13 +250,14 @@ def warn_if_slow(rows: Source, sources: Sequence[SourceRows], verb: str = "shuff
         instead = f"{window}, which reads in pieces, or " if window else ""
         warn(
             f"these rows are in a store and small: {what} takes about {requests:,} requests in "
-            f"every epoch; {instead}give the disk cache more room with RECMAP_CACHE_SIZE",
+            f"every epoch; add .cache() before {verb}, {instead}give the disk cache more room "
+            "with RECMAP_CACHE_SIZE",
             SlowOrderWarning,
         )
     if rows.facts.chunk_rows() > 1:
-        instead = f"{window}, or " if window else ""
+        instead = f", or {window}" if window else ""
         warn(
             f"these rows are fast to read only in order, and {what} reads a lot of data for each "
-            f"row; {instead}convert the file first",
+            f"row; add .cache() before {verb}{instead}",
             SlowOrderWarning,
         )
