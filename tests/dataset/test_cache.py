@@ -142,6 +142,7 @@ def test_any_verbs_may_come_before_and_after(made: dict[str, Any]) -> None:
             lambda d: d.split({"a": 9, "b": 3})["b"],
         ),
         (lambda d: d.take(0), lambda d: d),
+        (lambda d: d.cache(), lambda d: d.cache().rename({"x": "pixels"})),
     ]
     for before, after in chains:
         plain, cached = after(before(ds)), after(before(ds).cache())
@@ -427,6 +428,9 @@ def test_rows_of_a_store_are_fetched_once(http_folder: HttpFolder, made: dict[st
         return rm.open(http_folder.url_of("x.npz"), storage=http_folder.storage)
 
     check_same(opened(), opened().cache())
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", rm.SlowOrderWarning)
+        next(iter(opened().cache().shuffle(seed=2).batch(10)))
     cached = opened().cache()
     http_folder.proxy.reset()
     assert len(list(cached.shuffle(seed=1).batch(10))) == ROWS // 10

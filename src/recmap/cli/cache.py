@@ -31,9 +31,10 @@ def add(verbs: Any) -> None:
         help="show or clear what is kept of object stores, and by ds.cache(), on this disk",
         description=(
             "Shows how much of which objects, and which rows of ds.cache(), are kept on this "
-            "machine's disk, or removes what no process has open. RECMAP_CACHE sets the folder (default: ~/.cache/recmap), and "
-            "RECMAP_CACHE_SIZE how much it may hold, such as 500GB (default: a tenth of the disk "
-            "space that other files leave; 0: keep nothing)."
+            "machine's disk, or removes what no process has open. RECMAP_CACHE sets the folder "
+            "(default: ~/.cache/recmap), and RECMAP_CACHE_SIZE how much it may hold, "
+            "such as 500GB (default: a tenth of the disk space that other files leave; 0: keep "
+            "nothing)."
         ),
         examples=_EXAMPLES,
     )

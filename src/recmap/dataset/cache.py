@@ -309,7 +309,7 @@ class CachedRows(WrappedSource):
             chunk_rows=each_alone,
             largest_chunk=LargestChunk,
             owns_rows=True,
-            remote=plain.remote and known is None,
+            remote=False,
             can_pad=here.can_pad,
             searched=known is not None,
             varies=False,

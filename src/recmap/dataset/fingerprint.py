@@ -27,7 +27,9 @@ def fingerprint(rows: OpenedRows, plan: Plan, by: int) -> str | None:
     if not all(parts):
         return None
     opened = [[source.how, str(source.schema)] for source in plan.sources]
-    text = json.dumps([version("recmap"), parts, opened, by], default=str)  # the time of an object
+    text = json.dumps(
+        [version("recmap"), parts, opened, plan.caches, by], default=str
+    )  # the time of an object
     return sha256(text.encode()).hexdigest()
 
 

@@ -157,8 +157,10 @@ class _Pickler(pickle.Pickler):
                 # The state comes after the name, so that functions may call themselves.
                 return _stand_for, (_name(value),), _function_state(value)
             case CodeType():
-                # Not the lines, which move if anything before them changes.
-                return _stand_for, (value.co_code, value.co_names, value.co_consts)
+                # Not the lines, which move if anything before them changes. As text: objects that
+                # are one after compiling may be two when they come from a .pyc file.
+                constants = [_constant(each) for each in value.co_consts]
+                return _stand_for, (value.co_code, repr(value.co_names), constants)
             case ModuleType():
                 return _stand_for, (value.__name__,), _module_state(value)
             case type() if _is_own(value.__module__):
@@ -178,6 +180,12 @@ _UNTOLD = ("__dict__", "__weakref__", "__doc__", "__firstlineno__", "__static_at
 
 def _stand_for(*parts: Any) -> None:
     """Stand for a value that is never unpickled."""
+
+
+def _constant(value: Any) -> Any:
+    if isinstance(value, CodeType):
+        return value
+    return repr(sorted(map(repr, value)) if isinstance(value, frozenset) else value)
 
 
 def _pickled(value: Any) -> bytes:

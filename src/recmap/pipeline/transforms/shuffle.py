@@ -245,7 +245,7 @@ def warn_if_slow(rows: Source, sources: Sequence[SourceRows], verb: str = "shuff
     """
     what = "a full shuffle" if verb == "shuffle" else verb
     window = "use shuffle(window=100_000)" if verb == "shuffle" else ""
-    requests = sum(map(_requests, sources))
+    requests = sum(map(_requests, sources)) if rows.facts.remote else 0
     if requests:
         instead = f"{window}, which reads in pieces, or " if window else ""
         warn(
