@@ -142,7 +142,6 @@ def test_any_verbs_may_come_before_and_after(made: dict[str, Any]) -> None:
             lambda d: d.split({"a": 9, "b": 3})["b"],
         ),
         (lambda d: d.take(0), lambda d: d),
-        (lambda d: d.cache(), lambda d: d.cache().rename({"x": "pixels"})),
     ]
     for before, after in chains:
         plain, cached = after(before(ds)), after(before(ds).cache())
@@ -150,6 +149,12 @@ def test_any_verbs_may_come_before_and_after(made: dict[str, Any]) -> None:
         assert "cache()" not in repr(plain)
         assert plain.schema == cached.schema
         assert [*map(str, plain)] == [*map(str, cached)]
+
+
+def test_a_cache_of_a_cache(made: dict[str, Any]) -> None:
+    ds = next(written(made))
+    assert same(ds.cache().cache()[:], ds[:])
+    assert same(rm.concat(ds.cache(), ds.cache()).cache()[:], rm.concat(ds, ds)[:])
 
 
 def test_random_values_are_those_of_the_first_epoch_also_in_a_branch(made: dict[str, Any]) -> None:

@@ -286,7 +286,7 @@ class RowVerbs(Stream):
         >>> ds = rm.from_arrays({"x": np.arange(4)}).map(lambda row: {"y": row["x"] ** 2})
         >>> train = ds.cache().shuffle(seed=1).batch(2)
         >>> [batch["y"].tolist() for batch in train]
-        [[4, 1], [0, 9]]
+        [[4, 0], [1, 9]]
         """
         from recmap.dataset.cache import cached
         from recmap.model.arguments import parse_size

@@ -10,10 +10,19 @@ import hashlib
 import os
 import pickle
 import sys
-import sysconfig
 from collections.abc import Iterator, Mapping
 from functools import partial
-from types import CodeType, FunctionType, MethodType, ModuleType
+from types import (
+    ClassMethodDescriptorType,
+    CodeType,
+    FunctionType,
+    GetSetDescriptorType,
+    MemberDescriptorType,
+    MethodDescriptorType,
+    MethodType,
+    ModuleType,
+    WrapperDescriptorType,
+)
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -119,14 +128,6 @@ def function_fingerprint(fn: Any) -> str | None:
 
     ``function_digest`` knows objects by their class, and functions of other modules by their name.
     Here, objects are pickled, and the code of all modules that are not installed counts.
-
-    >>> factor = 2
-    >>> first = function_fingerprint(lambda row: {"y": row["x"] * factor})
-    >>> second = function_fingerprint(lambda row: {"y": row["x"] + factor})
-    >>> first == second or first is None
-    False
-    >>> function_fingerprint(open(os.devnull).read) is None
-    True
     """
     digest = _HashFile()
     try:
@@ -148,8 +149,28 @@ class _HashFile:
         return len(data)
 
 
+# Where Python's own modules are, and what folders of installed packages are called.
+_STANDARD_LIBRARY = os.path.join(os.path.dirname(os.path.abspath(os.__file__)), "")
+_PACKAGES = {"site-packages", "dist-packages"}
+# What a class holds that says nothing of what it does.
+_UNTOLD = ("__dict__", "__weakref__", "__doc__", "__firstlineno__", "__static_attributes__")
+# Parts of a class that were written in C, or made for __slots__.
+_DESCRIPTORS = (
+    ClassMethodDescriptorType,
+    GetSetDescriptorType,
+    MemberDescriptorType,
+    MethodDescriptorType,
+    WrapperDescriptorType,
+)
+
+
 class _Pickler(pickle.Pickler):
     """Pickles functions, classes and modules as what they do, not only as their names."""
+
+    def persistent_id(self, value: Any) -> Any:
+        # Their order differs from run to run.
+        plain = type(value) is set or type(value) is frozenset
+        return (type(value).__name__, sorted(map(_pickled, value))) if plain else None
 
     def reducer_override(self, value: Any) -> Any:
         match value:
@@ -166,16 +187,12 @@ class _Pickler(pickle.Pickler):
             case type() if _is_own(value.__module__):
                 state = [(n, each) for n, each in vars(value).items() if n not in _UNTOLD]
                 return _stand_for, (_name(value), value.__bases__), (None, {"state": state})
-            case set() | frozenset():
-                return _stand_for, (sorted(map(_pickled, value)),)
             case property() | classmethod() | staticmethod():
                 parts = [getattr(value, n, None) for n in ("fget", "fset", "fdel", "__func__")]
                 return _stand_for, (type(value).__name__, parts)
+        if isinstance(value, _DESCRIPTORS):
+            return _stand_for, (value.__qualname__,)
         return NotImplemented
-
-
-#: What a class holds that says nothing of what it does.
-_UNTOLD = ("__dict__", "__weakref__", "__doc__", "__firstlineno__", "__static_attributes__")
 
 
 def _stand_for(*parts: Any) -> None:
@@ -222,8 +239,6 @@ def _is_own(module: str | None) -> bool:
     file = getattr(found, "__file__", None)
     if found.__name__.partition(".")[0] == __name__.partition(".")[0]:
         return False
-    return file is not None and not os.path.abspath(file).startswith(_INSTALLED)
-
-
-#: Where Python and packages are installed.
-_INSTALLED = tuple({os.path.join(path, "") for path in sysconfig.get_paths().values()})
+    if file is None or os.path.abspath(file).startswith(_STANDARD_LIBRARY):
+        return False
+    return _PACKAGES.isdisjoint(os.path.abspath(file).split(os.sep))
