@@ -127,6 +127,7 @@ def _first_rows(path: str, rows: int) -> rm.Dataset:
 
 def _epochs(*pipelines: rm.Stream) -> Measure:
     """Run an epoch of each, and count the rows of one."""
+    rows = 0
     with Clock() as clock:
         for pipeline in pipelines:
             rows = sum(len(next(iter(columns.values()))) for columns in pipeline)

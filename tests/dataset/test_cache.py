@@ -21,6 +21,7 @@ import pytest
 from PIL import Image
 
 import recmap as rm
+from recmap.model.progress import Progress
 from recmap.model.ragged import Ragged
 from tests.processes import WITH_WORKERS, running
 
@@ -61,8 +62,8 @@ def check_same(plain: rm.Dataset, cached: rm.Dataset) -> None:
     assert same(plain[3:40:7], cached[3:40:7])
     assert same(plain[-1], cached[-1])
     assert all(same(a, b) for a, b in zip(plain, cached, strict=True))
-    for chain in (lambda ds: ds.shuffle(seed=3), lambda ds: ds.shuffle(seed=3, window=16)):
-        one, other = chain(plain), chain(cached)
+    for window in (None, 16):
+        one, other = plain.shuffle(seed=3, window=window), cached.shuffle(seed=3, window=window)
         for _ in range(2):
             assert all(same(a, b) for a, b in zip(one, other, strict=True))
     name = next(iter(plain.schema))
@@ -239,7 +240,7 @@ def test_nothing_is_made_before_a_row_is_needed_and_nothing_twice(made: dict[str
 
 
 def test_progress_is_shown(made: dict[str, Any]) -> None:
-    seen: list[rm.Progress] = []
+    seen: list[Progress] = []
     ds = next(written(made))
     for memory in (None, "1MB"):
         ds.cache(progress=seen.append, memory=memory)[0]
