@@ -334,6 +334,7 @@ def test_in_memory_if_it_fits(made: dict[str, Any]) -> None:
     for ds in written(made):
         check_same(ds, ds.cache(memory="10MB"))
     assert not entries()
+    assert rm.open("x.parquet").take(0).cache(memory="1MB")[:]["ids"].tolist() == []
     ds = rm.open("x.h5")
     check_same(ds, ds.cache(memory="1kB"))
     assert len(entries()) == 1

@@ -8,6 +8,7 @@ from recmap.dataset.rows import read_blocks
 from recmap.formats.column_readers import ArrayColumn, ColumnReader
 from recmap.formats.column_source import ColumnsSource
 from recmap.formats.memory import MemoryColumn
+from recmap.model.coerce import empty_column
 from recmap.model.field import Field
 from recmap.model.progress import Counter, ProgressOption
 from recmap.model.ragged import Column, concatenate, owned
@@ -60,6 +61,6 @@ class _Held:
     def reader(self) -> ColumnReader:
         if self._whole is not None:
             return ArrayColumn(self._whole)
-        whole = concatenate(self._parts)
+        whole = concatenate(self._parts or [empty_column(self._field)])
         self._parts.clear()
         return MemoryColumn(whole, self._field)
