@@ -1,8 +1,9 @@
-"""recmap's verbs of rows: where, sample, and map before save."""
+"""recmap's verbs of rows: where, sample, cache, and map before save."""
 
 from __future__ import annotations
 
 import functools
+import os
 import shutil
 from typing import Any
 
@@ -162,11 +163,49 @@ def one_second() -> Measure:
     return Measure(1.0, 1)
 
 
+def cached_epoch(path: str, batch: int, cache: str, first: bool) -> Measure:
+    """Run an epoch of shuffled rows with a cache: the first one, or a later one."""
+    os.environ.update(RECMAP_CACHE=cache, RECMAP_CACHE_SIZE="1GB")
+    if first:
+        shutil.rmtree(cache, ignore_errors=True)
+        return _epochs(rm.open(path).cache().shuffle(seed=1).batch(batch))
+    pipeline = _cached(path, batch)
+    next(iter(pipeline))  # filled
+    return _epochs(pipeline)
+
+
+@functools.cache
+def _cached(path: str, batch: int) -> rm.Stream:
+    return rm.open(path).cache().shuffle(seed=1).batch(batch)
+
+
+def separate(path: str, array: str, batch: int, in_order: bool) -> Measure:
+    """Shuffle as many rows of an .npy file as ``path`` has, maybe after a pass over that."""
+    dataset = rm.open(path)
+    shuffled = _first_rows(array, len(dataset)).shuffle(seed=1).batch(batch)
+    return _epochs(dataset.batch(batch), shuffled) if in_order else _epochs(shuffled)
+
+
+@functools.cache
+def _first_rows(path: str, rows: int) -> rm.Dataset:
+    return rm.open(path).take(rows)
+
+
+def _epochs(*pipelines: rm.Stream) -> Measure:
+    """Run an epoch of each, and count the rows of one."""
+    rows = 0
+    with Clock() as clock:
+        for pipeline in pipelines:
+            rows = sum(len(next(iter(columns.values()))) for columns in pipeline)
+    return Measure(clock.seconds, rows)
+
+
 def _augmented(row: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:
     return {"image": augment(row["data"], rng)}
 
 
 JOBS = {
+    "cached_epoch": cached_epoch,
     "copied": copied,
     "draw": draw,
     "first_tokens": first_tokens,
@@ -178,6 +217,7 @@ JOBS = {
     "map_and_save": map_and_save,
     "one_second": one_second,
     "read_column": read_column,
+    "separate": separate,
     "token_rows": token_rows,
     "where": where,
     "windows": windows,

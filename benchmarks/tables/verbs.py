@@ -11,6 +11,7 @@ from benchmarks.bench import Bench
 from benchmarks.report import Row, Table, compare
 from benchmarks.tasks import CROP, SHAPE
 from benchmarks.timing import Entrant
+from benchmarks.workloads import MB
 
 __all__ = ["measure"]
 
@@ -22,7 +23,11 @@ _NOTE = (
     "its rows hold {width} floats, too. sample: an epoch of draws, compared with an epoch of "
     "shuffle of the same .npy file of 4 KB rows, in batches of {batch}. map and save: a NumPy "
     "function of images (see Augmentation) in 2 worker processes, saved as an .npy file that is "
-    "not verified, compared with iterating over the same batches."
+    "not verified, compared with iterating over the same batches. cache: an epoch of "
+    'rm.open("x.h5").cache().shuffle(seed=1), an exact shuffle of 4 KB rows in chunks with gzip '
+    "and shuffle, in batches of {batch}. The first epoch, which fills the cache, is compared with "
+    "a pass in order over the same file and an epoch of shuffle of an .npy file of the same size; "
+    "later epochs with that shuffle alone."
 )
 _WIDTH, _BATCH, _IMAGES = 256, 256, 32
 _LABEL = 3
@@ -30,6 +35,7 @@ _LABEL = 3
 
 def measure(bench: Bench) -> Table:
     rows = [*_where(bench), *_where_in_records(bench), *_sample(bench), *_save(bench)]
+    rows += _cache(bench)
     return Table("Verbs", _NOTE.format(width=_WIDTH, batch=_BATCH), rows)
 
 
@@ -97,3 +103,27 @@ def _save(bench: Bench) -> list[Row]:
     ]
     timings = bench.race("map and save", entrants, 4 * CROP * CROP * SHAPE[2])
     return [compare("map and save", timings["saved"], timings["iterating"], 0.9)]
+
+
+def _cache(bench: Bench) -> list[Row]:
+    workload = bench.workloads["4KB"]
+    folder = bench.source(workload)
+    rows = int(min(workload.rows, 128 * MB / workload.row_bytes))
+    path, array = str(bench.folder / "cached.h5"), str(Path(folder, "values.npy"))
+    maker = bench.worker("h5py")
+    if maker.missing:
+        return []
+    maker.call("make", folder=folder, path=path, rows=rows, batch=_BATCH, compression="gzip")
+    cached: dict[str, Any] = {"path": path, "batch": _BATCH, "cache": str(bench.folder / "cache")}
+    plain: dict[str, Any] = {"path": path, "array": array, "batch": _BATCH}
+    entrants = [
+        *bench.entrants("verbs", "first", "cached_epoch", first=True, **cached),
+        *bench.entrants("verbs", "in order, then .npy", "separate", in_order=True, **plain),
+        *bench.entrants("verbs", "later", "cached_epoch", first=False, **cached),
+        *bench.entrants("verbs", ".npy", "separate", in_order=False, **plain),
+    ]
+    timings = bench.race("cache", entrants, workload.row_bytes)
+    return [
+        compare("cache, first epoch", timings["first"], timings["in order, then .npy"], 0.67),
+        compare("cache, later epochs", timings["later"], timings[".npy"], 0.9),
+    ]

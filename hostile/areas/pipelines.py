@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -76,9 +77,9 @@ class Chain:
         before: list[tuple[str, Any]] = []
         for _ in range(case.between(0, 4)):
             verb = case.pick(
-                ["skip", "take", "rows", "shuffle", "filter", "map", "text", "floats", "again"]
+                ["skip", "take", "rows", "shuffle", "filter", *_MAPS, "again", "cache"]
             )
-            if verb == "shuffle" and any(v == "shuffle" for v, _ in before):
+            if verb in ("shuffle", "cache") and any(v == "shuffle" for v, _ in before):
                 continue
             before.append((verb, _argument(case, verb, rows)))
         size = case.pick([None, 1, 2, 3, 7, rows + 1])
@@ -226,6 +227,8 @@ def _apply(pipeline: Any, verb: str, argument: Any, workers: Any) -> Any:
         return pipeline.filter(keep)
     if verb == "again":
         return pipeline.map(again, batched=True)
+    if verb == "cache":
+        return pipeline.cache(memory="1MB" if argument < 3 else None)
     if verb in _MAPS:
         return pipeline.map(_MAPS[verb], workers=workers)
     return pipeline.shuffle(seed=argument)
@@ -233,6 +236,7 @@ def _apply(pipeline: Any, verb: str, argument: Any, workers: Any) -> Any:
 
 def case(case: Case) -> None:
     rows = case.pick([1, 2, 5, 13, 30])
+    os.environ["RECMAP_CACHE"] = case.path("cache")
     stored = store(case, rows)
     chain = Chain.draw(case, stored, rows)
     case.note(str(chain))

@@ -446,7 +446,7 @@ class StoreWaitWarning(UserWarning):
 
 
 class NoCacheWarning(UserWarning):
-    """The folder for the disk cache cannot be used, so objects are fetched again each time."""
+    """The disk cache has no room or cannot be used, so data is fetched or made again each time."""
 
 
 class SkippedRecordsWarning(UserWarning):

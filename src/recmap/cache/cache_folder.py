@@ -259,20 +259,24 @@ def _is_left_over(name: str) -> bool:
 
 def _measure(path: str) -> tuple[int, float]:
     """Return the disk space of an entry, and when it was last opened."""
-    allocated, opened = 0, 0.0
+    try:
+        opened = os.lstat(os.path.join(path, "object.json")).st_mtime
+    except OSError:
+        opened = 0.0  # removed in the meantime, or damaged
+    return allocated_below(path), opened
+
+
+def allocated_below(path: str) -> int:
+    """Return the disk space of a file, or of a folder and all that is in it."""
     try:
         facts = os.lstat(path)
-        allocated += facts.st_blocks * 512
+        total = facts.st_blocks * 512
         if stat.S_ISDIR(facts.st_mode):
             with os.scandir(path) as inside:
-                for item in inside:
-                    facts = item.stat(follow_symlinks=False)
-                    allocated += facts.st_blocks * 512
-                    if item.name == "object.json":
-                        opened = facts.st_mtime
+                total += sum(allocated_below(item.path) for item in inside)
     except (FileNotFoundError, PermissionError):
-        pass  # removed in the meantime, or damaged
-    return allocated, opened
+        return 0  # removed in the meantime, or damaged
+    return total
 
 
 def _read(fd: int) -> tuple[int, int] | None:

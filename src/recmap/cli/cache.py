@@ -1,4 +1,4 @@
-"""recmap cache: show or clear what is kept of objects on this machine's disk."""
+"""recmap cache: show or clear what is kept on this machine's disk."""
 
 from __future__ import annotations
 
@@ -29,12 +29,13 @@ def add(verbs: Any) -> None:
         verbs,
         "cache",
         run,
-        help="show or clear what is kept of object stores on this disk",
+        help="show or clear what is kept of object stores, and by ds.cache(), on this disk",
         description=(
-            "Shows how much of which objects is kept on this machine's disk, or removes what no "
-            "process has open. RECMAP_CACHE sets the folder (default: ~/.cache/recmap), and "
-            "RECMAP_CACHE_SIZE how much it may hold, such as 500GB (default: a tenth of the disk "
-            "space that other files leave; 0: keep nothing)."
+            "Shows how much of which objects, and which rows of ds.cache(), are kept on this "
+            "machine's disk, or removes what no process has open. RECMAP_CACHE sets the folder "
+            "(default: ~/.cache/recmap), and RECMAP_CACHE_SIZE how much it may hold, "
+            "such as 500GB (default: a tenth of the disk space that other files leave; 0: keep "
+            "nothing)."
         ),
         examples=_EXAMPLES,
     )
@@ -118,7 +119,9 @@ def _clear(folder: CacheFolder, found: list[StoredObject], *, as_json: bool) -> 
 
 
 def _place(url: str | None) -> str:
-    return _UNKNOWN if url is None else url.rpartition("/")[0] + "/"
+    if url is None:
+        return _UNKNOWN
+    return url if url.startswith("rows of ") else url.rpartition("/")[0] + "/"
 
 
 def _amount(count: int, size: int) -> str:

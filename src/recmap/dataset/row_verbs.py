@@ -378,6 +378,39 @@ class RowVerbs(Stream):
         record = record_function("flat_map", fn, False, types, seed)
         return self._rows(changed(made, functions=plan.functions + 1), record)
 
+    def cache(self, *, memory: int | str | None = None, progress: ProgressOption = None) -> Self:
+        """Keep the rows on this machine's disk, so that they are decoded and made only once.
+
+        When a row or batch is first needed, all rows so far are made in order and written to the
+        disk cache, which ``recmap cache`` shows and clears. From then on they are read from there,
+        in any order and as fast as a mapped file, by all processes and in later runs too. Put it
+        after what is slow (compressed files, ``decode_image``, ``map``) and before ``shuffle`` and
+        functions with an ``rng``: what is kept are the rows of the first epoch.
+
+        If a file, a verb or the code of a function has changed, the rows are made again. Rows in
+        memory, and functions that cannot be told apart, are kept for this process only. If there is
+        no room, the rows are read as without ``cache``, and a ``NoCacheWarning`` says why.
+
+        With ``memory="2GB"``, rows that take no more than that are held in memory instead, by this
+        process and those that are forked from it. ``progress=True`` draws a progress bar.
+
+        >>> import numpy as np, recmap as rm
+        >>> ds = rm.from_arrays({"x": np.arange(4)}).map(lambda row: {"y": row["x"] ** 2})
+        >>> train = ds.cache().shuffle(seed=1).batch(2)
+        >>> [batch["y"].tolist() for batch in train]
+        [[4, 0], [1, 9]]
+        """
+        from recmap.dataset.cache import cached
+        from recmap.model.arguments import parse_size
+
+        check_progress(progress)
+        plan = self._plan
+        plan.check_kept("cache")
+        rows = cached(plan, None if memory is None else parse_size(memory), progress)
+        # The workers of map fill the cache. What comes next does not need them.
+        caches = (*plan.caches, len(plan.records))
+        return self._rows(changed(plan.with_rows(rows), caches=caches, workers=None, unwarned=()))
+
     def fill_null(self, value: Any) -> Self:
         """Replace nulls: ``fill_null(0)`` in all columns that can hold the value, or by column.
 

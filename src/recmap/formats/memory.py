@@ -21,7 +21,9 @@ from recmap.model.schema import Batch, Schema
 from recmap.model.source import Source
 
 
-class _MemoryColumn(ColumnReader):
+class MemoryColumn(ColumnReader):
+    """A column in memory."""
+
     def __init__(self, column: Column, field: Field) -> None:
         self._column = column
         self.field = field
@@ -53,7 +55,7 @@ class MemorySource(ColumnsSource):
     """Columns that are already in memory."""
 
     def __init__(self, batch: Batch, schema: Schema) -> None:
-        columns = {name: _MemoryColumn(column, schema[name]) for name, column in batch.items()}
+        columns = {name: MemoryColumn(column, schema[name]) for name, column in batch.items()}
         super().__init__("memory", [], columns, "given")
 
 

@@ -125,7 +125,7 @@ _SAME: dict[str, tuple[str, ...]] = {
 
 _LEAVE_OUT = "leave it out"
 _LAZY = "everything is read only when you ask for it; leave it out"
-_NOT_CACHED = f"results are not cached on disk; {_LEAVE_OUT}"
+_CACHED = "ds.map(f).cache() keeps the results on disk, and cache(memory=...) in memory"
 _MAP = "ds.map(f, workers=4) calls a function in workers"
 _SPLIT = 'ds.split({"train": 0.8, "test": 0.2}) divides the rows'
 
@@ -154,9 +154,9 @@ _ELSEWHERE: dict[str, str] = {
     "fn_kwargs": "functools.partial(f, ...) fixes arguments of a function",
     "args": "functools.partial(f, ...) fixes arguments of a function",
     "deterministic": f"the order of rows never depends on workers; {_LEAVE_OUT}",
-    "cache_file_name": _NOT_CACHED,
-    "load_from_cache_file": _NOT_CACHED,
-    "keep_in_memory": _NOT_CACHED,
+    "cache_file_name": _CACHED,
+    "load_from_cache_file": _CACHED,
+    "keep_in_memory": _CACHED,
     "inplace": "a verb returns another dataset, ds = ds.verb(...), and leaves this one as it is",
     "axis": 'columns are selected with ds.select("x"), rows with ds[:100]',
     "frac": "instead of frac=VALUE: give the number of rows, n",
@@ -297,8 +297,8 @@ _ATTRIBUTES: dict[str, str] = {
     "num_columns": "len(ds.columns) is the number of columns",
     **dict.fromkeys(("train_test_split", "random_split"), _SPLIT),
     **dict.fromkeys(("interleave", "sample_from_datasets"), "rm.mix(a, b) mixes datasets"),
-    "cache": "ds.save(path) writes what the verbs make, to open again; what is read from a store "
-    "is kept on disk anyway",
+    "cache": "ds.cache() comes before batch, bucket, pack and shard",
+    "persist": "ds.cache() keeps rows on disk or in memory",
     **dict.fromkeys(("apply", "transform", "pipe"), "ds.map(f) calls a function with every row"),
     **dict.fromkeys(("sort_values", "order_by", "sort_by"), _SORT),
     "argsort": 'numpy.argsort(ds["x"][:]) is the order of rows by a column, and ds.sort sorts them',

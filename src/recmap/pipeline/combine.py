@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, TypeVar
 
 from recmap.errors import OptionError, OptionTypeError
@@ -140,7 +140,15 @@ def _joined_plan(plans: Sequence[Plan], rows: Source, verb: str) -> Plan:
         unwarned=tuple(rows for plan in plans for rows in plan.unwarned),
         sources=tuple(source for plan in plans for source in plan.sources),
         records=record_joined([plan.records for plan in plans], verb),
+        caches=tuple(_joined_caches(plans)),
     )
+
+
+def _joined_caches(plans: Sequence[Plan]) -> Iterator[int]:
+    before = 0
+    for plan in plans:
+        yield from (before + place for place in plan.caches)
+        before += len(plan.records)
 
 
 def _largest_pool(plans: Sequence[Plan]) -> Workers | None:

@@ -7,9 +7,22 @@ function does not tell: its code, or a number that it uses, may have changed sin
 from __future__ import annotations
 
 import hashlib
+import os
+import pickle
+import sys
 from collections.abc import Iterator, Mapping
 from functools import partial
-from types import CodeType, FunctionType, MethodType
+from types import (
+    ClassMethodDescriptorType,
+    CodeType,
+    FunctionType,
+    GetSetDescriptorType,
+    MemberDescriptorType,
+    MethodDescriptorType,
+    MethodType,
+    ModuleType,
+    WrapperDescriptorType,
+)
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -108,3 +121,124 @@ def _is_filled(cell: Any) -> bool:
     except ValueError:  # a variable that has not been assigned yet
         return False
     return True
+
+
+def function_fingerprint(fn: Any) -> str | None:
+    """Return a digest that is the same only if a function does the same, or None if none can be.
+
+    ``function_digest`` knows objects by their class, and functions of other modules by their name.
+    Here, objects are pickled, and the code of all modules that are not installed counts.
+    """
+    digest = _HashFile()
+    try:
+        _Pickler(digest, protocol=5).dump(fn)
+    except Exception:  # whatever pickling an object raises
+        return None
+    return digest.hexdigest()
+
+
+class _HashFile:
+    """A file that keeps nothing but a digest of what is written to it."""
+
+    def __init__(self) -> None:
+        self._sha = hashlib.sha256()
+        self.hexdigest = self._sha.hexdigest
+
+    def write(self, data: Any) -> int:
+        self._sha.update(data)
+        return len(data)
+
+
+# Where Python's own modules are, and what folders of installed packages are called.
+_STANDARD_LIBRARY = os.path.join(os.path.dirname(os.path.abspath(os.__file__)), "")
+_PACKAGES = {"site-packages", "dist-packages"}
+# What a class holds that says nothing of what it does.
+_UNTOLD = ("__dict__", "__weakref__", "__doc__", "__firstlineno__", "__static_attributes__")
+# Parts of a class that were written in C, or made for __slots__.
+_DESCRIPTORS = (
+    ClassMethodDescriptorType,
+    GetSetDescriptorType,
+    MemberDescriptorType,
+    MethodDescriptorType,
+    WrapperDescriptorType,
+)
+
+
+class _Pickler(pickle.Pickler):
+    """Pickles functions, classes and modules as what they do, not only as their names."""
+
+    def persistent_id(self, value: Any) -> Any:
+        # Their order differs from run to run.
+        plain = type(value) is set or type(value) is frozenset
+        return (type(value).__name__, sorted(map(_pickled, value))) if plain else None
+
+    def reducer_override(self, value: Any) -> Any:
+        match value:
+            case FunctionType() if _is_own(value.__module__):
+                # The state comes after the name, so that functions may call themselves.
+                return _stand_for, (_name(value),), _function_state(value)
+            case CodeType():
+                # Not the lines, which move if anything before them changes. As text: objects that
+                # are one after compiling may be two when they come from a .pyc file.
+                constants = [_constant(each) for each in value.co_consts]
+                return _stand_for, (value.co_code, repr(value.co_names), constants)
+            case ModuleType():
+                return _stand_for, (value.__name__,), _module_state(value)
+            case type() if _is_own(value.__module__):
+                state = [(n, each) for n, each in vars(value).items() if n not in _UNTOLD]
+                return _stand_for, (_name(value), value.__bases__), (None, {"state": state})
+            case property() | classmethod() | staticmethod():
+                parts = [getattr(value, n, None) for n in ("fget", "fset", "fdel", "__func__")]
+                return _stand_for, (type(value).__name__, parts)
+        if isinstance(value, _DESCRIPTORS):
+            return _stand_for, (value.__qualname__,)
+        return NotImplemented
+
+
+def _stand_for(*parts: Any) -> None:
+    """Stand for a value that is never unpickled."""
+
+
+def _constant(value: Any) -> Any:
+    if isinstance(value, CodeType):
+        return value
+    return repr(sorted(map(repr, value)) if isinstance(value, frozenset) else value)
+
+
+def _pickled(value: Any) -> bytes:
+    digest = _HashFile()
+    _Pickler(digest, protocol=5).dump(value)
+    return digest.hexdigest().encode()
+
+
+def _function_state(fn: FunctionType) -> tuple[None, dict[str, Any]]:
+    used = {name: fn.__globals__[name] for name in _names(fn.__code__) if name in fn.__globals__}
+    cells = [cell.cell_contents for cell in fn.__closure__ or () if _is_filled(cell)]
+    held = [fn.__code__, fn.__defaults__, fn.__kwdefaults__, cells, sorted(used.items()), vars(fn)]
+    return None, {"state": held}
+
+
+def _module_state(module: ModuleType) -> tuple[None, dict[str, Any]]:
+    """Return the text of a module of the user, and the modules that it uses."""
+    if not _is_own(module.__name__):
+        return None, {"state": getattr(module, "__version__", None)}
+    with open(str(module.__file__), "rb") as file:
+        text = file.read()
+    used = [each for each in vars(module).values() if isinstance(each, ModuleType)]
+    names = [getattr(each, "__module__", None) for each in vars(module).values()]
+    used += [sys.modules[name] for name in names if isinstance(name, str) and name in sys.modules]
+    own = {each.__name__: each for each in used if _is_own(each.__name__) and each is not module}
+    return None, {"state": [text, sorted(own.items())]}
+
+
+def _is_own(module: str | None) -> bool:
+    """Return whether a module is of the user, who may change it at any time, and not installed."""
+    found = sys.modules.get(module or "")
+    if found is None or module == "__main__":
+        return True
+    file = getattr(found, "__file__", None)
+    if found.__name__.partition(".")[0] == __name__.partition(".")[0]:
+        return False
+    if file is None or os.path.abspath(file).startswith(_STANDARD_LIBRARY):
+        return False
+    return _PACKAGES.isdisjoint(os.path.abspath(file).split(os.sep))

@@ -81,6 +81,8 @@ class Plan:
     #: What a state identifies the pipeline by: the data and the verbs.
     sources: tuple[SourceRows, ...] = ()
     records: tuple[VerbRecord, ...] = ()
+    #: How many verbs came before each ``cache``, which states do not record: rows are the same.
+    caches: tuple[int, ...] = ()
 
     # What the verbs add. Each method checks that its verb is allowed at this point.
 
@@ -208,10 +210,9 @@ class Plan:
         """Refuse seeds that each rank would draw on its own."""
         for each in self.records:
             if each.seed is not None and each.seed.drawn:
-                verb = each.template.partition("(")[0].rpartition(" ")[2]  # without "1: "
                 raise OptionError(
-                    f"shard: every rank would draw a different seed for {verb}(); give all the "
-                    f"same one: {verb}(seed={each.seed.value})"
+                    f"shard: every rank would draw a different seed for {each.name}(); give all "
+                    f"the same one: {each.name}(seed={each.seed.value})"
                 )
 
     def random_access(self, verb: str, workers: Workers | None = None) -> Source:
@@ -259,6 +260,21 @@ class Plan:
     def varies(self) -> bool:
         """Whether rows differ from epoch to epoch."""
         return self.rows.facts.varies or any(each.varies for each in self.transforms)
+
+    def check_kept(self, verb: str) -> None:
+        """Refuse a verb that keeps rows where that would be of no use."""
+        self.check_before_batch(verb)
+        self.check_images_on_host(verb)
+        if self.rank is not None:
+            raise OptionError(f"{verb} comes before shard: all ranks share what is kept")
+        if self.rows.facts.endless or self.repeat is None:
+            raise OptionError(f"{verb}: the rows have no end; put {verb} before repeat")
+        for each in self.records:
+            if each.draws:
+                raise OptionError(
+                    f"{verb} comes before {each.name}: it would keep the order of the first epoch; "
+                    f"for one order in all epochs, shuffle(..., reshuffle=False)"
+                )
 
     def check_before_batch(self, verb: str) -> None:
         """Refuse a verb of rows after ``batch``, ``bucket`` or ``pack``."""
@@ -475,6 +491,8 @@ class Plan:
     def describe(self) -> list[str]:
         """Describe the pipeline, verb by verb; those that no state records come last."""
         names = [record.shown() for record in self.records]
+        for place in reversed(self.caches):
+            names.insert(place, "cache()")
         names += [f"{each.column!r} on {each.device}" for each in self.images_on_device]
         if self.rank is not None:
             even = "" if self.rank.even is None else f", even={self.rank.even!r}"

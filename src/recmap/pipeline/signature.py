@@ -77,6 +77,18 @@ class VerbRecord:
     written: str | None = None
     function: Any = field(default=None, compare=False)
 
+    @property
+    def name(self) -> str:
+        """The name of the verb."""
+        return self.template.partition("(")[0].rpartition(" ")[2]  # without "1: "
+
+    @property
+    def draws(self) -> bool:
+        """Whether the verb draws a new order, or new rows, in every epoch."""
+        return self.name == "mix" or (
+            self.seed is not None and "reshuffle=False" not in self.template
+        )
+
     def text(self, seed: int | None = None) -> str:
         """Return the verb as text, with its own seed or another one."""
         if self.seed is None:
@@ -88,6 +100,15 @@ class VerbRecord:
         from recmap.pipeline.function_digest import function_digest
 
         return self.text() + ("" if self.function is None else f" {function_digest(self.function)}")
+
+    def fingerprint(self) -> str | None:
+        """Return text that tells the verb from all others for good, or None if nothing does."""
+        from recmap.pipeline.function_digest import function_fingerprint
+
+        if self.function is None:
+            return self.text()
+        digest = function_fingerprint(self.function)
+        return None if digest is None else f"{self.text()} {digest}"
 
     def pattern(self) -> str:
         """Return a regular expression of the identity, with a group for a drawn seed."""

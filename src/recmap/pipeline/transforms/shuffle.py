@@ -258,18 +258,19 @@ def warn_if_slow(rows: Source, sources: Sequence[SourceRows], verb: str = "shuff
     """
     what = "a full shuffle" if verb == "shuffle" else verb
     window = "use shuffle(window=100_000)" if verb == "shuffle" else ""
-    requests = sum(map(_requests, sources))
+    requests = sum(map(_requests, sources)) if rows.facts.remote else 0
     if requests:
         instead = f"{window}, which reads in pieces, or " if window else ""
         warn(
             f"these rows are in a store and small: {what} takes about {requests:,} requests in "
-            f"every epoch; {instead}give the disk cache more room with RECMAP_CACHE_SIZE",
+            f"every epoch; add .cache() before {verb}, {instead}give the disk cache more room "
+            "with RECMAP_CACHE_SIZE",
             SlowOrderWarning,
         )
     if rows.facts.chunk_rows() > 1:
-        instead = f"{window}, or " if window else ""
+        instead = f", or {window}" if window else ""
         warn(
             f"these rows are fast to read only in order, and {what} reads a lot of data for each "
-            f"row; {instead}convert the file first",
+            f"row; add .cache() before {verb}{instead}",
             SlowOrderWarning,
         )
