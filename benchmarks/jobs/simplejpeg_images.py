@@ -31,7 +31,7 @@ def crops(path: str, batch: int, size: int) -> Measure:
 
 def _cropped(data: bytes, size: int, rng: np.random.Generator) -> npt.NDArray[Any]:
     pixels = simplejpeg.decode_jpeg(data)
-    top, left, height, width = random_box(*pixels.shape[:2], rng)
+    top, left, height, width = random_box(pixels.shape[0], pixels.shape[1], rng)
     part = Image.fromarray(pixels).resize(
         (size, size), Image.Resampling.BILINEAR, (left, top, left + width, top + height)
     )

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.bench import Bench
-from benchmarks.report import Table, compare
+from benchmarks.report import Row, Table, compare
 
 __all__ = ["measure"]
 
@@ -31,7 +31,7 @@ def measure(bench: Bench) -> Table:
     return Table("Random crops", _NOTE, [*_jpegs(bench), *_arrays(bench)])
 
 
-def _jpegs(bench: Bench) -> list[Any]:
+def _jpegs(bench: Bench) -> list[Row]:
     path, count = str(Path(bench.folder, "crops.tfrecord")), 64 if bench.quick else 512
     bench.worker("training").call("make_images", path=path, rows=count, width=500, height=375)
     options: dict[str, Any] = {"path": path, "batch": _BATCH, "size": _SIZE}
@@ -53,7 +53,7 @@ def _jpegs(bench: Bench) -> list[Any]:
     return [*rows, compare("JPEGs, fast=True", fast, ours, None)]
 
 
-def _arrays(bench: Bench) -> list[Any]:
+def _arrays(bench: Bench) -> list[Row]:
     path, count = Path(bench.folder, "squares.npy"), 256 if bench.quick else 4096
     shape = (count, _SIDE, _SIDE, 3)
     np.save(path, np.random.default_rng(0).integers(0, 256, shape, np.uint8))
@@ -65,5 +65,6 @@ def _arrays(bench: Bench) -> list[Any]:
             *bench.entrants("training", "recmap, whole images", "train", **options),
         ]
         timings = bench.race(f"crops of arrays, {layout}", entrants, _SIZE * _SIZE * 3)
-        rows.append(compare(f"arrays, {layout}", *timings.values(), _GATHER))
+        ours, whole = timings.values()
+        rows.append(compare(f"arrays, {layout}", ours, whole, _GATHER))
     return rows

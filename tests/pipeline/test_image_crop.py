@@ -206,9 +206,9 @@ def test_every_kind_of_image_is_cropped_like_pillow(
                 continue
             options |= {"layout": "CHW"}
             planes = ImageDecoder("x", size, channels, "uint8", **options).decode(strings)[0]
-            assert np.array_equal(planes, np.asarray(made).transpose(0, 3, 1, 2))
+            assert np.array_equal(np.asarray(planes), np.asarray(made).transpose(0, 3, 1, 2))
             float32 = ImageDecoder("x", size, channels, scale="0-1", **options).decode(strings)[0]
-            assert np.array_equal(float32, np.asarray(planes) / np.float32(255))
+            assert np.array_equal(np.asarray(float32), np.asarray(planes) / np.float32(255))
 
 
 def test_images_that_keep_their_size_are_mirrored() -> None:
@@ -369,14 +369,15 @@ def datasets(folder: Path) -> dict[str, rm.Dataset]:
     np.save(folder / "image.npy", images)
     rm.from_arrays({"image": files}).save(folder / "image.tfrecord")
     opened = [rm.open({"image": str(folder / "image.npy")}), rm.open(folder / "image.tfrecord")]
+    cases: list[Any] = [
+        ("arrays", opened[0], "random"),
+        ("JPEGs", opened[1], "random_resized"),
+    ]
     return {
         name: ds.decode_image(
             "image", (16, 20), dtype="uint8", crop=crop, flip=True, layout="CHW", seed=5
         )
-        for name, ds, crop in (
-            ("arrays", opened[0], "random"),
-            ("JPEGs", opened[1], "random_resized"),
-        )
+        for name, ds, crop in cases
     }
 
 
@@ -425,9 +426,10 @@ def test_states_resume_at_every_batch(tmp_path: Path) -> None:
 def test_a_state_is_refused_under_other_options() -> None:
     ds = rm.from_arrays({"image": raw_images()})
     state = ds.decode_image("image", 8, crop="random", seed=1).batch(2).state()
-    for options in ({"crop": "random"}, {"crop": "center", "seed": 1}, {"seed": 1}):
+    others: list[Any] = [{"crop": "random"}, {"crop": "center", "seed": 1}, {"seed": 1}]
+    for options in others:
         with pytest.raises(rm.OptionError):
-            ds.decode_image("image", 8, **options).batch(2).restore(state)  # type: ignore[arg-type]
+            ds.decode_image("image", 8, **options).batch(2).restore(state)
     plain = ds.decode_image("image", 8).batch(2)
     assert "crop" not in str(plain.state())
 

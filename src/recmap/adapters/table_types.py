@@ -126,7 +126,7 @@ def _pandas(series: Any, dtype: Any) -> Any:
         return series
     if hasattr(dtype, "pyarrow_dtype"):
         pa: Any = sys.modules["pyarrow"]
-        values = [bytes(x) if isinstance(x, np.void) else x for x in series]
+        values = [x.tobytes() if isinstance(x, np.void) else x for x in series]
         given = pa.array(values if series.dtype == object else series, from_pandas=True)
         made = _arrow(pa.chunked_array([given]), dtype.pyarrow_dtype)
         return type(series)(sys.modules["pandas"].arrays.ArrowExtensionArray(made))
@@ -170,7 +170,8 @@ def _time(value: Any) -> dt.time:
     if not 0 <= value.value < _DAY or value.value % 1000:
         raise ValueError("not a time of day")
     midnight = dt.datetime(1, 1, 1, tzinfo=dt.UTC)
-    return (midnight + value.to_pytimedelta()).time()
+    made: dt.time = (midnight + value.to_pytimedelta()).time()
+    return made
 
 
 def _periods(series: Any, dtype: Any) -> Any:

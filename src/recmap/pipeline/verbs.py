@@ -279,7 +279,7 @@ class Verbs(Frameworks):
         >>> ds = rm.from_arrays({"image": np.zeros((4, 256, 256, 3), np.uint8)})
         >>> train = ds.decode_image("image", 224, dtype="uint8", crop="random", flip=True)
         >>> train.batch(4).schema["image"]
-        Field('uint8[224, 224, 3]')
+        Field('uint8[224,224,3]')
         """
         import numpy as np
 
@@ -302,7 +302,7 @@ class Verbs(Frameworks):
             seed=seed,
             device=device,
         )
-        given = [column, decoder.size, channels, np.dtype(dtype), scale, errors, fast]
+        given: list[Any] = [column, decoder.size, channels, np.dtype(dtype), scale, errors, fast]
         if crop is not None or flip or layout != "HWC":
             given += [decoder.crop.given, flip, layout, seed]
         if any(images.column == column for images in self._plan.images_on_device):
