@@ -21,8 +21,6 @@ from hashlib import sha256
 from typing import Any, TypeVar
 from uuid import uuid4
 
-import numpy.typing as npt
-
 from recmap.cache.block_cache import default_cache
 from recmap.cache.rows_entry import Room, RowsEntry, open_rows
 from recmap.conversion.cast import cast_columns
@@ -51,6 +49,7 @@ from recmap.model.facts import LargestChunk, SourceFacts, each_alone
 from recmap.model.field import Field
 from recmap.model.info import Info
 from recmap.model.progress import Bar, Progress, ProgressOption
+from recmap.model.ragged import Column
 from recmap.model.remembered import Remembered
 from recmap.model.row_sizes import measure
 from recmap.model.schema import Batch, Schema
@@ -356,7 +355,7 @@ class CachedRows(WrappedSource):
     def gather(self, rows: RowArray) -> Batch:
         return self._from(lambda source: source.gather(rows))
 
-    def column(self, name: str) -> npt.NDArray[Any] | None:
+    def column(self, name: str) -> Column | None:
         return self._from(lambda source: source.column(name))
 
     def read_padded(
