@@ -312,7 +312,7 @@ class CachedRows(WrappedSource):
             can_pad=here.can_pad,
             searched=known is not None,
             varies=False,
-            calls_user_code=plain.calls_user_code and known is None,
+            functions=plain.functions if known is None else (),
             compressed_files={},
             checksums=(),
             record_files=(),
