@@ -41,7 +41,6 @@ _MODULES = {
     "webdataset": "webdataset_shards",
     "spdl": "spdl_images",
     "simplejpeg": "simplejpeg_images",
-    "torchvision": "torchvision_images",
     "questions": "example_programs",
     "stores": "recmap_stores",
     "obstore": "obstore_gets",

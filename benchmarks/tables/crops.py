@@ -18,7 +18,7 @@ _NOTE = (
     "whole images: decode_image of all of each image to the same size. tf.data: "
     "sample_distorted_bounding_box, decode_and_crop_jpeg and resize, not antialiased, with "
     "num_parallel_calls=AUTOTUNE. simplejpeg: decode_jpeg in threads, cropped and resized with "
-    "Pillow. torchvision: decode_jpeg and RandomResizedCrop of v2 in threads. "
+    "Pillow. "
     "Arrays: images of 256x256x3 uint8 in an .npy file, shuffled, in batches of 64; crops of "
     "224x224, mirrored at random, compared with gathering the same images whole. Rows a second "
     "count."
@@ -41,7 +41,6 @@ def _jpegs(bench: Bench) -> list[Row]:
         *bench.entrants("training", "recmap, whole images", "images", dtype="uint8", **options),
         *bench.entrants("tf training", "tf.data", "crops", **options),
         *bench.entrants("simplejpeg", "simplejpeg", "crops", **options),
-        *bench.entrants("torchvision", "torchvision", "crops", **options),
     ]
     timings = bench.race("crops of JPEGs", entrants, _SIZE * _SIZE * 3)
     ours = timings.pop("recmap")

@@ -492,3 +492,32 @@ def test_wrong_options_are_refused() -> None:
         arrays.decode_image("image", 8, device="cuda")
     with pytest.raises(AttributeError, match='crop="random_resized"'):
         files.random_resized_crop  # type: ignore[attr-defined]  # noqa: B018
+
+
+def test_arrays_are_cropped_alike_wherever_they_are_stored_and_in_any_order(tmp_path: Path) -> None:
+    images = raw_images(20)
+    rm.from_arrays({"n": np.arange(20), "image": images}).save(tmp_path / "x.tfrecord")
+    np.save(tmp_path / "image.npy", images)
+    np.save(tmp_path / "n.npy", np.arange(20))
+    npy = {name: str(tmp_path / f"{name}.npy") for name in ("n", "image")}
+    orders: list[Any] = [
+        lambda ds: ds,
+        lambda ds: ds.shuffle(seed=1),
+        lambda ds: ds.shuffle(seed=1, window=6),
+        lambda ds: ds.repeat(2),
+        lambda ds: ds.select([3, 3, 0, 19]),
+        lambda ds: ds.select(range(5, 15, 3)),
+        lambda ds: ds.select("image"),
+        lambda ds: ds.filter(lambda row: row["n"] % 3 == 1),
+        lambda ds: ds.map(dict),
+        lambda ds: rm.concat(ds, ds),
+        lambda ds: ds.rename({"n": "m"}),
+    ]
+    options: dict[str, Any] = {"crop": "random", "flip": True, "dtype": "uint8"}
+    for order in orders:
+        made = []
+        for ds in (rm.open(npy), rm.open(tmp_path / "x.tfrecord")):
+            train = order(ds).decode_image("image", 16, **options).batch(7)
+            made.append([images_of(train) for epoch in range(2)])
+        assert all(map(np.array_equal, *made))
+        assert not np.array_equal(*made[0])
