@@ -467,7 +467,7 @@ def joined_rows(plans: Sequence[Plan], verb: str) -> list[Source]:
     return rows
 
 
-def joined_plan(plans: Sequence[Plan], rows: Source, verb: str) -> Plan:
+def joined_plan(plans: Sequence[Plan], rows: Source, verb: VerbRecord) -> Plan:
     """Return a plan for rows made from several plans, with the largest of their settings."""
     return Plan(
         rows,
