@@ -80,10 +80,10 @@ def test_random_schedules_take_every_row_once_and_in_order() -> None:
 def test_ranks_and_states_see_one_order(tmp_path: Path) -> None:
     for i, each in enumerate(branches(300, 500)):
         each.save(tmp_path / f"{i}.tfrecord")
-    files = [str(tmp_path / f"{i}.tfrecord") for i in range(2)]
+    opened = [rm.open(tmp_path / f"{i}.tfrecord") for i in range(2)]
 
     def train(schedule: Any = ((0, [0.9, 0.1]), (200, [0.2, 0.8]))) -> rm.Stream:
-        return rm.mix(*files, schedule=schedule, seed=2).batch(16)
+        return rm.mix(*opened, schedule=schedule, seed=2).batch(16)
 
     whole = [pairs(batch) for batch in train()]
     for world in (2, 3):
