@@ -120,10 +120,11 @@ def _taken(values: npt.NDArray[Any], places: npt.NDArray[np.int64]) -> npt.NDArr
     """Return the values of each channel at these places, as an array (channels, places)."""
     groups, _, inner = values.shape
     if inner == 1:  # divisions would take longer than everything else
-        return values[:, :, 0].take(places, axis=0).T
+        return np.take(values[:, :, 0], places, axis=0).T
     if groups == 1:
-        return values[0].take(places, axis=1)
-    return values[places // inner, :, places % inner].T
+        return np.take(values[0], places, axis=1)
+    found: npt.NDArray[Any] = values[places // inner, :, places % inner]
+    return found.T
 
 
 def weighted_quantiles(
