@@ -123,6 +123,6 @@ class FieldStats:
         found = self.values
         if found is None or isinstance(found.min, str) or found.mean is None:
             raise OptionError(f"normalize: there are no numbers in {self.field}")
-        floats = (np.array(x, np.float64) for x in (found.min, found.max, found.mean, found.std))
-        counts = (np.array(n, np.int64) for n in (found.count, found.nan, 0))
-        return ChannelStats((), *counts, *floats, {}, 0.0)
+        count, nan, inf = np.array([found.count, found.nan, 0])
+        low, high, mean, std = np.array([found.min, found.max, found.mean, found.std], np.float64)
+        return ChannelStats((), count, nan, inf, low, high, mean, std, {}, 0.0)

@@ -103,9 +103,9 @@ def sorted_sample(
     if level:
         step, count = 1 << level, groups * inner
         places = np.arange(0, count, step)
-        places += rng.integers(step, size=len(places))
+        places += rng.integers(step, size=len(places), dtype=np.uint32)
         places = places[places < count]  # the last step may be shorter
-        chosen = np.ascontiguousarray(values[places // inner, :, places % inner].T)
+        chosen = np.ascontiguousarray(_taken(values, places))
     else:
         chosen = values.transpose(1, 0, 2).reshape(channels, -1)
     items = []
@@ -114,6 +114,17 @@ def sorted_sample(
         variance = len(finite) * 4.0**level / 4 if level else 0.0
         items.append(SortedItems(np.sort(finite), level, variance).thinned(_KEPT, rng))
     return items
+
+
+def _taken(values: npt.NDArray[Any], places: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
+    """Return the values of each channel at these places, as an array (channels, places)."""
+    groups, _, inner = values.shape
+    if inner == 1:  # divisions would take longer than everything else
+        return np.take(values[:, :, 0], places, axis=0).T
+    if groups == 1:
+        return np.take(values[0], places, axis=1)
+    found: npt.NDArray[Any] = values[places // inner, :, places % inner]
+    return found.T
 
 
 def weighted_quantiles(

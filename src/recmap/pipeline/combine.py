@@ -10,10 +10,11 @@ from recmap.model.arguments import Workers, as_whole, check_choice, is_iterable
 from recmap.model.habits import helpful
 from recmap.model.source import Source, reseeded
 from recmap.pipeline.plan import Plan
-from recmap.pipeline.signature import record_joined
+from recmap.pipeline.signature import VerbRecord, record_joined
 from recmap.pipeline.stream import Stream
 from recmap.pipeline.transforms.concat import concatenated
 from recmap.pipeline.transforms.mix import Until, mixed
+from recmap.pipeline.transforms.mix_schedule import checked_schedule
 from recmap.pipeline.transforms.zip import ZippedRows
 
 V = TypeVar("V", bound=Stream)
@@ -38,7 +39,7 @@ def concat(*datasets: V | Sequence[V]) -> V:
         given = given[0]
     plans = _plans(given, "concat")
     rows = concatenated(_joined_rows(plans, "concat"))
-    made: V = _joined(given, _joined_plan(plans, rows, f"concat({len(plans)} parts)"))
+    made: V = _joined(given, _joined_plan(plans, rows, VerbRecord(f"concat({len(plans)} parts)")))
     return made
 
 
@@ -48,6 +49,7 @@ def mix(
     weights: Sequence[float] | None = None,
     until: Until | None = None,
     seed: int = 0,
+    schedule: Sequence[tuple[int, Sequence[float]]] | None = None,
 ) -> V:
     """Mix the rows of several datasets or streams, in proportion to their weights.
 
@@ -60,6 +62,13 @@ def mix(
     holds its proportion, give or take a few rows, however small the weight. The pattern
     depends on ``seed`` and differs from one epoch to the next.
 
+    ``schedule`` changes the weights over time, as a curriculum does: a list of positions, which
+    are rows drawn so far in the epoch, and the weights there,
+    ``[(0, [0.9, 0.1]), (1_000_000, [0.5, 0.5])]``. In between they change linearly; before the
+    first and after the last position they stay the same. A state resumes under another schedule,
+    as if it had been the schedule from the beginning: to take no row twice, keep the points
+    up to the one after the position that was reached.
+
     >>> import numpy as np, recmap as rm
     >>> a, b = (rm.from_arrays({"x": np.full(n, n)}) for n in (300, 100))
     >>> both = rm.mix(a, b, weights=[0.5, 0.5])
@@ -68,12 +77,17 @@ def mix(
     (100, True)
     """
     check_choice("until", until, ("first", "all", None))
-    ends: Until = until or ("all" if weights is None else "first")
+    if weights is not None and schedule is not None:
+        raise OptionError("mix: give weights, or a schedule of weights")
+    ends: Until = until or ("all" if weights is None and schedule is None else "first")
     plans = _plans(datasets, "mix")
-    rows = mixed(_joined_rows(plans, "mix"), weights, ends, as_whole("seed", seed))
+    points = None if schedule is None else checked_schedule(schedule, len(plans))
+    rows = mixed(_joined_rows(plans, "mix"), weights, ends, as_whole("seed", seed), points)
     given = None if weights is None else [float(weight) for weight in weights]
-    # States call the datasets "parts".
-    record = f"mix({len(plans)} parts, weights={given}, until={ends!r}, seed={seed})"
+    # States call the datasets "parts", and do not have the schedule.
+    how = f"weights={given}" if points is None else "scheduled"
+    text = f"mix({len(plans)} parts, {how}, until={ends!r}, seed={seed})"
+    record = VerbRecord(text, detail="" if points is None else f" {points}")
     return _joined(datasets, _joined_plan(plans, rows, record))
 
 
@@ -89,7 +103,7 @@ def zip(*datasets: V) -> V:
     """
     plans = _plans(datasets, "zip")
     rows = ZippedRows(_joined_rows(plans, "zip"))
-    return _joined(datasets, _joined_plan(plans, rows, f"zip({len(plans)} parts)"))
+    return _joined(datasets, _joined_plan(plans, rows, VerbRecord(f"zip({len(plans)} parts)")))
 
 
 def _joined(datasets: Sequence[V], plan: Plan) -> V:
@@ -128,7 +142,7 @@ def _joined_rows(plans: Sequence[Plan], verb: str) -> list[Source]:
     return rows
 
 
-def _joined_plan(plans: Sequence[Plan], rows: Source, verb: str) -> Plan:
+def _joined_plan(plans: Sequence[Plan], rows: Source, verb: VerbRecord) -> Plan:
     """Return a plan for rows made from several plans, with the largest of their settings."""
     return Plan(
         rows,

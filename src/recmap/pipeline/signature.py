@@ -76,6 +76,8 @@ class VerbRecord:
     code: str | None = None
     written: str | None = None
     function: Any = field(default=None, compare=False)
+    #: What tells it from others where a state does not: a state resumes under another schedule.
+    detail: str = ""
 
     @property
     def name(self) -> str:
@@ -99,7 +101,8 @@ class VerbRecord:
         """Return the verb as text that tells it from all others, also by what its function does."""
         from recmap.pipeline.function_digest import function_digest
 
-        return self.text() + ("" if self.function is None else f" {function_digest(self.function)}")
+        digest = "" if self.function is None else f" {function_digest(self.function)}"
+        return self.text() + self.detail + digest
 
     def fingerprint(self) -> str | None:
         """Return text that tells the verb from all others for good, or None if nothing does."""
@@ -181,7 +184,9 @@ def record_select(names: Sequence[str] | None, rows: Any) -> VerbRecord:
     )
 
 
-def record_joined(branches: Sequence[Sequence[VerbRecord]], verb: str) -> tuple[VerbRecord, ...]:
+def record_joined(
+    branches: Sequence[Sequence[VerbRecord]], verb: VerbRecord
+) -> tuple[VerbRecord, ...]:
     """Record the verbs of several pipelines, and the one that joins them."""
     records = [
         replace(
@@ -192,7 +197,7 @@ def record_joined(branches: Sequence[Sequence[VerbRecord]], verb: str) -> tuple[
         for number, branch in enumerate(branches, 1)
         for each in branch
     ]
-    return (*records, VerbRecord(verb))
+    return (*records, verb)
 
 
 def _name(fn: Any) -> str:

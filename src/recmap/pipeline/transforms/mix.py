@@ -35,8 +35,10 @@ from recmap.model.row_sizes import RowSizes
 from recmap.model.schema import Batch
 from recmap.model.source import Source, at_epoch, row_name
 from recmap.pipeline.row_source import count_of
+from recmap.pipeline.transforms.mix_schedule import Piece, pieces
 
 Until = Literal["first", "all"]
+Schedule = Sequence[tuple[int, Sequence[float]]]
 
 # Positions that are shuffled together. More would be more random, and less even.
 _BLOCK = 8
@@ -58,7 +60,11 @@ class _Phase:
 
 
 def mixed(
-    branches: Sequence[Source], weights: Sequence[float] | None, until: Until, seed: int
+    branches: Sequence[Source],
+    weights: Sequence[float] | None,
+    until: Until,
+    seed: int,
+    schedule: Schedule | None = None,
 ) -> MixedRows:
     """Return the rows of several branches with the same schema, mixed by weight.
 
@@ -72,9 +78,10 @@ def mixed(
                 f"{branches[0].schema}; map or select them so that they agree"
             )
     ends = [None if branch.facts.endless else 0 for branch in branches]
-    check_weights(weights, ends)
     check_choice("until", until, ("first", "all"))
-    return MixedRows(branches, LateMixture(branches, weights, until, seed))
+    if schedule is None:
+        check_weights(weights, ends)
+    return MixedRows(branches, LateMixture(branches, weights, until, seed, schedule))
 
 
 class LateMixture:
@@ -86,14 +93,16 @@ class LateMixture:
         weights: Sequence[float] | None,
         until: Until,
         seed: int,
+        schedule: Schedule | None,
     ) -> None:
         self._branches, self._weights, self._until, self._seed = branches, weights, until, seed
+        self._schedule = schedule
 
     @cached_property
     def made(self) -> Mixture:
         """The mixture of as many rows as there are."""
         counts = [count_of(branch) for branch in self._branches]
-        return Mixture(counts, self._weights, self._until, self._seed)
+        return Mixture(counts, self._weights, self._until, self._seed, self._schedule)
 
     @property
     def counted(self) -> bool:
@@ -107,10 +116,15 @@ class LateMixture:
         """Whether it never ends. Until the branches are counted, none of them counts as empty."""
         if self.counted:
             return self.made.count is None
+        endless = [branch.facts.endless for branch in self._branches]
+        if self._schedule is None:
+            weights = [self._weights or []]
+        else:
+            # To the last row of all, the last weights count; to the end of the first, any do.
+            points = [each for _, each in self._schedule]
+            weights = points[-1:] if self._until == "all" else points
         chosen = [
-            branch.facts.endless
-            for branch, weight in zip(self._branches, self._weights or [], strict=False)
-            if weight
+            each for some in weights for each, weight in zip(endless, some, strict=False) if weight
         ]
         return bool(chosen) and (any if self._until == "all" else all)(chosen)
 
@@ -129,9 +143,14 @@ class Mixture:
         weights: Sequence[float] | None,
         until: Until,
         seed: int,
+        schedule: Schedule | None = None,
     ) -> None:
         self._seed = seed
-        self._phases = _plan(counts, check_weights(weights, counts), until)
+        self._phases = (
+            _plan(counts, check_weights(weights, counts), until)
+            if schedule is None
+            else _scheduled(counts, pieces(schedule), until)
+        )
         self._trees = [_BranchTree(phase.shares) for phase in self._phases]
         self._patterns: tuple[int, list[_Pattern]] | None = None
         last = self._phases[-1]
@@ -367,7 +386,56 @@ def _plan(counts: Sequence[int | None], weights: Sequence[float], until: Until) 
             break
         taken = [n + share for n, share in zip(taken, shares, strict=True)]
         start += length
-    return phases or [_Phase(0, 0, [0] * len(counts), np.zeros(len(counts), np.int64))]
+    return phases or [_nothing(counts)]
+
+
+def _scheduled(
+    counts: Sequence[int | None], schedule: Sequence[Piece], until: Until
+) -> list[_Phase]:
+    """Return the phases of a schedule: its pieces, cut where a branch runs out of rows."""
+    taken, owed = [0] * len(counts), [Fraction()] * len(counts)
+    phases: list[_Phase] = []
+    start = 0
+    for piece in schedule:
+        rest = piece.length
+        wanted = [w if n != 0 else Fraction() for w, n in zip(piece.weights, counts, strict=True)]
+        while rest is None or rest > 0:
+            left = [None if n is None else n - t for n, t in zip(counts, taken, strict=True)]
+            here = [w if rows != 0 else Fraction() for w, rows in zip(wanted, left, strict=True)]
+            if until == "first" and here != wanted:
+                return phases or [_nothing(counts)]
+            if not any(here):
+                break  # nothing is left of those that this piece draws from
+            length, shares = _shares(here, left)
+            if rest is not None and (length is None or length >= rest):
+                length, shares, owed = rest, *_fill(here, left, rest, owed)
+            phases.append(_Phase(start, length, shares, np.array(taken, np.int64)))
+            if length is None:
+                return phases
+            taken = [n + share for n, share in zip(taken, shares, strict=True)]
+            start += length
+            rest = None if rest is None else rest - length
+    return phases or [_nothing(counts)]
+
+
+def _fill(
+    weights: Sequence[Fraction], left: Sequence[int | None], length: int, owed: Sequence[Fraction]
+) -> tuple[list[int], list[Fraction]]:
+    """Divide positions among branches, and return what each is owed by then."""
+    total = sum(weights, Fraction())
+    asked = [length * w / total + more for w, more in zip(weights, owed, strict=True)]
+    most = [length if rows is None else rows for rows in left]
+    shares = [max(0, min(math.floor(rows), m)) for rows, m in zip(asked, most, strict=True)]
+    open_ = [i for i, weight in enumerate(weights) if weight]
+    while missing := length - sum(shares):
+        step = 1 if missing > 0 else -1
+        able = [i for i in open_ if (shares[i] < most[i] if step > 0 else shares[i] > 0)]
+        shares[max(able, key=lambda i: (step * (asked[i] - shares[i]), -i))] += step
+    return shares, [rows - share for rows, share in zip(asked, shares, strict=True)]
+
+
+def _nothing(counts: Sequence[int | None]) -> _Phase:
+    return _Phase(0, 0, [0] * len(counts), np.zeros(len(counts), np.int64))
 
 
 def _shares(
