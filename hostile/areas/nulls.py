@@ -260,8 +260,8 @@ def reordered(case: Case, ds: rm.Dataset, rows: Rows) -> Any:
         ordered = ds.sort(name)
         _check(ordered, rows, ordered=False)
         keys = [plain(row[name]) for row in ordered]
-        known = [key for key in keys if key is not None]
-        _same(keys, sorted(known) + [None] * (len(keys) - len(known)))
+        there = [key for key in keys if key is not None]
+        _same(keys, sorted(there) + [None] * (len(keys) - len(there)))
     return None
 
 

@@ -106,7 +106,7 @@ def test_slices_and_parts_of_rows_that_are_decoded_together_are_read_in_one_span
     assert numbers(sliced(stored, slice(10, 190, 3))) == list(range(10, 190, 3))
     strided = sliced(stored, slice(10, 190, 3))
     assert strided.read(2, 5, 1 << 20)["x"].tolist() == [16, 19, 22]
-    parts = split(stored, {"a": 0.6, "b": 0.4}, 1, None, None)
+    parts = split(stored, {"a": 0.6, "b": 0.4}, 1, None, None, None)
     found = {name: numbers(OrderedRows(stored, order)) for name, order in parts.items()}
     assert sorted(found["a"] + found["b"]) == list(range(ROWS))
     for name, order in parts.items():

@@ -142,7 +142,7 @@ def test_columns_have_to_agree() -> None:
     with pytest.raises(rm.OptionError, match="endless"):
         rm.concat(a, a.repeat())
     with pytest.raises(rm.OptionError, match="takes datasets"):
-        rm.concat(a, 7)  # type: ignore[arg-type]
+        rm.concat(a, 7)  # type: ignore[call-overload]
     a.save("a.tfrecord")
     both: Any = [a, "a.tfrecord"]
     assert rm.concat(*both)["x"][:].tolist() == [0, 1, 2, 0, 1, 2]

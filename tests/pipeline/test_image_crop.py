@@ -515,7 +515,7 @@ def test_arrays_are_cropped_alike_wherever_they_are_stored_and_in_any_order(tmp_
     ]
     options: dict[str, Any] = {"crop": "random", "flip": True, "dtype": "uint8"}
     for order in orders:
-        made = []
+        made: list[Any] = []
         for ds in (rm.open(npy), rm.open(tmp_path / "x.tfrecord")):
             train = order(ds).decode_image("image", 16, **options).batch(7)
             made.append([images_of(train) for epoch in range(2)])

@@ -98,9 +98,9 @@ def test_timings_name_every_stage() -> None:
 
 def test_mix_takes_datasets_one_by_one() -> None:
     with pytest.raises(rm.OptionTypeError, match=r"rm\.mix\(a, b\)"):
-        rm.mix([numbers(), numbers()])  # type: ignore[type-var]
+        rm.mix([numbers(), numbers()])  # type: ignore[call-overload]
     with pytest.raises(rm.OptionTypeError, match=r"rm\.zip\(a, b\)"):
-        rm.zip([numbers(), numbers()])  # type: ignore[type-var]
+        rm.zip([numbers(), numbers()])  # type: ignore[call-overload]
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from recmap.dataset.dataset import Dataset
 from recmap.dataset.open import open
 from recmap.pipeline import combine
 from recmap.pipeline.stream import Stream
-from recmap.pipeline.transforms.mix import Until
+from recmap.pipeline.transforms.mix import Schedule, Until
 from recmap.store.paths import PathLike, is_path
 
 
@@ -27,6 +27,7 @@ class _Mix(Protocol):
         self,
         *datasets: Dataset | PathLike,
         weights: Sequence[float] | None = None,
+        schedule: Schedule | None = None,
         until: Until | None = None,
         seed: int = 0,
     ) -> Dataset: ...
@@ -35,6 +36,7 @@ class _Mix(Protocol):
         self,
         *datasets: Stream | PathLike,
         weights: Sequence[float] | None = None,
+        schedule: Schedule | None = None,
         until: Until | None = None,
         seed: int = 0,
     ) -> Stream: ...

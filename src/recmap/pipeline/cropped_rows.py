@@ -70,7 +70,7 @@ class CroppedRows(TransformedRows):
         rows = np.ascontiguousarray(rows, np.int64)
         source, numbers = self._source.stored_rows(rows)
         images = source.column(self._decoder.column) if len(rows) else None
-        if images is None or not images.flags.c_contiguous:
+        if not isinstance(images, np.ndarray) or not images.flags.c_contiguous:
             return super().gather(rows)
         made = self._cropped(source, images, numbers, rows)
         others = {}
