@@ -277,7 +277,7 @@ WRONG: dict[str, tuple[Callable[[], Any], type[recmap.RecmapError], str]] = {
     "prefetch threads": (lambda: data().prefetch(2, threads=1.5), rm.OptionTypeError, "threads"),
     "shard": (lambda: data().shard(0, 1.5), rm.OptionTypeError, "count=1.5"),
     "shard of text": (lambda: data().shard("a", 2), rm.OptionTypeError, "index='a'"),
-    "map fields": (lambda: data().map(dict, fields=3), rm.OptionError, "schema"),
+    "map fields": (lambda: data().map(dict, fields=3), rm.OptionError, "fields=3: give a dict"),
     "map no function": (lambda: data().map(3), rm.RecmapError, "function"),
     "repeat": (lambda: data().repeat(2**80), rm.OptionError, "times"),
     "take": (lambda: data().take(1.5), rm.OptionTypeError, "count=1.5"),

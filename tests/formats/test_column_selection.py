@@ -173,7 +173,9 @@ def test_sizes_of_many_files_count_only_chosen_columns() -> None:
     for number in range(70):
         with h5py.File(f"{number:02}.h5", "w") as file:
             file["label"] = np.arange(4)
-            file.create_dataset("image", data=np.zeros((4, 1000)), chunks=(4, 1000))
+            file.create_dataset(
+                "image", data=np.zeros((4, 1000)), chunks=(4, 1000), compression="gzip"
+            )
     whole = rm.open("*.h5")._source
     chosen = whole.select(["label"])
     for source, expected in ((chosen, (8, 0, 1)), (whole, (8008, 32_000, 4))):

@@ -129,7 +129,6 @@ ATTRIBUTES = {
     "ds.num_rows": r"len\(ds\)",
     "ds.train_test_split(0.2)": "ds.split",
     "ds.interleave(ds)": "rm.mix",
-    "ds.cache()": "ds.save",
     "ds.apply(len)": "ds.map",
     "ds.sort_values('x')": "ds.sort",
     "ds.query('x > 3')": "ds.where",

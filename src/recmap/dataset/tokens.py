@@ -10,19 +10,19 @@ from collections.abc import Callable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from itertools import pairwise
 from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
 import numpy.typing as npt
 
 from recmap.dataset.column_scan import FromRows, check_reread
+from recmap.dataset.megatron_order import MegatronOrder
 from recmap.dataset.rows import read_blocks
 from recmap.errors import DataError, OptionError
 from recmap.machine.cpus import thread_count
 from recmap.machine.mapped import guarded
 from recmap.machine.memory import empty
-from recmap.model.arguments import as_mapping, as_names, as_whole, check_choice
+from recmap.model.arguments import as_names, as_whole, check_choice
 from recmap.model.batch import Positions, RowArray, RowNumbers
 from recmap.model.facts import SourceFacts
 from recmap.model.fetching import Coming, Fetching
@@ -42,54 +42,6 @@ Tokens: TypeAlias = npt.NDArray[Any]
 _TARGET = "/target"
 # Longer pieces are copied one by one, and shorter ones token by token, in one call.
 _SLICE_FROM = 64
-
-
-class MegatronOrder(NamedTuple):
-    """The order in which Megatron-LM reads samples: documents are shuffled, then samples."""
-
-    seed: int
-    samples: int
-
-    @classmethod
-    def checked(cls, given: Any) -> MegatronOrder:
-        options = as_mapping("megatron", given, '{"seed": 1234, "samples": 1_000_000}')
-        if options.keys() != {"seed", "samples"}:
-            raise OptionError(
-                f"megatron={given!r}: give the seed of the run and the number of its samples: "
-                '{"seed": 1234, "samples": 1_000_000}'
-            )
-        return cls(
-            as_whole("seed", options["seed"], 0, 2**32 - 1),
-            as_whole("samples", options["samples"], 1),
-        )
-
-    def documents(self, starts: RowArray, cut: Cut) -> Documents:
-        """Return the documents of all epochs that these many samples take, and their samples.
-
-        As in ``GPTDataset`` of Megatron-LM: all epochs are shuffled as one, except for the last
-        one if less than 80% of it is needed.
-        """
-        tokens, extra, length = int(starts[-1]), int(cut.target), cut.length
-        if tokens < 1:
-            return Documents(starts, None)
-        epochs = max(1, -(-(self.samples * length + extra) // tokens))
-        before = max(0, (epochs - 1) * tokens - extra) // length
-        last_alone = epochs > 1 and self.samples - before < int(0.8 * ((tokens - extra) // length))
-        random = np.random.RandomState(self.seed)
-        parts = [epochs - 1, 1] if last_alone else [epochs]
-        rows = np.concatenate(
-            [_shuffled(random, np.tile(np.arange(len(starts) - 1), part)) for part in parts]
-        )
-        joined = offsets_of(np.diff(starts)[rows])
-        count = max(0, int(joined[-1]) - extra) // length
-        edges = [0, before, count] if last_alone else [0, count]
-        samples = [_shuffled(random, np.arange(a, b)) for a, b in pairwise(edges)]
-        return Documents(joined, rows, np.concatenate(samples))
-
-
-def _shuffled(random: np.random.RandomState, numbers: RowArray) -> RowArray:
-    random.shuffle(numbers)
-    return numbers
 
 
 @dataclass(frozen=True)
@@ -214,7 +166,8 @@ def joined_documents(
 def _documents(source: Source, offsets: FromRows[RowArray], cut: Cut, epoch: int) -> Documents:
     starts = offsets.at(0)
     if cut.megatron is not None:
-        return cut.megatron.documents(starts, cut)
+        rows, samples = cut.megatron.of(starts, cut.length, cut.size - cut.length)
+        return Documents(offsets_of(np.diff(starts)[rows]), rows, samples)
     found = unshuffled(at_epoch(source, epoch)) if source.facts.varies else None
     if found is None:
         return Documents(starts, None)
@@ -302,6 +255,9 @@ class TokenRows(WrappedSource):
     def known_rows(self) -> int | None:
         known = self._documents.known(0)
         return None if known is None else self._count(known)
+
+    def up_to(self, stop: int) -> int:
+        return min(stop, len(self))
 
     def row_bytes(self) -> int:
         return sum(field.row_bytes or 0 for field in self._schema.values())

@@ -286,6 +286,9 @@ class WindowedRows(WrappedSource):
         known = self._order.known()
         return None if known is None else known.count
 
+    def up_to(self, stop: int) -> int:
+        return min(stop, len(self))
+
     def row_bytes(self) -> int:
         return self._source.row_bytes() * self._total
 

@@ -297,7 +297,6 @@ _ATTRIBUTES: dict[str, str] = {
     "num_columns": "len(ds.columns) is the number of columns",
     **dict.fromkeys(("train_test_split", "random_split"), _SPLIT),
     **dict.fromkeys(("interleave", "sample_from_datasets"), "rm.mix(a, b) mixes datasets"),
-    "cache": "ds.cache() comes before batch, bucket, pack and shard",
     "persist": "ds.cache() keeps rows on disk or in memory",
     **dict.fromkeys(("apply", "transform", "pipe"), "ds.map(f) calls a function with every row"),
     **dict.fromkeys(("sort_values", "order_by", "sort_by"), _SORT),

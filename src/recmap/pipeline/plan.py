@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from recmap.errors import OptionError
+from recmap.formats.combined import CombinedSource
 from recmap.model.arguments import Workers, parse_size
 from recmap.model.nulls import with_masks
 from recmap.model.order import ENDLESS, Order, OrderedRows
@@ -117,9 +118,9 @@ class Plan:
         self.check_no_bucket()
         # Grouping by length or by content may need the other columns.
         needs_all = self.grouping is not None and self.grouping.rows_per_group is None
-        # What functions make is known when they have been tried.
-        tried = self.transforms or self.batch_transforms or self.rows.facts.calls_user_code
-        if tried or needs_all:
+        # What functions make is known when they have been tried, as before rows are combined.
+        tried = isinstance(self.rows, CombinedSource) or not self.rows.facts.calls_user_code
+        if self.transforms or self.batch_transforms or needs_all or not tried:
             return self.with_transform(SelectColumns(tuple(names)))
         return replace(self, rows=self.rows.select(with_masks(names, self.rows.schema)))
 
