@@ -259,7 +259,7 @@ def reordered(case: Case, ds: rm.Dataset, rows: Rows) -> Any:
         name = case.pick([n for n, f in ds.schema.items() if not f.shape])
         ordered = ds.sort(name)
         _check(ordered, rows, ordered=False)
-        keys = [plain(row[name]) for row in ordered]
+        keys: list[Any] = [plain(row[name]) for row in ordered]
         there = [key for key in keys if key is not None]
         _same(keys, sorted(there) + [None] * (len(keys) - len(there)))
     return None
