@@ -164,7 +164,9 @@ def filtered(case: Case, ds: rm.Dataset, rows: Rows) -> Any:
 
 def mapped(case: Case, ds: rm.Dataset, rows: Rows) -> Any:
     del case
-    return (ds.map(dict), rows) if rows else None
+    # Lists of strings that a function returns are ragged, and then may not be null later on.
+    unlike = any(field.is_bytes and field.inner and field.has_nulls for field in ds.schema.values())
+    return (ds.map(dict), rows) if rows and not unlike else None
 
 
 def nulls_found(case: Case, ds: rm.Dataset, rows: Rows) -> Any:
