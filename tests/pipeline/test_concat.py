@@ -48,6 +48,12 @@ def values(batches: Any) -> list[list[int]]:
     return [batch["x"].tolist() for batch in batches]
 
 
+def test_lists_of_which_none_is_kept_are_concatenated() -> None:
+    rm.from_arrays({"x": rm.Ragged.from_rows([[1], [2, 3]], "int64")}).save("x.tfrecord")
+    none = rm.open("x.tfrecord").filter(lambda row: False)
+    assert list(rm.concat(none, none.take(2))) == []
+
+
 def test_rows_come_one_dataset_after_another() -> None:
     a, b = on_disk()
     both = rm.concat(a, b)

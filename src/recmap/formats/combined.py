@@ -398,6 +398,8 @@ class ConcatenatedSource(CombinedSource):
         self, rows: RowNumbers, pads: Mapping[str, PadSpec], size: int, allocate: Allocate
     ) -> PaddedRows | None:
         # Only rows of a single source can be padded into one array.
+        if not len(rows):
+            return None
         if isinstance(rows, range):
             first, last = rows.start, rows.stop - 1
         else:
