@@ -25,8 +25,8 @@ from recmap.errors import (
     PathNotFoundError,
     UnfinishedOutputError,
 )
-from recmap.formats.combined import as_nullable
 from recmap.formats.detect import detect_all
+from recmap.formats.joint_nulls import as_nullable
 from recmap.formats.open_spec import OpenOptions, open_source
 from recmap.formats.registry import FORMATS, known_to_sink
 from recmap.local.local_path import located

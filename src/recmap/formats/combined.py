@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from functools import cached_property, partial
@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap.errors import DataError, FieldMismatchError, MemoryLimitError
+from recmap.formats.joint_nulls import with_the_same_nulls
 from recmap.local.local_path import located
 from recmap.machine.mapped import guarded
 from recmap.model.batch import (
@@ -29,15 +30,11 @@ from recmap.model.facts import LargestChunk, SourceFacts
 from recmap.model.fetching import Coming, Fetching, fetching_all
 from recmap.model.field import Field
 from recmap.model.info import Info
-from recmap.model.null_columns import can_widen, joint_field, widened
-from recmap.model.nulls import NULL_SUFFIX
 from recmap.model.order import finite
 from recmap.model.ragged import Column, offsets_of
 from recmap.model.row_sizes import RowSizes, added, measure
 from recmap.model.schema import Batch, Schema
 from recmap.model.source import (
-    ColumnMap,
-    MappedColumns,
     Source,
     VaryingRows,
     at_epoch,
@@ -489,53 +486,6 @@ def _size(source: Source) -> int:
     """Return the bytes of the objects of a source. Those of a Zarr store do not count."""
     objects = [file for file in map(located, source.facts.files) if file.remote]
     return sum(file.stat().size for file in objects if not file.is_folder())
-
-
-def with_the_same_nulls(sources: Sequence[Source]) -> Sequence[Source]:
-    """Return the sources with columns that are nullable if those of any source are."""
-    schemas = [source.schema for source in sources]
-    if not any(field.has_nulls for schema in schemas for field in schema.values()):
-        return sources
-    joint = dict(schemas[0])
-    for schema in schemas[1:]:
-        for name in joint.keys() & schema.keys():
-            joint[name] = joint_field(joint[name], schema[name])
-    return [as_nullable(source, joint) for source in sources]
-
-
-def with_the_same_masks(sources: Sequence[Source]) -> Sequence[Source]:
-    """Return the sources with the masks that any of them has: another may have no nulls."""
-    masks = {n for source in sources for n in source.schema if n.endswith(NULL_SUFFIX)}
-    return [_with_masks(source, masks) for source in sources] if masks else sources
-
-
-def _with_masks(source: Source, masks: Collection[str]) -> Source:
-    maps: dict[str, ColumnMap] = {}
-    for name, field in source.schema.items():
-        maps[name] = ColumnMap(name, field)
-        mask = name + NULL_SUFFIX
-        if mask in masks and mask not in source.schema:
-            maps[mask] = ColumnMap(name, Field(np.bool_), _no_nulls)
-    return source if len(maps) == len(source.schema) else MappedColumns(source, maps)
-
-
-def _no_nulls(column: Column, rows: RowNumbers) -> Column:
-    del rows
-    return np.zeros(len(column), np.bool_)
-
-
-def as_nullable(source: Source, joint: Mapping[str, Field]) -> Source:
-    """Return a source with columns that may hold nulls where those of ``joint`` may."""
-    if all(field == joint.get(name) for name, field in source.schema.items()):
-        return source
-    maps = {}
-    for name, field in source.schema.items():
-        wanted = joint.get(name, field)
-        if field == wanted or not can_widen(field, wanted):
-            maps[name] = ColumnMap(name, field)
-        else:
-            maps[name] = ColumnMap(name, wanted, partial(widened, field=wanted), 2)
-    return MappedColumns(source, maps)
 
 
 def _difference(a: Schema, b: Schema) -> str:

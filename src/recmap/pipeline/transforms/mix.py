@@ -24,7 +24,8 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap.errors import FieldMismatchError, OptionError, OptionTypeError
-from recmap.formats.combined import CombinedSource, with_the_same_nulls
+from recmap.formats.combined import CombinedSource
+from recmap.formats.joint_nulls import with_the_same_nulls
 from recmap.model.arguments import as_list, check_choice
 from recmap.model.batch import Positions, RowArray, RowNumbers, interleave
 from recmap.model.draws import hashed
