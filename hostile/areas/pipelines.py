@@ -139,8 +139,10 @@ class Chain:
 
     def _repetition(self, first: int) -> list[list[Any]]:
         epochs = [self._epoch(first + i) for i in range(self.repeat)]
-        # What is shuffled or selected after a filter has been counted before.
-        last = [verb for verb, _ in self.before if verb in ("filter", "shuffle", "rows")][-1:]
+        # What is shuffled, selected or cached after a filter has been counted before.
+        last = [verb for verb, _ in self.before if verb in ("filter", "shuffle", "rows", "cache")][
+            -1:
+        ]
         filtered = last == ["filter"]
         if self.size is None:
             batches = [[row] for epoch in epochs for row in epoch]

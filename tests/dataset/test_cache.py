@@ -459,3 +459,18 @@ def test_where_a_cache_is_of_no_use_it_is_refused() -> None:
     for why, chain in chains:
         with pytest.raises(rm.RecmapError, match=why):
             chain()
+
+
+def test_a_state_of_filtered_rows_is_not_taken_with_and_without_a_cache() -> None:
+    rm.from_arrays({"x": np.arange(20)}).save("x.tfrecord")
+    plain = rm.open("x.tfrecord").filter(is_even)
+    runs = [plain.batch(3), plain.cache().batch(3)]
+    for run, other in (runs, runs[::-1]):
+        batches = iter(run)
+        next(batches)
+        with pytest.raises(rm.OptionError, match=r"cache\(\)"):
+            other.restore(run.state())
+
+
+def is_even(row: dict[str, Any]) -> bool:
+    return bool(row["x"] % 2 == 0)

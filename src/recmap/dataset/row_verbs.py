@@ -345,14 +345,18 @@ class RowVerbs(ColumnVerbs):
         """
         from recmap.dataset.cache import cached
         from recmap.model.arguments import parse_size
+        from recmap.pipeline.signature import VerbRecord
 
         check_progress(progress)
         plan = self._plan
         plan.check_kept("cache")
         rows = cached(plan, None if memory is None else parse_size(memory), progress)
         # The workers of map fill the cache. What comes next does not need them.
-        caches = (*plan.caches, len(plan.records))
-        return self._rows(changed(plan.with_rows(rows), caches=caches, workers=None, unwarned=()))
+        made = changed(plan.with_rows(rows), workers=None, unwarned=())
+        if plan.drops:
+            # Filtered rows have places of their own from here on, and so in states.
+            return self._rows(made, VerbRecord("cache()"))
+        return self._rows(changed(made, caches=(*plan.caches, len(plan.records))))
 
     def drop_null(self, *columns: str, progress: ProgressOption = None) -> Self:
         """Leave out the rows in which one of these columns is null, or holds a null.

@@ -159,10 +159,12 @@ class SourceRows(WrappedSource):
 
     @property
     def facts(self) -> SourceFacts:
+        # In another process, the files are opened when they are first read.
+        searched = bool(self._process) and self._opened.facts.searched
         return replace(
             self._facts,
             chunk_rows=self._rows_of_chunk,
-            searched=self._facts.searched or self._opened.facts.searched,
+            searched=self._facts.searched or searched,
             rows_before_damage=self._rows_before_damage,
             sound_rows=self._sound_rows,
         )
