@@ -75,3 +75,10 @@ def test_convert_takes_the_options_of_open() -> None:
     # format is that of the output.
     rm.open("x.dat", format="raw", dtype="float32").save("w", format="npy")
     assert np.load("w").tolist() == [0, 1, 2, 3, 4, 5]
+
+
+def test_columns_of_convert_may_give_types() -> None:
+    rows = [np.ones(2, np.float32).tobytes()] * 3
+    rm.from_arrays({"x": rm.Ragged.from_bytes(rows)}).save("x.tfrecord")
+    rm.convert("x.tfrecord", "x.npy", columns={"x": "float32[2]"})
+    assert np.load("x.npy").tolist() == [[1, 1]] * 3

@@ -428,7 +428,7 @@ def test_a_killed_worker_does_not_duplicate_rows() -> None:
 
 def test_an_empty_dataset_becomes_an_empty_file() -> None:
     nothing = ray.data.range(5).map_batches(lambda batch: {"id": batch["id"][:0]})
-    with pytest.raises(rm.OptionError, match="fields"):
+    with pytest.raises(rm.OptionError, match="columns"):
         rm.ray.write(nothing, "out.npy")
     rm.ray.write(nothing, "out.npy", columns={"id": "int64"})
     assert len(rm.open("out.npy")) == 0

@@ -90,6 +90,8 @@ def convert(
     >>> rm.convert(np.load("x.npy", mmap_mode="r"), "x.tfrecord").rows
     4
     """
+    if isinstance(opening.get("columns"), Mapping) and "fields" not in opening:
+        opening["fields"] = opening.pop("columns")  # the types, not some columns to convert
     _refuse_old(opening, format)
     for option, value in opening.items():
         if option not in _OPEN_OPTIONS:
