@@ -215,7 +215,7 @@ class RowVerbs(ColumnVerbs):
         >>> ds.select("x").windows(3, horizon=1, stride=2)[0]
         {'x': array([0, 1, 2]), 'x/target': array([3])}
         """
-        from recmap.dataset.windows import WindowedRows, window_order, window_parts
+        from recmap.dataset.windows import RowWindows, window_order, window_parts
 
         stride = as_whole("stride", stride, least=1)
         check_choice("edges", edges, ("drop", "repeat", "pad"))
@@ -226,7 +226,7 @@ class RowVerbs(ColumnVerbs):
         order = window_order(
             self._source, parts, stride, within, edges, progress, self._opened.reopen
         )
-        change = partial(WindowedRows, parts=parts, order=order, edges=edges)
+        change = partial(RowWindows, parts=parts, order=order, edges=edges)
         shown = dict(size) if isinstance(size, Mapping) else size
         options = {"stride": stride, "within": within, "edges": edges, "horizon": horizon}
         told = "".join(f", {name}={value!r}" for name, value in options.items())

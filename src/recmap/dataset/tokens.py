@@ -104,7 +104,7 @@ class Cut:
         return f"tokens({self.column!r}, {self.length}{told})"
 
 
-class Pieces(NamedTuple):
+class DocumentParts(NamedTuple):
     """Parts of documents, one after another: the document of each, where it begins, its length."""
 
     documents: Positions
@@ -133,7 +133,7 @@ class Documents(NamedTuple):
         """Return the rows of documents."""
         return documents if self.rows is None else self.rows[documents]
 
-    def pieces(self, begins: Positions, size: int) -> Pieces:
+    def pieces(self, begins: Positions, size: int) -> DocumentParts:
         """Return the parts of documents that make up ``size`` tokens from each of ``begins``."""
         first = np.searchsorted(self.starts, begins, side="right") - 1
         last = np.searchsorted(self.starts, begins + size - 1, side="right") - 1
@@ -142,7 +142,7 @@ class Documents(NamedTuple):
         documents = np.arange(total[-1]) + np.repeat(first - total[:-1], counts)
         start = np.maximum(self.starts[documents], np.repeat(begins, counts))
         stop = np.minimum(self.starts[documents + 1], np.repeat(begins + size, counts))
-        return Pieces(documents, start - self.starts[documents], stop - start, counts)
+        return DocumentParts(documents, start - self.starts[documents], stop - start, counts)
 
 
 def joined_documents(
@@ -323,7 +323,7 @@ class TokenRows(WrappedSource):
         flat = stored.flat if isinstance(stored, Ragged) else stored.reshape(-1)
         return flat if isinstance(flat, np.ndarray) and flat.flags.c_contiguous else None
 
-    def _joined_pieces(self, documents: Documents, pieces: Pieces) -> Tokens:
+    def _joined_pieces(self, documents: Documents, pieces: DocumentParts) -> Tokens:
         """Return parts of documents, end to end."""
         cut = self._cut
         if not self._source.schema[cut.column].shape:
@@ -363,7 +363,7 @@ class TokenRows(WrappedSource):
         found = unshuffled(self._source) if self._source.facts.varies else None
         return self._source if found is None else found[0]
 
-    def _single_tokens(self, pieces: Pieces) -> Tokens:
+    def _single_tokens(self, pieces: DocumentParts) -> Tokens:
         """Return tokens of a column that has one in each row."""
         rows = np.arange(pieces.lengths.sum())
         firsts = offsets_of(pieces.lengths)[:-1]

@@ -232,7 +232,7 @@ def _refuse_return(source: Source, name: str, kinds: Column, edges: RowArray) ->
         )
 
 
-class WindowedRows(WrappedSource):
+class RowWindows(WrappedSource):
     """The windows of a source as rows. A row that several windows share is read once.
 
     Where any row can be read alone, reading it again is as fast as copying it.
@@ -255,8 +255,8 @@ class WindowedRows(WrappedSource):
             self._groups.setdefault(part.offsets, {})[name] = part.column
         self._total = sum(1 if offsets is None else len(offsets) for offsets in self._groups)
 
-    def _over(self, source: Source) -> WindowedRows:
-        return WindowedRows(source, self._parts, self._order, self._edges, (self._low, self._high))
+    def _over(self, source: Source) -> RowWindows:
+        return RowWindows(source, self._parts, self._order, self._edges, (self._low, self._high))
 
     @property
     def schema(self) -> Schema:
@@ -428,7 +428,7 @@ class WindowedRows(WrappedSource):
         wanted = {name.removesuffix(_PADDING) if self._pads(name) else name for name in names}
         parts = {name: part for name, part in self._parts.items() if name in wanted}
         columns = list(dict.fromkeys(part.column for part in parts.values()))
-        source = WindowedRows(
+        source = RowWindows(
             self._source.select(columns), parts, self._order, self._edges, (self._low, self._high)
         )
         exact = list(names) == list(source.schema)
