@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 from uuid import uuid4
 
 from recmap.cache.block_cache import default_cache
-from recmap.cache.rows_entry import Room, RowsEntry, open_rows
+from recmap.cache.rows_entry import CacheRoom, RowsEntry, open_rows
 from recmap.conversion.cast import cast_columns
 from recmap.conversion.options import SaveOptions
 from recmap.conversion.plan import Sharding
@@ -179,7 +179,7 @@ class RowCache:
 
 
 def _save(
-    rows: OpenedRows, progress: ProgressOption, folder: str, room: Room
+    rows: OpenedRows, progress: ProgressOption, folder: str, room: CacheRoom
 ) -> tuple[list[str], dict[str, Any]]:
     """Save rows to files in a folder, within the room that the cache has."""
     source = rows.source
@@ -231,7 +231,7 @@ def _expected_size(source: Source) -> int:
     return rows * -(-size // count)
 
 
-def _watched(progress: ProgressOption, room: Room) -> Callable[[Progress], None]:
+def _watched(progress: ProgressOption, room: CacheRoom) -> Callable[[Progress], None]:
     """Return a watcher that makes room for the rows, and shows the progress if that is wanted."""
     shown = Bar() if progress is True else progress
 

@@ -142,7 +142,7 @@ def _open_records(
 
         return ArrayRecordSource(files, decoder, piece.shard_rows)
     records = TFRecordSource(files, errors=errors, verify=verify, compression=None, decoder=decoder)
-    return _Shards(records, None if errors == "skip" else piece.shard_rows)
+    return _ShardRecords(records, None if errors == "skip" else piece.shard_rows)
 
 
 def _open_shard(path: str, fields: FieldsLike | None) -> Source:
@@ -216,7 +216,7 @@ def _step_labels(
     return {**labels, **{short[name]: each for name, each in labels.items() if name in short}}
 
 
-class _Shards(WrappedSource, EpisodeRecords):
+class _ShardRecords(WrappedSource, EpisodeRecords):
     """The records of shards. Their number is checked against the metadata once it is known.
 
     ``expected`` is that number for each shard, or None if records may have been left out.
