@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -96,7 +96,10 @@ class _Bucketed(OrderedRows):
     # Not the methods of a wrapped source: the buckets already hold all columns, and only recmap
     # reads them.
     select = Source.select
-    reference = Source.reference
+
+    def rebuilt(self, change: Callable[[Source], Source]) -> Source:
+        del change
+        return self
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_held": None}

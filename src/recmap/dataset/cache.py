@@ -261,6 +261,8 @@ def _open(files: Sequence[str], facts: Mapping[str, Any]) -> Source:
 class CachedRows(WrappedSource):
     """The rows of a cache. Nothing is made before a row, or a number of rows, is needed."""
 
+    keeps_rows = True
+
     def __init__(self, cache: RowCache, names: Sequence[str] | None = None) -> None:
         self._cache, self._names = cache, names
         self._plain = cache.source if names is None else cache.source.select(names)
@@ -318,7 +320,11 @@ class CachedRows(WrappedSource):
             record_files=(),
             rows_before_damage=None if known is not None else plain.rows_before_damage,
             sound_rows=None,
+            largest_row=self._largest_row,
         )
+
+    def _largest_row(self, above: int) -> tuple[int, int] | None:
+        return self._source.facts.largest_row(above)
 
     def __len__(self) -> int:
         known = self.known_rows()
@@ -382,8 +388,8 @@ class CachedRows(WrappedSource):
     def uncopied(self) -> Source:
         return uncopied(self._source)
 
-    def reference(self) -> Source:
-        return self._plain.reference()
+    def rebuilt(self, change: Callable[[Source], Source]) -> Source:
+        return change(self._plain)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_last": None}

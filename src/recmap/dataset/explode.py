@@ -144,14 +144,7 @@ class ExplodedRows(WrappedSource):
     def facts(self) -> SourceFacts:
         facts = self._source.facts
         return replace(
-            facts,
-            in_order=False,
-            searched=facts.searched and self.known_rows() is not None,
-            table_index=None,
-            owns_rows=True,
-            can_pad=False,
-            rows_before_damage=None,
-            sound_rows=None,
+            facts.of_other_rows(known=self.known_rows() is not None),
             descriptions={
                 n: told for n, told in facts.descriptions.items() if n not in self._columns
             },
@@ -159,9 +152,6 @@ class ExplodedRows(WrappedSource):
 
     def __len__(self) -> int:
         return self._items.count
-
-    def up_to(self, stop: int) -> int:
-        return min(stop, len(self))
 
     def known_rows(self) -> int | None:
         known = self._lazy_items.known()
@@ -248,7 +238,7 @@ class ExplodedRows(WrappedSource):
         return ExplodedRows(self._source.select(names), columns, self._lazy_items)
 
     # Rows are others than those of the source.
-    column, largest_row, read_padded = Source.column, Source.largest_row, Source.read_padded
+    column, read_padded = Source.column, Source.read_padded
 
 
 def _item(field: Field) -> Field:

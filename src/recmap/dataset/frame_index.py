@@ -61,6 +61,8 @@ def _level(values: Any) -> IndexLevel:
 class _IndexRows(WrappedSource):
     """Columns that are the levels of an index."""
 
+    keeps_rows = True
+
     def __init__(self, source: Source, levels: dict[str, IndexLevel]) -> None:
         super().__init__(source)
         types = source.facts.table_types

@@ -93,6 +93,8 @@ def open_table(x: Any, wanted: Wanted, column: str | None = None) -> OpenedRows:
 class FromTable(WrappedSource):
     """The rows of a table, with the types that go back to its library as they were."""
 
+    keeps_rows = True
+
     def __init__(self, source: Source, types: Mapping[str, Any], index: Any = None) -> None:
         super().__init__(source)
         self._types = {

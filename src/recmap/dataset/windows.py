@@ -267,14 +267,7 @@ class RowWindows(WrappedSource):
         facts = self._source.facts
         own = {name for name, part in self._parts.items() if part.offsets is None}
         return replace(
-            facts,
-            in_order=False,
-            searched=facts.searched and self.known_rows() is not None,
-            table_index=None,
-            owns_rows=True,
-            can_pad=False,
-            rows_before_damage=None,
-            sound_rows=None,
+            facts.of_other_rows(known=self.known_rows() is not None),
             descriptions={n: told for n, told in facts.descriptions.items() if n in own},
             table_types={n: told for n, told in facts.table_types.items() if n in own},
         )
@@ -285,9 +278,6 @@ class RowWindows(WrappedSource):
     def known_rows(self) -> int | None:
         known = self._order.known()
         return None if known is None else known.count
-
-    def up_to(self, stop: int) -> int:
-        return min(stop, len(self))
 
     def row_bytes(self) -> int:
         return self._source.row_bytes() * self._total
@@ -438,7 +428,7 @@ class RowWindows(WrappedSource):
         return self._edges == "pad" and name not in self._parts
 
     # Rows are others than those of the source.
-    column, largest_row, read_padded = Source.column, Source.largest_row, Source.read_padded
+    column, read_padded = Source.column, Source.read_padded
     value_ranges = Source.value_ranges
 
 

@@ -222,6 +222,8 @@ class _ShardRecords(WrappedSource, EpisodeRecords):
     ``expected`` is that number for each shard, or None if records may have been left out.
     """
 
+    keeps_rows = True
+
     def __init__(self, records: TFRecordSource, expected: Sequence[int] | None) -> None:
         super().__init__(records)
         self._records = records
@@ -288,6 +290,8 @@ class TfdsSource(WrappedSource):
     ``columns`` tells how to put them together from what ``source`` decodes; None if it gives the
     columns themselves.
     """
+
+    keeps_rows = True
 
     def __init__(
         self,
@@ -403,6 +407,3 @@ class TfdsSource(WrappedSource):
         return TfdsSource(
             self._source.select(stored), self._folder, columns, self._labels, self._features
         )
-
-    def reference(self) -> Source:
-        return self
