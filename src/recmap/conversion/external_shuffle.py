@@ -25,11 +25,11 @@ from recmap.local.local_path import located
 from recmap.local.temporary import remove, temporary_path
 from recmap.model.facts import SourceFacts, each_alone
 from recmap.model.field import Field
-from recmap.model.order import Order, OrderedRows, gather_within
+from recmap.model.order import Order, OrderedRows
 from recmap.model.ragged import concatenate
 from recmap.model.row_sizes import measure
 from recmap.model.schema import Batch, Schema
-from recmap.model.source import Source
+from recmap.model.source import Source, gather_within
 from recmap.store.staging import check_space, make_staging_folder
 from recmap.tfrecord.encoder import Encoder
 

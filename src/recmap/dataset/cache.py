@@ -34,6 +34,7 @@ from recmap.errors import (
     DataError,
     MemoryLimitError,
     NoCacheWarning,
+    OptionError,
     OutputError,
     shown_url,
     without_secrets,
@@ -397,4 +398,20 @@ class CachedRows(WrappedSource):
 
 def cached(plan: Plan, memory: int | None, progress: ProgressOption) -> CachedRows:
     """Return the rows of a plan, as they are in the first epoch."""
+    _check_of_use(plan)
     return CachedRows(RowCache(numbered_rows(plan), plan, memory, progress))
+
+
+def _check_of_use(plan: Plan) -> None:
+    plan.check_before_batch("cache")
+    plan.check_images_on_host("cache")
+    if plan.rank is not None:
+        raise OptionError("cache comes before shard: all ranks share what is kept")
+    if plan.rows.facts.endless or plan.repeat is None:
+        raise OptionError("cache: the rows have no end; put cache before repeat")
+    for each in plan.records:
+        if each.draws:
+            raise OptionError(
+                f"cache comes before {each.name}: it would keep the order of the first epoch; for "
+                "one order in all epochs, shuffle(..., reshuffle=False)"
+            )

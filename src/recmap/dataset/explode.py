@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from recmap.dataset.column_scan import FromRows, check_reread
+from recmap.dataset.column_scan import FromRows, check_same_rows
 from recmap.dataset.rows import read_blocks
 from recmap.errors import DataError, OptionError, OptionTypeError
 from recmap.machine.mapped import guarded
@@ -58,12 +58,7 @@ def counted_items(
     reopen: Callable[[], Source] | None,
 ) -> FromRows[Items]:
     """Return the items of these columns, which are counted when they are first needed."""
-    check_reread("explode", source)
-    if source.facts.varies:
-        raise OptionError(
-            "explode: these rows differ from epoch to epoch, and so would the number of their "
-            "items; put explode before shuffle, sample and functions that draw random numbers"
-        )
+    check_same_rows("explode", source)
     if not columns:
         raise OptionTypeError('explode: give the columns to divide, such as explode("boxes")')
     for name in columns:

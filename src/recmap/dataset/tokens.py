@@ -27,13 +27,13 @@ from recmap.model.batch import Positions, RowArray, RowNumbers
 from recmap.model.facts import SourceFacts
 from recmap.model.fetching import Coming, Fetching
 from recmap.model.field import Field
-from recmap.model.order import gather_within, unshuffled
+from recmap.model.order import unshuffled
 from recmap.model.progress import Counter, ProgressOption
 from recmap.model.ragged import Column, Ragged, offsets_of
 from recmap.model.remembered import Remembered
 from recmap.model.row_sizes import RowSizes, measure
 from recmap.model.schema import Batch, Schema
-from recmap.model.source import Source, WrappedSource, at_epoch, row_name
+from recmap.model.source import Source, WrappedSource, at_epoch, gather_within, row_name
 from recmap.native import _core
 
 Added: TypeAlias = Literal["positions", "segments", "cu_seqlens"]

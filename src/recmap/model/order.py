@@ -30,13 +30,14 @@ from recmap.model.batch import (
 from recmap.model.facts import SourceFacts
 from recmap.model.fetching import Coming, Fetching, fetching_all
 from recmap.model.ragged import Column
-from recmap.model.row_sizes import RowSizes, fitting, measure
+from recmap.model.row_sizes import RowSizes, measure
 from recmap.model.schema import Batch
 from recmap.model.source import (
     MappedColumns,
     Source,
     WrappedSource,
     at_epoch,
+    gather_within,
     row_name,
     stored_rows,
 )
@@ -304,20 +305,6 @@ def _made(source: Source, make: Callable[[int], Order], count: Callable[[Source]
 
 def _is_counted(source: Source) -> bool:
     return source.known_rows() is not None
-
-
-def gather_within(source: Source, rows: RowArray, limit: int | None) -> Batch:
-    """Return the first of these rows, as many as fit into ``limit`` bytes."""
-    if limit is not None and len(rows):
-        sizes = source.row_sizes(rows)
-        rows = rows[: 1 if sizes is None else fitting(sizes, len(rows), limit)]
-    return source.gather(rows)
-
-
-def gather_span(source: Source, start: int, stop: int, limit: int | None) -> Batch:
-    """Read a span of a source by the numbers of its rows."""
-    stop = stop if source.facts.endless else min(stop, len(source))
-    return gather_within(source, np.arange(start, max(start, stop), dtype=np.int64), limit)
 
 
 def finite(count: int | None) -> int:

@@ -20,6 +20,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal, Self, TypeAlias
 
+import numpy as np
+
 from recmap.model.batch import (
     Allocate,
     PaddedColumn,
@@ -33,7 +35,7 @@ from recmap.model.fetching import Coming, Fetching
 from recmap.model.field import Field
 from recmap.model.info import Info
 from recmap.model.ragged import Column
-from recmap.model.row_sizes import RowSizes, measure
+from recmap.model.row_sizes import RowSizes, fitting, measure
 from recmap.model.schema import Batch, Schema
 from recmap.model.value_test import ValueRange
 
@@ -231,6 +233,20 @@ def reference(source: Source) -> Source:
 def row_name(source: Source, row: int) -> str:
     """Say which row this is, for error messages."""
     return source.row_name(row) if isinstance(source, VaryingRows) else source.facts.row_name(row)
+
+
+def gather_within(source: Source, rows: RowArray, limit: int | None) -> Batch:
+    """Return the first of these rows, as many as fit into ``limit`` bytes."""
+    if limit is not None and len(rows):
+        sizes = source.row_sizes(rows)
+        rows = rows[: 1 if sizes is None else fitting(sizes, len(rows), limit)]
+    return source.gather(rows)
+
+
+def gather_span(source: Source, start: int, stop: int, limit: int | None) -> Batch:
+    """Read a span of a source by the numbers of its rows."""
+    stop = stop if source.facts.endless else min(stop, len(source))
+    return gather_within(source, np.arange(start, max(start, stop), dtype=np.int64), limit)
 
 
 class WrappedSource(VaryingRows):

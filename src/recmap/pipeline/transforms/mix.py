@@ -31,10 +31,10 @@ from recmap.model.batch import Positions, RowArray, RowNumbers, interleave
 from recmap.model.draws import hashed
 from recmap.model.facts import SourceFacts
 from recmap.model.fetching import Fetching, fetching_all
-from recmap.model.order import finite, gather_span
+from recmap.model.order import finite
 from recmap.model.row_sizes import RowSizes
 from recmap.model.schema import Batch
-from recmap.model.source import Source, at_epoch, row_name
+from recmap.model.source import Source, at_epoch, gather_span, row_name
 from recmap.pipeline.row_source import count_of
 from recmap.pipeline.transforms.mix_schedule import WeightedSpan, pieces
 
