@@ -397,7 +397,8 @@ class TFRecordSource(Source):
         padded = self._read_across(decoder, rows.start, rows.stop)
         if padded is not None:
             return padded
-        self.up_to(rows.stop)
+        if len(self._starts) < len(self._files):
+            self.up_to(rows.stop)
         i = bisect_right(self._starts, rows.start) - 1
         file, start = self._files[i], self._starts[i]
         count = rows.stop - start
