@@ -336,6 +336,20 @@ class WrappedSource(VaryingRows):
         return self._over(self._source.select(names))
 
 
+class WithFacts(WrappedSource):
+    """The rows of a source, of which other ``facts`` are known."""
+
+    keeps_rows = True
+
+    def __init__(self, source: Source, **facts: Any) -> None:
+        super().__init__(source)
+        self._known = facts
+
+    @property
+    def facts(self) -> SourceFacts:
+        return replace(super().facts, **self._known)
+
+
 @dataclass(frozen=True)
 class ColumnMap:
     """A column of ``MappedColumns``: a ``column`` of the source, which may be converted.
