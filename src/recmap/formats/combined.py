@@ -13,7 +13,6 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap.errors import DataError, FieldMismatchError, MemoryLimitError
-from recmap.formats.joint_nulls import with_the_same_nulls
 from recmap.local.local_path import located
 from recmap.machine.mapped import guarded
 from recmap.model.batch import (
@@ -29,6 +28,7 @@ from recmap.model.batch import (
 from recmap.model.facts import LargestChunk, SourceFacts
 from recmap.model.fetching import Coming, Fetching, fetching_all
 from recmap.model.field import Field
+from recmap.model.fill_null import with_the_same_nulls
 from recmap.model.info import Info
 from recmap.model.order import finite
 from recmap.model.ragged import Column, offsets_of

@@ -25,12 +25,12 @@ import numpy.typing as npt
 
 from recmap.errors import FieldMismatchError, OptionError, OptionTypeError
 from recmap.formats.combined import CombinedSource
-from recmap.formats.joint_nulls import with_the_same_nulls
 from recmap.model.arguments import as_list, check_choice
 from recmap.model.batch import Positions, RowArray, RowNumbers, interleave
 from recmap.model.draws import hashed
 from recmap.model.facts import SourceFacts
 from recmap.model.fetching import Fetching, fetching_all
+from recmap.model.fill_null import with_the_same_nulls
 from recmap.model.order import finite
 from recmap.model.row_sizes import RowSizes
 from recmap.model.schema import Batch
