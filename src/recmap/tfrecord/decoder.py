@@ -162,7 +162,8 @@ class ExampleDecoder:
                 self.places[name[len(LISTS) :]] = _core.Place.features
         self.columns = _core.Columns()
         self.columns.count_unknown = unknown is not None
-        # Computed once: every read of a single row needs it.
+        # Computed once: every read of a single row needs them.
+        self.fields = dict(schema)
         self._dense = {
             name: (field.inner, field.dtype)
             for name, field in schema.items()
@@ -207,9 +208,9 @@ class ExampleDecoder:
 
     def assembled(self, made: Mapping[str, _Parts], nulls: Mapping[str, Bytes]) -> Batch:
         """Assemble columns of their parts and masks."""
-        columns = {name: _assemble(self.schema[name], parts) for name, parts in made.items()}
+        columns = {name: _assemble(self.fields[name], parts) for name, parts in made.items()}
         for name, mask in nulls.items():
-            field, missing = self.schema[name], mask.view(np.bool_)
+            field, missing = self.fields[name], mask.view(np.bool_)
             if field.dtype.kind in "mM" and not field.ragged:
                 missing = np.zeros_like(missing)  # they are NaT
             columns[name] = masked(columns[name], missing)
@@ -239,9 +240,9 @@ class ExampleDecoder:
         }
         filled = [
             dense[name].reshape(-1).view(np.uint8) if name in dense else None
-            for name in self.schema
+            for name in self.fields
         ]
-        masks = [nulls.get(name) for name in self.schema] if nulls else []
+        masks = [nulls.get(name) for name in self.fields] if nulls else []
         target = _core.DecodeTarget(filled, memory or empty_bytes, pads, rows, masks)
         made, fault, unknown, described = _core.decode(
             records,
@@ -257,7 +258,7 @@ class ExampleDecoder:
         if unknown and self.unknown is not None:
             self.unknown.met(unknown, where)
         self.met(described, where)
-        named = zip(self.schema, made, strict=True)
+        named = zip(self.fields, made, strict=True)
         return {name: dense[name] if parts is None else parts for name, parts in named}, None
 
     def error(
@@ -360,7 +361,7 @@ class PaddedDecoder:
     ) -> None:
         self.schema, self.error = decoder.schema, decoder.error
         self._decoder, self._size, self._memory = decoder, size, memory
-        each = (_core.Pad(*pads[n]) if n in pads else None for n in decoder.schema)
+        each = (_core.Pad(*pads[n]) if n in pads else None for n in decoder.fields)
         self._pads = list(each) if pads else []
 
     def decode(
@@ -372,7 +373,7 @@ class PaddedDecoder:
         )
         rows = PaddedRows({}, {})
         for name, parts in made.items():
-            field = self.schema[name]
+            field = self._decoder.fields[name]
             if isinstance(parts, tuple) and len(parts) == 3:
                 rows.padded[name] = self._column(field, parts)
             else:

@@ -277,6 +277,8 @@ class ThreadPool(OrderedPool):
     def _wait(self, answer: Answer) -> None:
         if not self._threads:
             _serve_queued(self._work, self._queue, self._busy)
+        if answer.done():
+            return
         timer, before = StallTimer(self._where, self._advice), list(self._busy)
         while not answer.done():
             wait([answer], _WATCH)
