@@ -253,8 +253,6 @@ class ChunkedArray:
             return
         size = self.grid.chunk[0] * self.dtype.itemsize * math.prod(self.grid.shape[1:])
         most = min(_AHEAD * threads, _AHEAD_SIZE // max(size, 1))
-        if self._kept is not None:
-            most = min(most, self._kept // 2)
         if not most:
             return
         coming = range(groups.stop, min(groups.stop + most, self.grid.counts[0]))
