@@ -23,7 +23,7 @@ from recmap.chunks.grid import Grid
 from recmap.chunks.groups import ChunkCache, ReadAhead, ReadsAhead, begin
 from recmap.chunks.mapped import MappedChunks
 from recmap.chunks.pool import for_each
-from recmap.chunks.stored import Stored, StoredChunks, StoredOf, Values
+from recmap.chunks.stored import ChunkBytes, StoredChunks, StoredOf, Values
 from recmap.errors import DataError
 from recmap.machine.cpus import own_limit, thread_count
 from recmap.machine.memory import empty
@@ -315,12 +315,12 @@ class ChunkedArray:
         if stored is None:
             job.array[(job.target, *tile.slices)] = self._fill
             return
-        values = self._decoded(stored, job) if isinstance(stored, Stored) else stored
+        values = self._decoded(stored, job) if isinstance(stored, ChunkBytes) else stored
         if values is not None:
             inner = tuple(slice(0, count) for count in tile.extent)
             job.array[(job.target, *tile.slices)] = values[(job.source, *inner)]
 
-    def _decoded(self, stored: Stored, job: _Job) -> Values | None:
+    def _decoded(self, stored: ChunkBytes, job: _Job) -> Values | None:
         """Return the values of a chunk; None if they were decoded straight into their place."""
         place = self._place(job)
         try:

@@ -19,11 +19,10 @@ import numpy.typing as npt
 from recmap.errors import DataError, MemoryLimitError, OptionError, RecmapError, RowNotFoundError
 from recmap.local.local_path import any_remote
 from recmap.model.arguments import Workers, as_slice
-from recmap.model.batch import join
+from recmap.model.batch import chosen_rows, join
 from recmap.model.casting import exact_array
 from recmap.model.iteration import BlockIteration
 from recmap.model.preview import preview
-from recmap.model.row_numbers import chosen_rows
 from recmap.model.row_sizes import measure
 from recmap.model.schema import Batch
 from recmap.model.source import Source, uncopied
