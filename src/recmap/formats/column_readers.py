@@ -12,7 +12,7 @@ import numpy.typing as npt
 from recmap.errors import DataError
 from recmap.machine.cpus import thread_count
 from recmap.machine.mapped import MappedFile
-from recmap.machine.memory import empty
+from recmap.machine.memory import empty, locks_pages
 from recmap.model.batch import RowNumbers
 from recmap.model.coerce import string_column
 from recmap.model.fetching import Fetching
@@ -137,7 +137,8 @@ class ArrayColumn(ColumnReader):
         return len(self._stored.array)
 
     def read(self, start: int, stop: int) -> Column:
-        array, _, file = self._settled()
+        stored = self._settled()
+        array, flat, file = stored
         rows = array[start:stop]
         if file is None or not rows.size:
             return string_column(rows) if self._strings else rows
@@ -148,6 +149,8 @@ class ArrayColumn(ColumnReader):
         file.will_read(begin, end)
         if self._strings:
             return string_column(rows)
+        if locks_pages() and flat.size:  # a GPU cannot copy from a mapped file
+            return self._gather(stored, np.arange(start, start + len(rows)))
         return rows if file.lends else rows.copy()
 
     def _settled(self) -> _StoredArray:

@@ -19,6 +19,7 @@ import numpy as np
 from recmap.errors import DataError, OptionError, StoreError
 from recmap.local.local_path import located
 from recmap.machine.mapped import Guard
+from recmap.machine.memory import empty
 from recmap.model.batch import Allocate, PaddedRows, PadSpec, RowArray, RowNumbers
 from recmap.model.facts import Skipped, SourceFacts
 from recmap.model.fetching import Fetching
@@ -385,4 +386,8 @@ def _owned(column: Column) -> Column:
         return column.copy()
     base = column.base
     fresh = base is None or not isinstance(base, np.ndarray | memoryview)
-    return column if fresh and column.flags.writeable else np.array(column)
+    if fresh and column.flags.writeable:
+        return column
+    own = empty(column.shape, column.dtype)
+    own[...] = column
+    return own
