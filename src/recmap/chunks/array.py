@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from recmap.chunks.codecs import Bytes, ChunkError, CodecChain
 from recmap.chunks.grid import Grid
-from recmap.chunks.groups import ChunkCache, ReadAhead, ReadsAhead, begin
+from recmap.chunks.groups import ChunkCache, ExpectedRead, ReadsAhead, begin
 from recmap.chunks.mapped import MappedChunks
 from recmap.chunks.pool import for_each
 from recmap.chunks.stored import ChunkBytes, StoredChunks, StoredOf, Values
@@ -272,13 +272,13 @@ class ChunkedArray:
             if read.stop <= end:
                 yield read
 
-    def _prepare(self, read: range) -> ReadAhead:
+    def _prepare(self, read: range) -> ExpectedRead:
         rows, begun = self._empty(len(read)), {}
         for request in self._wanted_in_order(read.start, read.stop):
             if request.whole and self._cache.get(self._label, request.group) is None:
                 group = request.group
                 begun[group] = begin(self._decode_into, group, rows[request.target])
-        return ReadAhead(read.stop, rows, begun)
+        return ExpectedRead(read.stop, rows, begun)
 
     def _decode_group(self, group: int) -> Values:
         first, end = self.grid.rows(group)

@@ -55,7 +55,7 @@ class ChunkCache:
             self._groups.pop(key)
 
 
-class ReadAhead(NamedTuple):
+class ExpectedRead(NamedTuple):
     """A read that is expected next, and the row groups that are decoded into its place."""
 
     stop: int
@@ -73,7 +73,7 @@ class ReadsAhead:
     def _begin_anew(self) -> None:
         self._process = os.getpid()
         self._lock = Lock()
-        self._expected: dict[int, ReadAhead] = {}
+        self._expected: dict[int, ExpectedRead] = {}
         # Row groups that no read is expected to take as a whole.
         self._groups: dict[int, Future[Values]] = {}
 
@@ -94,7 +94,7 @@ class ReadsAhead:
     def begin(
         self,
         reads: Iterable[range],
-        prepare: Callable[[range], ReadAhead],
+        prepare: Callable[[range], ExpectedRead],
         groups: Iterable[int],
         decode: Callable[[int], Values],
     ) -> None:
@@ -108,7 +108,7 @@ class ReadsAhead:
                 if group not in self._groups and group not in whole:
                     self._groups[group] = begin(decode, group)
 
-    def take_read(self, start: int, stop: int) -> ReadAhead | None:
+    def take_read(self, start: int, stop: int) -> ExpectedRead | None:
         """Return what was decoded for a read; None if it was not expected."""
         with self._locked():
             read = self._expected.pop(start, None)
