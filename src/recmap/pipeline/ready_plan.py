@@ -58,6 +58,8 @@ class ReadyPlan:
         plan, size = self.plan, self.plan.groups.block
         if not plan.plain or plan.transforms or plan.mask is not None:
             return 1
+        if plan.groups.by_cost is not None:
+            return 1
         if plan.pool.kind != "threads" or plan.workers or plan.prefetch is not None:
             return 1
         # Functions of batches are called with one batch at a time, when its turn comes.
@@ -90,7 +92,7 @@ class ReadyPlan:
         elif plan.read_threads is not None:
             wanted = max(wanted, plan.read_threads)
         queues = 1 + plan.in_order + (not plan.plain and bool(self.batch_transforms))
-        block_bytes = self.row_bytes * plan.groups.block * self.batches_per_block
+        block_bytes = self.row_bytes * plan.block_rows * self.batches_per_block
         if plan.remote and plan.pool.kind == "processes" and plan.prefetch is None:
             # Each process fetches the rows of the blocks that it has been asked for.
             fetched = bytes_ahead(memory=plan.memory) // max(1, block_bytes)
@@ -169,7 +171,9 @@ def _with_mask_field(mask: str, batch: Batch, schema: Schema) -> tuple[Batch, Sc
 
 def _first_batch(plan: Plan, transforms: Sequence[Transform], sample: Block) -> Block:
     """Make a batch to try functions of batches on, like those they will get."""
-    if not any(transform.calls_user_code for transform in plan.batch_transforms):
+    called = any(transform.calls_user_code for transform in plan.batch_transforms)
+    # Where the first batch by cost ends is known only after a pass over all rows.
+    if not called or plan.groups.by_cost is not None:
         batch = plan.groups.sampled(sample.batch)
         count = len(next(iter(batch.values()), ()))
         return replace(sample, batch=batch, positions=np.arange(count))

@@ -327,7 +327,7 @@ def _share_of(state: Mapping[str, Any], share: Share) -> Share:
         left = _remaining(state["left"], left.total)
     rank, world, block = state["rank"], state["world"], state["block"]
     old = replace(share, left=left, rank=rank, world=world, block=block)
-    return old.behind(state["done"])
+    return old.in_epoch(state["epoch"]).behind(state["done"])
 
 
 def _by_rank(states: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
@@ -411,7 +411,12 @@ def _drifted(states: list[Mapping[str, Any]], share: Share, grouping: Grouping) 
         lefts |= {state["epoch"]: state["left"]} if state["left"] else {}
     last = max(state["epoch"] for state in states)
     remaining = [
-        _left_of(epoch, states, _share_of({**slowest, "left": lefts.get(epoch)}, share), grouping)
+        _left_of(
+            epoch,
+            states,
+            _share_of({**slowest, "epoch": epoch, "left": lefts.get(epoch)}, share),
+            grouping,
+        )
         for epoch in range(slowest["epoch"], last + 1)
     ]
     later = [epoch for epoch in sorted(lefts) if epoch > last]
