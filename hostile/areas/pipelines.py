@@ -70,6 +70,7 @@ class Chain:
     drop_last: bool = False
     pad: Any = None
     pack: int | None = None
+    window: int | None = None
     cost: tuple[str, int] | None = None
     after: list[tuple[str, Any]] = field(default_factory=list)
     repeat_after: int = 1
@@ -105,6 +106,7 @@ class Chain:
             case.chance(0.3) and size is not None and cost is None,
             case.pick([None, "longest", 3]) if size is not None and pack is None else None,
             pack,
+            case.pick([None, 1, 4, 50]) if pack is not None else None,
             cost,
             after if size is not None else [],
             case.pick([1, 1, 1, 2]),
@@ -121,7 +123,9 @@ class Chain:
         if self.repeat != 1:
             pipeline = pipeline.repeat(self.repeat)
         if self.pack is not None:
-            pipeline = pipeline.pack(self.pack, ["tokens"]).map(of_packed, workers=self.workers)
+            best = {} if self.window is None else {"fit": "best", "window": self.window}
+            packed = pipeline.pack(self.pack, ["tokens"], **best)
+            pipeline = packed.map(of_packed, workers=self.workers)
         if self.size is not None:
             pipeline = pipeline.batch(
                 self.size, drop_last=self.drop_last, pad=self.pad, **self._cost_options()
@@ -170,7 +174,11 @@ class Chain:
         assert self.size is not None
         if self.cost is not None:
             return self._by_cost(numbers)
-        rows = numbers if self.pack is None else _packed(numbers, self.pack)
+        rows: list[Any] = numbers
+        if self.pack is not None and self.window is None:
+            rows = _packed(numbers, self.pack)
+        elif self.pack is not None:
+            rows = _best_packed(numbers, self.pack, self.window or 1)
         cut = [rows[i : i + self.size] for i in range(0, len(rows), self.size)]
         return [batch for batch in cut if len(batch) == self.size or not self.drop_last]
 
@@ -244,6 +252,27 @@ def _packed(numbers: list[int], length: int) -> list[list[int]]:
         elif len(row) == length:
             open_rows = [each for each in open_rows if each is not row]
             done.append(row)
+    return [row + [0] * (length - len(row)) for row in done + open_rows]
+
+
+def _best_packed(numbers: list[int], length: int, window: int) -> list[list[int]]:
+    """Join the tokens of rows, the longest of a window first; 16 rows stay open after each."""
+    done, open_rows = list[list[int]](), list[list[int]]()
+    there = [number for number in numbers if number % 5]
+    for start in range(0, len(there), window):
+        for number in sorted(there[start : start + window], key=lambda number: -(number % 5)):
+            tokens = [number] * (number % 5)
+            fitting = [row for row in open_rows if len(row) + len(tokens) <= length]
+            if not fitting:
+                fitting = [[]]
+                open_rows += fitting
+            row = max(fitting, key=len)
+            row += tokens
+        newest = list(enumerate(row for row in open_rows if len(row) < length))
+        newest.sort(key=lambda each: (len(each[1]), -each[0]))
+        kept = {id(row) for _, row in newest[:16]}
+        done += [row for row in open_rows if id(row) not in kept]
+        open_rows = [row for row in open_rows if id(row) in kept]
     return [row + [0] * (length - len(row)) for row in done + open_rows]
 
 

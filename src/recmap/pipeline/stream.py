@@ -184,14 +184,24 @@ class Stream(Verbs):
         *,
         fill: Any = 0,
         long: Literal["cut", "error", "split"] = "error",
+        fit: Literal["online", "best"] = "online",
+        window: int = 1024,
+        add: Sequence[Literal["segments", "positions", "cu_seqlens"]] = ("segments", "positions"),
     ) -> Stream:
         """Join short sequences into rows of one length.
 
-        This adds the columns ``segments`` (1, 2, ...; 0 is filler) and ``positions``.
         ``batch`` comes next; a ``map`` or ``select`` in between gets these rows.
+
+        ``add`` names columns to add: ``segments`` (1, 2, ...; 0 is filler), ``positions``, which
+        begin from 0 in each, and ``cu_seqlens``, where each begins and the last one ends; filler
+        is then one more.
 
         A sequence longer than a row is an error; ``long="cut"`` cuts it, and ``"split"``
         splits it over several rows.
+
+        Sequences are placed as they come, each into the fullest of 16 rows with room for it.
+        ``fit="best"`` places ``window`` of them at a time, the longest first, which leaves less
+        filler.
 
         >>> import numpy as np, recmap as rm
         >>> ds = rm.from_arrays({"t": rm.Ragged.from_rows([[1, 2], [3], [4, 5]])})
@@ -201,17 +211,19 @@ class Stream(Verbs):
         """
         from recmap.pipeline.signature import record
         from recmap.pipeline.transforms.pack import Packs
+        from recmap.pipeline.transforms.packer import ADDED
 
         plan = self._plan
         plan.check_before_batch("pack")
         plan.check_images_on_host("pack")
         plan.check_uneven("pack")
-        packs = Packs.checked(length, columns, fill, long)
+        packs = Packs.checked(length, columns, fill, long, fit, window, add)
         if (schema := plan.seen_schema) is not None:
             packs.schema(schema)  # refuses what cannot be packed
-        return self._stream(
-            replace(plan, grouping=packs), record(self.pack, length, columns, fill, long)
-        )
+        given: tuple[Any, ...] = (length, columns, fill, long)
+        if fit != "online" or tuple(add) != ADDED:
+            given += (fit, window, list(add))
+        return self._stream(replace(plan, grouping=packs), record(self.pack, *given))
 
     def shard(
         self,

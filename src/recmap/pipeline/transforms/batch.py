@@ -97,6 +97,8 @@ class Grouping(ABC):
 
     #: Whether a block that is read is a group, if none of its rows are dropped.
     plain: ClassVar[bool] = False
+    #: Whether groups are the same however many blocks are read at once.
+    reads_several: ClassVar[bool] = False
     #: Whether rows may have nulls. Batches for training may not.
     keeps_nulls = False
 
