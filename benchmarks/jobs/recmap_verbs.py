@@ -5,7 +5,8 @@ from __future__ import annotations
 import functools
 import os
 import shutil
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
 
@@ -128,6 +129,45 @@ def make_documents(path: str, tokens: int) -> Measure:
     with Clock() as clock:
         rm.from_arrays({"ids": rm.Ragged(values, offsets)}).save(path)
     return Measure(clock.seconds, tokens)
+
+
+def make_sequences(path: str, rows: int) -> None:
+    """Save short sequences, unless they are there."""
+    if not Path(path).exists():
+        lengths = np.random.default_rng(0).integers(1, 41, rows)
+        values = np.arange(lengths.sum(), dtype=np.int32)
+        offsets = np.concatenate([[0], np.cumsum(lengths)])
+        rm.from_arrays({"ids": rm.Ragged(values, offsets)}).save(path, progress=False)
+
+
+def packed(path: str, length: int, batch: int, fit: Literal["online", "best"]) -> Measure:
+    """Join sequences into rows; the sequences are counted."""
+    ds = rm.open(path)
+    stream = ds.pack(length, fit=fit).batch(batch)
+    next(iter(stream))
+    with Clock() as clock:
+        for _ in stream:
+            pass
+    return Measure(clock.seconds, len(ds))
+
+
+def cost_batches(path: str, limit: int) -> Measure:
+    """Read shuffled batches of up to ``limit`` tokens; the first has cut the epoch."""
+    return _batches(rm.open(path).shuffle(seed=1).batch(cost="ids", limit=limit))
+
+
+def row_batches(path: str, size: int) -> Measure:
+    """Read shuffled batches of ``size`` sequences."""
+    return _batches(rm.open(path).shuffle(seed=1).batch(size))
+
+
+def _batches(stream: rm.Stream) -> Measure:
+    next(iter(stream))
+    rows = 0
+    with Clock() as clock:
+        for columns in stream:
+            rows += len(columns["ids"])
+    return Measure(clock.seconds, rows)
 
 
 def token_rows(path: str, length: int, batch: int) -> Measure:

@@ -50,6 +50,10 @@ def of_packed(row: Row) -> Row:
     return {**row, "size": np.count_nonzero(row["segments"])}
 
 
+def _twice_tokens(lengths: Mapping[str, Any]) -> Any:
+    return 2 * lengths["tokens"]
+
+
 _SAME = np.zeros(100, np.int64)
 _MAPS = {"map": double, "text": named, "floats": halved}
 
@@ -66,6 +70,8 @@ class Chain:
     drop_last: bool = False
     pad: Any = None
     pack: int | None = None
+    window: int | None = None
+    cost: tuple[str, int] | None = None
     after: list[tuple[str, Any]] = field(default_factory=list)
     repeat_after: int = 1
     workers: Any = None
@@ -88,15 +94,20 @@ class Chain:
             for _ in range(case.between(0, 3))
         ]
         pack = case.pick([None, None, 4, 9]) if size is not None else None
+        cost = None
+        if pack is None and size is not None and case.chance(0.3):
+            cost = case.pick(["tokens", "row", "function"]), case.pick([4, 7, 30])
         return Chain(
             rows,
             stored,
             before,
             case.pick([1, 1, 1, 2, 3]),
             size,
-            case.chance(0.3) and size is not None,
+            case.chance(0.3) and size is not None and cost is None,
             case.pick([None, "longest", 3]) if size is not None and pack is None else None,
             pack,
+            case.pick([None, 1, 4, 50]) if pack is not None else None,
+            cost,
             after if size is not None else [],
             case.pick([1, 1, 1, 2]),
             case.pick([None, None, None, None, "threads:2", 2 if case.chance(0.1) else None]),
@@ -112,9 +123,13 @@ class Chain:
         if self.repeat != 1:
             pipeline = pipeline.repeat(self.repeat)
         if self.pack is not None:
-            pipeline = pipeline.pack(self.pack, ["tokens"]).map(of_packed, workers=self.workers)
+            best = {} if self.window is None else {"fit": "best", "window": self.window}
+            packed = pipeline.pack(self.pack, ["tokens"], **best)
+            pipeline = packed.map(of_packed, workers=self.workers)
         if self.size is not None:
-            pipeline = pipeline.batch(self.size, drop_last=self.drop_last, pad=self.pad)
+            pipeline = pipeline.batch(
+                self.size, drop_last=self.drop_last, pad=self.pad, **self._cost_options()
+            )
         for verb, argument in self.after:
             pipeline = _apply(pipeline, verb, argument, None)
         if self.repeat_after != 1:
@@ -146,7 +161,7 @@ class Chain:
         filtered = last == ["filter"]
         if self.size is None:
             batches = [[row] for epoch in epochs for row in epoch]
-        elif filtered:
+        elif filtered and self.cost is None:
             batches = [batch for epoch in epochs for batch in self._batches(epoch)]
         else:
             batches = self._batches([row for epoch in epochs for row in epoch])
@@ -157,9 +172,39 @@ class Chain:
 
     def _batches(self, numbers: list[int]) -> list[list[Any]]:
         assert self.size is not None
-        rows = numbers if self.pack is None else _packed(numbers, self.pack)
+        if self.cost is not None:
+            return self._by_cost(numbers)
+        rows: list[Any] = numbers
+        if self.pack is not None and self.window is None:
+            rows = _packed(numbers, self.pack)
+        elif self.pack is not None:
+            rows = _best_packed(numbers, self.pack, self.window or 1)
         cut = [rows[i : i + self.size] for i in range(0, len(rows), self.size)]
         return [batch for batch in cut if len(batch) == self.size or not self.drop_last]
+
+    def _cost_options(self) -> dict[str, Any]:
+        if self.cost is None:
+            return {}
+        name, limit = self.cost
+        return {"cost": _twice_tokens if name == "function" else name, "limit": limit}
+
+    def cost_of(self, numbers: list[int]) -> int:
+        """Return what a batch of these rows costs."""
+        assert self.cost is not None
+        each = {"tokens": lambda row: row % 5, "row": lambda row: row}.get(self.cost[0])
+        costs = [each(row) if each else 2 * (row % 5) for row in numbers]
+        return sum(costs) if self.pad is None else len(costs) * max(costs)
+
+    def _by_cost(self, numbers: list[int]) -> list[list[Any]]:
+        assert self.cost is not None
+        made: list[list[Any]] = []
+        for number in numbers:
+            longer = [*made[-1], number] if made else [number]
+            if made and len(longer) <= (self.size or 0) and self.cost_of(longer) <= self.cost[1]:
+                made[-1] = longer
+            else:
+                made.append([number])
+        return made
 
     def _epoch(self, epoch: int) -> list[int]:
         rows = list(range(self.rows))
@@ -210,6 +255,27 @@ def _packed(numbers: list[int], length: int) -> list[list[int]]:
     return [row + [0] * (length - len(row)) for row in done + open_rows]
 
 
+def _best_packed(numbers: list[int], length: int, window: int) -> list[list[int]]:
+    """Join the tokens of rows, the longest of a window first; 16 rows stay open after each."""
+    done, open_rows = list[list[int]](), list[list[int]]()
+    there = [number for number in numbers if number % 5]
+    for start in range(0, len(there), window):
+        for number in sorted(there[start : start + window], key=lambda number: -(number % 5)):
+            tokens = [number] * (number % 5)
+            fitting = [row for row in open_rows if len(row) + len(tokens) <= length]
+            if not fitting:
+                fitting = [[]]
+                open_rows += fitting
+            row = max(fitting, key=len)
+            row += tokens
+        newest = list(enumerate(row for row in open_rows if len(row) < length))
+        newest.sort(key=lambda each: (len(each[1]), -each[0]))
+        kept = {id(row) for _, row in newest[:16]}
+        done += [row for row in open_rows if id(row) not in kept]
+        open_rows = [row for row in open_rows if id(row) in kept]
+    return [row + [0] * (length - len(row)) for row in done + open_rows]
+
+
 def _argument(case: Case, verb: str, rows: int) -> Any:
     if verb in ("skip", "take"):
         return case.between(0, rows + 1)
@@ -248,7 +314,7 @@ def case(case: Case) -> None:
         case.note(f"refused: {e}")
         case.outcome = "refused"
         return
-    with unseen_types(case, chain):
+    with unseen_types(case, chain), rows_too_expensive(case, chain):
         _iterate(case, chain, pipeline)
 
 
@@ -262,6 +328,20 @@ def unseen_types(case: Case, chain: Chain) -> Iterator[None]:
         yield
     except rm.MapError as e:
         if chain.model(0) and "'names' is text[*], but the first rows show float64" not in str(e):
+            raise
+        case.note(f"refused: {e}")
+        case.outcome = "refused"
+
+
+@contextmanager
+def rows_too_expensive(case: Case, chain: Chain) -> Iterator[None]:
+    """Let a row be refused that costs more than a batch may."""
+    try:
+        yield
+    except rm.DataError as e:
+        whole = replace(chain, after=[])
+        rows = [row for batch in whole.model(0) + whole.model(1) for row in batch]
+        if chain.cost is None or all(chain.cost_of([row]) <= chain.cost[1] for row in rows):
             raise
         case.note(f"refused: {e}")
         case.outcome = "refused"
@@ -379,14 +459,19 @@ def _divided_among_ranks(case: Case, chain: Chain) -> None:
     world = case.between(2, 4)
     case.note(f"{world} ranks")
     received: Counter[int] = Counter()
+    steps = set[int]()
     for rank in range(world):
         try:
             mine = replace(chain, shard=(rank, world)).build()
         except rm.OptionError as e:
             case.note(f"refused: {e}")
             return
-        for batch in mine:
+        held = list(mine)
+        steps.add(len(held))
+        for batch in held:
             received.update(numbers_of(batch))
     wanted = Counter(row for batch in chain.model(0) for row in batch)
     if received != wanted:
         raise AssertionError(f"{world} ranks got {received}, not {wanted}")
+    if chain.cost is not None and len(steps) > 1 and sum(wanted.values()) >= world:
+        raise AssertionError(f"{world} ranks take {steps} steps")

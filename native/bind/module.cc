@@ -9,6 +9,7 @@ NB_MODULE(_core, m) {
   recmap::bind::bind_arrow_import(m);
   recmap::bind::bind_buffer_pool(m);
   recmap::bind::bind_column(m);
+  recmap::bind::bind_cut_batches(m);
   recmap::bind::bind_decode(m);
   recmap::bind::bind_encode(m);
   recmap::bind::bind_end_with_parent(m);
@@ -20,6 +21,7 @@ NB_MODULE(_core, m) {
   recmap::bind::bind_lzf(m);
   recmap::bind::bind_mapping(m);
   recmap::bind::bind_moments(m);
+  recmap::bind::bind_pack_rows(m);
   recmap::bind::bind_pad(m);
   recmap::bind::bind_parquet(m);
   recmap::bind::bind_permutation(m);

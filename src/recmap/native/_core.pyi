@@ -205,6 +205,16 @@ class Columns:
     @count_unknown.setter
     def count_unknown(self, arg: bool, /) -> None: ...
 
+def cut_batches(costs: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], limit: float, most_rows: int, padded: bool, first: int, open: tuple[int, float, float]) -> tuple[object, tuple[int, float, float]]:
+    """
+    Return the rows that begin a new batch, and the rows, cost and largest cost of the last.
+    """
+
+def cut_buckets(costs: Annotated[NDArray[numpy.float64], dict(shape=(None,), order='C', device='cpu', writable=False)], buckets: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], count: int, limit: float, most_rows: int, padded: bool) -> tuple[object, object]:
+    """
+    Return the rows batch by batch, where those of a batch share a bucket, and where each batch ends.
+    """
+
 class Pad:
     """How the rows of a ragged column become rows of one length."""
 
@@ -535,6 +545,30 @@ def find_moments(values: numpy.typing.NDArray[Any], inner: int, counts: numpy.ty
 
 def count_bytes(values: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], inner: int, counts: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu')]) -> None:
     """Add how often each byte occurs in each channel."""
+
+class RowFitter:
+    """Finds the rows that short sequences are packed into."""
+
+    def __init__(self, length: int, open_rows: int) -> None: ...
+
+    def place(self, sizes: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], sorted: bool) -> tuple[object, object, object, object]:
+        """
+        Return the row of each sequence, where it begins there, the rows that are finished, and how many sequences were placed by then.
+        """
+
+    def finish(self) -> object:
+        """Return the rows that are still open, and close them."""
+
+    def restore(self, free: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> None:
+        """Open rows 0, 1, 2, ... again, in which so many items are free."""
+
+def copy_sequences(values: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], starts: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], to: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], sizes: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], item: int, out: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu')]) -> None:
+    """Copy sequences of items of `item` bytes to places in the output."""
+
+def number_items(to: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], sizes: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], numbers: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], positions: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu')], segments: Annotated[NDArray[numpy.int32], dict(shape=(None,), order='C', device='cpu')]) -> None:
+    """
+    Write the place of every item in its sequence, and the number of the sequence.
+    """
 
 def pad_rows(values: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], offsets: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)], fill: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], fill_left: bool, keep_last: bool, out: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu')]) -> None:
     """

@@ -111,12 +111,12 @@ def _cut_from_blocks(
 def batch_at(ready: ReadyPlan, number: int, epoch: int) -> Batch:
     """Make one batch of the iteration that begins with ``epoch``, in this thread."""
     plan, size = ready.plan, ready.plan.groups.block
-    turn, within = divmod(number + plan.total_slice.skip, plan.rest(Cursor()))
-    start = (within + plan.batch_slice.skip) * size
-    positions = plan.share.positions(start, start + size)
-    batch = block_task(ready)(Request(number, epoch + turn, positions)).batches.pop()
+    epoch, within = plan.place_of(number, epoch)
+    start, share = within * size, plan.share.in_epoch(epoch)
+    positions = share.positions(start, start + size)
+    batch = block_task(ready)(Request(number, epoch, positions)).batches.pop()
     if plan.mask is not None:
-        _add_mask(batch, plan.mask, plan.share.real(start, start + size))
+        _add_mask(batch, plan.mask, share.real(start, start + size))
     return batch
 
 
@@ -255,6 +255,7 @@ class Blocks:
             sound = count_sound(self._plan.rows, positions)
             if sound < len(positions):
                 dropped = self._plan.plain and self._groups.drops_last
+                dropped = dropped or self._groups.by_cost is not None
                 if sound and not dropped:
                     yield replace(span, stop=span.start + sound, last=False)
                 return
@@ -312,7 +313,7 @@ class Blocks:
         request, result = answer
         span = self._waiting.pop(request.number)
         self._meter.spend(result.seconds)
-        self._meter.rows_read += span.stop - span.start
+        self._meter.rows_read += len(request.positions)
         if result.fetched is not None:
             self._meter.fetch(result.fetched)
         if self._mask is not None:
@@ -338,7 +339,7 @@ def block_task(ready: ReadyPlan) -> BlockTask:
         ready.plan.rows,
         ready.transforms,
         ready.batch_transforms,
-        ready.plan.groups.block,
+        sys.maxsize if ready.plan.groups.by_cost is not None else ready.plan.groups.block,
         ready.block_memory,
         ahead=bytes_ahead(memory=ready.plan.memory) if ready.plan.remote else 0,
     )
@@ -420,7 +421,8 @@ class BlockTask:
         positions, epoch = request.positions, request.epoch
         batches, transforms = list[Batch](), self.batch_transforms
         if reader is not None:
-            batches = reader.read(positions, epoch, self.size, self.max_bytes)
+            size = min(self.size, max(1, len(positions)))  # a batch by cost is a whole block
+            batches = reader.read(positions, epoch, size, self.max_bytes)
             transforms = reader.transforms if batches else transforms
         batches = batches or self._read_in_turn(positions, epoch)
         # How much of that was padding is unknown.

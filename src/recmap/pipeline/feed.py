@@ -191,7 +191,7 @@ class PipelineFeed:
         return grouping.full_size if fixed else None
 
     def __len__(self) -> int:
-        count = self._plan.count()
+        count = self._plan.count(Cursor(epoch=self.first_epoch))
         if count is None:
             raise OptionTypeError(
                 "the length of this pipeline is not known: it has no end, or rows are left out "
@@ -332,7 +332,8 @@ class PipelineFeed:
         """Return a cursor at which several processes of this rank can begin."""
         if not cursor.is_middle:
             return cursor
-        return redealt(cursor, self._plan.share, self._plan.groups, self._plan.rows_per_step)
+        share = self._plan.share.in_epoch(cursor.epoch)
+        return redealt(cursor, share, self._plan.groups, self._plan.rows_per_step)
 
     def share_with_workers(self) -> None:
         """Let the workers that this process starts know which epoch is next, and all they need."""

@@ -137,7 +137,9 @@ class _Groups:
         self._wanted, self._counted = ready.plan.batch_slice, ready.plan.counted
         before = (transforms for transforms, _ in ready.plan.row_slices)
         stops = tuple(each for each in before if each < len(ready.transforms))
-        self._task = replace(block_task(ready), batch_transforms=(), stops=stops)
+        task = block_task(ready)
+        size = task.size * ready.batches_per_block
+        self._task = replace(task, batch_transforms=(), stops=stops, size=size)
         # In the epoch being read: batches so far, and rows that reached each slice.
         self._given = 0
         self._reached: list[int] = []
@@ -151,7 +153,8 @@ class _Groups:
         self._given = cursor.given
         grouper: Grouper | None = None
         last_span: BlockSpan | None = None
-        for span, result in self._blocks.results(self._task, self._blocks.spans(cursor)):
+        spans = self._blocks.spans(cursor, self._ready.batches_per_block)
+        for span, result in self._blocks.results(self._task, spans):
             if grouper is None:
                 grouper = self._begin_epoch(span)
             reached, kept = self._numbers(span, result)

@@ -12,6 +12,7 @@ from recmap.model.nulls import with_masks
 from recmap.model.order import ENDLESS, Order, OrderedRows
 from recmap.model.schema import Schema
 from recmap.model.source import Source, prepare
+from recmap.pipeline.cut_share import CutShare
 from recmap.pipeline.row_source import SourceRows, count_of, is_damaged, reach_of
 from recmap.pipeline.sharding import Rank, Remaining, Share
 from recmap.pipeline.signature import VerbRecord
@@ -166,7 +167,8 @@ class Plan:
             return self.with_rows(span_of(self.random_access(verb), skip, take))
         if self.grouping is None:
             return self._rows_sliced(verb, skip, take)
-        if self.plain and self.rank is None and not self.batch_slice:
+        cuttable = self.plain and self.groups.by_cost is None
+        if cuttable and self.rank is None and not self.batch_slice:
             size = self.groups.block
             span = (skip * size, None if take is None else take * size)
             return replace(self, epoch_slices=(*self.epoch_slices, span))
@@ -328,6 +330,7 @@ class Plan:
         """Count and compute now what other processes would each compute for themselves."""
         prepare(self.rows)
         self.remaining  # noqa: B018  # counts the rows
+        self.groups.prepare()
 
     @property
     def damaged(self) -> bool:
@@ -361,17 +364,22 @@ class Plan:
 
     @property
     def share(self) -> Share:
-        """The rows of this rank in an epoch."""
-        remaining, block = self.remaining, self.groups.block
-        if self.rank is None:
-            return Share(remaining, block=block, part=self.part)
-        rank = self.rank
-        return Share(remaining, rank.rank, rank.world, block, rank.even, self.part)
+        """The rows of this rank in an epoch; in the first one, if epochs differ."""
+        remaining, groups = self.remaining, self.groups
+        rank = self.rank or Rank(0, 1, None, "")
+        fields = remaining, rank.rank, rank.world, groups.block, rank.even, self.part
+        return Share(*fields) if groups.by_cost is None else CutShare(*fields, cuts=groups.by_cost)
 
     def share_at(self, cursor: Cursor) -> Share:
         """Return the rows of this rank that are left in the epoch of a cursor."""
         share = self.share if cursor.left is None else replace(self.share, left=cursor.left)
-        return share.behind(cursor.done)
+        return share.in_epoch(cursor.epoch).behind(cursor.done)
+
+    @property
+    def block_rows(self) -> int:
+        """The rows of a block that is read, on average."""
+        cuts = self.groups.by_cost
+        return self.groups.block if cuts is None else cuts.mean_rows
 
     @property
     def mask(self) -> str | None:
@@ -422,6 +430,8 @@ class Plan:
             return len(self.rows)  # raises
         if self.count_rows is None or not self.counted:
             return None
+        if self.groups.by_cost is not None:
+            return self._count_cut(start)
         rest, whole = self.rest(start), self.rest(_START)
         # Of the epochs that ranks have reached before others, some batches are missing.
         rest += sum(self.rest(Cursor(left=left)) - whole for left in start.ahead)
@@ -433,11 +443,38 @@ class Plan:
             return None
         return self.total_slice.wanted(start.done, max(0, total))
 
+    def _count_cut(self, start: Cursor) -> int | None:
+        """Count batches that are cut by cost: every epoch has its own number."""
+        if self.repeat is None:
+            return self.total_slice.wanted(start.done, ENDLESS) if self.total_slice.take else None
+        total, cursor = self.rest(start), start
+        while cursor.turn + 1 < self.repeat:
+            cursor = cursor.following(self.repeat)
+            total += self.rest(cursor)
+        return self.total_slice.wanted(start.done, total)
+
+    def place_of(self, number: int, epoch: int) -> tuple[int, int]:
+        """Return the epoch of a batch of the iteration that begins with one, and its number there.
+
+        Batches that ``take`` and ``skip`` leave out are counted.
+        """
+        number += self.total_slice.skip
+        if self.groups.by_cost is None:
+            turn, within = divmod(number, self.rest(_START))
+            return epoch + turn, within + self.batch_slice.skip
+        while number >= (rest := self.rest(Cursor(epoch))):
+            number, epoch = number - rest, epoch + 1
+        return epoch, number + self.batch_slice.skip
+
     def count_rows_from(self, start: Cursor) -> int | None:
         """Count the rows of an iteration that this rank gets, from a cursor on.
 
         Return None if that is not known beforehand.
         """
+        if self.groups.by_cost is not None:
+            share = self.share_at(start)
+            alone = self.repeat == 1 and not self.batch_slice
+            return share.rows_from(start.at) if alone and isinstance(share, CutShare) else None
         batches = None if self.damaged else self.count(start)
         if batches is None:
             return None

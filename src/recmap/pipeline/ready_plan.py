@@ -32,6 +32,8 @@ _TOGETHER_BYTES = 1 << 24
 # Rows for each CPU, so that all of them have work.
 _TOGETHER_ROWS = 1 << 13
 _TOGETHER_BATCHES, _TOGETHER_PADDED = 64, 4
+# Short rows that are joined are read many at a time, up to so many and so many bytes.
+_SHORT_ROWS, _SHORT_BYTES = 1 << 15, 1 << 22
 # Batches for each CPU that are padded while they are read: the size of their memory is known
 # before it is allocated.
 _TOGETHER_READ_PADDED = 4
@@ -56,7 +58,11 @@ class ReadyPlan:
     def batches_per_block(self) -> int:
         """Batches to read at once."""
         plan, size = self.plan, self.plan.groups.block
+        if plan.groups.reads_several:
+            return self._blocks_together
         if not plan.plain or plan.transforms or plan.mask is not None:
+            return 1
+        if plan.groups.by_cost is not None:
             return 1
         if plan.pool.kind != "threads" or plan.workers or plan.prefetch is not None:
             return 1
@@ -69,6 +75,17 @@ class ReadyPlan:
             return 1
         fitting = min(_TOGETHER_BYTES, plan.memory // 8) // max(1, self.row_bytes * size)
         return max(1, min(fitting, self._most_together, _TOGETHER_ROWS * thread_count() // size))
+
+    @property
+    def _blocks_together(self) -> int:
+        """Blocks to read at once, if they are not batches."""
+        plan = self.plan
+        # Functions get the rows of one block, and compressed files could take any memory.
+        if plan.in_order or self.transforms:
+            return 1
+        size = plan.groups.block
+        fitting = min(_SHORT_BYTES, plan.memory // 8) // max(1, plan.rows.row_bytes() * size)
+        return max(1, min(fitting, _SHORT_ROWS // size))
 
     @property
     def _most_together(self) -> int:
@@ -90,7 +107,9 @@ class ReadyPlan:
         elif plan.read_threads is not None:
             wanted = max(wanted, plan.read_threads)
         queues = 1 + plan.in_order + (not plan.plain and bool(self.batch_transforms))
-        block_bytes = self.row_bytes * plan.groups.block * self.batches_per_block
+        # Rows that are joined are smaller than what is made of them.
+        row_bytes = plan.rows.row_bytes() if plan.groups.reads_several else self.row_bytes
+        block_bytes = row_bytes * plan.block_rows * self.batches_per_block
         if plan.remote and plan.pool.kind == "processes" and plan.prefetch is None:
             # Each process fetches the rows of the blocks that it has been asked for.
             fetched = bytes_ahead(memory=plan.memory) // max(1, block_bytes)
@@ -169,7 +188,9 @@ def _with_mask_field(mask: str, batch: Batch, schema: Schema) -> tuple[Batch, Sc
 
 def _first_batch(plan: Plan, transforms: Sequence[Transform], sample: Block) -> Block:
     """Make a batch to try functions of batches on, like those they will get."""
-    if not any(transform.calls_user_code for transform in plan.batch_transforms):
+    called = any(transform.calls_user_code for transform in plan.batch_transforms)
+    # Where the first batch by cost ends is known only after a pass over all rows.
+    if not called or plan.groups.by_cost is not None:
         batch = plan.groups.sampled(sample.batch)
         count = len(next(iter(batch.values()), ()))
         return replace(sample, batch=batch, positions=np.arange(count))

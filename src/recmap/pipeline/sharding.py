@@ -123,6 +123,11 @@ class Share(Order):
         """Count the batches of the whole rank, if each is a block."""
         return self._of_rank // self.block if drop_last else -(-self._of_rank // self.block)
 
+    def in_epoch(self, epoch: int) -> Share:
+        """Return the share in another epoch."""
+        del epoch  # the same rows in each
+        return self
+
     def behind(self, batches: int) -> Share:
         """Return the share in an epoch that begins after ``batches`` batches of the rank.
 

@@ -198,7 +198,7 @@ def save(cursor: Cursor, share: Share, signature: Mapping[str, Any]) -> dict[str
         "epoch": cursor.epoch,
         "turn": cursor.turn,
         "at": cursor.at,
-        "held": json.loads(json.dumps(cursor.held)),
+        "held": json.loads(json.dumps(cursor.held, default=_in_words)),
         "given": cursor.given,
         "kept": list(cursor.kept),
         "done": cursor.done,
@@ -208,6 +208,11 @@ def save(cursor: Cursor, share: Share, signature: Mapping[str, Any]) -> dict[str
         "world": share.world,
         "block": share.block,
     }
+
+
+def _in_words(held: Any) -> Any:
+    """Return what is held as lists and numbers; groupers do that only for a state."""
+    return held.plain()
 
 
 def _saved(left: Remaining) -> dict[str, Any]:
@@ -327,7 +332,7 @@ def _share_of(state: Mapping[str, Any], share: Share) -> Share:
         left = _remaining(state["left"], left.total)
     rank, world, block = state["rank"], state["world"], state["block"]
     old = replace(share, left=left, rank=rank, world=world, block=block)
-    return old.behind(state["done"])
+    return old.in_epoch(state["epoch"]).behind(state["done"])
 
 
 def _by_rank(states: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
@@ -411,7 +416,12 @@ def _drifted(states: list[Mapping[str, Any]], share: Share, grouping: Grouping) 
         lefts |= {state["epoch"]: state["left"]} if state["left"] else {}
     last = max(state["epoch"] for state in states)
     remaining = [
-        _left_of(epoch, states, _share_of({**slowest, "left": lefts.get(epoch)}, share), grouping)
+        _left_of(
+            epoch,
+            states,
+            _share_of({**slowest, "epoch": epoch, "left": lefts.get(epoch)}, share),
+            grouping,
+        )
         for epoch in range(slowest["epoch"], last + 1)
     ]
     later = [epoch for epoch in sorted(lefts) if epoch > last]

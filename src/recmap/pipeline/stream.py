@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from recmap.pipeline.plan import Plan
     from recmap.pipeline.sharding import Even
     from recmap.pipeline.signature import VerbRecord
+    from recmap.pipeline.transforms.cost_batches import CostLike
     from recmap.pipeline.transforms.pad import PadLike
 
 
@@ -68,20 +69,31 @@ class Stream(Verbs):
 
     def batch(
         self,
-        size: int | Sequence[int],
+        size: int | Sequence[int] | None = None,
         *,
         drop_last: bool = False,
         pad: PadLike | None = None,
         lengths: bool = False,
         mask: bool = False,
+        cost: CostLike | None = None,
+        limit: float | None = None,
+        padded: bool | None = None,
     ) -> Stream:
-        """Put ``size`` rows into each batch.
+        """Put ``size`` rows into each batch, or as many as cost at most ``limit``.
 
         The last batch may be smaller; ``drop_last`` leaves it out.
 
         ``pad={"tokens": 128}`` makes ragged columns dense: rows are cut or filled up to a
         length, or to the ``"longest"`` row of the batch; see ``rm.Pad``. ``lengths`` and
         ``mask`` add the columns ``tokens_length`` and ``tokens_mask``.
+
+        ``cost="tokens", limit=32_000`` makes batches of up to 32,000 tokens, for language
+        models, translation and speech. ``cost`` is a column: of lists or text, whose lengths
+        count, or of numbers. Or it is a function of the lengths of many rows,
+        ``lambda n: n["source"] + n["target"]``. Every row comes once, and all ranks take the
+        same number of steps. With ``pad``, short rows count as much as the longest of their
+        batch, because they are filled up; ``padded`` says otherwise. ``size`` then is the most
+        rows of a batch. A row that costs more than ``limit`` is an error.
 
         >>> import numpy as np, recmap as rm
         >>> ds = rm.from_arrays({"t": rm.Ragged.from_rows([[1], [2, 3], [4, 5, 6]])})
@@ -100,12 +112,14 @@ class Stream(Verbs):
         for name, flag in {"drop_last": drop_last, "lengths": lengths, "mask": mask}.items():
             check_flag(name, flag)
         pending = plan.bucket or plan.grouping
-        grouping = (
-            Batches.checked(size, drop_last)
-            if pending is None
-            else pending.batched(size, drop_last)
-        )
-        made = replace(plan, grouping=grouping, bucket=None)
+        if cost is not None or limit is not None or padded is not None:
+            made = self._by_cost(
+                cost, limit, pad is not None if padded is None else padded, size, drop_last
+            )
+        elif pending is None:
+            made = replace(plan, grouping=Batches.checked(size, drop_last))
+        else:
+            made = replace(plan, grouping=pending.batched(size, drop_last), bucket=None)
         if pad is not None:
             padding = Padding(pad, lengths=lengths, mask=mask)
             if plan.grouping is None and (schema := plan.seen_schema) is not None:
@@ -113,7 +127,24 @@ class Stream(Verbs):
             made = made.with_transform(PadBatches(padding))
         elif lengths or mask:
             raise OptionError("lengths= and mask= describe padding; give pad=")
-        return self._stream(made, record(self.batch, size, drop_last, pad, lengths, mask))
+        given = (size, drop_last, pad, lengths, mask, cost, limit, padded)
+        return self._stream(made, record(self.batch, *given, function=cost))
+
+    def _by_cost(self, cost: Any, limit: Any, padded: Any, size: Any, drop_last: bool) -> Plan:
+        """Return the plan with batches by cost."""
+        from recmap.model.arguments import check_flag
+        from recmap.pipeline.cuts import batched_by_cost
+        from recmap.pipeline.transforms.cost_batches import CostLimits, cost_buckets
+
+        if cost is None or limit is None:
+            raise OptionError(
+                'batch: cost= and limit= go together: batch(cost="tokens", limit=32_000)'
+            )
+        if self._plan.grouping is not None:
+            raise OptionError("batch(cost=...): rows of pack have one length; give batch(n)")
+        check_flag("padded", padded)
+        limits = CostLimits.checked(cost, limit, padded, size, drop_last)
+        return batched_by_cost(self._plan, limits, cost_buckets(self._plan.bucket))
 
     def bucket(
         self, by: str | Callable[[dict[str, Any]], int], boundaries: Sequence[int]
@@ -153,14 +184,24 @@ class Stream(Verbs):
         *,
         fill: Any = 0,
         long: Literal["cut", "error", "split"] = "error",
+        fit: Literal["online", "best"] = "online",
+        window: int = 1024,
+        add: Sequence[Literal["segments", "positions", "cu_seqlens"]] = ("segments", "positions"),
     ) -> Stream:
         """Join short sequences into rows of one length.
 
-        This adds the columns ``segments`` (1, 2, ...; 0 is filler) and ``positions``.
         ``batch`` comes next; a ``map`` or ``select`` in between gets these rows.
+
+        ``add`` names columns to add: ``segments`` (1, 2, ...; 0 is filler), ``positions``, which
+        begin from 0 in each, and ``cu_seqlens``, where each begins and the last one ends; filler
+        is then one more.
 
         A sequence longer than a row is an error; ``long="cut"`` cuts it, and ``"split"``
         splits it over several rows.
+
+        Sequences are placed as they come, each into the fullest of 16 rows with room for it.
+        ``fit="best"`` places ``window`` of them at a time, the longest first, which leaves less
+        filler.
 
         >>> import numpy as np, recmap as rm
         >>> ds = rm.from_arrays({"t": rm.Ragged.from_rows([[1, 2], [3], [4, 5]])})
@@ -170,17 +211,19 @@ class Stream(Verbs):
         """
         from recmap.pipeline.signature import record
         from recmap.pipeline.transforms.pack import Packs
+        from recmap.pipeline.transforms.packer import ADDED
 
         plan = self._plan
         plan.check_before_batch("pack")
         plan.check_images_on_host("pack")
         plan.check_uneven("pack")
-        packs = Packs.checked(length, columns, fill, long)
+        packs = Packs.checked(length, columns, fill, long, fit, window, add)
         if (schema := plan.seen_schema) is not None:
             packs.schema(schema)  # refuses what cannot be packed
-        return self._stream(
-            replace(plan, grouping=packs), record(self.pack, length, columns, fill, long)
-        )
+        given: tuple[Any, ...] = (length, columns, fill, long)
+        if fit != "online" or tuple(add) != ADDED:
+            given += (fit, window, list(add))
+        return self._stream(replace(plan, grouping=packs), record(self.pack, *given))
 
     def shard(
         self,

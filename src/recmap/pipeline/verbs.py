@@ -316,6 +316,35 @@ class Verbs(Frameworks):
             return self._rows(replace(self._plan, images_on_device=images), verb)
         return self._rows(with_images_cropped(self._plan, transform), verb)
 
+    def decode_audio(
+        self,
+        column: str,
+        *,
+        rate: int | None = None,
+        channels: int = 1,
+        dtype: Literal["float32", "float64", "int16"] = "float32",
+        errors: Literal["raise", "skip"] = "raise",
+    ) -> Self:
+        """Decode a column of WAV, FLAC, MP3 or Ogg files into samples.
+
+        The column becomes ragged: ``float32[*]`` from -1 to 1, or ``int16[*]``. Files of several
+        channels are mixed to one; with ``channels=2``, every file has two and every sample is a
+        pair, ``float32[*,2]``.
+
+        ``rate=16_000`` refuses files with another number of samples a second; nothing is
+        resampled. Without it, the column ``audio/rate`` tells the rate of each row.
+
+        A file that is broken or cut off is an error that names the row; ``errors="skip"`` leaves
+        out such rows. This needs soundfile, ``recmap[audio]``.
+        """
+        from recmap.pipeline.signature import record
+        from recmap.pipeline.transforms.decode_audio import DecodeAudio
+
+        self._plan.check_before_batch("decode_audio")
+        transform = DecodeAudio.checked(column, rate, channels, dtype, errors)
+        given = (column, transform.rate, transform.channels, transform.dtype, errors)
+        return self._transformed(transform, record(self.decode_audio, *given))
+
     def repeat(self, times: int | None = None) -> Self:
         """Repeat everything ``times`` times, or without end.
 

@@ -107,6 +107,11 @@ class Transform(ABC):
     def apply(self, block: Block) -> Block:
         """Transform a block."""
 
+    def leaves(self, name: str) -> bool:
+        """Whether it surely leaves a column as it is."""
+        del name
+        return False
+
     def reseeded(self, by: int) -> Transform:
         """Return the transform for another branch of a pipeline, with other random numbers."""
         del by  # nothing here is random

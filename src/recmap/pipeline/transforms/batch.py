@@ -10,13 +10,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
 from recmap.errors import OptionError
 from recmap.model.arguments import as_whole
-from recmap.model.batch import Positions, join, pick
+from recmap.model.batch import Positions, RowArray, join, pick
 from recmap.model.schema import Batch, Schema
 
 END = -1
@@ -65,11 +65,40 @@ class Grouper(ABC):
         """
 
 
+class EpochCuts(NamedTuple):
+    """The batches of an epoch: batch ``i`` ends at ``ends[i]``.
+
+    ``positions`` is where in the epoch each row of the batches is; None if they are in order.
+    """
+
+    ends: RowArray
+    positions: RowArray | None
+
+
+class Cuts(ABC):
+    """Where batches are cut, if that depends on what rows hold; computed when first needed."""
+
+    @abstractmethod
+    def at(self, epoch: int) -> EpochCuts:
+        """Return the cuts of an epoch."""
+
+    @property
+    @abstractmethod
+    def mean_rows(self) -> int:
+        """The rows of a batch of the first epoch, on average."""
+
+    @abstractmethod
+    def prepare(self) -> None:
+        """Compute now what other processes would each compute for themselves."""
+
+
 class Grouping(ABC):
     """How rows are put into groups: batches, or packed rows."""
 
     #: Whether a block that is read is a group, if none of its rows are dropped.
     plain: ClassVar[bool] = False
+    #: Whether groups are the same however many blocks are read at once.
+    reads_several: ClassVar[bool] = False
     #: Whether rows may have nulls. Batches for training may not.
     keeps_nulls = False
 
@@ -109,6 +138,14 @@ class Grouping(ABC):
     def sampled(self, batch: Batch) -> Batch:
         """Group a few rows, to see the types."""
         return batch
+
+    @property
+    def by_cost(self) -> Cuts | None:
+        """Where batches are cut, if that depends on what rows cost."""
+        return None
+
+    def prepare(self) -> None:  # noqa: B027  # most have nothing to compute
+        """Compute now what would be computed for the first group."""
 
     @abstractmethod
     def start(self) -> Grouper:

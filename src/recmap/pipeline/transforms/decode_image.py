@@ -53,6 +53,9 @@ class DecodeImages(Transform):
     def varies(self) -> bool:
         return self.decoder.crop.is_random
 
+    def leaves(self, name: str) -> bool:
+        return name != self.decoder.column and not self.drops
+
     def reseeded(self, by: int) -> DecodeImages:
         return replace(self, decoder=self.decoder.reseeded(by))
 

@@ -48,6 +48,9 @@ class SelectColumns(Transform):
     def output(self, schema: Schema) -> Schema:
         return schema.select(with_masks(self.columns, schema))
 
+    def leaves(self, name: str) -> bool:
+        return name in self.columns
+
     def apply(self, block: Block) -> Block:
         return replace(block, batch={name: block.batch[name] for name in self.columns})
 
