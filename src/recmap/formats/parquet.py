@@ -19,8 +19,10 @@ from recmap.errors import DataError, OptionError, RecmapError
 from recmap.formats.arrow_columns import ArrowColumns, check_values
 from recmap.formats.column_source import warn_of_left_out
 from recmap.formats.exact_nulls import ParquetNulls, parquet_fields
+from recmap.formats.parquet_pages import PageRows, ParquetPages
 from recmap.formats.parquet_ranges import value_ranges
 from recmap.formats.parquet_sizes import CODECS, LEVELS, ParquetSizes
+from recmap.formats.parquet_thrift import THRIFT_FAILURES
 from recmap.formats.row_group_file import Cuts, RowGroupFile, check_groups, cut, even_cuts
 from recmap.formats.row_group_sink import RowGroupSink
 from recmap.formats.row_groups import RowGroupSource
@@ -32,6 +34,7 @@ from recmap.local.output import Output
 from recmap.machine.mapped import guarded
 from recmap.machine.memory import also_give_back
 from recmap.model.arguments import as_whole, check_choice
+from recmap.model.batch import RowArray
 from recmap.model.nulls import Nulls
 from recmap.model.schema import Batch, FieldsLike, Schema
 from recmap.model.value_test import ValueRange
@@ -113,6 +116,10 @@ class _ParquetFile(RowGroupFile):
         self._check_rows()
         self.columns = ArrowColumns(path, alone, noted, nulls, fields)
         self._leaves = _leaves(schema, self.columns.owners)
+        self._pages = PageRows(
+            ParquetPages(self.mapped, footer, self._sizes, self._metadata, schema, verify),
+            self.columns,
+        )
         self.columns.compare_notes(self)
         self.table_types = stored_types(schema, self.schema)
 
@@ -276,6 +283,12 @@ class _ParquetFile(RowGroupFile):
         except _FAILURES as e:
             raise self.damaged(group, e) from e
 
+    def take_few(self, group: int, names: Sequence[str], rows: RowArray) -> Batch | None:
+        try:
+            return self._pages.take(group, names, rows)
+        except (*_FAILURES, *THRIFT_FAILURES, DataError):
+            return None  # decoding all of the row group tells what is wrong
+
     @guarded
     def check(self, group: int) -> None:
         try:
@@ -396,6 +409,8 @@ class ParquetSink(RowGroupSink):
             compression=self._compression,
             compression_level=self._level,
             write_page_checksum=True,
+            # With it, pages of lists begin with a row, so that rows can be read at random.
+            write_page_index=True,
         )
 
     def write_group(self, rows: Any) -> None:

@@ -85,6 +85,14 @@ class RowGroupFile(ABC):
         """Read rows of a row group, if ``can_take``; None if they have to be read by pieces."""
         raise NotImplementedError
 
+    def take_few(self, group: int, names: Sequence[str], rows: RowArray) -> Batch | None:
+        """Read rows of a row group by decoding little more than these.
+
+        Return None if that is not possible, or takes as long as decoding all of them.
+        """
+        del group, names, rows
+        return None
+
     def value_ranges(self, name: str) -> Sequence[ValueRange] | None:
         """Return the ranges of the values of a column, one for each row group; None if unknown."""
         del name

@@ -95,6 +95,10 @@ class _Pieces:
         if not cursor.ended:
             self._cursors.put((piece.group, piece.names), cursor, pool_size())
 
+    def has(self, group: int, numbers: Sequence[int], names: Names) -> bool:
+        """Return whether pieces of a row group are kept."""
+        return all(_PieceKey(group, number, names) in self._kept for number in numbers)
+
     def keep(self, piece: _PieceKey, batch: Batch) -> None:
         """Keep a piece for later reads, and drop the least recently used ones."""
         if piece not in self._kept:
@@ -247,6 +251,10 @@ class RowGroupSource(Source):
         owners = np.searchsorted(starts, rows, side="right") - 1
         order = np.argsort(owners, kind="stable")
         numbers, begins = np.unique(owners[order], return_index=True)
+        if self._is_large and not self._pieces.has(group, numbers.tolist(), names):
+            few = self._file.take_few(group, names, rows)
+            if few is not None:
+                return few
         parts, places = [], []
         for number, mine in zip(numbers.tolist(), np.split(order, begins[1:]), strict=True):
             piece = _PieceKey(group, number, names)
@@ -255,6 +263,11 @@ class RowGroupSource(Source):
             parts.append(pick(batch, rows[mine] - starts[number]))
             places.append(mine)
         return interleave(parts, places)
+
+    @property
+    def _is_large(self) -> bool:
+        """Whether the pieces of all rows cannot be kept."""
+        return len(self) * self.row_bytes() > _KEPT
 
     def _gathered(self, group: int) -> Cuts:
         """Return how a row group is divided to gather rows, which must not change."""
