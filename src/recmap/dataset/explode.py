@@ -148,6 +148,7 @@ class ExplodedRows(WrappedSource):
             in_order=False,
             searched=facts.searched and self.known_rows() is not None,
             table_index=None,
+            open_ended=False,
             owns_rows=True,
             can_pad=False,
             rows_before_damage=None,

@@ -234,6 +234,7 @@ class TokenRows(WrappedSource):
             in_order=False,
             searched=facts.searched and self.known_rows() is not None,
             table_index=None,
+            open_ended=False,
             owns_rows=True,
             can_pad=False,
             rows_before_damage=None,

@@ -221,8 +221,10 @@ class Blocks:
         need = min(stop + (self.size if self._groups.drops_last else 1), end) + tail
         if need > self._sure:
             # Look a little further, so that small batches do not ask each time.
-            need = min(need + _LOOK_BYTES // max(1, self._ready.row_bytes), end + tail)
-            self._sure = self._plan.rows.up_to(need)
+            rows = self._plan.rows
+            more = 0 if rows.facts.calls_user_code else _LOOK_BYTES // max(1, self._ready.row_bytes)
+            need = min(need + more, end + tail)
+            self._sure = rows.up_to(need)
         return need <= self._sure
 
     def _epoch_span(
