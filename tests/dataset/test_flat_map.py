@@ -195,7 +195,9 @@ def test_the_first_epoch_calls_the_function_once_for_each_row() -> None:
         called.clear()
         made = chain(rm.from_arrays({"x": np.arange(count)}).flat_map(times))
         for _ in range(2):  # what is found in the first epoch is known in the second
-            found = [pair for b in made for pair in zip(b["x"].tolist(), b["k"].tolist())]
+            found = [
+                pair for b in made for pair in zip(b["x"].tolist(), b["k"].tolist(), strict=True)
+            ]
             assert found == rows
         tried = 8  # the first four, to see the types
         assert len(called) <= 2 * count + tried + 20  # rows of two batches, made for each

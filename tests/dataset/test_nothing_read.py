@@ -139,6 +139,20 @@ def test_building_a_chain_and_showing_it_reads_nothing(kind: str) -> None:
                 next(iter(made))
 
 
+def test_verbs_that_need_columns_try_a_function_on_the_first_rows_only() -> None:
+    called: set[int] = set()
+
+    def noted(row: dict[str, Any]) -> dict[str, Any]:
+        called.add(int(row["x"]))
+        return row
+
+    for name in sorted(NEED_COLUMNS - {"zip"}):
+        ds = opened("plain")
+        called.clear()
+        VERBS[name](ds.map(noted))
+        assert called <= {0, 1, 2, 3}, name
+
+
 @pytest.mark.filterwarnings("ignore::recmap.SlowOrderWarning")
 def test_rows_are_the_same_counted_or_not() -> None:
     for name, verb in VERBS.items():
