@@ -42,6 +42,7 @@ AREAS = (
     "windows",
     "joined",
     "nulls",
+    "images",
 )
 
 #: The last line of a log while the reference library reads. If it crashes on a damaged file, recmap
