@@ -22,11 +22,11 @@ def case(case: Case) -> None:
     rows, size = case.pick([1, 2, 5, 30]), (case.between(1, 9), case.between(1, 9))
     pixels = case.rng.integers(0, 256, (rows, *size, 3)).astype(np.uint8)
     broken = case.rng.random(rows) < case.pick([0.0, 0.0, 0.2])
-    errors = case.pick(["raise", "skip", "zero"])
+    errors: Any = case.pick(["raise", "skip", "zero"])
     strings = [_encoded(case, *each) for each in zip(pixels, broken, strict=True)]
     path = case.path("x" + case.pick(_ENDINGS))
     rm.from_arrays({"row": np.arange(rows), "image": rm.Ragged.from_bytes(strings)}).save(path)
-    layout = case.pick(["HWC", "CHW"])
+    layout: Any = case.pick(["HWC", "CHW"])
     dtype = case.pick(["uint8", "float32"])
     case.note(f"{size}, {errors=}, {layout=}, {dtype=}, broken: {np.flatnonzero(broken)}, {path}")
     ds = rm.open(path).decode_image("image", size, errors=errors, layout=layout, dtype=dtype)
