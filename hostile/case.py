@@ -43,6 +43,7 @@ AREAS = (
     "joined",
     "nulls",
     "audio",
+    "images",
 )
 
 #: The last line of a log while the reference library reads. If it crashes on a damaged file, recmap

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -159,6 +159,8 @@ def test_wrong_results_are_refused_with_the_row() -> None:
             ds.flat_map(fn)[:]
     turns = iter(range(10**6))
     unsteady = ds.flat_map(lambda row: [row] * (next(turns) % 3 + 1))
+    unsteady[:]
+    next(turns)
     with pytest.raises(rm.MapError, match="the same number each time"):
         unsteady[:]
     with pytest.raises(rm.OptionError, match="before shuffle"):
@@ -167,3 +169,36 @@ def test_wrong_results_are_refused_with_the_row() -> None:
         ds.repeat().flat_map(parts)
     with pytest.raises(rm.OptionError, match="not a function"):
         ds.flat_map(3)  # type: ignore[arg-type]
+
+
+def test_the_first_epoch_calls_the_function_once_for_each_row() -> None:
+    called: list[int] = []
+
+    def times(row: dict[str, Any]) -> list[dict[str, Any]]:
+        called.append(int(row["x"]))
+        return [{"x": row["x"], "k": k} for k in range(int(row["x"]) % 4)]
+
+    count = 500
+    wanted = [(x, k) for x in range(count) for k in range(x % 4)]
+    chains: list[tuple[Callable[[rm.Dataset], Any], list[tuple[int, int]]]] = [
+        (lambda ds: ds.batch(7), wanted),
+        (lambda ds: ds.batch(1000), wanted),
+        (lambda ds: ds.skip(3).batch(7), wanted[3:]),
+        (lambda ds: ds.prefetch(2).batch(7), wanted),
+        (lambda ds: ds.filter(lambda row: row["k"] < 2).batch(7), [w for w in wanted if w[1] < 2]),
+    ]
+    for chain, rows in chains:
+        called.clear()
+        made = chain(rm.from_arrays({"x": np.arange(count)}).flat_map(times))
+        first = next(iter(made))
+        assert len(called) < (100 if len(first["x"]) < 100 else 2 * count)
+        called.clear()
+        made = chain(rm.from_arrays({"x": np.arange(count)}).flat_map(times))
+        for _ in range(2):  # what is found in the first epoch is known in the second
+            found = [
+                pair for b in made for pair in zip(b["x"].tolist(), b["k"].tolist(), strict=True)
+            ]
+            assert found == rows
+        tried = 8  # the first four, to see the types
+        assert len(called) <= 2 * count + tried + 20  # rows of two batches, made for each
+        assert sorted({*called}) == list(range(count))

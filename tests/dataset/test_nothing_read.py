@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import gzip
 import os
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -100,12 +100,16 @@ NEED_COLUMNS = {
 
 def opened(kind: str) -> rm.Dataset:
     """Open files whose records nobody has counted."""
-    parts = [RECORDS[:100], RECORDS[100:]] if kind == "shards" else [RECORDS]
+    return rm.open(written(kind, RECORDS), fields=FIELDS)
+
+
+def written(kind: str, records: Sequence[bytes]) -> str:
+    parts = [records[:100], records[100:]] if kind == "shards" else [records]
     suffix = ".tfrecord.gz" if kind == "gzip" else ".tfrecord"
     for number, part in enumerate(parts):
         data = b"".join(part)
         Path(f"x-{number}{suffix}").write_bytes(gzip.compress(data) if kind == "gzip" else data)
-    return rm.open(f"x-*{suffix}", fields=FIELDS)
+    return f"x-*{suffix}"
 
 
 def cut_files() -> None:
@@ -133,6 +137,20 @@ def test_building_a_chain_and_showing_it_reads_nothing(kind: str) -> None:
         if kind != "gzip":  # what was inflated to see the columns is still there
             with pytest.raises(rm.RecmapError):
                 next(iter(made))
+
+
+def test_verbs_that_need_columns_try_a_function_on_the_first_rows_only() -> None:
+    called: set[int] = set()
+
+    def noted(row: dict[str, Any]) -> dict[str, Any]:
+        called.add(int(row["x"]))
+        return row
+
+    for name in sorted(NEED_COLUMNS - {"zip"}):
+        ds = opened("plain")
+        called.clear()
+        VERBS[name](ds.map(noted))
+        assert called <= {0, 1, 2, 3}, name
 
 
 @pytest.mark.filterwarnings("ignore::recmap.SlowOrderWarning")
@@ -170,6 +188,113 @@ def test_a_few_rows_are_found_without_counting_all() -> None:
         assert len(made) == len(list(made)) > 0
         with pytest.raises(rm.CorruptRecordError):
             len(ds)
+
+
+STREAMS: dict[str, Callable[[rm.Dataset], Any]] = {
+    "batch": lambda ds: ds.batch(2),
+    "batch of many": lambda ds: ds.batch(2).map(lambda batch: batch),
+    "drop_last": lambda ds: ds.batch(2, drop_last=True),
+    "pad": lambda ds: ds.batch(2, pad="longest"),
+    "map": lambda ds: ds.map(same),
+    "filter": lambda ds: ds.filter(keep).batch(2),
+    "take": lambda ds: ds.take(39),
+    "take batches": lambda ds: ds.batch(2).take(19),
+    "skip": lambda ds: ds.skip(1).batch(2),
+    "skip and take": lambda ds: ds.skip(1).take(38).map(same),
+    "select": lambda ds: ds.select("x").batch(2),
+    "rename": lambda ds: ds.rename({"x": "y"}).batch(2),
+    "fill_null": lambda ds: ds.fill_null(0).batch(2),
+    "repeat": lambda ds: ds.batch(2).repeat(),
+    "bucket": lambda ds: ds.bucket("t", [3]).batch(2),
+    "run": lambda ds: ds.batch(2).run(2),
+}
+
+
+def test_the_first_batch_comes_before_the_rows_are_counted() -> None:
+    with rm.TFRecordWriter("large.tfrecord", index=False) as writer:
+        big = np.zeros((40, 1 << 20), np.uint8)  # more than is scanned at a time
+        ragged = rm.Ragged.from_rows([[i] for i in range(40)])
+        writer.write({"x": np.arange(40), "big": big, "t": ragged})
+    data = Path("large.tfrecord").read_bytes()
+    Path("large.tfrecord.gz").write_bytes(gzip.compress(data, 1))
+    for number in range(2):
+        Path(f"shard-{number}.tfrecord").write_bytes(data)
+    for path in ("large.tfrecord", "large.tfrecord.gz", "shard-*.tfrecord"):
+        for name, stream in STREAMS.items():
+            ds = rm.open(path, fields={"x": "int64", "t": "int64[*]"})
+            next(iter(stream(ds.prefetch(0))))
+            assert "rows not counted yet" in repr(ds), (path, name)
+
+
+def test_batches_and_states_are_the_same_counted_or_not() -> None:
+    chains: dict[str, Callable[[rm.Dataset], Any]] = {
+        "batch": lambda ds: ds.batch(7),
+        "batch, exactly": lambda ds: ds.batch(50),
+        "one batch": lambda ds: ds.batch(300),
+        "one batch, not full": lambda ds: ds.batch(400),
+        "drop_last": lambda ds: ds.batch(7, drop_last=True),
+        "drop_last, exactly": lambda ds: ds.batch(50, drop_last=True),
+        "drop_last, none": lambda ds: ds.batch(301, drop_last=True),
+        "filter": lambda ds: ds.filter(keep).batch(8),
+        "filter, take": lambda ds: ds.filter(keep).take(30).batch(8),
+        "map": lambda ds: ds.map(same).skip(290).batch(3),
+        "take, more than there are": lambda ds: ds.take(1000).batch(64),
+        "skip, more than there are": lambda ds: ds.skip(1000).batch(64),
+        "take batches": lambda ds: ds.batch(8).skip(2).take(3),
+        "repeat": lambda ds: ds.batch(64).repeat(2),
+        "bucket": lambda ds: ds.bucket("t", [3]).batch(16, pad="longest"),
+        "pack": lambda ds: ds.select("t").pack(16).batch(4),
+        "padded": lambda ds: ds.batch(16, pad={"t": 3}).map(lambda batch: batch),
+    }
+    for kind in ("plain", "gzip", "shards"):
+        for name, chain in chains.items():
+            pattern = written(kind, RECORDS)
+            counted, uncounted, stopping = (rm.open(pattern, fields=FIELDS) for _ in range(3))
+            assert len(counted) == COUNT
+            first, second, third = (chain(ds) for ds in (counted, uncounted, stopping))
+            wanted = [(flat(batch), first.state()) for batch in first]
+            assert [flat(batch) for batch in second] == [batch for batch, _ in wanted], (kind, name)
+            assert second.state() == first.state(), (kind, name)
+            found = [(flat(batch), third.state()) for batch in third]
+            assert found == wanted, (kind, name)
+
+
+def flat(batch: Mapping[str, Any]) -> str:
+    lists = {n: [np.asarray(row).tolist() for row in column] for n, column in batch.items()}
+    return str(lists)
+
+
+def test_rows_before_damage_come_counted_or_not() -> None:
+    for kind in ("plain", "gzip", "shards"):
+        pattern = written(kind, [*RECORDS[:-1], RECORDS[-1][:-9]])
+        for size in (7, 100, 250, 299):
+            found: list[list[str]] = []
+            for count in (True, False):
+                ds = rm.open(pattern, fields=FIELDS)
+                with pytest.raises(rm.CorruptRecordError) if count else nullcontext():
+                    len(ds) if count else None
+                found.append([])
+                with pytest.raises(rm.CorruptRecordError) as error:
+                    found[-1] += map(flat, ds.batch(size))
+                found[-1].append(str(error.value))
+            assert found[0] == found[1], (kind, size)
+
+
+def test_bad_records_are_looked_for_when_rows_are_read() -> None:
+    data = bytearray(b"".join(RECORDS))
+    data[len(data) // 2] ^= 1
+    for name, content in (("x.tfrecord", data), ("x.tfrecord.gz", gzip.compress(data))):
+        Path(name).write_bytes(content)
+        ds = rm.open(name, fields=FIELDS, errors="skip")
+        assert "not counted yet" in repr(ds.map(same).batch(4))
+        with pytest.warns(rm.SkippedRecordsWarning, match="1 bad record"):
+            assert len(ds) == COUNT - 1
+        again = rm.open(name, fields=FIELDS, errors="skip")
+        with pytest.warns(rm.SkippedRecordsWarning, match="1 bad record"):
+            assert sum(len(batch["x"]) for batch in again.batch(64)) == COUNT - 1
+        listed = rm.open(name, fields=FIELDS, errors="skip")
+        with pytest.warns(rm.SkippedRecordsWarning, match="1 bad record"):
+            assert len(listed.skipped) == 1
 
 
 @pytest.mark.filterwarnings("ignore::recmap.SlowOrderWarning")

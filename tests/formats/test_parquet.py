@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 import datetime as dt
 import decimal
 import os
 import pickle
+import zlib
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -418,3 +420,20 @@ def test_other_options_are_refused() -> None:
     with pytest.raises(rm.OptionError, match="row_groups"):
         ds.save("x.parquet", options={"row_groups": 2})
     assert os.listdir() == []
+
+
+# Written by pyarrow 25, which counts no nulls in null lists of structs: [None, [{"a": 1}]].
+_UNCOUNTED_NULLS = (
+    "c-oavy$ZrG5Wd7Cc6GSYK!z?Bg;rGP*2T@iK^&Z1f&?s7TU-C0$rtlAJpXWUF}cfK@_qN0`D8I7pqS#AkR3(J1fG"
+    "D``g%U}e!O-%d`MR04bTb!J`kZ^r4XoQy>VMh5>gq63rSM5jNudmEb`{?0@|){Teo}M2)j(Q;G;I$L|`~kSAm|2%"
+    "QN6Z6_%LeUj<9#Wq<Xo4NnSOEbB)IdMV#iJhEZrv4LJ#*?NC;hh$w<iLLAM9G+a=<mE0Lr-R{Oq>bT_8|$3^@D2*"
+    "CDR%"
+)
+
+
+def test_null_lists_of_structs_are_found_though_the_statistics_count_none() -> None:
+    Path("x.parquet").write_bytes(zlib.decompress(base64.b85decode(_UNCOUNTED_NULLS)))
+    ds = rm.open("x.parquet")
+    assert ds.schema == {"x/a": "int64[*]?"}
+    assert ds[0]["x/a"] is None
+    assert ds[1]["x/a"].tolist() == [1]

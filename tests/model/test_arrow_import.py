@@ -318,3 +318,14 @@ def test_an_error_of_the_producer_is_an_error_of_the_data() -> None:
     assert next(reader)["x"].tolist() == [1]
     with pytest.raises(rm.DataError, match="producer failed"):
         next(reader)
+
+
+def test_nulls_in_lists_of_a_sliced_array_are_seen() -> None:
+    values: list[list[int | None]] = [[1, 2, 3], [4, None, 6], [None, 8, 9], [10, 11, 12]]
+    array = pa.array(values, pa.list_(pa.int64(), 3))
+    for start in range(4):
+        for stop in range(start + 1, 5):
+            ds = rm.open(pa.table({"x": array[start:stop]}))
+            nulls = any(None in row for row in values[start:stop])
+            assert ds.schema == {"x": "int64[*?]" if nulls else "int64[3]"}
+            assert [row["x"].tolist() for row in ds] == values[start:stop]

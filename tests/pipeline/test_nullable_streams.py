@@ -145,3 +145,13 @@ def test_nulls_come_from_a_store_and_go_there(bucket: Bucket) -> None:
         assert rm.verify(path, storage=storage).ok
     masked = rm.open(f"{url}/x.parquet", nulls="mask", columns=["n"], storage=storage)
     assert masked["n/is_null"][:].tolist() == [row["n"] is None for row in WANTED]
+
+
+def test_lists_of_strings_keep_their_nulls_through_map() -> None:
+    for kind, value in ((pa.string(), ["a", "b"]), (pa.binary(), [b"a", b"b"])):
+        rows = [*[value] * 20, None, value]  # no null where the function is tried
+        ds = rm.open(pa.table({"t": pa.array(rows, pa.list_(kind, 2))}))
+        for made in (ds.map(dict), ds.map(lambda row: {"t": row["t"]}), ds.map(dict, batched=True)):
+            assert made.schema["t"].nullable
+            assert [row["t"] is None for row in made] == [row is None for row in rows]
+            assert made[20]["t"] is None

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 import ray
 
@@ -122,6 +123,16 @@ def test_shuffling_a_compressed_file_gives_the_same_bytes_and_a_warning() -> Non
 @pytest.mark.usefixtures("cluster")
 def test_rows_in_memory_are_sent_to_tasks() -> None:
     both(rm.from_arrays({"x": np.arange(1000), "s": [b"a"] * 1000}), "out/", shards=3)
+
+
+@pytest.mark.usefixtures("cluster")
+def test_nulls_stay_nulls_in_files_that_tasks_write() -> None:
+    rows = {"x": [1, None, 3, None], "t": ["a", None, "", "d"], "l": [[1], None, [], [2, 3]]}
+    rm.open(pa.table(rows)).save("x.parquet")
+    ds = rm.open("x.parquet")
+    ds.save("out/", format="parquet", shards=2, engine="ray")
+    assert rm.open("out/").schema == ds.schema
+    assert rm.diff("out/", ds).same
 
 
 @pytest.mark.usefixtures("cluster")

@@ -255,8 +255,9 @@ def test_skipped_records_are_not_counted() -> None:
     data = bytearray(Path("part-3.tfrecord").read_bytes())
     data[data.index(b"row 52")] ^= 1
     Path("part-3.tfrecord").write_bytes(data)
+    ds = rm.open("part-*.tfrecord", fields=FIELDS, errors="skip")
     with pytest.warns(rm.SkippedRecordsWarning):
-        ds = rm.open("part-*.tfrecord", fields=FIELDS, errors="skip")
+        assert len(ds) == ROWS - 1
     good = np.delete(np.arange(ROWS), 52)
     rows = np.random.default_rng(0).permutation(ROWS - 1)
     require(ds[rows], good[rows])

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cached_property, partial
+from threading import RLock
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,6 +17,7 @@ from recmap.errors import MapError, MemoryLimitError, OptionError
 from recmap.model.arguments import Workers
 from recmap.model.batch import Positions, RowArray, join, pick
 from recmap.model.facts import SourceFacts
+from recmap.model.order import ENDLESS
 from recmap.model.progress import ProgressOption
 from recmap.model.ragged import offsets_of
 from recmap.model.row_sizes import RowSizes, measure
@@ -30,6 +33,8 @@ from recmap.pipeline.trial import Trial, tried, try_transforms
 # The function is called with so many rows at a time to count what it returns, or with fewer that
 # take so many bytes.
 _TOGETHER, _TOGETHER_BYTES = 1 << 12, 16 << 20
+# Rows that were made before they are read are kept up to so many bytes.
+_HELD_BYTES = 64 << 20
 
 
 def flat_mapped(plan: Plan, transform: FlatMapRows, progress: ProgressOption) -> FlatMappedRows:
@@ -38,12 +43,17 @@ def flat_mapped(plan: Plan, transform: FlatMapRows, progress: ProgressOption) ->
     check_same_rows("flat_map", rows)
     count = CountReturnedRows(transform.function)
     counting = replace(plan.with_rows(rows), transforms=(count,))
-    items = FromRows(rows, partial(_counted, plan=counting, progress=progress))
-    return FlatMappedRows(rows, transform, items, plan.workers)
+    early = None if progress else _MadeInOrder()
+    items = FromRows(rows, partial(_counted, plan=counting, progress=progress, early=early))
+    return FlatMappedRows(rows, transform, items, plan.workers, early)
 
 
-def _counted(source: Source, plan: Plan, progress: ProgressOption) -> Items:
+def _counted(
+    source: Source, plan: Plan, progress: ProgressOption, early: _MadeInOrder | None
+) -> Items:
     """Call the function with all rows, and note how many it returns for each."""
+    if early is not None and early.done:
+        return early.items
     size = max(1, min(_TOGETHER, _TOGETHER_BYTES // source.row_bytes()))
     feed = PipelineFeed(replace(plan, grouping=Batches(size)))
     found = [batch["rows"] for batch in feed.run(1, progress)]
@@ -58,6 +68,63 @@ class _Made(NamedTuple):
     batch: Batch
 
 
+class _Span(NamedTuple):
+    """The rows made from one place to another."""
+
+    start: int
+    stop: int
+    batch: Batch
+
+
+class _MadeInOrder:
+    """What the function made of the first rows, in order, before all of them are counted.
+
+    What was not read yet is kept, so that the function is not called again for it.
+    """
+
+    def __init__(self) -> None:
+        self.done, self.rows, self.count = False, 0, 0
+        self._offsets = np.zeros(1024, np.int64)
+        self._held: deque[_Span] = deque()
+        self._bytes = 0
+        self.lock = RLock()
+
+    @property
+    def items(self) -> Items:
+        """Which of the rows so far each row is made of."""
+        return Items(self.rows, 0, self._offsets[: self.rows + 1])
+
+    def add(self, counts: Positions, batch: Batch) -> None:
+        """Add what was made of the next rows."""
+        stop = self.rows + len(counts)
+        if stop >= len(self._offsets):
+            self._offsets = np.concatenate([self._offsets, np.empty(stop, np.int64)])
+        self._offsets[self.rows + 1 : stop + 1] = self.count + np.cumsum(counts)
+        first, self.rows, self.count = self.count, stop, int(self._offsets[stop])
+        if self._bytes <= _HELD_BYTES:  # the first ones are read first
+            self._held.append(_Span(first, self.count, batch))
+            self._bytes += measure(batch)[1]
+
+    def take(self, start: int, stop: int) -> Batch | None:
+        """Return what was made, from one place to another, if it is still there.
+
+        What comes before it is not needed any more.
+        """
+        with self.lock:
+            while self._held and self._held[0].stop <= start:
+                self._bytes -= measure(self._held.popleft().batch)[1]
+            if not self._held or not self._held[0].start <= start < stop <= self._held[-1].stop:
+                return None
+            parts = [
+                pick(each.batch, slice(max(start - each.start, 0), stop - each.start))
+                for each in self._held
+                if each.start < stop
+            ]
+            if self.done and stop == self.count:
+                self._held.clear()  # the next epoch calls the function again
+        return join(parts)
+
+
 class FlatMappedRows(ExplodedRows):
     """The rows that a function makes of each row of a source."""
 
@@ -67,9 +134,12 @@ class FlatMappedRows(ExplodedRows):
         transform: FlatMapRows,
         items: FromRows[Items],
         workers: Workers | None,
+        early: _MadeInOrder | None = None,
     ) -> None:
         super().__init__(source, (), items)
         self._transform, self._workers, self._epoch = transform, workers, 0
+        # Workers count before they read: each reads other rows.
+        self._early = early if workers is None and not transform.varies else None
         self._largest = 0
         # Batches of consecutive rows often share a row of the source.
         self._last: _Made | None = None
@@ -99,6 +169,7 @@ class FlatMappedRows(ExplodedRows):
             facts,
             functions=(*facts.functions, *self._transform.functions),
             searched=self._lazy_items.known() is not None,
+            open_ended=self._early is not None,
             varies=self._transform.varies,
             labels={},
             descriptions={},
@@ -106,6 +177,38 @@ class FlatMappedRows(ExplodedRows):
 
     def row_bytes(self) -> int:
         return max(1, self._trial.row_bytes)
+
+    def __len__(self) -> int:
+        if self._early is not None and self._lazy_items.known() is None:
+            self._make(self._early, ENDLESS)
+        return super().__len__()
+
+    def up_to(self, stop: int) -> int:
+        if self._early is None or self._lazy_items.known() is not None:
+            return super().up_to(stop)
+        self._make(self._early, stop)
+        return stop if self._early.count >= stop else super().up_to(stop)
+
+    def _make(self, early: _MadeInOrder, stop: int) -> None:
+        """Call the function with the next rows, until it has made ``stop``."""
+        most = max(1, min(_TOGETHER, _TOGETHER_BYTES // self._source.row_bytes()))
+        with early.lock:
+            while early.count < stop and not early.done:
+                # As many as it takes, if it goes on like that.
+                size = -(-(stop - early.count) * max(1, early.rows) // max(1, early.count))
+                last = early.rows + min(size, most)
+                upto = self._source.up_to(last)
+                if upto > early.rows:
+                    rows = np.arange(early.rows, upto, dtype=np.int64)
+                    early.add(*self._counts_and_rows(rows))
+                early.done = upto < last
+
+    def _items_of(self, rows: RowArray) -> Items:
+        stop = int(rows.max(initial=-1)) + 1
+        known = self._lazy_items.known()
+        if known is None and self._early is not None and self.up_to(stop) == stop:
+            return self._early.items
+        return known or self._items
 
     @property
     def _row_size(self) -> int:
@@ -134,14 +237,23 @@ class FlatMappedRows(ExplodedRows):
         return self.read(start, start + count // 2, limit)
 
     def gather(self, rows: RowArray) -> Batch:
-        sources, places = np.unique(self._items.rows(rows), return_inverse=True)
-        first = self._items.first(sources)
-        starts = offsets_of(self._items.first(sources + 1) - first)
-        batch = self._made(sources, starts)
+        items = self._items_of(rows)
+        sources, places = np.unique(items.rows(rows), return_inverse=True)
+        first = items.first(sources)
+        starts = offsets_of(items.first(sources + 1) - first)
+        batch = self._early_rows(first, starts) or self._made(sources, starts)
         count, size = measure(batch)
         self._largest = max(self._largest, size // max(1, count))
         places = places.reshape(-1)
         return pick(batch, starts[places] + rows - first[places])
+
+    def _early_rows(self, first: Positions, starts: Positions) -> Batch | None:
+        """Return what was made of consecutive rows before, if it is kept."""
+        count = int(starts[-1])
+        if self._early is None or not count:
+            return None
+        start, stop = int(first[0]), int(first[-1] + starts[-1] - starts[-2])
+        return self._early.take(start, stop) if stop - start == count else None
 
     def _made(self, sources: RowArray, starts: Positions) -> Batch:
         """Return all rows made of those with these numbers, in ascending order."""
@@ -159,9 +271,7 @@ class FlatMappedRows(ExplodedRows):
 
     def _called(self, sources: RowArray, counts: Positions) -> Batch:
         """Call the function; raise if it does not return as many rows as when they were counted."""
-        block = Block(self._source.gather(sources), sources, self._epoch, self._source)
-        made = self._trial.transforms[0].apply(block)
-        found = np.bincount(np.searchsorted(sources, made.positions), minlength=len(sources))
+        found, made = self._counts_and_rows(sources)
         if (found != counts).any():
             row = int(np.argmax(found != counts))
             raise MapError(
@@ -169,7 +279,14 @@ class FlatMappedRows(ExplodedRows):
                 f"{found[row]:,} rows, and {counts[row]:,} when they were counted; for the same "
                 "row, it has to return the same number each time"
             )
-        return made.batch
+        return made
+
+    def _counts_and_rows(self, sources: RowArray) -> tuple[Positions, Batch]:
+        """Call the function; return how many rows it made of each, and these."""
+        block = Block(self._source.gather(sources), sources, self._epoch, self._source)
+        made = self._trial.transforms[0].apply(block)
+        places = np.searchsorted(sources, made.positions)
+        return np.bincount(places, minlength=len(sources)), made.batch
 
     def at_epoch(self, epoch: int) -> Source:
         if epoch == self._epoch or not self._transform.varies:
@@ -185,7 +302,7 @@ class FlatMappedRows(ExplodedRows):
         return FlatMappedRows(source, transform, self._lazy_items, self._workers)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_last": None}
+        return {**self.__dict__, "_last": None, "_early": None}
 
     # The function may need all columns, and makes others.
     def select(self, names: Sequence[str]) -> Source:  # type: ignore[override]

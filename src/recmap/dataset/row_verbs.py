@@ -293,9 +293,10 @@ class RowVerbs(ColumnVerbs):
         Each row is a dict of values, as for ``map``, and ``workers``, ``columns``, ``seed`` and
         ``rng`` are those of ``map``.
 
-        When the number of rows or a row is first needed, ``fn`` is called with every row, to count
-        what it returns; ``progress=True`` draws a progress bar. Rows are made again when they are
-        read, so save the result if ``fn`` is slow.
+        Iterating calls ``fn`` as it goes. When the number of rows or a row by number is first
+        needed, ``fn`` is called with every row, to count what it returns; ``progress=True`` draws a
+        progress bar. With ``workers``, that comes before the first row. Rows are made again when
+        they are read again, so save the result if ``fn`` is slow.
 
         >>> import numpy as np, recmap as rm
         >>> ds = rm.from_arrays({"n": np.array([2, 0, 1])})

@@ -25,7 +25,7 @@ from recmap.model.batch import (
     join,
     rows_by_owner,
 )
-from recmap.model.facts import LargestChunk, SourceFacts
+from recmap.model.facts import BadRecords, LargestChunk, Skipped, SourceFacts
 from recmap.model.fetching import Coming, Fetching, fetching_all
 from recmap.model.field import Field
 from recmap.model.fill_null import with_the_same_nulls
@@ -64,6 +64,10 @@ def _joined_index(told: Sequence[SourceFacts]) -> Source | None:
         return ConcatenatedSource(found)
     except FieldMismatchError:
         return None
+
+
+def _skipped(told: Sequence[SourceFacts]) -> list[Skipped]:
+    return [skipped for each in told for skipped in each.skipped]
 
 
 def _chunk_rows(told: Sequence[SourceFacts]) -> int:
@@ -152,7 +156,7 @@ class CombinedSource(VaryingRows):
             varies=any(each.varies for each in told),
             functions=[function for each in told for function in each.functions],
             compressed_files={f: how for each in told for f, how in each.compressed_files.items()},
-            skipped=[skipped for each in told for skipped in each.skipped],
+            skipped=BadRecords(partial(_skipped, told)),
             labels=_agreed([each.labels for each in told]),
             descriptions=_agreed([each.descriptions for each in told]),
             table_types=_agreed([each.table_types for each in told]),

@@ -62,19 +62,21 @@ class ParquetNulls:
         groups = range(self._metadata.num_row_groups)
         return (group for group in groups if self._metadata.row_group(group).num_rows)
 
-    def at(self, leaf: int, depth: int) -> bool:
-        """Return whether values may be null at a depth, as far as the file tells."""
+    def at(self, leaf: int, depth: int, *, in_struct: bool) -> bool:
+        """Return whether values may be null at a depth, as far as the file tells.
+
+        Some versions of pyarrow do not count null lists of structs.
+        """
         column = self._metadata.schema.column(leaf)
         if not column.max_definition_level:
             return False
-        if all(self.count(group, leaf) == 0 for group in self.groups):
-            return False
-        if not column.max_repetition_level:
-            return True
+        none = all(self.count(group, leaf) == 0 for group in self.groups)
+        if not column.max_repetition_level or (none and not in_struct):
+            return not none
         # Empty lists count as nulls, but are defined more deeply.
         found = [self._counts(group, leaf) for group in self.groups]
         known = all(len(counts) == column.max_definition_level + 1 for counts in found)
-        return not known or any(counts[depth] for counts in found)
+        return any(counts[depth] for counts in found) if known else not none
 
     def knows_lists(self, leaf: int) -> bool:
         """Return whether null lists can be told from null items."""
@@ -134,7 +136,10 @@ def _parquet_field(
     if not type.num_fields and not pa.types.is_struct(type):
         leaf += 1
     # A null struct or list is a null in all that it holds.
-    nullable = field.nullable and all(nulls.at(each, depth) for each in range(first, leaf))
+    held = any(pa.types.is_struct(type.field(i).type) for i in range(type.num_fields))
+    nullable = field.nullable and all(
+        nulls.at(each, depth, in_struct=is_list and held) for each in range(first, leaf)
+    )
     flat = pa.types.is_fixed_size_list(type) and not _storage(type.value_type).num_fields
     if flat and nullable and not in_list and not nulls.knows_lists(first):
         nullable, items = nulls.lists(first, type.list_size)

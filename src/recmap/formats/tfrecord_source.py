@@ -45,7 +45,7 @@ from recmap.model.batch import (
     rows_by_owner,
 )
 from recmap.model.coerce import empty_column
-from recmap.model.facts import Skipped, SourceFacts
+from recmap.model.facts import BadRecords, Skipped, SourceFacts
 from recmap.model.fetching import Coming, Fetching, fetching_all
 from recmap.model.field import BYTES
 from recmap.model.info import Info
@@ -152,12 +152,17 @@ class TFRecordSource(Source):
             owns_rows=True,
             remote=any_remote(files),
             can_pad=True,
+            open_ended=True,
             compressed_files={f.path: f.compression for f in self._files if f.compression},
-            skipped=self._skip_bad_records() if skip else (),
+            skipped=BadRecords(self._skip_bad_records) if skip else (),
             record_files=self._files,
             rows_before_damage=partial(rows_before_damage, self._files, self._starts),
             largest_row=partial(largest_row, self._files, self._decoder),
         )
+        if skip and self._summary is not None:
+            self._settle()  # a schema that is inferred has to fit all records
+            largest = partial(largest_row, self._files, self._decoder)
+            self._facts = replace(self._facts, largest_row=largest)
 
     def _open(self, path: str, sidecar: Sidecar | None, compression: Compression) -> RecordFile:
         index = sidecar.index if sidecar else None
@@ -175,6 +180,20 @@ class TFRecordSource(Source):
             offsets = read_text_index(path, file.file.bytes)
         rows = np.arange(len(offsets), dtype=np.uint64)
         file.use(Index.of_anchors(len(offsets), None, rows, offsets, file.size))
+
+    def _largest_row(self, above: int) -> tuple[int, int] | None:
+        self._settle()
+        return largest_row(self._files, self._decoder, above)
+
+    @property
+    def _is_unsettled(self) -> bool:
+        skipped = self._facts.skipped
+        return isinstance(skipped, BadRecords) and not skipped.found
+
+    def _settle(self) -> None:
+        """Find the bad records, if they are to be left out: rows are numbered without them."""
+        if isinstance(self._facts.skipped, BadRecords):
+            self._facts.skipped.find()
 
     def _skip_bad_records(self) -> list[Skipped]:
         bad: list[Skipped] = []
@@ -208,6 +227,8 @@ class TFRecordSource(Source):
 
     @property
     def facts(self) -> SourceFacts:
+        if self._is_unsettled:
+            return replace(self._facts, searched=False, largest_row=self._largest_row)
         if not self._facts.compressed_files:
             return self._facts
         # Reading a row of a compressed file inflates all rows before it.
@@ -219,37 +240,49 @@ class TFRecordSource(Source):
         return _UNCOUNTED if rows is None else rows
 
     def known_rows(self) -> int | None:
-        counts = [file.known_count() for file in self._files]
-        return None if None in counts else sum(count or 0 for count in counts)
+        # Files are counted in order, so the first of the others is often not.
+        if self._is_unsettled:
+            return None
+        after = self._starts[-1]
+        for file in self._files[len(self._starts) - 1 :]:
+            count = file.known_count()
+            if count is None:
+                return None
+            after += count
+        return after
 
     @guarded
     def up_to(self, stop: int) -> int:
-        if self.known_rows() is not None or self._facts.compressed_files:
-            return super().up_to(stop)
-        for i, file in enumerate(self._files):
-            first = self._start_of(i)
-            assert isinstance(file, PlainFile)
-            if first + file.ensure(stop - first) >= stop:
+        self._settle()
+        for i in range(len(self._starts) - 1, len(self._files)):
+            first, file = self._start_of(i), self._files[i]
+            if file.known_count() is None:
+                self._hold_rows(i)
+            if first >= stop or first + file.reach(stop - first) >= stop:
                 return stop
         return len(self)
 
     @guarded
     def __len__(self) -> int:
+        self._settle()
         count_objects(unindexed_files(self._files))
         last = len(self._files) - 1
         return self._start_of(last) + self._files[last].count()
 
     def _start_of(self, i: int) -> int:
         """Return the number of the first row of a file; count the files before it if needed."""
-        with self._lock:
-            count_before(self._files, i, self._starts)
-            return self._starts[i]
+        if i >= len(self._starts):
+            with self._lock:
+                count_before(self._files, i, self._starts)
+        return self._starts[i]
 
     def _all_starts(self) -> npt.NDArray[np.int64]:
+        self._settle()
         self._start_of(len(self._files) - 1)
         return np.array(self._starts[: len(self._files)], np.int64)
 
     def row_bytes(self) -> int:
+        self._settle()
         return self._files[0].row_bytes()
 
     def features(self) -> Mapping[str, Any]:
@@ -284,6 +317,7 @@ class TFRecordSource(Source):
 
     @guarded
     def read(self, start: int, stop: int, limit: int | None = None) -> Batch:
+        self._settle()
         if limit is None:
             batch = self._read_across(self._decoder, start, stop)
             if batch is not None:
@@ -294,8 +328,6 @@ class TFRecordSource(Source):
     def _read_across(self, decoder: Decoder[_T], start: int, stop: int) -> _T | None:
         """Decode a span across several plain files in one call; None if that is not possible."""
         starts = self._starts
-        if len(starts) < len(self._files):
-            return None
         first, last = bisect_right(starts, start) - 1, bisect_right(starts, stop - 1) - 1
         count = self._files[last].known_count()
         if first >= last or count is None or stop > starts[last] + count:
@@ -309,8 +341,8 @@ class TFRecordSource(Source):
 
     def _read_by_file(self, start: int, stop: int, limit: int | None, ahead: FilesAhead) -> Batch:
         parts: list[Batch] = []
-        for i, file in enumerate(self._files):
-            first = self._start_of(i)
+        for i in range(max(0, bisect_right(self._starts, start) - 1), len(self._files)):
+            first, file = self._start_of(i), self._files[i]
             if first >= stop:
                 break
             known = file.known_count()
@@ -350,6 +382,7 @@ class TFRecordSource(Source):
 
     @guarded
     def gather(self, rows: npt.NDArray[np.int64]) -> Batch:
+        self._settle()
         group = self._gathering.all()
         if group is not None:
             return group.gather(self._decoder, rows, self._verify)
@@ -376,6 +409,7 @@ class TFRecordSource(Source):
         return fetching_all(self._files[i].fetch_ahead(mine) for i, mine in divided)
 
     def coming(self, start: int, stop: int | None = None) -> Iterator[Coming]:
+        self._settle()
         return coming_files(self, self._files, self._starts, start, stop)
 
     @guarded
@@ -385,6 +419,7 @@ class TFRecordSource(Source):
         """Return None if some of the files are compressed, if there are too many, or with nulls."""
         if self._decoder.nullable:
             return None
+        self._settle()
         decoder = PaddedDecoder(self._decoder, pads, size, allocate)
         if not isinstance(rows, range):
             file, group = self._files[0], self._gathering.all()
@@ -431,6 +466,7 @@ class TFRecordSource(Source):
 
     def unverified(self) -> TFRecordSource:
         """Return the same rows, read without checking the CRCs of the data."""
+        self._settle()
         other = object.__new__(TFRecordSource)
         files = [f.unverified() if isinstance(f, PlainFile) else f for f in self._files]
         groups = FileGroups(files, self._mapped)

@@ -45,7 +45,7 @@ def seen(kind: _core.ArrowType, arrays: Sequence[_core.ArrowArray]) -> KnownKind
         for number, child in enumerate(kind.children)
     ]
     fixed = kind.format.startswith(b"+w:") and [child.format for child in children] != [b"n"]
-    if fixed and not any(map(_has_null_items, arrays)):
+    if fixed and not any(_has_null_items(array, _size(kind)) for array in arrays):
         children = [replace(child, nullable=False) for child in children]
     dictionary = None
     if kind.dictionary is not None:
@@ -61,13 +61,18 @@ def _has_nulls(array: _core.ArrowArray) -> bool:
     return array.null_count != 0 and (array.null_count > 0 or array.has_buffer(0))
 
 
-def _has_null_items(array: _core.ArrowArray) -> bool:
+def _size(kind: _core.ArrowType) -> int:
+    """Return the items of each list of a fixed size; 0 if the type is damaged, as others say."""
+    size = kind.format.removeprefix(b"+w:")
+    return int(size) if size.isdigit() else 0
+
+
+def _has_null_items(array: _core.ArrowArray, size: int) -> bool:
     """Return whether an item of a list of a fixed size is null, though the list is not."""
-    items = array.child(0)
-    if not array.length or not _has_nulls(items):
+    items, first = array.child(0), array.offset * size
+    # An array that was sliced may end before its items do.
+    if not _has_nulls(items) or first + array.length * size > items.length:
         return False
-    size = items.length // (array.offset + array.length)
-    first = array.offset * size
     absent = null_bits(items, first, first + array.length * size)
     missing = null_bits(array, 0, array.length)
     if absent is None or missing is None:

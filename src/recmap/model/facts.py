@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, Protocol
 
 from recmap.model.batch import RowArray
 from recmap.model.field import Field
+from recmap.model.remembered import Remembered
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,28 @@ class NotedType(NamedTuple):
     text: str
     parts: Sequence[Any] = ()
     ordered: bool = False
+
+
+class BadRecords(Sequence[Skipped]):
+    """The records that are left out; they are found when somebody first needs to know."""
+
+    def __init__(self, find: Callable[[], Sequence[Skipped]]) -> None:
+        self._found = Remembered(lambda _: find(), 0, only=True)
+
+    @property
+    def found(self) -> bool:
+        """Whether they have been looked for."""
+        return self._found.known(0) is not None
+
+    def find(self) -> Sequence[Skipped]:
+        """Look for them, once."""
+        return self._found.at(0)
+
+    def __len__(self) -> int:
+        return len(self.find())
+
+    def __getitem__(self, number: Any) -> Any:
+        return self.find()[number]
 
 
 class IndexLevel(NamedTuple):
@@ -133,6 +156,9 @@ class SourceFacts:
     can_pad: bool = False
     #: Whether rows never end, as after ``repeat()``.
     endless: bool = False
+    #: Whether rows can be read in order before they are counted: ``up_to`` looks no further than it
+    #: is asked to, and what it has looked at is read next without going back.
+    open_ended: bool = False
     #: Whether it is known which rows there are; otherwise, the first read has to find out.
     searched: bool = True
     #: Whether rows differ from epoch to epoch, as after ``shuffle()``.
@@ -181,6 +207,7 @@ class SourceFacts:
             self,
             in_order=False,
             searched=self.searched and known,
+            open_ended=False,
             table_index=None,
             owns_rows=True,
             can_pad=False,

@@ -77,6 +77,11 @@ class Order(ABC):
         return self.counted
 
     @property
+    def open_ended(self) -> bool:
+        """Whether rows come in file order, and ``up_to`` looks no further than it is asked to."""
+        return False
+
+    @property
     def endless(self) -> bool:
         """Whether it is endless."""
         return self.count is None
@@ -123,6 +128,11 @@ class Order(ABC):
 
     def span(self, start: int, stop: int | None) -> range | None:
         """Return the rows from one position to another, if they are evenly spaced."""
+        del start, stop
+        return None
+
+    def open_span(self, start: int, stop: int) -> range | None:
+        """Return consecutive rows of which nobody knows yet how many there are; None if known."""
         del start, stop
         return None
 
@@ -292,7 +302,7 @@ def counted_order(
         return make(known)
     return Late(
         partial(_made, source, make, count),
-        partial(_is_counted, source),
+        partial(is_counted, source),
         varies=varies,
         endless=endless,
         permutes=permutes,
@@ -303,7 +313,8 @@ def _made(source: Source, make: Callable[[int], Order], count: Callable[[Source]
     return make(count(source))
 
 
-def _is_counted(source: Source) -> bool:
+def is_counted(source: Source) -> bool:
+    """Return whether the number of rows is known."""
     return source.known_rows() is not None
 
 
@@ -334,6 +345,7 @@ class OrderedRows(WrappedSource):
             table_index=None,
             endless=self._order.endless,
             searched=facts.searched and self._order.searched,
+            open_ended=facts.open_ended and self._order.open_ended,
             varies=facts.varies or self._order.varies,
             rows_before_damage=self._rows_before_damage,
             sound_rows=self._sound_rows,
@@ -380,8 +392,11 @@ class OrderedRows(WrappedSource):
         return [(at_epoch(self._source, epoch), mine, places) for epoch, mine, places in turns]
 
     def read(self, start: int, stop: int, limit: int | None = None) -> Batch:
-        stop = max(start, self._order.up_to(stop))
-        span = self._order.span(start, stop)
+        # Within a limit, fewer rows may be returned, so they need not be counted.
+        span = None if limit is None else self._order.open_span(start, stop)
+        if span is None:
+            stop = max(start, self._order.up_to(stop))
+            span = self._order.span(start, stop)
         if span is not None and span.step == 1:
             source = at_epoch(self._source, self._epoch)
             return source.read(span.start, max(span.start, span.stop), limit)

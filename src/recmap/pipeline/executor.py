@@ -53,6 +53,9 @@ from recmap.pipeline.workers import open_pool
 from recmap.pipeline.workers.pool import Request, Result, Work
 from recmap.store.fetch import bytes_ahead
 
+# Rows that are not counted yet are looked for by so many bytes at a time.
+_LOOK_BYTES = 1 << 20
+
 
 def plain_batches(
     ready: ReadyPlan, cursor: Cursor, meter: Meter
@@ -173,6 +176,8 @@ class Blocks:
         self.task = block_task(ready)
         self._waiting: dict[int, BlockSpan] = {}
         self._failure: DataError | None = None
+        # So many rows are there, though nobody has counted all.
+        self._sure = 0
 
     def spans(self, cursor: Cursor, batches: int = 1) -> Iterator[BlockSpan]:
         """Yield the blocks of this run, in order.
@@ -181,8 +186,11 @@ class Blocks:
         """
         plan, plain = self._plan, self._plan.plain
         while plan.repeat is None or cursor.turn < plan.repeat:
-            share, following = plan.share_at(cursor), cursor.following(plan.repeat)
-            start, end, given = self._epoch_span(cursor, share)
+            # Rows that are not counted yet are looked for as they are read.
+            is_open = cursor.left is None and plan.open_ended
+            share = plan.open_share if is_open else plan.share_at(cursor)
+            following = cursor.following(plan.repeat)
+            start, end, given = self._epoch_span(cursor, share, is_open)
             if plain and share.part[1] > 1:
                 # Another process of the rank reads the batch after the last of this epoch.
                 count = share.batches(self._groups.drops_last)
@@ -192,6 +200,12 @@ class Blocks:
                 self.check_progress(cursor, end - start)
             while start < end or not plain:
                 stop = min(start + self.size * batches, end)
+                if is_open and not self._goes_on(share, stop, end):
+                    is_open, share = False, plan.share_at(cursor)
+                    first, end, _ = self._epoch_span(cursor, share)
+                    if plain:
+                        self.check_progress(cursor, end - first)
+                    continue
                 yield BlockSpan(cursor, share, start, stop, stop >= end, given, following)
                 given += batches
                 start = stop
@@ -201,11 +215,25 @@ class Blocks:
                 return
             cursor = following
 
-    def _epoch_span(self, cursor: Cursor, share: Share) -> tuple[int, int, int]:
+    def _goes_on(self, share: Share, stop: int, end: int) -> bool:
+        """Return whether another batch follows ``stop``, unless nothing after it is wanted."""
+        tail = share.left.tail
+        need = min(stop + (self.size if self._groups.drops_last else 1), end) + tail
+        if need > self._sure:
+            # Look a little further, so that small batches do not ask each time.
+            rows = self._plan.rows
+            more = 0 if rows.facts.calls_user_code else _LOOK_BYTES // max(1, self._ready.row_bytes)
+            need = min(need + more, end + tail)
+            self._sure = rows.up_to(need)
+        return need <= self._sure
+
+    def _epoch_span(
+        self, cursor: Cursor, share: Share, is_open: bool = False
+    ) -> tuple[int, int, int]:
         """Return where to start and stop reading an epoch, and the batches before that."""
         plan, size = self._plan, self.size
         end, given = len(share), cursor.given
-        if plan.plain and self._groups.drops_last and not plan.damaged:
+        if plan.plain and self._groups.drops_last and (is_open or not plan.damaged):
             end -= end % size
         start = end if cursor.at >= end else cursor.at - cursor.at % size
         wanted = plan.batch_slice

@@ -261,7 +261,10 @@ class PipelineFeed:
     def run(self, epochs: int, progress: ProgressOption) -> Iterator[dict[str, Any]]:
         """Yield the batches of several epochs, and report the progress of each."""
         for _ in range(epochs):
-            with Counter(self._plan.count_rows_from(self._next.get()), progress) as counter:
+            # Rows that are not counted yet can be read before that.
+            unknown = self._plan.open_ended
+            total = None if unknown else self._plan.count_rows_from(self._next.get())
+            with Counter(total, progress) as counter:
                 batches = iter(self)
                 while batch := list(islice(batches, 1)):
                     if counter.watched:

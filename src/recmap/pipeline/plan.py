@@ -315,21 +315,39 @@ class Plan:
         return self.rows.facts.chunk_rows() > 1
 
     @property
+    def _alone(self) -> bool:
+        """Whether no rank and no part divides the rows with others."""
+        return self.rank is None and self.part == (0, 1)
+
+    @property
+    def open_ended(self) -> bool:
+        """Whether rows are not counted yet, and can be read in order before that."""
+        rows, facts = self.rows, self.rows.facts
+        whole = self._alone and self.groups.by_cost is None  # costs are cut at once
+        unknown = whole and facts.open_ended and rows.known_rows() is None
+        return unknown and not facts.endless and not is_damaged(rows)
+
+    @property
     def remaining(self) -> Remaining:
         """The positions of an epoch."""
         # Ranks and parts divide all rows, so the rows have to be counted.
-        alone = self.rank is None and self.part == (0, 1)
-        reach = reach_of(self.rows) if alone else count_of(self.rows)
+        return self._sliced_to(reach_of(self.rows) if self._alone else count_of(self.rows))
+
+    def _sliced_to(self, reach: int | None) -> Remaining:
         start, stop = 0, ENDLESS if reach is None else reach
         for skip, count in self.epoch_slices:
             start = min(start + skip, stop)
             stop = stop if count is None else min(stop, start + count)
         return Remaining(stop, start)
 
-    def prepare(self) -> None:
-        """Count and compute now what other processes would each compute for themselves."""
+    def prepare(self, *, count: bool = True) -> None:
+        """Compute now what other processes would each compute for themselves; count the rows.
+
+        Without ``count``, they are not counted if they can be read before that.
+        """
         prepare(self.rows)
-        self.remaining  # noqa: B018  # counts the rows
+        if count or not self.open_ended:
+            self.remaining  # noqa: B018  # counts the rows
         self.groups.prepare()
 
     @property
@@ -369,6 +387,11 @@ class Plan:
         rank = self.rank or Rank(0, 1, None, "")
         fields = remaining, rank.rank, rank.world, groups.block, rank.even, self.part
         return Share(*fields) if groups.by_cost is None else CutShare(*fields, cuts=groups.by_cost)
+
+    @property
+    def open_share(self) -> Share:
+        """The rows of an epoch while their number is unknown."""
+        return Share(self._sliced_to(None), block=self.groups.block)
 
     def share_at(self, cursor: Cursor) -> Share:
         """Return the rows of this rank that are left in the epoch of a cursor."""

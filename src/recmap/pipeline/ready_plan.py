@@ -147,7 +147,7 @@ def ready(plan: Plan) -> ReadyPlan:
     """Try the functions of a plan on the first rows."""
     plan.check_no_bucket()
     if plan.workers is not None and plan.workers.kind == "processes":
-        plan.prepare()  # once, instead of in each of them
+        plan.prepare(count=False)  # once, instead of in each of them
     take_turns(plan.user_functions)
     workers = plan.workers if plan.calls_user_code else None
     trial = tried(partial(_try, plan), (*plan.transforms, *plan.batch_transforms), workers)
@@ -202,8 +202,12 @@ def _first_batch(plan: Plan, transforms: Sequence[Transform], sample: Block) -> 
 
 def _first_group(plan: Plan, transforms: Sequence[Transform]) -> Group | None:
     grouper, size = plan.groups.start(), plan.groups.block
-    for start in range(0, min(_TRIED_BLOCKS * size, len(plan.share)), size):
-        positions = plan.share.positions(start, start + size)
+    share = plan.open_share if plan.open_ended else plan.share
+    for start in range(0, min(_TRIED_BLOCKS * size, len(share)), size):
+        positions = share.positions(start, start + size)
+        positions = positions[positions < plan.rows.up_to(int(positions[-1]) + 1)]
+        if not len(positions):
+            break
         try:
             block = read_block(plan.rows, positions)
         except DataError:

@@ -82,6 +82,7 @@ class SourceRows(WrappedSource):
             # What is decoded together is read in order, by one thread.
             can_pad=facts.can_pad and facts.chunk_rows() == 1,
             searched=facts.searched,
+            open_ended=facts.open_ended,
             labels=facts.labels,
             descriptions=facts.descriptions,
             table_types=facts.table_types,

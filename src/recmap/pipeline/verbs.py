@@ -194,6 +194,10 @@ class Verbs(Frameworks):
         change, such as 0.1 after float32, is refused. (``fields`` is an earlier name of
         ``columns``.)
 
+        To see the types, ``fn`` is called with a few of the first rows: when you iterate, or before
+        that by a verb that needs to know the columns, such as ``rename``, ``cast``, ``where``,
+        ``sort`` and ``rm.concat``. Those calls come on top of the one for every row.
+
         >>> import numpy as np, recmap as rm
         >>> ds = rm.from_arrays({"x": np.arange(3.0)})
         >>> [row["y"].item() for row in ds.map(lambda row: {"y": row["x"] * 2})]

@@ -42,7 +42,9 @@ def find_records(ray: Any, driver: Driver, source: Source, span_bytes: int | Non
     The result is the same as if the source had indexed itself. Compressed files cannot be read
     from the middle, so the source indexes those itself.
     """
-    files = unindexed_files(source.facts.record_files)
+    facts = source.facts
+    len(facts.skipped)  # where bad records are left out, the search for them indexes the files
+    files = unindexed_files(facts.record_files)
     total = sum(file.size for file in files)
     cpus = cpu_count(ray)
     if span_bytes is None:

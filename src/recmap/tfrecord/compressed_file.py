@@ -1,13 +1,15 @@
 """The rows of one compressed file, read as a stream.
 
-Only one window of the stream is held. Rows in order are read in one pass. To go back, a new
-pass starts at the last gzip member known to begin before the row.
+One window of the stream is held, and those that follow as far as somebody asked whether rows go
+on. Rows in order are read in one pass. To go back, a new pass starts at the last gzip member
+known to begin before the row.
 """
 
 from __future__ import annotations
 
 import os
 from bisect import bisect_right
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import chain
@@ -38,6 +40,8 @@ from recmap.tfrecord.record_stream import START, Entry, PassStart, record_window
 
 # Limit on the bytes inflated to find the first record.
 _MAX_FIRST_RECORD = 128 << 20
+# Inflated bytes that are kept to see whether rows go on.
+_MOST_AHEAD = 64 << 20
 
 
 class _HeldRows(NamedTuple):
@@ -76,6 +80,11 @@ class CompressedFile(RecordFile):
         self._windows: Iterator[tuple[Entry, Window]] | None = None
         self._records_passed = self._rows_passed = 0
         self._held: _HeldRows | None = None
+        # Windows that were made to see whether rows go on, and are read next.
+        self._ahead: deque[_HeldRows] = deque()
+        self._overrun = False
+        # The most rows that a pass has found.
+        self._found = 0
         self._process = os.getpid()
         # The pass that a sample began, and its estimate.
         self._sampled: Iterator[tuple[Entry, Window]] | None = None
@@ -85,7 +94,8 @@ class CompressedFile(RecordFile):
 
     def __getstate__(self) -> dict[str, Any]:
         dropped = dict.fromkeys(("_lock", "_windows", "_held", "_sampled"))
-        return {**self.__dict__, **dropped, "_records_passed": 0, "_rows_passed": 0}
+        passed = {"_records_passed": 0, "_rows_passed": 0, "_ahead": deque()}
+        return {**self.__dict__, **dropped, **passed}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state, _lock=RLock(), _process=os.getpid())
@@ -95,6 +105,35 @@ class CompressedFile(RecordFile):
 
     def found_rows(self) -> int:
         return self._rows_passed
+
+    def reach(self, rows: int) -> int:
+        with self._lock:
+            if self._count is None and self._found < rows:
+                self._look_ahead(rows)
+            return min(rows, self._found if self._count is None else self._count)
+
+    def _look_ahead(self, rows: int) -> None:
+        """Make windows up to these rows, and keep them for the next reads.
+
+        If they are too large to be kept, the next read starts a new pass. If that happens again,
+        count all rows, so that it does not happen for every read.
+        """
+        self._check_process()
+        if self._held is None:
+            self._start_pass(self._start_before(self._found))
+            self._advance(_core.MAX_MESSAGE_SIZE)
+        most, kept = _core.NO_LIMIT if self._overrun else rows, 0
+        try:
+            while self._found < rows and (made := self._made()) is not None:
+                kept += len(made.window.bytes)
+                if kept > _MOST_AHEAD:
+                    self._ahead.clear()
+                    self._held, self._overrun, rows, kept = made, True, most, 0
+                else:
+                    self._ahead.append(made)
+        except BaseException:
+            self.release()  # the next read starts a new pass
+            raise
 
     def count(self) -> int:
         with self._lock:
@@ -223,10 +262,7 @@ class CompressedFile(RecordFile):
 
         No local variable refers to a window: it would stay alive while the next one is made.
         """
-        # A forked process inherits the pass, but not the thread that reads ahead.
-        if self._process != os.getpid():
-            self.release()
-            self._process = os.getpid()
+        self._check_process()
         start = self._start_before(row)
         if self._held is None or row < self._held.first or start.row > self._held.stop:
             self._start_pass(start)
@@ -235,6 +271,12 @@ class CompressedFile(RecordFile):
         while self._advance(max_record):
             if self._held is not None and max(row, self._held.first) < self._held.stop:
                 yield self._held
+
+    def _check_process(self) -> None:
+        # A forked process inherits the pass, but not the thread that reads ahead.
+        if self._process != os.getpid():
+            self.release()
+            self._process = os.getpid()
 
     def _start_before(self, row: int) -> PassStart:
         """Return the last known start of a pass that includes a row."""
@@ -246,6 +288,7 @@ class CompressedFile(RecordFile):
         if sampled is None or start.row > 0:
             sampled = self._stream(self._skip, start)
         self._windows = sampled
+        self._ahead.clear()
         self._records_passed = self._rows_passed = start.row
 
     def _stream(self, skip: bool, start: PassStart = START) -> Iterator[tuple[Entry, Window]]:
@@ -266,19 +309,25 @@ class CompressedFile(RecordFile):
                 limit=max_record,
             )
         self._held = None
+        self._held = self._ahead.popleft() if self._ahead else self._made()
+        return self._held is not None
+
+    def _made(self) -> _HeldRows | None:
+        """Make the next window; return None at the end."""
         if self._windows is None:
-            return False
+            return None
         entry, window = next(self._windows, (None, None))
         if entry is None or window is None:
             self._windows, self._count = None, self._rows_passed
-            return False
+            return None
         self._remember(PassStart(self._rows_passed, window.base, entry))
         numbers = np.arange(self._records_passed, self._records_passed + len(window.offsets))
         good = replace(window, offsets=window.offsets[~np.isin(numbers, self._bad)])
-        self._held = _HeldRows(self._rows_passed, good)
+        made = _HeldRows(self._rows_passed, good)
         self._records_passed += len(numbers)
-        self._rows_passed = self._held.stop
-        return True
+        self._rows_passed = made.stop
+        self._found = max(self._found, made.stop)
+        return made
 
     def _remember(self, start: PassStart) -> None:
         last = self._starts[-1]
@@ -290,6 +339,7 @@ class CompressedFile(RecordFile):
     def release(self) -> None:
         with self._lock:
             self._windows = self._held = self._sampled = None
+            self._ahead.clear()
 
     def row_bytes(self) -> int:
         """Estimate the inflated size of a record in bytes; at least 1."""

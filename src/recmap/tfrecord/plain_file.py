@@ -111,14 +111,17 @@ class PlainFile(RecordFile):
     def found_rows(self) -> int:
         return self.index.count
 
-    def ensure(self, rows: int) -> int:
-        """Find up to ``rows`` records, and return how many exist."""
+    def reach(self, rows: int) -> int:
+        return self.ensure(rows, _AHEAD_SIZE)
+
+    def ensure(self, rows: int, scan: int = _SCAN_SIZE) -> int:
+        """Find up to ``rows`` records, ``scan`` bytes at a time; return how many exist."""
         index = self.index
         with index.lock:
             scanned = self._must_scan(rows)
             while self._must_scan(rows):
                 self._ahead.clear()
-                self._scan_on(_SCAN_SIZE)
+                self._scan_on(scan)
         if scanned:
             keep_index(self.path, index)
         return self._found(rows)

@@ -74,6 +74,10 @@ class RecordFile(ABC):
         """Return the number of rows seen so far."""
 
     @abstractmethod
+    def reach(self, rows: int) -> int:
+        """Return ``rows``, or the number of rows if there are fewer. They are going to be read."""
+
+    @abstractmethod
     def count(self) -> int:
         """Return the number of rows, reading to the end if necessary."""
 

@@ -252,6 +252,7 @@ def _column(name: str, kind: str, found: Mapping[str, Any]) -> str:
         f"{n:,} {word}"
         for n, word in (
             (found.get("values", {}).get("nan", 0), "NaN"),
+            (found["null"], "null"),
             (found["empty"], "empty"),
             (found["damaged"], "damaged"),
         )

@@ -6,7 +6,7 @@ from typing import Any
 
 from recmap.dataset.field_stats import Numbers, ValueCounts
 from recmap.dataset.stats_collector import FieldCollector, ValueCounter
-from recmap.model.ragged import Ragged
+from recmap.model.ragged import Ragged, has_mask, null_mask
 from recmap.model.row_sizes import measure
 from recmap.view.cells import number_text, sniffed, text_of
 from recmap.view.table import RowTable
@@ -38,6 +38,8 @@ def summary(table: RowTable, name: str) -> dict[str, Any]:
             break
         column = batch[name]
         collector.add(column)
+        if has_mask(column):
+            column = column[~null_mask(column)]
         if isinstance(column, Ragged):
             empty += int((column.lengths == 0).sum())
         elif field.shape == () and field.dtype.kind not in "biu":
@@ -48,6 +50,7 @@ def summary(table: RowTable, name: str) -> dict[str, Any]:
     answer: dict[str, Any] = {
         "rows": rows,
         "whole": whole or (count.exact and rows >= count.rows),
+        "null": stats.nulls,
         "empty": empty,
         "damaged": damaged,
     }

@@ -118,11 +118,12 @@ def widened(field: Field, before: Field | None) -> Field:
     """Return a field with the ragged axes and the nulls that the column had before the function."""
     if before is not None and (field.dtype, field.shape) == (before.dtype, before.shape):
         return either(field, before)
-    if before is None or not before.ragged or field.ragged >= before.ragged:
+    if before is None or field.dtype != before.dtype or len(field.shape) != len(before.shape):
         return field
-    if field.dtype != before.dtype or len(field.shape) != len(before.shape):
-        return field
-    return either(replace(field, shape=before.shape), before)
+    if field.ragged < before.ragged:
+        return either(replace(field, shape=before.shape), before)
+    # Lists of strings are found to be ragged, even if all had one length.
+    return either(field, before) if field.is_bytes and field.shape else field
 
 
 class ColumnBuilder(Protocol):

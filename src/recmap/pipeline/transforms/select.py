@@ -12,16 +12,18 @@ import numpy.typing as npt
 
 from recmap.errors import OptionError, RecmapError
 from recmap.model.arguments import as_slice
-from recmap.model.batch import chosen_rows
+from recmap.model.batch import Positions, RowArray, chosen_rows
 from recmap.model.casting import exact_array
 from recmap.model.nulls import with_masks
 from recmap.model.order import (
     ENDLESS,
+    Late,
     OrderedRows,
     Picked,
     Span,
     count_up_to,
     counted_order,
+    is_counted,
     sliced,
 )
 from recmap.model.schema import Schema
@@ -90,9 +92,64 @@ def span_of(rows: Source, skip: int, take: int | None) -> OrderedRows:
     """Drop the first ``skip`` rows, and return the first ``take`` of the others."""
     if rows.facts.endless:
         return OrderedRows(rows, Span(range(skip, ENDLESS if take is None else skip + take)))
-    stop = None if take is None else skip + take
-    make = partial(_span_of, rows, skip=skip, take=take)
-    return OrderedRows(rows, counted_order(rows, make, partial(_reach_up_to, stop=stop)))
+    known = rows.known_rows()
+    if known is not None:
+        return OrderedRows(rows, _span_of(rows, known, skip=skip, take=take))
+    return OrderedRows(rows, OpenSpan(rows, skip, take))
+
+
+class OpenSpan(Late):
+    """The rows after the first ``skip``, at most ``take``, of rows that are not counted yet."""
+
+    def __init__(self, rows: Source, skip: int, take: int | None) -> None:
+        super().__init__(partial(_reached_span, rows, skip, take), partial(is_counted, rows))
+        self._rows, self._skip, self._take = rows, skip, take
+
+    @property
+    def open_ended(self) -> bool:
+        return True
+
+    @property
+    def gap(self) -> int:
+        return 1
+
+    def up_to(self, stop: int) -> int:
+        if not self.counted:
+            wanted = stop if self._take is None else min(stop, self._take)
+            last = self._skip + wanted
+            if self._rows.up_to(last) == last:
+                return wanted
+        return super().up_to(stop)
+
+    def _is_early(self, stop: int) -> bool:
+        """Return whether rows up to a position are there, and it is too early to count all."""
+        return not self.counted and self.up_to(stop) == stop
+
+    def numbers(self, positions: Positions, epoch: int = 0) -> RowArray:
+        if self._is_early(int(positions.max(initial=-1)) + 1):
+            return positions + self._skip
+        return super().numbers(positions, epoch)
+
+    def turns(self, positions: Positions, epoch: int) -> None:
+        del positions, epoch  # all rows are of the epoch that is asked for
+
+    def span(self, start: int, stop: int | None) -> range | None:
+        if stop is not None and self._is_early(stop):
+            return range(self._skip + start, self._skip + stop)
+        return super().span(start, stop)
+
+    def open_span(self, start: int, stop: int) -> range | None:
+        last = stop if self._take is None else min(stop, self._take)
+        return None if self.counted else range(self._skip + start, self._skip + max(start, last))
+
+    def prepare(self) -> None:
+        if not self._rows.facts.open_ended:
+            super().prepare()
+
+
+def _reached_span(rows: Source, skip: int, take: int | None) -> Span:
+    count = _reach_up_to(rows, None if take is None else skip + take)
+    return _span_of(rows, count, skip, take)
 
 
 def _reach_up_to(rows: Source, stop: int | None) -> int:
