@@ -97,8 +97,8 @@ class Message(str):
 
     A hint comes last, in parentheses; ``text`` is the message without it.
 
-    >>> Message("x.npy exists already", hint=("use ", Option("overwrite", True), " to replace it"))
-    'x.npy exists already (use overwrite=True to replace it)'
+    >>> Message("x.npy already exists", hint=("use ", Option("overwrite", True), " to replace it"))
+    'x.npy already exists (use overwrite=True to replace it)'
     """
 
     __slots__ = ("parts", "text")

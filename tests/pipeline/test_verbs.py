@@ -140,7 +140,7 @@ def test_rows_may_repeat_without_end() -> None:
     assert seen == {0: 4, 1: 4, 2: 4}
     endless = iter(simple(3).batch(2).repeat())
     assert [next(endless)["x"].tolist() for _ in range(3)] == [[0, 1], [2], [0, 1]]
-    with pytest.raises(TypeError, match="no end"):
+    with pytest.raises(TypeError, match="repeats forever"):
         len(simple(3).repeat().batch(2))
 
 
@@ -163,7 +163,7 @@ def test_select_picks_columns_or_rows() -> None:
     assert numbers(ds.select(np.array([True, False, True, False, False]))) == [0, 2]
     with pytest.raises(rm.FieldNotFoundError, match="'z'"):
         ds.select("z")
-    with pytest.raises(rm.RowNotFoundError, match="row 5 of 5"):
+    with pytest.raises(rm.RowNotFoundError, match="row 5 is out of range: there are 5"):
         ds.select([5])
 
 
@@ -193,7 +193,7 @@ def test_select_keeps_its_rows_when_the_array_changes() -> None:
 def test_select_refuses_what_is_not_rows() -> None:
     ds = rm.from_arrays({"x": np.arange(5)})
     for mask in ([True] * 4, np.ones(6, bool), np.empty(0, bool)):
-        with pytest.raises(rm.RowNotFoundError, match=f"a mask of {len(mask)} for 5 rows"):
+        with pytest.raises(rm.RowNotFoundError, match=f"a mask of {len(mask)} values, but"):
             ds.select(mask)
     last = np.array([2**64 - 1], np.uint64)
     for rows in ([5], [-6], range(6), last):

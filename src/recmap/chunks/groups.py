@@ -106,5 +106,5 @@ class GroupsAhead:
 def _decode(method: weakref.WeakMethod[Callable[[int], Values]], group: int) -> Values:
     decode = method()
     if decode is None:
-        raise RuntimeError("nobody reads these rows any more")
+        raise RuntimeError("these rows are no longer being read")
     return decode(group)

@@ -129,7 +129,7 @@ _Node: TypeAlias = "tuple[list[str], dict[str, _Node]]"
 def _as_tree(fields: Iterable[Sequence[str]], left_out: Mapping[str, LeftOut]) -> Table:
     """Return a table of columns, and of what is not one, below the groups that they are in."""
     tree: dict[str, _Node] = {}
-    absent = ([name, each.what, f"no column: {each.why}"] for name, each in left_out.items())
+    absent = ([name, each.what, f"not a column: {each.why}"] for name, each in left_out.items())
     for name, *cells in (*fields, *absent):
         inside: dict[str, _Node] = tree
         *groups, last = name.strip("/").split("/", _DEEPEST)

@@ -392,7 +392,9 @@ def _columns(columns: Any, old: Mapping[str, Any]) -> Any:
         if name != "fields":
             raise no_option("rm.open", name, {"columns", *(open.__kwdefaults__ or ())}, value)
         if columns is not None and value is not None:
-            raise OptionTypeError("rm.open: fields= is an earlier name of columns=; give one")
+            raise OptionTypeError(
+                "rm.open: fields= is the old name of columns=; give only one of them"
+            )
     given, columns = ("columns", columns) if columns is not None else ("fields", old.get("fields"))
     # Read it only once, because it may be a generator.
     return None if columns is None else _checked_columns(given, columns)

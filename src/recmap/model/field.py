@@ -243,7 +243,7 @@ def _plain(row: npt.NDArray[Any] | bytes) -> bytes:
 def as_field(field: FieldLike) -> Field:
     """Return a field unchanged, or parse it from text."""
     if not isinstance(field, Field | str):
-        raise FieldTextError(f"a field is a text such as 'float32[10]', not {field!r}")
+        raise FieldTextError(f"a field is text such as 'float32[10]', not {field!r}")
     return field if isinstance(field, Field) else Field.parse(field)
 
 

@@ -154,7 +154,7 @@ def _put(path: ObjectAddress, data: bytes | _Bytes, mode: Any) -> Version:
             return obstore.put(store, path.key, data, mode=mode, use_multipart=False)
         except obstore.exceptions.AlreadyExistsError:
             pass
-        raise _ExistsError(f"{path} exists already")
+        raise _ExistsError(f"{path} already exists")
 
     refuse_unwritable(path)
     return _version(path.store.request(path.key, put))

@@ -350,7 +350,9 @@ class Packer:
             raise OptionError("no column to pack: none holds sequences of numbers")
         for name in _ADDED:
             if name in fields:
-                raise OptionError(f"packing adds a column {name!r}, but there is one; rename it")
+                raise OptionError(
+                    f"pack adds a column {name!r}, but there is one already; rename it"
+                )
         if isinstance(self._fill, Mapping):
             for name in self._fill:
                 if name not in fields:
