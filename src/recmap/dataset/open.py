@@ -88,8 +88,8 @@ def open(
 
     ``path`` may also be an object: an array or a memmap of any layout, a dict of arrays, a list of
     dicts (rows), a DataFrame, an Arrow table or anything else with ``__arrow_c_stream__``, a
-    Hugging Face dataset, a tensor in the memory of the CPU, a dataset or group of h5py, an array
-    or group of zarr, or a dataset of recmap. A plain array becomes the column ``data``; pass
+    Hugging Face dataset, a CPU tensor, an h5py dataset or group, a Zarr array or group, or a
+    recmap dataset. A plain array becomes the column ``data``; pass
     ``{"x": array}`` to call it ``x``. Nothing is copied where the memory allows it. A memmap stays
     mapped, and worker processes map its file themselves.
 

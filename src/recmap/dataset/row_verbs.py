@@ -136,7 +136,7 @@ class RowVerbs(ColumnVerbs):
 
         Only the numbers of the rows are sorted, once, when the first row is needed, and only
         that column is read for it; its values are held in memory meanwhile. Rows with equal
-        values stay in their order. NaN, NaT and nulls come last, also with ``descending``. Text is
+        values stay in their order. NaN, NaT and nulls come last, even with ``descending``. Text is
         sorted by code points: "Z" comes before "a".
 
         >>> import numpy as np, recmap as rm
@@ -190,11 +190,11 @@ class RowVerbs(ColumnVerbs):
         is a column that names or numbers episodes (or series, or patients): no window holds rows
         of two, and the column itself keeps one value. The rows of an episode have to lie together.
 
-        ``size`` may also give offsets by column: ``{"image": [-1, 0], "action": range(16)}`` has
-        for every row the image before it and its own, and the next 16 actions. Other columns keep
+        ``size`` may also give offsets by column: ``{"image": [-1, 0], "action": range(16)}`` gives
+        every row the previous image and its own, and the next 16 actions. Other columns keep
         one value.
 
-        ``edges`` says what becomes of windows that reach beyond the first or last row of an
+        ``edges`` says what happens to windows that reach beyond the first or last row of an
         episode: ``"drop"`` leaves them out, ``"repeat"`` repeats that row, and ``"pad"`` puts
         zeros there, and adds a column ``x/is_pad`` for every ``x``.
 
@@ -245,10 +245,10 @@ class RowVerbs(ColumnVerbs):
     ) -> Self:
         """Join the documents of a column of token lists, and cut them into rows of ``length``.
 
-        A row has ``length`` tokens, and ``x/target`` has those one further on, which a language
-        model predicts. Documents follow each other without a gap, and what does not fill the last
-        row is left out. ``end`` is put after every document. Of a column with a single token in
-        each row, all tokens are joined, and ``end`` is the one that ends documents there.
+        A row has ``length`` tokens, and ``x/target`` has the same tokens shifted by one, which a
+        language model predicts. Documents follow each other without a gap; the rest, which does not
+        fill a row, is left out. ``end`` is put after every document. If the column has a single
+        token in each row, all tokens are joined, and ``end`` is the token that ends a document.
 
         ``add`` names columns that tell the documents of a row apart: ``"segments"`` counts them
         from 1, ``"positions"`` begins from 0 in each, and ``"cu_seqlens"`` has where each begins
@@ -288,12 +288,12 @@ class RowVerbs(ColumnVerbs):
         progress: ProgressOption = None,
         fields: Mapping[str, FieldLike] | None = None,
     ) -> Self:
-        """Call ``fn`` with every row: it returns a list of rows, or yields them; maybe none.
+        """Call ``fn`` with every row: it returns a list of rows, maybe empty, or yields them.
 
         Each row is a dict of values, as for ``map``, and ``workers``, ``columns``, ``seed`` and
         ``rng`` are those of ``map``.
 
-        When the number of rows or a row is first needed, ``fn`` is called with every row, to count
+        When the number of rows or a row is first needed, ``fn`` is called with every row to count
         what it returns; ``progress=True`` draws a progress bar. Rows are made again when they are
         read, so save the result if ``fn`` is slow.
 
@@ -322,20 +322,21 @@ class RowVerbs(ColumnVerbs):
         return self._rows(changed(made, functions=plan.functions + 1), record)
 
     def cache(self, *, memory: int | str | None = None, progress: ProgressOption = None) -> Self:
-        """Keep the rows on this machine's disk, so that they are decoded and made only once.
+        """Keep the rows on this machine's disk, so that they are decoded and computed only once.
 
-        When a row or batch is first needed, all rows so far are made in order and written to the
-        disk cache, which ``recmap cache`` shows and clears. From then on they are read from there,
-        in any order and as fast as a mapped file, by all processes and in later runs too. Put it
-        after what is slow (compressed files, ``decode_image``, ``map``) and before ``shuffle`` and
-        functions with an ``rng``: what is kept are the rows of the first epoch.
+        When a row or batch is first needed, all rows up to here are computed in order and written
+        to the disk cache, which ``recmap cache`` shows and clears. From then on they are read from
+        there, in any order and as fast as a mapped file, by all processes and in later runs as
+        well. Put it after what is slow (compressed files, ``decode_image``, ``map``) and before
+        ``shuffle`` and functions with an ``rng``: it keeps the rows of the first epoch.
 
-        If a file, a verb or the code of a function has changed, the rows are made again. Rows in
-        memory, and functions that cannot be told apart, are kept for this process only. If there is
-        no room, the rows are read as without ``cache``, and a ``NoCacheWarning`` says why.
+        If a file, a verb or the code of a function changes, the rows are computed again. Rows in
+        memory, and functions that recmap cannot compare between runs, are kept for this process
+        only. If there is no room, the rows are read as without ``cache``, and a ``NoCacheWarning``
+        says why.
 
         With ``memory="2GB"``, rows that take no more than that are held in memory instead, by this
-        process and those that are forked from it. ``progress=True`` draws a progress bar.
+        process and those forked from it. ``progress=True`` draws a progress bar.
 
         >>> import numpy as np, recmap as rm
         >>> ds = rm.from_arrays({"x": np.arange(4)}).map(lambda row: {"y": row["x"] ** 2})
