@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from recmap.dataset.field_stats import Numbers, ValueCounts
 from recmap.dataset.stats_collector import FieldCollector, ValueCounter
 from recmap.model.ragged import Ragged
@@ -39,7 +42,7 @@ def summary(table: RowTable, name: str) -> dict[str, Any]:
         column = batch[name]
         collector.add(column)
         if isinstance(column, Ragged):
-            empty += int((column.lengths == 0).sum())
+            empty += int(((column.lengths == 0) & ~_null_rows(column)).sum())
         elif field.shape == () and field.dtype.kind not in "biu":
             floats.add_numbers(column)
         rows, size = rows + found, size + max(taken, 1)
@@ -48,6 +51,7 @@ def summary(table: RowTable, name: str) -> dict[str, Any]:
     answer: dict[str, Any] = {
         "rows": rows,
         "whole": whole or (count.exact and rows >= count.rows),
+        "nulls": stats.nulls,
         "empty": empty,
         "damaged": damaged,
     }
@@ -61,6 +65,11 @@ def summary(table: RowTable, name: str) -> dict[str, Any]:
         answer["distinct"] = counts.distinct
         answer["top"] = _top(table, name, counts)
     return answer
+
+
+def _null_rows(column: Ragged) -> npt.NDArray[np.bool_]:
+    """Say which rows are null. They have no items, but are not empty."""
+    return np.zeros(len(column), bool) if column.mask is None else column.mask
 
 
 def _top(table: RowTable, name: str, counts: ValueCounts) -> list[dict[str, Any]]:
