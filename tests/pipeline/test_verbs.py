@@ -197,7 +197,7 @@ def test_select_refuses_what_is_not_rows() -> None:
             ds.select(mask)
     last = np.array([2**64 - 1], np.uint64)
     for rows in ([5], [-6], range(6), last):
-        with pytest.raises(rm.RowNotFoundError, match="of 5"):
+        with pytest.raises(rm.RowNotFoundError, match="there are 5"):
             ds.select(rows)
     wrong: list[Any] = [[0.5], [[1]], np.ones((5, 1), bool), 3, np.empty(0), [None], {"x": 1}]
     for rows in wrong:
