@@ -198,7 +198,7 @@ def test_the_result_of_rm_verify_prints_like_the_command(
     assert main(["verify", "x.tfrecord"]) == 1
     shown = capsys.readouterr().out
     assert shown == f"{rm.verify('x.tfrecord')}\n"
-    assert "2 sound records, 1 damaged, in 1 file of" in shown
+    assert "2 sound records, 1 damaged, in 1 file, " in shown
 
 
 def test_verify_finds_a_truncated_npy_file(capsys: pytest.CaptureFixture[str]) -> None:
