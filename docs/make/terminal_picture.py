@@ -22,7 +22,7 @@ SCREENS = [
     ["recmap info photos.h5", "recmap convert photos.h5 train/ --shards 4"],
     ["recmap stats train/"],
     [
-        "recmap head train/ --where 'label == 3' -n 4",
+        "recmap head train/ --where 'label == 3' -n 7",
         "recmap diff photos.h5 train/",
         "recmap verify train/",
     ],

@@ -97,8 +97,8 @@ class Message(str):
 
     A hint comes last, in parentheses; ``text`` is the message without it.
 
-    >>> Message("x.npy exists already", hint=("use ", Option("overwrite", True), " to replace it"))
-    'x.npy exists already (use overwrite=True to replace it)'
+    >>> Message("x.npy already exists", hint=("use ", Option("overwrite", True), " to replace it"))
+    'x.npy already exists (use overwrite=True to replace it)'
     """
 
     __slots__ = ("parts", "text")
@@ -183,7 +183,7 @@ def _shown(argument: Any) -> Any:
 
 
 class RecmapError(Exception):
-    """The root of all errors recmap raises. Messages can be printed, and have no secrets."""
+    """The root of all errors recmap raises. Messages contain no secrets, so they can be logged."""
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*(_shown(each) for each in args))
@@ -384,7 +384,7 @@ class ImageError(DataError):
 
 
 class UnfinishedOutputError(DataError):
-    """A folder has some of the files of a conversion, which runs or was interrupted."""
+    """A folder has only some of the files of a conversion, which is running or was interrupted."""
 
 
 class VerificationError(DataError):
@@ -442,7 +442,7 @@ class MissingShardsWarning(UserWarning):
 
 
 class StoreWaitWarning(UserWarning):
-    """A store does not answer, or fails, and its requests are repeated until it does."""
+    """A store does not answer or fails; its requests are repeated until it answers."""
 
 
 class NoCacheWarning(UserWarning):

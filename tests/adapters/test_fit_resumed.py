@@ -148,7 +148,7 @@ def test_state_is_refused_after_batches_out_of_order() -> None:
     assert train[0]["y"].shape == (BATCH,)
     train.trained(1)
     assert train[3]["y"].shape == (BATCH,)
-    with pytest.raises(rm.OptionError, match=r"out of order.*evaluate.*another to_keras"):
+    with pytest.raises(rm.OptionError, match=r"out of order.*separate to_keras.*evaluate"):
         train.state()
 
 

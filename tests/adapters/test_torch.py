@@ -53,7 +53,7 @@ def test_rows_can_be_read_by_number(ds: rm.Dataset) -> None:
     assert row["name"] == b"row 7"
     assert rows[-1]["id"].item() == ROWS - 1
     assert [row["id"].item() for row in rows.__getitems__([5, 3])] == [5, 3]
-    with pytest.raises(IndexError, match="row 103 of 103"):
+    with pytest.raises(IndexError, match="row 103 is out of range: there are 103"):
         rows[103]
 
 

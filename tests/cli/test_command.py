@@ -166,17 +166,17 @@ def test_index_writes_an_index_and_verify_counts_the_records(
 
 def test_without_a_verb_the_help_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([]) == 0
-    assert "write any files as another format" in capsys.readouterr().out
+    assert "convert files to another format" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
     ("args", "told"),
     [
-        (["hed", "x.npy"], "no verb 'hed'; did you mean head?"),
-        (["convrt"], "no verb 'convrt'; did you mean convert?"),
-        (["head", "x.npy", "--fild", "y"], "no option '--fild'; did you mean --field?"),
-        (["stats", "x.npy", "--jsno"], "no option '--jsno'; did you mean --json?"),
-        (["qqq"], "no verb 'qqq'; there are: info, head, "),
+        (["hed", "x.npy"], "unknown verb 'hed'; did you mean head?"),
+        (["convrt"], "unknown verb 'convrt'; did you mean convert?"),
+        (["head", "x.npy", "--fild", "y"], "unknown option '--fild'; did you mean --field?"),
+        (["stats", "x.npy", "--jsno"], "unknown option '--jsno'; did you mean --json?"),
+        (["qqq"], "unknown verb 'qqq'; there are: info, head, "),
     ],
 )
 def test_unknown_verbs_and_options_suggest_the_nearest(
@@ -198,7 +198,7 @@ def test_the_result_of_rm_verify_prints_like_the_command(
     assert main(["verify", "x.tfrecord"]) == 1
     shown = capsys.readouterr().out
     assert shown == f"{rm.verify('x.tfrecord')}\n"
-    assert "2 sound records, 1 damaged, in 1 file of" in shown
+    assert "2 sound records, 1 damaged, in 1 file, " in shown
 
 
 def test_verify_finds_a_truncated_npy_file(capsys: pytest.CaptureFixture[str]) -> None:
@@ -270,7 +270,7 @@ def test_repair_lists_and_reports_what_was_lost(capsys: pytest.CaptureFixture[st
     assert main([*args, "--overwrite"]) == 0
     Path("lost.jsonl").unlink()
     assert main(args) == 2
-    assert "y.tfrecord exists already (use --overwrite" in capsys.readouterr().err
+    assert "y.tfrecord already exists (use --overwrite" in capsys.readouterr().err
 
 
 def test_errors_are_one_line(capsys: pytest.CaptureFixture[str]) -> None:

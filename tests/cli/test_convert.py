@@ -28,7 +28,7 @@ def test_convert_there_and_back(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["convert", "out/", "back.npy", "--verify", "full"]) == 0
     assert np.load("back.npy").tobytes() == X.tobytes()
     assert main(there) == 0
-    assert "everything was finished already" in capsys.readouterr().out
+    assert "everything was already finished" in capsys.readouterr().out
 
 
 def test_rows_columns_names_and_types_can_be_changed() -> None:
@@ -111,7 +111,7 @@ def test_a_finished_file_is_not_attributed_to_another_conversion(
     capsys.readouterr()
     assert main(["convert", "x.npy", "y.npz"]) == 2
     assert capsys.readouterr().err == (
-        "recmap convert: y.npz exists already (use --overwrite to replace it)\n"
+        "recmap convert: y.npz already exists (use --overwrite to replace it)\n"
     )
     assert main(["convert", "x.npy", "out/", "--shards", "2", "--rows", ":9"]) == 2
     assert "made by another conversion" in capsys.readouterr().err
@@ -185,7 +185,7 @@ def test_after_an_interrupt_the_same_command_resumes() -> None:
     times = {name: os.stat(f"out/{name}").st_mtime_ns for name in finished}
     done = run("convert", *command)
     assert done.returncode == 0
-    assert f"{len(finished)} of the files were finished already" in done.stdout
+    assert f"{len(finished)} of the files were already finished" in done.stdout
     assert times == {name: os.stat(f"out/{name}").st_mtime_ns for name in finished}
     command[1] = "undisturbed/"
     assert run("convert", *command).returncode == 0

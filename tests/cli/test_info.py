@@ -49,7 +49,7 @@ def test_a_terminal_shows_groups_as_a_tree(
         "├─ deep/",
         "│ ├─ er/",
         "│ │ └─ b float64 mapped in place",
-        "│ └─ c float64 (3,) no column: it has 3 rows, not 4",
+        "│ └─ c float64 (3,) not a column: it has 3 rows, not 4",
         "└─ last int16 mapped in place",
     ]
 

@@ -121,7 +121,7 @@ def test_verify_shows_progress() -> None:
     code, shown = run_in_terminal("verify", "x.tfrecord")
     assert code == 0
     assert "\x1b[2K" in shown
-    assert shown.rstrip().endswith("3 sound records, 0 damaged, in 1 file of 254 bytes")
+    assert shown.rstrip().endswith("3 sound records, 0 damaged, in 1 file, 254 bytes")
 
 
 def test_index_shows_progress() -> None:

@@ -202,7 +202,7 @@ def test_existing_objects_are_replaced_only_if_asked(bucket: S3Bucket, tmp_path:
     url = f"{bucket.url}/d/x.tfrecord"
     _rows(".tfrecord", 10).save(url, storage=bucket.storage)
     before = _in_bucket(bucket, "d")
-    with pytest.raises(OutputExistsError, match="exists already.*overwrite=True"):
+    with pytest.raises(OutputExistsError, match="already exists.*overwrite=True"):
         _rows(".tfrecord", 20).save(url, storage=bucket.storage)
     assert _in_bucket(bucket, "d") == before
     _rows(".tfrecord", 20).save(url, storage=bucket.storage, overwrite=True)
@@ -286,7 +286,7 @@ def test_a_shard_that_changed_is_written_again(bucket: S3Bucket, tmp_path: Path)
     options: dict[str, Any] = {"shards": 3, "storage": bucket.storage}
     rm.convert(source, dst, **options)
     bucket.put("d/x-00001-of-00003.npy", bucket.get("d/x-00001-of-00003.npy") + b"x")
-    with pytest.raises(OutputExistsError, match="exists already"):
+    with pytest.raises(OutputExistsError, match="already exists"):
         rm.convert(source, dst, **options)
     bucket.delete("d/x-00001-of-00003.npy")
     assert rm.convert(source, dst, **options).resumed == 2
@@ -408,7 +408,7 @@ def test_a_writer_sends_its_files(bucket: S3Bucket, tmp_path: Path, shards: int)
     write(tmp_path / "x.tfrecord")
     write(f"{bucket.url}/d/x.tfrecord", storage=bucket.storage)
     _assert_same(bucket, "d", tmp_path)
-    with pytest.raises(OutputExistsError, match="exists already"):
+    with pytest.raises(OutputExistsError, match="already exists"):
         write(f"{bucket.url}/d/x.tfrecord", storage=bucket.storage)
     write(f"{bucket.url}/d/x.tfrecord", storage=bucket.storage, overwrite=True)
     _assert_same(bucket, "d", tmp_path)

@@ -55,7 +55,7 @@ def test_a_row_is_a_dict_of_values(ds: rm.Dataset) -> None:
 
 @pytest.mark.parametrize("row", [ROWS, -ROWS - 1, 10**12])
 def test_a_row_number_out_of_range_is_an_index_error(ds: rm.Dataset, row: int) -> None:
-    with pytest.raises(rm.RowNotFoundError, match="of 1,000"):
+    with pytest.raises(rm.RowNotFoundError, match="there are 1,000"):
         ds[row]
     with pytest.raises(IndexError):
         ds[[0, row]]

@@ -378,7 +378,7 @@ def test_rows_of_any_dataset_are_chosen_by_mask_or_number() -> None:
         ):
             assert chain[key]["x"].tolist() == wanted.tolist()
             assert chain.select(key)["x"][:].tolist() == wanted.tolist()
-        for key, text in ((mask[:-1], "a mask of 5 for 6 rows"), ([6], "row 6 of 6")):
+        for key, text in ((mask[:-1], "a mask of 5 values, but"), ([6], "row 6 is out of range")):
             with pytest.raises(rm.RowNotFoundError, match=text):
                 chain[key]
             with pytest.raises(rm.RowNotFoundError, match=text):

@@ -241,7 +241,7 @@ def test_masked_arrays_and_none_in_lists_are_nulls() -> None:
     assert rows(ds)[1] == {"x": None, "y": None, "z": [1, 2], "w": b"x"}
     assert rm.open([{"a": 1}, {"a": None}])[1] == {"a": None}
     partly = np.ma.array([[1, 2]], mask=[[False, True]])
-    with pytest.raises(rm.ColumnError, match="only parts of a row are masked"):
+    with pytest.raises(rm.ColumnError, match="only parts of a row of this array are masked"):
         rm.from_arrays({"x": partly})
 
 

@@ -65,7 +65,7 @@ def outcome(path: str, **options: Any) -> Any:
         except rm.RecmapError as e:
             text = plain(e)
             # The libraries say where they read from.
-            text = re.sub("(HDF5 library cannot read it|not a sound Zarr store).*", r"\1", text)
+            text = re.sub("(HDF5 library cannot read it|not a valid Zarr store).*", r"\1", text)
             facts = [getattr(e, name, None) for name in ("byte", "record", "field")]
             found = type(e).__name__, text, facts
     return found, sorted(plain(each.message) for each in caught if "cannot be" not in str(each))

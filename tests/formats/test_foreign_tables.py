@@ -182,7 +182,7 @@ def test_a_parquet_file_without_anything_in_it_is_damaged(content: bytes) -> Non
 def test_the_beginning_of_a_parquet_file_is_called_damaged_whatever_its_name() -> None:
     pq.write_table(pa.table({"x": range(6)}), "x.parquet")
     Path("x").write_bytes(Path("x.parquet").read_bytes()[:-20])
-    with pytest.raises(rm.DataError, match=r"cut or damaged|not a sound Parquet file"):
+    with pytest.raises(rm.DataError, match=r"cut or damaged|not a valid Parquet file"):
         rm.open("x")
 
 

@@ -198,7 +198,7 @@ def test_bytes_after_the_data_are_not_read() -> None:
 def test_a_cut_header_is_refused(version: tuple[int, int], size: int) -> None:
     save(np.arange(10.0), version)
     os.truncate("x.npy", size)
-    with pytest.raises(rm.DataError, match="not a sound .npy header"):
+    with pytest.raises(rm.DataError, match="not a valid .npy header"):
         rm.open("x.npy", format="npy")
 
 
@@ -236,7 +236,7 @@ def test_a_cut_header_is_refused(version: tuple[int, int], size: int) -> None:
 )
 def test_a_hostile_header_is_refused(text: str) -> None:
     save_header(text, bytes(64))
-    refused("not a sound .npy header")
+    refused("not a valid .npy header")
 
 
 @pytest.mark.parametrize(

@@ -236,7 +236,7 @@ def test_a_damaged_local_header_is_refused() -> None:
 def test_a_member_larger_than_the_file_is_refused() -> None:
     np.savez("x.npz", a=np.arange(3))
     patched(b"PK\1\2", 20, struct.pack("<II", 10**9, 10**9))
-    with pytest.raises(rm.DataError, match="a.npy: cut: 1,000,000,000 bytes"):
+    with pytest.raises(rm.DataError, match="a.npy: truncated: 1,000,000,000 bytes"):
         rm.open("x.npz")
 
 
@@ -257,7 +257,7 @@ def test_a_header_that_claims_more_than_its_member_is_refused(save: Any) -> None
     method = zipfile.ZIP_STORED if save is np.savez else zipfile.ZIP_DEFLATED
     with zipfile.ZipFile("x.npz", "w", method) as archive:
         archive.write("a.npy")
-    with pytest.raises(rm.DataError, match="a.npy: cut: "):
+    with pytest.raises(rm.DataError, match="a.npy: truncated: "):
         rm.open("x.npz")
 
 

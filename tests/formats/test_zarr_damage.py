@@ -36,7 +36,7 @@ def test_damaged_metadata_is_refused(text: str) -> None:
     os.mkdir("x.zarr")
     with open("x.zarr/zarr.json", "w", encoding="utf-8") as file:
         file.write(text)
-    with pytest.raises(rm.DataError, match="x.zarr: not a sound Zarr store"):
+    with pytest.raises(rm.DataError, match="x.zarr: not a valid Zarr store"):
         rm.open("x.zarr")
 
 

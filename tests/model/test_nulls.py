@@ -241,7 +241,7 @@ def test_a_mask_does_not_hide_a_column_of_its_name() -> None:
     for nulls in ("mask", "fill"):  # there are no nulls any more
         assert as_lists(rm.open("x.parquet", nulls=nulls)[:]) == WANTED
     pq.write_table(pa.table({"x": [1, None], "x/is_null": [1, 2]}), "y.parquet")
-    with pytest.raises(rm.OptionError, match="there is a column 'x/is_null' already"):
+    with pytest.raises(rm.OptionError, match="there is already a column 'x/is_null'"):
         rm.open("y.parquet", nulls="mask")
 
 

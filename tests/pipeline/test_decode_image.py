@@ -306,7 +306,7 @@ def test_errors_decides_what_happens_to_broken_images(
 @quiet
 def test_the_error_says_why_an_image_is_broken() -> None:
     for data, reason in [
-        (BROKEN["text"], "not an image"),
+        (BROKEN["text"], "not a JPEG, PNG"),
         (BROKEN["claims 60,000 x 60,000"], "3600000000 pixels"),
         (BROKEN["claims 10,000 x 10,000"], "10,000 x 10,000 pixels, more than"),
         (BROKEN["half a JPEG"], "truncated"),

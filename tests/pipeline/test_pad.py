@@ -198,7 +198,7 @@ def test_batches_without_rows_or_of_empty_rows_are_padded() -> None:
     ("pad", "message"),
     [
         ({"nope": 3}, "'nope': no such column; there are: tokens, boxes"),
-        ({"label": 3}, "'label': it is int64, its rows have one length already"),
+        ({"label": 3}, "'label': its rows, int64, already have the same length"),
         ({"name": 3}, "'name': it is bytes.*leave it out of pad="),
         ({"tokens": Pad(fill=0.5)}, "'tokens': int64 cannot hold the fill value 0.5"),
         ({"tokens": Pad(fill=np.nan)}, "cannot hold"),

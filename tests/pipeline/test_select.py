@@ -24,7 +24,7 @@ def test_select_picks_columns_or_rows() -> None:
     assert numbers(ds.select(np.array([True, False, True, False, False]))) == [0, 2]
     with pytest.raises(rm.FieldNotFoundError, match="'z'"):
         ds.select("z")
-    with pytest.raises(rm.RowNotFoundError, match="row 5 of 5"):
+    with pytest.raises(rm.RowNotFoundError, match="row 5 is out of range: there are 5"):
         ds.select([5])
 
 
@@ -54,11 +54,11 @@ def test_select_keeps_its_rows_when_the_array_changes() -> None:
 def test_select_refuses_what_is_not_rows() -> None:
     ds = rm.from_arrays({"x": np.arange(5)})
     for mask in ([True] * 4, np.ones(6, bool), np.empty(0, bool)):
-        with pytest.raises(rm.RowNotFoundError, match=f"a mask of {len(mask)} for 5 rows"):
+        with pytest.raises(rm.RowNotFoundError, match=f"a mask of {len(mask)} values, but"):
             ds.select(mask)
     last = np.array([2**64 - 1], np.uint64)
     for rows in ([5], [-6], range(6), last):
-        with pytest.raises(rm.RowNotFoundError, match="of 5"):
+        with pytest.raises(rm.RowNotFoundError, match="there are 5"):
             ds.select(rows)
     wrong: list[Any] = [[0.5], [[1]], np.ones((5, 1), bool), 3, np.empty(0), [None], {"x": 1}]
     for rows in wrong:

@@ -220,7 +220,7 @@ def test_a_worker_that_has_not_begun_is_reported_and_not_harmed(
     os.unlink("go")
 
     def told_of(message: Warning | str, *_: Any, **__: Any) -> None:
-        assert "has not begun" in str(message)
+        assert "has not started" in str(message)
         open("go", "w").close()
 
     with warnings.catch_warnings():

@@ -282,7 +282,7 @@ def test_written_objects_have_the_bytes_of_written_files(bucket: S3Bucket, dst: 
     assert report.rows == 500
     assert len(report.files) == 2
     assert report.written == local.written
-    with pytest.raises(rm.OutputExistsError, match="exists already"):
+    with pytest.raises(rm.OutputExistsError, match="already exists"):
         rm.ray.write(rows, f"{bucket.url}/out/{dst}", storage=bucket.storage)
     # Other names, so the old objects are deleted.
     rm.ray.write(rows, f"local/{dst}", shards=1, overwrite=True)

@@ -36,7 +36,7 @@ def test_summaries_and_reports_count_nulls() -> None:
     for number, name in enumerate(nulls):
         found = api.call("summary", {"column": number})
         assert found is not None
-        assert found["null"] == nulls[name]
+        assert found["nulls"] == nulls[name]
         assert found["empty"] == (name in "tl")
     assert main(["view", "x.parquet", "--html", "report.html"]) == 0
     report = Path("report.html").read_text()

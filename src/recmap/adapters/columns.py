@@ -86,8 +86,8 @@ class FeaturesAndLabels:
             if mask not in self.names:
                 raise OptionError(
                     Message(
-                        f"{mask!r}, which says where values are missing, is left out: name it in "
-                        "features=, too, or open the table with ",
+                        f"{mask!r}, which says where values are missing, is left out: add it "
+                        "to features=, or open the table with ",
                         Option("nulls", "fill"),
                     )
                 )

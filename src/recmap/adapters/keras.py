@@ -54,7 +54,7 @@ def to_keras(
     except TypeError as e:
         raise OptionError(
             "to_keras(): the number of batches is not known before they are read; use to_tf(), "
-            "which fit takes too, with steps_per_epoch= if they repeat forever"
+            "which fit also accepts, with steps_per_epoch= if they repeat forever"
         ) from e
     sample = feed.sample()
     chosen = FeaturesAndLabels.choose(sample, features, label, sample_weight, mask=feed.mask)
@@ -101,7 +101,7 @@ class KerasBatches(keras.utils.PyDataset):  # type: ignore[misc]  # untyped
 
     def __getitem__(self, index: int) -> Any:
         if not 0 <= index < len(self):
-            raise IndexError(f"batch {index:,} of {len(self):,}")
+            raise IndexError(f"batch {index:,} is out of range: there are {len(self):,}")
         if self.use_multiprocessing:
             # A Keras worker process cannot reach the running pipeline of its parent.
             return self._arrange(self._feed.batch_at(index, self._epoch.number))
@@ -203,8 +203,8 @@ class KerasBatches(keras.utils.PyDataset):  # type: ignore[misc]  # untyped
             if not self._epoch.in_order:
                 raise OptionError(
                     "what was trained on is not known, because batches were asked for out of "
-                    "order: use fit(..., shuffle=False), and give evaluate, predict and "
-                    "validation_data batches of their own, from another to_keras()"
+                    "order: use fit(..., shuffle=False), and a separate to_keras() for evaluate, "
+                    "predict and validation_data"
                 )
             return self._feed.state(batches=self._epoch.trained)
 
@@ -269,9 +269,7 @@ class _Epoch:
             self._next = index + 1
             return next(self._batches)
         if self._state is not None:
-            raise OptionError(
-                "an epoch that is resumed comes in its order; use fit(..., shuffle=False)"
-            )
+            raise OptionError("a resumed epoch keeps its order; use fit(..., shuffle=False)")
         self._batches = self._next = None
         return None
 

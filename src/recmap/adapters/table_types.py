@@ -133,7 +133,7 @@ def _pandas(series: Any, dtype: Any) -> Any:
     if hasattr(dtype, "freq"):
         return _periods(series, dtype)
     if hasattr(dtype, "categories") and not series.dropna().isin(dtype.categories).all():
-        raise ValueError("values that are none of the categories")
+        raise ValueError("values that are not among the categories")
     zone = getattr(dtype, "tz", None)
     if zone is not None:
         return series.dt.tz_localize("UTC").dt.tz_convert(zone).astype(dtype)

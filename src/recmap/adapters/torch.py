@@ -123,7 +123,7 @@ class TorchRows(torch.utils.data.Dataset):  # type: ignore[misc]  # untyped
         wrong = (positions < 0) | (positions >= self._count)
         if wrong.any():
             number = int(np.asarray(indices).reshape(-1)[wrong][0])
-            raise RowNotFoundError(f"row {number:,} of {self._count:,}")
+            raise RowNotFoundError(f"row {number:,} is out of range: there are {self._count:,}")
         batch = at_epoch(self._rows, int(self._epoch[0])).gather(positions)
         return {name: batch[name] for name in self._chosen.names}
 
@@ -364,7 +364,7 @@ def _check_workers(state: Mapping[str, Any], workers: int) -> None:
     if saved != workers:
         raise OptionError(
             f"load_state_dict: saved with num_workers={saved}, but this loader has {workers}; "
-            "each worker has a state of its own, so continue with the same number"
+            "each worker has its own state, so continue with the same number of workers"
         )
 
 

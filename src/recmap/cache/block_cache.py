@@ -106,7 +106,7 @@ class BlockCache:
 
     Use it from any thread, and in forked processes. The budget covers everything in the folder.
     It may be exceeded by what several processes write at the same time. Entries opened ``since``
-    a moment (default: now) are not evicted, even if no process has them open any more.
+    a moment (default: now) are not evicted, even if no process has them open.
     """
 
     def __init__(self, folder: CacheFolder, budget: int, since: float | None = None) -> None:

@@ -143,5 +143,5 @@ def begin(method: Callable[_P, _T], *args: _P.args, **options: _P.kwargs) -> Fut
 def _call(method: weakref.WeakMethod[Any], *args: Any, **options: Any) -> Any:
     call = method()
     if call is None:
-        raise RuntimeError("nobody reads these rows any more")
+        raise RuntimeError("these rows are no longer being read")
     return call(*args, **options)

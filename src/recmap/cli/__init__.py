@@ -179,13 +179,13 @@ def _check_verb(command: argparse.ArgumentParser, words: Sequence[str]) -> None:
     verb = next((word for word in words if not word.startswith("-")), None)
     if verb is not None and verb not in verbs:
         near = _nearest(verb, verbs)
-        command.error(f"no verb {verb!r}; {near or 'there are: ' + ', '.join(verbs)}")
+        command.error(f"unknown verb {verb!r}; {near or 'there are: ' + ', '.join(verbs)}")
 
 
 def _unknown(word: str, verb: argparse.ArgumentParser) -> str:
     options = [name for action in verb._actions for name in action.option_strings]  # noqa: SLF001
     near = _nearest(word.partition("=")[0], options) if word.startswith("-") else ""
-    return f"no option {word!r}; {near}" if near else f"unrecognized argument: {word}"
+    return f"unknown option {word!r}; {near}" if near else f"unrecognized argument: {word}"
 
 
 def _nearest(word: str, words: Sequence[str]) -> str:
@@ -236,7 +236,7 @@ def _add_completion(verbs: Any) -> None:
         verbs,
         "completion",
         _print_completion,
-        help="print the script for completion in a shell",
+        help="print a completion script for your shell",
         description="Prints a script that completes verbs, options and paths in a shell.",
         examples=_COMPLETION_EXAMPLES,
     )

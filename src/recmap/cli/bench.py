@@ -46,7 +46,7 @@ def add_bench(verbs: Any) -> None:
         "--batch", type=int, default=256, metavar="ROWS", help="rows per batch (256)"
     )
     group.add_argument("--shuffle", action="store_true", help="read in a random order")
-    group.add_argument("--seed", type=int, metavar="N", help="the order of --shuffle")
+    group.add_argument("--seed", type=int, metavar="N", help="seed of --shuffle")
     group.add_argument(
         "--window", type=int, metavar="ROWS", help="shuffle within windows of this many rows"
     )

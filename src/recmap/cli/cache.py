@@ -29,11 +29,11 @@ def add(verbs: Any) -> None:
         verbs,
         "cache",
         run,
-        help="show or clear what is kept of object stores, and by ds.cache(), on this disk",
+        help="show or clear the disk cache of object stores and of ds.cache()",
         description=(
-            "Shows how much of which objects, and which rows of ds.cache(), are kept on this "
-            "machine's disk, or removes what no process has open. RECMAP_CACHE sets the folder "
-            "(default: ~/.cache/recmap), and RECMAP_CACHE_SIZE how much it may hold, "
+            "Lists the objects, and the rows of ds.cache(), that are kept on this machine's disk, "
+            "with their sizes, or removes those that no process has open. RECMAP_CACHE sets the "
+            "folder (default: ~/.cache/recmap), and RECMAP_CACHE_SIZE how much it may hold, "
             "such as 500GB (default: a tenth of the disk space that other files leave; 0: keep "
             "nothing)."
         ),

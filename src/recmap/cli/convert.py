@@ -73,7 +73,7 @@ class RowOptions:
         "refuse a cast that changes a value (same_value), or allow it (unsafe)",
     )
     shuffle: bool = option(False, check_flag, "write the rows in a random order")
-    seed: int | None = option(None, as_whole, "the order of --shuffle", metavar="N")
+    seed: int | None = option(None, as_whole, "seed of --shuffle", metavar="N")
 
     def __post_init__(self) -> None:
         if self.seed is not None and not self.shuffle:
@@ -98,7 +98,7 @@ def add(verbs: Any) -> None:
         verbs,
         "convert",
         run,
-        help="write any files as another format",
+        help="convert files to another format",
         description=(
             "Writes the rows of any files into files of any format, in bounded memory. A file gets "
             "its name when it is complete and checked. If it is interrupted, run the same command "

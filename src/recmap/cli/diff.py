@@ -23,7 +23,7 @@ def add(verbs: Any) -> None:
         verbs,
         "diff",
         run,
-        help="say where two datasets differ",
+        help="show where two datasets differ",
         description=(
             "Compares two datasets of any formats: columns, types, number of rows, and all rows "
             "by number, in bounded memory. For each column that differs, it shows the first row "

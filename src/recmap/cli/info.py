@@ -24,7 +24,7 @@ from recmap.formats.registry import FORMATS
 from recmap.local.local_path import located
 from recmap.model.info import Info, size_fact
 from recmap.model.json_text import json_text
-from recmap.model.preview import preview, printable
+from recmap.model.preview import preview, printable, quantity
 from recmap.model.table import Column, Table
 from recmap.tfrecord.framing import records
 
@@ -129,7 +129,7 @@ _Node: TypeAlias = "tuple[list[str], dict[str, _Node]]"
 def _as_tree(fields: Iterable[Sequence[str]], left_out: Mapping[str, LeftOut]) -> Table:
     """Return a table of columns, and of what is not one, below the groups that they are in."""
     tree: dict[str, _Node] = {}
-    absent = ([name, each.what, f"no column: {each.why}"] for name, each in left_out.items())
+    absent = ([name, each.what, f"not a column: {each.why}"] for name, each in left_out.items())
     for name, *cells in (*fields, *absent):
         inside: dict[str, _Node] = tree
         *groups, last = name.strip("/").split("/", _DEEPEST)
@@ -157,7 +157,7 @@ def _show_left_out(left_out: Mapping[str, LeftOut]) -> None:
     if not left_out:
         return
     columns = [
-        Column("no column", cut="middle", least=16),
+        Column("left out", cut="middle", least=16),
         Column("type and shape", cut="end", least=16, meaning="type"),
         Column("why", cut="end", least=20, meaning="warning"),
     ]
@@ -213,4 +213,6 @@ def _record_facts(file: str) -> list[tuple[str, str]]:
         count, total, most = count + 1, total + size, max(most, size)
         least = size if least is None else min(least, size)
     sizes = f"{least:,} to {most:,} bytes, mean {total / max(1, count):,.0f}"
+    if least == most:
+        sizes = f"{quantity(most, 'byte')} each"
     return [("records", f"{count:,} of {sizes}"), ("first", preview(first))]

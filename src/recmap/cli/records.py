@@ -37,10 +37,10 @@ def add_index(verbs: Any) -> None:
         verbs,
         "index",
         _run_index,
-        help="write an index beside each TFRecord file",
+        help="write an index next to each TFRecord file",
         description=(
-            "Checks every record and writes an index beside each file, so that the next open takes "
-            "milliseconds."
+            "Checks every record and writes an index next to each file, so that the next open "
+            "takes milliseconds."
         ),
         examples=_INDEX_EXAMPLES,
     )
@@ -122,7 +122,7 @@ def add_repair(verbs: Any) -> None:
         _run_repair,
         help="write the sound records of a TFRecord file to a new one",
         description=(
-            "Copies the records whose CRCs are right to a new file, byte for byte, and lists the "
+            "Copies the records whose CRCs match to a new file, byte for byte, and lists the "
             "others by record and byte."
         ),
         examples=_REPAIR_EXAMPLES,

@@ -40,7 +40,7 @@ def add(verbs: Any) -> None:
         description=(
             "Reads all rows once, in bounded memory, and prints statistics of the values of each "
             "column, of the lengths of ragged rows, and of the sizes of byte strings. The bars of "
-            "a histogram are of equal width; the numbers beside them say where the first begins "
+            "a histogram are of equal width; the numbers next to them say where the first begins "
             "and the last ends. Distinct and most common values are those of integers and short "
             "strings. Where there are more than 10,000 distinct values, counting stops, and the "
             "table says after how many values. With --axis or --quantiles there are neither "

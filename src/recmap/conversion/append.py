@@ -70,7 +70,7 @@ def _check_folder(dst: str, options: SaveOptions) -> None:
                 f"{dst}: ",
                 _APPEND,
                 " adds files to a folder, because rows cannot be added to a file all at once; give "
-                "the folder, with / at its end",
+                "a folder, ending with /",
             )
         )
     if options.format is not None and FORMATS[options.format].sink_kind().begin is not None:

@@ -87,10 +87,10 @@ class Report:
         files = self.files[0] if len(self.files) == 1 else quantity(len(self.files), "file")
         text = f"{quantity(self.rows, 'row')} in {files}, {size_text(self.written)}"
         if self.resumed == len(self.files):
-            return f"{text}: everything was finished already"
+            return f"{text}: everything was already finished"
         text += f", in {self.seconds:.2f} s ({self._speed})"
         if self.resumed:
-            text += f"; {self.resumed:,} of the files were finished already"
+            text += f"; {self.resumed:,} of the files were already finished"
         if self.skipped:
             left_out = "was left out" if self.skipped == 1 else "were left out"
             text += f"; {quantity(self.skipped, 'bad record')} {left_out}"

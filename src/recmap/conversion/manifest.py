@@ -312,7 +312,7 @@ class Manifest:
             other = ", made by another conversion or from other files" if known else ""
             raise OutputExistsError(
                 Message(
-                    f"{existing[0]} exists already{other}",
+                    f"{existing[0]} already exists{other}",
                     hint=("use ", Option("overwrite", True), " to replace it"),
                 )
             )

@@ -82,7 +82,7 @@ class OutputOptions:
     """The options of whatever writes files of any format."""
 
     format: str | None = option(
-        None, _format, f"{', '.join(written_formats())} (default: the end of DST)", metavar="NAME"
+        None, _format, f"{', '.join(written_formats())} (default: by suffix)", metavar="NAME"
     )
     compression: str | None = option(
         None, _as_given, "gzip, zlib, zstd, ... or none", metavar="NAME"

@@ -34,7 +34,7 @@ from recmap.native import _core
 _PIECE = 1 << 18
 # A sketch of each channel takes a few hundred kilobytes.
 _MOST_SKETCHES = 1024
-# Pieces under way for each thread.
+# Pieces in flight for each thread.
 _AHEAD = 2
 # The dtypes that the native core takes.
 _NATIVE = frozenset(map(np.dtype, ("i2", "u2", "i4", "u4", "i8", "u8", "f4", "f8")))

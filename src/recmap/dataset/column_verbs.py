@@ -110,8 +110,8 @@ class ColumnVerbs(Stream):
     def normalize(self, stats: Stats, *columns: str, by: By = "std") -> Self:
         """Normalize columns by statistics, such as those of the training split.
 
-        ``columns`` are those to normalize: by default, all of floats that have statistics. Columns
-        of integers, such as images, have to be named. The results are float32. ``by`` says how:
+        ``columns`` are those to normalize: by default, all float columns that have statistics.
+        Integer columns, such as images, have to be named. The results are float32. ``by`` says how:
 
         - ``"std"``: ``(x - mean) / std``;
         - ``"minmax"``: the least value becomes -1, and the greatest 1;

@@ -48,7 +48,7 @@ def convert(
     ``rm.open("train.npz").select("x").cast({"x": "float32"}).shuffle(seed=1).save("out/")``.
 
     **The input.** ``src`` is anything that ``rm.open`` takes: a path, an open dataset, or an object
-    such as a memmap or a DataFrame. The options of ``rm.open`` may be given, too:
+    such as a memmap or a DataFrame. You can also pass the options of ``rm.open``:
     ``rm.convert("x.dat", "out/", dtype="float32", shape=(-1, 10))``. ``format``, ``compression``
     and ``verify`` are about the output; give those of the input to ``rm.open``, and save what it
     returns. A conversion of a memmap resumes like that of a file; one of rows in memory starts

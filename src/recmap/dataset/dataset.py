@@ -85,7 +85,7 @@ class Dataset(RowVerbs):
         return Dataset(plan=plan)
 
     def pipeline(self) -> Stream:
-        """Return the rows as a stream, which has states."""
+        """Return the rows as a stream, which has ``state()`` and ``restore()``."""
         return self._stream(self._plan)
 
     @cached_property

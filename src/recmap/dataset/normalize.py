@@ -53,7 +53,7 @@ def _is_float(field: Field) -> bool:
 
 def _check_shape(verb: str, name: str, field: Field, scaling: Scaling) -> None:
     if field.is_bytes or not (_is_float(field) or field.dtype.kind in "biu"):
-        raise OptionError(f"{verb}: {name!r} is {field}, and not numbers")
+        raise OptionError(f"{verb}: {name!r} is {field}, not numbers")
     check_channels(f"{verb}: {name!r} is {field}, and", field.inner, scaling)
 
 

@@ -88,8 +88,8 @@ def open(
 
     ``path`` may also be an object: an array or a memmap of any layout, a dict of arrays, a list of
     dicts (rows), a DataFrame, an Arrow table or anything else with ``__arrow_c_stream__``, a
-    Hugging Face dataset, a tensor in the memory of the CPU, a dataset or group of h5py, an array
-    or group of zarr, or a dataset of recmap. A plain array becomes the column ``data``; pass
+    Hugging Face dataset, a CPU tensor, an h5py dataset or group, a Zarr array or group, or a
+    recmap dataset. A plain array becomes the column ``data``; pass
     ``{"x": array}`` to call it ``x``. Nothing is copied where the memory allows it. A memmap stays
     mapped, and worker processes map its file themselves.
 
@@ -392,7 +392,9 @@ def _columns(columns: Any, old: Mapping[str, Any]) -> Any:
         if name != "fields":
             raise no_option("rm.open", name, {"columns", *(open.__kwdefaults__ or ())}, value)
         if columns is not None and value is not None:
-            raise OptionTypeError("rm.open: fields= is an earlier name of columns=; give one")
+            raise OptionTypeError(
+                "rm.open: fields= is the old name of columns=; give only one of them"
+            )
     given, columns = ("columns", columns) if columns is not None else ("fields", old.get("fields"))
     # Read it only once, because it may be a generator.
     return None if columns is None else _checked_columns(given, columns)

@@ -365,7 +365,7 @@ def _row_number(source: Source, key: int) -> int:
         rows = len(source) if rows is None else rows
         if -rows <= key < rows:
             return key % rows
-    raise RowNotFoundError(f"row {key:,} of {len(source):,}")
+    raise RowNotFoundError(f"row {key:,} is out of range: there are {len(source):,}")
 
 
 def _row_array(key: Any) -> npt.NDArray[Any]:

@@ -80,7 +80,7 @@ class Stats(dict[str, FieldStats]):
         return cls(load_stats(_location(path, storage).anew()))
 
     def normalize(self, batch: Mapping[str, Any], *columns: str, by: By = "std") -> dict[str, Any]:
-        """Normalize columns of a batch: those given, or all of floats that have statistics.
+        """Normalize columns of a batch: those given, or all float columns that have statistics.
 
         Floats keep their type; integers become float32. The other columns stay as they are.
         """

@@ -430,12 +430,12 @@ def _window_schema(schema: Schema, parts: Mapping[str, Part], edges: Edges) -> S
     fields = dict[str, Field]()
     for name, (column, offsets) in parts.items():
         if name in fields or (name != column and name in schema):
-            raise OptionError(f"windows: there is a column {name!r} already; rename it first")
+            raise OptionError(f"windows: there is already a column {name!r}; rename it first")
         fields[name] = _window_field(schema[column], offsets)
         if edges == "pad" and offsets is not None:
             if name + _PADDING in parts:
                 raise OptionError(
-                    f"windows: there is a column {name + _PADDING!r} already; rename it first"
+                    f"windows: there is already a column {name + _PADDING!r}; rename it first"
                 )
             fields[name + _PADDING] = Field("bool", len(offsets))
     return Schema(fields)

@@ -71,7 +71,7 @@ class _ArrowFile(RowGroupFile):
         except RecmapError:
             raise
         except _FAILURES as e:
-            raise DataError(f"{path}: not a sound Arrow file: {e}", file=path) from e
+            raise DataError(f"{path}: not a valid Arrow file: {e}", file=path) from e
         self.columns = ArrowColumns(path, alone, noted, nulls, fields)
         stored = (*self._messages.dictionaries, *self._messages.batches)
         self._compressed = any(message.compressed for message in stored)

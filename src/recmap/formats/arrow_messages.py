@@ -77,7 +77,7 @@ def read_messages(file: MappedFile) -> ArrowMessages:
 
 def _damaged(file: MappedFile, at: int, why: str) -> DataError:
     return DataError(
-        f"{file.path}: not a sound Arrow file: at byte {at:,}: {why}", file=file.path, byte=at
+        f"{file.path}: not a valid Arrow file: at byte {at:,}: {why}", file=file.path, byte=at
     )
 
 

@@ -168,7 +168,7 @@ def parse_header(data: bytes, name: str) -> NpyHeader:
     """Parse the header at the start of ``data``, version 1 to 3, without unpickling anything."""
 
     def fail(why: str) -> DataError:
-        return DataError(f"{name}: not a sound .npy header: {why}", file=name, byte=0)
+        return DataError(f"{name}: not a valid .npy header: {why}", file=name, byte=0)
 
     if len(data) < 10 or not data.startswith(_MAGIC):
         raise fail("it does not begin with \\x93NUMPY")

@@ -86,7 +86,7 @@ class OpenOptions:
     """The options of ``rm.open`` besides the path, its storage, and the fields."""
 
     format: str | None = option(
-        None, _format, f"{', '.join(FORMATS)} (default: look at the file)", metavar="NAME"
+        None, _format, f"{', '.join(FORMATS)} (default: detected)", metavar="NAME"
     )
     split: str | None = option(
         None, _split, "split of a TFDS folder: train, train[10:20], train+test, all", metavar="NAME"

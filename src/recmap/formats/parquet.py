@@ -108,7 +108,7 @@ class _ParquetFile(RowGroupFile):
         except RecmapError:
             raise
         except _FAILURES as e:
-            raise DataError(f"{path}: not a sound Parquet file: {e}", file=path) from e
+            raise DataError(f"{path}: not a valid Parquet file: {e}", file=path) from e
         groups = range(self._metadata.num_row_groups)
         self._group_rows = np.array(
             [self._metadata.row_group(i).num_rows for i in groups], np.int64

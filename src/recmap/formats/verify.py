@@ -62,7 +62,7 @@ class Verified:
         lines = [str(damage) for damage in self.damage]
         lines.append(
             f"{quantity(self.records, 'sound record')}, {len(self.damage):,} damaged, "
-            f"in {files} of {quantity(self.size, 'byte')}"
+            f"in {files}, {quantity(self.size, 'byte')}"
         )
         if self.unchecked:
             lines.append(

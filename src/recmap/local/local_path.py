@@ -344,7 +344,7 @@ def refuse_existing(path: str, overwrite: bool) -> None:
     if not overwrite and located(path).exists():
         raise OutputExistsError(
             Message(
-                f"{path} exists already", hint=("use ", Option("overwrite", True), " to replace it")
+                f"{path} already exists", hint=("use ", Option("overwrite", True), " to replace it")
             )
         )
     refuse_special(path)

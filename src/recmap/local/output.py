@@ -60,7 +60,7 @@ class Output(ABC):
     def stream(
         self, compression: Compression = None, spooler: Spooler | None = None
     ) -> OutputStream:
-        """Begin to append bytes, in a thread of its own unless ``spooler`` has one."""
+        """Begin to append bytes, in its own thread unless ``spooler`` has one."""
         if compression not in ("gzip", "zlib", None):
             raise OptionError(f'compression={compression!r}: use "gzip", "zlib" or None')
         self._open()
@@ -124,7 +124,7 @@ class Output(ABC):
 
     @abstractmethod
     def discard(self) -> None:
-        """Close and remove what was written. No thread writes to it any more."""
+        """Close and remove what was written. No thread writes to it now."""
 
     @abstractmethod
     def abandon(self) -> None:

@@ -24,7 +24,7 @@ _MANIFEST = re.compile(r"_manifest\.json|\..+\.manifest\.json")
 _APPENDED = re.compile(r"(.*_append[0-9]{5,})(?:-[0-9]{5,}-of-[0-9]{5,})?(\..+)")
 _APPENDED_MANIFEST = re.compile(r"\.(.*_append[0-9]{5,}\..+)\.manifest\.json")
 _NUMBERED = re.compile(r"(?<![0-9])([0-9]{1,9})[-_]of[-_]([0-9]{1,9})(?![0-9])")
-# Missing files are counted up to this number of shards. A larger one is no number of files.
+# Missing files are counted up to this number of shards. A larger one is not a number of files.
 _MOST_SHARDS = 1_000_000
 
 # Returns the content of a small file in the folder, by its name; None if it is gone.

@@ -135,8 +135,8 @@ class MappedFile:
             if order == "C" and shape and row:
                 whole = f", with {quantity(max(0, self.size - offset) // row, 'whole row')}"
             raise DataError(
-                f"{self.path}: cut: {shape} of {dtype} from byte {offset:,} need {needed:,} bytes, "
-                f"but the file has {self.size:,}{whole}",
+                f"{self.path}: truncated: {shape} of {dtype} from byte {offset:,} need {needed:,} "
+                f"bytes, but the file has {self.size:,}{whole}",
                 file=self.path,
                 byte=self.size,
             )

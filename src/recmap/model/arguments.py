@@ -158,7 +158,7 @@ def check_choice(name: str, value: Any, choices: Iterable[str | None]) -> Any:
 def given_types(verb: str, columns: Any, fields: Any) -> Any:
     """Return the types of columns that were given, by the name ``columns`` or an earlier one."""
     if columns is not None and fields is not None:
-        raise OptionTypeError(f"{verb}: fields= is an earlier name of columns=; give one")
+        raise OptionTypeError(f"{verb}: fields= is the old name of columns=; give only one")
     name, given = ("fields", fields) if columns is None else ("columns", columns)
     hint = '{"crop": "float32[*]"}, the types of columns; ds.select("x") keeps some columns'
     return None if given is None else as_mapping(name, given, hint)

@@ -88,7 +88,7 @@ def _value_format(name: str, field: Field) -> str:
     if dtype.type is np.void and dtype.itemsize:
         return f"w:{dtype.itemsize}"
     if dtype.char not in _NUMBERS:
-        hint = "leave it out with ds.select(...), or give its parts columns of their own with map"
+        hint = "leave it out with ds.select(...), or split it into columns with map"
         if dtype.kind in "Vf":  # bfloat16 and the like, long double
             better = "float64" if dtype.kind == "f" else "float32"
             hint = f"cast it first: ds.cast({{{name!r}: {better!r}}})"

@@ -180,8 +180,8 @@ def _refuse_missing(value: Any, array: npt.NDArray[Any]) -> None:
     if own.lower().startswith(("int", "uint")):
         raise ColumnError(
             "some of the integers are missing: fill them first (.fillna(0) in pandas, "
-            ".fill_null(0) in Arrow and Polars), and keep a mask as a column of its own if you "
-            "need it"
+            ".fill_null(0) in Arrow and Polars), and keep a mask as another column if you need "
+            "it"
         )
 
 
@@ -218,7 +218,7 @@ def _refuse_rounded(value: Any, dtype: np.dtype[Any]) -> None:
     if lost is not None or whole:
         raise ColumnError(
             f"{value if lost is None else lost[1]} is among floats, and {dtype} cannot hold it "
-            "exactly; convert the integers to floats, or keep them in a column of their own"
+            "exactly; convert the integers to floats, or keep them in a separate column"
         )
 
 
@@ -253,7 +253,7 @@ def refuse_masked(value: Any) -> None:
         if bool(mask.any() if mask.dtype == bool else mask.tobytes().strip(b"\0")):
             raise ColumnError(
                 "a masked array: its mask would be lost; fill it first, with "
-                "array.filled(value), and keep the mask as a column of its own if you need it"
+                "array.filled(value), and keep the mask as another column if you need it"
             )
     elif isinstance(value, list | tuple):
         kinds = set(map(type, value))

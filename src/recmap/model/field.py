@@ -41,7 +41,7 @@ class Field:
     missing ragged row is always empty; there, ``fill`` is the value for null items of tables.
 
     ``nullable`` means that rows may be null, ``null_items`` that the items of ragged rows may be,
-    at any depth. How columns hold nulls is said in ``recmap.model.nulls``.
+    at any depth. See ``recmap.model.nulls`` for how columns hold nulls.
 
     >>> Field.parse("float32[10]")
     Field('float32[10]')
@@ -243,7 +243,7 @@ def _plain(row: npt.NDArray[Any] | bytes) -> bytes:
 def as_field(field: FieldLike) -> Field:
     """Return a field unchanged, or parse it from text."""
     if not isinstance(field, Field | str):
-        raise FieldTextError(f"a field is a text such as 'float32[10]', not {field!r}")
+        raise FieldTextError(f"a field is text such as 'float32[10]', not {field!r}")
     return field if isinstance(field, Field) else Field.parse(field)
 
 

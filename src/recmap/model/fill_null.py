@@ -140,7 +140,7 @@ def masked(source: Source, names: Sequence[str], fills: Mapping[str, Any] | None
             )
         mask = name + NULL_SUFFIX
         if mask in source.schema:
-            raise OptionError(f"mask_null: there is a column {mask!r} already; rename it")
+            raise OptionError(f"mask_null: there is already a column {mask!r}; rename it")
         dates = field.dtype.kind in "mM" and not field.ragged
         plain: Callable[[Any, RowNumbers], Column] | None = None if dates else _plain
         if fills and name in fills:

@@ -42,8 +42,8 @@ def masked_column(array: np.ma.MaskedArray[Any, Any]) -> np.ndarray[Any, Any]:
     rows = mask.reshape(len(mask), -1) if mask.dtype == bool and mask.ndim else None
     if rows is None or bool((rows != rows[:, :1]).any()):
         raise ColumnError(
-            "a masked array of which only parts of a row are masked: only whole rows can be null; "
-            "fill it first, with array.filled(value), and keep the mask as a column of its own"
+            "only parts of a row of this array are masked, and only whole rows can be null; "
+            "fill it first, with array.filled(value), and keep the mask as another column"
         )
     values = np.array(array.data)
     values[rows[:, 0]] = np.zeros((), array.dtype)[()]

@@ -201,7 +201,7 @@ def mask_taken(mask: str) -> OptionError:
     return OptionError(
         Message(
             Option("nulls", "mask"),
-            f": there is a column {mask!r} already; open it without, or with ",
+            f": there is already a column {mask!r}; open it without, or with ",
             Option("nulls", "fill"),
         )
     )

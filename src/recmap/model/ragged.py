@@ -178,7 +178,9 @@ class Ragged:
         if number is not None:
             row = number + len(self) if number < 0 else number
             if not 0 <= row < len(self):
-                raise RowNotFoundError(f"row {number:,} of a Ragged of {len(self):,} rows")
+                raise RowNotFoundError(
+                    f"row {number:,} is out of range: the Ragged has {len(self):,}"
+                )
             if self.mask is not None and self.mask[row]:
                 return None
             items = self.values[int(self.offsets[row]) : int(self.offsets[row + 1])]

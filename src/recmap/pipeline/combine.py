@@ -27,7 +27,7 @@ def concat(*datasets: V | Sequence[V]) -> V:
     They must have the same columns; ``rename``, ``cast`` and ``select`` make columns agree. The
     order of columns is that of the first dataset. A column that may hold nulls in one of them may
     do so in the result. Nothing is copied, and a dataset that is shuffled has a new order in every
-    epoch. A list of datasets is taken as well.
+    epoch. You can also pass a list of datasets.
 
     >>> import numpy as np, recmap as rm
     >>> a, b = (rm.from_arrays({"x": np.arange(n)}) for n in (3, 2))

@@ -194,8 +194,8 @@ class PipelineFeed:
         count = self._plan.count(Cursor(epoch=self.first_epoch))
         if count is None:
             raise OptionTypeError(
-                "the length of this pipeline is not known: it has no end, or rows are left out "
-                "or put together by what they hold"
+                "the length of this pipeline is not known: it repeats forever, or it filters, "
+                "buckets or packs rows"
             )
         return count
 
@@ -302,7 +302,7 @@ class PipelineFeed:
         """Make one batch of the iteration that begins with ``epoch``, in this thread."""
         count = len(self) if self.batched else 0
         if not 0 <= number < count:
-            raise RowNotFoundError(f"batch {number:,} of {count:,}")
+            raise RowNotFoundError(f"batch {number:,} is out of range: there are {count:,}")
         self._out_of_turn = True
         return batch_at(self.ready, number, epoch)
 
@@ -322,8 +322,8 @@ class PipelineFeed:
         plan = self._plan
         if plan.row_slices or plan.batch_slice or plan.total_slice:
             raise OptionError(
-                "take and skip of what a filter leaves, of batches that are dealt out, or after "
-                "repeat, need one process that counts; use num_workers=0"
+                "take and skip after filter, batch or repeat need a single process that counts; "
+                "use num_workers=0"
             )
         processes = plan.workers is not None and plan.workers.kind == "processes"
         workers = Workers("serial", 1) if processes else plan.workers
@@ -419,8 +419,8 @@ class PipelineFeed:
         cursor = load(states, plan.share, plan.groups, step, repeat, plan.steps_of, check=check)
         if cursor.ahead and plan.batch_slice:
             raise OptionError(
-                "restore: the ranks were in different epochs, so what take or skip leaves of them "
-                "cannot be divided anew; continue with the same number of ranks"
+                "restore: the ranks were in different epochs, so the rows that take or skip leaves "
+                "cannot be divided again; continue with the same number of ranks"
             )
         if cursor.left is not None and cursor.at == 0 and self._nothing_left(cursor):
             cursor = cursor.following(plan.repeat)
@@ -443,11 +443,11 @@ class PipelineFeed:
             difference, seeds = compare(state, data, self._plan.records)
             if difference is not None:
                 raise OptionError(
-                    f"restore: the state is not of this pipeline: {difference}. To continue all "
-                    "the same, use restore(state, check=False)"
+                    f"restore: the state is not of this pipeline: {difference}. To continue "
+                    "anyway, use restore(state, check=False)"
                 )
             if state.get("verbs") != states[0].get("verbs"):
-                raise OptionError("restore: the states are not of one run: their verbs differ")
+                raise OptionError("restore: the states are from different runs: their verbs differ")
         return seeds
 
     def _nothing_left(self, cursor: Cursor) -> bool:

@@ -201,7 +201,7 @@ class Plan:
                 "filtered, bucketed or packed; leave it out, and ranks may differ in steps"
             )
         if self.batch_slice or self.row_slices:
-            raise OptionError("shard comes before take and skip of what a filter leaves")
+            raise OptionError("put shard before the take or skip that follows a filter or batch")
         self.check_no_total_slice("shard")
         if rank.even == "pad" and self.grouping is None and self.bucket is None:
             raise OptionError('even="pad" fills up batches: batch comes before shard')
@@ -229,7 +229,7 @@ class Plan:
         if self.kept is not None and self.kept.varies:
             raise OptionError(
                 f"{verb} after a filter of rows that differ from epoch to epoch would have to run "
-                f"it over all rows in each; put {verb} before it"
+                f"the filter over all rows in every epoch; put {verb} before it"
             )
         return self.numbered(workers)
 

@@ -180,7 +180,7 @@ def _try(plan: Plan) -> Trial:
 def _with_mask_field(mask: str, batch: Batch, schema: Schema) -> tuple[Batch, Schema]:
     if mask in schema:
         raise OptionError(
-            f'shard: there is a column {mask!r} already; give the mask another name: mask="real"'
+            f'shard: there is already a column {mask!r}; give the mask another name: mask="real"'
         )
     real = np.ones(len(next(iter(batch.values()), ())), bool)
     return {**batch, mask: real}, Schema({**schema, mask: Field("bool")})

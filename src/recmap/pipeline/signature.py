@@ -364,11 +364,11 @@ def compare(
 
 def _other_data(then: Sequence[Any], now: Sequence[Mapping[str, Any]]) -> str | None:
     if len(then) != len(now):
-        return f"it was saved over {len(then)} datasets, and this pipeline reads {len(now)}"
+        return f"it was saved with {len(then)} datasets, and this pipeline reads {len(now)}"
     for saved, here in zip(then, now, strict=True):
         if saved == here:
             continue
-        files = f"it was saved over {_files(saved)}; this pipeline reads {_files(here)}"
+        files = f"it was saved with {_files(saved)}; this pipeline reads {_files(here)}"
         if saved["names"] != here["names"]:
             same = saved["set"] == here["set"] and saved["count"] > 1
             return f"{files}{', the same in another order' if same else ''}"
@@ -381,7 +381,7 @@ def _other_data(then: Sequence[Any], now: Sequence[Mapping[str, Any]]) -> str | 
             if saved["set"] == here["set"]:
                 return f"{files}, the same in another order"
             what = f"the contents of {_files(here)}" if here["count"] else "the rows in memory"
-            return f"{what} are not those it was saved over"
+            return f"{what} are not those it was saved with"
         return files
     return None
 
@@ -416,7 +416,7 @@ def _other_verbs(
         for number, each in enumerate(now):
             known = code.get(str(number))
             if isinstance(known, str) and each.code is not None and known != each.code:
-                return f"{each.text()} is another function now", []
+                return f"{each.text()} is a different function now", []
     return None, seeds
 
 

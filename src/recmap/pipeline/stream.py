@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 class Stream(Verbs):
     """Batches for training, made from the rows of a dataset by ``batch``. Iterate over it.
 
-    ``bucket``, ``pack`` and ``shard`` begin a stream, too, of rows until ``batch``. Verbs after
-    ``batch`` work on batches.
+    ``bucket``, ``pack`` and ``shard`` also begin a stream, which has rows until ``batch``. Verbs
+    after ``batch`` work on batches.
 
     Each iteration is an epoch: a shuffle gives a new order, which is the same on every
     machine. ``state()`` saves a place in the middle, and ``restore()`` continues from it.

@@ -69,8 +69,8 @@ def try_rows(
         if len(sample.positions) or len(first.positions) < size or rows.up_to(size + 1) == size:
             return prepared, schema, sample
     raise OptionError(
-        f"filters or flat_map left nothing of the first {_SAMPLES[-1]:,} rows, so what comes next "
-        "cannot be tried; put filter last, or give the types: map(..., columns=...)"
+        f"filters or flat_map left nothing of the first {_SAMPLES[-1]:,} rows, so the verbs "
+        "after them cannot be tried; put filter last, or give the types: map(..., columns=...)"
     )
 
 

@@ -190,8 +190,8 @@ class Verbs(Frameworks):
         random generator that depends only on ``seed``, the epoch and the row.
 
         The output types are those of the first rows, unless ``columns`` gives them:
-        ``columns={"crop": "float32[*]"}``. A ``str`` is text. A later value that its type would
-        change, such as 0.1 after float32, is refused. (``fields`` is an earlier name of
+        ``columns={"crop": "float32[*]"}``. A ``str`` is text. A later value that does not
+        fit the type, such as 0.1 after float32, is an error. (``fields`` is the old name of
         ``columns``.)
 
         To see the types, ``fn`` is called with a few of the first rows: when you iterate, or before

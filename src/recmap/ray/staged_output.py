@@ -80,7 +80,7 @@ class StagedOutput(ABC):
         if existing and not self.overwrite:
             raise OutputExistsError(
                 Message(
-                    f"{existing[0]} exists already",
+                    f"{existing[0]} already exists",
                     hint=("use ", Option("overwrite", True), " to replace it"),
                 )
             )

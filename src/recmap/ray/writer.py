@@ -70,7 +70,7 @@ def write(
     from recmap.ray.ray_data import RecmapDatasink
 
     if shards is not None and min_rows_per_file is not None:
-        raise OptionError("give one of shards and min_rows_per_file")
+        raise OptionError("give either shards or min_rows_per_file")
     for option, count in (("shards", shards), ("min_rows_per_file", min_rows_per_file)):
         if count is not None:
             as_whole(option, count, 1)

@@ -25,11 +25,11 @@ _Bytes = npt.NDArray[np.uint8]
 LEAST_FETCH_MEMORY, MOST_FETCH_MEMORY = 16 << 20, 384 << 20
 # Stores are fastest with requests of this size, several at a time.
 _REQUEST = 8 << 20
-# What is fetched ahead takes this part of the memory, and requests under way as much.
+# What is fetched ahead takes this part of the memory, and requests in flight as much.
 _PART_AHEAD, _MOST_AHEAD = 4, 64 << 20
 # Requests at a time.
 _MOST = 64
-# Seconds to wait at exit for requests under way. A thread that comes back after the interpreter
+# Seconds to wait at exit for requests in flight. A thread that comes back after the interpreter
 # has ended could abort the process.
 _GRACE = 2.0
 
@@ -197,7 +197,7 @@ class _FetchThreads:
                 self._busy -= 1
 
     def end(self) -> None:
-        """Begin nothing more, and wait a little for what is under way."""
+        """Begin nothing more, and wait a little for what is in flight."""
         self._ending = True
         try:
             while True:
@@ -267,7 +267,7 @@ class Fetch:
         return self._future is not None and self._future.done() and not self.arrived
 
     def give_up(self) -> None:
-        """Write nothing from here on. A request under way may take minutes to end."""
+        """Write nothing from here on. A request in flight may take minutes to end."""
         if self._future is not None:
             self._future.cancel()
         with self._lock:

@@ -202,7 +202,7 @@ class ObjectStore:
     ) -> list[_Bytes]:
         """Read several spans at once, ``into`` arrays of their sizes if given.
 
-        Besides the result, this takes the memory of requests under way.
+        Besides the result, this takes the memory of requests in flight.
         """
         for begin, end in spans:
             if not 0 <= begin <= end <= info.size:
@@ -309,7 +309,7 @@ class ObjectStore:
     def translated(self, key: str, error: BaseException) -> RecmapError | None:
         """Return the error to raise for one of obstore; None if it is not one of obstore."""
         known = (self._obstore.exceptions.BaseError, FileNotFoundError, ValueError)
-        # A panic in Rust, which has no class that could be named, is no Exception.
+        # A panic in Rust, which has no class that could be named, is not an Exception.
         panic = type(error).__name__ == "PanicException"
         if isinstance(error, RecmapError) or not (isinstance(error, known) or panic):
             return None

@@ -40,9 +40,9 @@ _Bytes = npt.NDArray[np.uint8]
 # Stores take at most this many parts, of at least 5 MiB (S3), and objects up to 5 TB.
 _MOST_PARTS = 10_000
 _LEAST_PART = 5 << 20
-# Smaller parts cost a server more requests than bytes; with larger ones, fewer are under way.
+# Smaller parts cost a server more requests than bytes; with larger ones, fewer are in flight.
 _USUAL_PART = 8 << 20
-# Parts under way at a time; more did not make a server faster.
+# Parts in flight at a time; more did not make a server faster.
 _REQUESTS = 4
 # Parts of an object whose size is not known in advance, so that it may have 335 GB.
 _UNKNOWN_PART = 32 << 20
@@ -65,7 +65,7 @@ class UploadParts:
 
     @property
     def memory(self) -> int:
-        """The bytes that an upload holds at most: parts under way, one being filled, and what
+        """The bytes that an upload holds at most: parts in flight, one being filled, and what
         waits.
         """
         return (self.requests + 3) * self.size
@@ -154,7 +154,7 @@ def _put(path: ObjectAddress, data: bytes | _Bytes, mode: Any) -> Version:
             return obstore.put(store, path.key, data, mode=mode, use_multipart=False)
         except obstore.exceptions.AlreadyExistsError:
             pass
-        raise _ExistsError(f"{path} exists already")
+        raise _ExistsError(f"{path} already exists")
 
     refuse_unwritable(path)
     return _version(path.store.request(path.key, put))

@@ -94,7 +94,7 @@ class StagedObject(DiskOutput):
 
 
 def _check_sizes(files: Mapping[Location, str]) -> None:
-    """Raise if an object has not the size of the file that was sent."""
+    """Raise if an object does not have the size of the file that was sent."""
     sent = {path: os.path.getsize(file) for path, file in files.items() if os.path.isfile(file)}
     objects = [path.anew() for path in sent]
     for path, found in zip(objects, objects[0].stats(objects) if sent else (), strict=True):

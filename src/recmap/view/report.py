@@ -251,8 +251,8 @@ def _column(name: str, kind: str, found: Mapping[str, Any]) -> str:
     missing = [
         f"{n:,} {word}"
         for n, word in (
+            (found["nulls"], "null"),
             (found.get("values", {}).get("nan", 0), "NaN"),
-            (found["null"], "null"),
             (found["empty"], "empty"),
             (found["damaged"], "damaged"),
         )

@@ -50,7 +50,7 @@ def summary(table: RowTable, name: str) -> dict[str, Any]:
     answer: dict[str, Any] = {
         "rows": rows,
         "whole": whole or (count.exact and rows >= count.rows),
-        "null": stats.nulls,
+        "nulls": stats.nulls,
         "empty": empty,
         "damaged": damaged,
     }

@@ -155,7 +155,7 @@ def _directory(path: str) -> list[zipfile.ZipInfo]:
     except RecmapError:
         raise
     except _BROKEN as e:
-        raise DataError(f"{path}: not a sound zip file: {e}", file=path) from e
+        raise DataError(f"{path}: not a valid zip file: {e}", file=path) from e
 
 
 def _hold_heads(
@@ -235,7 +235,7 @@ class _ZippedArray:
         start = info.header_offset + _LOCAL_SIZE + int(name_size) + int(extra_size)
         if start + info.compress_size > self._file.size:
             raise self.error(
-                f"cut: {info.compress_size:,} bytes from byte {start:,} on, but the file has "
+                f"truncated: {info.compress_size:,} bytes from byte {start:,} on, but the file has "
                 f"{self._file.size:,}"
             )
         return start
@@ -288,8 +288,8 @@ class _ZippedArray:
         size = math.prod(self.header.shape) * self.header.dtype.itemsize
         if self.header.size + size > info.file_size:
             raise self.error(
-                f"cut: {self.header.shape} of {self.header.dtype} need {size:,} bytes, but there "
-                f"are {info.file_size - self.header.size:,}"
+                f"truncated: {self.header.shape} of {self.header.dtype} need {size:,} bytes, but "
+                f"there are {info.file_size - self.header.size:,}"
             )
         if self._deflated is not None and self.header.fortran and size > MAX_LOADED:
             return (

@@ -212,7 +212,7 @@ class _Store:
         except RecmapError:
             raise
         except Exception as e:  # damaged metadata may raise anything
-            raise DataError(f"{path}: not a sound Zarr store: {e}", file=path) from e
+            raise DataError(f"{path}: not a valid Zarr store: {e}", file=path) from e
 
     def _open(self, path: Location) -> Any:
         try:

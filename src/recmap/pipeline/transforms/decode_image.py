@@ -146,9 +146,9 @@ class ImageDecoder:
         if not isinstance(column, str):
             raise OptionTypeError(f"column={column!r}: give the name of the column of images")
         if as_whole("channels", channels) not in _CHANNELS:
-            raise OptionError(f"channels={channels}: it is 1 (grey), 3 (RGB) or 4 (RGBA)")
+            raise OptionError(f"channels={channels}: use 1 (grey), 3 (RGB) or 4 (RGBA)")
         if self._dtype.name not in _DTYPES:
-            raise OptionError(f"dtype={self._dtype}: it is one of {', '.join(_DTYPES)}")
+            raise OptionError(f"dtype={self._dtype}: use one of {', '.join(_DTYPES)}")
         check_choice("scale", scale, ("0-1", None))
         if scale is not None and self._dtype == np.uint8:
             raise OptionError("scale='0-1' needs a floating-point dtype, not uint8")
@@ -386,7 +386,7 @@ def _checked_size(size: int | tuple[int, int] | None) -> tuple[int, int] | None:
         size = (int(size), int(size))
     sides = [as_whole("size", side, 1, _MOST_SIDE) for side in as_list("size", size, "(224, 224)")]
     if len(sides) != 2:
-        raise OptionError(f"size={size!r}: it is one number, (height, width) or None")
+        raise OptionError(f"size={size!r}: give one number, (height, width) or None")
     return sides[0], sides[1]
 
 

@@ -63,7 +63,7 @@ class ImageCrop:
         for kind in ("random_resized", "random", "center"):
             if crop == kind:
                 return cls(kind, size, flip, seed)
-        raise OptionError(f"crop={crop!r}: it is {_CHOICES}")
+        raise OptionError(f"crop={crop!r}: use {_CHOICES}")
 
     @classmethod
     def _of_numbers(
@@ -72,7 +72,7 @@ class ImageCrop:
         if set(crop) == {"center"}:
             return cls("center", size, flip, seed, center=_number("center", crop["center"], 1))
         if not crop or not set(crop) <= {"scale", "ratio"}:
-            raise OptionError(f"crop={dict(crop)!r}: it is {_CHOICES}")
+            raise OptionError(f"crop={dict(crop)!r}: use {_CHOICES}")
         scale = _pair("scale", crop.get("scale", _SCALE), 1)
         ratio = _pair("ratio", crop.get("ratio", _RATIO), 1 << 20)
         return cls("random_resized", size, flip, seed, scale, ratio)

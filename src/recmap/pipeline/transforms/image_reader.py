@@ -224,7 +224,7 @@ def _shrunk(start: int, length: int, whole: int, by: int) -> range:
 def reason_of(error: Exception) -> str:
     """Say what is wrong with an image that cannot be read."""
     if type(error).__name__ == "UnidentifiedImageError":
-        return "not an image (JPEG, PNG, WebP, GIF and BMP are)"
+        return "not a JPEG, PNG, WebP, GIF or BMP image"
     return f"a broken image: {str(error) or type(error).__name__}"
 
 

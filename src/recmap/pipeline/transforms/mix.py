@@ -72,11 +72,11 @@ def mixed(
     If they differ only in their nulls, the rows have those of all.
     """
     branches = with_the_same_nulls(branches)
-    for i, branch in enumerate(branches[1:], 1):
+    for number, branch in enumerate(branches[1:], 2):
         if branch.schema != branches[0].schema:
             raise FieldMismatchError(
-                f"mix: the rows of number {i} are {branch.schema}, those of number 0 "
-                f"{branches[0].schema}; map or select them so that they agree"
+                f"mix: dataset {number} has {branch.schema}, and dataset 1 has "
+                f"{branches[0].schema}; map or select their columns so that they agree"
             )
     ends = [None if branch.facts.endless else 0 for branch in branches]
     check_choice("until", until, ("first", "all"))

@@ -251,7 +251,7 @@ class Padding:
         added += [f"{n}_mask" for n in pads if self._mask]
         if taken := [name for name in added if name in schema]:
             raise OptionError(
-                f"padding would add a column {taken[0]!r}, but there is one; rename it first"
+                f"padding adds a column {taken[0]!r}, but there is one already; rename it first"
             )
         return pads
 
@@ -358,7 +358,7 @@ def _check(name: str, pad: Pad, schema: Schema) -> None:
             "of pad=, or map it to numbers first"
         )
     if not field.ragged:
-        raise OptionError(f"cannot pad {name!r}: it is {field}, its rows have one length already")
+        raise OptionError(f"cannot pad {name!r}: its rows, {field}, already have the same length")
     pad.lengths(field.ragged, name)
     fitting_fill(pad.fill, field.dtype, name)
 

@@ -58,7 +58,8 @@ def sample_schema(rows: Sequence[Mapping[str, Any]], before: Schema, given: Sche
     """
     unknown = sorted(set(given) - set(rows[0]))
     if unknown:
-        raise MapError(f"fields has {unknown[0]!r}, but the function returned {', '.join(rows[0])}")
+        returned = ", ".join(rows[0])
+        raise MapError(f"columns has {unknown[0]!r}, but the function returned {returned}")
     seen = {name: [row[name] for row in rows if name in row] for name in rows[0]}
     for name in before:
         if name in seen and name not in given and all(value is None for value in seen[name]):

@@ -62,4 +62,4 @@ class ZippedRows(SideBySideSource):
         return super().read(start, stop if self._rows is None else min(stop, self._rows), limit)
 
     def row_name(self, row: int) -> str:
-        return " beside ".join(row_name(branch, row) for branch in self._sources)
+        return " and ".join(row_name(branch, row) for branch in self._sources)

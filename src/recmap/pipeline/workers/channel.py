@@ -12,7 +12,7 @@ system, so nothing is left over, whichever process dies.
 A message through the socket is a head, then the numbers of two kinds of slots: the other
 end's slots that the sender has stopped reading, and its own slots that it has dropped. The
 descriptor of a new slot travels with the head. All of this is small, so with few messages
-under way, sending never blocks.
+in flight, sending never blocks.
 """
 
 from __future__ import annotations

@@ -86,7 +86,7 @@ def death_error(
         # Python refuses to start processes while it imports the main module in another.
         how = "ended with exit code 1"
         advice = (
-            "it imports the main program, which must start workers only under "
+            "it imports the main program, which may start workers only under "
             'if __name__ == "__main__": (the terminal shows what happened)'
         )
     elif code is None:
@@ -165,10 +165,10 @@ class ProcessStack:
     def read(self) -> str:
         """Return the stack that the process wrote."""
         if not self._ready:
-            return "  has not begun to work: it may still import what the function needs"
+            return "  has not started to work: it may still be importing what the function needs"
         shown = self._read(_FIRST_CHUNK, _NEXT_CHUNK).decode(errors="replace")
         lines = [line.rstrip() for line in shown.splitlines() if line.strip()]
-        return _without_worker_loop(lines) or "  does not answer: it may be stopped"
+        return _without_worker_loop(lines) or "  does not answer: it may have been stopped"
 
     def _read(self, first: float, then: float) -> bytes:
         poll, data, seconds = select.poll(), b"", first

@@ -257,7 +257,7 @@ class ThreadPool(OrderedPool):
         self._busy = [0.0] * count
         self._work = work
         self._threads: list[threading.Thread] = []
-        self._advice = f"If the function hangs, try workers={count}: processes of their own"
+        self._advice = f"If the function hangs, try workers={count}, which uses processes"
         super().__init__(_end_threads, self._queue, self._threads, os.getpid())
         for index in range(count):
             name = f"recmap-worker-{index}"

@@ -246,7 +246,7 @@ def _advice(count: int, method: str) -> str:
     """Return what to try if workers stall."""
     if method == "fork":
         return (
-            "Libraries with threads of their own may hang in a process that was forked; try "
+            "Libraries that start threads may hang in a forked process; try "
             f'workers="spawn:{count}" or workers="threads:{count}"'
         )
     return f'Try workers="threads:{count}" or workers=0, where Ctrl-C shows more'

@@ -139,8 +139,8 @@ function summaryOf(found, column) {
     parts.push(make("small", {}, `${length}${numbers.min} to ${numbers.max}`));
   }
   const facts = [];
+  if (found.nulls) facts.push(`${found.nulls.toLocaleString("en")} null`);
   if (found.values?.nan) facts.push(`${found.values.nan.toLocaleString("en")} NaN`);
-  if (found.null) facts.push(`${found.null.toLocaleString("en")} null`);
   if (found.empty) facts.push(`${found.empty.toLocaleString("en")} empty`);
   if (found.damaged) facts.push(`${found.damaged.toLocaleString("en")} damaged`);
   if (!facts.length) facts.push("none missing");
