@@ -449,6 +449,10 @@ class NoCacheWarning(UserWarning):
     """The disk cache has no room or cannot be used, so data is fetched or made again each time."""
 
 
+class NotResumableWarning(UserWarning):
+    """A trainer does not save where it is in the data, so a resumed epoch would start over."""
+
+
 class SkippedRecordsWarning(UserWarning):
     """Bad records were left out, as ``errors="skip"`` asks."""
 

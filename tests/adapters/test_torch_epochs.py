@@ -154,7 +154,7 @@ def test_set_epoch_keeps_a_position_in_that_epoch() -> None:
         for epoch, expected in ((1, epochs[1][5:]), (2, epochs[2]), (1, epochs[1])):
             again.set_epoch(epoch)
             assert ids(loader(again, workers)) == expected
-    placed = chain().restore(state["state"]).to_torch(device="cpu")
+    placed = chain().restore(state).to_torch(device="cpu")
     placed.set_epoch(1)
     assert ids(placed) == epochs[1][5:]
 

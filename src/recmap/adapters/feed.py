@@ -163,8 +163,11 @@ class Feed(Protocol):
         """Return the state after the last batch, or after ``batches`` of this iteration."""
         ...
 
-    def restore(self, state: State) -> Feed:
-        """Make the next iteration continue from a state."""
+    def restore(self, state: State, check: bool = True) -> Feed:
+        """Make the next iteration continue from a state.
+
+        With ``check``, refuse one of other data or verbs.
+        """
         ...
 
     def read_by(self, reader: ExternalReader) -> None:

@@ -6,10 +6,11 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterator
 from itertools import islice
-from typing import Any, Self
+from typing import Any
 
 from recmap.adapters.columns import FeaturesAndLabels
-from recmap.adapters.feed import Feed, State
+from recmap.adapters.feed import Feed
+from recmap.adapters.resumable import Resumable
 from recmap.errors import OptionError
 from recmap.machine.memory import locked_pages
 from recmap.model.iteration import Iteration
@@ -18,7 +19,7 @@ from recmap.model.iteration import Iteration
 _MOST_PREFETCHED = 200
 
 
-class PlacedBatches(ABC):
+class PlacedBatches(Resumable, ABC):
     """Batches on a device. Each iteration is an epoch.
 
     Up to ``prefetch`` batches are placed in advance. ``state()`` still refers to the last batch
@@ -47,27 +48,20 @@ class PlacedBatches(ABC):
     def __iter__(self) -> Iterator[Any]:
         return Iteration(self._prefetched(iter(self._feed)))
 
-    def set_epoch(self, epoch: int) -> None:
-        """Set the epoch of the next iteration. By default, each iteration is the next epoch.
+    def state(self, batches: int | None = None) -> dict[str, Any]:
+        """Return the state after the last batch returned, or after ``batches`` of this iteration.
 
-        An iteration that was going to resume in this epoch still does.
+        The state after the last batch of an epoch is the beginning of the next one.
         """
-        self._feed.choose_epoch(epoch)
-        self._given = None
+        return self._feed.state(self._given if batches is None else batches)
 
-    def state(self) -> dict[str, Any]:
-        """Return the state after the last batch returned, like ``Pipeline.state()``."""
-        return self._feed.state(self._given)
-
-    def restore(self, state: State) -> Self:
-        """Make the next iteration continue from a state."""
-        self._feed.restore(state)
+    def _forget(self) -> None:
+        super()._forget()
         self._given = None
-        return self
 
     def _prefetched(self, batches: Iterator[dict[str, Any]]) -> Iterator[Any]:
         # An iteration begins when its first batch is asked for.
-        self._given = 0
+        self._given, self._began, self._over = 0, self._feed.first_epoch, None
         self._feed.warn_if_unsharded()
         ahead: deque[Any] = deque()
         placed = map(self._place, batches)
@@ -81,6 +75,7 @@ class PlacedBatches(ABC):
             yield from self._hand_out_all(ahead)
             raise
         yield from self._hand_out_all(ahead)
+        self._began = None
 
     def _next(self, placed: Iterator[Any]) -> list[Any]:
         """Place the next batch, if there is one, from memory that the GPU can copy from."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import re
 import sys
@@ -9,13 +10,22 @@ import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from multiprocessing.context import get_spawning_popen
-from typing import Any, Never, TypeAlias
+from typing import Any, Never, Self, TypeAlias
 
 import numpy as np
 
 from recmap.adapters.columns import FeaturesAndLabels, Names
 from recmap.adapters.feed import ExternalReader, Feed, LoaderWorkers, check_on_host
 from recmap.adapters.placed_batches import PlacedBatches, check_prefetch
+from recmap.adapters.resumable import Resumable, check_workers, loaded_state
+from recmap.adapters.trainer_habits import (
+    check_lightning_saves,
+    is_prepared_by_accelerate,
+    refuse_other_ranks,
+    refuse_second_batching,
+    refuse_second_division,
+    refuse_state_ahead,
+)
 from recmap.errors import MissingPackageError, OptionError, RowNotFoundError
 from recmap.model.arguments import check_choice
 from recmap.model.iteration import Iteration
@@ -128,7 +138,54 @@ class TorchRows(torch.utils.data.Dataset):  # type: ignore[misc]  # untyped
         return {name: batch[name] for name in self._chosen.names}
 
 
-class TorchStream(torch.utils.data.IterableDataset):  # type: ignore[misc]  # untyped
+class _ForTrainers(Resumable, torch.utils.data.IterableDataset):  # type: ignore[misc]  # untyped
+    """What the trainers of PyTorch look for in what they iterate over."""
+
+    _prepared = False  # Accelerate has set the epoch
+
+    def set_epoch(self, epoch: int) -> None:
+        """Set the epoch of the next iteration. By default, each iteration is the next epoch.
+
+        An iteration that was going to resume in this epoch still does.
+        """
+        caller = sys._getframe(1)  # noqa: SLF001
+        self._prepared = is_prepared_by_accelerate(caller)
+        if (self._feed.world or 1) > 1:
+            refuse_second_division(caller)
+        super().set_epoch(epoch)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state after the last batch requested from this process.
+
+        The state after the last batch of an epoch is the beginning of the next one.
+        """
+        if self._prepared:
+            refuse_state_ahead(sys._getframe(1))  # noqa: SLF001
+        return super().state_dict()
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Make the next iteration continue from a state."""
+        loaded = loaded_state(state_dict)
+        super().load_state_dict(loaded)
+        if self._feed.resumed:
+            saved, now = loaded["state"]["world"], self._feed.world or 1
+            refuse_other_ranks(sys._getframe(1), saved, now)  # noqa: SLF001
+
+    def __len__(self) -> int:
+        check_lightning_saves(sys._getframe(1))  # noqa: SLF001
+        return len(self._feed)
+
+    @property
+    def sampler(self) -> Self:
+        """This itself: Lightning tells the sampler of what it iterates over which epoch begins."""
+        return self
+
+    @property
+    def batch_sampler(self) -> None:
+        """Nothing: Lightning asks whatever has a sampler for one of batches, too."""
+
+
+class TorchStream(_ForTrainers):
     """Batches, or rows, in order. Each iteration is the next epoch.
 
     The workers of a ``DataLoader`` take turns, so the batches and their order do not depend on
@@ -141,51 +198,19 @@ class TorchStream(torch.utils.data.IterableDataset):  # type: ignore[misc]  # un
     ) -> None:
         self._feed, self._chosen, self._ragged = feed, chosen, ragged
         self._pin_memory = pin_memory and torch.cuda.is_available()
-        # The feed that an iteration reads, and the epoch it began with.
-        self._running: tuple[Feed, int] | None = None
+        self._reading = feed  # what an iteration reads: in a worker, its part
         self._iterations = 0  # begun by this process, if it is a worker
         self._loaded: Mapping[str, Any] | None = None  # the state that a worker resumes from
-        self._over: int | None = None  # the first epoch of the iteration whose end was loaded
         self._reads = ExternalReader(_shared(0, 0), _USE_LOADER_STATE)
         feed.share_with_workers()
         feed.read_by(self._reads)
 
-    @property
-    def epoch(self) -> int:
-        """The epoch that the next iteration begins with, or continues."""
-        return self._feed.epoch
-
-    def set_epoch(self, epoch: int) -> None:
-        """Set the epoch of the next iteration. By default, each iteration is the next epoch.
-
-        An iteration that was going to resume in this epoch still does.
-        """
-        if (self._feed.world or 1) > 1:
-            _refuse_second_division(sys._getframe(1).f_globals)  # noqa: SLF001
-        if epoch == self._over:
-            self._feed.choose_rest_of(epoch)
-        else:
-            self._feed.choose_epoch(epoch)
-        self._running = self._loaded = self._over = None
-
-    @property
-    def sampler(self) -> TorchStream:
-        """The stream: Lightning tells the sampler of what it iterates over which epoch begins."""
-        return self
-
-    @property
-    def batch_sampler(self) -> None:
-        """Nothing: Lightning asks whatever has a sampler for one of batches, too."""
-
-    def __len__(self) -> int:
-        return len(self._feed)
-
     def __iter__(self) -> Iterator[Any]:
         if self._feed.batched:
-            _refuse_second_batching(sys._getframe(1).f_locals.get("self"))  # noqa: SLF001
+            refuse_second_batching(sys._getframe(1).f_locals.get("self"))  # noqa: SLF001
         info = torch.utils.data.get_worker_info()
         if self._loaded is not None:
-            _check_workers(self._loaded, 0 if info is None else info.num_workers)
+            check_workers(self._loaded, 0 if info is None else info.num_workers)
         if info is None:
             return self._iteration(chain(self._begun(), self._feed, self._ended()))
         if self._pin_memory:
@@ -204,12 +229,12 @@ class TorchStream(torch.utils.data.IterableDataset):  # type: ignore[misc]  # un
     def _begun(self) -> Iterator[Never]:
         """Note that an iteration begins, when its first batch is asked for."""
         self._feed.warn_if_unsharded()
-        self._running, self._over = (self._feed, self._feed.first_epoch), None
+        self._began, self._over = self._feed.first_epoch, None
         yield from ()
 
     def _ended(self) -> Iterator[Never]:
         """Note that an iteration has ended, after its last batch."""
-        self._running = None
+        self._began = None
         yield from ()
 
     def _begun_in_worker(self, info: Any) -> Iterable[dict[str, Any]]:
@@ -218,7 +243,7 @@ class TorchStream(torch.utils.data.IterableDataset):  # type: ignore[misc]  # un
         self._iterations += 1
         feed = self._feed.part_of_worker(info.id, workers, loaded.get("state"), loaded.get("epoch"))
         epoch = loaded.get("epoch", feed.first_epoch)
-        self._running = feed, epoch
+        self._reading, self._began = feed, epoch
         if info.id == 0:
             if not self._reads.begun():
                 self._feed.warn_if_unsharded()
@@ -233,6 +258,13 @@ class TorchStream(torch.utils.data.IterableDataset):  # type: ignore[misc]  # un
         place = torch.Tensor.pin_memory if self._pin_memory else None
         return self._chosen.arrange(as_tensors(wanted, self._ragged, place))
 
+    def state(self, batches: int | None = None) -> dict[str, Any]:
+        """Return the state after the last batch requested, or after ``batches`` of this iteration.
+
+        If the workers of a loader have read them, only they know the last one.
+        """
+        return self._reading.state(batches)
+
     def state_dict(self) -> dict[str, Any]:
         """Return the state after the last batch requested from this process.
 
@@ -240,24 +272,21 @@ class TorchStream(torch.utils.data.IterableDataset):  # type: ignore[misc]  # un
         ``StatefulDataLoader`` collects the states of its workers.
         """
         if self._loaded is not None:
-            return dict(self._loaded)
+            return {**self._loaded, "state": json.dumps(self._loaded["state"])}
         info = torch.utils.data.get_worker_info()
-        feed, epoch = self._running or (self._feed, self._over)
-        state = feed.state()
-        if epoch is None:
-            epoch = state["epoch"] - state["turn"]
-        return {"workers": 0 if info is None else info.num_workers, "epoch": epoch, "state": state}
+        return {**super().state_dict(), "workers": 0 if info is None else info.num_workers}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Make the next iteration continue from a state."""
-        loaded = _checked_state(state_dict)
+        loaded = loaded_state(state_dict)
         if loaded["workers"] or torch.utils.data.get_worker_info() is not None:
             self._loaded = loaded
-            return
-        self._feed.restore(loaded["state"])
-        self._running = self._loaded = None
-        first = self._feed.first_epoch
-        self._over = loaded["epoch"] if loaded.get("epoch", first) != first else None
+        else:
+            super().load_state_dict(loaded)
+
+    def _forget(self) -> None:
+        super()._forget()
+        self._reading, self._loaded = self._feed, None
 
     def continue_iteration(self) -> None:
         """Make the next iteration the rest of the one that was loaded, even if nothing is left."""
@@ -267,7 +296,7 @@ class TorchStream(torch.utils.data.IterableDataset):  # type: ignore[misc]  # un
     def __getstate__(self) -> dict[str, Any]:
         if get_spawning_popen() is not None:  # a spawned worker may not know its rank
             self._feed.warn_if_unsharded()
-        return {**self.__dict__, "_running": None}
+        return {**self.__dict__, "_reading": self._feed, "_began": None}
 
 
 class _Tensors(map):  # type: ignore[type-arg]  # of anything
@@ -287,7 +316,7 @@ class _Tensors(map):  # type: ignore[type-arg]  # of anything
         self.stream.continue_iteration()
 
 
-class TorchBatches(PlacedBatches):
+class TorchBatches(_ForTrainers, PlacedBatches):
     """Batches of tensors on a device. Each iteration is an epoch.
 
     The memory that batches are read into is page-locked, and a GPU copies from it on a stream
@@ -310,6 +339,7 @@ class TorchBatches(PlacedBatches):
                 "to_torch(device=...) in a worker of a DataLoader, which may not use the device; "
                 "iterate over it directly: it reads ahead by itself"
             )
+        refuse_second_batching(sys._getframe(1).f_locals.get("self"))  # noqa: SLF001
         return super().__iter__()
 
     def _place(self, columns: dict[str, Any]) -> Any:
@@ -347,51 +377,6 @@ def _as_device(device: Device) -> Any:
 def _shared(*numbers: int) -> Any:
     """Return integers in memory that this process shares with its workers."""
     return torch.tensor(numbers).share_memory_()
-
-
-def _checked_state(state: Any) -> dict[str, Any]:
-    """Refuse what is not a state of a stream."""
-    if not isinstance(state, Mapping) or not isinstance(state.get("state"), Mapping):
-        raise OptionError("load_state_dict: give what state_dict() of such a stream has returned")
-    for name in ("workers", "epoch"):
-        if type(state.get(name, 0)) is not int or state.get(name, 0) < 0:
-            raise OptionError(f"load_state_dict: a damaged state: {name!r} is {state[name]!r}")
-    return {"workers": 0, **state}
-
-
-def _check_workers(state: Mapping[str, Any], workers: int) -> None:
-    saved = state["workers"]
-    if saved != workers:
-        raise OptionError(
-            f"load_state_dict: saved with num_workers={saved}, but this loader has {workers}; "
-            "each worker has its own state, so continue with the same number of workers"
-        )
-
-
-def _refuse_second_division(caller: Mapping[str, Any]) -> None:
-    """Raise if the caller is Accelerate, which divides the rows of a rank among all ranks again.
-
-    It passes on the epoch to all that it has prepared. Nothing else about it can be seen here.
-    """
-    if caller.get("__name__") != "accelerate.data_loader":
-        return
-    if caller["PartialState"]().num_processes > 1:
-        raise OptionError(
-            "shard() and accelerator.prepare() both divide the rows among the ranks, so most "
-            "would never be read; leave out shard(), or do not prepare this loader"
-        )
-
-
-def _refuse_second_batching(caller: Any) -> None:
-    """Raise if the caller is a ``DataLoader`` that would stack batches into batches."""
-    if not getattr(caller, "auto_collation", False):
-        return
-    if getattr(caller, "collate_fn", None) is torch.utils.data.default_collate:
-        raise OptionError(
-            "the pipeline gives batches already, and DataLoader would stack them into batches of "
-            "batches, with another axis: write DataLoader(..., batch_size=None), or leave out "
-            "batch(n) and let DataLoader make the batches"
-        )
 
 
 def _own_workers(info: Any, iterations: int) -> LoaderWorkers:

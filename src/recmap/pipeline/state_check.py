@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from recmap.adapters.resumable import check_workers, is_saved_state, loaded_state
 from recmap.errors import OptionError
 from recmap.model.order import ENDLESS
 from recmap.pipeline.sharding import Share
@@ -23,11 +24,23 @@ def checked(given: Any, slices: int) -> list[dict[str, Any]]:
     ``slices`` is the number of ``take`` and ``skip`` stages that count rows after filters.
     """
     states = [given] if isinstance(given, Mapping) else given
+    if isinstance(given, str):  # the state inside of what state_dict() returned
+        states = [{"state": given}]
     if not isinstance(states, list | tuple) or not states:
         raise OptionError("restore takes the dict that state() returned, or a list of them")
     if not all(isinstance(state, Mapping) for state in states):
         raise OptionError("restore takes the dict that state() returned, or a list of them")
-    return [_checked(state, slices) for state in states]
+    return [_checked(_inner(state), slices) for state in states]
+
+
+def _inner(state: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the state inside of one that ``to_torch().state_dict()`` returned."""
+    if not is_saved_state(state):
+        return state
+    loaded = loaded_state(state)
+    check_workers(loaded, 0)
+    inner: Mapping[str, Any] = loaded["state"]
+    return inner
 
 
 def _checked(state: Mapping[str, Any], slices: int) -> dict[str, Any]:

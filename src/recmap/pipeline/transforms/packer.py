@@ -380,7 +380,9 @@ class Packer:
             raise OptionError("no column to pack: none holds sequences of numbers")
         for added in self._add:
             if added in fields:
-                raise OptionError(f"packing adds a column {added!r}, but there is one; rename it")
+                raise OptionError(
+                    f"pack adds a column {added!r}, but there is one already; rename it"
+                )
         if isinstance(self._fill, Mapping):
             for name in self._fill:
                 if name not in fields:

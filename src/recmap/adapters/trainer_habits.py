@@ -1,0 +1,130 @@
+"""What trainers do to a dataset that loses rows or repeats them, and what to write instead.
+
+A dataset is not told who reads it, so these look at who calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import FrameType
+from typing import Any
+
+from recmap.errors import NotResumableWarning, OptionError
+from recmap.warn import warn
+
+_LOADERS = ("torch.utils.data.dataloader", "torchdata.stateful_dataloader.stateful_dataloader")
+# How many callers away a trainer may be.
+_FAR = 12
+
+
+def is_prepared_by_accelerate(caller: FrameType) -> bool:
+    """Return whether the caller, who sets the epoch, is a loader that Accelerate has prepared."""
+    return _module(caller) == "accelerate.data_loader"
+
+
+def refuse_second_division(caller: FrameType) -> None:
+    """Raise if the caller is Accelerate, which divides the rows of a rank among all ranks again.
+
+    It passes on the epoch to all that it has prepared. Nothing else about it can be seen here.
+    """
+    if not is_prepared_by_accelerate(caller):
+        return
+    if caller.f_globals["PartialState"]().num_processes > 1:
+        raise OptionError(
+            "shard() and accelerator.prepare() both divide the rows among the ranks, so most "
+            "would never be read; keep shard(), do not prepare this loader, and write "
+            "accelerator.register_for_checkpointing(train)"
+        )
+
+
+def refuse_state_ahead(caller: FrameType) -> None:
+    """Raise if Accelerate saves the state of what it has prepared: it has taken a batch ahead."""
+    if any(_module(each) == "accelerate.checkpointing" for each in _callers(caller)):
+        raise OptionError(
+            "accelerator.prepare() has taken a batch ahead of the loop, which a resumed loop would "
+            "miss; do not prepare this loader: use shard(), iterate over train = ds.to_torch() "
+            "itself, and write accelerator.register_for_checkpointing(train)"
+        )
+
+
+def check_lightning_saves(caller: FrameType) -> None:
+    """Warn, or raise in a resumed epoch, if Lightning trains on a ``DataLoader`` around a stream.
+
+    The caller asks for the length, as Lightning does before it trains.
+    """
+    if _module(caller) not in _LOADERS:
+        return
+    loop = next((f for f in _callers(caller) if _module(f).endswith(".loops.fit_loop")), None)
+    if loop is None:
+        return
+    instead = (
+        "return the stream itself where Lightning asks for a dataloader, without DataLoader "
+        "around it: train.shard(even='drop').to_torch()"
+    )
+    plain = _module(caller) == _LOADERS[0]
+    if plain and _is_in_epoch(loop.f_locals.get("self")):
+        raise OptionError(
+            "Lightning resumes in the middle of an epoch, but has not saved where the DataLoader "
+            f"was: rows would come twice, and others never; {instead}, and resume with the "
+            "checkpoint of such a run, or from the end of an epoch"
+        )
+    warn(
+        f"Lightning does not save in its checkpoints where {'a' if plain else 'this'} DataLoader "
+        f"is{'' if plain else ' at the end of an epoch'}, so a resumed run repeats rows; {instead}",
+        NotResumableWarning,
+    )
+
+
+def _is_in_epoch(loop: Any) -> bool:
+    """Return whether a loop of Lightning has been restored in the middle of an epoch."""
+    try:
+        progress = loop.epoch_loop.batch_progress
+        return bool(loop.restarting and progress.current.ready and not progress.is_last_batch)
+    except AttributeError:  # another version of Lightning
+        return False
+
+
+def refuse_other_ranks(caller: FrameType, saved: int, world: int) -> None:
+    """Raise if Lightning, which counts batches itself, resumes an epoch with other ranks."""
+    if saved == world or not any(".combined_loader" in _module(each) for each in _callers(caller)):
+        return
+    raise OptionError(
+        f"Lightning counts the batches of an epoch itself, so it cannot continue in the middle of "
+        f"one with another number of ranks (saved with {saved}, now {world}): rows would be left "
+        "out; finish the epoch with the same number, or resume from the end of an epoch"
+    )
+
+
+def _callers(frame: FrameType) -> Iterator[FrameType]:
+    """Yield a frame and those that called it."""
+    following: FrameType | None = frame
+    for _ in range(_FAR):
+        if following is None:
+            return
+        yield following
+        following = following.f_back
+
+
+def _module(frame: FrameType) -> str:
+    return str(frame.f_globals.get("__name__", ""))
+
+
+def refuse_second_batching(caller: Any) -> None:
+    """Raise if the caller is a ``DataLoader`` that would stack batches into batches."""
+    if not getattr(caller, "auto_collation", False):
+        return
+    collate = getattr(caller, "collate_fn", None)
+    collate = getattr(collate, "data_collator", collate)  # what transformers wraps
+    module = getattr(collate, "__module__", None) or ""
+    if module.startswith("transformers."):
+        raise OptionError(
+            "the pipeline gives batches already, and the Trainer of transformers would stack them "
+            "into batches of batches: leave out batch(n) and shard(), and give the Trainer rows: "
+            "train_dataset=ds.to_torch()"
+        )
+    if module == "torch.utils.data._utils.collate":
+        raise OptionError(
+            "the pipeline gives batches already, and DataLoader would stack them into batches of "
+            "batches, with another axis: write DataLoader(..., batch_size=None), or leave out "
+            "batch(n) and let DataLoader make the batches"
+        )
