@@ -16,13 +16,25 @@ from pathlib import Path
 import hypothesis
 import pytest
 
-# A busy machine is not a failure.
-hypothesis.settings.register_profile("recmap", deadline=None)
+# A busy machine is not a failure. Every run draws other examples, and make hostile tries thousands.
+hypothesis.settings.register_profile("recmap", deadline=None, max_examples=50)
 hypothesis.settings.load_profile("recmap")
 
 # Importing these takes longer than most tests that need them in another process.
 multiprocessing.set_forkserver_preload(
-    ["h5py", "pytest", "recmap", "recmap.ray", "torch.utils.data", "zarr"]
+    [
+        "h5py",
+        "numpy.random",
+        "pytest",
+        "recmap.cli",
+        "recmap.formats.hdf5.sink",
+        "recmap.formats.npz.sink",
+        "recmap.pipeline.executor",
+        "recmap.ray",
+        "rich.console",
+        "torch.utils.data",
+        "zarr",
+    ]
 )
 
 # Tests start many processes that import recmap: compile it once, whatever the environment says.
