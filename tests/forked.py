@@ -26,7 +26,7 @@ from typing import Any
 
 from recmap.native import _core
 
-__all__ = ["QuickSpawn", "run_program", "run_together"]
+__all__ = ["QuickSpawn", "run_program", "run_together", "start_program"]
 
 # Seconds after which a program is taken to hang. On a busy machine some need minutes.
 HANG = 600
@@ -90,6 +90,13 @@ def run_program(
         out, err = (Path(file).read_text(encoding="utf-8") for file in files)
     assert process.exitcode is not None
     return subprocess.CompletedProcess(["-c", *arguments], process.exitcode, out, err)
+
+
+def start_program(program: str) -> BaseProcess:
+    """Start a program whose output nobody reads."""
+    process = _Process(target=_run_as_main, args=(program, (), [os.devnull] * 2, {}))
+    process.start()
+    return process
 
 
 def _run_as_main(

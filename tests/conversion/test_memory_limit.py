@@ -14,8 +14,8 @@ from tests.limited import LIMIT, MB, run_limited
 
 pytestmark = pytest.mark.slow
 
-# Batches of 51 MB in a file that is at least twice as large as the limit. Rows of 4 KB: smaller ones
-# take longer and no more memory.
+# Batches of 51 MB in a file that is at least twice as large as the limit. Rows have 4 KB: smaller
+# ones take longer and no more memory.
 BATCH, WIDTH = 12_500, 1024
 BATCHES = -(-2 * LIMIT // (BATCH * WIDTH * 4))
 ROWS = BATCHES * BATCH

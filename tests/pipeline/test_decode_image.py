@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image, ImageOps
@@ -24,6 +23,7 @@ from PIL import Image, ImageOps
 import recmap as rm
 from recmap.pipeline.transforms.decode_image import ImageDecoder, _RowQueue
 from tests.forked import run_program
+from tests.frameworks import tf
 from tests.pictures import LOSSLESS, detailed, encoded, picture
 
 EVERY = ["JPEG", "GIF", *LOSSLESS]

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 import recmap as rm
 from recmap.model.progress import Progress
 from tests import wire
 from tests.forked import run_program
+from tests.frameworks import tf
 
 RECORDS = [b"not an example %d " % i * (i + 1) for i in range(6)]
 FRAMES = [wire.frame(record) for record in RECORDS]
