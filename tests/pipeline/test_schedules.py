@@ -20,7 +20,7 @@ from recmap.pipeline.workers.pool import OrderedPool
 from tests.buckets import HttpFolder
 from tests.schedule import Schedule
 
-SEEDS = range(15)
+SEEDS = range(8)
 ROWS = 24
 Chain = Callable[..., rm.Stream]
 
