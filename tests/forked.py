@@ -103,6 +103,7 @@ def _run_as_main(
     program: str, arguments: tuple[str, ...], files: list[str], env: dict[str, str]
 ) -> None:
     os.environ.update(env)
+    tempfile.tempdir = None  # TMPDIR may be another
     for descriptor, file in enumerate(files, 1):
         opened = os.open(file, os.O_CREAT | os.O_WRONLY | os.O_APPEND)
         os.dup2(opened, descriptor)
