@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -12,7 +14,6 @@ import pytest
 import recmap as rm
 from recmap.local.temporary import Process, acting_for, process_of, this_process
 from recmap.store.staging import check_space, make_staging_folder
-from tests.forked import run_program
 
 
 @pytest.fixture(autouse=True)
@@ -32,7 +33,7 @@ def test_folders_of_killed_processes_are_removed_by_the_next(tmp_path: Path) -> 
             "os.kill(os.getpid(), signal.SIGKILL)",
         ]
     )
-    run_program(program)
+    subprocess.run([sys.executable, "-c", program], check=False, timeout=60)
     (left,) = tmp_path.iterdir()
     mine = tmp_path / "mine"
     mine.mkdir()
@@ -67,7 +68,9 @@ def test_folders_of_killed_processes_are_removed_and_others_stay(
 ) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     program = "from recmap.store.staging import make_staging_folder; make_staging_folder()"
-    assert run_program(program, env={"TMPDIR": str(tmp_path)}).returncode == 0
+    subprocess.run(
+        [sys.executable, "-c", program], env={**os.environ, "TMPDIR": str(tmp_path)}, check=True
+    )
     (left,) = tmp_path.iterdir()
     (tmp_path / ".recmap-staging").mkdir()
     (tmp_path / ".recmap-staging.elsewhere_0123456789ab-7-01234567-01234567.tmp").mkdir()
