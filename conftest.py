@@ -124,7 +124,7 @@ def _slow_first(items: list[pytest.Item]) -> list[pytest.Item]:
     that share something slow to start are together at the beginning of a part.
     """
     groups: dict[str, list[pytest.Item]] = {name: [] for name in _SHARED}
-    quick = []
+    quick: list[pytest.Item] = []
     for item in items:
         name = _group(item)
         (quick if name is None else groups.setdefault(name, [])).append(item)

@@ -152,4 +152,4 @@ class QuickSpawn(ForkServerContext):
     """Starts processes as "spawn" does: they get what is pickled, and nothing else of this one."""
 
     _name = "spawn"
-    Process = _SpawnedProcess  # type: ignore[assignment]
+    Process = _SpawnedProcess
