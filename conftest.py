@@ -74,7 +74,10 @@ _NEEDS_MORE = re.compile(
     re.MULTILINE,
 )
 _SERVERS = {"any_bucket", "any_store", "azure_server", "moto_server", "s3_server"}
-_LEFT_OUT = ("adapters", "benchmarks", "docs", "formats/tfds", "ray")
+_LEFT_OUT = (
+    *("adapters", "benchmarks", "docs", "formats/tfds", "ray"),
+    *("test_faults.py", "test_hostile.py"),
+)
 _TESTS = Path(__file__).parent / "tests"
 _CORE_HAS = 4000  # tests, or more
 
@@ -159,7 +162,7 @@ def _group(item: pytest.Item) -> str | None:
 
 
 def _is_core(item: pytest.Item) -> bool:
-    if item.get_closest_marker("slow") or "spawn" in item.name:
+    if _group(item) is not None or "spawn" in item.name or "torch" in item.name:
         return False
     return not _SERVERS.intersection(getattr(item, "fixturenames", ()))
 
