@@ -47,7 +47,8 @@ def test_rows_read_in_order_and_after_a_jump_are_right(path: str) -> None:
         at = stop % 1000
 
 
-def test_damage_is_an_error_when_its_rows_are_read(path: str) -> None:
+def _damage(path: str) -> None:
+    """Overwrite a part of the chunk with rows 600 to 650."""
     if path == "x.h5":
         with h5py.File(path) as file:
             place = file["x"].id.get_chunk_info(12)
@@ -57,6 +58,35 @@ def test_damage_is_an_error_when_its_rows_are_read(path: str) -> None:
     else:
         with open(f"{path}/x/12.0", "r+b") as raw:
             raw.write(b"\xff" * 8)
+
+
+@pytest.mark.parametrize("size", [50, 60, 100, 125])
+def test_reads_of_one_size_are_decoded_into_their_place(path: str, size: int) -> None:
+    ds = rm.open(path)
+    taken = [ds[start : start + size]["x"] for start in range(0, 700, size)]
+    # A read that is not the one expected, the rest in the old size, and all once more.
+    taken.append(ds[len(taken) * size : len(taken) * size + 70]["x"])
+    at = len(np.concatenate(taken))
+    taken += [ds[start : start + size]["x"] for start in range(at, 1000, size)]
+    assert np.array_equal(np.concatenate(taken), X)
+    again = np.concatenate([batch["x"] for batch in ds.batches(size)])
+    assert np.array_equal(again, X)
+
+
+@pytest.mark.parametrize("size", [50, 100])
+def test_damage_in_a_read_that_was_expected_is_an_error_of_that_read(path: str, size: int) -> None:
+    _damage(path)
+    ds = rm.open(path)
+    for start in range(0, 600, size):
+        assert np.array_equal(ds[start : start + size]["x"], X[start : start + size])
+    for _ in range(2):
+        with pytest.raises(rm.DataError, match="'x'"):
+            ds[600 : 600 + size]
+    assert np.array_equal(ds[700:800]["x"], X[700:800])
+
+
+def test_damage_is_an_error_when_its_rows_are_read(path: str) -> None:
+    _damage(path)
     ds = rm.open(path)
     for start in range(0, 600, 20):
         assert np.array_equal(ds[start : start + 20]["x"], X[start : start + 20])

@@ -18,6 +18,7 @@ from recmap.conversion.budget import Budget
 from recmap.formats.npz.members import Deflated
 from recmap.formats.open_spec import OpenOptions, open_source
 from recmap.machine.mapped import MappedFile
+from recmap.model.source import reference
 
 VALUES = np.arange(60, dtype="<i4").reshape(20, 3)
 
@@ -151,7 +152,7 @@ def test_a_reference_reads_the_same_rows(name: str) -> None:
     else:
         array_file(name)
     source = open_source(name, None, OpenOptions())
-    other = source.reference()
+    other = reference(source)
     assert other is not source
     assert other.schema == source.schema
     assert len(other) == len(source)
@@ -160,7 +161,7 @@ def test_a_reference_reads_the_same_rows(name: str) -> None:
         assert [np.asarray(row).tolist() for row in one] == [
             np.asarray(row).tolist() for row in two
         ]
-        alone = source.select([column]).reference()
+        alone = reference(source.select([column]))
         assert list(alone.schema) == [column]
         assert len(alone.read(0, 5)[column]) == 5
 
@@ -177,7 +178,7 @@ def test_the_reference_of_large_chunks_decodes_each_once(
         rows["a"], rows["b"]["c"], rows["d"] = numbers[:, 0], numbers, rng.random((1000, 40, 25))
     with h5py.File("large.h5", "w") as file:  # each row group exceeds the library's cache
         file.create_dataset("x", data=rows, chunks=(300, *rows.shape[1:]), compression="gzip")
-    other = open_source("large.h5", None, OpenOptions()).reference()
+    other = reference(open_source("large.h5", None, OpenOptions()))
     decoded = []
     read = h5py.Dataset.__getitem__
 

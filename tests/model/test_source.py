@@ -119,8 +119,8 @@ def test_converted_columns_stay_within_the_memory_limit(tokens: Source) -> None:
     assert known is not None
     assert (np.asarray(sizes) <= known).all()
     cast = cast_columns(rm.from_arrays({"x": np.arange(3, dtype="i1")})._source, {"x": "i8"})
-    assert cast.largest_row(7) == (0, 8)
-    assert cast.largest_row(8) is None
+    assert cast.facts.largest_row(7) == (0, 8)
+    assert cast.facts.largest_row(8) is None
     read = source.read(0, ROWS, 6000)
     assert 0 < len(read["label"]) < ROWS
     assert measure(read)[1] <= 6000

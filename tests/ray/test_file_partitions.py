@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from hypothesis import given
 from hypothesis import strategies as st
 
-from recmap.formats.tfrecord_partitions import Partition, RowReader
+from recmap.formats.tfrecord_partitions import Partition, Read
 from recmap.ray.file_partitions import assign_rows
 
 
@@ -24,7 +24,7 @@ class Unread:
     def part(self, start: int, stop: int) -> Partition:
         return self
 
-    def open(self, columns: Sequence[str]) -> RowReader:
+    def open(self, columns: Sequence[str]) -> Read:
         raise NotImplementedError
 
 

@@ -130,6 +130,6 @@ def test_a_part_of_an_object_fetches_only_itself(
     assert partitions is not None
     part = partitions[0].part(0, 100)
     bucket.proxy.reset()
-    found = part.open(["v"]).read(0, 100)
+    found = part.open(["v"])(0, 100, None)
     assert list(found["v"]) == values[:100]
     assert bucket.proxy.body_bytes < 2_000_000

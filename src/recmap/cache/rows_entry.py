@@ -45,10 +45,10 @@ _READ_SIZE = 1 << 20
 
 
 #: Fills a folder, within the room there is, and returns the names of the files, and facts on them.
-Fill: TypeAlias = "Callable[[str, Room], tuple[Sequence[str], Any]]"
+Fill: TypeAlias = "Callable[[str, CacheRoom], tuple[Sequence[str], Any]]"
 
 
-class Room:
+class CacheRoom:
     """The bytes of the budget that an entry may use. It asks for more as it grows."""
 
     def __init__(self, cache: BlockCache) -> None:
@@ -177,7 +177,7 @@ def _locked(
 
 def _filled(cache: BlockCache, key: str, url: str, fill: Fill) -> Mapping[str, Any] | None:
     """Fill an entry that this process has locked, and return what it says of itself."""
-    path, room = cache.folder.place(key), Room(cache)
+    path, room = cache.folder.place(key), CacheRoom(cache)
     rows = os.path.join(path, _ROWS)
     room.reserved = allocated_below(rows)  # what a killed process has left is counted already
     try:

@@ -7,9 +7,12 @@ if it has one. Row groups that were read only in part are kept for the next read
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -17,10 +20,11 @@ import numpy.typing as npt
 
 from recmap.chunks.codecs import Bytes, ChunkError, CodecChain
 from recmap.chunks.grid import Grid
-from recmap.chunks.groups import ChunkCache, GroupsAhead
+from recmap.chunks.groups import ChunkCache, ReadAhead, ReadsAhead, begin
 from recmap.chunks.mapped import MappedChunks
 from recmap.chunks.pool import for_each
-from recmap.chunks.stored import Stored, StoredChunks, StoredOf, Values
+from recmap.chunks.stored import ChunkBytes, StoredChunks, StoredOf, Values
+from recmap.errors import DataError
 from recmap.machine.cpus import own_limit, thread_count
 from recmap.machine.memory import empty
 from recmap.model.batch import RowNumbers
@@ -94,7 +98,7 @@ class ChunkedArray:
         self._layout = layout or Layout.plain(dtype, len(grid.shape))
         self._plain = self._layout == Layout.plain(dtype, len(grid.shape))
         self._kept: int | None = None
-        self._ahead = GroupsAhead()
+        self._ahead = ReadsAhead()
         # Not a method, which would keep this object alive until garbage is collected.
         self._empty = partial(_new_rows, chunks, grid.shape[1:], dtype)
         # Unfiltered chunks are bytes at known places.
@@ -123,14 +127,21 @@ class ChunkedArray:
             mapped = self._mapped.read(start, stop)
             if mapped is not None:
                 return mapped
-        self._read_ahead(start, stop)
-        wanted = []
+        in_order = self._ahead.in_order(start, stop)
+        expected = self._ahead.take_read(start, stop)
+        if in_order:
+            self._read_ahead(start, stop)
+        wanted = self._wanted_in_order(start, stop)
+        if expected is None:
+            return self._decode(self._empty(stop - start), wanted)
+        return self._decode(expected.rows, wanted, expected.begun)
+
+    def _wanted_in_order(self, start: int, stop: int) -> Iterator[_WantedRows]:
         for group in self.grid.groups(start, stop):
             first, end = self.grid.rows(group)
             low, high = max(start, first), min(stop, end)
             source, target = slice(low - first, high - first), slice(low - start, high - start)
-            wanted.append(_WantedRows(group, source, target, (low, high) == (first, end)))
-        return self._decode(stop - start, wanted)
+            yield _WantedRows(group, source, target, (low, high) == (first, end))
 
     def gather(self, rows: npt.NDArray[np.int64]) -> Values:
         """Read rows by number, one row group at a time."""
@@ -143,11 +154,13 @@ class ChunkedArray:
         step = self.grid.chunk[0]
         if len(rows) == 1:  # sorting would take longer than reading
             group = int(rows[0]) // step
-            return self._decode(1, [_WantedRows(group, rows - group * step, slice(0, 1))])
+            wanted = [_WantedRows(group, rows - group * step, slice(0, 1))]
+            return self._decode(self._empty(1), wanted)
         order = np.argsort(rows // step, kind="stable")
         groups, starts = np.unique(rows[order] // step, return_index=True)
         by_group = zip(groups.tolist(), np.split(order, starts[1:]), strict=True)
-        return self._decode(len(rows), [self._wanted(rows, *each) for each in by_group])
+        wanted = [self._wanted(rows, *each) for each in by_group]
+        return self._decode(self._empty(len(rows)), wanted)
 
     def _wanted(
         self, rows: npt.NDArray[np.int64], group: int, mine: npt.NDArray[np.int64]
@@ -178,17 +191,24 @@ class ChunkedArray:
         count = self.grid.chunks_per_group
         return self.chunks.written(range(group * count, (group + 1) * count))
 
-    def _decode(self, count: int, wanted: Iterable[_WantedRows]) -> Values:
-        out = self._empty(count)
+    def _decode(
+        self,
+        out: Values,
+        wanted: Iterable[_WantedRows],
+        begun: Mapping[int, Future[None]] = MappingProxyType({}),
+    ) -> Values:
+        """Put all rows wanted in their place, where those of some row groups are put already."""
         if not out.size:
             return out
         jobs: list[_Job] = []
         kept: dict[int, Values] = {}
         partly: list[tuple[_WantedRows, Values]] = []
         for request in wanted:
+            if request.group in begun:
+                continue
             rows = self._cache.get(self._label, request.group)
             if rows is None:
-                rows = self._ahead.take(request.group)
+                rows = self._ahead.take_group(request.group)
                 if rows is not None and not request.whole:
                     kept[request.group] = rows
             if rows is None and not request.whole:
@@ -203,6 +223,9 @@ class ChunkedArray:
         if jobs:
             with self.chunks.fetched([job.number for job in jobs]) as stored:
                 for_each(jobs, partial(self._load, stored))
+        for future in begun.values():
+            future.result()
+        if jobs or begun:
             self.chunks.check()
         for request, rows in partly:
             out[request.target] = rows[request.source]
@@ -218,35 +241,58 @@ class ChunkedArray:
         return [_Job(number, source, array, target) for number in numbers]
 
     def _read_ahead(self, start: int, stop: int) -> None:
-        """Decode the next row groups, if rows are read in order and few at a time.
+        """Begin to decode the next row groups, if rows are read in order and few at a time.
 
-        A large read keeps all threads busy, and decodes chunks straight into their place.
+        A large read keeps all threads busy by itself. What the next reads will take as a whole is
+        decoded straight into its place, as if they were as large as this one.
         """
-        in_order, threads = self._ahead.in_order(start, stop), thread_count()
-        groups = self.grid.groups(start, stop)
+        threads, groups = thread_count(), self.grid.groups(start, stop)
         chunks = len(groups) * self.grid.chunks_per_group
         # A memory budget has no room for it.
-        if not in_order or self.remote or own_limit() is not None or chunks >= _BUSY * threads:
+        if self.remote or own_limit() is not None or chunks >= _BUSY * threads:
             return
         size = self.grid.chunk[0] * self.dtype.itemsize * math.prod(self.grid.shape[1:])
         most = min(_AHEAD * threads, _AHEAD_SIZE // max(size, 1))
-        if self._kept is not None:
-            most = min(most, self._kept // 2)
-        last = min(groups.stop + most, self.grid.counts[0])
+        if not most:
+            return
+        coming = range(groups.stop, min(groups.stop + most, self.grid.counts[0]))
         cached = partial(self._cache.get, self._label)
-        wanted = [group for group in range(groups.start, last) if cached(group) is None]
-        self._ahead.begin(wanted if most else (), self._decode_group)
+        wanted = [group for group in coming if cached(group) is None]
+        with suppress(DataError):  # there is no memory for it
+            reads = self._expected(start, stop, coming)
+            self._ahead.begin(reads, self._prepare, wanted, self._decode_group)
+
+    def _expected(self, start: int, stop: int, groups: range) -> Iterator[range]:
+        """Yield the next reads, if they are as large as this one, within some row groups."""
+        if stop - start < self.grid.chunk[0] or not groups:
+            return
+        end, step = self.grid.rows(groups[-1])[1], stop - start
+        for at in range(stop, end, step):
+            read = range(at, min(at + step, self.grid.shape[0]))
+            if read.stop <= end:
+                yield read
+
+    def _prepare(self, read: range) -> ReadAhead:
+        rows, begun = self._empty(len(read)), {}
+        for request in self._wanted_in_order(read.start, read.stop):
+            if request.whole and self._cache.get(self._label, request.group) is None:
+                group = request.group
+                begun[group] = begin(self._decode_into, group, rows[request.target])
+        return ReadAhead(read.stop, rows, begun)
 
     def _decode_group(self, group: int) -> Values:
         first, end = self.grid.rows(group)
         rows = self._empty(end - first)
+        self._decode_into(group, rows)
+        self.chunks.check()
+        return rows
+
+    def _decode_into(self, group: int, rows: Values) -> None:
         every = slice(0, len(rows))
         jobs = self._jobs(group, every, rows, every)
         with self.chunks.fetched([job.number for job in jobs]) as stored:
             for job in jobs:
                 self._load(stored, job)
-        self.chunks.check()
-        return rows
 
     def _room(self, group: int, kept: dict[int, Values]) -> Values | None:
         """Make an array for a row group that is worth keeping; None if it is not."""
@@ -269,12 +315,12 @@ class ChunkedArray:
         if stored is None:
             job.array[(job.target, *tile.slices)] = self._fill
             return
-        values = self._decoded(stored, job) if isinstance(stored, Stored) else stored
+        values = self._decoded(stored, job) if isinstance(stored, ChunkBytes) else stored
         if values is not None:
             inner = tuple(slice(0, count) for count in tile.extent)
             job.array[(job.target, *tile.slices)] = values[(job.source, *inner)]
 
-    def _decoded(self, stored: Stored, job: _Job) -> Values | None:
+    def _decoded(self, stored: ChunkBytes, job: _Job) -> Values | None:
         """Return the values of a chunk; None if they were decoded straight into their place."""
         place = self._place(job)
         try:

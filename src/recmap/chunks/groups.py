@@ -7,7 +7,7 @@ import weakref
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from threading import Lock
-from typing import Any
+from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 import numpy.typing as npt
 
@@ -15,6 +15,8 @@ from recmap.chunks.pool import submit
 from recmap.machine.lru import Lru
 
 Values = npt.NDArray[Any]
+_T = TypeVar("_T")
+_P = ParamSpec("_P")
 # Bytes of partially read row groups to keep.
 _KEPT_SIZE = 64 << 20
 # A row group larger than this is decoded again on every read.
@@ -53,8 +55,16 @@ class ChunkCache:
             self._groups.pop(key)
 
 
-class GroupsAhead:
-    """Notices that rows are read in order, and holds the row groups that come next."""
+class ReadAhead(NamedTuple):
+    """A read that is expected next, and the row groups that are decoded into its place."""
+
+    stop: int
+    rows: Values
+    begun: dict[int, Future[None]]
+
+
+class ReadsAhead:
+    """Notices that rows are read in order, and holds what is decoded for the next reads."""
 
     def __init__(self) -> None:
         self._next = self._reads = 0
@@ -62,8 +72,10 @@ class GroupsAhead:
 
     def _begin_anew(self) -> None:
         self._process = os.getpid()
-        self._begun: dict[int, Future[Values]] = {}
         self._lock = Lock()
+        self._expected: dict[int, ReadAhead] = {}
+        # Row groups that no read is expected to take as a whole.
+        self._groups: dict[int, Future[Values]] = {}
 
     def _locked(self) -> Lock:
         if self._process != os.getpid():  # threads do not survive a fork
@@ -75,36 +87,61 @@ class GroupsAhead:
         with self._locked():
             if start != self._next:
                 self._reads = 0
-                self._drop(list(self._begun))
+                self._forget()
             self._reads, self._next = self._reads + 1, stop
             return self._reads > _READS
 
-    def begin(self, groups: Iterable[int], decode: Callable[[int], Values]) -> None:
-        """Decode row groups ahead, unless they are being decoded, and forget others before them.
-
-        ``decode`` is a method, whose object is not kept alive.
-        """
-        method = weakref.WeakMethod(decode)
+    def begin(
+        self,
+        reads: Iterable[range],
+        prepare: Callable[[range], ReadAhead],
+        groups: Iterable[int],
+        decode: Callable[[int], Values],
+    ) -> None:
+        """Prepare the reads and decode the row groups that have not been begun."""
         with self._locked():
-            wanted = list(groups)
-            self._drop([group for group in self._begun if wanted and group < wanted[0]])
-            for group in wanted:
-                if group not in self._begun:
-                    self._begun[group] = submit(_decode, method, group)
+            for read in reads:
+                if read.start not in self._expected:
+                    self._expected[read.start] = prepare(read)
+            whole = {group for read in self._expected.values() for group in read.begun}
+            for group in groups:
+                if group not in self._groups and group not in whole:
+                    self._groups[group] = begin(decode, group)
 
-    def take(self, group: int) -> Values | None:
+    def take_read(self, start: int, stop: int) -> ReadAhead | None:
+        """Return what was decoded for a read; None if it was not expected."""
+        with self._locked():
+            read = self._expected.pop(start, None)
+            if read is not None and read.stop != stop:
+                self._forget()
+                return None
+            return read
+
+    def take_group(self, group: int) -> Values | None:
         """Wait for a row group; None if it is not being decoded."""
         with self._locked():
-            future = self._begun.pop(group, None)
+            for earlier in [each for each in self._groups if each < group]:
+                self._groups.pop(earlier).cancel()
+            future = self._groups.pop(group, None)
         return None if future is None else future.result()
 
-    def _drop(self, groups: list[int]) -> None:
-        for group in groups:
-            self._begun.pop(group).cancel()
+    def _forget(self) -> None:
+        for future in self._groups.values():
+            future.cancel()
+        for read in self._expected.values():
+            for begun in read.begun.values():
+                begun.cancel()
+        self._groups.clear()
+        self._expected.clear()
 
 
-def _decode(method: weakref.WeakMethod[Callable[[int], Values]], group: int) -> Values:
-    decode = method()
-    if decode is None:
+def begin(method: Callable[_P, _T], *args: _P.args, **options: _P.kwargs) -> Future[_T]:
+    """Call a method on another thread, unless its object is gone by then."""
+    return submit(_call, weakref.WeakMethod(method), *args, **options)
+
+
+def _call(method: weakref.WeakMethod[Any], *args: Any, **options: Any) -> Any:
+    call = method()
+    if call is None:
         raise RuntimeError("nobody reads these rows any more")
-    return decode(group)
+    return call(*args, **options)

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from recmap.chunks.grid import Grid, Tile
 from recmap.machine.cpus import thread_count
 from recmap.machine.mapped import MappedFile
+from recmap.machine.memory import locks_pages
 from recmap.native import _core
 
 Numbers = npt.NDArray[np.int64]
@@ -81,7 +82,8 @@ class MappedChunks:
         offsets = places.offsets[:, 0].tolist()
         skipped = start - groups.start * self._grid.chunk[0]
         following = range(offsets[0], offsets[0] + self._nbytes * len(offsets), self._nbytes)
-        if len(places.files) == 1 and offsets[0] >= 0 and offsets == list(following):
+        one_place = len(places.files) == 1 and offsets[0] >= 0 and offsets == list(following)
+        if one_place and not locks_pages():  # a GPU cannot copy from a mapped file
             begin = offsets[0] + skipped * self._part
             return self._view(places.files[0], begin, stop - start)
         out = self._empty(stop - start)

@@ -19,7 +19,7 @@ from recmap.model.fetching import Fetching
 Values: TypeAlias = npt.NDArray[Any]
 
 
-class Stored(NamedTuple):
+class ChunkBytes(NamedTuple):
     """The bytes of a chunk. If bit ``i`` of the mask is set, codec ``i`` was not applied."""
 
     data: Bytes
@@ -28,7 +28,7 @@ class Stored(NamedTuple):
 
 # Returns the bytes of a chunk, its values if the format's own library had to decode it, or None if
 # it was never written.
-StoredOf: TypeAlias = "Callable[[int], Stored | Values | None]"
+StoredOf: TypeAlias = "Callable[[int], ChunkBytes | Values | None]"
 
 
 class StoredChunks(ABC):

@@ -26,10 +26,10 @@ from recmap.errors import (
     UnfinishedOutputError,
 )
 from recmap.formats.detect import detect_all
-from recmap.formats.joint_nulls import as_nullable
 from recmap.formats.open_spec import OpenOptions, open_source
 from recmap.formats.registry import FORMATS, known_to_sink
 from recmap.local.local_path import located
+from recmap.model.fill_null import as_nullable
 from recmap.model.schema import Schema
 from recmap.model.source import Source
 

@@ -269,7 +269,7 @@ def choose_budget(
     why = f"rows of about {size_text(row_bytes)}, {thread_count()} CPUs, {shards:,} files"
     wanted = min(workers or thread_count(), shards)
     least_slab = max(row_bytes, _MIN_SLAB)
-    largest = source.largest_row(replace(one, workers=wanted).limit)
+    largest = source.facts.largest_row(replace(one, workers=wanted).limit)
     if largest is not None:
         row, size = largest
         if size > one.limit:

@@ -324,7 +324,7 @@ def _open_files(source: Source, verify: Verify) -> int:
 def _count_rows(source: Source, least: Budget) -> int | None:
     if source.known_rows() is None and not source.facts.once:
         # Counting scans the rows, and must not load one that does not fit.
-        largest = source.largest_row(least.limit)
+        largest = source.facts.largest_row(least.limit)
         if largest is not None:
             raise least.too_little(*largest)
         return len(source)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -25,11 +25,11 @@ from recmap.local.local_path import located
 from recmap.local.temporary import remove, temporary_path
 from recmap.model.facts import SourceFacts, each_alone
 from recmap.model.field import Field
-from recmap.model.order import Order, OrderedRows, gather_within
+from recmap.model.order import Order, OrderedRows
 from recmap.model.ragged import concatenate
 from recmap.model.row_sizes import measure
 from recmap.model.schema import Batch, Schema
-from recmap.model.source import Source
+from recmap.model.source import Source, gather_within
 from recmap.store.staging import check_space, make_staging_folder
 from recmap.tfrecord.encoder import Encoder
 
@@ -96,7 +96,10 @@ class _Bucketed(OrderedRows):
     # Not the methods of a wrapped source: the buckets already hold all columns, and only recmap
     # reads them.
     select = Source.select
-    reference = Source.reference
+
+    def rebuilt(self, change: Callable[[Source], Source]) -> Source:
+        del change
+        return self
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_held": None}

@@ -156,7 +156,9 @@ class _Sent:
     def of(cls, writer: ShardWriter, method: str) -> _Sent:
         file, functions = io.BytesIO(), list[FunctionType]()
         try:
-            (_Pickler(file, functions) if method == "fork" else pickle.Pickler(file)).dump(writer)
+            (_WriterPickler(file, functions) if method == "fork" else pickle.Pickler(file)).dump(
+                writer
+            )
         except (pickle.PicklingError, AttributeError, TypeError) as e:
             raise OptionError(
                 f"these rows cannot be sent to other processes ({method}): {e}; use a function of "
@@ -171,7 +173,7 @@ class _Sent:
         return writer
 
 
-class _Pickler(pickle.Pickler):
+class _WriterPickler(pickle.Pickler):
     """Keeps functions in a list, and pickles their places in it."""
 
     def __init__(self, file: io.BytesIO, functions: list[FunctionType]) -> None:

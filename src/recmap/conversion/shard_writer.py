@@ -23,7 +23,7 @@ from recmap.machine.cpus import within
 from recmap.machine.mapped import Guard
 from recmap.model.row_sizes import measure
 from recmap.model.source import Source
-from recmap.store.object_writer import choose_parts, sending
+from recmap.store.object_writer import sending
 
 # Called with the number of rows and bytes of every slab.
 Count = Callable[[int, int], None]
@@ -56,7 +56,7 @@ class ShardWriter:
         budget = self.budget
         with (
             within(budget.thread_limit),
-            sending(budget.parts or choose_parts(None)),
+            sending(budget.parts),
             budget.fetching(),
         ):
             self._write(shard, count, stopped)

@@ -25,7 +25,7 @@ from recmap.model.field import BYTES, TEXT
 from recmap.model.ragged import BYTE, TEXT_BYTE, Column, Ragged, has_mask, null_mask
 from recmap.model.row_sizes import measure
 from recmap.model.schema import Batch, Schema
-from recmap.model.source import Source
+from recmap.model.source import Source, reference
 from recmap.native import _core
 
 # Bytes to check at a time while the file grows.
@@ -153,8 +153,8 @@ def check_values(
     """Compare every value of a file with the rows of the source."""
     # Read both with the libraries of their formats: recmap's own readers would repeat their
     # own mistakes.
-    original = source.reference()
-    written = _reopened(path, format, source.schema).reference()
+    original = reference(source)
+    written = reference(_reopened(path, format, source.schema))
     names = dict(zip(source.schema, written.schema, strict=True))
     columns = list(names)
     together = max(1, len(columns))

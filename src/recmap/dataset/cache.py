@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 from uuid import uuid4
 
 from recmap.cache.block_cache import default_cache
-from recmap.cache.rows_entry import Room, RowsEntry, open_rows
+from recmap.cache.rows_entry import CacheRoom, RowsEntry, open_rows
 from recmap.conversion.cast import cast_columns
 from recmap.conversion.options import SaveOptions
 from recmap.conversion.plan import Sharding
@@ -34,6 +34,7 @@ from recmap.errors import (
     DataError,
     MemoryLimitError,
     NoCacheWarning,
+    OptionError,
     OutputError,
     shown_url,
     without_secrets,
@@ -179,7 +180,7 @@ class RowCache:
 
 
 def _save(
-    rows: OpenedRows, progress: ProgressOption, folder: str, room: Room
+    rows: OpenedRows, progress: ProgressOption, folder: str, room: CacheRoom
 ) -> tuple[list[str], dict[str, Any]]:
     """Save rows to files in a folder, within the room that the cache has."""
     source = rows.source
@@ -231,7 +232,7 @@ def _expected_size(source: Source) -> int:
     return rows * -(-size // count)
 
 
-def _watched(progress: ProgressOption, room: Room) -> Callable[[Progress], None]:
+def _watched(progress: ProgressOption, room: CacheRoom) -> Callable[[Progress], None]:
     """Return a watcher that makes room for the rows, and shows the progress if that is wanted."""
     shown = Bar() if progress is True else progress
 
@@ -260,6 +261,8 @@ def _open(files: Sequence[str], facts: Mapping[str, Any]) -> Source:
 
 class CachedRows(WrappedSource):
     """The rows of a cache. Nothing is made before a row, or a number of rows, is needed."""
+
+    keeps_rows = True
 
     def __init__(self, cache: RowCache, names: Sequence[str] | None = None) -> None:
         self._cache, self._names = cache, names
@@ -318,7 +321,11 @@ class CachedRows(WrappedSource):
             record_files=(),
             rows_before_damage=None if known is not None else plain.rows_before_damage,
             sound_rows=None,
+            largest_row=self._largest_row,
         )
+
+    def _largest_row(self, above: int) -> tuple[int, int] | None:
+        return self._source.facts.largest_row(above)
 
     def __len__(self) -> int:
         known = self.known_rows()
@@ -382,8 +389,8 @@ class CachedRows(WrappedSource):
     def uncopied(self) -> Source:
         return uncopied(self._source)
 
-    def reference(self) -> Source:
-        return self._plain.reference()
+    def rebuilt(self, change: Callable[[Source], Source]) -> Source:
+        return change(self._plain)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_last": None}
@@ -391,4 +398,20 @@ class CachedRows(WrappedSource):
 
 def cached(plan: Plan, memory: int | None, progress: ProgressOption) -> CachedRows:
     """Return the rows of a plan, as they are in the first epoch."""
+    _check_of_use(plan)
     return CachedRows(RowCache(numbered_rows(plan), plan, memory, progress))
+
+
+def _check_of_use(plan: Plan) -> None:
+    plan.check_before_batch("cache")
+    plan.check_images_on_host("cache")
+    if plan.rank is not None:
+        raise OptionError("cache comes before shard: all ranks share what is kept")
+    if plan.rows.facts.endless or plan.repeat is None:
+        raise OptionError("cache: the rows have no end; put cache before repeat")
+    for each in plan.records:
+        if each.draws:
+            raise OptionError(
+                f"cache comes before {each.name}: it would keep the order of the first epoch; for "
+                "one order in all epochs, shuffle(..., reshuffle=False)"
+            )

@@ -41,7 +41,7 @@ _NATIVE = frozenset(map(np.dtype, ("i2", "u2", "i4", "u4", "i8", "u8", "f4", "f8
 
 
 @dataclass
-class _Piece:
+class _PieceMoments:
     """What is found in a piece: counts, sums and limits of each channel, and a sample of it."""
 
     counts: npt.NDArray[np.int64]
@@ -106,7 +106,7 @@ class ChannelCollector:
         _core.count_bytes(values.reshape(-1).view(np.uint8), values.shape[2], counts)
         return counts
 
-    def _find_moments(self, rows: npt.NDArray[Any], level: int, number: int) -> _Piece:
+    def _find_moments(self, rows: npt.NDArray[Any], level: int, number: int) -> _PieceMoments:
         values = self._grouped(rows)
         counts = np.empty(4 * self._channels, np.int64)
         sums = np.empty(2 * self._channels)
@@ -116,7 +116,9 @@ class ChannelCollector:
         if self._shares:
             samples = sorted_sample(values, level, np.random.default_rng(number))
         shape = -1, self._channels
-        return _Piece(counts.reshape(shape), sums.reshape(shape), limits.reshape(shape), samples)
+        return _PieceMoments(
+            counts.reshape(shape), sums.reshape(shape), limits.reshape(shape), samples
+        )
 
     def result(self) -> tuple[Numbers, ChannelStats]:
         """Return the statistics of all values, and those of each channel."""
@@ -153,7 +155,7 @@ def _native(dtype: np.dtype[Any]) -> np.dtype[Any]:
 
 
 @dataclass
-class _Found:
+class _ChannelMoments:
     """The moments of each channel. ``counts`` has finite, NaN, infinite and negative infinite."""
 
     counts: npt.NDArray[np.int64]
@@ -181,7 +183,7 @@ class _Merged:
         self._high: npt.NDArray[Any] | None = None
         self._sketches = [QuantileSketch() for _ in range(channels)]
 
-    def merge(self, piece: _Piece) -> None:
+    def merge(self, piece: _PieceMoments) -> None:
         before, more = self._counts[0].astype(np.float64), piece.counts[0].astype(np.float64)
         share = more / np.maximum(before + more, 1)
         mean, squares = piece.sums
@@ -200,7 +202,7 @@ class _Merged:
         for sketch, items in zip(self._sketches, piece.samples, strict=False):
             sketch.add(items)
 
-    def found(self) -> _Found:
+    def found(self) -> _ChannelMoments:
         finite = self._counts[0]
         low = np.zeros(len(finite)) if self._low is None else self._low
         high = low if self._high is None else self._high
@@ -212,7 +214,7 @@ class _Merged:
         none = finite == 0
         if none.any():
             mean, std, low, high = (np.where(none, np.nan, each) for each in (mean, std, low, high))
-        return _Found(self._counts, mean, std, low, high, self._sketches)
+        return _ChannelMoments(self._counts, mean, std, low, high, self._sketches)
 
 
 def _merged(old: Any, new: Any, before: Any, more: Any, choose: Any) -> npt.NDArray[Any]:
@@ -247,7 +249,7 @@ class _Bytes:
     def merge(self, counts: npt.NDArray[np.int64]) -> None:
         self._counts += counts
 
-    def found(self) -> _Found:
+    def found(self) -> _ChannelMoments:
         order = np.argsort(self._numbers)
         counts, numbers = self._counts.reshape(-1, 256)[:, order], self._numbers[order]
         total = counts.sum(1)
@@ -261,10 +263,12 @@ class _Bytes:
         if not total.all():
             low, high = (np.where(total == 0, np.nan, each) for each in (low, high))
         quantiles = [_ByteQuantiles(numbers, each) for each in counts]
-        return _Found(np.stack([total, zeros, zeros, zeros]), mean, std, low, high, quantiles)
+        return _ChannelMoments(
+            np.stack([total, zeros, zeros, zeros]), mean, std, low, high, quantiles
+        )
 
 
-def _all_values(found: _Found) -> Numbers:
+def _all_values(found: _ChannelMoments) -> Numbers:
     """Return the statistics of all channels together; a histogram would take another pass."""
     finite, nan, infinite, negative = (int(each) for each in found.counts.sum(1))
     count, numbers = finite + nan + infinite + negative, finite + infinite + negative

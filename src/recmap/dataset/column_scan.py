@@ -101,3 +101,13 @@ def check_reread(verb: str, source: Source) -> None:
         raise OptionError(f"{verb}: rows that come only once cannot be read twice; save them first")
     if source.facts.endless:
         raise OptionError(f"{verb}: the rows are endless; put {verb} before repeat")
+
+
+def check_same_rows(verb: str, source: Source) -> None:
+    """Refuse rows that cannot be read twice, have no end, or differ from epoch to epoch."""
+    check_reread(verb, source)
+    if source.facts.varies:
+        raise OptionError(
+            f"{verb}: these rows differ from epoch to epoch, and so would those made of them; put "
+            f"{verb} before shuffle, sample and functions that draw random numbers"
+        )

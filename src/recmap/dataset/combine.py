@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import wraps
-from typing import Any, Protocol, overload
+from typing import Any, Protocol, TypedDict, Unpack, overload
 
 from recmap.dataset.dataset import Dataset
 from recmap.dataset.open import open
@@ -21,25 +21,20 @@ class _Concat(Protocol):
     def __call__(self, *datasets: Stream | PathLike | Sequence[Stream | PathLike]) -> Stream: ...
 
 
+class _MixOptions(TypedDict, total=False):
+    weights: Sequence[float] | None
+    schedule: Schedule | None
+    until: Until | None
+    seed: int
+
+
 class _Mix(Protocol):
     @overload
     def __call__(
-        self,
-        *datasets: Dataset | PathLike,
-        weights: Sequence[float] | None = None,
-        schedule: Schedule | None = None,
-        until: Until | None = None,
-        seed: int = 0,
+        self, *datasets: Dataset | PathLike, **options: Unpack[_MixOptions]
     ) -> Dataset: ...
     @overload
-    def __call__(
-        self,
-        *datasets: Stream | PathLike,
-        weights: Sequence[float] | None = None,
-        schedule: Schedule | None = None,
-        until: Until | None = None,
-        seed: int = 0,
-    ) -> Stream: ...
+    def __call__(self, *datasets: Stream | PathLike, **options: Unpack[_MixOptions]) -> Stream: ...
 
 
 class _Zip(Protocol):

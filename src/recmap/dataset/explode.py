@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from recmap.dataset.column_scan import FromRows, check_reread
+from recmap.dataset.column_scan import FromRows, check_same_rows
 from recmap.dataset.rows import read_blocks
 from recmap.errors import DataError, OptionError, OptionTypeError
 from recmap.machine.mapped import guarded
@@ -58,12 +58,7 @@ def counted_items(
     reopen: Callable[[], Source] | None,
 ) -> FromRows[Items]:
     """Return the items of these columns, which are counted when they are first needed."""
-    check_reread("explode", source)
-    if source.facts.varies:
-        raise OptionError(
-            "explode: these rows differ from epoch to epoch, and so would the number of their "
-            "items; put explode before shuffle, sample and functions that draw random numbers"
-        )
+    check_same_rows("explode", source)
     if not columns:
         raise OptionTypeError('explode: give the columns to divide, such as explode("boxes")')
     for name in columns:
@@ -144,14 +139,7 @@ class ExplodedRows(WrappedSource):
     def facts(self) -> SourceFacts:
         facts = self._source.facts
         return replace(
-            facts,
-            in_order=False,
-            searched=facts.searched and self.known_rows() is not None,
-            table_index=None,
-            owns_rows=True,
-            can_pad=False,
-            rows_before_damage=None,
-            sound_rows=None,
+            facts.of_other_rows(known=self.known_rows() is not None),
             descriptions={
                 n: told for n, told in facts.descriptions.items() if n not in self._columns
             },
@@ -159,9 +147,6 @@ class ExplodedRows(WrappedSource):
 
     def __len__(self) -> int:
         return self._items.count
-
-    def up_to(self, stop: int) -> int:
-        return min(stop, len(self))
 
     def known_rows(self) -> int | None:
         known = self._lazy_items.known()
@@ -248,7 +233,7 @@ class ExplodedRows(WrappedSource):
         return ExplodedRows(self._source.select(names), columns, self._lazy_items)
 
     # Rows are others than those of the source.
-    column, largest_row, read_padded = Source.column, Source.largest_row, Source.read_padded
+    column, read_padded = Source.column, Source.read_padded
 
 
 def _item(field: Field) -> Field:

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from recmap.dataset.column_scan import FromRows, check_reread
+from recmap.dataset.column_scan import FromRows, check_same_rows
 from recmap.dataset.explode import ExplodedRows, Items
 from recmap.errors import MapError, MemoryLimitError, OptionError
 from recmap.model.arguments import Workers
@@ -35,12 +35,7 @@ _TOGETHER, _TOGETHER_BYTES = 1 << 12, 16 << 20
 def flat_mapped(plan: Plan, transform: FlatMapRows, progress: ProgressOption) -> FlatMappedRows:
     """Return the rows that a function makes of those of a plan."""
     rows = plan.random_access("flat_map")
-    check_reread("flat_map", rows)
-    if rows.facts.varies:
-        raise OptionError(
-            "flat_map: these rows differ from epoch to epoch, and so would the number of rows made "
-            "of them; put flat_map before shuffle, sample and functions that draw random numbers"
-        )
+    check_same_rows("flat_map", rows)
     count = CountReturnedRows(transform.function)
     counting = replace(plan.with_rows(rows), transforms=(count,))
     items = FromRows(rows, partial(_counted, plan=counting, progress=progress))

@@ -5,15 +5,14 @@ Its name is one that pandas gives it, too, and the note of its type says that it
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from recmap.dataset.tables import Wanted, open_table
 from recmap.errors import ColumnError, LeftOutWarning, RecmapError
 from recmap.formats.combined import SideBySideSource
 from recmap.formats.registry import FORMATS, parameters
-from recmap.model.facts import IndexLevel, SourceFacts, TableType
-from recmap.model.source import Source, WrappedSource
+from recmap.model.facts import IndexLevel, TableType
+from recmap.model.source import Source, WithFacts
 from recmap.warn import warn
 
 
@@ -46,7 +45,15 @@ def _levels(index: Any, source: Source) -> Source:
     if list(opened.schema) != names:
         raise ColumnError("it holds structs, such as intervals")
     levels = [_level(index.get_level_values(number)) for number in range(index.nlevels)]
-    return _IndexRows(opened, dict(zip(names, levels, strict=True)))
+    types = opened.facts.table_types
+    known = dict(zip(names, levels, strict=True))
+    return WithFacts(
+        opened,
+        table_types={
+            name: TableType(field, types[name].dtype, known[name])
+            for name, field in opened.schema.items()
+        },
+    )
 
 
 def _level(values: Any) -> IndexLevel:
@@ -56,19 +63,3 @@ def _level(values: Any) -> IndexLevel:
     step = getattr(values, "step", None)
     freq = getattr(values, "freqstr", None)
     return IndexLevel(name, step, freq)
-
-
-class _IndexRows(WrappedSource):
-    """Columns that are the levels of an index."""
-
-    def __init__(self, source: Source, levels: dict[str, IndexLevel]) -> None:
-        super().__init__(source)
-        types = source.facts.table_types
-        self._types = {
-            name: TableType(field, types[name].dtype, levels[name])
-            for name, field in source.schema.items()
-        }
-
-    @property
-    def facts(self) -> SourceFacts:
-        return replace(super().facts, table_types=self._types)

@@ -349,7 +349,6 @@ class RowVerbs(ColumnVerbs):
 
         check_progress(progress)
         plan = self._plan
-        plan.check_kept("cache")
         rows = cached(plan, None if memory is None else parse_size(memory), progress)
         # The workers of map fill the cache. What comes next does not need them.
         made = changed(plan.with_rows(rows), workers=None, unwarned=())

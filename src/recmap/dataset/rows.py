@@ -19,11 +19,10 @@ import numpy.typing as npt
 from recmap.errors import DataError, MemoryLimitError, OptionError, RecmapError, RowNotFoundError
 from recmap.local.local_path import any_remote
 from recmap.model.arguments import Workers, as_slice
-from recmap.model.batch import join
+from recmap.model.batch import chosen_rows, join
 from recmap.model.casting import exact_array
 from recmap.model.iteration import BlockIteration
 from recmap.model.preview import preview
-from recmap.model.row_numbers import chosen_rows
 from recmap.model.row_sizes import measure
 from recmap.model.schema import Batch
 from recmap.model.source import Source, uncopied
@@ -315,7 +314,9 @@ def _read_blocks(source: Source, multiple: int, ahead: FilesAhead) -> Iterator[B
     size, start = _FIRST_READ_SIZE, 0
     while True:
         wanted = max(1, size // row_bytes // multiple) * multiple
-        read = _read_within(source, start, start + wanted, ahead)
+        # Joining the parts of a large batch would take longer than reading it at once.
+        most = max(_MOST_READ_SIZE, 2 * multiple * row_bytes)
+        read = _read_within(source, start, start + wanted, most, ahead)
         rows, taken = measure(read)
         if not rows:
             return
@@ -328,7 +329,7 @@ def _read_blocks(source: Source, multiple: int, ahead: FilesAhead) -> Iterator[B
         parts = [read]
         while rows < whole:
             try:
-                more = _read_within(source, start + rows, start + whole, ahead)
+                more = _read_within(source, start + rows, start + whole, most, ahead)
             except DataError as e:
                 failure = e  # the rows before it are intact
                 break
@@ -346,10 +347,10 @@ def _read_blocks(source: Source, multiple: int, ahead: FilesAhead) -> Iterator[B
         size, row_bytes = _READ_SIZE, max(1, taken // rows)
 
 
-def _read_within(source: Source, start: int, stop: int, ahead: FilesAhead) -> Batch:
+def _read_within(source: Source, start: int, stop: int, most: int, ahead: FilesAhead) -> Batch:
     with ahead.reading():
         try:
-            return source.read(start, stop, _MOST_READ_SIZE)
+            return source.read(start, stop, most)
         except MemoryLimitError:
             return source.read(start, start + 1)
 

@@ -11,7 +11,7 @@ import hashlib
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -41,6 +41,8 @@ _MOST = 2**62 - 1
 
 Weights: TypeAlias = npt.NDArray[np.float64]
 Drawn: TypeAlias = Callable[[Positions], RowArray]
+# Draws so many rows of an epoch, given its seed, and returns them as a function of their positions.
+Draw: TypeAlias = Callable[[int, list[int]], Drawn]
 
 
 def sampled(
@@ -85,26 +87,18 @@ def _sampling(
         )
     if count and not rows:
         raise OptionError(f"sample: n={count}, but there are no rows to draw from")
-    table = FromRows(source, _table(rows, weights, balance, count, replace, progress))
-    order = Sampling(count, seed, table)
+    draw = FromRows(source, _draw(rows, weights, balance, count, replace, progress))
+    order = Sampling(count, seed, draw)
     if weights is None and balance is None:
         order.prepare()  # nothing is read for it
     return order
 
 
-class DrawTable(Protocol):
-    """What rows are drawn from."""
-
-    def of_epoch(self, count: int, seed: list[int]) -> Drawn:
-        """Return the ``count`` rows of an epoch, as a function of their positions."""
-        ...
-
-
 class Sampling(Order):
-    """Rows drawn from a table, anew in every epoch."""
+    """Rows that are drawn anew in every epoch."""
 
-    def __init__(self, count: int, seed: Seed, table: FromRows[DrawTable]) -> None:
-        self._count, self._seed, self._table = count, seed, table
+    def __init__(self, count: int, seed: Seed, draw: FromRows[Draw]) -> None:
+        self._count, self._seed, self._draw = count, seed, draw
         self._epochs = self._new_epochs()
 
     def _new_epochs(self) -> Remembered[tuple[int, int], Drawn]:
@@ -117,7 +111,7 @@ class Sampling(Order):
 
     @property
     def searched(self) -> bool:
-        return self._table.known() is not None
+        return self._draw.known() is not None
 
     @property
     def varies(self) -> bool:
@@ -125,7 +119,7 @@ class Sampling(Order):
 
     def prepare(self) -> None:
         if self._count:
-            self._table.at(0)
+            self._draw.at(0)
 
     def numbers(self, positions: Positions, epoch: int = 0) -> RowArray:
         if not len(positions):
@@ -133,7 +127,7 @@ class Sampling(Order):
         return self._epochs.at((self._seed.value, epoch))(positions)
 
     def _of_epoch(self, key: tuple[int, int]) -> Drawn:
-        return self._table.at(key[1]).of_epoch(self._count, [*key, _SALT])
+        return self._draw.at(key[1])(self._count, [*key, _SALT])
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: each for name, each in self.__dict__.items() if name != "_epochs"}
@@ -143,18 +137,12 @@ class Sampling(Order):
         self._epochs = self._new_epochs()
 
 
-class _AllRows:
-    """All rows, equally likely."""
-
-    def __init__(self, rows: int, replace: bool, source: Source) -> None:
-        del source
-        self._replace, self._count = replace, rows
-
-    def of_epoch(self, count: int, seed: list[int]) -> Drawn:
-        del count  # without replacement, these are the first of all rows, shuffled
-        if self._replace:
-            return partial(_uniform, self._count, key_of(seed))
-        return partial(_permuted, Permutation(self._count, seed))
+def _draw_any(rows: int, replace: bool, count: int, seed: list[int]) -> Drawn:
+    """Draw from all rows, which are equally likely."""
+    del count  # without replacement, these are the first of all rows, shuffled
+    if replace:
+        return partial(_uniform, rows, key_of(seed))
+    return partial(_permuted, Permutation(rows, seed))
 
 
 def _uniform(rows: int, key: np.uint64, positions: Positions) -> RowArray:
@@ -165,58 +153,41 @@ def _permuted(order: Permutation, positions: Positions) -> RowArray:
     return order.at(positions, thread_share())
 
 
-class _WeightedRows:
-    """Rows that come by weight, again and again."""
-
-    def __init__(self, weights: Weights) -> None:
-        self._table = AliasTable(weights)
-
-    def of_epoch(self, count: int, seed: list[int]) -> Drawn:
-        del count
-        return partial(self._table.at, key=key_of(seed))
+def _draw_again(table: AliasTable | Classes, count: int, seed: list[int]) -> Drawn:
+    """Draw by weight, or from classes that come equally often; a row may come again."""
+    del count
+    return partial(table.at, key=key_of(seed))
 
 
-class _WeightedRowsOnce:
-    """Rows that come by weight, each of them once."""
-
-    def __init__(self, weights: Weights) -> None:
-        self._arrivals = Arrivals(weights)
-
-    def of_epoch(self, count: int, seed: list[int]) -> Drawn:
-        return partial(_picked, self._arrivals.first(count, key_of(seed)))
+def _draw_by_weight(arrivals: Arrivals, count: int, seed: list[int]) -> Drawn:
+    """Draw by weight, each row once."""
+    return partial(_picked, arrivals.first(count, key_of(seed)))
 
 
-class _BalancedRows:
-    """Rows of classes that come equally often."""
-
-    def __init__(self, classes: Classes, replace: bool) -> None:
-        self._classes, self._replace = classes, replace
-
-    def of_epoch(self, count: int, seed: list[int]) -> Drawn:
-        if self._replace:
-            return partial(self._classes.at, key=key_of(seed))
-        return partial(_picked, self._classes.evenly(count, seed))
+def _draw_by_class(classes: Classes, count: int, seed: list[int]) -> Drawn:
+    """Draw from classes that come equally often, each row once."""
+    return partial(_picked, classes.evenly(count, seed))
 
 
 def _picked(rows: RowArray, positions: Positions) -> RowArray:
     return rows[positions].astype(np.int64, copy=False)
 
 
-def _table(
+def _draw(
     rows: int,
     weights: str | Weights | None,
     balance: str | None,
     count: int,
     replace: bool,
     progress: ProgressOption,
-) -> Callable[[Source], DrawTable]:
-    """Return what makes the table of the rows of an epoch."""
+) -> Callable[[Source], Draw]:
+    """Return what makes the function that draws from the rows of an epoch."""
     if balance is not None:
         return partial(_of_classes, name=balance, count=count, replace=replace, progress=progress)
     if isinstance(weights, str):
         return partial(_of_column, name=weights, count=count, replace=replace, progress=progress)
     if weights is None:
-        return partial(_AllRows, rows, replace)
+        return partial(_of_all, rows, replace)
     if len(weights) != rows:
         raise OptionError(f"sample: {len(weights):,} weights for {quantity(rows, 'row')}")
     if count:
@@ -287,7 +258,7 @@ def _checked(values: npt.NDArray[Any], start: int, bad: _Bad) -> Weights:
 @guarded
 def _of_column(
     source: Source, name: str, count: int, replace: bool, progress: ProgressOption
-) -> DrawTable:
+) -> Draw:
     weights, bad = np.empty(len(source), np.float64), partial(_bad_column, source, name)
     for block in scan_column(source, name, progress):
         refuse_nulls("sample", source, name, block)
@@ -315,15 +286,22 @@ def _check_drawable(weights: Weights, count: int, replace: bool, bad: _Bad) -> N
         )
 
 
-def _of_array(weights: Weights, replace: bool, source: Source) -> DrawTable:
+def _of_all(rows: int, replace: bool, source: Source) -> Draw:
     del source
-    return _WeightedRows(weights) if replace else _WeightedRowsOnce(weights)
+    return partial(_draw_any, rows, replace)
+
+
+def _of_array(weights: Weights, replace: bool, source: Source) -> Draw:
+    del source
+    if replace:
+        return partial(_draw_again, AliasTable(weights))
+    return partial(_draw_by_weight, Arrivals(weights))
 
 
 @guarded
 def _of_classes(
     source: Source, name: str, count: int, replace: bool, progress: ProgressOption
-) -> _BalancedRows:
+) -> Draw:
     numbers: dict[Any, int] = {}
     codes = np.empty(len(source), np.int32)
     for block in scan_column(source, name, progress):
@@ -341,7 +319,7 @@ def _of_classes(
             f"{smallest * len(numbers)} or less, or replace=True",
             field=name,
         )
-    return _BalancedRows(classes, replace)
+    return partial(_draw_again if replace else _draw_by_class, classes)
 
 
 def _distinct(column: Column) -> tuple[list[Any], npt.NDArray[np.int64]]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime as dt
 import sys
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
 from decimal import Decimal
 from functools import partial
 from typing import Any, NamedTuple
@@ -27,11 +26,11 @@ from recmap.formats.table_notes import arrow_types
 from recmap.model.arguments import check_column_name
 from recmap.model.arrow import ArrowReader
 from recmap.model.coerce import Given, as_columns, empty_column, fit, infer_schema, text_column
-from recmap.model.facts import SourceFacts, TableType
+from recmap.model.facts import TableType
 from recmap.model.field import Field
 from recmap.model.nulls import NULL_SUFFIX, Nulls
 from recmap.model.order import OrderedRows, Picked
-from recmap.model.source import Source, WrappedSource
+from recmap.model.source import Source, WithFacts
 from recmap.warn import warn
 
 # Objects whose rows are computed each time, perhaps in another order.
@@ -84,27 +83,20 @@ def open_table(x: Any, wanted: Wanted, column: str | None = None) -> OpenedRows:
         source = _open_pandas(frame, wanted)
         types = {name: _pandas_type(frame[name]) for name in frame.columns}
         index = None if frame.index.identical(_default_index(frame)) else frame.index
-        return OpenedRows(FromTable(source, types, index), lasting=False)
+        return OpenedRows(_from_table(source, types, index), lasting=False)
     table = _with_columns(x, column)
-    source = FromTable(_open_arrow(table, wanted), _arrow_types(table))
+    source = _from_table(_open_arrow(table, wanted), _arrow_types(table))
     return OpenedRows(source, lasting=False)
 
 
-class FromTable(WrappedSource):
-    """The rows of a table, with the types that go back to its library as they were."""
-
-    def __init__(self, source: Source, types: Mapping[str, Any], index: Any = None) -> None:
-        super().__init__(source)
-        self._types = {
-            name: TableType(source.schema[name], dtype)
-            for name, dtype in types.items()
-            if dtype is not None and name in source.schema
-        }
-        self._index = index
-
-    @property
-    def facts(self) -> SourceFacts:
-        return replace(super().facts, table_types=self._types, table_index=self._index)
+def _from_table(source: Source, types: Mapping[str, Any], index: Any = None) -> Source:
+    """Return the rows of a table, with the types that go back to its library as they were."""
+    known = {
+        name: TableType(source.schema[name], dtype)
+        for name, dtype in types.items()
+        if dtype is not None and name in source.schema
+    }
+    return WithFacts(source, table_types=known, table_index=index)
 
 
 def _default_index(frame: Any) -> Any:

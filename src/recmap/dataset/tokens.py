@@ -27,13 +27,13 @@ from recmap.model.batch import Positions, RowArray, RowNumbers
 from recmap.model.facts import SourceFacts
 from recmap.model.fetching import Coming, Fetching
 from recmap.model.field import Field
-from recmap.model.order import gather_within, unshuffled
+from recmap.model.order import unshuffled
 from recmap.model.progress import Counter, ProgressOption
 from recmap.model.ragged import Column, Ragged, offsets_of
 from recmap.model.remembered import Remembered
 from recmap.model.row_sizes import RowSizes, measure
 from recmap.model.schema import Batch, Schema
-from recmap.model.source import Source, WrappedSource, at_epoch, row_name
+from recmap.model.source import Source, WrappedSource, at_epoch, gather_within, row_name
 from recmap.native import _core
 
 Added: TypeAlias = Literal["positions", "segments", "cu_seqlens"]
@@ -230,14 +230,7 @@ class TokenRows(WrappedSource):
     def facts(self) -> SourceFacts:
         facts = self._source.facts
         return replace(
-            facts,
-            in_order=False,
-            searched=facts.searched and self.known_rows() is not None,
-            table_index=None,
-            owns_rows=True,
-            can_pad=False,
-            rows_before_damage=None,
-            sound_rows=None,
+            facts.of_other_rows(known=self.known_rows() is not None),
             labels={},
             descriptions={},
             table_types={},
@@ -255,9 +248,6 @@ class TokenRows(WrappedSource):
     def known_rows(self) -> int | None:
         known = self._documents.known(0)
         return None if known is None else self._count(known)
-
-    def up_to(self, stop: int) -> int:
-        return min(stop, len(self))
 
     def row_bytes(self) -> int:
         return sum(field.row_bytes or 0 for field in self._schema.values())
@@ -442,7 +432,7 @@ class TokenRows(WrappedSource):
         return Source.select(self, names)
 
     # Rows are others than those of the source.
-    column, largest_row, read_padded = Source.column, Source.largest_row, Source.read_padded
+    column, read_padded = Source.column, Source.read_padded
     value_ranges = Source.value_ranges
 
 

@@ -137,7 +137,7 @@ class Search:
         with Counter(source.known_rows(), self._progress if count is None else False) as counter:
             counter.add(self._next)
 
-            def take(found: _Found) -> bool:
+            def take(found: _Matches) -> bool:
                 self._rows.append(found.rows)
                 counter.add(found.stop - self._next, found.size)
                 self._next = found.stop
@@ -147,7 +147,7 @@ class Search:
             counter.finish()
 
 
-class _Found(NamedTuple):
+class _Matches(NamedTuple):
     """The rows found in some bytes, up to row ``stop``."""
 
     rows: npt.NDArray[Any]
@@ -157,7 +157,7 @@ class _Found(NamedTuple):
 
 @guarded
 def _search(
-    source: Source, expression: Expression, start: int, take: Callable[[_Found], bool]
+    source: Source, expression: Expression, start: int, take: Callable[[_Matches], bool]
 ) -> bool:
     """Pass what is found from row ``start`` on to ``take``, until it returns False.
 
@@ -165,7 +165,7 @@ def _search(
     """
     predicate = expression.bind(source.schema)
     columns = source.select(with_masks(sorted(expression.names), source.schema))
-    more, ended, waiting = True, True, deque[Future[_Found]]()
+    more, ended, waiting = True, True, deque[Future[_Matches]]()
     with Threads(pool_size(), "recmap-where") as pool:
         for number, (first, block) in enumerate(_blocks(columns, predicate, start)):
             for begin, piece in _pieces(first, block):
@@ -182,12 +182,12 @@ def _search(
     return ended
 
 
-def _test(predicate: Predicate, batch: Batch, first: int) -> _Found:
+def _test(predicate: Predicate, batch: Batch, first: int) -> _Matches:
     rows, size = measure(batch)
     found = np.flatnonzero(predicate.rows(batch))
     found += first
     narrow = first + rows <= _NARROW
-    return _Found(found.astype(np.int32) if narrow else found, first + rows, size)
+    return _Matches(found.astype(np.int32) if narrow else found, first + rows, size)
 
 
 def _pieces(first: int, block: Batch) -> Iterator[tuple[int, Batch]]:

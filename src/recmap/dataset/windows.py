@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from recmap.dataset.column_scan import FromRows, check_reread, refuse_nulls, scan_column
+from recmap.dataset.column_scan import FromRows, check_same_rows, refuse_nulls, scan_column
 from recmap.errors import DataError, MemoryLimitError, OptionError, OptionTypeError
 from recmap.machine.mapped import guarded
 from recmap.model.arguments import as_list, as_whole, is_iterable
@@ -18,13 +18,12 @@ from recmap.model.batch import Positions, RowArray, RowNumbers, join
 from recmap.model.facts import SourceFacts
 from recmap.model.fetching import Coming, Fetching
 from recmap.model.field import Field
-from recmap.model.order import gather_within
 from recmap.model.progress import ProgressOption
 from recmap.model.ragged import Column, Ragged, concatenate, has_mask, offsets_of
 from recmap.model.ranks import byte_ranks
 from recmap.model.row_sizes import RowSizes, batch_sizes, fitting, measure
 from recmap.model.schema import Batch, Schema
-from recmap.model.source import Source, WrappedSource, row_name
+from recmap.model.source import Source, WrappedSource, gather_within, row_name
 
 Edges: TypeAlias = Literal["drop", "repeat", "pad"]
 # Rows relative to the one that a window belongs to; None is that row's own value, without an axis.
@@ -149,12 +148,7 @@ def window_order(
     reopen: Callable[[], Source] | None,
 ) -> FromRows[WindowOrder]:
     """Return the windows, which are found when they are first needed."""
-    check_reread("windows", source)
-    if source.facts.varies:
-        raise OptionError(
-            "windows: these rows differ from epoch to epoch; put windows before shuffle, sample "
-            "and functions that draw random numbers"
-        )
+    check_same_rows("windows", source)
     if within is not None:
         _check_within(source, within)
     low, high = _extent(parts)
@@ -267,14 +261,7 @@ class RowWindows(WrappedSource):
         facts = self._source.facts
         own = {name for name, part in self._parts.items() if part.offsets is None}
         return replace(
-            facts,
-            in_order=False,
-            searched=facts.searched and self.known_rows() is not None,
-            table_index=None,
-            owns_rows=True,
-            can_pad=False,
-            rows_before_damage=None,
-            sound_rows=None,
+            facts.of_other_rows(known=self.known_rows() is not None),
             descriptions={n: told for n, told in facts.descriptions.items() if n in own},
             table_types={n: told for n, told in facts.table_types.items() if n in own},
         )
@@ -285,9 +272,6 @@ class RowWindows(WrappedSource):
     def known_rows(self) -> int | None:
         known = self._order.known()
         return None if known is None else known.count
-
-    def up_to(self, stop: int) -> int:
-        return min(stop, len(self))
 
     def row_bytes(self) -> int:
         return self._source.row_bytes() * self._total
@@ -438,7 +422,7 @@ class RowWindows(WrappedSource):
         return self._edges == "pad" and name not in self._parts
 
     # Rows are others than those of the source.
-    column, largest_row, read_padded = Source.column, Source.largest_row, Source.read_padded
+    column, read_padded = Source.column, Source.read_padded
     value_ranges = Source.value_ranges
 
 

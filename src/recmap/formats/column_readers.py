@@ -12,7 +12,7 @@ import numpy.typing as npt
 from recmap.errors import DataError
 from recmap.machine.cpus import thread_count
 from recmap.machine.mapped import MappedFile
-from recmap.machine.memory import empty
+from recmap.machine.memory import empty, locks_pages
 from recmap.model.batch import RowNumbers
 from recmap.model.coerce import string_column
 from recmap.model.fetching import Fetching
@@ -98,7 +98,7 @@ class ColumnReader(Protocol):
         return max(1, self.field.row_bytes or OFFSET)
 
 
-class _Stored(NamedTuple):
+class _StoredArray(NamedTuple):
     """An array, the bytes of all its rows if they are contiguous, and the file it is in."""
 
     array: npt.NDArray[Any]
@@ -106,7 +106,7 @@ class _Stored(NamedTuple):
     file: MappedFile | None
 
     @classmethod
-    def of(cls, array: npt.NDArray[Any], file: MappedFile | None) -> _Stored:
+    def of(cls, array: npt.NDArray[Any], file: MappedFile | None) -> _StoredArray:
         strings = array.dtype.kind in "SU"
         plain = array.flags.c_contiguous and not strings and not array.dtype.hasobject
         return cls(array, (array if plain else array[:0]).reshape(-1).view(np.uint8), file)
@@ -124,7 +124,7 @@ class ArrayColumn(ColumnReader):
 
     def __init__(self, array: npt.NDArray[Any], file: MappedFile | None = None) -> None:
         # Replaced as a whole, because other threads read at the same time.
-        self._stored = _Stored.of(array, file)
+        self._stored = _StoredArray.of(array, file)
         self._strings = array.dtype.kind in "SU"
         self._items = math.prod(array.shape[1:])
         self.field = Field("bytes" if self._strings else array.dtype, array.shape[1:])
@@ -137,7 +137,8 @@ class ArrayColumn(ColumnReader):
         return len(self._stored.array)
 
     def read(self, start: int, stop: int) -> Column:
-        array, _, file = self._settled()
+        stored = self._settled()
+        array, flat, file = stored
         rows = array[start:stop]
         if file is None or not rows.size:
             return string_column(rows) if self._strings else rows
@@ -148,9 +149,11 @@ class ArrayColumn(ColumnReader):
         file.will_read(begin, end)
         if self._strings:
             return string_column(rows)
+        if locks_pages() and flat.size:  # a GPU cannot copy from a mapped file
+            return self._gather(stored, np.arange(start, start + len(rows)))
         return rows if file.lends else rows.copy()
 
-    def _settled(self) -> _Stored:
+    def _settled(self) -> _StoredArray:
         """Return what to read: a mapped file from now on, if the cache has all of the object."""
         stored = self._stored
         if stored.file is None or not stored.array.size:
@@ -160,7 +163,7 @@ class ArrayColumn(ColumnReader):
             begin, _ = stored.file.span(stored.array)
             old = stored.array
             array = np.ndarray(old.shape, old.dtype, file.bytes, begin, old.strides)
-            self._stored = stored = _Stored.of(array, file)
+            self._stored = stored = _StoredArray.of(array, file)
         return stored
 
     def gather(self, rows: npt.NDArray[np.int64]) -> Column:
@@ -185,7 +188,7 @@ class ArrayColumn(ColumnReader):
         file = self._stored.file
         return file is not None and not file.whole
 
-    def _gather(self, stored: _Stored, rows: npt.NDArray[np.int64]) -> Column:
+    def _gather(self, stored: _StoredArray, rows: npt.NDArray[np.int64]) -> Column:
         array, flat, file = stored
         if not flat.size or not len(rows):
             gathered = array[rows]

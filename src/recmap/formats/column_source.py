@@ -161,6 +161,8 @@ class ColumnsSource(Source):
             stored_in_order=stored_rows > 1,
             remote=any_remote(files),
             checksums=[self._unchecked],
+            largest_row=partial(_largest_row, columns, self._rows, mapped, tuple(files)),
+            reference=reference and partial(_unchanged, reference, files),
         )
 
     def __reduce_ex__(self, protocol: Any) -> Any:
@@ -187,7 +189,7 @@ class ColumnsSource(Source):
         for column in self._columns.values() if self._chunk_bytes else ():
             column.keep(None if limit is None else max(1, _KEPT * limit // self._chunk_bytes))
         if limit is not None and start < stop:
-            sizes = self._sizes(slice(start, stop), limit)
+            sizes = _sizes(self._columns.values(), slice(start, stop), limit)
             stop = start + (1 if sizes is None else fitting(sizes, stop - start, limit))
         with self._fetched(range(start, stop)):
             if self._unchecked:
@@ -241,26 +243,7 @@ class ColumnsSource(Source):
     @guarded
     def row_sizes(self, rows: npt.NDArray[np.int64]) -> RowSizes | None:
         self._check_size()
-        return self._sizes(rows, _NO_LIMIT)
-
-    @guarded
-    def largest_row(self, above: int) -> tuple[int, int] | None:
-        def sizes(start: int, stop: int) -> RowSizes | None:
-            return self._sizes(slice(start, stop), _NO_LIMIT)
-
-        self._check_size()
-        if self._sizes(np.empty(0, np.int64), _NO_LIMIT) is None:
-            return None
-        return largest(sizes, self._rows, above)
-
-    def _sizes(self, rows: Which, limit: int) -> RowSizes | None:
-        total: RowSizes = 0
-        for column in self._columns.values():
-            sizes = column.sizes(rows, limit)
-            if sizes is None:
-                return None
-            total = added(total, sizes)
-        return total
+        return _sizes(self._columns.values(), rows, _NO_LIMIT)
 
     def select(self, names: Sequence[str]) -> ColumnsSource:
         chosen = {name: self._columns[name] for name in self._schema.select(names)}
@@ -293,13 +276,6 @@ class ColumnsSource(Source):
             strings,
         )
 
-    def reference(self) -> ColumnsSource:
-        if self._reference is None:
-            return self
-        source = self._reference()
-        check_all_unchanged(self._facts.files)  # the library opens them by their names
-        return source
-
     def row_bytes(self) -> int:
         return max(1, sum(column.row_bytes() for column in self._columns.values()))
 
@@ -315,6 +291,43 @@ class ColumnsSource(Source):
             mapped=[n for n, c in self._columns.items() if c.view() is not None and files],
             notes={n: c.note for n, c in self._columns.items() if c.note},
         )
+
+
+def _sizes(columns: Iterable[ColumnReader], rows: Which, limit: int) -> RowSizes | None:
+    total: RowSizes = 0
+    for column in columns:
+        sizes = column.sizes(rows, limit)
+        if sizes is None:
+            return None
+        total = added(total, sizes)
+    return total
+
+
+# Facts of a source that outlive it do not keep it.
+
+
+def _largest_row(
+    columns: Mapping[str, ColumnReader],
+    rows: int,
+    mapped: MappedFile | None,
+    files: tuple[str, ...],
+    above: int,
+) -> tuple[int, int] | None:
+    def sizes(start: int, stop: int) -> RowSizes | None:
+        return _sizes(columns.values(), slice(start, stop), _NO_LIMIT)
+
+    with Guard(files):
+        if mapped is not None:
+            mapped.check_size()
+        if _sizes(columns.values(), np.empty(0, np.int64), _NO_LIMIT) is None:
+            return None
+        return largest(sizes, rows, above)
+
+
+def _unchanged(open_reference: Callable[[], ColumnsSource], files: Sequence[str]) -> ColumnsSource:
+    source = open_reference()
+    check_all_unchanged(files)  # the library opens them by their names
+    return source
 
 
 def with_string_types(source: Source, fields: Mapping[str, Field]) -> Source:

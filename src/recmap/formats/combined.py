@@ -6,14 +6,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from functools import cached_property, partial
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from recmap.errors import DataError, FieldMismatchError, MemoryLimitError
-from recmap.formats.joint_nulls import with_the_same_nulls
 from recmap.local.local_path import located
 from recmap.machine.mapped import guarded
 from recmap.model.batch import (
@@ -29,6 +28,7 @@ from recmap.model.batch import (
 from recmap.model.facts import LargestChunk, SourceFacts
 from recmap.model.fetching import Coming, Fetching, fetching_all
 from recmap.model.field import Field
+from recmap.model.fill_null import with_the_same_nulls
 from recmap.model.info import Info
 from recmap.model.order import finite
 from recmap.model.ragged import Column, offsets_of
@@ -37,10 +37,8 @@ from recmap.model.schema import Batch, Schema
 from recmap.model.source import (
     Source,
     VaryingRows,
-    at_epoch,
     prepare,
     renamed,
-    reseeded,
 )
 from recmap.model.value_test import ValueRange
 from recmap.store.files_ahead import FilesAhead, files_ahead
@@ -82,6 +80,22 @@ def _chunks_together(told: Sequence[SourceFacts]) -> LargestChunk:
     return LargestChunk(sum(chunk.size for chunk in found), place)
 
 
+def _largest_together(told: Sequence[SourceFacts], above: int) -> tuple[int, int] | None:
+    # The largest row of one source is a lower bound for the whole row.
+    found = (facts.largest_row(above) for facts in told)
+    return max((row for row in found if row), key=lambda row: row[1], default=None)
+
+
+def _largest_of(
+    sources: Sequence[Source], told: Sequence[SourceFacts], above: int
+) -> tuple[int, int] | None:
+    files = [file for facts in told for file in facts.files]
+    found = for_each(lambda facts: facts.largest_row(above), told, files)
+    starts = accumulate(map(len, sources), initial=0)
+    rows = [(first + row[0], row[1]) for row, first in zip(found, starts, strict=False) if row]
+    return max(rows, key=lambda row: row[1], default=None)
+
+
 class CombinedSource(VaryingRows):
     """Base class of the ways to combine sources."""
 
@@ -95,13 +109,13 @@ class CombinedSource(VaryingRows):
         other._sources = list(sources)  # noqa: SLF001  # a copy of this one
         return other
 
+    def rebuilt(self, change: Callable[[Source], Source]) -> Source:
+        return self._over(list(map(change, self._sources)))
+
     def at_epoch(self, epoch: int) -> Source:
         if not self._told.varies:  # there may be thousands of files
             return self
-        return self._over([at_epoch(source, epoch) for source in self._sources])
-
-    def reseeded(self, by: int) -> Source:
-        return self._over([reseeded(source, by) for source in self._sources])
+        return super().at_epoch(epoch)
 
     def prepare(self) -> None:
         for source in self._sources:
@@ -201,6 +215,7 @@ class SideBySideSource(CombinedSource):
             super()._collected(told),
             largest_chunk=partial(_chunks_together, told),
             can_pad=bool(varying) and all(facts.can_pad for facts in varying),
+            largest_row=partial(_largest_together, told),
         )
 
     def read(self, start: int, stop: int, limit: int | None = None) -> Batch:
@@ -257,11 +272,6 @@ class SideBySideSource(CombinedSource):
             total = added(total, sizes)
         return total
 
-    def largest_row(self, above: int) -> tuple[int, int] | None:
-        # The largest row of one source is a lower bound for the whole row.
-        found = (source.largest_row(above) for source in self._sources)
-        return max((row for row in found if row), key=lambda row: row[1], default=None)
-
     def column(self, name: str) -> Column | None:
         return self._owner(name).column(name)
 
@@ -279,13 +289,11 @@ class SideBySideSource(CombinedSource):
         ]
         return self._of(chosen, names)
 
-    def reference(self) -> Source:
-        return self._of([source.reference() for source in self._sources], list(self._schema))
-
     def _of(self, sources: Sequence[Source], names: Sequence[str]) -> Source:
         """Return columns of other sources with as many rows."""
         other = self._over(sources)
         other._schema = _joint_schema(sources)  # noqa: SLF001  # a copy of this one
+        other.__dict__.pop("_told", None)
         same = list(other.schema) == list(names)
         return other if same else renamed(other, {name: name for name in names})
 
@@ -346,7 +354,10 @@ class ConcatenatedSource(CombinedSource):
         return int(self._starts[-1])
 
     def _collected(self, told: list[SourceFacts]) -> SourceFacts:
-        return replace(super()._collected(told), table_index=_joined_index(told))
+        largest_row = partial(_largest_of, list(self._sources), told)
+        return replace(
+            super()._collected(told), table_index=_joined_index(told), largest_row=largest_row
+        )
 
     def known_rows(self) -> int | None:
         counted = "_starts" in self.__dict__
@@ -438,15 +449,6 @@ class ConcatenatedSource(CombinedSource):
             sizes[mine] = found
         return sizes
 
-    def largest_row(self, above: int) -> tuple[int, int] | None:
-        found = for_each(lambda source: source.largest_row(above), self._sources, self.facts.files)
-        rows = [
-            (int(first) + row[0], row[1])
-            for row, first in zip(found, self._starts, strict=False)
-            if row is not None
-        ]
-        return max(rows, key=lambda row: row[1], default=None)
-
     def column(self, name: str) -> Column | None:
         return self._sources[0].column(name) if len(self._sources) == 1 else None
 
@@ -463,10 +465,8 @@ class ConcatenatedSource(CombinedSource):
     def select(self, names: Sequence[str]) -> Source:
         chosen = self._over([source.select(names) for source in self._sources])
         chosen._schema = self._schema.select(names)  # noqa: SLF001  # a copy of this one
+        chosen.__dict__.pop("_told", None)
         return chosen
-
-    def reference(self) -> Source:
-        return self._over([source.reference() for source in self._sources])
 
     @property
     def sources(self) -> Sequence[Source]:

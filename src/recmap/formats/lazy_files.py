@@ -23,7 +23,7 @@ from recmap.model.info import Info
 from recmap.model.ragged import Column, owned
 from recmap.model.row_sizes import RowSizes
 from recmap.model.schema import Batch, Schema
-from recmap.model.source import Source
+from recmap.model.source import Source, reference
 from recmap.model.value_test import ValueRange
 from recmap.store.mapped_files import fetch_whole
 
@@ -119,7 +119,7 @@ class LazySource(Source):
         source = self._open_files.get(self._key)
         if source is None:
             source = self._reopen(self._whole)
-            source = source.reference() if self._as_reference else source
+            source = reference(source) if self._as_reference else source
             refuse_changed(source, self._whole, self._rows)
             if self._was_read:
                 for checksums in source.facts.checksums:
@@ -145,7 +145,7 @@ class LazySource(Source):
         chosen._schema = self._schema.select(names)  # noqa: SLF001  # a copy of this one
         return chosen
 
-    def reference(self) -> LazySource:
+    def _reference(self) -> LazySource:
         other = copy(self)
         other._as_reference = True  # noqa: SLF001  # a copy of this one
         return other
@@ -164,6 +164,8 @@ class LazySource(Source):
             largest_chunk=self._largest_chunk,
             stored_in_order=heaviest.stored_in_order,
             checksums=[self],
+            largest_row=self._largest_row,
+            reference=self._reference,
         )
 
     def _largest_chunk(self) -> LargestChunk:
@@ -207,8 +209,8 @@ class LazySource(Source):
     def row_sizes(self, rows: npt.NDArray[np.int64]) -> RowSizes | None:
         return self._open().row_sizes(rows) if self._knows_sizes else None
 
-    def largest_row(self, above: int) -> tuple[int, int] | None:
-        return self._open().largest_row(above) if self._knows_sizes else None
+    def _largest_row(self, above: int) -> tuple[int, int] | None:
+        return self._open().facts.largest_row(above) if self._knows_sizes else None
 
     def column(self, name: str) -> Column | None:
         return self._open().column(name)

@@ -23,7 +23,6 @@ from recmap.errors import (
 from recmap.formats.column_source import with_string_types
 from recmap.formats.combined import ConcatenatedSource
 from recmap.formats.detect import check_raw, detect_all, has_header, refuse_packed
-from recmap.formats.joint_nulls import with_the_same_masks
 from recmap.formats.lazy_files import LazySource, OpenFiles, max_open_files
 from recmap.formats.registry import FORMATS, HEADERLESS, Format, parameters
 from recmap.local.inflate import CompressionOption
@@ -41,7 +40,7 @@ from recmap.model.arguments import (
     with_matches,
 )
 from recmap.model.field import Field, FieldLike, as_field
-from recmap.model.fill_null import decided, filled, with_other_nulls
+from recmap.model.fill_null import decided, filled, with_other_nulls, with_the_same_masks
 from recmap.model.nulls import NULL_SUFFIX, NULLS, Nulls, with_masks
 from recmap.model.schema import FieldsLike, Schema
 from recmap.model.source import Errors, Source, renamed

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, Protocol, runtime_checkable
+from functools import partial
+from typing import Any, Literal, Protocol, TypeAlias, runtime_checkable
 
 from recmap.errors import DataError
 from recmap.local.local_path import located
@@ -20,10 +21,8 @@ from recmap.tfrecord.survey import survey
 _MAX_ANCHORS = 1 << 14
 
 
-class RowReader(Protocol):
-    """Anything that reads a span of rows."""
-
-    def read(self, start: int, stop: int, limit: int | None = None) -> Batch: ...
+#: Reads a span of rows, as ``read`` of a source does.
+Read: TypeAlias = Callable[[int, int, int | None], Batch]
 
 
 class Partition(Protocol):
@@ -46,7 +45,7 @@ class Partition(Protocol):
         """Return a partition for a task that reads only this span of rows."""
         ...
 
-    def open(self, columns: Sequence[str]) -> RowReader: ...
+    def open(self, columns: Sequence[str]) -> Read: ...
 
 
 @runtime_checkable
@@ -101,7 +100,7 @@ class _PlainPartition:
     def part(self, start: int, stop: int) -> Partition:
         return replace(self, index=self.index.span(start, stop, _MAX_ANCHORS))
 
-    def open(self, columns: Sequence[str]) -> RowReader:
+    def open(self, columns: Sequence[str]) -> Read:
         file = PlainFile(self.path, self.verify, self.index)
         if file.size != self.size:
             raise DataError(
@@ -109,7 +108,7 @@ class _PlainPartition:
                 "opened; open it again",
                 file=self.path,
             )
-        return _RecordReader(file, _selected(self.decoder, columns))
+        return partial(file.read, _selected(self.decoder, columns))
 
 
 @dataclass(frozen=True)
@@ -135,21 +134,13 @@ class _CompressedPartition:
         del start, stop
         return self
 
-    def open(self, columns: Sequence[str]) -> RowReader:
+    def open(self, columns: Sequence[str]) -> Read:
         file = CompressedFile(self.path, self.compression, self.verify, None)
         if self.skip:
             # Check all columns: a record is bad if any of them is.
             survey(file, self.decoder, None, True)
-        return _RecordReader(file, _selected(self.decoder, columns))
+        return partial(file.read, _selected(self.decoder, columns))
 
 
 def _selected(decoder: ExampleDecoder, columns: Sequence[str]) -> ExampleDecoder:
     return decoder if list(columns) == list(decoder.schema) else decoder.select(columns)
-
-
-class _RecordReader:
-    def __init__(self, file: RecordFile, decoder: ExampleDecoder) -> None:
-        self._file, self._decoder = file, decoder
-
-    def read(self, start: int, stop: int, limit: int | None = None) -> Batch:
-        return self._file.read(self._decoder, start, stop, limit)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 from recmap.errors import FieldMismatchError, Message
@@ -17,9 +18,9 @@ from recmap.tfrecord.faults import FieldChoice, ragged_text
 from recmap.tfrecord.record_file import RecordFile
 from recmap.tfrecord.sidecar import Sidecar
 from recmap.tfrecord.stored_schema import (
-    FirstRead,
     Manifests,
     Types,
+    check_first_read,
     described_by,
     indexed_types,
     stored_types,
@@ -84,7 +85,7 @@ def choose_schema(
     for i, (file, sidecar) in enumerate(zip(files, sidecars, strict=True)):
         if i not in examined:
             fingerprint = sidecar.fingerprint if sidecar else None
-            file.before_read = FirstRead(file.path, fingerprint, stored)
+            file.before_read = partial(check_first_read, fingerprint, stored)
     kinds = _indexed_kinds(sidecars)
     if fields is None and stored is not None:
         unknown = UnknownFeatures(stored.origin)

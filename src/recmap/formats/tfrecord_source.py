@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from threading import RLock
@@ -72,8 +71,8 @@ from recmap.tfrecord.files_in_order import (
     count_before,
     count_objects,
     in_turn,
+    largest_row,
     rows_before_damage,
-    uncounted_files,
     unindexed_files,
 )
 from recmap.tfrecord.framing import check_compressions
@@ -157,6 +156,7 @@ class TFRecordSource(Source):
             skipped=self._skip_bad_records() if skip else (),
             record_files=self._files,
             rows_before_damage=partial(rows_before_damage, self._files, self._starts),
+            largest_row=partial(largest_row, self._files, self._decoder),
         )
 
     def _open(self, path: str, sidecar: Sidecar | None, compression: Compression) -> RecordFile:
@@ -397,7 +397,8 @@ class TFRecordSource(Source):
         padded = self._read_across(decoder, rows.start, rows.stop)
         if padded is not None:
             return padded
-        self.up_to(rows.stop)
+        if len(self._starts) < len(self._files):
+            self.up_to(rows.stop)
         i = bisect_right(self._starts, rows.start) - 1
         file, start = self._files[i], self._starts[i]
         count = rows.stop - start
@@ -476,24 +477,11 @@ class TFRecordSource(Source):
             sizes[mine] = self._files[i].row_sizes(self._decoder, rows[mine] - starts[i])
         return sizes
 
-    @guarded
-    def largest_row(self, above: int) -> tuple[int, int] | None:
-        found = None
-        # Only these are read.
-        compressed = [file for file in uncounted_files(self._files) if file.compression]
-        with closing(in_turn(compressed)) as uncounted:
-            for i, file in enumerate(self._files):
-                if file.compression and file.known_count() is None:
-                    next(uncounted)
-                row = file.largest_row(self._decoder, above)
-                if row is not None:
-                    found, above = (self._start_of(i) + row[0], row[1]), row[1]
-        return found
-
     def select(self, names: Sequence[str]) -> TFRecordSource:
         # Share the files, and what is known about their rows.
-        chosen = object.__new__(TFRecordSource)
-        chosen.__dict__.update(self.__dict__, _decoder=self._decoder.select(names), _views=None)
+        chosen, decoder = object.__new__(TFRecordSource), self._decoder.select(names)
+        facts = replace(self._facts, largest_row=partial(largest_row, self._files, decoder))
+        chosen.__dict__.update(self.__dict__, _decoder=decoder, _views=None, _facts=facts)
         return chosen
 
     def partitions(self, *, skip: bool) -> list[Partition]:

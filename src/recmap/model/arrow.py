@@ -25,7 +25,7 @@ from recmap.model.arguments import check_choice, check_column_name, no_column
 from recmap.model.arrow_export import Tensors, arrow_batch, arrow_type
 from recmap.model.arrow_import import holds_nulls, make_readers
 from recmap.model.arrow_kind import ArrowKind, exact, seen
-from recmap.model.arrow_readers import BadRowError, Reader
+from recmap.model.arrow_readers import ArrayReader, BadRowError
 from recmap.model.field import Field
 from recmap.model.null_columns import kept, of_field
 from recmap.model.nulls import NULL_SUFFIX, NULLS, Nulls, fill_rows, mask_taken, null_item
@@ -249,11 +249,11 @@ def _asked(source: Any, method: str, count: int) -> tuple[Any, ...]:
 
 def _columns(
     kind: ArrowKind, fields: Mapping[str, Field], nulls: Nulls
-) -> tuple[dict[str, Reader], dict[str, Field], dict[str, RecmapError]]:
+) -> tuple[dict[str, ArrayReader], dict[str, Field], dict[str, RecmapError]]:
     """Return the readers and fields of all columns, and why some cannot be read."""
     # A single array, such as a polars Series, is a column.
     name = "" if kind.format == b"+s" else kind.name.decode(errors="replace") or "data"
-    readers: dict[str, Reader] = {}
+    readers: dict[str, ArrayReader] = {}
     found: dict[str, Field] = {}
     refused: dict[str, RecmapError] = {}
     for path, reader in make_readers(kind, name, fields, nulls):
@@ -280,7 +280,7 @@ def _check_names(names: Collection[str], known: Collection[str]) -> None:
             raise FieldNotFoundError(no_column(name, known))
 
 
-def _checked(path: str, reader: Reader | RecmapError, taken: bool) -> Reader:
+def _checked(path: str, reader: ArrayReader | RecmapError, taken: bool) -> ArrayReader:
     if isinstance(reader, RecmapError):
         raise reader
     check_column_name(path)
@@ -289,7 +289,7 @@ def _checked(path: str, reader: Reader | RecmapError, taken: bool) -> Reader:
     return reader
 
 
-def _nullable(reader: Reader) -> Field:
+def _nullable(reader: ArrayReader) -> Field:
     """Return the field of a reader, which may be null."""
     return replace(
         reader.field, fill=None, nullable=holds_nulls(reader), null_items=reader.null_items

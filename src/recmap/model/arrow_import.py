@@ -24,6 +24,7 @@ from recmap.errors import (
 from recmap.model.arrow_export import EXTENSION_METADATA, EXTENSION_NAME, TENSOR
 from recmap.model.arrow_kind import ArrowKind, KnownKind
 from recmap.model.arrow_readers import (
+    ArrayReader,
     Booleans,
     Decimals,
     Dictionary,
@@ -32,7 +33,6 @@ from recmap.model.arrow_readers import (
     Nothing,
     OffsetLists,
     PlainNumbers,
-    Reader,
     ScaledDecimals,
     Strings,
     StringViews,
@@ -100,7 +100,7 @@ def make_readers(
     fields: Mapping[str, Field],
     nulls: Nulls,
     above: Shape = (),
-) -> Iterator[tuple[str, Reader | RecmapError]]:
+) -> Iterator[tuple[str, ArrayReader | RecmapError]]:
     """Yield the columns that a type becomes: several if it is a struct, or a list of structs.
 
     One that cannot be read comes with the reason. ``fields`` has those that the user gave, by
@@ -114,7 +114,7 @@ def make_readers(
 
 def _readers(
     kind: ArrowKind, name: str, fields: Mapping[str, Field], nulls: Nulls, above: Shape
-) -> Iterator[tuple[str, Reader | RecmapError]]:
+) -> Iterator[tuple[str, ArrayReader | RecmapError]]:
     if kind.dictionary is not None:
         stored = _NUMBERS.get(kind.format, "")
         if not stored or stored[0] == "f":
@@ -142,27 +142,29 @@ def _readers(
         yield name, _nullable(_leaf_reader(kind, name, fields.get(name), above), kind)
 
 
-def _around(inner: Reader | RecmapError, make: Callable[[Reader], Reader]) -> Reader | RecmapError:
+def _around(
+    inner: ArrayReader | RecmapError, make: Callable[[ArrayReader], ArrayReader]
+) -> ArrayReader | RecmapError:
     """Return the reader of what contains another, if that can be read."""
     try:
-        return make(inner) if isinstance(inner, Reader) else inner
+        return make(inner) if isinstance(inner, ArrayReader) else inner
     except (DataError, OptionError) as e:
         return e
 
 
-def _dictionary_reader(kind: ArrowKind, stored: np.dtype[Any], values: Reader) -> Reader:
+def _dictionary_reader(kind: ArrowKind, stored: np.dtype[Any], values: ArrayReader) -> ArrayReader:
     made = Dictionary(values.field, stored, values)
     made.nullable, made.null_items = kind.nullable, values.null_items
     return made
 
 
-def _member_reader(number: int, nullable: bool, member: Reader) -> Reader:
+def _member_reader(number: int, nullable: bool, member: ArrayReader) -> ArrayReader:
     made = StructMember(member.field, number, member)
     made.nullable, made.null_items = member.nullable or nullable, member.null_items
     return made
 
 
-def _nullable(reader: Reader, kind: ArrowKind) -> Reader:
+def _nullable(reader: ArrayReader, kind: ArrowKind) -> ArrayReader:
     reader.nullable = kind.nullable
     return reader
 
@@ -175,7 +177,7 @@ class _GivenList(NamedTuple):
     depth: int
     nulls: Nulls
 
-    def mode(self, item: Reader) -> Nulls:
+    def mode(self, item: ArrayReader) -> Nulls:
         """Say what becomes of its null items."""
         if self.nulls != "keep":
             return self.nulls
@@ -185,7 +187,7 @@ class _GivenList(NamedTuple):
             return "fill"
         return "keep" if self.field.null_items else "error"
 
-    def axis(self, kind: ArrowKind, item: Reader, size: int) -> int | None:
+    def axis(self, kind: ArrowKind, item: ArrayReader, size: int) -> int | None:
         """Return the axis of a list of a fixed size. Ragged axes come first, and hold nulls."""
         if item.field.ragged:
             return None
@@ -197,7 +199,7 @@ class _GivenList(NamedTuple):
         return None if exact and (empty or holds_nulls(item)) and not _is_tensor(kind) else size
 
 
-def holds_nulls(reader: Reader) -> bool:
+def holds_nulls(reader: ArrayReader) -> bool:
     """Return whether rows may be null, and not NaT."""
     return reader.nullable and (reader.field.dtype.kind not in "mM" or bool(reader.field.ragged))
 
@@ -206,20 +208,20 @@ def _is_tensor(kind: ArrowKind) -> bool:
     return dict(kind.metadata).get(EXTENSION_NAME) == TENSOR
 
 
-def _list_reader(kind: ArrowKind, given: _GivenList, item: Reader) -> Reader:
+def _list_reader(kind: ArrowKind, given: _GivenList, item: ArrayReader) -> ArrayReader:
     made = _rows_reader(kind, given, item)
     made.nullable = kind.nullable
     made.null_items = bool(made.field.ragged) and (item.null_items or holds_nulls(item))
     return made
 
 
-def _rows_reader(kind: ArrowKind, given: _GivenList, item: Reader) -> Reader:
+def _rows_reader(kind: ArrowKind, given: _GivenList, item: ArrayReader) -> ArrayReader:
     name, nulls = given.name, given.mode(item)
     dtype, shape, fill = item.field.dtype, item.field.shape, item.field.fill
     if not kind.format.startswith(b"+w:"):
         made, offset = _LISTS[kind.format]
         field = _field(name, dtype, (None, *shape), fill)
-        reader: Reader = made(field, item, nulls, np.dtype(offset))
+        reader: ArrayReader = made(field, item, nulls, np.dtype(offset))
         return reader
     size = _number(kind.format[3:])
     axis = given.axis(kind, item, size)
@@ -257,7 +259,7 @@ def _tensor_shape(
     return shape, order
 
 
-def _leaf_reader(kind: ArrowKind, name: str, given: Field | None, above: Shape) -> Reader:
+def _leaf_reader(kind: ArrowKind, name: str, given: Field | None, above: Shape) -> ArrayReader:
     form = kind.format
     if form in _NUMBERS:
         dtype = np.dtype(_NUMBERS[form])
@@ -303,7 +305,7 @@ def _scalar_fill(given: Field) -> Any:
     return None if given.fill is None or np.ndim(given.fill) else given.fill
 
 
-def _decimal_reader(kind: ArrowKind, name: str, given: Field | None) -> Reader:
+def _decimal_reader(kind: ArrowKind, name: str, given: Field | None) -> ArrayReader:
     """Return the reader of decimals: as integers without a scale, float64, or else text."""
     precision, scale, bits = _decimal_type(kind, name)
     wanted = None if given is None else given.dtype

@@ -48,7 +48,7 @@ def damaged(what: str) -> DataError:
     return DataError(f"damaged Arrow data: {what}")
 
 
-class Reader(ABC):
+class ArrayReader(ABC):
     """Reads rows of an array as a column."""
 
     #: The type of the column.
@@ -112,7 +112,7 @@ def _either(one: Mask | None, other: Mask | None) -> Mask | None:
 
 
 @dataclass
-class PlainNumbers(Reader):
+class PlainNumbers(ArrayReader):
     field: Field
     stored: np.dtype[Any]
 
@@ -143,7 +143,7 @@ def _refuse_smallest(times: npt.NDArray[np.int64], missing: Mask | None) -> None
 
 
 @dataclass
-class Booleans(Reader):
+class Booleans(ArrayReader):
     field: Field
 
     def read(self, array: _core.ArrowArray, start: int, stop: int) -> Read:
@@ -152,7 +152,7 @@ class Booleans(Reader):
 
 
 @dataclass
-class Decimals(Reader):
+class Decimals(ArrayReader):
     """Whole numbers of up to 256 bits, of which int64 must hold the values."""
 
     field: Field
@@ -175,7 +175,7 @@ class Decimals(Reader):
 
 
 @dataclass
-class ScaledDecimals(Reader):
+class ScaledDecimals(ArrayReader):
     """Decimal numbers with a scale, as float64 or as text, whichever the field is."""
 
     field: Field
@@ -239,7 +239,7 @@ def _decimal_text(number: int, scale: int) -> str:
 
 
 @dataclass
-class Nothing(Reader):
+class Nothing(ArrayReader):
     """A column of nulls only, whose type the user gives. Otherwise, they are booleans."""
 
     field: Field
@@ -250,7 +250,7 @@ class Nothing(Reader):
         return blank(self.field, stop - start), np.broadcast_to(np.True_, stop - start)
 
 
-class StringReader(Reader):
+class StringReader(ArrayReader):
     def _checked(self, column: Ragged, missing: Mask | None) -> Read:
         if missing is not None:
             column = emptied(column, missing)
@@ -306,11 +306,11 @@ def _offsets(
 
 
 @dataclass
-class Lists(Reader):
+class Lists(ArrayReader):
     """Lists of any kind."""
 
     field: Field
-    item: Reader
+    item: ArrayReader
     nulls: Nulls
 
     def _read_items(
@@ -418,7 +418,7 @@ class FixedLists(Lists):
 
 
 @dataclass
-class TensorRows(Reader):
+class TensorRows(ArrayReader):
     field: Field
     rows: FixedLists
     shape: tuple[int, ...]
@@ -432,12 +432,12 @@ class TensorRows(Reader):
 
 
 @dataclass
-class StructMember(Reader):
+class StructMember(ArrayReader):
     """One member of a struct; it is null where the struct is."""
 
     field: Field
     number: int
-    member: Reader
+    member: ArrayReader
 
     def read(self, array: _core.ArrowArray, start: int, stop: int) -> Read:
         _check_span(array, start, stop)
@@ -455,10 +455,10 @@ def _is_emptied(field: Field) -> bool:
 
 
 @dataclass
-class Dictionary(Reader):
+class Dictionary(ArrayReader):
     field: Field
     stored: np.dtype[Any]
-    values: Reader
+    values: ArrayReader
 
     def read(self, array: _core.ArrowArray, start: int, stop: int) -> Read:
         _check_span(array, start, stop)

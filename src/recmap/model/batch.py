@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from recmap.errors import RowNotFoundError
 from recmap.model.ragged import Column, Ragged, concatenate, has_mask
 from recmap.model.schema import Batch
 
@@ -149,3 +150,24 @@ def gather_from(
         parts.append(gather(owner, rows[mine] - starts[owner]))
         places.append(mine)
     return interleave(parts, places)
+
+
+def chosen_rows(key: npt.NDArray[Any], count: int) -> RowArray:
+    """Return the numbers of the rows that an array of numbers or a mask chooses of ``count``.
+
+    Negative numbers count from the end.
+    """
+    if key.dtype.kind == "b":
+        if len(key) != count:
+            raise RowNotFoundError(f"a mask of {len(key):,} for {count:,} rows")
+        return np.flatnonzero(key)
+    rows = key.astype(np.int64, copy=False)
+    if not len(rows):
+        return rows
+    if key.dtype == np.uint64 and int(key.max()) >= count:
+        raise RowNotFoundError(f"row {int(key.max()):,} of {count:,}")
+    wrapped = np.where(rows < 0, rows + count, rows)
+    wrong = (wrapped < 0) | (wrapped >= count)
+    if wrong.any():
+        raise RowNotFoundError(f"row {int(rows[wrong][0]):,} of {count:,}")
+    return wrapped

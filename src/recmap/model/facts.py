@@ -31,6 +31,11 @@ def each_alone() -> int:
     return 1
 
 
+def unknown_row(above: int) -> None:
+    """Return the ``largest_row`` of a source that does not know it."""
+    del above
+
+
 class LargestChunk(NamedTuple):
     """The bytes that must be decoded to read any row, and where, if that is only in one place."""
 
@@ -156,11 +161,33 @@ class SourceFacts:
     rows_before_damage: Callable[[], int | None] | None = None
     #: Counts the consecutive ones of some rows before a bad one; None if that is unknown.
     sound_rows: Callable[[RowArray], int] | None = None
+    #: Returns the number and size of the largest row if it takes more than so many bytes of memory.
+    #: Returns None if it is smaller, or if finding it would be slow.
+    largest_row: Callable[[int], tuple[int, int] | None] = unknown_row
+    #: Opens the same rows with the format's own library; None if they are read by no other.
+    reference: Callable[[], Any] | None = None
 
     def after_functions(self) -> SourceFacts:
         """Return these facts after functions of the user, which may have made other values."""
         types = {name: each for name, each in self.table_types.items() if not each.coded}
         return replace(self, table_types=types, labels={})
+
+    def of_other_rows(self, *, known: bool) -> SourceFacts:
+        """Return these facts for other rows, which are made of those in the files.
+
+        ``known`` says whether they are counted.
+        """
+        return replace(
+            self,
+            in_order=False,
+            searched=self.searched and known,
+            table_index=None,
+            owns_rows=True,
+            can_pad=False,
+            rows_before_damage=None,
+            sound_rows=None,
+            largest_row=unknown_row,
+        )
 
     @property
     def calls_user_code(self) -> bool:

@@ -30,9 +30,17 @@ from recmap.model.batch import (
 from recmap.model.facts import SourceFacts
 from recmap.model.fetching import Coming, Fetching, fetching_all
 from recmap.model.ragged import Column
-from recmap.model.row_sizes import RowSizes, fitting, measure
+from recmap.model.row_sizes import RowSizes, measure
 from recmap.model.schema import Batch
-from recmap.model.source import MappedColumns, Source, WrappedSource, at_epoch, row_name
+from recmap.model.source import (
+    MappedColumns,
+    Source,
+    WrappedSource,
+    at_epoch,
+    gather_within,
+    row_name,
+    stored_rows,
+)
 
 #: Stands for an endless number of rows; larger than any real one.
 ENDLESS = 1 << 62
@@ -299,20 +307,6 @@ def _is_counted(source: Source) -> bool:
     return source.known_rows() is not None
 
 
-def gather_within(source: Source, rows: RowArray, limit: int | None) -> Batch:
-    """Return the first of these rows, as many as fit into ``limit`` bytes."""
-    if limit is not None and len(rows):
-        sizes = source.row_sizes(rows)
-        rows = rows[: 1 if sizes is None else fitting(sizes, len(rows), limit)]
-    return source.gather(rows)
-
-
-def gather_span(source: Source, start: int, stop: int, limit: int | None) -> Batch:
-    """Read a span of a source by the numbers of its rows."""
-    stop = stop if source.facts.endless else min(stop, len(source))
-    return gather_within(source, np.arange(start, max(start, stop), dtype=np.int64), limit)
-
-
 def finite(count: int | None) -> int:
     """Return the number of rows; raise if endless."""
     if count is None:
@@ -343,6 +337,7 @@ class OrderedRows(WrappedSource):
             varies=facts.varies or self._order.varies,
             rows_before_damage=self._rows_before_damage,
             sound_rows=self._sound_rows,
+            largest_row=self._largest_row,
         )
 
     def __len__(self) -> int:
@@ -419,7 +414,7 @@ class OrderedRows(WrappedSource):
         if len(turns) != 1 or turns[0][2] is not None:
             return self, rows
         source, numbers, _ = turns[0]
-        return source.stored_rows(numbers)
+        return stored_rows(source, numbers)
 
     def read_padded(
         self, rows: RowNumbers, pads: Mapping[str, PadSpec], size: int, allocate: Allocate
@@ -454,9 +449,9 @@ class OrderedRows(WrappedSource):
         [(source, numbers, _)] = self._turns(np.array([row]))
         return row_name(source, int(numbers[0]))
 
-    def largest_row(self, above: int) -> tuple[int, int] | None:
+    def _largest_row(self, above: int) -> tuple[int, int] | None:
         span = self._order.span(0, None)
-        largest = None if span is None else self._source.largest_row(above)
+        largest = None if span is None else self._source.facts.largest_row(above)
         # The largest row of the source may not be one of these.
         if span is None or largest is None or largest[0] not in span:
             return None

@@ -17,7 +17,10 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Literal, Self, TypeAlias
+
+import numpy as np
 
 from recmap.model.batch import (
     Allocate,
@@ -32,7 +35,7 @@ from recmap.model.fetching import Coming, Fetching
 from recmap.model.field import Field
 from recmap.model.info import Info
 from recmap.model.ragged import Column
-from recmap.model.row_sizes import RowSizes, measure
+from recmap.model.row_sizes import RowSizes, fitting, measure
 from recmap.model.schema import Batch, Schema
 from recmap.model.value_test import ValueRange
 
@@ -109,13 +112,6 @@ class Source(ABC):
         del name
         return None
 
-    def stored_rows(self, rows: RowArray) -> tuple[Source, RowArray]:
-        """Return the source that these rows are taken from, and their numbers there.
-
-        Only sources that change nothing but the order of rows pass others on.
-        """
-        return self, rows
-
     def read_padded(
         self, rows: RowNumbers, pads: Mapping[str, PadSpec], size: int, allocate: Allocate
     ) -> PaddedRows | None:
@@ -150,14 +146,6 @@ class Source(ABC):
         del rows
         return None
 
-    def largest_row(self, above: int) -> tuple[int, int] | None:
-        """Return the number and size of the largest row if it takes more than ``above`` bytes.
-
-        Return None if it is smaller, or if finding it would be slow.
-        """
-        del above
-        return None
-
     def value_ranges(self, name: str) -> Sequence[ValueRange] | None:
         """Return the ranges of the values of a column, for consecutive rows up to the last one.
 
@@ -166,27 +154,25 @@ class Source(ABC):
         del name
         return None
 
-    # Other views of the same rows.
-
     def select(self, names: Sequence[str]) -> Source:
         """Return a source of these columns, in this order; if possible, the others are not read."""
         return renamed(self, {name: name for name in names})
 
-    def reference(self) -> Source:
-        """Return the same rows, read by the format's own library if there is one."""
-        return self
-
 
 class VaryingRows(Source):
-    """Rows that may differ from epoch to epoch. Files are the same in each, so theirs do not."""
+    """Rows of other sources. They may differ from epoch to epoch; those of files do not."""
 
     @abstractmethod
+    def rebuilt(self, change: Callable[[Source], Source]) -> Source:
+        """Return the same rows of what ``change`` makes of the other sources."""
+
     def at_epoch(self, epoch: int) -> Source:
         """Return the rows as they are in an epoch: a shuffle has a new order in each."""
+        return self.rebuilt(lambda source: at_epoch(source, epoch))
 
-    @abstractmethod
     def reseeded(self, by: int) -> Source:
         """Return the rows for another branch of a pipeline, with other random numbers."""
+        return self.rebuilt(lambda source: reseeded(source, by))
 
     @abstractmethod
     def row_name(self, row: int) -> str:
@@ -201,6 +187,13 @@ class VaryingRows(Source):
     def uncopied(self) -> Source:
         """Return the same rows for a conversion: what is read may be a view of a file."""
         return self
+
+    def stored_rows(self, rows: RowArray) -> tuple[Source, RowArray]:
+        """Return the source that these rows are taken from, and their numbers there.
+
+        Only sources that change nothing but the order of rows pass others on.
+        """
+        return self, rows
 
 
 def at_epoch(source: Source, epoch: int) -> Source:
@@ -224,9 +217,36 @@ def uncopied(source: Source) -> Source:
     return source.uncopied() if isinstance(source, VaryingRows) else source
 
 
+def stored_rows(source: Source, rows: RowArray) -> tuple[Source, RowArray]:
+    """Return the source that rows of this one are taken from, and their numbers there."""
+    return source.stored_rows(rows) if isinstance(source, VaryingRows) else (source, rows)
+
+
+def reference(source: Source) -> Source:
+    """Return the same rows, read by the format's own library if there is one."""
+    if isinstance(source, VaryingRows):
+        return source.rebuilt(reference)
+    opened: Source = source if (other := source.facts.reference) is None else other()
+    return opened
+
+
 def row_name(source: Source, row: int) -> str:
     """Say which row this is, for error messages."""
     return source.row_name(row) if isinstance(source, VaryingRows) else source.facts.row_name(row)
+
+
+def gather_within(source: Source, rows: RowArray, limit: int | None) -> Batch:
+    """Return the first of these rows, as many as fit into ``limit`` bytes."""
+    if limit is not None and len(rows):
+        sizes = source.row_sizes(rows)
+        rows = rows[: 1 if sizes is None else fitting(sizes, len(rows), limit)]
+    return source.gather(rows)
+
+
+def gather_span(source: Source, start: int, stop: int, limit: int | None) -> Batch:
+    """Read a span of a source by the numbers of its rows."""
+    stop = stop if source.facts.endless else min(stop, len(source))
+    return gather_within(source, np.arange(start, max(start, stop), dtype=np.int64), limit)
 
 
 class WrappedSource(VaryingRows):
@@ -235,6 +255,9 @@ class WrappedSource(VaryingRows):
     A subclass that changes names or values overrides ``schema``, ``read``, ``gather``, ``column``
     and ``read_padded``. One that changes the set of rows overrides all that takes or counts rows.
     """
+
+    #: Whether these are all rows of the other source, in its order.
+    keeps_rows = False
 
     def __init__(self, source: Source) -> None:
         self._source = source
@@ -266,7 +289,7 @@ class WrappedSource(VaryingRows):
         return self._source.known_rows()
 
     def up_to(self, stop: int) -> int:
-        return self._source.up_to(stop)
+        return self._source.up_to(stop) if self.keeps_rows else min(stop, len(self))
 
     def row_bytes(self) -> int:
         return self._source.row_bytes()
@@ -299,29 +322,32 @@ class WrappedSource(VaryingRows):
     def row_sizes(self, rows: RowArray) -> RowSizes | None:
         return self._source.row_sizes(rows)
 
-    def largest_row(self, above: int) -> tuple[int, int] | None:
-        return self._source.largest_row(above)
-
-    def at_epoch(self, epoch: int) -> Source:
-        source = at_epoch(self._source, epoch)
-        return self if source is self._source else self._over(source)
-
-    def reseeded(self, by: int) -> Source:
-        source = reseeded(self._source, by)
+    def rebuilt(self, change: Callable[[Source], Source]) -> Source:
+        source = change(self._source)
         return self if source is self._source else self._over(source)
 
     def prepare(self) -> None:
         prepare(self._source)
 
     def uncopied(self) -> Source:
-        source = uncopied(self._source)
-        return self if source is self._source else self._over(source)
+        return self.rebuilt(uncopied)
 
     def select(self, names: Sequence[str]) -> Source:
         return self._over(self._source.select(names))
 
-    def reference(self) -> Source:
-        return self._over(self._source.reference())
+
+class WithFacts(WrappedSource):
+    """The rows of a source, of which other ``facts`` are known."""
+
+    keeps_rows = True
+
+    def __init__(self, source: Source, **facts: Any) -> None:
+        super().__init__(source)
+        self._known = facts
+
+    @property
+    def facts(self) -> SourceFacts:
+        return replace(super().facts, **self._known)
 
 
 @dataclass(frozen=True)
@@ -354,6 +380,8 @@ class MappedColumns(WrappedSource):
     Columns that are not converted keep every fast path.
     """
 
+    keeps_rows = True
+
     def __init__(self, source: Source, maps: Mapping[str, ColumnMap]) -> None:
         super().__init__(source)
         self._maps = dict(maps)
@@ -384,6 +412,7 @@ class MappedColumns(WrappedSource):
             labels=self._by_new_name(facts.labels),
             descriptions=self._by_new_name(facts.descriptions),
             table_types=self._by_new_name(facts.table_types),
+            largest_row=partial(_grown, facts.largest_row, self._growth),
         )
 
     def _by_new_name(self, told: Mapping[str, Any]) -> dict[str, Any]:
@@ -439,10 +468,6 @@ class MappedColumns(WrappedSource):
         sizes = self._source.row_sizes(rows)
         return None if sizes is None else sizes * self._growth
 
-    def largest_row(self, above: int) -> tuple[int, int] | None:
-        largest = self._source.largest_row(above // self._growth)
-        return None if largest is None else (largest[0], largest[1] * self._growth)
-
     def select(self, names: Sequence[str]) -> Source:
         chosen = {name: self._maps[name] for name in self._schema.select(names)}
         source = self._source.select(list(dict.fromkeys(each.column for each in chosen.values())))
@@ -452,3 +477,10 @@ class MappedColumns(WrappedSource):
     def info(self) -> Info:
         info = super().info()
         return replace(info, notes=self._by_new_name(info.notes))
+
+
+def _grown(
+    largest: Callable[[int], tuple[int, int] | None], growth: int, above: int
+) -> tuple[int, int] | None:
+    found = largest(above // growth)
+    return None if found is None else (found[0], found[1] * growth)

@@ -6,6 +6,7 @@ Only the bytes of the crop are read, once. A transform would get copies of whole
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -16,7 +17,7 @@ import numpy.typing as npt
 from recmap.machine.mapped import Guard
 from recmap.model.batch import RowArray
 from recmap.model.schema import Batch
-from recmap.model.source import Source, at_epoch, reseeded
+from recmap.model.source import Source, at_epoch, reseeded, stored_rows
 from recmap.native import _core
 from recmap.pipeline.plan import Plan
 from recmap.pipeline.transforms.decode_image import DecodeImages, ImageDecoder
@@ -63,12 +64,12 @@ class CroppedRows(TransformedRows):
         self._others  # noqa: B018  # selected once, and not again for every batch
         return super().at_epoch(epoch)
 
-    def reference(self) -> Source:
-        return CroppedRows(self._source.reference(), self._transform)
+    def rebuilt(self, change: Callable[[Source], Source]) -> Source:
+        return CroppedRows(change(self._source), self._transform)
 
     def gather(self, rows: RowArray) -> Batch:
         rows = np.ascontiguousarray(rows, np.int64)
-        source, numbers = self._source.stored_rows(rows)
+        source, numbers = stored_rows(self._source, rows)
         images = source.column(self._decoder.column) if len(rows) else None
         if not isinstance(images, np.ndarray) or not images.flags.c_contiguous:
             return super().gather(rows)

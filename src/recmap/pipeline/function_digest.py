@@ -131,7 +131,7 @@ def function_fingerprint(fn: Any) -> str | None:
     """
     digest = _HashFile()
     try:
-        _Pickler(digest, protocol=5).dump(fn)
+        _DigestPickler(digest, protocol=5).dump(fn)
     except Exception:  # whatever pickling an object raises
         return None
     return digest.hexdigest()
@@ -164,7 +164,7 @@ _DESCRIPTORS = (
 )
 
 
-class _Pickler(pickle.Pickler):
+class _DigestPickler(pickle.Pickler):
     """Pickles functions, classes and modules as what they do, not only as their names."""
 
     def persistent_id(self, value: Any) -> Any:
@@ -207,7 +207,7 @@ def _constant(value: Any) -> Any:
 
 def _pickled(value: Any) -> bytes:
     digest = _HashFile()
-    _Pickler(digest, protocol=5).dump(value)
+    _DigestPickler(digest, protocol=5).dump(value)
     return digest.hexdigest().encode()
 
 

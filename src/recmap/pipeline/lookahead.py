@@ -15,7 +15,7 @@ from typing import TypeVar
 import numpy as np
 
 from recmap.model.source import Source, at_epoch
-from recmap.pipeline.workers.pool import Request
+from recmap.pipeline.workers.pool import Intake, Request
 from recmap.store.read_ahead import Begun, far_ahead
 
 _T = TypeVar("_T")
@@ -109,10 +109,8 @@ class _Taken:
     """
 
     def __init__(self, requests: Iterable[Request]) -> None:
-        self._requests = iter(requests)
+        self._requests = Intake(requests)
         self._waiting: deque[Request] = deque()
-        self._ended = False
-        self._error: Exception | None = None
         # The first of the next group, which belongs to another epoch.
         self._held: Request | None = None
         self.rows = 0
@@ -135,23 +133,15 @@ class _Taken:
         """Return the next request; None at the end."""
         if not self._waiting:
             request = self._pull()
-            if request is None and self._error is not None:
-                raise self._error
+            if request is None:
+                self._requests.raise_error()
             return request
         request = self._waiting.popleft()
         self.rows -= len(request.positions)
         return request
 
     def _pull(self) -> Request | None:
-        if self._held is not None:
-            held, self._held = self._held, None
-            return held
-        if self._ended:
-            return None
-        try:
-            return next(self._requests)
-        except StopIteration:
-            self._ended = True
-        except Exception as e:
-            self._ended, self._error = True, e
-        return None
+        if self._held is None:
+            return self._requests.next()
+        held, self._held = self._held, None
+        return held

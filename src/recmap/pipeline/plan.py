@@ -262,21 +262,6 @@ class Plan:
         """Whether rows differ from epoch to epoch."""
         return self.rows.facts.varies or any(each.varies for each in self.transforms)
 
-    def check_kept(self, verb: str) -> None:
-        """Refuse a verb that keeps rows where that would be of no use."""
-        self.check_before_batch(verb)
-        self.check_images_on_host(verb)
-        if self.rank is not None:
-            raise OptionError(f"{verb} comes before shard: all ranks share what is kept")
-        if self.rows.facts.endless or self.repeat is None:
-            raise OptionError(f"{verb}: the rows have no end; put {verb} before repeat")
-        for each in self.records:
-            if each.draws:
-                raise OptionError(
-                    f"{verb} comes before {each.name}: it would keep the order of the first epoch; "
-                    f"for one order in all epochs, shuffle(..., reshuffle=False)"
-                )
-
     def check_before_batch(self, verb: str) -> None:
         """Refuse a verb of rows after ``batch``, ``bucket`` or ``pack``."""
         self.check_no_total_slice(verb)

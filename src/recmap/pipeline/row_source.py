@@ -19,13 +19,14 @@ import numpy as np
 from recmap.errors import DataError, OptionError, StoreError
 from recmap.local.local_path import located
 from recmap.machine.mapped import Guard
+from recmap.machine.memory import empty
 from recmap.model.batch import Allocate, PaddedRows, PadSpec, RowArray, RowNumbers
 from recmap.model.facts import Skipped, SourceFacts
 from recmap.model.fetching import Fetching
 from recmap.model.ragged import Column, Ragged, has_mask
 from recmap.model.row_sizes import measure
 from recmap.model.schema import Batch, Schema
-from recmap.model.source import Source, WrappedSource
+from recmap.model.source import Source, WrappedSource, stored_rows
 from recmap.pipeline.signature import data_of
 from recmap.store.fetch import FetchCounter
 from recmap.store.object_address import store_of
@@ -167,10 +168,14 @@ class SourceRows(WrappedSource):
             searched=self._facts.searched or searched,
             rows_before_damage=self._rows_before_damage,
             sound_rows=self._sound_rows,
+            largest_row=self._largest_row,
         )
 
     def _rows_of_chunk(self) -> int:
         return self._chunk_rows
+
+    def _largest_row(self, above: int) -> tuple[int, int] | None:
+        return self._source.facts.largest_row(above)
 
     def _rows_before_damage(self) -> int | None:
         counted = self._counting.found
@@ -230,7 +235,7 @@ class SourceRows(WrappedSource):
             return {name: _owned(column) for name, column in self._source.gather(rows).items()}
 
     def stored_rows(self, rows: RowArray) -> tuple[Source, RowArray]:
-        return self._source.stored_rows(rows)
+        return stored_rows(self._source, rows)
 
     def read_padded(
         self, rows: RowNumbers, pads: Mapping[str, PadSpec], size: int, allocate: Allocate
@@ -381,4 +386,8 @@ def _owned(column: Column) -> Column:
         return column.copy()
     base = column.base
     fresh = base is None or not isinstance(base, np.ndarray | memoryview)
-    return column if fresh and column.flags.writeable else np.array(column)
+    if fresh and column.flags.writeable:
+        return column
+    own = empty(column.shape, column.dtype)
+    own[...] = column
+    return own

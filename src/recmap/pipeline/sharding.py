@@ -25,7 +25,7 @@ from recmap.model.order import ENDLESS, Order
 
 Even: TypeAlias = Literal["pad", "drop"] | None
 
-_Found: TypeAlias = tuple[int, int] | None
+_RankAndWorld: TypeAlias = tuple[int, int] | None
 
 # The variables that launchers set: of torchrun, Accelerate and DeepSpeed, and of MPI.
 _TORCHRUN = ("RANK", "WORLD_SIZE")
@@ -233,7 +233,12 @@ def _runs(positions: Positions) -> list[tuple[int, int]]:
 
 def own_rank() -> tuple[int, int]:
     """Return the rank of this process and the world; 0 and 1 if there is no sign of others."""
-    finders: list[Callable[[], _Found]] = [_from_torch, _from_jax, _from_torchrun, _from_slurm]
+    finders: list[Callable[[], _RankAndWorld]] = [
+        _from_torch,
+        _from_jax,
+        _from_torchrun,
+        _from_slurm,
+    ]
     finders += [lambda names=names: _from_environment(*names) for names in _MPI]  # type: ignore[misc]
     found = (find() for find in finders)
     return next((each for each in found if each is not None), (0, 1))
@@ -256,14 +261,14 @@ def divided_by_others() -> bool:
     return "accelerate" in sys.modules
 
 
-def _from_torch() -> _Found:
+def _from_torch() -> _RankAndWorld:
     distributed = sys.modules.get("torch.distributed")
     if distributed is None or not distributed.is_available() or not distributed.is_initialized():
         return None
     return distributed.get_rank(), distributed.get_world_size()
 
 
-def _from_jax() -> _Found:
+def _from_jax() -> _RankAndWorld:
     jax = sys.modules.get("jax")
     # Asking JAX for processes starts its devices, so ask only if it knows of several.
     initialized = getattr(getattr(jax, "distributed", None), "is_initialized", None)
@@ -272,11 +277,11 @@ def _from_jax() -> _Found:
     return jax.process_index(), jax.process_count()
 
 
-def _from_torchrun() -> _Found:
+def _from_torchrun() -> _RankAndWorld:
     return _from_environment(*_TORCHRUN)
 
 
-def _from_slurm() -> _Found:
+def _from_slurm() -> _RankAndWorld:
     # A batch script also has the number of tasks, but is not one of them.
     steps = ("SLURM_STEP_ID", "SLURM_STEPID", "SLURM_STEP_NUM_TASKS")
     if "SLURM_JOB_ID" in os.environ and not any(name in os.environ for name in steps):
@@ -285,7 +290,7 @@ def _from_slurm() -> _Found:
     return _from_environment("SLURM_PROCID", "SLURM_STEP_NUM_TASKS" if of_step else "SLURM_NTASKS")
 
 
-def _from_environment(rank: str, world: str) -> _Found:
+def _from_environment(rank: str, world: str) -> _RankAndWorld:
     if rank not in os.environ or world not in os.environ:
         return None
     found = os.environ[rank], os.environ[world]

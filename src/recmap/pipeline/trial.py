@@ -19,7 +19,7 @@ import numpy as np
 from recmap.errors import DataError, MemoryLimitError, OptionError
 from recmap.model.arguments import Workers
 from recmap.model.batch import Positions, RowArray
-from recmap.model.facts import SourceFacts
+from recmap.model.facts import SourceFacts, unknown_row
 from recmap.model.row_sizes import RowSizes, measure
 from recmap.model.schema import Batch, Schema
 from recmap.model.source import Source, WrappedSource, at_epoch, reseeded
@@ -198,6 +198,8 @@ class TransformedRows(WrappedSource):
     for. ``workers`` are where the functions among them are tried.
     """
 
+    keeps_rows = True
+
     def __init__(
         self, rows: Source, transforms: Sequence[Transform], workers: Workers | None = None
     ) -> None:
@@ -228,6 +230,7 @@ class TransformedRows(WrappedSource):
             functions=(*facts.functions, *mine),
             varies=facts.varies or varies,
             descriptions={},
+            largest_row=unknown_row,
         )
 
     def row_bytes(self) -> int:
@@ -290,5 +293,4 @@ class TransformedRows(WrappedSource):
 
     # The transforms may need all columns, and make others.
     select = Source.select
-    column, largest_row = Source.column, Source.largest_row
-    read_padded = Source.read_padded
+    column, read_padded = Source.column, Source.read_padded

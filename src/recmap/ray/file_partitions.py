@@ -13,7 +13,7 @@ import numpy as np
 from recmap.errors import ObjectChangedError
 from recmap.formats.combined import ConcatenatedSource
 from recmap.formats.open_spec import Opening, select
-from recmap.formats.tfrecord_partitions import Partition, RecordSource, RowReader
+from recmap.formats.tfrecord_partitions import Partition, Read, RecordSource
 from recmap.local.local_path import located
 from recmap.local.location import Stat
 from recmap.model.source import Source
@@ -112,16 +112,16 @@ class _FilesPartition:
     def part(self, start: int, stop: int) -> Partition:
         return self
 
-    def open(self, columns: Sequence[str]) -> RowReader:
+    def open(self, columns: Sequence[str]) -> Read:
         if isinstance(self.reopen, Opening):
-            return self.reopen.only(self.files, columns)()
+            return self.reopen.only(self.files, columns)().read
         source = self.reopen()
         for old, new in zip(self.files, source.facts.files, strict=True):
             if _version(old) != _version(new):
                 raise ObjectChangedError(
                     f"{old}: changed while it was open; open it again", url=str(old)
                 )
-        return select(source, columns, self.files[0])
+        return select(source, columns, self.files[0]).read
 
 
 def _version(path: str) -> Stat | None:

@@ -126,7 +126,7 @@ def _read_function(
         if all(span.rows == 0 for span in spans):
             yield _empty(named)
         for span in spans:
-            reader = span.partition.open(list(names))
+            read = span.partition.open(list(names))
             wanted = max(1, block_size // row_bytes)
             unit = span.partition.unit
             row = span.start
@@ -134,9 +134,9 @@ def _read_function(
                 whole = wanted // unit * unit or wanted
                 stop = row + whole if span.stop is None else min(row + whole, span.stop)
                 try:
-                    batch = reader.read(row, stop, block_size)
+                    batch = read(row, stop, block_size)
                 except MemoryLimitError:  # a single row is larger than a block
-                    batch = reader.read(row, row + 1)
+                    batch = read(row, row + 1, None)
                 rows, size = measure(batch)
                 if not rows:
                     break

@@ -12,10 +12,11 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from functools import partial
 from threading import Lock
-from typing import Protocol, Self
+from typing import Self
 
 from recmap.local.local_path import located
 from recmap.model.fetching import Coming
+from recmap.model.source import Source
 from recmap.store.fetch import bytes_ahead
 from recmap.store.mapped_files import fetch_whole
 from recmap.store.read_ahead import Begun, far_ahead, forget_ahead, note_ahead
@@ -25,10 +26,6 @@ from recmap.store.read_ahead import Begun, far_ahead, forget_ahead, note_ahead
 _MOST_FILES = 32
 # Bytes to fetch ahead of a pass that may be broken off at any time. Its first read takes as many.
 _FIRST_BYTES = 1 << 20
-
-
-class _FileByFile(Protocol):
-    def coming(self, start: int, stop: int | None = None) -> Iterator[Coming]: ...
 
 
 class FilesAhead:
@@ -104,7 +101,7 @@ _current: ContextVar[FilesAhead | None] = ContextVar("recmap files ahead", defau
 
 
 def files_ahead(
-    source: _FileByFile, start: int, stop: int, limit: int | None
+    source: Source, start: int, stop: int, limit: int | None
 ) -> AbstractContextManager[FilesAhead]:
     """Return what fetches ahead while rows are read file after file.
 

@@ -91,7 +91,7 @@ _PARTS: ContextVar[UploadParts | None] = ContextVar("recmap parts", default=None
 
 
 @contextmanager
-def sending(parts: UploadParts) -> Iterator[None]:
+def sending(parts: UploadParts | None) -> Iterator[None]:
     """Let the uploads that begin here have these parts."""
     token = _PARTS.set(parts)
     try:

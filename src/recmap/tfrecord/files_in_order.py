@@ -9,9 +9,11 @@ from functools import partial
 from itertools import accumulate
 
 from recmap.local.local_path import any_remote, located
+from recmap.machine.mapped import Guard
 from recmap.machine.threads import Threads
 from recmap.model.fetching import Coming, Fetching
 from recmap.store.files_ahead import files_in_turn
+from recmap.tfrecord.decoder import ExampleDecoder
 from recmap.tfrecord.plain_file import PlainFile
 from recmap.tfrecord.record_file import RecordFile
 
@@ -64,6 +66,27 @@ def count_before(files: Sequence[RecordFile], i: int, starts: list[int]) -> None
             if file.known_count() is None:
                 next(uncounted)
             starts.append(starts[-1] + file.count())
+
+
+def largest_row(
+    files: Sequence[RecordFile], decoder: ExampleDecoder, above: int
+) -> tuple[int, int] | None:
+    """Return the number and size of the largest row, if it takes more than ``above`` bytes.
+
+    Compressed files are counted. Return None if finding it would take another pass over them.
+    """
+    found = None
+    # Only these are read.
+    compressed = [file for file in uncounted_files(files) if file.compression]
+    with Guard(tuple(file.path for file in files)), closing(in_turn(compressed)) as uncounted:
+        for i, file in enumerate(files):
+            if file.compression and file.known_count() is None:
+                next(uncounted)
+            row = file.largest_row(decoder, above)
+            if row is not None:
+                first = sum(each.count() for each in files[:i])
+                found, above = (first + row[0], row[1]), row[1]
+    return found
 
 
 def coming_files(

@@ -289,22 +289,21 @@ def _size(state: Any) -> int | None:
     return size if isinstance(size, int) else None
 
 
-class FirstRead:
-    """Checks a file when it is first read, if many were opened together."""
+def check_first_read(
+    fingerprint: Fingerprint | None, expected: Types | None, file: RecordFile
+) -> None:
+    """Check a file when it is first read, if many were opened together.
 
-    def __init__(self, path: str, fingerprint: Fingerprint | None, expected: Types | None) -> None:
-        self._path, self._fingerprint, self._expected = path, fingerprint, expected
-
-    def __call__(self, file: RecordFile) -> None:
-        """Raise if the index belongs to different data, or the file describes other columns."""
-        if self._fingerprint is not None and not self._fingerprint.fits(self._path):
-            raise IndexFileError(
-                f"{sidecar_path(self._path)} was made from other data of the same size; run "
-                "`recmap index` to renew it, or delete it, and open the files again",
-                file=self._path,
-            )
-        if self._expected is not None:
-            frame = file.first_record()
-            found = None if frame is None else _embedded(frame, self._path, skip=False)
-            if found is not None and not _reads_all(self._expected.schema, found.schema):
-                raise _conflict(self._expected, found)
+    Raise if the index belongs to different data, or the file describes other columns.
+    """
+    if fingerprint is not None and not fingerprint.fits(file.path):
+        raise IndexFileError(
+            f"{sidecar_path(file.path)} was made from other data of the same size; run "
+            "`recmap index` to renew it, or delete it, and open the files again",
+            file=file.path,
+        )
+    if expected is not None:
+        frame = file.first_record()
+        found = None if frame is None else _embedded(frame, file.path, skip=False)
+        if found is not None and not _reads_all(expected.schema, found.schema):
+            raise _conflict(expected, found)

@@ -32,7 +32,7 @@ from recmap.tfrecord.record_file import RecordFile, Window
 _DTYPES = {_core.Kind.bytes: "bytes", _core.Kind.float: "float32", _core.Kind.int64: "int64"}
 
 # What some records hold, and where each of them is.
-_Found: TypeAlias = "tuple[_core.Facts, Callable[[int], Seen]]"
+_Sampled: TypeAlias = "tuple[_core.Facts, Callable[[int], Seen]]"
 
 # Places in a dataset from which records are sampled.
 _SPOTS = 16
@@ -263,9 +263,9 @@ def sample(files: Sequence[RecordFile], skip: bool) -> Summary:
     return summary
 
 
-def _sampled(file: RecordFile, spots: int, skip: bool) -> list[_Found]:
+def _sampled(file: RecordFile, spots: int, skip: bool) -> list[_Sampled]:
     """Return what is in a sample of the records of a file."""
-    found: list[_Found] = []
+    found: list[_Sampled] = []
     try:
         for window in file.sample(spots, skip):
             found += _inspect(file.path, window, skip)
@@ -279,7 +279,7 @@ def _sampled(file: RecordFile, spots: int, skip: bool) -> list[_Found]:
     return found
 
 
-def _inspect(path: str, window: Window, skip: bool) -> list[_Found]:
+def _inspect(path: str, window: Window, skip: bool) -> list[_Sampled]:
     offsets = window.offsets
     while len(offsets):
         facts = _core.inspect(window.bytes, offsets, True)

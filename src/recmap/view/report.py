@@ -107,7 +107,7 @@ def _about(table: Any) -> Iterator[str]:
     yield f"<h2>{'All' if count.exact and len(shown) == count.rows else 'The first'} "
     yield f'{quantity(len(shown), "row")}</h2><div class="scroll"><table><tr><th>row'
     yield "".join(f"<th>{escape(each)}" for each in names[:_COLUMNS]) + "</tr>"
-    room, boxes = _Room(_MOST_MEDIA), BoxColumns(table.schema)
+    room, boxes = _MediaRoom(_MOST_MEDIA), BoxColumns(table.schema)
     for row in shown:
         yield _row(row, names[:_COLUMNS], table, room, boxes)
     yield "</table></div></html>\n"
@@ -131,7 +131,7 @@ def _about_both(a: RowTable, b: RowTable, progress: ProgressOption) -> Iterator[
         yield f"<p>Only {longer} has rows from {compared:,} on.</p>"
     if rows:
         yield '<div class="scroll"><table><tr><th>row<th>column<th>a<th>b</tr>'
-        room = _Room(_MOST_MEDIA)
+        room = _MediaRoom(_MOST_MEDIA)
         shared = [name for name in a.schema if name in b.schema]
         for number in rows:
             yield from _pair(number, a, b, shared, room)
@@ -177,7 +177,9 @@ def _differences(
     return rows[:_ROWS], compared, damaged, longer
 
 
-def _pair(number: int, a: RowTable, b: RowTable, names: list[str], room: _Room) -> Iterator[str]:
+def _pair(
+    number: int, a: RowTable, b: RowTable, names: list[str], room: _MediaRoom
+) -> Iterator[str]:
     """Yield a line for each column in which two rows differ."""
     one, other = a.part(number, names), b.part(number, names)
     if one is None or other is None or one.damage is not None or other.damage is not None:
@@ -229,7 +231,7 @@ def _facts(table: Any) -> str:
     return f"<p>{escape(table.format)}, {rows}, {quantity(len(table.schema), 'column')}{size}</p>"
 
 
-class _Room:
+class _MediaRoom:
     """The bytes left for images."""
 
     def __init__(self, left: int) -> None:
@@ -270,7 +272,7 @@ def _column(name: str, kind: str, found: Mapping[str, Any]) -> str:
     return "<tr>" + "".join(f"<td>{cell}" for cell in cells) + "</tr>"
 
 
-def _row(row: TableRow, names: list[str], table: Any, room: _Room, boxes: BoxColumns) -> str:
+def _row(row: TableRow, names: list[str], table: Any, room: _MediaRoom, boxes: BoxColumns) -> str:
     if row.damage is not None:
         return f'<tr><td>{row.number:,}<td colspan="{len(names)}">{_damage(row.damage)}</tr>'
     cells = {name: _value(name, row.values[name], table.labels, room) for name in names}
@@ -303,7 +305,7 @@ def _damage(damage: Damage) -> str:
     return f"{escape(printable(damage.reason))}<pre>{escape(lines)}</pre>"
 
 
-def _value(name: str, value: Any, labels: Any, room: _Room) -> str:
+def _value(name: str, value: Any, labels: Any, room: _MediaRoom) -> str:
     cell = cell_of(name, value, labels)
     if cell["kind"] == "image":
         return _image(value, cell, room)
@@ -322,7 +324,7 @@ def _has_images(cell: Cell) -> bool:
     return any(item["kind"] == "image" or _has_images(item) for item in items)
 
 
-def _image(value: Any, cell: Cell, room: _Room) -> str:
+def _image(value: Any, cell: Cell, room: _MediaRoom) -> str:
     media = media_of("", value) if cell["type"] != "array" else image_of(value, _THUMBNAIL)
     if media is not None and len(media.data) > LARGE_IMAGE:
         small = small_png(media.data, _THUMBNAIL)

@@ -20,7 +20,7 @@ from recmap.chunks.array import ChunkedArray
 from recmap.chunks.codecs import CodecChain
 from recmap.chunks.grid import Grid
 from recmap.chunks.mapped import ChunkPlaces
-from recmap.chunks.stored import LibraryChunks, Stored, StoredChunks, StoredOf, Values
+from recmap.chunks.stored import ChunkBytes, LibraryChunks, StoredChunks, StoredOf, Values
 from recmap.errors import DataError
 from recmap.formats.hdf5.file import Hdf5File, h5py
 from recmap.formats.hdf5.filters import how_to_get, missing_filters
@@ -124,7 +124,7 @@ class Hdf5Chunks(StoredChunks):
         entries = entries[entries >= 0]
         return self._file.spans(index.offsets[entries], index.sizes[entries])
 
-    def _stored(self, entries: dict[int, int] | None, number: int) -> Stored | Values | None:
+    def _stored(self, entries: dict[int, int] | None, number: int) -> ChunkBytes | Values | None:
         index = self._index
         if index is None or entries is None:  # the table of chunks cannot be trusted
             return self._through_library(number, "its chunks are not found")
@@ -138,7 +138,7 @@ class Hdf5Chunks(StoredChunks):
         data = np.frombuffer(self._file.pread(offset, size), np.uint8)
         if len(data) < size:
             raise self.error(number, f"the file ends after {len(data):,} of its {size:,} bytes")
-        return Stored(data, int(index.masks[entry]))
+        return ChunkBytes(data, int(index.masks[entry]))
 
     def _through_library(self, number: int, why: str) -> Values:
         """Read a chunk through h5py, or raise an error if it holds references."""

@@ -142,7 +142,7 @@ def _open_records(
 
         return ArrayRecordSource(files, decoder, piece.shard_rows)
     records = TFRecordSource(files, errors=errors, verify=verify, compression=None, decoder=decoder)
-    return _Shards(records, None if errors == "skip" else piece.shard_rows)
+    return _ShardRecords(records, None if errors == "skip" else piece.shard_rows)
 
 
 def _open_shard(path: str, fields: FieldsLike | None) -> Source:
@@ -216,11 +216,13 @@ def _step_labels(
     return {**labels, **{short[name]: each for name, each in labels.items() if name in short}}
 
 
-class _Shards(WrappedSource, EpisodeRecords):
+class _ShardRecords(WrappedSource, EpisodeRecords):
     """The records of shards. Their number is checked against the metadata once it is known.
 
     ``expected`` is that number for each shard, or None if records may have been left out.
     """
+
+    keeps_rows = True
 
     def __init__(self, records: TFRecordSource, expected: Sequence[int] | None) -> None:
         super().__init__(records)
@@ -288,6 +290,8 @@ class TfdsSource(WrappedSource):
     ``columns`` tells how to put them together from what ``source`` decodes; None if it gives the
     columns themselves.
     """
+
+    keeps_rows = True
 
     def __init__(
         self,
@@ -403,6 +407,3 @@ class TfdsSource(WrappedSource):
         return TfdsSource(
             self._source.select(stored), self._folder, columns, self._labels, self._features
         )
-
-    def reference(self) -> Source:
-        return self

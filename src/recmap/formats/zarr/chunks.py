@@ -23,9 +23,9 @@ from zarr.core.sync import sync
 
 from recmap.chunks.codecs import Bytes, ChunkError
 from recmap.chunks.mapped import ChunkPlaces
-from recmap.chunks.stored import Stored, StoredChunks, StoredOf
+from recmap.chunks.stored import ChunkBytes, StoredChunks, StoredOf
 from recmap.errors import DataError, RecmapError
-from recmap.formats.zarr.encoding import Encoding
+from recmap.formats.zarr.encoding import ChunkEncoding
 from recmap.local.location import Location
 from recmap.machine.lru import Lru
 from recmap.machine.mapped import MappedFile
@@ -63,7 +63,7 @@ class ZarrChunks(StoredChunks):
     """The chunks of an array, in files or in any other store of zarr."""
 
     def __init__(
-        self, path: str, name: str, array: Any, encoding: Encoding, place: Location
+        self, path: str, name: str, array: Any, encoding: ChunkEncoding, place: Location
     ) -> None:
         """``place`` is the folder of the array: chunks of another one may take their place."""
         self._path, self._name, self._array = path, name, array
@@ -114,15 +114,15 @@ class ZarrChunks(StoredChunks):
         inner = int(np.ravel_multi_index(within, shape))
         return self._array.metadata.encode_chunk_key(shard), inner
 
-    def _from_file(self, number: int) -> Stored | None:
+    def _from_file(self, number: int) -> ChunkBytes | None:
         try:
             if self._shards is not None:
                 found = self._mapped_chunk(number)
                 if found is None:
                     return None
-                return Stored(found.file.bytes[found.begin : found.begin + found.size])
+                return ChunkBytes(found.file.bytes[found.begin : found.begin + found.size])
             with open(self._file_of(self._key(number)[0]), "rb", buffering=0) as file:
-                return Stored(_bytes(file.readall()))
+                return ChunkBytes(_bytes(file.readall()))
         except _NO_CHUNK:
             return None
         except OSError as e:
@@ -153,7 +153,7 @@ class ZarrChunks(StoredChunks):
         """Get chunks from a store, several at a time."""
         yield sync(self._get_all(numbers)).get
 
-    async def _get_all(self, numbers: Sequence[int]) -> dict[int, Stored]:
+    async def _get_all(self, numbers: Sequence[int]) -> dict[int, ChunkBytes]:
         keys: dict[str, dict[int, int]] = {}
         for number in numbers:
             key, inner = self._key(number)
@@ -161,7 +161,9 @@ class ZarrChunks(StoredChunks):
         get = _Requests(self._array.store_path)
         work = self._get_chunk if self._shards is None else self._get_shard
         found = await asyncio.gather(*(work(get, key, inside) for key, inside in keys.items()))
-        return {n: Stored(data) for each in found for n, data in each.items() if data is not None}
+        return {
+            n: ChunkBytes(data) for each in found for n, data in each.items() if data is not None
+        }
 
     @staticmethod
     async def _get_chunk(

@@ -20,7 +20,7 @@ _CODECS = {"zlib": codecs.ZLIB, "gzip": codecs.GZIP, "crc32c": codecs.CRC32C}
 
 
 @dataclass(frozen=True)
-class Shards:
+class ShardLayout:
     """How shards are divided: their shape in chunks, and where and how the index is stored."""
 
     shape: tuple[int, ...]
@@ -37,16 +37,16 @@ class Shards:
 
 
 @dataclass(frozen=True)
-class Encoding:
+class ChunkEncoding:
     """How the chunks of an array are encoded."""
 
     grid: Grid
     chain: CodecChain
     layout: Layout
-    shards: Shards | None = None
+    shards: ShardLayout | None = None
 
 
-def encoding_of(array: Any) -> Encoding | None:
+def encoding_of(array: Any) -> ChunkEncoding | None:
     """Return how an array is encoded; None if only zarr can decode it."""
     told = array.metadata.to_dict()
     dtype = np.dtype(array.dtype)
@@ -58,7 +58,7 @@ def encoding_of(array: Any) -> Encoding | None:
         return None
 
 
-def _encoding_2(array: Any, told: Mapping[str, Any]) -> Encoding | None:
+def _encoding_2(array: Any, told: Mapping[str, Any]) -> ChunkEncoding | None:
     dtype = np.dtype(array.dtype)
     applied = [*(told["filters"] or ()), *filter(None, [told["compressor"]])]
     found = [_codec(each["id"], each, dtype) for each in applied]
@@ -67,7 +67,7 @@ def _encoding_2(array: Any, told: Mapping[str, Any]) -> Encoding | None:
     return _encoding(array.shape, tuple(array.chunks), layout, found)
 
 
-def _encoding_3(array: Any, told: Mapping[str, Any]) -> Encoding | None:
+def _encoding_3(array: Any, told: Mapping[str, Any]) -> ChunkEncoding | None:
     grid, applied = told["chunk_grid"], [*told["codecs"]]
     if grid["name"] != "regular" or told.get("storage_transformers"):
         return None
@@ -81,7 +81,7 @@ def _encoding_3(array: Any, told: Mapping[str, Any]) -> Encoding | None:
         if len(applied) > 1 or index is None:
             return None
         chain = CodecChain(index, math.prod(divided) * _ENTRY.itemsize)
-        shards = Shards(divided, chain, options["index_location"] == "end")
+        shards = ShardLayout(divided, chain, options["index_location"] == "end")
         chunk, applied = inner, [*options["codecs"]]
     axes = tuple(range(len(chunk)))
     if applied[0]["name"] == "transpose":
@@ -99,13 +99,13 @@ def _encoding(
     chunk: tuple[int, ...],
     layout: Layout,
     found: Sequence[Codec | None],
-    shards: Shards | None = None,
-) -> Encoding | None:
+    shards: ShardLayout | None = None,
+) -> ChunkEncoding | None:
     known = [codec for codec in found if codec is not None]
     chain = CodecChain(known, math.prod(chunk) * layout.dtype.itemsize)
     if len(known) < len(found) or not chain.known:
         return None
-    return Encoding(Grid(tuple(shape), chunk), chain, layout, shards)
+    return ChunkEncoding(Grid(tuple(shape), chunk), chain, layout, shards)
 
 
 def _byte_order(codec: Mapping[str, Any]) -> str | None:

@@ -58,7 +58,7 @@ def open_zarr(
     packed = None if located(path).is_folder() else sniff(path)
     if packed is not None and packed.format is None:
         raise unknown_format(path, packed)
-    store, reader = _Store(path), _Reader(path, direct)
+    store, reader = _Store(path), _StoreReader(path, direct)
     arrays = dict(store.arrays)
     found: dict[str, ColumnReader] = {}
     refused = dict(store.broken)
@@ -114,7 +114,7 @@ class HeldZarr:
     def __call__(self) -> ColumnsSource:
         limit_threads()
         label = str(self.node.store)
-        reader = _Reader(label, direct=True)
+        reader = _StoreReader(label, direct=True)
         found: dict[str, ColumnReader] = {}
         refused: dict[str, str] = {}
         for name, array in self._arrays():
@@ -153,7 +153,7 @@ def _name_of(array: Any) -> str:
 
 
 @dataclass(frozen=True)
-class _Reader:
+class _StoreReader:
     """What the arrays of a store share: its path, how they are read, and decoded row groups."""
 
     path: str
@@ -162,13 +162,13 @@ class _Reader:
 
 
 def _columns(
-    reader: _Reader, name: str, array: Any, field: Field | None
+    reader: _StoreReader, name: str, array: Any, field: Field | None
 ) -> dict[str, ColumnReader]:
     columns = decoded_columns("", _ZarrArray(reader, name, array, field))
     return {f"{name}.{inner}" if inner else name: column for inner, column in columns.items()}
 
 
-def _ragged(reader: _Reader, column: ZarrColumn, arrays: dict[str, Any]) -> ColumnReader:
+def _ragged(reader: _StoreReader, column: ZarrColumn, arrays: dict[str, Any]) -> ColumnReader:
     path, name, field = reader.path, column.name, column.field
     missing = [inner for inner, array in arrays.items() if array is None]
     if missing:
@@ -277,7 +277,9 @@ class _ZarrArray:
     ``field`` says what its values are, in a store that recmap wrote.
     """
 
-    def __init__(self, reader: _Reader, name: str, array: Any, field: Field | None = None) -> None:
+    def __init__(
+        self, reader: _StoreReader, name: str, array: Any, field: Field | None = None
+    ) -> None:
         self._path, self._name, self._array = reader.path, name, array
         # zarr opens chunks by their names, and those of another store may take their place.
         self._place = _place_of_array(reader.path, array)

@@ -25,18 +25,18 @@ import numpy.typing as npt
 
 from recmap.errors import FieldMismatchError, OptionError, OptionTypeError
 from recmap.formats.combined import CombinedSource
-from recmap.formats.joint_nulls import with_the_same_nulls
 from recmap.model.arguments import as_list, check_choice
 from recmap.model.batch import Positions, RowArray, RowNumbers, interleave
 from recmap.model.draws import hashed
 from recmap.model.facts import SourceFacts
 from recmap.model.fetching import Fetching, fetching_all
-from recmap.model.order import finite, gather_span
+from recmap.model.fill_null import with_the_same_nulls
+from recmap.model.order import finite
 from recmap.model.row_sizes import RowSizes
 from recmap.model.schema import Batch
-from recmap.model.source import Source, at_epoch, row_name
+from recmap.model.source import Source, at_epoch, gather_span, row_name
 from recmap.pipeline.row_source import count_of
-from recmap.pipeline.transforms.mix_schedule import Piece, pieces
+from recmap.pipeline.transforms.mix_schedule import WeightedSpan, pieces
 
 Until = Literal["first", "all"]
 Schedule = Sequence[tuple[int, Sequence[float]]]
@@ -391,7 +391,7 @@ def _plan(counts: Sequence[int | None], weights: Sequence[float], until: Until) 
 
 
 def _scheduled(
-    counts: Sequence[int | None], schedule: Sequence[Piece], until: Until
+    counts: Sequence[int | None], schedule: Sequence[WeightedSpan], until: Until
 ) -> list[_Phase]:
     """Return the phases of a schedule: its pieces, cut where a branch runs out of rows."""
     taken, owed = [0] * len(counts), [Fraction()] * len(counts)

@@ -23,7 +23,7 @@ _EXAMPLE = "[(0, [0.9, 0.1]), (1_000_000, [0.5, 0.5])]"
 _MOST = 2**62
 
 
-class Piece(NamedTuple):
+class WeightedSpan(NamedTuple):
     """Positions with the same weights; without a length, those that have no end."""
 
     length: int | None
@@ -53,18 +53,18 @@ def checked_schedule(schedule: Any, branches: int) -> list[tuple[int, list[float
     return points
 
 
-def pieces(points: Sequence[tuple[int, Sequence[float]]]) -> list[Piece]:
+def pieces(points: Sequence[tuple[int, Sequence[float]]]) -> list[WeightedSpan]:
     """Return the pieces of all lines; before the first point and after the last, weights stay."""
     exact = [(position, _shares(weights)) for position, weights in points]
-    made = [Piece(exact[0][0], exact[0][1])] if exact[0][0] else []
+    made = [WeightedSpan(exact[0][0], exact[0][1])] if exact[0][0] else []
     for (start, before), (stop, after) in pairwise(exact):
         count = min(_PIECES, stop - start)
         edges = [start + (stop - start) * i // count for i in range(count + 1)]
         for a, b in pairwise(edges):
             part = Fraction(a + b - 2 * start, 2 * (stop - start))
             weights = [x + (y - x) * part for x, y in zip(before, after, strict=True)]
-            made.append(Piece(b - a, weights))
-    return [*made, Piece(None, exact[-1][1])]
+            made.append(WeightedSpan(b - a, weights))
+    return [*made, WeightedSpan(None, exact[-1][1])]
 
 
 def _shares(weights: Sequence[float]) -> list[Fraction]:

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from recmap.errors import OptionError, RecmapError
 from recmap.model.arguments import as_slice
+from recmap.model.batch import chosen_rows
 from recmap.model.casting import exact_array
 from recmap.model.nulls import with_masks
 from recmap.model.order import (
@@ -23,7 +24,6 @@ from recmap.model.order import (
     counted_order,
     sliced,
 )
-from recmap.model.row_numbers import chosen_rows
 from recmap.model.schema import Schema
 from recmap.model.source import Source
 from recmap.pipeline.row_source import is_damaged, reach_of

@@ -167,7 +167,7 @@ class OrderedPool(Pool, ABC):
         """Return once the answer is ready; raise if the pool is closed first."""
 
     def run(self, requests: Iterable[Request], ahead: int) -> Iterator[tuple[Request, Result]]:
-        intake = _Intake(requests)
+        intake = Intake(requests)
         pending: deque[_Pending] = deque()
         try:
             while self._fill(pending, intake, ahead):
@@ -187,7 +187,7 @@ class OrderedPool(Pool, ABC):
     def close(self) -> None:
         self._ending()
 
-    def _fill(self, pending: deque[_Pending], intake: _Intake, ahead: int) -> bool:
+    def _fill(self, pending: deque[_Pending], intake: Intake, ahead: int) -> bool:
         self._check_open()
         while len(pending) <= ahead and (request := intake.next()) is not None:
             pending.append((request, self._submit(request)))
@@ -218,7 +218,7 @@ def _closed_error() -> OptionError:
     return OptionError("the pool of workers is closed; open another one")
 
 
-class _Intake:
+class Intake:
     """Requests, one by one.
 
     If their source fails, the error is raised after the results of the earlier requests, so
@@ -231,6 +231,7 @@ class _Intake:
         self._error: Exception | None = None
 
     def next(self) -> Request | None:
+        """Return the next request; None at the end."""
         if self._ended:
             return None
         try:
@@ -242,6 +243,7 @@ class _Intake:
         return None
 
     def raise_error(self) -> None:
+        """Raise the error at which the requests ended, once."""
         error, self._error = self._error, None
         if error is not None:
             raise error
