@@ -16,13 +16,25 @@ from pathlib import Path
 import hypothesis
 import pytest
 
-# A busy machine is not a failure.
-hypothesis.settings.register_profile("recmap", deadline=None)
+# A busy machine is not a failure. Every run draws other examples, and make hostile tries thousands.
+hypothesis.settings.register_profile("recmap", deadline=None, max_examples=50)
 hypothesis.settings.load_profile("recmap")
 
 # Importing these takes longer than most tests that need them in another process.
 multiprocessing.set_forkserver_preload(
-    ["h5py", "pytest", "recmap", "recmap.ray", "torch.utils.data", "zarr"]
+    [
+        "h5py",
+        "numpy.random",
+        "pytest",
+        "recmap.cli",
+        "recmap.formats.hdf5.sink",
+        "recmap.formats.npz.sink",
+        "recmap.pipeline.executor",
+        "recmap.ray",
+        "rich.console",
+        "torch.utils.data",
+        "zarr",
+    ]
 )
 
 # Tests start many processes that import recmap: compile it once, whatever the environment says.
@@ -57,12 +69,16 @@ _FRAMEWORKS = (
     "torch",
 )
 _NEEDS_MORE = re.compile(
-    rf"^\s*(import|from) ({'|'.join(_FRAMEWORKS)}|selenium|torchdata)\b"
+    rf"^\s*(import|from) ({'|'.join(_FRAMEWORKS)}|selenium|tests\.frameworks|torchdata)\b"
     r"|\.to_(jax|keras|tf|torch)\(|\brm\.ray\.|engine=\"ray",
     re.MULTILINE,
 )
 _SERVERS = {"any_bucket", "any_store", "azure_server", "moto_server", "s3_server"}
-_LEFT_OUT = ("adapters", "benchmarks", "docs", "formats/tfds", "ray")
+_LEFT_OUT = (
+    *("adapters", "benchmarks", "docs", "formats/tfds", "ray"),
+    *("test_faults.py", "test_hostile.py"),
+)
+_TESTS = Path(__file__).parent / "tests"
 _CORE_HAS = 4000  # tests, or more
 
 
@@ -74,11 +90,21 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     """Do not even import the modules that the core leaves out."""
     if not config.getoption("core"):
         return None
-    tests = Path(__file__).parent / "tests"
-    if any(collection_path == tests / name for name in _LEFT_OUT):
+    if any(collection_path == _TESTS / name for name in _LEFT_OUT):
         return True
     is_test = collection_path.match("test_*.py")
     return True if is_test and _NEEDS_MORE.search(collection_path.read_text()) else None
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collect_file(
+    file_path: Path,
+) -> Generator[None, list[pytest.Collector], list[pytest.Collector]]:
+    """Do not look for doctests in tests, which have none."""
+    found = yield
+    if _TESTS in file_path.parents:
+        found = [each for each in found if type(each) is pytest.Module]
+    return found
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -97,22 +123,46 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def _slow_first(items: list[pytest.Item]) -> list[pytest.Item]:
     """Let every process of pytest-xdist begin with slow tests, so that none is started last.
 
-    Each gets a part of the list, and takes from the end of another's when it is done.
+    Each gets an equal part of the list, and takes from the end of another's when it is done. Tests
+    that share something slow to start are together at the beginning of a part.
     """
+    groups: dict[str, list[pytest.Item]] = {name: [] for name in _SHARED}
+    quick: list[pytest.Item] = []
+    for item in items:
+        name = _group(item)
+        (quick if name is None else groups.setdefault(name, [])).append(item)
     processes = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
-    slow = [item for item in items if item.get_closest_marker("slow")]
-    modules = [list(module) for _, module in itertools.groupby(slow, key=lambda item: item.path)]
-    rest = [item for item in items if not item.get_closest_marker("slow")]
-    share = -(-len(rest) // processes)
-    return [
-        item
-        for n in range(processes)
-        for item in (*itertools.chain(*modules[n::processes]), *rest[n * share : (n + 1) * share])
-    ]
+    parts = [list(itertools.chain(*list(groups.values())[n::processes])) for n in range(processes)]
+    rest, left = iter(quick), len(items)
+    for number, part in enumerate(parts):
+        size = left // (processes - number)
+        part.extend(itertools.islice(rest, max(0, size - len(part))))
+        left -= len(part)
+    return [*itertools.chain(*parts), *rest]
+
+
+# What takes seconds to start.
+_SHARED = ("ray", "tensorflow", "azure", "browser", "moto")
+
+
+def _group(item: pytest.Item) -> str | None:
+    fixtures = set(getattr(item, "fixturenames", ()))
+    module = vars(getattr(item, "module", None) or object)
+    if "cluster" in fixtures:
+        return "ray"
+    if {"keras", "tf"} & module.keys() or item.path.parent.name in {"docs", "tfds"}:
+        return "tensorflow"
+    if "azure_container" in item.name or "azure_server" in fixtures:
+        return "azure"
+    if "browser" in fixtures:
+        return "browser"
+    if "moto_server" in fixtures:
+        return "moto"
+    return str(item.path) if item.get_closest_marker("slow") else None
 
 
 def _is_core(item: pytest.Item) -> bool:
-    if item.get_closest_marker("slow") or "spawn" in item.name:
+    if _group(item) is not None or "spawn" in item.name or "torch" in item.name:
         return False
     return not _SERVERS.intersection(getattr(item, "fixturenames", ()))
 

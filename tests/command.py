@@ -1,4 +1,4 @@
-"""Runs the command line as users do: in a pipe, and in a terminal."""
+"""Runs the command line as users do: in a program, in a pipe, and in a terminal."""
 
 from __future__ import annotations
 
@@ -9,12 +9,21 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping
 
-__all__ = ["run", "run_in_terminal"]
+from tests.forked import run_program
+
+__all__ = ["run", "run_in_new_interpreter", "run_in_terminal"]
 
 COMMAND = [sys.executable, "-m", "recmap"]
 
 
-def run(*args: str, env: Mapping[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+def run(*args: str) -> subprocess.CompletedProcess[str]:
+    """Run the command with its output in files."""
+    return run_program("import sys, recmap.cli; sys.exit(recmap.cli.main())", *args)
+
+
+def run_in_new_interpreter(
+    *args: str, env: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
     """Run the command with its output in pipes."""
     return subprocess.run(
         [*COMMAND, *args],

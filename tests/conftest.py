@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import itertools
+import multiprocessing.context
 import os
 import shutil
 from collections import deque
@@ -17,6 +18,7 @@ import pytest
 from tests.buckets import AzureContainer, Bucket, GcsBucket, HttpFolder, S3Bucket, s3_client
 from tests.fake_gcs import fake_gcs
 from tests.faulty_proxy import FaultyProxy
+from tests.forked import QuickSpawn
 from tests.store_servers import azurite, file_server, moto, seaweedfs
 
 _BUCKETS_AHEAD = 4
@@ -34,6 +36,19 @@ def _no_settings_of_ones_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     yield
     shutil.rmtree(cache, ignore_errors=True)
+
+
+@pytest.fixture(autouse=True)
+def _quick_spawn(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Take spawned processes from the fork server, except where a test wants real ones."""
+    if "real_spawn" not in request.fixturenames:
+        contexts = multiprocessing.context._concrete_contexts  # type: ignore[attr-defined]
+        monkeypatch.setitem(contexts, "spawn", QuickSpawn())
+
+
+@pytest.fixture
+def real_spawn() -> None:
+    """Start a new interpreter for each spawned process, as users do."""
 
 
 @pytest.fixture(scope="session")

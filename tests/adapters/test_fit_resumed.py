@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import keras
 import numpy as np
 import pytest
 
 import recmap as rm
+from tests.frameworks import keras
 
 pytestmark = pytest.mark.slow
 
@@ -34,26 +34,10 @@ def noisy(row: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:
 def new_model() -> Any:
     model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
     model.layers[0].set_weights([np.ones((3, 1), np.float32), np.zeros(1, np.float32)])
-    model.compile(keras.optimizers.SGD(0.05), "mse")
+    # Compiling a graph takes longer than these few steps.
+    eager = keras.backend.backend() == "tensorflow"
+    model.compile(keras.optimizers.SGD(0.05), "mse", run_eagerly=eager)
     return model
-
-
-class Save(keras.callbacks.Callback):  # type: ignore[misc]  # untyped
-    """Saves the model and the state after a batch of an epoch, and stops there."""
-
-    def __init__(self, state: Any, epoch: int, batch: int) -> None:
-        super().__init__()
-        self.state, self.at = state, (epoch, batch)
-        self.epoch = 0
-        self.saved: tuple[Any, str] | None = None
-
-    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        self.epoch = epoch
-
-    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        if (self.epoch, batch) == self.at:
-            self.saved = self.model.get_weights(), json.dumps(self.state(batch + 1))
-            self.model.stop_training = True
 
 
 def weights(model: Any) -> list[float]:
@@ -63,6 +47,8 @@ def weights(model: Any) -> list[float]:
 @pytest.mark.filterwarnings("ignore:Your input ran out of data")  # in an epoch that is resumed
 @pytest.mark.parametrize("chain", ["shuffle", "filter", "workers"])
 def test_to_tf_resumes_after_the_last_batch_trained_on(chain: str) -> None:
+    from tests.adapters.keras_callbacks import Save
+
     whole = pipeline(chain)
     undisturbed = new_model()
     for _ in range(3):
@@ -81,19 +67,6 @@ def test_to_tf_resumes_after_the_last_batch_trained_on(chain: str) -> None:
     model.fit(again.to_tf(features="x", label="y"), shuffle=False, verbose=0)  # the rest
     model.fit(again.to_tf(features="x", label="y"), shuffle=False, verbose=0)
     assert weights(model) == weights(undisturbed)
-
-
-class Places(keras.callbacks.Callback):  # type: ignore[misc]  # untyped
-    """Records the state after each step, as epoch and row."""
-
-    def __init__(self, train: Any) -> None:
-        super().__init__()
-        self.train = train
-        self.found: list[tuple[int, int]] = []
-
-    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        state = self.train.state()
-        self.found.append((state["epoch"], state["at"]))
 
 
 def trained_on(epochs: int) -> list[float]:
@@ -123,6 +96,8 @@ def test_fit_without_follow_continues_after_one_with_it() -> None:
 
 
 def test_steps_per_epoch_continues_in_the_order_of_the_pipeline() -> None:
+    from tests.adapters.keras_callbacks import Places
+
     train, model = pipeline().to_keras(features="x", label="y"), new_model()
     places = Places(train)
     callbacks = [train.follow(), places]
@@ -134,6 +109,8 @@ def test_steps_per_epoch_continues_in_the_order_of_the_pipeline() -> None:
 
 
 def test_steps_per_execution_may_go_beyond_the_last_batch() -> None:
+    from tests.adapters.keras_callbacks import Places
+
     train, model = pipeline().to_keras(features="x", label="y"), new_model()
     model.compile(keras.optimizers.SGD(0.05), "mse", steps_per_execution=4)
     places = Places(train)

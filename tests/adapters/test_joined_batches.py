@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 
 import recmap as rm
-from recmap.adapters.tf import join_neighbours
+from tests.frameworks import Lazy
+
+tf: Any = Lazy("recmap.adapters.tf")
 
 
 def _cut(rows: int, size: int) -> Iterator[dict[str, np.ndarray]]:
@@ -20,7 +22,7 @@ def _cut(rows: int, size: int) -> Iterator[dict[str, np.ndarray]]:
 
 def test_slices_of_the_same_arrays_are_joined_without_a_copy() -> None:
     first, second = list(_cut(10, 3)), list(_cut(7, 3))
-    blocks = list(join_neighbours([*first, *second]))
+    blocks = list(tf.join_neighbours([*first, *second]))
     assert [len(block["x"]) for block in blocks] == [10, 7]
     assert np.shares_memory(blocks[0]["y"], first[2]["y"])
     assert np.array_equal(blocks[1]["y"], np.arange(21.0).reshape(7, 3))
@@ -34,15 +36,15 @@ def test_a_block_comes_as_soon_as_its_arrays_end() -> None:
             asked.append(batch)
             yield batch
 
-    blocks = join_neighbours(batches())
+    blocks = tf.join_neighbours(batches())
     assert len(next(blocks)["x"]) == 4
     assert len(asked) == 2
 
 
 def test_only_neighbours_are_joined() -> None:
     one, two, three = _cut(9, 3)
-    assert [b["x"].tolist() for b in join_neighbours([one, three])] == [[0, 1, 2], [6, 7, 8]]
-    assert [b["x"].tolist() for b in join_neighbours([two, one])] == [[3, 4, 5], [0, 1, 2]]
+    assert [b["x"].tolist() for b in tf.join_neighbours([one, three])] == [[0, 1, 2], [6, 7, 8]]
+    assert [b["x"].tolist() for b in tf.join_neighbours([two, one])] == [[3, 4, 5], [0, 1, 2]]
 
 
 @pytest.mark.parametrize(
@@ -60,7 +62,7 @@ def test_only_neighbours_are_joined() -> None:
 )
 def test_other_batches_come_unchanged(odd: dict[str, Any]) -> None:
     before, after = list(_cut(4, 2)), list(_cut(4, 2))
-    blocks = list(join_neighbours([*before, odd, *after]))
+    blocks = list(tf.join_neighbours([*before, odd, *after]))
     assert [len(b["x"]) for b in blocks] == [4, len(odd["x"]), 4]
     assert blocks[1]["x"].tolist() == odd["x"].tolist()
 

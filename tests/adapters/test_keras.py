@@ -7,11 +7,11 @@ import subprocess
 import sys
 from typing import Any
 
-import keras
 import numpy as np
 import pytest
 
 import recmap as rm
+from tests.frameworks import keras
 
 ROWS = 53
 

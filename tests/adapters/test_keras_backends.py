@@ -78,7 +78,8 @@ assert keras.backend.backend() == sys.argv[1]
 RESUME = """
 import json, sys, warnings
 import keras, numpy as np
-from tests.adapters.test_fit_resumed import Save, new_model, pipeline, weights
+from tests.adapters.keras_callbacks import Save
+from tests.adapters.test_fit_resumed import new_model, pipeline, weights
 
 def fit(train, model, state=None, more=(), **how):
     with warnings.catch_warnings():

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import keras
 import numpy as np
 import pytest
 
 import recmap as rm
 from tests.buckets import Bucket
+from tests.frameworks import keras
 from tests.numbered import numbered
 from tests.processes import WITH_WORKERS
 

@@ -7,10 +7,10 @@ from typing import Any
 import jax
 import numpy as np
 import pytest
-import tensorflow as tf
 import torch
 
 import recmap as rm
+from tests.frameworks import tf
 
 pytestmark = pytest.mark.filterwarnings("ignore:JAX converts numbers to 32 bits")
 

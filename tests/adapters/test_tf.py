@@ -9,10 +9,10 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-import tensorflow as tf
 
 import recmap as rm
 from recmap.adapters.tf import aligned
+from tests.frameworks import tf
 from tests.numbered import ids, numbered
 
 ROWS = 53

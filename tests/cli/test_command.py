@@ -14,7 +14,7 @@ import pytest
 import recmap as rm
 from recmap.cli import main
 from tests import wire
-from tests.command import run
+from tests.command import run, run_in_new_interpreter
 
 
 def test_info_shows_rows_and_fields(capsys: pytest.CaptureFixture[str]) -> None:
@@ -304,7 +304,7 @@ def test_wrong_usage_exits_with_2() -> None:
 
 def test_python_dash_m_runs_the_command() -> None:
     wire.write("x.tfrecord", wire.example(a=wire.int64_list(1)))
-    done = run("verify", "x.tfrecord")
+    done = run_in_new_interpreter("verify", "x.tfrecord")
     assert (done.returncode, done.stderr) == (0, "")
     assert "1 sound record, 0 damaged" in done.stdout
 
@@ -363,9 +363,9 @@ def test_control_characters_in_files_are_escaped(capsys: pytest.CaptureFixture[s
 
 def test_characters_the_terminal_cannot_show_are_escaped() -> None:
     np.save("ä.npy", np.arange(4))
-    done = run("info", "ä.npy", env={"PYTHONIOENCODING": "ascii"})
+    done = run_in_new_interpreter("info", "ä.npy", env={"PYTHONIOENCODING": "ascii"})
     assert done.stdout.startswith("\\xe4.npy\n")
-    done = run("stats", "ä.npy", env={"PYTHONIOENCODING": "ascii"})
+    done = run_in_new_interpreter("stats", "ä.npy", env={"PYTHONIOENCODING": "ascii"})
     assert "0 @@@@ 3" in done.stdout
 
 

@@ -9,7 +9,6 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-import tensorflow as tf
 import torch
 
 import recmap as rm
@@ -18,6 +17,7 @@ from recmap.cli.schema import tf_code
 from recmap.dataset.rows import OpenedRows
 from recmap.formats.tfrecord_source import TFRecordSource
 from tests import wire
+from tests.frameworks import tf
 
 RNG = np.random.default_rng(3)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import random
@@ -16,6 +17,7 @@ import numpy as np
 import pytest
 
 import recmap as rm
+from tests.forked import run_program, start_program
 
 pytestmark = pytest.mark.slow
 
@@ -30,16 +32,22 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-def call(source: Path, name: str, before: str = "", options: str = "") -> list[str]:
-    """Return the command of a process that runs a conversion."""
-    program = f"""
+def call(source: Path, name: str, before: str = "", options: str = "") -> str:
+    """Return a program that runs a conversion."""
+    return f"""
 import os, resource, signal, sys
 import recmap as rm
 {before}
 report = rm.convert({str(source)!r}, {name!r}, shards={SHARDS}, memory="16MB", {options})
 print(report.resumed)
 """
-    return [sys.executable, "-c", program]
+
+
+def run(program: str) -> str:
+    """Run a program, and return what it prints."""
+    done = run_program(program)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 def digests(folder: Path) -> dict[str, str]:
@@ -66,7 +74,8 @@ def undisturbed(source: Path, tmp_path_factory: pytest.TempPathFactory) -> Undis
     for name in ("out/", "x.tfrecord.gz", "x.npy"):
         folder = tmp_path_factory.mktemp("undisturbed")
         begun = time.monotonic()
-        subprocess.run(call(source, name), cwd=folder, check=True, capture_output=True)
+        with contextlib.chdir(folder):
+            run(call(source, name))
         made.seconds[name] = time.monotonic() - begun
         made.digests[name] = digests(folder)
     return made
@@ -78,21 +87,20 @@ def test_a_conversion_killed_at_any_moment_resumes_with_the_same_bytes(
 ) -> None:
     rng = random.Random(name)
     for _ in range(4):
-        process = subprocess.Popen(call(source, name), stdout=subprocess.DEVNULL)
-        try:
-            process.wait(timeout=rng.uniform(0.1, 1) * undisturbed.seconds[name])
-        except subprocess.TimeoutExpired:
+        process = start_program(call(source, name))
+        process.join(rng.uniform(0.1, 1) * undisturbed.seconds[name])
+        if process.exitcode is None:
             process.kill()
-            process.wait()
+            process.join()
             for path in Path().rglob("*.tfrecord"):  # a file with its final name is complete
                 assert rm.verify(path).ok
         else:  # it was too fast: start again
-            assert process.returncode == 0
+            assert process.exitcode == 0
             assert digests(Path()) == undisturbed.digests[name]
             shutil.rmtree("out", ignore_errors=True)
             for path in Path().iterdir():
                 path.unlink()
-    subprocess.run(call(source, name), check=True, capture_output=True)
+    run(call(source, name))
     assert digests(Path()) == undisturbed.digests[name]
 
 
@@ -101,14 +109,12 @@ def test_a_full_disk_is_one_clear_error_and_the_same_call_resumes(
 ) -> None:
     # Limit files to 1.5 MB where 3 are needed. That is not a full disk, but the same error.
     limit = "resource.setrlimit(resource.RLIMIT_FSIZE, (1_500_000, 1_500_000))"
-    failed = subprocess.run(
-        call(source, "out/", limit), capture_output=True, text=True, check=False
-    )
+    failed = run_program(call(source, "out/", limit))
     assert failed.returncode == 1
     assert "recmap.errors.OutputError: the disk is full" in failed.stderr
     assert "the same call" in failed.stderr
     assert digests(Path()) == {}
-    subprocess.run(call(source, "out/"), check=True, capture_output=True)
+    run(call(source, "out/"))
     assert digests(Path()) == undisturbed.digests["out/"]
 
 
@@ -121,19 +127,13 @@ def watch(progress):
     if any(name.startswith("data-") for name in os.listdir("out")):
         os.kill(os.getpid(), signal.SIGINT)
 """
-    stopped = subprocess.run(
-        call(source, "out/", watch, "progress=watch, workers=1"),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    stopped = run_program(call(source, "out/", watch, "progress=watch, workers=1"))
     assert stopped.returncode == -signal.SIGINT
     assert "KeyboardInterrupt: interrupted: " in stopped.stderr
     assert f"of {SHARDS} files are finished, and the same call resumes" in stopped.stderr
     assert not list(Path("out").glob("*.tmp"))
     assert not list(Path("out").glob(".*.tmp"))
-    again = subprocess.run(call(source, "out/"), capture_output=True, text=True, check=True)
-    assert int(again.stdout) >= 1
+    assert int(run(call(source, "out/"))) >= 1
     assert digests(Path()) == undisturbed.digests["out/"]
 
 
@@ -157,7 +157,7 @@ def test_an_error_in_the_middle_leaves_no_incomplete_file() -> None:
 def test_a_second_conversion_does_not_disturb_a_running_one(source: Path) -> None:
     wait = "def watch(progress): print(flush=True); sys.stdin.read()"
     with subprocess.Popen(
-        call(source, "out/", wait, "progress=watch, workers=1"),
+        [sys.executable, "-c", call(source, "out/", wait, "progress=watch, workers=1")],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
     ) as running:

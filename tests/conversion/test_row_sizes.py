@@ -18,7 +18,7 @@ from tests.limited import MB, run_limited
 
 pytestmark = pytest.mark.slow
 
-SMALL, LARGE, SIZE = 20_000, 40, 2_000_000
+SMALL, LARGE, SIZE = 20_000, 20, 2_000_000
 ROWS = 2 * SMALL + LARGE
 # Room for rows of 2 MB, and for ten threads, whose stacks count even if mostly unused.
 MEMORY = "28MB"
@@ -37,7 +37,7 @@ def uneven(dtype: str) -> Iterator[dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Write 80 MB of such rows in every format that can store them."""
+    """Write 40 MB of such rows in every format that can store them."""
     folder = tmp_path_factory.mktemp("uneven")
     for name in ("s.tfrecord", "s.tfrecord.gz", "s.npz", "s.zarr", "s.h5"):
         options = {"index": False} if "tfrecord" in name else {}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -15,6 +14,7 @@ import pytest
 
 import recmap as rm
 from recmap.model.progress import Progress
+from tests.forked import run_program
 
 pytestmark = pytest.mark.slow
 
@@ -39,6 +39,14 @@ def test_processes_write_the_same_bytes_as_threads(workers: str) -> None:
     assert (report.rows, len(report.files)) == (ROWS, 5)
     assert contents("a") == contents("b")
     assert rm.convert("in.tfrecord", "b/", shards=5, workers=workers).resumed == 5
+
+
+@pytest.mark.usefixtures("real_spawn")
+def test_new_interpreters_write_the_same_bytes_as_threads() -> None:
+    rm.convert("in.tfrecord", "a/", shards=2)
+    rm.convert("in.tfrecord", "b/", shards=2, workers="spawn:2")
+    assert contents("a") == contents("b")
+    assert rm.verify("b/", workers="spawn:2").ok
 
 
 def test_processes_shuffle_as_threads_do() -> None:
@@ -107,13 +115,7 @@ rm.convert("in.tfrecord", "b/", shards=40, workers="processes:2", compression="g
 
 
 def run(act: str) -> tuple[int, str, list[int]]:
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM.format(act=act)],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
+    done = run_program(PROGRAM.format(act=act))
     return done.returncode, done.stderr, [int(pid) for pid in done.stdout.split()]
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -15,6 +13,7 @@ import numpy as np
 import pytest
 
 import recmap as rm
+from tests.forked import run_program
 
 
 def hundred() -> rm.Dataset:
@@ -154,7 +153,7 @@ os.replace_, os.replace = os.replace, lambda a, b: (
 )
 {call}
 """
-    done = subprocess.run([sys.executable, "-c", program], check=False)
+    done = run_program(program)
     assert done.returncode == -signal.SIGKILL
 
 
@@ -223,9 +222,7 @@ import recmap as rm
 resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, 10_000))
 rm.from_arrays({"x": np.arange(3000)}).save("o/", shards=1000)
 """
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=False
-    )
+    done = run_program(program)
     assert "recmap.errors.OutputError: the disk is full" in done.stderr
     assert os.listdir("o") == []
 

@@ -23,7 +23,7 @@ from tests.faulty_proxy import Status
 
 pytestmark = pytest.mark.slow
 
-SHARDS = 4
+SHARDS = 2
 # Each shard has three parts of 5 MiB.
 _PROGRAM = """
     import json, sys
@@ -37,7 +37,7 @@ _PROGRAM = """
     try:
         ds = rm.open(source)
         ds = ds if seed is None else ds.shuffle(seed=seed)
-        print(ds.save(dst, shards=4, storage=storage))
+        print(ds.save(dst, shards=2, storage=storage))
     except rm.OutputExistsError as e:
         print("refused:", e)
         sys.exit(3)
@@ -47,7 +47,7 @@ _PROGRAM = """
 @pytest.fixture(scope="module")
 def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("source") / "in.npy"
-    np.save(path, np.random.default_rng(0).normal(size=(1300, 5000)))
+    np.save(path, np.random.default_rng(0).normal(size=(650, 5000)))
     return path
 
 
@@ -100,7 +100,7 @@ def test_a_killed_conversion_is_completed_by_the_next(
     rm.convert(source, tmp_path / "d" / f"x{suffix}", shards=SHARDS)
     for _ in range(3):
         bucket.proxy.requests.clear()
-        _kill_at(_start(source, bucket, suffix), bucket, rng.randrange(1, 60))
+        _kill_at(_start(source, bucket, suffix), bucket, rng.randrange(1, 30))
         shards = [key for key in bucket.keys() if key.endswith(suffix)]  # noqa: SIM118
         for key in shards:  # none is half written
             found = as_written_locally(key, bucket.get(key))

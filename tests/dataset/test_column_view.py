@@ -171,7 +171,7 @@ def test_an_index_read_in_blocks_gives_the_same_values(
     column = npys(array)["x"]
     monkeypatch.setattr(on_demand_array, "_BLOCK", rows * array[0].nbytes)
 
-    @settings(max_examples=300)
+    @settings(max_examples=100)
     @given(indices(array.shape))
     def check(key: Any) -> None:
         assert outcome(lambda: column[key]) == outcome(lambda: array[key])

@@ -56,7 +56,7 @@ def test_parts_may_be_numbers_of_rows_and_leave_rows_out() -> None:
     assert len(dataset(100).split({"a": 0.25})["a"]) == 25
 
 
-@settings(max_examples=150)
+@settings(max_examples=50)
 @given(
     values=st.lists(st.integers(0, 6), max_size=300),
     cut=st.sampled_from([(0.8, 0.2), (0.5, 0.25, 0.25), (0.7, 0.1), (0.33, 0.33, 0.34)]),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import subprocess
 import sys
 import warnings
 from bisect import bisect_right
@@ -23,6 +22,7 @@ from recmap.dataset.field_stats import Numbers
 from recmap.dataset.stats_collector import FieldCollector
 from recmap.model.field import Field
 from recmap.model.progress import Progress
+from tests.forked import run_program
 
 RNG = np.random.default_rng(7)
 
@@ -205,9 +205,7 @@ def test_memory_is_bounded() -> None:
         resource.setrlimit(resource.RLIMIT_DATA, (in_use + (32 << 20), -1))
         print(ds.stats()["data"].values.count)
     """
-    run = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=False
-    )
+    run = run_program(program)
     assert run.stdout == f"{96 << 20}\n", run.stderr
 
 

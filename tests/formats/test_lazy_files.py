@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import h5py
@@ -12,6 +10,7 @@ import numpy as np
 import pytest
 
 import recmap as rm
+from tests.forked import run_program
 
 pytestmark = pytest.mark.slow
 
@@ -32,9 +31,7 @@ print(int(np.load("y.npy").sum()))
 
 def run(pattern: str, options: str = "", name: str = "data") -> list[str]:
     program = PROGRAM.format(pattern=pattern, options=options, name=name)
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=False, timeout=120
-    )
+    done = run_program(program)
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()
 
@@ -110,13 +107,7 @@ def test_every_way_of_reading_needs_few_descriptors(format: str) -> None:
                 w.write({"data": values(i)})
     pattern = {"npy": "*.npy", "chunked": "*.h5"}.get(format, "*.tfrecord*")
     program = EVERYTHING.format(rows=files * ROWS, pattern=pattern)
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", program],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=240,
-    )
+    done = run_program(f"import warnings; warnings.simplefilter('ignore')\n{program}")
     assert done.returncode == 0, done.stderr
     if format != "chunked":
         assert int(done.stdout) < 10
@@ -155,10 +146,8 @@ ds = rm.open("*.npy")
 parts = [ds[i : i + 3]["data"] for i in range(0, 600, 3)]
 print(np.array_equal(np.concatenate(parts), np.arange(600)))
 """
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True
-    )
-    assert done.stdout == "True\n"
+    done = run_program(program)
+    assert done.stdout == "True\n", done.stderr
 
 
 def test_a_file_that_has_changed_is_an_error() -> None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import struct
-import subprocess
-import sys
 import textwrap
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
@@ -19,6 +17,7 @@ from hypothesis import strategies as st
 
 import recmap as rm
 from recmap.formats.registry import create_sink
+from tests.forked import run_program
 
 RNG = np.random.default_rng(7)
 SAVERS = pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
@@ -358,7 +357,7 @@ def batches():
 
 rm.from_batches(batches()).save("out.npz")
 """
-    done = subprocess.run([sys.executable, "-c", program], check=False, capture_output=True)
+    done = run_program(program)
     assert done.returncode == -signal.SIGKILL, done.stderr
     assert not [name for name in os.listdir() if ".member." in name]
     rm.from_arrays({"x": np.arange(5), "y": np.ones(5)}).save("out.npz")
@@ -375,7 +374,8 @@ def test_many_columns_take_few_descriptors() -> None:
         rm.convert("in.npz", "packed.npz", compression="deflate")
     """
     rm.from_arrays(columns).save("in.npz")
-    subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=True)
+    done = run_program(textwrap.dedent(code))
+    assert done.returncode == 0, done.stderr
     wanted = rm.open("in.npz")[:]
     for name in ("out-*.npz", "packed.npz"):
         found = rm.open(name)[:]

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import recmap as rm
+from tests.forked import run_program
 
 pytestmark = pytest.mark.slow
 
@@ -126,13 +127,7 @@ def write(kind: str) -> str:
 
 
 def run(path: str, size: int, ways: list[str], program: str = PROGRAM) -> list[str]:
-    done = subprocess.run(
-        [sys.executable, "-c", program, path, str(size), *ways],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
+    done = run_program(program, path, str(size), *ways)
     assert done.returncode == 0, (done.returncode, done.stderr)
     return done.stdout.splitlines()
 
@@ -170,12 +165,7 @@ def test_a_file_truncated_during_a_read_is_an_error(kind: str) -> None:
 
 def test_a_view_of_a_truncated_file_raises_a_bus_error() -> None:
     # Zeros would be worse: nobody would notice.
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, write("npy"), "0", "held.sum()"],
-        capture_output=True,
-        check=False,
-        timeout=120,
-    )
+    done = run_program(PROGRAM, write("npy"), "0", "held.sum()")
     assert done.returncode == -signal.SIGBUS
 
 
@@ -297,13 +287,7 @@ for in_thread in (False, True):
 
 @pytest.mark.parametrize("kind", ["npy", "tfrecord"])
 def test_a_good_file_is_not_blamed_for_a_bad_one(kind: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", ALONGSIDE, write(kind)],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
+    done = run_program(ALONGSIDE, write(kind))
     assert done.returncode == 0, (done.returncode, done.stderr)
     assert done.stdout.splitlines() == [f"{ROWS} True True"] * 4
 

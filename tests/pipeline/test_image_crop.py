@@ -147,7 +147,7 @@ def test_images_that_keep_their_size_are_mirrored() -> None:
 # Parts of JPEGs.
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(
     st.tuples(st.integers(1, 90), st.integers(1, 120)),
     st.sampled_from(["444", "422", "420", "440", "411", "gray"]),
@@ -200,7 +200,7 @@ SEEDS = [
 
 
 @pytest.mark.filterwarnings("ignore")  # Pillow's, of damaged EXIF data and large sizes
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.sampled_from(SEEDS), st.data())
 def test_damaged_jpegs_have_the_pixels_of_pillow_or_are_refused(
     seed: bytes, draw: st.DataObject

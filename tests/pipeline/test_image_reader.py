@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import struct
-import subprocess
 import sys
 from typing import Any
 
@@ -18,6 +17,7 @@ from PIL import Image
 
 from recmap.native import _core
 from recmap.pipeline.transforms.image_reader import ImageReader
+from tests.forked import run_program
 from tests.pictures import detailed, encoded, picture
 
 SUBSAMPLINGS = ["444", "422", "420", "440", "411"]
@@ -141,7 +141,7 @@ SEEDS = [
 
 
 @pytest.mark.filterwarnings("ignore")  # Pillow's, of damaged EXIF data and large sizes
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.sampled_from(SEEDS), st.data())
 def test_damaged_jpegs_have_the_verdict_and_the_pixels_of_pillow(
     seed: bytes, draw: st.DataObject
@@ -166,11 +166,9 @@ try:
 except OSError as e:
     print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 """
-    run = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True
-    )
+    run = run_program(program)
     unit = 1 if sys.platform == "darwin" else 1024
-    assert int(run.stdout) * unit < 50e6
+    assert int(run.stdout) * unit < 50e6, run.stderr
 
 
 # Resizing.
@@ -182,7 +180,7 @@ def resized(pixels: npt.NDArray[np.uint8], size: tuple[int, int]) -> npt.NDArray
     return out
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(
     st.tuples(st.integers(1, 150), st.integers(1, 150)),
     st.tuples(st.integers(1, 150), st.integers(1, 150)),
@@ -241,10 +239,8 @@ _core.resize_image(pixels, out)
 assert (out == 7).all()
 print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * UNIT / pixels.nbytes)
 """.replace("UNIT", "1" if sys.platform == "darwin" else "1024")
-    run = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True
-    )
-    assert float(run.stdout) < 1.5
+    run = run_program(program)
+    assert float(run.stdout) < 1.5, run.stderr
 
 
 def test_big_endian_values_are_written() -> None:

@@ -80,6 +80,12 @@ def test_every_kind_of_worker_gives_the_same_batches(
         assert [plain(batch) for batch in train] == expected, f"epoch {epoch}"
 
 
+@pytest.mark.usefixtures("real_spawn")
+def test_new_interpreters_give_the_same_batches() -> None:
+    expected = [plain(batch) for batch in filtered(chunked(), None)]
+    assert [plain(batch) for batch in filtered(chunked(), "spawn:2")] == expected
+
+
 @pytest.mark.parametrize("kind", ["threads:3", "fork:2", "spawn:1"])
 def test_a_run_with_workers_resumes_from_its_state(kind: Any) -> None:
     train = bucketed(mapped(), kind)

@@ -110,7 +110,7 @@ def seen(batch: dict[str, Any]) -> Any:
     return batch["row" if "row" in batch else "tokens"].tolist()
 
 
-@settings(max_examples=400)
+@settings(max_examples=100)
 @given(rows=st.integers(0, 40), verbs=chains())
 def test_pipelines_give_the_same_as_lists(rows: int, verbs: list[Verb]) -> None:
     expected = modelled(rows, verbs)
@@ -123,7 +123,7 @@ def test_pipelines_give_the_same_as_lists(rows: int, verbs: list[Verb]) -> None:
         assert any(verb in ("filter", "bucket") for verb, _ in verbs)
 
 
-@settings(max_examples=200)
+@settings(max_examples=60)
 @given(rows=st.integers(0, 30), verbs=chains(), data=st.data())
 def test_pipelines_resume_after_any_batch(
     rows: int, verbs: list[Verb], data: st.DataObject
@@ -220,7 +220,7 @@ RANKED: dict[str, Callable[[Any], Any]] = {
 }
 
 
-@settings(max_examples=150)
+@settings(max_examples=40)
 @given(
     name=st.sampled_from(sorted(RANKED)),
     rows=st.integers(0, 33),
@@ -263,7 +263,7 @@ def test_ranks_restored_from_one_state_are_in_one_epoch(
         assert len({rank(index, count).restore(state).epoch for index in range(count)}) == 1
 
 
-@settings(max_examples=100)
+@settings(max_examples=40)
 @given(
     name=st.sampled_from(["filter", "bucket", "filtered rows", "batch", "shuffle"]),
     rows=st.integers(0, 33),

@@ -7,13 +7,13 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import recmap as rm
 from recmap.pipeline.transforms.pad import Pad, Padding
+from tests.frameworks import tf
 
 TOKENS = rm.Ragged.from_rows([[1, 2, 3], [], [4]], np.int64)
 BOXES = rm.Ragged.from_rows(

@@ -110,7 +110,7 @@ def row_numbers(batch: dict[str, Any]) -> list[int]:
     return [int(number) for number in np.atleast_1d(batch["row"])]
 
 
-@settings(max_examples=100)
+@settings(max_examples=40)
 @given(chain=chains, cut=st.integers(0, 30), epoch=st.integers(0, 2))
 def test_a_restored_pipeline_gives_the_same_rest(chain: Chain, cut: int, epoch: int) -> None:
     undisturbed = chain.build()
@@ -135,7 +135,7 @@ def test_a_restored_pipeline_gives_the_same_rest(chain: Chain, cut: int, epoch: 
     assert first + rest == expected
 
 
-@settings(max_examples=100)
+@settings(max_examples=40)
 @given(chain=chains, world=st.integers(1, 4))
 def test_every_row_goes_to_exactly_one_rank(chain: Chain, world: int) -> None:
     chain = replace(chain, drop_last=False, skip_batches=0, order="exact")
@@ -152,7 +152,7 @@ def test_every_row_goes_to_exactly_one_rank(chain: Chain, world: int) -> None:
     assert sorted(seen) == sorted(kept * times)
 
 
-@settings(max_examples=100)
+@settings(max_examples=40)
 @given(
     chain=chains,
     worlds=st.lists(st.integers(1, 4), min_size=2, max_size=4),
@@ -193,7 +193,7 @@ def test_a_run_resumes_with_other_ranks_and_every_row_comes_once(
     assert sorted(seen) == sorted(kept * chain.repeat_before)
 
 
-@settings(max_examples=100)
+@settings(max_examples=40)
 @given(
     total=st.integers(0, 60),
     world=st.integers(1, 5),

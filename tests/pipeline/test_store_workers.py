@@ -68,6 +68,7 @@ def test_one_pool_of_a_mix_is_spawned_if_one_of_its_branches_is_in_a_store(
     assert rows_of(made.batch(9)) == rows_of(expected.batch(9))
 
 
+@pytest.mark.usefixtures("real_spawn")
 def test_a_loader_of_torch_reads_in_spawned_workers(ds: rm.Dataset, local: rm.Dataset) -> None:
     stream = ds.shuffle(seed=1).batch(8).to_torch()
     loader = DataLoader(stream, batch_size=None, num_workers=1, multiprocessing_context="spawn")

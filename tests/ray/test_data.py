@@ -13,11 +13,11 @@ import ml_dtypes
 import numpy as np
 import pytest
 import ray
-import tensorflow as tf
 
 import recmap as rm
 from recmap.ray.staged_output import StagedShard
 from recmap.ray.staging import staged_output
+from tests.frameworks import tf
 
 pytestmark = [
     pytest.mark.usefixtures("cluster"),

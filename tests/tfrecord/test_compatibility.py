@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 import recmap as rm
+from tests.frameworks import tf
 
 RNG = np.random.default_rng(7)
 ROWS = 60

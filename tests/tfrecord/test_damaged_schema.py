@@ -95,7 +95,7 @@ def test_a_hostile_description_is_an_error_or_ignored(content: bytes) -> None:
     assert rm.open("x.tfrecord", {"a": "int64"})[:]["a"].tolist() == [5, 5]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_arbitrary_bytes_as_a_description_are_an_error_or_ignored(data: st.DataObject) -> None:
     record = wire.example(a=wire.int64_list(5))

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import tensorflow as tf
 
 import recmap as rm
 from tests import wire
+from tests.frameworks import tf
 
 RECORDS = [b"", b"one", bytes(1000), b"\xff" * 5, b"last"]
 

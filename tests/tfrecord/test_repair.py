@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import gzip
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 import recmap as rm
 from recmap.model.progress import Progress
 from tests import wire
+from tests.forked import run_program
+from tests.frameworks import tf
 
 RECORDS = [b"not an example %d " % i * (i + 1) for i in range(6)]
 FRAMES = [wire.frame(record) for record in RECORDS]
@@ -142,9 +142,7 @@ def test_memory_is_bounded() -> None:
         resource.setrlimit(resource.RLIMIT_DATA, (in_use + (64 << 20), -1))
         print(repair("x.tfrecord", "y.tfrecord").records)
     """
-    run = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=False
-    )
+    run = run_program(program)
     assert run.stdout == "199\n", run.stderr
 
 

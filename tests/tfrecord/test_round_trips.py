@@ -60,7 +60,7 @@ def bits(column: Any) -> Any:
     return [row.tobytes() for row in column]
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(batches(), st.sampled_from([None, "gzip"]), st.integers(1, 3))
 def test_written_columns_are_read_back(
     batch: dict[str, Any], compression: Any, shards: int
@@ -84,7 +84,7 @@ def test_written_columns_are_read_back(
             assert bits(picked[name]) == bits(column[order])
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(st.binary(max_size=300))
 def test_arbitrary_bytes_never_crash_the_reader(data: bytes) -> None:
     with tempfile.TemporaryDirectory() as folder:
@@ -97,7 +97,7 @@ def test_arbitrary_bytes_never_crash_the_reader(data: bytes) -> None:
                 continue
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_a_flipped_byte_is_never_read_as_good_data(data: st.DataObject) -> None:
     records = [

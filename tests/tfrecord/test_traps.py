@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 import recmap as rm
 from tests import wire
+from tests.frameworks import tf
 
 
 def read(*records: bytes, fields: dict[str, str] | None = None) -> dict[str, Any]:

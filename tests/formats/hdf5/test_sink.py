@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +14,7 @@ import pytest
 
 import recmap as rm
 from recmap.formats.registry import create_sink
+from tests.forked import run_program
 
 ROWS = 700
 RNG = np.random.default_rng(0)
@@ -288,9 +287,7 @@ for limit in (100, 5_000, 600_000, 2_700_000):
     except OSError as e:
         print(limit, type(e).__name__, os.listdir())
 """
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=False
-    )
+    done = run_program(program)
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines()[1:] == [
         f"{limit} OutputError []" for limit in (5_000, 600_000, 2_700_000)
