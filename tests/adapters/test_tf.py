@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 import recmap as rm
-from recmap.adapters.tf import aligned
 from tests.frameworks import tf
 from tests.numbered import ids, numbered
 
@@ -329,6 +328,8 @@ def test_large_batches_keep_their_values_while_memory_is_reused() -> None:
 
 
 def test_aligned_memory_is_reused_only_when_no_view_is_left() -> None:
+    from recmap.adapters.tf import aligned
+
     array = np.arange(100_001.0)[1:]
     first = aligned(array)
     assert first.ctypes.data % 64 == 0
