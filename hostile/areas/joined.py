@@ -176,7 +176,13 @@ def _check_training(
     if taken + rest != epochs[0]:
         raise AssertionError(f"resumed after {len(taken)} rows: {rest}")
     world = case.between(2, 3)
-    ranks = [_rows_of(ds.batch(size).shard(rank, world)) for rank in range(world)]
+    try:
+        ranks = [_rows_of(ds.batch(size).shard(rank, world)) for rank in range(world)]
+    except rm.OptionError as e:
+        if "put shard before" not in str(e):
+            raise
+        case.note(f"refused: {e}")
+        return
     if Counter(row for rows in ranks for row in rows) != Counter(epochs[0]):
         raise AssertionError(f"ranks have {ranks}")
 

@@ -180,7 +180,7 @@ def test_columns_may_be_given_by_their_earlier_name() -> None:
     for opened in (rm.open("x.npz", columns=["y"]), rm.open("x.npz", fields=["y"])):
         assert opened.columns == ["y"]
     assert rm.open("x.npz", ["y"]).columns == rm.open("x.npz", columns="y").columns == ["y"]
-    with pytest.raises(rm.OptionTypeError, match="give one"):
+    with pytest.raises(rm.OptionTypeError, match="give only one"):
         rm.open("x.npz", columns=["x"], fields=["y"])
 
 

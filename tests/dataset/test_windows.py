@@ -193,7 +193,7 @@ def test_what_cannot_be_a_window_is_refused() -> None:
         (lambda: ds.windows(2, within="x"), "'x' is float64"),
         (lambda: ds.windows(2, within="q"), "'q'"),
         (lambda: ds.windows(2, edges="wrap"), "edges='wrap'"),
-        (lambda: ds.windows(2, edges="pad"), "'y/is_pad' already"),
+        (lambda: ds.windows(2, edges="pad"), "already a column 'y/is_pad'"),
         (lambda: ds.shuffle(seed=0).windows(2), "before shuffle"),
         (lambda: ds.windows(2, step=2), "stride"),
         (lambda: ds.windows(window_size=2), "size"),

@@ -185,7 +185,7 @@ def test_a_pickle_is_not_read_as_an_array() -> None:
 def test_the_error_for_cut_data_says_how_much_is_missing() -> None:
     save(np.arange(10.0))
     os.truncate("x.npy", 150)
-    refused("cut: .* need 208 bytes, but the file has 150")
+    refused("truncated: .* need 208 bytes, but the file has 150")
 
 
 def test_bytes_after_the_data_are_not_read() -> None:
@@ -245,7 +245,7 @@ def test_a_hostile_header_is_refused(text: str) -> None:
 )
 def test_a_shape_larger_than_the_file_is_refused(shape: str) -> None:
     save_header(header(shape=shape), bytes(64))
-    refused("cut|no memory is as large")
+    refused("truncated|no memory is as large")
 
 
 def test_rows_that_take_no_bytes_are_refused() -> None:

@@ -389,7 +389,7 @@ def test_wrong_options_are_refused() -> None:
     files = rm.from_arrays({"image": [encoded(picture(), "PNG")]})
     arrays = rm.from_arrays({"image": raw_images(), "two": raw_images(shape=(4, 5, 2))})
     for options, message in [
-        ({"crop": "centre"}, "crop='centre': it is 'random_resized'"),
+        ({"crop": "centre"}, "crop='centre': use 'random_resized'"),
         ({"crop": {}}, "crop="),
         ({"crop": {"size": 3}}, "crop="),
         ({"crop": {"scale": (0.5, 0.1)}}, "the least and the most"),

@@ -237,7 +237,7 @@ def test_lengths_and_masks_do_not_overwrite_columns() -> None:
     schema = rm.Schema({"x": "int64[*]", "x_length": "int64", "x_mask": "bool"})
     for option in ("length", "mask"):
         padding = Padding(3, **{"lengths" if option == "length" else "mask": True})
-        with pytest.raises(rm.OptionError, match=f"add a column 'x_{option}'"):
+        with pytest.raises(rm.OptionError, match=f"adds a column 'x_{option}'"):
             padding.schema(schema)
 
 

@@ -125,7 +125,7 @@ def test_batches_equal_those_padded_after_reading(
     pad: Any,
     shuffled: bool,
     names: list[str],
-    options: dict[str, bool],
+    options: dict[str, Any],
     read_apart: Callable[[Any], list[Any]],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

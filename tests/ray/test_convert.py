@@ -425,7 +425,7 @@ def test_all_nodes_find_the_records_of_one_file(nested: bool) -> None:
 
 def test_recmap_convert_finds_the_cluster_like_ray_does(cluster: Any, source: Path) -> None:
     args = ["convert", str(source), "out/", "--explain", "--ray"]
-    done = command.run(*args, env={"RAY_ADDRESS": cluster.address})
+    done = command.run_in_new_interpreter(*args, env={"RAY_ADDRESS": cluster.address})
     assert done.returncode == 0, done.stderr
     assert "a Ray task for each file, on 2 nodes with 2 CPUs: --shards 2 or more" in done.stdout
     assert f"{ROWS:,} rows in out/data.tfrecord" in done.stdout

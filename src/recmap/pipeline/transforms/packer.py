@@ -356,7 +356,8 @@ class Packer:
         for name, kind in self._fields.items():
             shape = (len(numbers), self._length, *kind.inner)
             out = empty(shape, kind.dtype)
-            out[len(rows.numbers) :] = self._fill_of(name)
+            # Assigning would refuse 0 for bytes of a fixed size.
+            np.copyto(out[len(rows.numbers) :], self._fill_of(name), casting="unsafe")
             if len(rows.numbers):
                 out[: len(rows.numbers)] = rows.work[name]
             values = np.ascontiguousarray(sequences.values[name])
