@@ -89,6 +89,7 @@ def test_a_rank_that_reads_all_rows_warns_once(monkeypatch: pytest.MonkeyPatch) 
                 rows_of(batches)
         return [str(each.message) for each in caught if each.category is rm.UnshardedWarning]
 
+    monkeypatch.delitem(sys.modules, "accelerate", raising=False)  # of other tests
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setenv("WORLD_SIZE", "2")
     assert len(said(numbers().to_torch(), numbers().to_torch(device="cpu"), numbers().to_tf())) == 3

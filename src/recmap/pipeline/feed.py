@@ -169,6 +169,8 @@ class PipelineFeed:
     @property
     def end_to_end(self) -> bool:
         """Whether several batches of one size may be adjacent in memory."""
+        if not self._plan.plain or self._plan.groups.by_cost is not None:
+            return False
         ready = self.ready
         dense = all(isinstance(column, np.ndarray) for column in ready.sample.values())
         return self.batched and dense and ready.batches_per_block > 1 and not ready.batch_transforms
