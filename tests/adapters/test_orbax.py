@@ -12,8 +12,6 @@ import pytest
 import recmap as rm
 from tests.numbered import ids
 
-ocp = pytest.importorskip("orbax.checkpoint")
-
 pytestmark = pytest.mark.slow
 
 
@@ -22,6 +20,8 @@ def batches() -> Any:
 
 
 def test_orbax_resumes_in_the_middle_of_an_epoch(tmp_path: Path) -> None:
+    import orbax.checkpoint as ocp  # slow to import
+
     train = batches()
     assert len(list(islice(train, 3))) == 3
     with ocp.CheckpointManager(tmp_path) as manager:

@@ -17,13 +17,7 @@ import pytest
 import recmap as rm
 from tests.numbered import flat, ids
 
-for package in ("accelerate", "lightning", "torchdata", "transformers"):
-    pytest.importorskip(package)
-
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.skipif(not hasattr(os, "fork"), reason="ranks are forked"),
-]
+pytestmark = pytest.mark.slow
 
 ROWS, BATCH, EPOCHS = 48, 4, 3
 HAND_MADE = ["ddp", "stateful", "distributed_checkpoint", "accelerated"]
