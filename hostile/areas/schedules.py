@@ -6,7 +6,7 @@ import json
 from dataclasses import replace
 
 import recmap as rm
-from hostile.areas.pipelines import Chain, numbers_of, store, unseen_types
+from hostile.areas.pipelines import Chain, numbers_of, rows_too_expensive, store, unseen_types
 from hostile.case import Case
 from tests.schedule import Schedule
 
@@ -30,7 +30,7 @@ def case(case: Case) -> None:
     for _ in range(5):
         seed, cut = case.between(0, 1 << 30), case.between(0, len(wanted))
         case.note(f"Schedule({seed}), broken off after {cut} of {len(wanted)}")
-        with unseen_types(case, chain), Schedule(seed):
+        with unseen_types(case, chain), rows_too_expensive(case, chain), Schedule(seed):
             _run(chain, wanted, cut)
 
 
