@@ -68,7 +68,7 @@ class _Made(NamedTuple):
     batch: Batch
 
 
-class _Span(NamedTuple):
+class _MadeRows(NamedTuple):
     """The rows made from one place to another."""
 
     start: int
@@ -85,7 +85,7 @@ class _MadeInOrder:
     def __init__(self) -> None:
         self.done, self.rows, self.count = False, 0, 0
         self._offsets = np.zeros(1024, np.int64)
-        self._held: deque[_Span] = deque()
+        self._held: deque[_MadeRows] = deque()
         self._bytes = 0
         self.lock = RLock()
 
@@ -102,7 +102,7 @@ class _MadeInOrder:
         self._offsets[self.rows + 1 : stop + 1] = self.count + np.cumsum(counts)
         first, self.rows, self.count = self.count, stop, int(self._offsets[stop])
         if self._bytes <= _HELD_BYTES:  # the first ones are read first
-            self._held.append(_Span(first, self.count, batch))
+            self._held.append(_MadeRows(first, self.count, batch))
             self._bytes += measure(batch)[1]
 
     def take(self, start: int, stop: int) -> Batch | None:

@@ -68,7 +68,7 @@ class ColumnPages(NamedTuple):
         return np.searchsorted(self.starts, rows, side="right") - 1
 
 
-class _StoredColumn(NamedTuple):
+class _SchemaColumn(NamedTuple):
     """A column of the schema: its elements as they are written, and the numbers of its leaves."""
 
     elements: list[bytes]
@@ -96,11 +96,11 @@ class ParquetPages:
         self.of = cache(self._find)
 
     @cached_property
-    def _columns(self) -> list[_StoredColumn]:
+    def _columns(self) -> list[_SchemaColumn]:
         footer = self._mapped.bytes[slice(*self._footer)].tobytes()
         elements = ThriftReader(footer).structs_of(_SCHEMA)
         root, _ = next(elements, ({}, b""))
-        found, leaf = list[_StoredColumn](), 0
+        found, leaf = list[_SchemaColumn](), 0
         for _ in range(root.get(_CHILDREN, 0)):
             mine, left, first = list[bytes](), 1, leaf
             while left:
@@ -111,7 +111,7 @@ class ParquetPages:
                 leaf += not children
                 left += children - 1
                 mine.append(stored)
-            found.append(_StoredColumn(mine, range(first, leaf)))
+            found.append(_SchemaColumn(mine, range(first, leaf)))
         return found
 
     def _find(self, group: int, column: int) -> ColumnPages:

@@ -17,14 +17,14 @@ import numpy.typing as npt
 
 from recmap.model.batch import Positions, RowArray
 from recmap.pipeline.sharding import Remaining, Share
-from recmap.pipeline.transforms.batch import Cuts
+from recmap.pipeline.transforms.batch import BatchCuts
 
 
 @dataclass(frozen=True, kw_only=True)
 class CutShare(Share):
     """The batches of one rank of ``world``. What ``Share`` counts in rows is counted in batches."""
 
-    cuts: Cuts
+    cuts: BatchCuts
     epoch: int = 0
 
     def in_epoch(self, epoch: int) -> CutShare:

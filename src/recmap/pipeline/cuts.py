@@ -24,7 +24,7 @@ from recmap.model.source import Source, at_epoch, row_name
 from recmap.native import _core
 from recmap.pipeline.feed import PipelineFeed
 from recmap.pipeline.plan import Plan
-from recmap.pipeline.transforms.batch import Batches, Cuts, EpochCuts
+from recmap.pipeline.transforms.batch import BatchCuts, Batches, EpochCuts
 from recmap.pipeline.transforms.bucket import Buckets
 from recmap.pipeline.transforms.cost_batches import (
     CostBatches,
@@ -64,7 +64,7 @@ def batched_by_cost(plan: Plan, limits: CostLimits, buckets: Buckets | None) -> 
     return replace(plan, grouping=CostBatches(CostCuts(plan, limits, buckets)), bucket=None)
 
 
-class CostCuts(Cuts):
+class CostCuts(BatchCuts):
     """The cuts of each epoch, by what rows cost."""
 
     def __init__(self, plan: Plan, limits: CostLimits, buckets: Buckets | None) -> None:

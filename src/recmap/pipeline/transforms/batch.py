@@ -75,7 +75,7 @@ class EpochCuts(NamedTuple):
     positions: RowArray | None
 
 
-class Cuts(ABC):
+class BatchCuts(ABC):
     """Where batches are cut, if that depends on what rows hold; computed when first needed."""
 
     @abstractmethod
@@ -140,7 +140,7 @@ class Grouping(ABC):
         return batch
 
     @property
-    def by_cost(self) -> Cuts | None:
+    def by_cost(self) -> BatchCuts | None:
         """Where batches are cut, if that depends on what rows cost."""
         return None
 

@@ -16,7 +16,7 @@ from recmap.model.ragged import Column, Ragged
 from recmap.model.schema import Batch, Schema
 from recmap.pipeline.transforms.base import Block, Transform
 from recmap.pipeline.transforms.batch import (
-    Cuts,
+    BatchCuts,
     Group,
     Grouper,
     Grouping,
@@ -179,14 +179,14 @@ class CostBatches(Grouping):
     groupings count in rows is counted in batches here.
     """
 
-    cuts: Cuts
+    cuts: BatchCuts
     plain = True
     block = 1
     rows_per_group = 1
     full_size = None
 
     @property
-    def by_cost(self) -> Cuts:
+    def by_cost(self) -> BatchCuts:
         return self.cuts
 
     def start(self) -> Grouper:

@@ -65,7 +65,7 @@ class Segments(NamedTuple):
 class HeldSegments:
     """What a packer holds after a batch, for the state; put into words only if it is saved."""
 
-    def __init__(self, rows: _Rows, given: int, upto: int) -> None:
+    def __init__(self, rows: _UnfinishedRows, given: int, upto: int) -> None:
         self._rows, self._given, self._upto = rows, given, upto
 
     def plain(self) -> dict[str, Held]:
@@ -84,7 +84,7 @@ class HeldSegments:
         return {"open": [held[row] for row in sorted(held)], "full": full}
 
 
-class _Rows(NamedTuple):
+class _UnfinishedRows(NamedTuple):
     """Rows that have not been given out. The workspace has a row for each of ``numbers``.
 
     ``finished`` are in order. When each was finished, ``after`` segments had been placed, and all
@@ -98,7 +98,7 @@ class _Rows(NamedTuple):
     after: Positions
     at: Positions
 
-    def without(self, given: int) -> _Rows:
+    def without(self, given: int) -> _UnfinishedRows:
         """Leave out the first rows that were finished."""
         if not given:
             return self
@@ -106,7 +106,7 @@ class _Rows(NamedTuple):
         left = ~np.isin(self.segments.rows, self.finished[:given])
         # Segments are counted from the first that is left.
         before = np.concatenate([[0], np.cumsum(left)])
-        return _Rows(
+        return _UnfinishedRows(
             self.numbers[kept],
             {name: work[kept] for name, work in self.work.items()},
             self.segments.where(left),
@@ -115,7 +115,7 @@ class _Rows(NamedTuple):
             self.at[given:],
         )
 
-    def finishing(self, rows: Positions, after: Positions, at: Positions) -> _Rows:
+    def finishing(self, rows: Positions, after: Positions, at: Positions) -> _UnfinishedRows:
         """Add rows that are finished."""
         more = zip((self.finished, self.after, self.at), (rows, after, at), strict=True)
         finished, after, at = map(np.concatenate, more)
@@ -173,7 +173,7 @@ class Packer:
         self._fields: dict[str, Field] = {}  # of the packed columns, after the first batch
         self._fitter = _core.RowFitter(length, open_rows)
         none = np.empty(0, np.int64)
-        self._rows = _Rows(none, {}, Segments.none(), none, none, none)
+        self._rows = _UnfinishedRows(none, {}, Segments.none(), none, none, none)
         self._given = 0  # of the finished rows
         self._sorted: tuple[Positions, Positions] | None = None  # see _row_by_row
         self._first = END  # the first sequence that was taken in
@@ -410,7 +410,7 @@ class Packer:
         return sequences
 
 
-def _row_by_row(rows: _Rows) -> tuple[Positions, Positions]:
+def _row_by_row(rows: _UnfinishedRows) -> tuple[Positions, Positions]:
     """Return the segments of finished rows, row by row, and where those of each row end."""
     rank = np.full(len(rows.numbers), len(rows.finished))
     rank[np.searchsorted(rows.numbers, rows.finished)] = np.arange(len(rows.finished))
