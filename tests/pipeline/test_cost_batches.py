@@ -253,7 +253,7 @@ def _tokens_twice(lengths: Any) -> Any:
     return 2 * lengths["tokens"]
 
 
-def test_only_the_column_of_costs_is_read_first(tmp_path: Path) -> None:
+def test_stored_rows_make_the_batches_of_rows_in_memory(tmp_path: Path) -> None:
     ds = _dataset()
     for name in ("x.parquet", "x.tfrecord", "x.npz"):
         ds.save(tmp_path / name)
