@@ -22,7 +22,6 @@ from recmap.formats.array_object import open_array
 from recmap.formats.column_readers import DEFAULT_NAME
 from recmap.formats.combined import ConcatenatedSource, SideBySideSource
 from recmap.formats.memory import MemorySource, StreamSource
-from recmap.formats.table_notes import arrow_types
 from recmap.model.arguments import check_column_name
 from recmap.model.arrow import ArrowReader
 from recmap.model.coerce import Given, as_columns, empty_column, fit, infer_schema, text_column
@@ -31,6 +30,7 @@ from recmap.model.field import Field
 from recmap.model.nulls import NULL_SUFFIX, Nulls
 from recmap.model.order import OrderedRows, Picked
 from recmap.model.source import Source, WithFacts
+from recmap.model.table_notes import arrow_types
 from recmap.warn import warn
 
 # Objects whose rows are computed each time, perhaps in another order.

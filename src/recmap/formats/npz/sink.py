@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import resource
 import struct
@@ -12,7 +13,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from recmap.errors import ColumnError
+from recmap.errors import ColumnError, LeftOutWarning
 from recmap.formats.npy import header_bytes, header_keeps
 from recmap.formats.npz.source import FIELD_PREFIX
 from recmap.formats.ragged_layout import VALUES, ArraysSink, ColumnPart
@@ -22,6 +23,7 @@ from recmap.model.arguments import check_choice
 from recmap.model.description import encode_field
 from recmap.model.field import Field
 from recmap.model.schema import Schema
+from recmap.warn import warn
 
 NpzCompression: TypeAlias = Literal["deflate"] | None
 
@@ -39,6 +41,8 @@ _MAX_HELD = 8 << 20
 _MOST_SPOOLS, _DESCRIPTORS = 64, 32
 # Precedes each span of an array: its size, and where the previous one begins (-1 if first).
 _LINK = struct.Struct("<qq")
+# Bytes that the comment of a zip file may have.
+_MOST_COMMENT = 0xFFFF
 
 
 class NpzSink(ArraysSink):
@@ -48,10 +52,16 @@ class NpzSink(ArraysSink):
     """
 
     def __init__(
-        self, output: Output, schema: Schema, *, compression: NpzCompression = None
+        self,
+        output: Output,
+        schema: Schema,
+        *,
+        compression: NpzCompression = None,
+        table_note: Mapping[str, Any] | None = None,
     ) -> None:
         check_choice("compression", compression, _METHODS)
         super().__init__(output, schema)
+        self._comment = _noted(output.target, table_note)
         self._method = _METHODS[compression]
         self._held = 0
         self._members: dict[tuple[str, str], _SpooledArray] = {}
@@ -91,6 +101,7 @@ class NpzSink(ArraysSink):
         with zipfile.ZipFile(self.output.path, "x") as archive:
             for (name, key), member in self._members.items():
                 self._join(archive, member, _comment(self.schema[name], key))
+            archive.comment = self._comment
 
     def _join(self, archive: zipfile.ZipFile, member: _SpooledArray, comment: str) -> None:
         # Use a fixed time, so that equal input gives equal bytes.
@@ -203,6 +214,20 @@ def _most_spools() -> int:
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     unlimited = limit == resource.RLIM_INFINITY
     return _MOST_SPOOLS if unlimited else max(1, min(_MOST_SPOOLS, limit // _DESCRIPTORS))
+
+
+def _noted(path: str, table_note: Mapping[str, Any] | None) -> bytes:
+    """Return the comment of the zip: what columns were in a DataFrame, if that fits."""
+    comment = json.dumps(table_note).encode() if table_note else b""
+    if len(comment) <= _MOST_COMMENT:
+        return comment
+    warn(
+        f"{path}: the dtypes of the DataFrame are left out, and its index is an ordinary column, "
+        f"because they take {len(comment):,} bytes, and .npz files have room for "
+        f"{_MOST_COMMENT:,}; save a .parquet file",
+        LeftOutWarning,
+    )
+    return b""
 
 
 def _comment(field: Field, key: str) -> str:
