@@ -9,7 +9,8 @@ from recmap.errors import OptionError
 from recmap.formats.combined import CombinedSource
 from recmap.model.arguments import Workers, parse_size
 from recmap.model.nulls import with_masks
-from recmap.model.order import ENDLESS, Order, OrderedRows
+from recmap.model.order import ENDLESS, Order
+from recmap.model.ordered_rows import OrderedRows
 from recmap.model.schema import Schema
 from recmap.model.source import Source, prepare
 from recmap.pipeline.cut_share import CutShare
