@@ -265,8 +265,8 @@ def _warn_of_index(index: Any) -> None:
     named = [repr(name) for name in index.names if name is not None]
     if named:
         warn(
-            f"the index {' and '.join(named)} of the DataFrame is left out; df.reset_index() "
-            "makes it a column",
+            f"the index {' and '.join(named)} of the DataFrame is not a column of the dataset; "
+            "to_pandas() gives it back, and df.reset_index() makes it a column",
             LeftOutWarning,
         )
 

@@ -45,15 +45,17 @@ class Described(NamedTuple):
     table_note: Mapping[str, Any]
 
 
-def description(described: Described, align: int = 0) -> bytes:
+def description(
+    schema: Schema, align: int = 0, table_note: Mapping[str, Any] | None = None
+) -> bytes:
     """Make the field that describes these columns.
 
     With ``align``, its size is a multiple of that, so that what follows stays aligned. Spaces
     at the end of the JSON pad it.
     """
-    content: dict[str, Any] = {"schema": Description(described.schema).texts}
-    if described.table_note:
-        content["table"] = dict(described.table_note)
+    content: dict[str, Any] = {"schema": Description(schema).texts}
+    if table_note:
+        content["table"] = dict(table_note)
     text = json.dumps(content, separators=(",", ":")).encode()
     made = _field(text)
     while align and len(made) % align:

@@ -28,7 +28,7 @@ from recmap.model.ragged import Column, Ragged, has_mask, null_mask
 from recmap.model.schema import Batch, Schema
 from recmap.native import _core
 from recmap.tfrecord.decoder import LISTS, row_layout
-from recmap.tfrecord.embedded_schema import Described, description
+from recmap.tfrecord.embedded_schema import description
 from recmap.tfrecord.missing_feature import check_fill, fill_bytes
 
 Kind = _core.Kind
@@ -177,7 +177,7 @@ class Encoder:
         #: The first bytes of a file's first record: the types that records do not show.
         self.lead = b""
         if self.table_note or (describe and not inferable):
-            self.lead = description(Described(schema, self.table_note), self.align)
+            self.lead = description(schema, self.align, self.table_note)
 
     def _check_align(self) -> None:
         if not self.align:

@@ -146,9 +146,8 @@ def _copy_first(window: Window, file: str, output: OutputStream) -> None:
     if described is None or not _can_carry(record, described.schema, file):
         _copy(window, output)
         return
-    output.write(
-        _core.frame([np.concatenate([np.frombuffer(description(described), np.uint8), record])])
-    )
+    lead = np.frombuffer(description(described.schema, 0, described.table_note), np.uint8)
+    output.write(_core.frame([np.concatenate([lead, record])]))
     _copy(window, output, second)
 
 

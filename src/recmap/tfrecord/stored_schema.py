@@ -326,7 +326,7 @@ def _read(path: str) -> _Listed | None:
             for name, state in zip(names, states, strict=True)
             if isinstance(name, str)
         }
-        note = content["options"].get("table_note", {})
+        note = content.get("options", {}).get("table_note", {})
         return _Listed(parse_schema(content["schema"]), sizes, dict(note))
     except StoreError:
         raise
