@@ -128,6 +128,17 @@ FORMATS = {
             "arrow", (".arrow", ".arrows", ".feather", ".ipc"), "arrow_file:open_arrow",
             "arrow_file:SINK", checks_groups="arrow_file:check_arrow", extra="arrow",
         ),
+        *(
+            Format(
+                name, tuple(end + packed for end in ends for packed in ("", ".gz", ".zst")),
+                f"text.{module}:open_{name}", f"text.sink:{name.upper()}",
+                header="usually", checksums=False, extra="arrow",
+            )
+            for name, module, ends in (
+                ("csv", "csv", (".csv",)), ("tsv", "csv", (".tsv",)),
+                ("jsonl", "jsonl", (".jsonl", ".ndjson")),
+            )
+        ),
         Format(
             "megatron", (".idx",), "megatron:open_megatron", magic=b"MMIDIDX\0\0",
             checksums=False,
@@ -138,9 +149,10 @@ FORMATS = {
         ),
     )
 }  # fmt: skip
-# The formats of what nothing else identifies: records, numbers without a header, and folders.
+# The formats of what nothing else identifies: records, numbers without a header, text, and folders.
 RECORDS = next(name for name, format in FORMATS.items() if format.records)
 HEADERLESS = next(name for name, format in FORMATS.items() if format.header == "never")
+TEXTS = [name for name, format in FORMATS.items() if format.opens.startswith("text.")]
 FOLDER = next(name for name, format in FORMATS.items() if format.folder)
 
 
