@@ -132,7 +132,7 @@ FORMATS = {
             Format(
                 name, tuple(end + packed for end in ends for packed in ("", ".gz", ".zst")),
                 f"text.{module}:open_{name}", f"text.sink:{name.upper()}",
-                header="usually", checksums=False, extra="arrow",
+                header="usually", checksums=False, verified_by_reading=True, extra="arrow",
             )
             for name, module, ends in (
                 ("csv", "csv", (".csv",)), ("tsv", "csv", (".tsv",)),

@@ -23,8 +23,11 @@ from recmap.model.field import Field
 from recmap.model.schema import FieldsLike
 from recmap.model.source import Source
 from recmap.native import _core
+from recmap.recognise.sniff import sniff, unknown_format
 
 _QUOTE = '"'
+# Bytes that tell the delimiter.
+_FIRST_LINE = 1 << 16
 
 
 class CsvParser(RowParser):
@@ -109,7 +112,7 @@ def _open(
 
 def _guessed(sample: TextSample) -> str:
     """Return the delimiter: a comma, unless the first line has none, and another instead."""
-    line = re.sub(rb'"[^"]*"', b"", sample.rows.tobytes()).partition(b"\n")[0]
+    line = re.sub(rb'"[^"]*"', b"", sample.rows[:_FIRST_LINE].tobytes()).partition(b"\n")[0]
     if b"," in line:
         return ","
     return max(",;\t|", key=lambda each: line.count(each.encode()))
@@ -118,9 +121,7 @@ def _guessed(sample: TextSample) -> str:
 def _names(sample: TextSample, syntax: _core.RowSyntax, *, header: bool) -> list[str]:
     fields = _core.first_csv_row(sample.rows, syntax)
     if not fields:
-        raise DataError(
-            f"{sample.path}: no rows, and no header that names columns", file=sample.path
-        )
+        raise unknown_format(sample.path, sniff(sample.path))
     if not header:
         return [f"column_{number}" for number in range(len(fields))]
     try:
@@ -131,18 +132,19 @@ def _names(sample: TextSample, syntax: _core.RowSyntax, *, header: bool) -> list
             file=sample.path,
             byte=0,
         ) from e
-    for number, name in enumerate(names):
-        told = repr(name) if name else "empty"
-        if not name or names.index(name) != number:
-            why = f"the name of column {number + 1:,} is {told}" + (", as before" if name else "")
-            raise DataError(
-                Message(
-                    f"{sample.path}: {why}: rename it in the first line, or read that as a row, ",
-                    Option("header", False),
-                ),
-                file=sample.path,
-                byte=0,
-            )
+    # The index of a DataFrame has no name.
+    names = [name or f"column_{number}" for number, name in enumerate(names)]
+    twice = [name for number, name in enumerate(names) if names.index(name) != number]
+    if twice:
+        raise DataError(
+            Message(
+                f"{sample.path}: two columns are called {twice[0]!r}: rename one in the first "
+                "line, or read that as a row, ",
+                Option("header", False),
+            ),
+            file=sample.path,
+            byte=0,
+        )
     return names
 
 

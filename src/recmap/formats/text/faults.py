@@ -60,7 +60,8 @@ def damaged_row(
     elif code == _Code.many_fields:
         what = f"more fields than the {columns:,} columns"
     else:
-        what = _WRONG[code].format(value=_shown(value))
+        shown = value.strip(b'"') if code in (_Code.duplicate, _Code.unknown_key) else value
+        what = _WRONG[code].format(value=_shown(shown))
     name = None
     hint: tuple[Any, ...] = ()
     if column is not None:

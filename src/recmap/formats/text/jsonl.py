@@ -14,10 +14,11 @@ from typing import Any
 from recmap.errors import DataError, LeftOut
 from recmap.formats.column_source import warn_of_left_out
 from recmap.formats.text.columns import TextColumn, check_type
+from recmap.formats.text.faults import damaged_row
 from recmap.formats.text.open_files import Given, given_fields, open_rows, said_origin
 from recmap.formats.text.rows import RowParser
-from recmap.formats.text.sample import samples
-from recmap.formats.text.text_file import Bytes
+from recmap.formats.text.sample import TextSample, samples
+from recmap.formats.text.text_file import Bytes, open_text
 from recmap.model.field import Field
 from recmap.model.preview import listed
 from recmap.model.schema import FieldsLike
@@ -25,7 +26,7 @@ from recmap.model.source import Source
 from recmap.native import _core
 
 # Rows of the sample that are looked at.
-_ROWS = 20_000
+_ROWS = 10_000
 _INT64 = range(-(1 << 63), 1 << 63)
 # Lists within lists, and objects within objects.
 _DEEPEST = 8
@@ -62,6 +63,7 @@ def open_jsonl(files: Sequence[str], fields: FieldsLike | None = None) -> Source
                 survey.add(line)
     columns, refused = _columns(files[0], survey, given, fields)
     if not columns:
+        _check_rows(found[0])
         why = "; ".join(f"{name!r}: {told}" for name, told in refused.items())
         raise DataError(
             f"{files[0]}: no column can be read ({why or 'there are no rows'})", file=files[0]
@@ -76,6 +78,17 @@ def open_jsonl(files: Sequence[str], fields: FieldsLike | None = None) -> Source
     strict = not chosen and not refused
     parser = JsonParser(columns, said_origin(columns, found), strict=strict)
     return open_rows(files, parser, fields)
+
+
+def _check_rows(sample: TextSample) -> None:
+    """Raise if the first rows are not objects of JSON."""
+    anything = _core.TextColumns()
+    anything.strict = False
+    _, _, fault = _core.parse_json_rows(sample.rows, anything)
+    if fault is not None:
+        text = open_text(sample.path)
+        value = sample.rows[fault.begin : fault.end].tobytes()
+        raise damaged_row(text, fault, fault.row, text.begin + fault.begin, value, None, 0)
 
 
 def _columns(
@@ -142,12 +155,14 @@ class _Seen:
             self.kinds.add("lists too deep")
             return
         for item in items:
-            if isinstance(item, list):
+            if isinstance(item, _Object):
+                self.kinds.add("objects in a list")
+            elif isinstance(item, list):
                 self._add_items(item, depth + 1)
             elif item is None:
                 self.null_items = True
             else:
-                self.kinds.add("an object in a list" if isinstance(item, _Object) else _kind(item))
+                self.kinds.add(_kind(item))
                 self.depths.add(depth)
         if not items:
             self.depths.add(-depth)  # at least so deep

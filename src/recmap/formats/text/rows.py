@@ -231,7 +231,7 @@ class TextRows(Source):
         value = text[fault.begin : fault.end].tobytes()
         columns = self._parser.columns
         column = None
-        if fault.column >= 0:
+        if fault.column >= 0 and fault.code != _core.TextFaultCode.few_fields:
             column = columns[fault.column].name, columns[fault.column].field
         return damaged_row(self._text, fault, row, byte, value, column, len(columns))
 
