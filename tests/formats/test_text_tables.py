@@ -326,6 +326,23 @@ def test_a_row_that_does_not_fit_into_the_memory_is_refused() -> None:
         rm.convert("a.csv", "a.npz", columns={"a": "text", "b": "text"}, memory="64MB")
 
 
+def test_an_index_is_used_until_the_file_changes() -> None:
+    lines = [f'{i},"{"x" * (i % 99)}\n"\n' for i in range(2_000)]
+    write("a.csv", "i,t\n" + "".join(lines))
+    assert rm.index("a.csv") == [".a.csv.recmap"]
+    ds = rm.open("a.csv")
+    assert ds[[1_999, 3]]["i"].tolist() == [1_999, 3]
+    assert len(ds) == 2_000
+    moved = Path(".a.csv.recmap").read_bytes()
+    write("a.csv", "i,t\n" + "".join(reversed(lines)))
+    with pytest.warns(rm.StaleIndexWarning, match="changed after it was made"):
+        assert rm.open("a.csv")[[0, 1_999]]["i"].tolist() == [1_999, 0]
+    write("a.csv", "i;t\n1;2\n")
+    Path(".a.csv.recmap").write_bytes(moved[:-1])
+    with pytest.warns(rm.StaleIndexWarning, match="damaged"):
+        assert rm.open("a.csv")[0] == {"i": 1, "t": 2}
+
+
 def test_the_command_line_shows_and_verifies_them(capsys: pytest.CaptureFixture[str]) -> None:
     write("a.csv", "a;b\n1;x\n2;y\n")
     write("b.csv", "a,b\n1,2\n")

@@ -135,6 +135,7 @@ FORMATS = {
                 name, tuple(end + packed for end in ends for packed in ("", ".gz", ".zst")),
                 f"text.{module}:open_{name}", f"text.sink:{name.upper()}",
                 header="usually", checksums=False, verified_by_reading=True, extra="arrow",
+                indexes="text.open_files:save_index",
             )
             for name, module, ends in (
                 ("csv", "csv", (".csv",)), ("tsv", "csv", (".tsv",)),

@@ -44,6 +44,10 @@ class CsvParser(RowParser):
     def syntax(self) -> _core.RowSyntax:
         return _syntax(self._delimiter)
 
+    @property
+    def rules(self) -> str:
+        return f"quoted {self._delimiter}"
+
     def parse(
         self, text: Bytes, columns: _core.TextColumns
     ) -> tuple[int, list[Any], _core.TextFault | None]:

@@ -45,6 +45,10 @@ class JsonParser(RowParser):
     def syntax(self) -> _core.RowSyntax:
         return _core.RowSyntax()
 
+    @property
+    def rules(self) -> str:
+        return "lines"
+
     def parse(
         self, text: Bytes, columns: _core.TextColumns
     ) -> tuple[int, list[Any], _core.TextFault | None]:

@@ -8,7 +8,9 @@ from typing import TypeAlias
 from recmap.errors import FieldNotFoundError, IndexFileError, StaleIndexWarning
 from recmap.formats.array_sidecar import load_description
 from recmap.formats.combined import ConcatenatedSource
+from recmap.formats.detect import detect
 from recmap.formats.open_spec import select
+from recmap.formats.registry import FORMATS
 from recmap.formats.text.columns import TextColumn
 from recmap.formats.text.rows import RowParser, TextRows
 from recmap.formats.text.sample import TextSample
@@ -72,3 +74,11 @@ def open_rows(files: Sequence[str], parser: RowParser, fields: FieldsLike | None
     opened: list[Source] = for_each_file(lambda file: TextRows(file, parser, names), files)
     source = opened[0] if len(opened) == 1 else ConcatenatedSource(opened)
     return source if fields is None else select(source, fields, files[0])
+
+
+def save_index(data: str, path: str) -> str:
+    """Write an index of the rows of a file next to a path."""
+    format = detect(data)
+    source = FORMATS[format].opener()([data])
+    assert isinstance(source, TextRows)
+    return source.save_index(path)

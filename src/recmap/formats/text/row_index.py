@@ -1,4 +1,8 @@
-"""Where the rows of a text begin: some are remembered, and the others counted from there."""
+"""Where the rows of a text begin: some are remembered, and the others counted from there.
+
+``recmap index`` keeps the remembered ones next to the file, in the index of TFRecord files, whose
+``encoding`` says how rows were told apart.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +12,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from recmap.errors import DataError
+from recmap.errors import DataError, IndexFileError
 from recmap.formats.text.faults import misplaced
 from recmap.formats.text.text_file import PlainText, TextFile
 from recmap.machine.cpus import thread_count
+from recmap.model.schema import Schema
 from recmap.native import _core
+from recmap.tfrecord.index import Index
+from recmap.tfrecord.sidecar import Sidecar, load_sidecar, save_sidecar, sidecar_path
 
 Offsets = npt.NDArray[np.uint64]
 
@@ -23,17 +30,45 @@ _STEP, _PACKED_STEP, _MOST_ANCHORS = 1 << 12, 1 << 16, 1 << 20
 class RowIndex:
     """The rows found so far. Scanning goes on where it stopped."""
 
-    def __init__(self, text: TextFile, syntax: _core.RowSyntax, skipped: int = 0) -> None:
-        """Leave out the first ``skipped`` rows, such as a header."""
-        self._text, self._syntax, self._skipped = text, syntax, skipped
+    def __init__(
+        self, text: TextFile, syntax: _core.RowSyntax, rules: str, skipped: int = 0
+    ) -> None:
+        """Leave out the first ``skipped`` rows, such as a header. ``rules`` names the syntax."""
+        self._text, self._syntax, self._rules, self._skipped = text, syntax, rules, skipped
         self._step = _step(text)
         self._rows: list[Offsets] = []
         self._offsets: list[Offsets] = []
         self._found = 0
         self._end = text.begin
         self._state = _core.RowState()
-        self.complete = False
+        self.complete = self._loaded = False
         self.lock = RLock()
+
+    def load(self) -> None:
+        """Use the index next to the file, if there is one that was made of it."""
+        if not isinstance(self._text, PlainText):
+            return
+        kept = load_sidecar(self._text.path)
+        if kept is None or dict(kept.encoding) != self._told or kept.index.length is not None:
+            return
+        rows, offsets = kept.index.anchors
+        size = np.uint64(self._text.mapped.size)
+        ascend = bool((offsets[1:] > offsets[:-1]).all() and (offsets < size).all())
+        if ascend and (len(rows) or not kept.index.count):
+            self._rows, self._offsets = [rows], [offsets]
+            self._found, self._end = kept.index.count, int(size)
+            self.complete = self._loaded = True
+
+    def save(self, beside: str) -> str:
+        """Find all rows, and write the index next to a path."""
+        self.reach(None)
+        found = Index.of_anchors(self._found, None, *self._anchors, self._end)
+        sidecar = Sidecar(found, Schema({}), self._told, False, ())
+        return save_sidecar(self._text.path, sidecar, beside)
+
+    @property
+    def _told(self) -> dict[str, str]:
+        return {"rows": self._rules}
 
     @property
     def count(self) -> int:
@@ -99,7 +134,23 @@ class RowIndex:
             at = np.searchsorted(anchors, wanted, side="right") - 1
             after = np.searchsorted(anchors, wanted + np.uint64(1), side="left")
             ends = np.append(offsets, np.uint64(self._end))[after]
+            if self._loaded:
+                self._check(offsets[at])
             return offsets[at], wanted - anchors[at], ends
+
+    def _check(self, offsets: Offsets) -> None:
+        """Raise unless a line ends before each of these places, as the index says."""
+        assert isinstance(self._text, PlainText)
+        inside = offsets[offsets > self._text.begin] - np.uint64(1)
+        with self._text.spans(inside, inside + np.uint64(1)) as text:
+            wrong = np.flatnonzero(text[inside] != ord("\n"))
+        if len(wrong):
+            raise IndexFileError(
+                f"{sidecar_path(self._text.path)} was made from other data: no row begins at byte "
+                f"{int(inside[wrong[0]]) + 1:,}; run `recmap index` to renew it, or delete it, and "
+                "open the data again",
+                file=self._text.path,
+            )
 
     def cuts(self, begin: int, end: int, size: int) -> list[int]:
         """Return places between rows that divide a span into parts of about ``size`` bytes."""

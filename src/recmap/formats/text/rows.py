@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from recmap.errors import DataError, MemoryLimitError
+from recmap.errors import DataError, MemoryLimitError, OptionError
 from recmap.formats.text.columns import TextColumn, native_columns, parsed_column
 from recmap.formats.text.faults import damaged_row
 from recmap.formats.text.row_index import RowIndex
@@ -57,6 +57,11 @@ class RowParser(ABC):
     @abstractmethod
     def syntax(self) -> _core.RowSyntax: ...
 
+    @property
+    @abstractmethod
+    def rules(self) -> str:
+        """What tells rows apart, as an index notes it."""
+
     #: Whether values that no column reads are errors.
     strict = True
 
@@ -73,7 +78,8 @@ class TextRows(Source):
     def __init__(self, path: str, parser: RowParser, names: Sequence[str]) -> None:
         self._path, self._parser = path, parser
         self._text = open_text(path)
-        self._index = RowIndex(self._text, parser.syntax, parser.skipped)
+        self._index = RowIndex(self._text, parser.syntax, parser.rules, parser.skipped)
+        self._index.load()
         self._choose(names)
         self._pool: tuple[int, Threads] | None = None
         self._lock = Lock()
@@ -126,6 +132,13 @@ class TextRows(Source):
 
     def known_rows(self) -> int | None:
         return self._index.count if self._index.complete else None
+
+    @guarded
+    def save_index(self, beside: str) -> str:
+        """Write where rows begin next to a path, and return the name of the index."""
+        if self._text.packing is not None:
+            raise OptionError(f"{self._path}: a compressed file is read from its beginning")
+        return self._index.save(beside)
 
     @guarded
     def up_to(self, stop: int) -> int:
