@@ -44,6 +44,7 @@ AREAS = (
     "nulls",
     "audio",
     "images",
+    "tokens",
 )
 
 #: The last line of a log while the reference library reads. If it crashes on a damaged file, recmap

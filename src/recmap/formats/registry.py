@@ -129,9 +129,10 @@ FORMATS = {
             "arrow_file:SINK", checks_groups="arrow_file:check_arrow", extra="arrow",
         ),
         Format(
-            "megatron", (".idx",), "megatron:open_megatron", magic=b"MMIDIDX\0\0",
-            checksums=False,
+            "megatron", (".idx",), "megatron:open_megatron", "megatron:SINK",
+            magic=b"MMIDIDX\0\0", checksums=False,
         ),
+        Format("llmc", (".bin",), "llmc:open_llmc", "llmc:SINK", checksums=False),
         Format(
             "tfds", (), "tfds.source:open_tfds", "tfds.sink:SINK", marks=(TFDS_FILE, TFDS_INFO),
             parts="tfds.metadata:shard_files",

@@ -423,6 +423,8 @@ _KINDS = (
     FileKind("ArrayRecord, or another Riegeli file", rb"\x83\xaf\x70\xd1\x0d\x88\x4a\x3f\0{8}",
         'Try rm.tfrecord.write_records("records.tfrecord", array_record.python.'
         "array_record_module.ArrayRecordReader({path}).read_all())"),
+    FileKind("tokens of llm.c", rb"(\x88\xd8\x34\x01\x01|\xa1\xd9\x34\x01\x07)\0{3}",
+        format="llmc"),
     FileKind("an SQLite database", rb"SQLite format 3\0",
         'Try rm.open(pandas.read_sql("select ...", connection))'),
     FileKind("a PNG image", rb"\x89PNG\r\n\x1a\n", _IMAGE),
