@@ -45,6 +45,7 @@ AREAS = (
     "audio",
     "images",
     "tokens",
+    "safetensors",
 )
 
 #: The last line of a log while the reference library reads. If it crashes on a damaged file, recmap

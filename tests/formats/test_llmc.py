@@ -18,7 +18,7 @@ def llmc(tokens: Any) -> bytes:
     header = np.zeros(256, np.int32)
     kind = (20240520, 1) if tokens.dtype == np.uint16 else (20240801, 7)
     header[:3] = *kind, len(tokens)
-    return header.tobytes() + tokens.tobytes()
+    return header.tobytes() + bytes(tokens.tobytes())
 
 
 @pytest.mark.parametrize("dtype", ["uint16", "uint32"])

@@ -21,6 +21,9 @@ DTYPES = {"uint8": 1, "int8": 2, "int16": 3, "int32": 4, "int64": 5, "uint16": 8
 EVERY_DTYPE = [*DTYPES, "float64", "float32"]
 
 
+ONE = rm.Ragged(np.array([1]), [0, 1])
+
+
 def write(stem: Path, documents: list[list[list[int]]], dtype: str) -> None:
     """Write documents of sequences of tokens, as Megatron-LM does."""
     sequences = [np.array(tokens, dtype) for document in documents for tokens in document]
@@ -150,12 +153,12 @@ def test_each_row_is_a_document_unless_a_column_numbers_them(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("columns", "path", "why"),
     [
-        ({"ids": rm.Ragged([1], [0, 1])}, "a.idx", 'rename\\({"ids": "tokens"}'),
-        ({"tokens": rm.Ragged([1], [0, 1])}, "a.megatron", "end the name with .idx"),
+        ({"ids": ONE}, "a.idx", 'rename\\({"ids": "tokens"}'),
+        ({"tokens": ONE}, "a.megatron", "end the name with .idx"),
         ({"tokens": np.zeros((1, 3), "int32")}, "a.idx", "is int32.3.; Megatron files hold lists"),
         ({"tokens": rm.Ragged(np.ones(1, "uint32"), [0, 1])}, "a.idx", "is uint32"),
-        ({"tokens": rm.Ragged([1], [0, 1]), "x": [1]}, "a.idx", "'x' does not fit"),
-        ({"tokens": rm.Ragged([1], [0, 1]), "mode": [1]}, "a.idx", '"mode": "int8"'),
+        ({"tokens": ONE, "x": [1]}, "a.idx", "'x' does not fit"),
+        ({"tokens": ONE, "mode": [1]}, "a.idx", '"mode": "int8"'),
     ],
 )
 def test_what_does_not_fit_is_refused(columns: Any, path: str, why: str) -> None:
@@ -166,7 +169,7 @@ def test_what_does_not_fit_is_refused(columns: Any, path: str, why: str) -> None
 
 def test_tokens_of_another_file_are_not_replaced() -> None:
     Path("train.bin").write_bytes(b"nanoGPT")
-    ds = rm.from_arrays({"tokens": rm.Ragged([1, 2], [0, 2])})
+    ds = rm.from_arrays({"tokens": rm.Ragged(np.array([1, 2]), [0, 2])})
     with pytest.raises(rm.OutputExistsError, match=r"train\.bin already exists"):
         ds.save("train.idx")
     assert os.listdir() == ["train.bin"]

@@ -134,6 +134,10 @@ FORMATS = {
         ),
         Format("llmc", (".bin",), "llmc:open_llmc", "llmc:SINK", checksums=False),
         Format(
+            "safetensors", (".safetensors",), "safetensors:open_safetensors", "safetensors:SINK",
+            checksums=False, checks_groups="safetensors:check_tensors",
+        ),
+        Format(
             "tfds", (), "tfds.source:open_tfds", "tfds.sink:SINK", marks=(TFDS_FILE, TFDS_INFO),
             parts="tfds.metadata:shard_files",
         ),
