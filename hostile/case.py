@@ -44,6 +44,7 @@ AREAS = (
     "nulls",
     "audio",
     "images",
+    "webdataset",
     "tokens",
     "safetensors",
 )

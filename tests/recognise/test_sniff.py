@@ -186,7 +186,6 @@ KINDS: dict[str, tuple[str, Callable[[], bytes], str]] = {
     "joblib": ("a.joblib", lambda: zlib.compress(pickle.dumps(PICKLED)), "a pickle, compressed"),
     "pickle named bin": ("a.bin", lambda: pickle.dumps(PICKLED), "a pickle"),
     "small pickle": ("a.pkl", lambda: pickle.dumps(1), "a pickle"),
-    "tar": ("a.tar", tarred, "a tar archive"),
     "zip": ("a.zip", lambda: zipped("a.txt", "b.txt"), "a zip archive"),
     "keras": ("a.keras", lambda: zipped("config.json", "model.weights.h5"), "a Keras model"),
     "excel": ("a.xlsx", lambda: zipped("[Content_Types].xml", "xl/workbook.xml"), "an Excel file"),

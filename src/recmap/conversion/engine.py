@@ -54,7 +54,8 @@ from recmap.local.local_path import located
 from recmap.local.run_lock import RunLock
 from recmap.machine.cpus import within
 from recmap.model.arguments import size_text
-from recmap.model.order import Order, unshuffled
+from recmap.model.order import Order
+from recmap.model.ordered_rows import unshuffled
 from recmap.model.preview import quantity
 from recmap.model.progress import Counter
 from recmap.model.source import Source

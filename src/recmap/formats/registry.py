@@ -67,6 +67,8 @@ class Format:
     checks_groups: str = ""
     #: The number of file descriptors that an open file takes.
     descriptors: int = 0
+    #: The function that writes an index, given where a file is and what it will be called.
+    indexes: str = ""
     #: The extra of recmap that installs what the format needs, if it is not called like it.
     extra: str = ""
 
@@ -136,6 +138,10 @@ FORMATS = {
         Format(
             "safetensors", (".safetensors",), "safetensors:open_safetensors", "safetensors:SINK",
             checksums=False, checks_groups="safetensors:check_tensors",
+        ),
+        Format(
+            "webdataset", (".tar",), "webdataset.source:open_webdataset",
+            "webdataset.sink:SINK", checksums=False, indexes="webdataset.tar_index:save_index",
         ),
         Format(
             "tfds", (), "tfds.source:open_tfds", "tfds.sink:SINK", marks=(TFDS_FILE, TFDS_INFO),

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
 
-from recmap.errors import FieldMismatchError, Message
-from recmap.model.field import FieldLike, as_field
+from recmap.errors import FieldMismatchError, Message, Option
+from recmap.model.field import BYTES, FieldLike, as_field
 from recmap.model.schema import FieldsLike, Schema
 from recmap.native import _core
 from recmap.store.paths import for_each
@@ -201,3 +201,14 @@ def _indexed_kinds(sidecars: Sequence[Sidecar | None]) -> dict[str, _core.Kind]:
     kinds = [set(kinds_of(s.encoding).items()) for s in sidecars if s and s.index.count]
     changing = {name for one in kinds for name, kind in one if (name, kind) not in kinds[0]}
     return {name: kind for one in kinds for name, kind in one if name not in changing}
+
+
+def type_notes(features: Mapping[str, Any], schema: Schema) -> dict[str, str]:
+    """Say which columns of bytes look like numbers, and how to give them a type."""
+    notes: dict[str, str] = {}
+    for name, feature in features.items():
+        hint = feature.hint()
+        if hint and name in schema and schema[name].dtype == BYTES:
+            given = Option("fields", {name: ...})
+            notes[name] = Message(f"{hint}; ", given, " gives it a type")
+    return notes

@@ -48,7 +48,7 @@ from recmap.model.coerce import empty_column
 from recmap.model.facts import SourceFacts
 from recmap.model.field import BYTES, TEXT, as_field
 from recmap.model.info import Info
-from recmap.model.order import sliced
+from recmap.model.ordered_rows import sliced
 from recmap.model.ragged import Column
 from recmap.model.row_sizes import RowSizes, added, fitting, measure
 from recmap.model.schema import Batch, FieldsLike, Schema
