@@ -45,6 +45,8 @@ AREAS = (
     "audio",
     "images",
     "webdataset",
+    "tokens",
+    "safetensors",
     "text",
 )
 

@@ -7,13 +7,12 @@ import os
 import re
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from recmap.errors import ColumnError, MissingPackageError
+from recmap.errors import ColumnError
 from recmap.formats.array_sidecar import description_path, save_description
 from recmap.formats.sink import Sink, SinkKind
 from recmap.formats.text.columns import is_known
@@ -45,11 +44,16 @@ class TextSink(Sink):
         end = os.path.splitext(path)[1].lower()
         packing = compression or {".gz": "gzip", ".zst": "zstd"}.get(end)
         self._stream = output.stream("gzip" if packing == "gzip" else None)
-        self._frame = _frame(path) if packing == "zstd" else None
+        self._frame = self._compressor() if packing == "zstd" else None
         self._waiting: list[bytes] = []
         self._size = 0
         self._row = 0
         self._write(self.head())
+
+    def _compressor(self) -> Callable[[bytes], bytes]:
+        from recmap.formats.text.zstd import compressor
+
+        return compressor(self.output.target)
 
     @abstractmethod
     def check(self, path: str, name: str, field: Field) -> None:
@@ -208,16 +212,6 @@ def _format(field: Field) -> Callable[[Any], str]:
 
 def _boolean(value: bool) -> str:  # a value
     return "true" if value else "false"
-
-
-def _frame(path: str) -> Callable[[bytes], bytes]:
-    """Return what compresses bytes as a frame of zstd."""
-    try:
-        import pyarrow as pa
-    except ModuleNotFoundError as e:
-        raise MissingPackageError(f"{path}: zstd needs the package {e.name}", extra="arrow") from e
-    codec = pa.Codec("zstd", compression_level=3)
-    return partial(codec.compress, asbytes=True)
 
 
 CSV = SinkKind(CsvSink, streams=True, untyped=True, describes=True, nulls="values")

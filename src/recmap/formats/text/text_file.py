@@ -13,7 +13,6 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from recmap.errors import CompressionError, MissingPackageError
 from recmap.local.inflate import inflate
 from recmap.local.local_path import located
 from recmap.recognise.sniff import sniff
@@ -185,24 +184,11 @@ def open_text(path: str) -> TextFile:
 
 def _inflated(path: str, packing: Packing) -> Iterator[bytes]:
     if packing == "zstd":
-        yield from _expanded(path)
+        from recmap.formats.text.zstd import expand
+
+        yield from expand(path)
         return
     for part in inflate(path, "gzip"):
         if part.failure is not None:
             raise part.failure
         yield part.plain
-
-
-def _expanded(path: str) -> Iterator[bytes]:
-    """Yield the plain bytes of a zstd file of one or more frames."""
-    try:
-        import pyarrow as pa
-    except ModuleNotFoundError as e:
-        raise MissingPackageError(f"{path}: zstd needs the package {e.name}", extra="arrow") from e
-    with located(path).seekable() as file:
-        stream = pa.CompressedInputStream(pa.PythonFile(file, "r"), "zstd")
-        try:
-            while plain := stream.read(_INFLATED):
-                yield plain
-        except (OSError, pa.ArrowException) as e:
-            raise CompressionError(f"{path}: the zstd stream is damaged: {e}", file=path) from e
