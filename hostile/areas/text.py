@@ -99,7 +99,7 @@ def _json(case: Case, table: Table) -> bytes:
         values = [int(row[0]), float(row[1]), *row[2:]]
         members = list(zip(table, values, strict=True))
         if case.chance(0.2):
-            case.rng.shuffle(members)  # type: ignore[arg-type]
+            case.rng.shuffle(members)
         lines.append(json.dumps(dict(members), ensure_ascii=ascii_))
     return ("\n".join(lines) + "\n" * case.between(0, 2)).encode()
 

@@ -34,7 +34,7 @@ def compressor(path: str) -> Callable[[bytes], bytes]:
 
 def _pyarrow(path: str) -> Any:
     try:
-        import pyarrow
+        import pyarrow as pa
     except ModuleNotFoundError as e:
         raise MissingPackageError(f"{path}: zstd needs the package {e.name}", extra="arrow") from e
-    return pyarrow
+    return pa
