@@ -47,6 +47,7 @@ AREAS = (
     "webdataset",
     "tokens",
     "safetensors",
+    "array_record",
 )
 
 #: The last line of a log while the reference library reads. If it crashes on a damaged file, recmap
