@@ -45,6 +45,8 @@ AREAS = (
     "audio",
     "images",
     "webdataset",
+    "tokens",
+    "safetensors",
 )
 
 #: The last line of a log while the reference library reads. If it crashes on a damaged file, recmap

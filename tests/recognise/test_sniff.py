@@ -104,11 +104,6 @@ def netcdf() -> bytes:
     return Path("made.nc").read_bytes()
 
 
-def safetensors() -> bytes:
-    header = json.dumps({"x": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}}).encode()
-    return struct.pack("<Q", len(header)) + header + bytes(8)
-
-
 def sqlite() -> bytes:
     import sqlite3
 
@@ -196,7 +191,6 @@ KINDS: dict[str, tuple[str, Callable[[], bytes], str]] = {
     "excel": ("a.xlsx", lambda: zipped("[Content_Types].xml", "xl/workbook.xml"), "an Excel file"),
     "torch": ("a.pt", torch_file, "a PyTorch file"),
     "torch named bin": ("pytorch_model.bin", torch_file, "a PyTorch file"),
-    "safetensors": ("a.safetensors", safetensors, "safetensors"),
     "old torch": ("a.pt", lambda: torch_file(zipped=False), "an old PyTorch file"),
     "lmdb": ("data.mdb", lambda: bytes(16) + b"\xde\xc0\xef\xbe" + bytes(99), "an LMDB database"),
     "mat": ("a.mat", matlab, "a MATLAB .mat file"),

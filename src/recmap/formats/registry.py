@@ -131,8 +131,13 @@ FORMATS = {
             "arrow_file:SINK", checks_groups="arrow_file:check_arrow", extra="arrow",
         ),
         Format(
-            "megatron", (".idx",), "megatron:open_megatron", magic=b"MMIDIDX\0\0",
-            checksums=False,
+            "megatron", (".idx",), "megatron:open_megatron", "megatron:SINK",
+            magic=b"MMIDIDX\0\0", checksums=False,
+        ),
+        Format("llmc", (".bin",), "llmc:open_llmc", "llmc:SINK", checksums=False),
+        Format(
+            "safetensors", (".safetensors",), "safetensors:open_safetensors", "safetensors:SINK",
+            checksums=False, checks_groups="safetensors:check_tensors",
         ),
         Format(
             "webdataset", (".tar",), "webdataset.source:open_webdataset",

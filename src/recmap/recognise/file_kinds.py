@@ -423,6 +423,8 @@ _KINDS = (
     FileKind("ArrayRecord, or another Riegeli file", rb"\x83\xaf\x70\xd1\x0d\x88\x4a\x3f\0{8}",
         'Try rm.tfrecord.write_records("records.tfrecord", array_record.python.'
         "array_record_module.ArrayRecordReader({path}).read_all())"),
+    FileKind("tokens of llm.c", rb"(\x88\xd8\x34\x01\x01|\xa1\xd9\x34\x01\x07)\0{3}",
+        format="llmc"),
     FileKind("an SQLite database", rb"SQLite format 3\0",
         'Try rm.open(pandas.read_sql("select ...", connection))'),
     FileKind("a PNG image", rb"\x89PNG\r\n\x1a\n", _IMAGE),
@@ -453,8 +455,7 @@ _KINDS = (
     _guess("an ICO image", rb"\0\0\x01\0.{18}", _PILLOW, _is_ico),
     FileKind("a MATLAB .mat file", rb"MATLAB 5\.0 MAT-file|.{124}(\0\x01IM|\x01\0MI)", _MATLAB),
     _guess("a MATLAB .mat file", rb".{22}", _MATLAB, _is_old_mat),
-    FileKind("safetensors", rb".{8}\{.", "Try rm.from_arrays(safetensors.numpy.load_file({path}))",
-        _is_safetensors),
+    FileKind("safetensors", rb".{8}\{.", check=_is_safetensors, format="safetensors"),
     FileKind("an Arrow stream", rb".{32}", check=_is_arrow_stream, format="arrow"),
     FileKind("a pickle", rb"\x80[\x02-\x05]", _PICKLE, _is_pickle),
     # Of protocol 0 or 1: the opcode of a container, a global, a string or a number.
