@@ -103,8 +103,9 @@ def test_rows_are_written_as_examples() -> None:
 def test_damaged_files_are_refused() -> None:
     write("a.array_record", [b"record %d" % i for i in range(100)])
     content = Path("a.array_record").read_bytes()
-    for name, wrong in (("cut", content[:70_000]), ("short", content[:40]), ("half", content[:65536])):
-        Path(f"{name}.array_record").write_bytes(wrong)
+    cuts = {"cut": 70_000, "short": 40, "half": 65_536}
+    for name, size in cuts.items():
+        Path(f"{name}.array_record").write_bytes(content[:size])
         with pytest.raises(rm.DataError, match="not an ArrayRecord file") as e:
             rm.open(f"{name}.array_record")
         assert e.value.file == f"{name}.array_record"
