@@ -47,6 +47,7 @@ AREAS = (
     "webdataset",
     "tokens",
     "safetensors",
+    "array_record",
     "text",
 )
 

@@ -127,10 +127,6 @@ def idx(shape: tuple[int, ...]) -> bytes:
 CSV = b"a,b\n" + b"".join(b"%d,%.1f\n" % (i, i / 2) for i in range(2000))
 JSON_LINES = b"".join(b'{"a": %d, "b": "x"}\n' % i for i in range(2000))
 PICKLED = {"x": np.arange(5), "y": [1, "two"]}
-RIEGELI = bytes.fromhex(
-    "83af70d10d884a3f0000000000000000400000000000000091bac23c9287e1a9"
-    "0000000000000000e19f13c0e9b1c37273000000000000000000000000000000"
-)
 
 KINDS: dict[str, tuple[str, Callable[[], bytes], str]] = {
     "latin-1": ("a.csv", lambda: "naïve,b\né,2\nü,3\n".encode("latin-1"), "CSV"),
@@ -184,7 +180,6 @@ KINDS: dict[str, tuple[str, Callable[[], bytes], str]] = {
     "mat": ("a.mat", matlab, "a MATLAB .mat file"),
     "mat 4": ("a.mat", lambda: matlab("4"), "a MATLAB .mat file"),
     "netcdf": ("a.nc", netcdf, "netCDF-3"),
-    "array record": ("a.array_record", lambda: RIEGELI, "ArrayRecord"),
     "sqlite": ("a.db", sqlite, "an SQLite database"),
     "mnist": ("train-images-idx3-ubyte", lambda: idx((3, 4, 4)), "IDX, the format of MNIST"),
     **{

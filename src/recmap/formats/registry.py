@@ -156,6 +156,10 @@ FORMATS = {
             "webdataset.sink:SINK", checksums=False, indexes="webdataset.tar_index:save_index",
         ),
         Format(
+            "array_record", (".array_record", ".arrayrecord"), "array_record:open_array_record",
+            "array_record:SINK", verified_by_reading=True, extra="arrayrecord",
+        ),
+        Format(
             "tfds", (), "tfds.source:open_tfds", "tfds.sink:SINK", marks=(TFDS_FILE, TFDS_INFO),
             parts="tfds.metadata:shard_files",
         ),

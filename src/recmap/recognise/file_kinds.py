@@ -431,9 +431,7 @@ _KINDS = (
         "with the names of its variables"),
     FileKind("netCDF-3", rb"CDF\x05",
         "Turn it into netCDF-4, which is HDF5: nccopy -k nc4 IN OUT"),
-    FileKind("ArrayRecord, or another Riegeli file", rb"\x83\xaf\x70\xd1\x0d\x88\x4a\x3f\0{8}",
-        'Try rm.tfrecord.write_records("records.tfrecord", array_record.python.'
-        "array_record_module.ArrayRecordReader({path}).read_all())"),
+    FileKind("ArrayRecord", rb"\x83\xaf\x70\xd1\x0d\x88\x4a\x3f\0{8}", format="array_record"),
     FileKind("tokens of llm.c", rb"(\x88\xd8\x34\x01\x01|\xa1\xd9\x34\x01\x07)\0{3}",
         format="llmc"),
     FileKind("an SQLite database", rb"SQLite format 3\0",
