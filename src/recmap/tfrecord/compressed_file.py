@@ -212,6 +212,9 @@ class CompressedFile(RecordFile):
     def gather(self, decoder: ExampleDecoder, rows: npt.NDArray[np.int64]) -> Batch:
         """Read rows by number, in one pass."""
         wanted, order = np.unique(rows, return_inverse=True)
+        with self._lock:
+            if len(wanted) and wanted[0] > 0 and self._goes_back(int(wanted[0])):
+                self._note_all()
         index = self._usable_index()
         chunks = np.empty(0) if index is None else index.chunks_of(wanted)
         if index is not None and len(wanted) and chunks[0] < chunks[-1]:
@@ -335,8 +338,6 @@ class CompressedFile(RecordFile):
         self._check_process()
         start = self._start_before(row)
         if self._held is None or row < self._held.first or start.row > self._held.stop:
-            if row > 0 and self._note_all():
-                start = self._start_before(row)
             self._start_pass(start, noting=self._passes > 0)
         elif row < self._held.stop:
             yield self._held
@@ -357,17 +358,20 @@ class CompressedFile(RecordFile):
             return _start_of(index, row)
         return self._starts[bisect_right(self._starts, row, key=lambda start: start.row) - 1]
 
-    def _note_all(self) -> bool:
-        """Note an index before going back to a row; return False if that would not help."""
-        known = self._noted or self._skip or len(self._starts) > 1 or not self._passes
-        if known or not can_resume() or self._usable_index() is not None:
-            return False
-        self._noted, self._held = True, None
-        with suppress(DataError):  # the rows before the damage are read without an index
-            self._start_pass(START, noting=True)
-            while self._advance(_core.MAX_MESSAGE_SIZE):
-                pass
-        return True
+    def _goes_back(self, row: int) -> bool:
+        return self._passes > 0 and (self._held is None or row < self._held.first)
+
+    def _note_all(self) -> None:
+        """Note an index before going back to a row, if that would help."""
+        if self._noted or self._skip or len(self._starts) > 1 or not can_resume():
+            return
+        self._noted = True
+        if self._usable_index() is None:
+            self._held = None
+            with suppress(DataError):  # the rows before the damage are read without an index
+                self._start_pass(START, noting=True)
+                while self._advance(_core.MAX_MESSAGE_SIZE):
+                    pass
 
     def _start_pass(self, start: PassStart, *, noting: bool = False) -> None:
         self.check_before_read()
