@@ -44,6 +44,11 @@ AREAS = (
     "nulls",
     "audio",
     "images",
+    "webdataset",
+    "tokens",
+    "safetensors",
+    "array_record",
+    "text",
 )
 
 #: The last line of a log while the reference library reads. If it crashes on a damaged file, recmap

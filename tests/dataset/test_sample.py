@@ -10,17 +10,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 import recmap as rm
 from recmap.dataset.sample import sampled
-from recmap.model.order import OrderedRows
+from recmap.model.ordered_rows import OrderedRows
 from recmap.model.progress import Progress
 from recmap.model.source import at_epoch
 from recmap.pipeline.row_source import SourceRows
 from recmap.pipeline.signature import Seed
 from recmap.pipeline.transforms.shuffle import Shuffle
 from tests.buckets import HttpFolder
+from tests.frameworks import torch
 
 ROWS = 40
 LABELS = [0] * 30 + [1] * 7 + [2] * 3

@@ -25,6 +25,7 @@ from recmap.formats.combined import ConcatenatedSource
 from recmap.formats.detect import check_raw, detect_all, has_header, refuse_packed
 from recmap.formats.lazy_files import LazySource, OpenFiles, max_open_files
 from recmap.formats.registry import FORMATS, HEADERLESS, Format, parameters
+from recmap.local.file_state import is_indexed
 from recmap.local.inflate import CompressionOption
 from recmap.machine.mapped import guarded
 from recmap.model.arguments import (
@@ -70,6 +71,13 @@ def _shape(name: str, shape: Any) -> tuple[int, ...]:
         raise OptionError(f"{name}={shape}: give all axes, rows first, such as (-1, {shape})")
     axes = as_list(name, shape, "(-1, 10), all axes, rows first")
     return tuple(as_whole(f"an axis of {name}", axis, least=-1) for axis in axes)
+
+
+def _delimiter(name: str, delimiter: Any) -> str:
+    ascii = isinstance(delimiter, str) and len(delimiter) == 1 and delimiter.isascii()
+    if not ascii or delimiter in '"\r\n\0':
+        raise OptionError(f"{name}={delimiter!r}: give one ASCII character, such as ';'")
+    return str(delimiter)
 
 
 def _index_file(name: str, index: Any) -> str:
@@ -119,6 +127,13 @@ class OpenOptions:
     compression: CompressionOption = choice(
         "auto", ("auto", "gzip", "zlib", None), "how TFRecord files are compressed (auto)"
     )
+    delimiter: str | None = option(
+        None,
+        _delimiter,
+        "what separates values of CSV files (default: detected)",
+        metavar="CHAR",
+    )
+    header: bool = option(True, check_flag, "the first line of CSV files is a row, not names")
     index: str | None = option(None, _index_file)
 
     @property
@@ -213,7 +228,9 @@ def _open_group(paths: PathsLike, fields: FieldsLike | None, options: OpenOption
 
 def _expand(paths: PathsLike) -> list[str]:
     try:
-        return [*expand(paths)]
+        files = [*expand(paths)]
+        names = set(files)
+        return [file for file in files if not is_indexed(file, names)]
     except PathNotFoundError as e:
         from recmap.formats.tfds.metadata import describe_versions
 
@@ -262,6 +279,8 @@ def _check_options(
                 f"{name}={value!r} is for TFDS folders, which have a dataset_info.json; {file} is "
                 f"{format.name}"
             )
+    if "delimiter" not in accepted and (options.delimiter is not None or not options.header):
+        raise OptionError(f"delimiter and header are for CSV files; {file} is {format.name}")
     if "compression" not in accepted and options.compression in ("gzip", "zlib"):
         raise OptionError(
             f"compression={options.compression!r} tells how TFRecord files that are read were "

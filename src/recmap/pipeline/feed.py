@@ -10,6 +10,7 @@ import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -24,10 +25,16 @@ from recmap.errors import (
 )
 from recmap.model.arguments import Workers, as_whole
 from recmap.model.field import Field
-from recmap.model.preview import quantity
 from recmap.model.progress import Counter, ProgressOption
 from recmap.model.schema import Batch, Schema
 from recmap.model.source import Source
+from recmap.pipeline.batch_counts import (
+    advanced,
+    batches_left,
+    count_batches,
+    count_rows_from,
+    steps_of,
+)
 from recmap.pipeline.executor import batch_at, plain_batches
 from recmap.pipeline.grouped_batches import grouped_batches
 from recmap.pipeline.meter import Meter, Timings
@@ -36,7 +43,7 @@ from recmap.pipeline.ready_plan import ReadyPlan, ready
 from recmap.pipeline.sharding import Remaining, divided_by_others, reads_for_itself
 from recmap.pipeline.signature import Seed, compare, signed
 from recmap.pipeline.state import Cursor, CursorLog, NextCursor, load, redealt, save
-from recmap.pipeline.state_check import checked
+from recmap.pipeline.state_check import check_world, checked
 from recmap.pipeline.transforms.batch import Batches
 from recmap.warn import warn
 
@@ -193,7 +200,7 @@ class PipelineFeed:
         return grouping.full_size if fixed else None
 
     def __len__(self) -> int:
-        count = self._plan.count(Cursor(epoch=self.first_epoch))
+        count = count_batches(self._plan, Cursor(epoch=self.first_epoch))
         if count is None:
             raise OptionTypeError(
                 "the length of this pipeline is not known: it repeats forever, or it filters, "
@@ -203,7 +210,7 @@ class PipelineFeed:
 
     def left(self) -> int:
         """Count the batches, or rows, of the next iteration, which may be a resumed one."""
-        count = self._plan.count(self._next.get())
+        count = count_batches(self._plan, self._next.get())
         return len(self) if count is None else count
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
@@ -265,7 +272,7 @@ class PipelineFeed:
         for _ in range(epochs):
             # Rows that are not counted yet can be read before that.
             unknown = self._plan.open_ended
-            total = None if unknown else self._plan.count_rows_from(self._next.get())
+            total = None if unknown else count_rows_from(self._plan, self._next.get())
             with Counter(total, progress) as counter:
                 batches = iter(self)
                 while batch := list(islice(batches, 1)):
@@ -365,7 +372,7 @@ class PipelineFeed:
         feed.restore(state)
         first = feed.first_epoch if epoch is None else epoch
         if feed.first_epoch == first:
-            _check_world(state, self._plan.share.world, workers.size)
+            check_world(state, self._plan.share.world, workers.size)
         self._next.take_with(workers, self._following, Cursor(epoch=first))
         return feed
 
@@ -407,7 +414,7 @@ class PipelineFeed:
                 how = "state(batches=n) with the number that the loop has received, "
                 raise OptionError(f"state(): {each.instead.format(how if in_turn else '')}")
             begun = self._next.last_of_workers or Cursor(epoch=epoch or 0)
-            return self._plan.advanced(begun, batches)
+            return advanced(self._plan, begun, batches)
         return None
 
     def restore(
@@ -418,7 +425,9 @@ class PipelineFeed:
         states = checked(state, len(plan.row_slices))
         seeds = self._compared(states) if check else []
         step, repeat = plan.rows_per_step, plan.repeat
-        cursor = load(states, plan.share, plan.groups, step, repeat, plan.steps_of, check=check)
+        cursor = load(
+            states, plan.share, plan.groups, step, repeat, partial(steps_of, plan), check=check
+        )
         if cursor.ahead and plan.batch_slice:
             raise OptionError(
                 "restore: the ranks were in different epochs, so the rows that take or skip leaves "
@@ -459,26 +468,12 @@ class PipelineFeed:
         # No rank has more than the first one.
         rank = self._plan.rank
         first = None if rank is None else replace(rank, rank=0)
-        return replace(self._plan, rank=first).rest(cursor) == 0
+        return batches_left(replace(self._plan, rank=first), cursor) == 0
 
     def __getstate__(self) -> dict[str, Any]:
         # The meter holds a lock, and a copy in another process has its own readers.
         known = self._warned or divided_by_others()
         return {**self.__dict__, "_meter": None, "_elsewhere": [], "_warned": known}
-
-
-def _check_world(state: Mapping[str, Any], world: int, workers: int) -> None:
-    """Refuse the state of one of several workers with a different number of ranks.
-
-    What is left depends on what all workers have read, which none of them knows.
-    """
-    if workers > 1 and state["world"] != world:
-        raise OptionError(
-            f"load_state_dict: saved with {quantity(state['world'], 'rank')}, but there "
-            f"{'is' if world == 1 else 'are'} {world} now; in the middle of an epoch, states of "
-            f"{workers} workers need the same number of ranks. Finish the epoch with that number. "
-            "To change it at any time, save pipeline.state(batches=n), or use at most one worker"
-        )
 
 
 def _counted(made: tuple[Batch, Cursor], done: int) -> tuple[Batch, Cursor]:
