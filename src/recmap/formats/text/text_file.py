@@ -191,4 +191,4 @@ def _inflated(path: str, packing: Packing) -> Iterator[bytes]:
     for part in inflate(path, "gzip"):
         if part.failure is not None:
             raise part.failure
-        yield part.plain
+        yield bytes(part.plain)
