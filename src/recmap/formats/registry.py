@@ -59,7 +59,8 @@ class Format:
     groups: bool = False
     #: Whether a damaged file can be told from a sound one.
     checksums: bool = True
-    #: The function that checks the checksums of a file, if reading does not check them all.
+    #: The function that checks the checksums of a file, if reading does not check them all. It
+    #: returns None for a file that has none.
     checks: str = ""
     #: Whether ``rm.verify`` reads all values, so that the format's filters check them.
     verified_by_reading: bool = False
@@ -146,6 +147,9 @@ FORMATS = {
         Format(
             "array_record", (".array_record", ".arrayrecord"), "array_record:open_array_record",
             "array_record:SINK", verified_by_reading=True, extra="arrayrecord",
+        ),
+        Format(
+            "mds", (), "mds:open_mds", checks="mds:check_shards", verified_by_reading=True,
         ),
         Format(
             "tfds", (), "tfds.source:open_tfds", "tfds.sink:SINK", marks=(TFDS_FILE, TFDS_INFO),

@@ -21,12 +21,19 @@ DESCRIPTION, TEXT_INDEX = ".recmap.json", ".idx"
 STORE_FILES = (*ZARR_FILES, TFDS_FILE)
 # The tokens of Megatron-LM lie beside the index that says where they are.
 _TOKENS, _TOKEN_INDEX = ".bin", ".idx"
+_MOSAIC_INDEX = "index.json"
 _BOOT = "/proc/sys/kernel/random/boot_id"
 
 
 def is_indexed(name: str, names: Collection[str]) -> bool:
     """Return whether a file in a folder is read through an index of Megatron-LM beside it."""
     return name.endswith(_TOKENS) and name.removesuffix(_TOKENS) + _TOKEN_INDEX in names
+
+
+def mosaic_index(names: Collection[str]) -> str | None:
+    """Return the name of the index in a folder of shards of Mosaic Streaming, if it is one."""
+    shards = any(".mds" in name for name in names)
+    return _MOSAIC_INDEX if shards and _MOSAIC_INDEX in names else None
 
 
 class FileState(NamedTuple):

@@ -479,6 +479,8 @@ _KINDS = (
         check=lambda content: content.text.startswith("<?xml")),
     _guess("JSON Lines", advice="Try rm.open(pandas.read_json({path}, lines=True, {encoding}))",
         check=_is_json_lines),
+    FileKind("an index of Mosaic Streaming", rb"\s*\{", format="mds",
+        check=lambda content: '"shards"' in content.text and '"column_encodings"' in content.text),
     _guess("JSON", advice="Try rm.open(pandas.read_json({path}, {encoding}))",
         check=lambda content: content.text.startswith(("{", "["))),
     _guess("CSV", advice="Try rm.open(pandas.read_csv({path}, {encoding}))",
