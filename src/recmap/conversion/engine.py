@@ -183,7 +183,7 @@ def convert_source(
             if manifest.lock.lost:
                 raise manifest.lock.taken_over(dst)
             manifest.inputs.check()
-            sizes = [located(shard.path).size_below() for shard in plan.shards]
+            sizes = [_size(shard.path, kind) for shard in plan.shards]
             rows = len(source) if plan.rows is None else plan.rows
             counts = [rows if s.stop is None else s.stop - s.start for s in plan.shards]
             with writing(dst):
@@ -204,6 +204,11 @@ def convert_source(
         resumed=len(plan.shards) - len(unfinished),
         explanation=Message(f"{plan.budget}{plan.sample}", runner.explain(len(plan.shards))),
     )
+
+
+def _size(path: str, kind: SinkKind) -> int:
+    second = kind.beside(path) if kind.beside else None
+    return located(path).size_below() + (located(second).size_below() if second else 0)
 
 
 def as_stored(source: Source, kind: SinkKind) -> Source:
