@@ -130,6 +130,18 @@ FORMATS = {
             "arrow", (".arrow", ".arrows", ".feather", ".ipc"), "arrow_file:open_arrow",
             "arrow_file:SINK", checks_groups="arrow_file:check_arrow", extra="arrow",
         ),
+        *(
+            Format(
+                name, tuple(end + packed for end in ends for packed in ("", ".gz", ".zst")),
+                f"text.{module}:open_{name}", f"text.sink:{name.upper()}",
+                header="usually", checksums=False, verified_by_reading=True, extra="arrow",
+                indexes="text.open_files:save_index",
+            )
+            for name, module, ends in (
+                ("csv", "csv", (".csv",)), ("tsv", "csv", (".tsv",)),
+                ("jsonl", "jsonl", (".jsonl", ".ndjson")),
+            )
+        ),
         Format(
             "megatron", (".idx",), "megatron:open_megatron", "megatron:SINK",
             magic=b"MMIDIDX\0\0", checksums=False,
@@ -156,9 +168,10 @@ FORMATS = {
         ),
     )
 }  # fmt: skip
-# The formats of what nothing else identifies: records, numbers without a header, and folders.
+# The formats of what nothing else identifies: records, numbers without a header, text, and folders.
 RECORDS = next(name for name, format in FORMATS.items() if format.records)
 HEADERLESS = next(name for name, format in FORMATS.items() if format.header == "never")
+TEXTS = [name for name, format in FORMATS.items() if format.opens.startswith("text.")]
 FOLDER = next(name for name, format in FORMATS.items() if format.folder)
 
 
