@@ -48,6 +48,7 @@ AREAS = (
     "tokens",
     "safetensors",
     "array_record",
+    "text",
     "mds",
 )
 

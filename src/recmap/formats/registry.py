@@ -16,7 +16,7 @@ from typing import Any, Literal
 from recmap.errors import MissingPackageError
 from recmap.formats.sink import Sink, SinkKind
 from recmap.formats.table_notes import encode_types
-from recmap.local.file_state import TFDS_FILE, TFDS_INFO
+from recmap.local.file_state import LEROBOT_FILE, TFDS_FILE, TFDS_INFO
 from recmap.local.local_path import located
 from recmap.model.arguments import check_column_name, unknown_option
 from recmap.model.nulls import refuse_null_items, refuse_nulls
@@ -131,6 +131,18 @@ FORMATS = {
             "arrow", (".arrow", ".arrows", ".feather", ".ipc"), "arrow_file:open_arrow",
             "arrow_file:SINK", checks_groups="arrow_file:check_arrow", extra="arrow",
         ),
+        *(
+            Format(
+                name, tuple(end + packed for end in ends for packed in ("", ".gz", ".zst")),
+                f"text.{module}:open_{name}", f"text.sink:{name.upper()}",
+                header="usually", checksums=False, verified_by_reading=True, extra="arrow",
+                indexes="text.open_files:save_index",
+            )
+            for name, module, ends in (
+                ("csv", "csv", (".csv",)), ("tsv", "csv", (".tsv",)),
+                ("jsonl", "jsonl", (".jsonl", ".ndjson")),
+            )
+        ),
         Format(
             "megatron", (".idx",), "megatron:open_megatron", "megatron:SINK",
             magic=b"MMIDIDX\0\0", checksums=False,
@@ -155,11 +167,15 @@ FORMATS = {
             "tfds", (), "tfds.source:open_tfds", "tfds.sink:SINK", marks=(TFDS_FILE, TFDS_INFO),
             parts="tfds.metadata:shard_files",
         ),
+        Format(
+            "lerobot", (), "lerobot.source:open_lerobot", marks=(LEROBOT_FILE,), extra="arrow",
+        ),
     )
 }  # fmt: skip
-# The formats of what nothing else identifies: records, numbers without a header, and folders.
+# The formats of what nothing else identifies: records, numbers without a header, text, and folders.
 RECORDS = next(name for name, format in FORMATS.items() if format.records)
 HEADERLESS = next(name for name, format in FORMATS.items() if format.header == "never")
+TEXTS = [name for name, format in FORMATS.items() if format.opens.startswith("text.")]
 FOLDER = next(name for name, format in FORMATS.items() if format.folder)
 
 
