@@ -16,7 +16,7 @@ from typing import Any, Literal
 from recmap.errors import MissingPackageError
 from recmap.formats.sink import Sink, SinkKind
 from recmap.formats.table_notes import encode_types
-from recmap.local.file_state import TFDS_FILE, TFDS_INFO
+from recmap.local.file_state import LEROBOT_FILE, TFDS_FILE, TFDS_INFO
 from recmap.local.local_path import located
 from recmap.model.arguments import check_column_name, unknown_option
 from recmap.model.nulls import refuse_null_items, refuse_nulls
@@ -162,6 +162,9 @@ FORMATS = {
         Format(
             "tfds", (), "tfds.source:open_tfds", "tfds.sink:SINK", marks=(TFDS_FILE, TFDS_INFO),
             parts="tfds.metadata:shard_files",
+        ),
+        Format(
+            "lerobot", (), "lerobot.source:open_lerobot", marks=(LEROBOT_FILE,), extra="arrow",
         ),
     )
 }  # fmt: skip

@@ -15,10 +15,12 @@ ZARR_FILES = ("zarr.json", ".zgroup", ".zarray", ".zmetadata")
 TFDS_FILE = "features.json"
 # Versions before 4.0 of TFDS wrote only this one, which other libraries write, too.
 TFDS_INFO = "dataset_info.json"
+# A folder with this file is a LeRobot dataset.
+LEROBOT_FILE = "meta/info.json"
 # Suffixes of files next to the data that are not data.
 DESCRIPTION, TEXT_INDEX = ".recmap.json", ".idx"
 # A folder with one of these files is opened as a whole.
-STORE_FILES = (*ZARR_FILES, TFDS_FILE)
+STORE_FILES = (*ZARR_FILES, TFDS_FILE, LEROBOT_FILE)
 # The tokens of Megatron-LM lie beside the index that says where they are.
 _TOKENS, _TOKEN_INDEX = ".bin", ".idx"
 _BOOT = "/proc/sys/kernel/random/boot_id"
@@ -85,6 +87,9 @@ def _contents(folder: str) -> Iterator[tuple[str, int, int]]:
     Of a TFDS folder those are its shards: what describes them is written again when a split is
     added. Of a Zarr store it is the metadata: there are too many chunks.
     """
+    if os.path.exists(os.path.join(folder, LEROBOT_FILE)):
+        yield from _states(folder, "", [LEROBOT_FILE])
+        return
     if not any(os.path.exists(os.path.join(folder, name)) for name in (TFDS_FILE, TFDS_INFO)):
         yield from _metadata(folder, "")
         return
