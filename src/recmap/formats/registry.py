@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from recmap.errors import MissingPackageError
 from recmap.formats.sink import Sink, SinkKind
-from recmap.local.file_state import TFDS_FILE, TFDS_INFO
+from recmap.local.file_state import LEROBOT_FILE, TFDS_FILE, TFDS_INFO
 from recmap.local.local_path import located
 from recmap.model.arguments import check_column_name, unknown_option
 from recmap.model.nulls import refuse_null_items, refuse_nulls
@@ -59,7 +59,8 @@ class Format:
     groups: bool = False
     #: Whether a damaged file can be told from a sound one.
     checksums: bool = True
-    #: The function that checks the checksums of a file, if reading does not check them all.
+    #: The function that checks the checksums of a file, if reading does not check them all. It
+    #: returns None for a file that has none.
     checks: str = ""
     #: Whether ``rm.verify`` reads all values, so that the format's filters check them.
     verified_by_reading: bool = False
@@ -160,8 +161,14 @@ FORMATS = {
             "array_record:SINK", verified_by_reading=True, extra="arrayrecord",
         ),
         Format(
+            "mds", (), "mds:open_mds", checks="mds:check_shards", verified_by_reading=True,
+        ),
+        Format(
             "tfds", (), "tfds.source:open_tfds", "tfds.sink:SINK", marks=(TFDS_FILE, TFDS_INFO),
             parts="tfds.metadata:shard_files",
+        ),
+        Format(
+            "lerobot", (), "lerobot.source:open_lerobot", marks=(LEROBOT_FILE,), extra="arrow",
         ),
     )
 }  # fmt: skip

@@ -236,6 +236,10 @@ class TFRecordSource(Source):
         return replace(self._facts, chunk_rows=self._chunk_rows, stored_in_order=several)
 
     def _chunk_rows(self) -> int:
+        chunks = [f.chunk_rows() for f in self._files if isinstance(f, CompressedFile)]
+        indexed = [rows for rows in chunks if rows is not None]
+        if len(indexed) == len(chunks):
+            return max(indexed)
         rows = self.known_rows()
         return _UNCOUNTED if rows is None else rows
 

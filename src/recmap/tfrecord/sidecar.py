@@ -43,6 +43,8 @@ from recmap.tfrecord.index import Index
 from recmap.warn import warn
 
 _MAGIC = b"RECMAPIX"
+#: How the index of a compressed stream begins.
+STREAM_MAGIC = b"RECMAPGZ"
 _VERSION = 2
 # Blocks sampled for the fingerprint, by version. Version 1 also had the modification time.
 _VERSIONS = {1: 16, 2: 64}
@@ -307,12 +309,22 @@ def is_written(path: str) -> bool:
     return sidecar is not None and sidecar.written
 
 
+def stream_index_path(path: str) -> Location:
+    """Return the path of the index of a compressed stream."""
+    return located(path).sibling(f".{os.path.basename(path)}.recmap-gz")
+
+
 def remove_sidecar(path: str) -> None:
-    """Remove the index next to a file, if there is one."""
-    target = sidecar_path(path)
+    """Remove the indexes next to a file, if there are any."""
+    _remove_if(sidecar_path(path), _MAGIC)
+    if not located(path).remote:
+        _remove_if(stream_index_path(path), STREAM_MAGIC)
+
+
+def _remove_if(target: Location, magic: bytes) -> None:
     try:
         with target.open() as file:
-            ours = file.pread(len(_MAGIC), 0) == _MAGIC
+            ours = file.pread(len(magic), 0) == magic
     except StoreError:
         raise
     except OSError:
