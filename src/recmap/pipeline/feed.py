@@ -98,6 +98,11 @@ class PipelineFeed:
         return self._plan.mask
 
     @property
+    def varies(self) -> bool:
+        """Whether epochs differ, as after a shuffle."""
+        return self._plan.varies
+
+    @property
     def world(self) -> int | None:
         """The number of ranks that rows are dealt to; None without ``shard``."""
         return None if self._plan.rank is None else self._plan.rank.world
@@ -129,7 +134,7 @@ class PipelineFeed:
     @property
     def epoch(self) -> int:
         """The epoch that the next iteration begins with, or resumes."""
-        return self._next.get().epoch
+        return self.next_cursor.epoch
 
     @epoch.setter
     def epoch(self, number: int) -> None:
@@ -149,12 +154,12 @@ class PipelineFeed:
     @property
     def first_epoch(self) -> int:
         """The first epoch of the next iteration, even if that resumes in a later one."""
-        return self._next.get().first_epoch
+        return self.next_cursor.first_epoch
 
     @property
     def resumed(self) -> bool:
         """Whether the next iteration begins in the middle of an epoch."""
-        return self._next.get().is_middle
+        return self.next_cursor.is_middle
 
     @property
     def remote(self) -> bool:
@@ -203,7 +208,7 @@ class PipelineFeed:
 
     def left(self) -> int:
         """Count the batches, or rows, of the next iteration, which may be a resumed one."""
-        count = self._plan.count(self._next.get())
+        count = self._plan.count(self.next_cursor)
         return len(self) if count is None else count
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
@@ -265,7 +270,7 @@ class PipelineFeed:
         for _ in range(epochs):
             # Rows that are not counted yet can be read before that.
             unknown = self._plan.open_ended
-            total = None if unknown else self._plan.count_rows_from(self._next.get())
+            total = None if unknown else self._plan.count_rows_from(self.next_cursor)
             with Counter(total, progress) as counter:
                 batches = iter(self)
                 while batch := list(islice(batches, 1)):
@@ -315,7 +320,7 @@ class PipelineFeed:
         """
         feed = self._part(index, count)
         if self.resumed:
-            feed.begin_at(self._divisible(self._next.get()))
+            feed.begin_at(self._divisible(self.next_cursor))
         return feed
 
     def _part(self, index: int, count: int) -> PipelineFeed:
@@ -376,8 +381,7 @@ class PipelineFeed:
         cursor = self._cursor_elsewhere(batches)
         if cursor is None:
             cursor = self._log.after(batches)
-        signature = signed([each.known_by for each in self._plan.sources], self._plan.records)
-        return save(cursor, self._plan.share, signature)
+        return save(cursor, self._plan.share, self._signature())
 
     def read_by(self, reader: ExternalReader) -> None:
         """Note that an external reader takes over, in processes or an order unknown here."""
@@ -430,6 +434,25 @@ class PipelineFeed:
             seed.value = value
         self.begin_at(cursor)
         return self
+
+    def later(self, state: Mapping[str, Any], batches: int) -> dict[str, Any]:
+        """Return the state so many batches after another, on the rank that saved it."""
+        first = checked(state, len(self._plan.row_slices))[0]
+        plan = self._plan.on_rank(first["rank"], first["world"])
+        start = PipelineFeed(plan).restore(first).next_cursor
+        if not (plan.plain and plan.counted):
+            raise OptionError("where batches end is not known before they are read")
+        over = batches == plan.count(start)
+        cursor = self._following(start) if over else plan.advanced(start, batches)
+        return save(cursor, plan.share, self._signature())
+
+    def _signature(self) -> dict[str, Any]:
+        return signed([each.known_by for each in self._plan.sources], self._plan.records)
+
+    @property
+    def next_cursor(self) -> Cursor:
+        """Where the next iteration begins."""
+        return self._next.get()
 
     def begin_at(self, cursor: Cursor) -> None:
         """Begin the next iteration at a cursor."""

@@ -517,8 +517,12 @@ class Plan:
 
     def steps_of(self, rank: int, world: int) -> int:
         """Count the batches that a rank of ``world`` has in a whole epoch."""
+        return self.on_rank(rank, world).rest(_START)
+
+    def on_rank(self, rank: int, world: int) -> Plan:
+        """Return the plan of another rank."""
         mine = self.rank or Rank(0, 1, None, "")
-        return replace(self, rank=replace(mine, rank=rank, world=world)).rest(_START)
+        return replace(self, rank=replace(mine, rank=rank, world=world))
 
     def advanced(self, start: Cursor, batches: int) -> Cursor:
         """Return the cursor ``batches`` batches further on, in a plain plan."""
