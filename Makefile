@@ -9,7 +9,7 @@ AZURITE := 3.35.0
 # A broken link is an error, but not with --quiet. The variable silences an advertisement.
 MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
-.PHONY: help demo test test-core room test-native test-musl test-wheel check docs bench fuzz hostile faults stubs format wheel sdist clean azurite browser
+.PHONY: help demo test test-core room test-native test-musl test-wheel check docs bench fuzz hostile faults stubs format wheel sdist clean azurite browser ffmpeg
 
 help:
 	@echo "make demo    build recmap and see it work"
@@ -39,7 +39,7 @@ $(VENV)/%-group: $(VENV)/pip pyproject.toml
 demo: $(VENV)/recmap
 	$(BIN)/python examples/demo.py
 
-test: room test-native $(VENV)/recmap $(VENV)/test-group azurite browser
+test: room test-native $(VENV)/recmap $(VENV)/test-group azurite browser ffmpeg
 	@# Some tests wait for servers and clusters, so there are more processes than CPUs.
 	$(call pytest,--numprocesses 4)
 
@@ -77,9 +77,15 @@ BROWSERS := chromium chromium-browser google-chrome google-chrome-stable chrome
 browser:
 	@for name in $(BROWSERS); do command -v $$name >/dev/null && exit 0; done; \
 	test -e "/Applications/Google Chrome.app" && exit 0; \
-	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
-	  apt-get install --yes --quiet chromium chromium-driver || \
-	  { apt-get update --quiet && apt-get install --yes --quiet chromium chromium-driver; }; \
+	$(call apt,chromium chromium-driver)
+
+# FFmpeg's shared libraries, for the tests of video, in the same way.
+ffmpeg:
+	@command -v ffmpeg >/dev/null || { $(call apt,ffmpeg); }
+
+apt = if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	  apt-get install --yes --quiet $(1) || \
+	  { apt-get update --quiet && apt-get install --yes --quiet $(1); }; \
 	fi
 
 # The core's own tests, with the address and undefined behaviour sanitizers. For data races:
@@ -128,7 +134,7 @@ sdist: $(VENV)/wheel-group
 	$(BIN)/python -m build --sdist --outdir dist
 
 # As a user gets it: .ci/test-wheel says how.
-test-wheel: azurite browser
+test-wheel: azurite browser ffmpeg
 	.ci/test-wheel $(PYTHON)
 
 check: $(VENV)/recmap $(VENV)/check-group $(VENV)/docs-group

@@ -44,6 +44,10 @@ AREAS = (
     "nulls",
     "audio",
     "images",
+    "webdataset",
+    "tokens",
+    "safetensors",
+    "array_record",
 )
 
 #: The last line of a log while the reference library reads. If it crashes on a damaged file, recmap

@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from recmap.dataset.diff import diff
     from recmap.dataset.open import from_arrays, from_batches, open
     from recmap.dataset.stats import Stats
+    from recmap.formats.index_files import index
     from recmap.formats.tfrecord_writer import TFRecordWriter
     from recmap.formats.verify import verify
     from recmap.model.expression import col
@@ -69,7 +70,6 @@ if TYPE_CHECKING:
     from recmap.model.schema import Schema
     from recmap.pipeline.stream import Stream
     from recmap.pipeline.transforms.pad import Pad
-    from recmap.tfrecord.make_index import index
     from recmap.tfrecord.repair import repair
     from recmap.view.report import report
 else:
@@ -90,7 +90,7 @@ else:
         "diff": "recmap.dataset.diff",
         "from_arrays": "recmap.dataset.open",
         "from_batches": "recmap.dataset.open",
-        "index": "recmap.tfrecord.make_index",
+        "index": "recmap.formats.index_files",
         "mix": "recmap.dataset.combine",
         "open": "recmap.dataset.open",
         "repair": "recmap.tfrecord.repair",

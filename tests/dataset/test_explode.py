@@ -11,7 +11,7 @@ import pytest
 
 import recmap as rm
 from recmap.dataset.explode import counted_items
-from recmap.model.order import OrderedRows
+from recmap.model.ordered_rows import OrderedRows
 from recmap.model.progress import Progress
 from recmap.pipeline.row_source import SourceRows
 from recmap.pipeline.signature import Seed

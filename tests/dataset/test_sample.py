@@ -14,7 +14,7 @@ import torch
 
 import recmap as rm
 from recmap.dataset.sample import sampled
-from recmap.model.order import OrderedRows
+from recmap.model.ordered_rows import OrderedRows
 from recmap.model.progress import Progress
 from recmap.model.source import at_epoch
 from recmap.pipeline.row_source import SourceRows

@@ -13,7 +13,7 @@ import pytest
 
 import recmap as rm
 from recmap.dataset.sort import Sorted
-from recmap.model.order import OrderedRows
+from recmap.model.ordered_rows import OrderedRows
 from recmap.model.progress import Progress
 from recmap.model.source import at_epoch
 from recmap.pipeline.row_source import SourceRows

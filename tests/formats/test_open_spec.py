@@ -15,7 +15,7 @@ from recmap.conversion.cast import cast_columns
 from recmap.conversion.external_shuffle import shuffled
 from recmap.formats.tfrecord_source import TFRecordSource
 from recmap.machine.cpus import thread_count, using_threads
-from recmap.model.order import sliced
+from recmap.model.ordered_rows import sliced
 from recmap.model.permutation import Permutation
 from recmap.model.source import Source, renamed
 from recmap.tfrecord.plain_file import PlainFile

@@ -127,6 +127,7 @@ CASES = [
     Case("zarr-shards", "x-*.zarr", saved("x.zarr", shards=2)),
     Case("raw-shards", "x-*.bin", saved("x.bin", fixed, shards=3)),
     Case("parquet", "x-*.parquet", saved("x.parquet", options={"row_group_rows": 40}, shards=2)),
+    Case("webdataset", "x-*.tar", saved("x.tar", fixed, shards=2)),
     Case("arrow", "x.arrow", saved("x.arrow", options={"row_group_rows": 70})),
 ]
 ONCE = ("tfrecord-shards", "tfrecord-gzip", "npy", "npz", "hdf5", "zarr", "raw-shards", "parquet")

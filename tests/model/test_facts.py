@@ -7,7 +7,7 @@ import pytest
 
 import recmap as rm
 from recmap.formats.combined import ConcatenatedSource, SideBySideSource
-from recmap.model.order import sliced
+from recmap.model.ordered_rows import sliced
 from recmap.model.source import renamed
 
 ROWS = 200

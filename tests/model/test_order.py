@@ -12,7 +12,8 @@ import recmap as rm
 from recmap.dataset.split import split
 from recmap.errors import OptionTypeError
 from recmap.formats.memory import MemorySource
-from recmap.model.order import ENDLESS, Chained, Order, OrderedRows, Picked, Span, sliced
+from recmap.model.order import ENDLESS, Chained, Order, Picked, Span
+from recmap.model.ordered_rows import OrderedRows, sliced
 from recmap.model.permutation import Permutation
 from recmap.model.schema import Schema
 from recmap.model.source import Source, row_name

@@ -12,7 +12,7 @@ from recmap.conversion.cast import cast_columns
 from recmap.formats.combined import ConcatenatedSource, SideBySideSource
 from recmap.formats.memory import MemorySource
 from recmap.model.batch import PadSpec, RowNumbers
-from recmap.model.order import sliced
+from recmap.model.ordered_rows import sliced
 from recmap.model.ragged import Ragged
 from recmap.model.row_sizes import batch_sizes, measure
 from recmap.model.schema import Schema

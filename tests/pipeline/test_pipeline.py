@@ -14,10 +14,10 @@ import recmap as rm
 from recmap.model.progress import Progress
 
 DOCUMENTED = {
-    "batch", "bucket", "decode_audio", "decode_image", "epoch", "filter", "map", "pack",
-    "pipeline", "prefetch", "repeat", "restore", "run", "schema", "select", "shard", "shuffle",
-    "skip", "state", "take", "timings", "to_arrow", "to_jax", "to_keras", "to_pandas", "to_polars",
-    "to_tf", "to_torch",
+    "batch", "bucket", "decode_audio", "decode_image", "decode_video", "epoch", "filter", "map",
+    "pack", "pipeline", "prefetch", "repeat", "restore", "run", "schema", "select", "shard",
+    "shuffle", "skip", "state", "take", "timings", "to_arrow", "to_jax", "to_keras", "to_pandas",
+    "to_polars", "to_tf", "to_torch",
 }  # fmt: skip
 
 

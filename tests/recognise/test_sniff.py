@@ -104,11 +104,6 @@ def netcdf() -> bytes:
     return Path("made.nc").read_bytes()
 
 
-def safetensors() -> bytes:
-    header = json.dumps({"x": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}}).encode()
-    return struct.pack("<Q", len(header)) + header + bytes(8)
-
-
 def sqlite() -> bytes:
     import sqlite3
 
@@ -132,10 +127,6 @@ def idx(shape: tuple[int, ...]) -> bytes:
 CSV = b"a,b\n" + b"".join(b"%d,%.1f\n" % (i, i / 2) for i in range(2000))
 JSON_LINES = b"".join(b'{"a": %d, "b": "x"}\n' % i for i in range(2000))
 PICKLED = {"x": np.arange(5), "y": [1, "two"]}
-RIEGELI = bytes.fromhex(
-    "83af70d10d884a3f0000000000000000400000000000000091bac23c9287e1a9"
-    "0000000000000000e19f13c0e9b1c37273000000000000000000000000000000"
-)
 
 KINDS: dict[str, tuple[str, Callable[[], bytes], str]] = {
     "csv": ("a.csv", lambda: CSV, "CSV"),
@@ -191,19 +182,16 @@ KINDS: dict[str, tuple[str, Callable[[], bytes], str]] = {
     "joblib": ("a.joblib", lambda: zlib.compress(pickle.dumps(PICKLED)), "a pickle, compressed"),
     "pickle named bin": ("a.bin", lambda: pickle.dumps(PICKLED), "a pickle"),
     "small pickle": ("a.pkl", lambda: pickle.dumps(1), "a pickle"),
-    "tar": ("a.tar", tarred, "a tar archive"),
     "zip": ("a.zip", lambda: zipped("a.txt", "b.txt"), "a zip archive"),
     "keras": ("a.keras", lambda: zipped("config.json", "model.weights.h5"), "a Keras model"),
     "excel": ("a.xlsx", lambda: zipped("[Content_Types].xml", "xl/workbook.xml"), "an Excel file"),
     "torch": ("a.pt", torch_file, "a PyTorch file"),
     "torch named bin": ("pytorch_model.bin", torch_file, "a PyTorch file"),
-    "safetensors": ("a.safetensors", safetensors, "safetensors"),
     "old torch": ("a.pt", lambda: torch_file(zipped=False), "an old PyTorch file"),
     "lmdb": ("data.mdb", lambda: bytes(16) + b"\xde\xc0\xef\xbe" + bytes(99), "an LMDB database"),
     "mat": ("a.mat", matlab, "a MATLAB .mat file"),
     "mat 4": ("a.mat", lambda: matlab("4"), "a MATLAB .mat file"),
     "netcdf": ("a.nc", netcdf, "netCDF-3"),
-    "array record": ("a.array_record", lambda: RIEGELI, "ArrayRecord"),
     "sqlite": ("a.db", sqlite, "an SQLite database"),
     "mnist": ("train-images-idx3-ubyte", lambda: idx((3, 4, 4)), "IDX, the format of MNIST"),
     **{

@@ -9,6 +9,7 @@ from recmap.cli.arguments import add_storage, add_verb, storage, workers
 from recmap.cli.output import watching
 from recmap.errors import CorruptRecordError, Message, OptionError
 from recmap.formats.detect import detect
+from recmap.formats.index_files import index
 from recmap.formats.registry import FORMATS
 from recmap.formats.verify import verify
 from recmap.local.atomic_write import writing
@@ -16,7 +17,6 @@ from recmap.local.local_path import refuse_existing
 from recmap.model.json_text import json_text
 from recmap.model.preview import printable
 from recmap.store.paths import as_path, expand
-from recmap.tfrecord.make_index import index
 from recmap.tfrecord.repair import repair
 
 _INDEX_EXAMPLES = """  recmap index train.tfrecord
@@ -37,7 +37,7 @@ def add_index(verbs: Any) -> None:
         verbs,
         "index",
         _run_index,
-        help="write an index next to each TFRecord file",
+        help="write an index next to each TFRecord or tar file",
         description=(
             "Checks every record and writes an index next to each file, so that the next open "
             "takes milliseconds."
@@ -57,10 +57,10 @@ def _run_index(args: argparse.Namespace) -> int:
     files = expand(args.path, storage(args))
     for file in files:
         format = FORMATS[detect(file)]
-        if not format.records:
+        if not (format.records or format.indexes):
             raise OptionError(
-                f"{file} is {format.name}, which needs no index: only TFRecord files do; recmap "
-                "info shows what is in it"
+                f"{file} is {format.name}, which needs no index: only TFRecord and tar files do; "
+                "recmap info shows what is in it"
             )
     try:
         with watching("index") as watcher:

@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 from recmap.conversion.plan import stem_of
 from recmap.errors import OutputExistsError, PathNotFoundError, StoreError
 from recmap.formats.array_sidecar import description_path, is_description, remove_description
+from recmap.formats.megatron import remove_tokens, tokens_path
 from recmap.formats.registry import FORMATS
 from recmap.formats.zarr.attributes import not_ours, refuse_foreign
 from recmap.local.local_path import located, refuse_special
@@ -162,6 +163,7 @@ def remove_output(path: str) -> None:
             target.remove_tree()
     else:
         # The file last: while it is there, the next run finds what belongs to it.
+        remove_tokens(target)
         remove_description(target)
         remove_sidecar(target)
         target.remove()
@@ -186,6 +188,7 @@ def check_free(paths: Sequence[str], owner: Process | None = None) -> None:
         folders.setdefault(path.folder, []).append(path)
     for files in folders.values():
         names = [name for file in files for name in (file.name, description_path(file).name)]
+        names += [tokens_path(name) for name in names if name.endswith(".idx")]
         wanted = set(map(short_name, names))
         files[0].clear_temporary(wanted, owner or this_process())
         # Others may write such files at the same time: shards of another number or format,

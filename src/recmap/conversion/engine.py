@@ -54,7 +54,8 @@ from recmap.local.local_path import located
 from recmap.local.run_lock import RunLock
 from recmap.machine.cpus import within
 from recmap.model.arguments import size_text
-from recmap.model.order import Order, unshuffled
+from recmap.model.order import Order
+from recmap.model.ordered_rows import unshuffled
 from recmap.model.preview import quantity
 from recmap.model.progress import Counter
 from recmap.model.source import Source
@@ -182,7 +183,7 @@ def convert_source(
             if manifest.lock.lost:
                 raise manifest.lock.taken_over(dst)
             manifest.inputs.check()
-            sizes = [located(shard.path).size_below() for shard in plan.shards]
+            sizes = [_size(shard.path, kind) for shard in plan.shards]
             rows = len(source) if plan.rows is None else plan.rows
             counts = [rows if s.stop is None else s.stop - s.start for s in plan.shards]
             with writing(dst):
@@ -203,6 +204,11 @@ def convert_source(
         resumed=len(plan.shards) - len(unfinished),
         explanation=Message(f"{plan.budget}{plan.sample}", runner.explain(len(plan.shards))),
     )
+
+
+def _size(path: str, kind: SinkKind) -> int:
+    second = kind.beside(path) if kind.beside else None
+    return located(path).size_below() + (located(second).size_below() if second else 0)
 
 
 def as_stored(source: Source, kind: SinkKind) -> Source:

@@ -25,7 +25,8 @@ from recmap.local.local_path import located
 from recmap.local.temporary import remove, temporary_path
 from recmap.model.facts import SourceFacts, each_alone
 from recmap.model.field import Field
-from recmap.model.order import Order, OrderedRows
+from recmap.model.order import Order
+from recmap.model.ordered_rows import OrderedRows
 from recmap.model.ragged import concatenate
 from recmap.model.row_sizes import measure
 from recmap.model.schema import Batch, Schema

@@ -302,11 +302,14 @@ class Manifest:
             named += existing_files(self.path, each.get("files"), each.get("replaces"))
         # A manifest can name any file, so consider only those that look like our shards.
         older = [p for p in dict.fromkeys(named) if p not in planned and stem_of(p) in stems]
-        for path in planned + older:
+        second = FORMATS[self._plan["format"]].sink_kind().beside
+        beside = [second(path) for path in planned] if second else []
+        for path in planned + older + beside:
             if located(path).real_path() in self._source:
                 raise OptionError(f"{path} would be overwritten while it is read")
         states = states_of(planned)
         existing = [p for p, state in zip(planned, states, strict=True) if state] + older
+        existing += [path for path in beside if located(path).anew().exists()]
         if existing and not overwrite:
             # A single finished file leaves no manifest to compare with.
             other = ", made by another conversion or from other files" if known else ""

@@ -56,7 +56,7 @@ class RowVerbs(ColumnVerbs):
         {'train': 8, 'val': 2}
         """
         from recmap.dataset.split import split
-        from recmap.model.order import OrderedRows
+        from recmap.model.ordered_rows import OrderedRows
 
         self._check_same_rows("split")
         made = {}
@@ -145,7 +145,7 @@ class RowVerbs(ColumnVerbs):
         array([0, 2, 1])
         """
         from recmap.dataset.sort import Sorted
-        from recmap.model.order import OrderedRows
+        from recmap.model.ordered_rows import OrderedRows
 
         check_flag("descending", descending)
         check_progress(progress)

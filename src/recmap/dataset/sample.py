@@ -24,7 +24,8 @@ from recmap.model.arguments import as_whole
 from recmap.model.batch import Positions, RowArray
 from recmap.model.casting import exact_array
 from recmap.model.draws import AliasTable, Arrivals, Classes, below, key_of
-from recmap.model.order import Order, OrderedRows, counted_order
+from recmap.model.order import Order, counted_order
+from recmap.model.ordered_rows import OrderedRows
 from recmap.model.permutation import Permutation
 from recmap.model.preview import quantity
 from recmap.model.progress import ProgressOption

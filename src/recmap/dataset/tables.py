@@ -29,7 +29,8 @@ from recmap.model.coerce import Given, as_columns, empty_column, fit, infer_sche
 from recmap.model.facts import TableType
 from recmap.model.field import Field
 from recmap.model.nulls import NULL_SUFFIX, Nulls
-from recmap.model.order import OrderedRows, Picked
+from recmap.model.order import Picked
+from recmap.model.ordered_rows import OrderedRows
 from recmap.model.source import Source, WithFacts
 from recmap.warn import warn
 

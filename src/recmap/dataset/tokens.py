@@ -27,7 +27,7 @@ from recmap.model.batch import Positions, RowArray, RowNumbers
 from recmap.model.facts import SourceFacts
 from recmap.model.fetching import Coming, Fetching
 from recmap.model.field import Field
-from recmap.model.order import unshuffled
+from recmap.model.ordered_rows import unshuffled
 from recmap.model.progress import Counter, ProgressOption
 from recmap.model.ragged import Column, Ragged, offsets_of
 from recmap.model.remembered import Remembered

@@ -26,7 +26,8 @@ from recmap.model.batch import Positions, RowArray
 from recmap.model.expression import Expression, as_expression
 from recmap.model.expression_text import parse_expression
 from recmap.model.nulls import with_masks
-from recmap.model.order import ENDLESS, Order, OrderedRows, Span
+from recmap.model.order import ENDLESS, Order, Span
+from recmap.model.ordered_rows import OrderedRows
 from recmap.model.predicate import Predicate
 from recmap.model.progress import Counter, ProgressOption, check_progress
 from recmap.model.row_sizes import measure

@@ -33,7 +33,7 @@ def detect(path: str) -> str:
     file = located(path)
     if file.is_folder():
         return folder_format(path).name
-    magic = _by_magic(path)
+    magic = by_magic(path)
     if magic is not None:
         return magic
     named = _named(path)
@@ -66,7 +66,7 @@ def folder_format(path: str) -> Format:
     return FORMATS[FOLDER]
 
 
-def _by_magic(path: str) -> str | None:
+def by_magic(path: str) -> str | None:
     """Return the format that a file's magic bytes identify, if any."""
     marked = [format for format in FORMATS.values() if format.magic]
     if not marked:

@@ -25,6 +25,7 @@ from recmap.formats.combined import ConcatenatedSource
 from recmap.formats.detect import check_raw, detect_all, has_header, refuse_packed
 from recmap.formats.lazy_files import LazySource, OpenFiles, max_open_files
 from recmap.formats.registry import FORMATS, HEADERLESS, Format, parameters
+from recmap.local.file_state import is_indexed
 from recmap.local.inflate import CompressionOption
 from recmap.machine.mapped import guarded
 from recmap.model.arguments import (
@@ -213,7 +214,9 @@ def _open_group(paths: PathsLike, fields: FieldsLike | None, options: OpenOption
 
 def _expand(paths: PathsLike) -> list[str]:
     try:
-        return [*expand(paths)]
+        files = [*expand(paths)]
+        names = set(files)
+        return [file for file in files if not is_indexed(file, names)]
     except PathNotFoundError as e:
         from recmap.formats.tfds.metadata import describe_versions
 

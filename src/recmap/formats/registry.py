@@ -67,6 +67,8 @@ class Format:
     checks_groups: str = ""
     #: The number of file descriptors that an open file takes.
     descriptors: int = 0
+    #: The function that writes an index, given where a file is and what it will be called.
+    indexes: str = ""
     #: The extra of recmap that installs what the format needs, if it is not called like it.
     extra: str = ""
 
@@ -129,8 +131,21 @@ FORMATS = {
             "arrow_file:SINK", checks_groups="arrow_file:check_arrow", extra="arrow",
         ),
         Format(
-            "megatron", (".idx",), "megatron:open_megatron", magic=b"MMIDIDX\0\0",
-            checksums=False,
+            "megatron", (".idx",), "megatron:open_megatron", "megatron:SINK",
+            magic=b"MMIDIDX\0\0", checksums=False,
+        ),
+        Format("llmc", (".bin",), "llmc:open_llmc", "llmc:SINK", checksums=False),
+        Format(
+            "safetensors", (".safetensors",), "safetensors:open_safetensors", "safetensors:SINK",
+            checksums=False, checks_groups="safetensors:check_tensors",
+        ),
+        Format(
+            "webdataset", (".tar",), "webdataset.source:open_webdataset",
+            "webdataset.sink:SINK", checksums=False, indexes="webdataset.tar_index:save_index",
+        ),
+        Format(
+            "array_record", (".array_record", ".arrayrecord"), "array_record:open_array_record",
+            "array_record:SINK", verified_by_reading=True, extra="arrayrecord",
         ),
         Format(
             "tfds", (), "tfds.source:open_tfds", "tfds.sink:SINK", marks=(TFDS_FILE, TFDS_INFO),

@@ -97,6 +97,10 @@ class SinkKind:
     list_copies: int = 0
     #: Whether even a single shard has a number in its name, at the end.
     numbered: bool = False
+    #: Columns that count from 0 in each file, and are not compared with the rows of the source.
+    counted: Sequence[str] = ()
+    #: Returns the path of a second file that belongs to each file.
+    beside: Callable[[str], str] | None = None
     #: Returns the path of the shards, given that of the user and the options.
     place: Callable[[str, Mapping[str, Any]], str] | None = None
     #: Refuses an output that could not be completed, given its path, its schema, the paths of its

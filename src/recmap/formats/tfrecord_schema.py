@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
 
-from recmap.errors import FieldMismatchError, Message
-from recmap.model.field import FieldLike, as_field
+from recmap.errors import FieldMismatchError, Message, Option
+from recmap.model.field import BYTES, FieldLike, as_field
 from recmap.model.schema import FieldsLike, Schema
 from recmap.native import _core
 from recmap.store.paths import for_each
@@ -93,14 +93,29 @@ def choose_schema(
         return SchemaChoice(
             ExampleDecoder(stored.schema, None, kinds, unknown, described), stored.origin
         )
-    summary = sample(files, skip)
+    return _by_sample(files[0].path, given, stored, sample(files, skip), kinds, skip)
+
+
+def sampled_schema(path: str, fields: FieldsLike | None, summary: Summary) -> SchemaChoice:
+    """Choose how to decode records of another kind of file, of which some were looked at."""
+    return _by_sample(path, _Fields.of(fields), None, summary, {}, skip=False)
+
+
+def _by_sample(
+    path: str,
+    given: _Fields,
+    stored: Types | None,
+    summary: Summary,
+    kinds: Mapping[str, _core.Kind],
+    skip: bool,
+) -> SchemaChoice:
     records = "1 record" if summary.rows == 1 else f"{summary.rows:,} records"
     origin = f"inferred from {records}"
-    if fields is None:
+    if given.whole and not given.types:
         unknown = UnknownFeatures(origin)
         decoder = ExampleDecoder(summary.schema(), summary.places(), summary.kinds(), unknown)
         return SchemaChoice(decoder, origin, summary)
-    decoder = _given_decoder(files[0].path, given, stored, summary, kinds, origin, skip)
+    decoder = _given_decoder(path, given, stored, summary, kinds, origin, skip)
     return SchemaChoice(decoder, "given")
 
 
@@ -201,3 +216,14 @@ def _indexed_kinds(sidecars: Sequence[Sidecar | None]) -> dict[str, _core.Kind]:
     kinds = [set(kinds_of(s.encoding).items()) for s in sidecars if s and s.index.count]
     changing = {name for one in kinds for name, kind in one if (name, kind) not in kinds[0]}
     return {name: kind for one in kinds for name, kind in one if name not in changing}
+
+
+def type_notes(features: Mapping[str, Any], schema: Schema) -> dict[str, str]:
+    """Say which columns of bytes look like numbers, and how to give them a type."""
+    notes: dict[str, str] = {}
+    for name, feature in features.items():
+        hint = feature.hint()
+        if hint and name in schema and schema[name].dtype == BYTES:
+            given = Option("fields", {name: ...})
+            notes[name] = Message(f"{hint}; ", given, " gives it a type")
+    return notes

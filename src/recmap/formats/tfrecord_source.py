@@ -20,13 +20,11 @@ import numpy.typing as npt
 from recmap.errors import (
     DataError,
     MemoryLimitError,
-    Message,
-    Option,
     OptionError,
     SkippedRecordsWarning,
 )
 from recmap.formats.tfrecord_partitions import Partition, record_partitions
-from recmap.formats.tfrecord_schema import choose_schema
+from recmap.formats.tfrecord_schema import choose_schema, type_notes
 from recmap.local.inflate import CompressionOption
 from recmap.local.local_path import any_remote, located
 from recmap.local.output import Compression
@@ -47,7 +45,6 @@ from recmap.model.batch import (
 from recmap.model.coerce import empty_column
 from recmap.model.facts import BadRecords, Skipped, SourceFacts
 from recmap.model.fetching import Coming, Fetching, fetching_all
-from recmap.model.field import BYTES
 from recmap.model.info import Info
 from recmap.model.preview import quantity
 from recmap.model.ragged import Column
@@ -294,12 +291,6 @@ class TFRecordSource(Source):
     def info(self) -> Info:
         facts = self._facts
         strides = {f.index.stride if isinstance(f, PlainFile) else None for f in self._files}
-        notes: dict[str, str] = {}
-        for name, feature in self.features().items():
-            hint = feature.hint()
-            if hint and name in self.schema and self.schema[name].dtype == BYTES:
-                given = Option("fields", {name: ...})
-                notes[name] = Message(f"{hint}; ", given, " gives it a type")
         return Info(
             format=facts.format,
             files=facts.files,
@@ -310,7 +301,7 @@ class TFRecordSource(Source):
             mapped=self._mapped_columns(),
             compression=sorted(set(facts.compressed_files.values())),
             record_size=strides.pop() if len(strides) == 1 else None,
-            notes=notes,
+            notes=type_notes(self.features(), self.schema),
         )
 
     # Reading.

@@ -15,7 +15,7 @@ from typing import Any
 
 from recmap.errors import DataError, LeftOutWarning, MemoryLimitError, WorkerDiedError
 from recmap.formats.array_sidecar import description_path
-from recmap.formats.detect import detect, folder_format
+from recmap.formats.detect import by_magic, detect, folder_format
 from recmap.formats.open_spec import OpenOptions, open_source
 from recmap.formats.registry import FORMATS, RECORDS, Format
 from recmap.local.local_path import any_remote, located
@@ -187,8 +187,9 @@ def _verify_file(file: str, format: str) -> Verified:
 
 def _format(file: str) -> str:
     # Without a description, a file of any name may hold records.
-    described = not located(file).is_folder() and located(description_path(file)).is_file()
-    if not described and not located(file).is_folder() and sniff(file) is None:
+    folder = located(file).is_folder()
+    described = not folder and located(description_path(file)).is_file()
+    if not described and not folder and sniff(file) is None and by_magic(file) is None:
         return RECORDS
     format = detect(file)
     return RECORDS if FORMATS[format].header == "never" and not described else format

@@ -19,7 +19,14 @@ TFDS_INFO = "dataset_info.json"
 DESCRIPTION, TEXT_INDEX = ".recmap.json", ".idx"
 # A folder with one of these files is opened as a whole.
 STORE_FILES = (*ZARR_FILES, TFDS_FILE)
+# The tokens of Megatron-LM lie beside the index that says where they are.
+_TOKENS, _TOKEN_INDEX = ".bin", ".idx"
 _BOOT = "/proc/sys/kernel/random/boot_id"
+
+
+def is_indexed(name: str, names: Collection[str]) -> bool:
+    """Return whether a file in a folder is read through an index of Megatron-LM beside it."""
+    return name.endswith(_TOKENS) and name.removesuffix(_TOKENS) + _TOKEN_INDEX in names
 
 
 class FileState(NamedTuple):

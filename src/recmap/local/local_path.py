@@ -35,6 +35,7 @@ from recmap.local.file_state import (
     TFDS_INFO,
     ZARR_FILES,
     FileState,
+    is_indexed,
     is_store_of,
 )
 from recmap.local.location import Location, OpenFile, Stat, Version
@@ -111,7 +112,12 @@ class LocalPath(Location):
             raise PathNotFoundError(f"{self}: {_no_files(self)}")
         names = os.listdir(self)
         added = refuse_unfinished(self, names, lambda name: self.child(name).content())
-        there = [name for name in names if name[0] not in "._" and name not in added]
+        known = set(names)
+        there = [
+            name
+            for name in names
+            if name[0] not in "._" and name not in added and not is_indexed(name, known)
+        ]
         found = [os.path.join(self, name) for name in there]
         # Folders of TFDS are not taken together: they are versions of the same data.
         files = sorted(data for file in found if (data := _data(file, ZARR_FILES)) is not None)

@@ -33,7 +33,8 @@ from recmap.model.nulls import (
     read_anyway,
     read_as_null,
 )
-from recmap.model.order import Order, OrderedRows
+from recmap.model.order import Order
+from recmap.model.ordered_rows import OrderedRows
 from recmap.model.ragged import Column, Ragged, has_mask, null_mask
 from recmap.model.schema import Schema
 from recmap.model.source import ColumnMap, MappedColumns, Source

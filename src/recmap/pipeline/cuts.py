@@ -17,7 +17,8 @@ import numpy.typing as npt
 from recmap.errors import OptionError
 from recmap.machine.mapped import guarded
 from recmap.model.batch import RowArray
-from recmap.model.order import Order, unshuffled
+from recmap.model.order import Order
+from recmap.model.ordered_rows import unshuffled
 from recmap.model.ragged import Ragged
 from recmap.model.remembered import Remembered
 from recmap.model.source import Source, at_epoch, row_name

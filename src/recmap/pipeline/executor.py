@@ -41,6 +41,7 @@ from recmap.model.order import ENDLESS
 from recmap.model.row_sizes import measure
 from recmap.model.schema import Batch
 from recmap.model.source import Source, at_epoch
+from recmap.pipeline.batch_counts import place_of
 from recmap.pipeline.lookahead import Lookahead
 from recmap.pipeline.meter import Meter
 from recmap.pipeline.ready_plan import ReadyPlan
@@ -114,7 +115,7 @@ def _cut_from_blocks(
 def batch_at(ready: ReadyPlan, number: int, epoch: int) -> Batch:
     """Make one batch of the iteration that begins with ``epoch``, in this thread."""
     plan, size = ready.plan, ready.plan.groups.block
-    epoch, within = plan.place_of(number, epoch)
+    epoch, within = place_of(plan, number, epoch)
     start, share = within * size, plan.share.in_epoch(epoch)
     positions = share.positions(start, start + size)
     batch = block_task(ready)(Request(number, epoch, positions)).batches.pop()

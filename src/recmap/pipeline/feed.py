@@ -10,6 +10,7 @@ import time
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -24,10 +25,18 @@ from recmap.errors import (
 )
 from recmap.model.arguments import Workers, as_whole
 from recmap.model.field import Field
-from recmap.model.preview import quantity
 from recmap.model.progress import Counter, ProgressOption
 from recmap.model.schema import Batch, Schema
 from recmap.model.source import Source
+from recmap.pipeline.batch_counts import (
+    advanced,
+    batches_left,
+    count_batches,
+    count_rows_from,
+    later,
+    on_rank,
+    steps_of,
+)
 from recmap.pipeline.executor import batch_at, plain_batches
 from recmap.pipeline.grouped_batches import grouped_batches
 from recmap.pipeline.meter import Meter, Timings
@@ -36,7 +45,7 @@ from recmap.pipeline.ready_plan import ReadyPlan, ready
 from recmap.pipeline.sharding import Remaining, divided_by_others, reads_for_itself
 from recmap.pipeline.signature import Seed, compare, signed
 from recmap.pipeline.state import Cursor, CursorLog, NextCursor, load, redealt, save
-from recmap.pipeline.state_check import checked
+from recmap.pipeline.state_check import check_world, checked
 from recmap.pipeline.transforms.batch import Batches
 from recmap.warn import warn
 
@@ -134,7 +143,7 @@ class PipelineFeed:
     @property
     def epoch(self) -> int:
         """The epoch that the next iteration begins with, or resumes."""
-        return self.next_cursor.epoch
+        return self._next.get().epoch
 
     @epoch.setter
     def epoch(self, number: int) -> None:
@@ -154,12 +163,12 @@ class PipelineFeed:
     @property
     def first_epoch(self) -> int:
         """The first epoch of the next iteration, even if that resumes in a later one."""
-        return self.next_cursor.first_epoch
+        return self._next.get().first_epoch
 
     @property
     def resumed(self) -> bool:
         """Whether the next iteration begins in the middle of an epoch."""
-        return self.next_cursor.is_middle
+        return self._next.get().is_middle
 
     @property
     def remote(self) -> bool:
@@ -198,7 +207,7 @@ class PipelineFeed:
         return grouping.full_size if fixed else None
 
     def __len__(self) -> int:
-        count = self._plan.count(Cursor(epoch=self.first_epoch))
+        count = count_batches(self._plan, Cursor(epoch=self.first_epoch))
         if count is None:
             raise OptionTypeError(
                 "the length of this pipeline is not known: it repeats forever, or it filters, "
@@ -208,7 +217,7 @@ class PipelineFeed:
 
     def left(self) -> int:
         """Count the batches, or rows, of the next iteration, which may be a resumed one."""
-        count = self._plan.count(self.next_cursor)
+        count = count_batches(self._plan, self._next.get())
         return len(self) if count is None else count
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
@@ -270,7 +279,7 @@ class PipelineFeed:
         for _ in range(epochs):
             # Rows that are not counted yet can be read before that.
             unknown = self._plan.open_ended
-            total = None if unknown else self._plan.count_rows_from(self.next_cursor)
+            total = None if unknown else count_rows_from(self._plan, self._next.get())
             with Counter(total, progress) as counter:
                 batches = iter(self)
                 while batch := list(islice(batches, 1)):
@@ -320,7 +329,7 @@ class PipelineFeed:
         """
         feed = self._part(index, count)
         if self.resumed:
-            feed.begin_at(self._divisible(self.next_cursor))
+            feed.begin_at(self._divisible(self._next.get()))
         return feed
 
     def _part(self, index: int, count: int) -> PipelineFeed:
@@ -370,7 +379,7 @@ class PipelineFeed:
         feed.restore(state)
         first = feed.first_epoch if epoch is None else epoch
         if feed.first_epoch == first:
-            _check_world(state, self._plan.share.world, workers.size)
+            check_world(state, self._plan.share.world, workers.size)
         self._next.take_with(workers, self._following, Cursor(epoch=first))
         return feed
 
@@ -381,7 +390,17 @@ class PipelineFeed:
         cursor = self._cursor_elsewhere(batches)
         if cursor is None:
             cursor = self._log.after(batches)
-        return save(cursor, self._plan.share, self._signature())
+        return self._saved(cursor)
+
+    def _saved(self, cursor: Cursor) -> dict[str, Any]:
+        signature = signed([each.known_by for each in self._plan.sources], self._plan.records)
+        return save(cursor, self._plan.share, signature)
+
+    def later(self, state: Mapping[str, Any], batches: int) -> dict[str, Any]:
+        """Return the state so many batches after another, on the rank that saved it."""
+        first = checked(state, len(self._plan.row_slices))[0]
+        theirs = PipelineFeed(on_rank(self._plan, first["rank"], first["world"])).restore(first)
+        return theirs._saved(later(theirs._plan, theirs._next.get(), batches))  # noqa: SLF001
 
     def read_by(self, reader: ExternalReader) -> None:
         """Note that an external reader takes over, in processes or an order unknown here."""
@@ -411,7 +430,7 @@ class PipelineFeed:
                 how = "state(batches=n) with the number that the loop has received, "
                 raise OptionError(f"state(): {each.instead.format(how if in_turn else '')}")
             begun = self._next.last_of_workers or Cursor(epoch=epoch or 0)
-            return self._plan.advanced(begun, batches)
+            return advanced(self._plan, begun, batches)
         return None
 
     def restore(
@@ -422,7 +441,9 @@ class PipelineFeed:
         states = checked(state, len(plan.row_slices))
         seeds = self._compared(states) if check else []
         step, repeat = plan.rows_per_step, plan.repeat
-        cursor = load(states, plan.share, plan.groups, step, repeat, plan.steps_of, check=check)
+        cursor = load(
+            states, plan.share, plan.groups, step, repeat, partial(steps_of, plan), check=check
+        )
         if cursor.ahead and plan.batch_slice:
             raise OptionError(
                 "restore: the ranks were in different epochs, so the rows that take or skip leaves "
@@ -434,25 +455,6 @@ class PipelineFeed:
             seed.value = value
         self.begin_at(cursor)
         return self
-
-    def later(self, state: Mapping[str, Any], batches: int) -> dict[str, Any]:
-        """Return the state so many batches after another, on the rank that saved it."""
-        first = checked(state, len(self._plan.row_slices))[0]
-        plan = self._plan.on_rank(first["rank"], first["world"])
-        start = PipelineFeed(plan).restore(first).next_cursor
-        if not (plan.plain and plan.counted):
-            raise OptionError("where batches end is not known before they are read")
-        over = batches == plan.count(start)
-        cursor = self._following(start) if over else plan.advanced(start, batches)
-        return save(cursor, plan.share, self._signature())
-
-    def _signature(self) -> dict[str, Any]:
-        return signed([each.known_by for each in self._plan.sources], self._plan.records)
-
-    @property
-    def next_cursor(self) -> Cursor:
-        """Where the next iteration begins."""
-        return self._next.get()
 
     def begin_at(self, cursor: Cursor) -> None:
         """Begin the next iteration at a cursor."""
@@ -482,26 +484,12 @@ class PipelineFeed:
         # No rank has more than the first one.
         rank = self._plan.rank
         first = None if rank is None else replace(rank, rank=0)
-        return replace(self._plan, rank=first).rest(cursor) == 0
+        return batches_left(replace(self._plan, rank=first), cursor) == 0
 
     def __getstate__(self) -> dict[str, Any]:
         # The meter holds a lock, and a copy in another process has its own readers.
         known = self._warned or divided_by_others()
         return {**self.__dict__, "_meter": None, "_elsewhere": [], "_warned": known}
-
-
-def _check_world(state: Mapping[str, Any], world: int, workers: int) -> None:
-    """Refuse the state of one of several workers with a different number of ranks.
-
-    What is left depends on what all workers have read, which none of them knows.
-    """
-    if workers > 1 and state["world"] != world:
-        raise OptionError(
-            f"load_state_dict: saved with {quantity(state['world'], 'rank')}, but there "
-            f"{'is' if world == 1 else 'are'} {world} now; in the middle of an epoch, states of "
-            f"{workers} workers need the same number of ranks. Finish the epoch with that number. "
-            "To change it at any time, save pipeline.state(batches=n), or use at most one worker"
-        )
 
 
 def _counted(made: tuple[Batch, Cursor], done: int) -> tuple[Batch, Cursor]:

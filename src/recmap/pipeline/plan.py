@@ -9,7 +9,8 @@ from recmap.errors import OptionError
 from recmap.formats.combined import CombinedSource
 from recmap.model.arguments import Workers, parse_size
 from recmap.model.nulls import with_masks
-from recmap.model.order import ENDLESS, Order, OrderedRows
+from recmap.model.order import ENDLESS, Order
+from recmap.model.ordered_rows import OrderedRows
 from recmap.model.schema import Schema
 from recmap.model.source import Source, prepare
 from recmap.pipeline.cut_share import CutShare
@@ -28,7 +29,6 @@ from recmap.pipeline.transforms.shuffle import warn_if_slow
 from recmap.pipeline.trial import TransformedRows, known_schema
 
 _MEMORY = parse_size("512MB")
-_START = Cursor()
 _EVERYTHING = Slice()
 # Without batch(), rows are read in blocks of up to this many bytes and rows.
 _SINGLE_ROWS_BYTES = 1 << 20
@@ -443,100 +443,6 @@ class Plan:
     def counted(self) -> bool:
         """Whether the number of batches is known before they are made."""
         return self.rows_per_step is not None
-
-    def count(self, start: Cursor = _START) -> int | None:
-        """Count the batches (or rows, without ``batch``) of an iteration, from a cursor on.
-
-        Return None if that is not known beforehand.
-        """
-        if self.damaged:
-            return len(self.rows)  # raises
-        if self.count_rows is None or not self.counted:
-            return None
-        if self.groups.by_cost is not None:
-            return self._count_cut(start)
-        rest, whole = self.rest(start), self.rest(_START)
-        # Of the epochs that ranks have reached before others, some batches are missing.
-        rest += sum(self.rest(Cursor(left=left)) - whole for left in start.ahead)
-        if self.repeat is not None:
-            total = rest + (self.repeat - start.turn - 1) * whole
-        elif self.total_slice.take is not None:
-            total = max(rest, self.total_slice.stop) if whole else rest
-        else:
-            return None
-        return self.total_slice.wanted(start.done, max(0, total))
-
-    def _count_cut(self, start: Cursor) -> int | None:
-        """Count batches that are cut by cost: every epoch has its own number."""
-        if self.repeat is None:
-            return self.total_slice.wanted(start.done, ENDLESS) if self.total_slice.take else None
-        total, cursor = self.rest(start), start
-        while cursor.turn + 1 < self.repeat:
-            cursor = cursor.following(self.repeat)
-            total += self.rest(cursor)
-        return self.total_slice.wanted(start.done, total)
-
-    def place_of(self, number: int, epoch: int) -> tuple[int, int]:
-        """Return the epoch of a batch of the iteration that begins with one, and its number there.
-
-        Batches that ``take`` and ``skip`` leave out are counted.
-        """
-        number += self.total_slice.skip
-        if self.groups.by_cost is None:
-            turn, within = divmod(number, self.rest(_START))
-            return epoch + turn, within + self.batch_slice.skip
-        while number >= (rest := self.rest(Cursor(epoch))):
-            number, epoch = number - rest, epoch + 1
-        return epoch, number + self.batch_slice.skip
-
-    def count_rows_from(self, start: Cursor) -> int | None:
-        """Count the rows of an iteration that this rank gets, from a cursor on.
-
-        Return None if that is not known beforehand.
-        """
-        if self.groups.by_cost is not None:
-            share = self.share_at(start)
-            alone = self.repeat == 1 and not self.batch_slice
-            return share.rows_from(start.at) if alone and isinstance(share, CutShare) else None
-        batches = None if self.damaged else self.count(start)
-        if batches is None:
-            return None
-        total = batches * (self.groups.rows_per_group or 1)
-        if self.repeat is None:
-            return total
-        left = len(self.share_at(start)) - start.at
-        left += sum(len(replace(self.share, left=each)) - len(self.share) for each in start.ahead)
-        return min(total, left + (self.repeat - start.turn - 1) * len(self.share))
-
-    def rest(self, start: Cursor) -> int:
-        """Count the batches of this rank that are left in an epoch."""
-        rows = max(0, len(self.share_at(start)) - start.at)
-        size = self.groups.rows_per_group or 1
-        batches = rows // size if self.groups.drops_last else -(-rows // size)
-        return self.batch_slice.wanted(start.given, batches)
-
-    def steps_of(self, rank: int, world: int) -> int:
-        """Count the batches that a rank of ``world`` has in a whole epoch."""
-        return self.on_rank(rank, world).rest(_START)
-
-    def on_rank(self, rank: int, world: int) -> Plan:
-        """Return the plan of another rank."""
-        mine = self.rank or Rank(0, 1, None, "")
-        return replace(self, rank=replace(mine, rank=rank, world=world))
-
-    def advanced(self, start: Cursor, batches: int) -> Cursor:
-        """Return the cursor ``batches`` batches further on, in a plain plan."""
-        count = self.count(start)
-        if count is not None and batches > count:
-            raise OptionError(f"state(batches={batches}): there are {count:,} in this iteration")
-        while batches and batches >= (rest := self.rest(start)):
-            batches -= rest
-            start = start.following(self.repeat)
-        if not batches:
-            return start
-        passed = max(0, self.batch_slice.skip - start.given) + batches
-        at = start.at + passed * self.groups.block
-        return start._replace(at=at, given=start.given + passed)
 
     def describe(self) -> list[str]:
         """Describe the pipeline, verb by verb; those that no state records come last."""

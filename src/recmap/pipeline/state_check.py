@@ -9,6 +9,7 @@ from typing import Any
 from recmap.adapters.resumable import check_workers, is_saved_state, loaded_state
 from recmap.errors import OptionError
 from recmap.model.order import ENDLESS
+from recmap.model.preview import quantity
 from recmap.pipeline.sharding import Share
 from recmap.pipeline.transforms.batch import Grouping
 
@@ -155,3 +156,17 @@ _FIELDS: dict[str, Callable[[Any], bool]] = {
     "left": _is_left,
     "ahead": lambda value: isinstance(value, list | tuple) and all(map(_is_left, value)),
 }
+
+
+def check_world(state: Mapping[str, Any], world: int, workers: int) -> None:
+    """Refuse the state of one of several workers with a different number of ranks.
+
+    What is left depends on what all workers have read, which none of them knows.
+    """
+    if workers > 1 and state["world"] != world:
+        raise OptionError(
+            f"load_state_dict: saved with {quantity(state['world'], 'rank')}, but there "
+            f"{'is' if world == 1 else 'are'} {world} now; in the middle of an epoch, states of "
+            f"{workers} workers need the same number of ranks. Finish the epoch with that number. "
+            "To change it at any time, save pipeline.state(batches=n), or use at most one worker"
+        )

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from recmap.pipeline.transforms.base import Transform
     from recmap.pipeline.transforms.image_crop import Crop
     from recmap.pipeline.transforms.select import RowNumbersLike
+    from recmap.store.paths import PathLike
 
 # Rows and batches are counted in 64 bits.
 _MOST = 2**62
@@ -348,6 +349,39 @@ class Verbs(Frameworks):
         transform = DecodeAudio.checked(column, rate, channels, dtype, errors)
         given = (column, transform.rate, transform.channels, transform.dtype, errors)
         return self._transformed(transform, record(self.decode_audio, *given))
+
+    def decode_video(
+        self,
+        column: str,
+        *,
+        frame: str | None = None,
+        timestamp: str | None = None,
+        size: int | tuple[int, int] = (256, 256),
+        folder: PathLike | None = None,
+        errors: Literal["raise", "skip"] = "raise",
+    ) -> Self:
+        """Decode frames of a column of MP4, MOV, WebM, Matroska or AVI files.
+
+        ``frame`` names the column with the number of the frame of each row, from 0, or with
+        several numbers; ``timestamp`` names one with times in seconds, for which the frame that
+        begins within half a frame is taken. The column becomes ``uint8[height,width,3]``, with an
+        axis before these if rows have several frames. Without either, every frame of the file is
+        decoded: ``uint8[*,height,width,3]``. Frames are resized to ``size``.
+
+        The column has the files themselves or, with ``folder``, paths in that folder. Frames of
+        one file are decoded together, and it is opened once.
+
+        A file that is broken or has no such frame is an error that names the row;
+        ``errors="skip"`` leaves out such rows. This needs TorchCodec and FFmpeg,
+        ``recmap[video]``.
+        """
+        from recmap.pipeline.signature import record
+        from recmap.pipeline.transforms.decode_video import DecodeVideo
+
+        self._plan.check_before_batch("decode_video")
+        transform = DecodeVideo.checked(column, frame, timestamp, size, folder, errors)
+        given = (column, frame, timestamp, transform.size, transform.folder, errors)
+        return self._transformed(transform, record(self.decode_video, *given))
 
     def repeat(self, times: int | None = None) -> Self:
         """Repeat everything ``times`` times, or without end.

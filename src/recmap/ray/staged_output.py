@@ -24,7 +24,7 @@ from recmap.conversion.manifest import (
     previous_output,
 )
 from recmap.conversion.plan import Shard, Sharding, is_output_folder, plan_shards, stem_of
-from recmap.errors import ColumnError, Message, Option, OutputExistsError
+from recmap.errors import ColumnError, Message, Option, OptionError, OutputExistsError
 from recmap.formats.registry import FORMATS
 from recmap.local.local_path import located
 from recmap.model.schema import Schema
@@ -76,6 +76,11 @@ class StagedOutput(ABC):
 
     def refuse_existing(self) -> None:
         """Raise if a file exists that must not be overwritten."""
+        if FORMATS[self.format].sink_kind().beside:
+            raise OptionError(
+                f"{self.dst}: Ray Data writes no {self.format} files, which come in pairs; write "
+                "another format, and convert that"
+            )
         existing = self._existing()
         if existing and not self.overwrite:
             raise OutputExistsError(

@@ -14,6 +14,7 @@ from recmap.local.file_state import (
     STORE_FILES,
     TEXT_INDEX,
     ZARR_FILES,
+    is_indexed,
     is_store_of,
 )
 from recmap.machine.threads import Threads
@@ -86,7 +87,12 @@ def find_objects(store: ObjectStore, url: ObjectUrl) -> FoundObjects:
                 f"{', '.join(ZARR_FILES)}; if a conversion is writing it, wait; if that was "
                 "killed, run it again"
             )
-        matches = [each for each in listed.objects if _name(each.key)[0] not in "._"]
+        there = {each.key for each in listed.objects}
+        matches = [
+            each
+            for each in listed.objects
+            if _name(each.key)[0] not in "._" and not is_indexed(each.key, there)
+        ]
         folders = [each for each in listed.folders if _name(each)[0] not in "._"]
         # Folders of TFDS are not taken together: they are versions of the same data.
         names = ZARR_FILES

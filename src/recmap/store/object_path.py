@@ -22,6 +22,7 @@ from recmap.local.whole_output import refuse_unfinished, warn_of_incomplete, war
 from recmap.machine.threads import Threads
 from recmap.store.fetched_file import FetchedFile, held_object
 from recmap.store.find_objects import find_objects
+from recmap.store.hub_store import HubStore
 from recmap.store.object_address import ObjectAddress
 from recmap.store.object_reader import keep_beside, kept_beside
 from recmap.store.object_store import ObjectInfo, ObjectStore
@@ -40,7 +41,7 @@ from recmap.store.object_writer import (
 from recmap.store.open_object import OpenObject, ReadInOrder, SeekableObject
 from recmap.store.s3_uploads import find_s3_uploads
 from recmap.store.staging import StagedObject, files_below, send_files
-from recmap.store.storage import Storage, parse_url
+from recmap.store.storage import ObjectUrl, Storage, parse_url
 from recmap.store.store_lock import StoreLock
 
 # Up to this many objects are looked up one by one; for more, their folder is listed.
@@ -265,9 +266,13 @@ def object_path(
     parts = parse_url(url)
     if stores is not None:
         if parts.root not in stores:
-            stores[parts.root] = ObjectStore(parts, storage or Storage())
+            stores[parts.root] = _store(parts, storage or Storage())
         return ObjectPath(parts, stores[parts.root])
-    return ObjectPath(parts, ObjectStore(parts, storage or Storage()))
+    return ObjectPath(parts, _store(parts, storage or Storage()))
+
+
+def _store(url: ObjectUrl, storage: Storage) -> ObjectStore:
+    return HubStore(url, storage) if url.scheme == "hf" else ObjectStore(url, storage)
 
 
 def _stat(info: ObjectInfo) -> Stat:
@@ -300,18 +305,7 @@ def stat_of_tree(path: ObjectPath) -> Stat:
 
 def tree_of(path: ObjectPath) -> dict[str, tuple[int, str]]:
     """Return size and version of all objects below a path by name; none if it is not a folder."""
-    prefix = path.key.rstrip("/")
-
-    def listed(obstore: Any, store: Any) -> dict[str, tuple[int, str]]:
-        found: dict[str, tuple[int, str]] = {}
-        for batch in obstore.list(store, prefix or None):
-            for meta in batch:
-                name = meta["path"].removeprefix(f"{prefix}/" if prefix else "")
-                if name != meta["path"] or not prefix:
-                    found[name] = meta["size"], str(meta["e_tag"]).strip('"')
-        return found
-
-    return path.store.request(path.key, listed)
+    return path.store.below(path.key.rstrip("/"))
 
 
 def remove_others(path: ObjectPath, names: Iterable[str]) -> None:

@@ -54,8 +54,8 @@ _NO_CREDENTIALS = re.compile(
 _UNKNOWN_HOST = re.compile("Name or service not known|nodename nor servname|Name does not resolve")
 # What the name of the server is made of.
 _NAMED_BY = {"s3": "the endpoint and the region", "gs": "the endpoint", "az": "the account name"}
-# Modification time of an object whose server tells none.
-_UNKNOWN_TIME = datetime(1970, 1, 1, tzinfo=UTC)
+#: Modification time of an object whose server tells none.
+UNKNOWN_TIME = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class ObjectInfo:
     @property
     def pinned(self) -> bool:
         """Whether a change of the object can be noticed."""
-        return self.etag is not None or self.modified != _UNKNOWN_TIME
+        return self.etag is not None or self.modified != UNKNOWN_TIME
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ class ObjectStore:
         failure: RecmapError | None = None
         try:
             retries = self._patience.of_obstore(alone=alone)
-            return _connect(self._url, self._storage, retries)
+            return self._connect(retries)
         except RecmapError:
             raise
         except self._obstore.exceptions.UnknownConfigurationKeyError as e:
@@ -116,6 +116,9 @@ class ObjectStore:
                 else f"storage: an option of {self._url.scheme}:// is missing, or has a wrong value"
             )
         raise failure
+
+    def _connect(self, retries: dict[str, Any]) -> Any:
+        return _connect(self._url, self._storage, retries)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return ObjectStore, (self._url, self._storage)
@@ -144,7 +147,7 @@ class ObjectStore:
     def tell_trouble(self, key: str) -> None:
         """Ask the store for anything, and warn if it fails: then others wait for it, too."""
         try:
-            self._once(key, lambda: self._obstore.head(self._store, key))
+            self._once(key, lambda: self._look_up(key))
         except StoreError as e:
             if e.transient:
                 tell(self._url.root, e, self._patience.seconds)
@@ -163,7 +166,10 @@ class ObjectStore:
 
     def head(self, key: str) -> ObjectInfo:
         """Look an object up."""
-        return _info(self._ask(key, lambda: self._obstore.head(self._store, key)))
+        return _info(self._ask(key, lambda: self._look_up(key)))
+
+    def _look_up(self, key: str) -> Any:
+        return self._obstore.head(self._store, key)
 
     def folder(self, prefix: str) -> Folder:
         """List a folder; one that does not exist is empty."""
@@ -177,6 +183,20 @@ class ObjectStore:
         # A folder made in a web console is an empty object with the name of the folder.
         objects = [_listed(meta) for meta in listed["objects"] if meta["path"] != prefix]
         return Folder(sorted(objects, key=lambda each: each.key), sorted(listed["common_prefixes"]))
+
+    def below(self, prefix: str) -> dict[str, tuple[int, str]]:
+        """Return size and version of all objects below a folder by name; none if there is none."""
+
+        def listed(obstore: Any, store: Any) -> dict[str, tuple[int, str]]:
+            found: dict[str, tuple[int, str]] = {}
+            for batch in obstore.list(store, prefix or None):
+                for meta in batch:
+                    name = meta["path"].removeprefix(f"{prefix}/" if prefix else "")
+                    if name != meta["path"] or not prefix:
+                        found[name] = meta["size"], str(meta["e_tag"]).strip('"')
+            return found
+
+        return self.request(prefix, listed)
 
     @property
     def listed(self) -> bool:
@@ -432,7 +452,7 @@ def _load() -> Any:
 def _connect(url: ObjectUrl, storage: Storage, retries: dict[str, Any]) -> Any:
     stores = _load().store
     options = dict(storage)
-    seconds = {name: timedelta(seconds=_number(options, name)) for name in _SECONDS}
+    seconds = client_seconds(options)
     for ours in ("retries", "max_retries", "retry_timeout", "unpinned"):
         options.pop(ours, None)
     common: dict[str, Any] = {"client_options": seconds, "retry_config": retries}
@@ -457,6 +477,11 @@ def _connect(url: ObjectUrl, storage: Storage, retries: dict[str, Any]) -> Any:
     if url.scheme == "gs" and endpoint:
         options["base_url"] = options.pop("endpoint", endpoint)
     return kinds[url.scheme](url.bucket, **options, **common)
+
+
+def client_seconds(options: dict[str, Any]) -> dict[str, Any]:
+    """Take the times out of the options of a store, as obstore wants them."""
+    return {name: timedelta(seconds=_number(options, name)) for name in _SECONDS}
 
 
 def _endpoint_variable(scheme: str) -> str:

@@ -112,10 +112,10 @@ def refuse_unwritable(path: ObjectAddress) -> None:
             f"{path}: some stores treat a backslash in a name as a slash, so the data would not "
             "be found again; use a name without one, and / between folders"
         )
-    if path.store.url.scheme in ("http", "https"):
+    if path.store.url.scheme in ("http", "https", "hf"):
         raise OptionError(
-            f"{path}: recmap reads from HTTP servers, but does not write to them; give a path, or "
-            "a URL that begins with s3, gs or az"
+            f"{path}: recmap reads from HTTP servers and the Hub, but does not write to them; give "
+            "a path, or a URL that begins with s3, gs or az"
         )
 
 

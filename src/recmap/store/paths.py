@@ -13,6 +13,7 @@ from recmap.local.local_path import any_remote, located, working_folder
 from recmap.local.location import Location
 from recmap.machine.threads import Threads
 from recmap.model.arguments import is_iterable
+from recmap.store.braces import expand_braces
 from recmap.store.object_path import object_path
 from recmap.store.object_store import ObjectStore
 from recmap.store.storage import SCHEMES, Storage, is_url, local_path, refuse_flattened_url
@@ -112,6 +113,10 @@ def is_path(value: Any) -> bool:
 def as_paths(paths: Any, storage: Storage | None = None) -> Location | list[Location]:
     """Return a path or pattern, or a list of them, as locations."""
     if isinstance(paths, str | bytes | os.PathLike):
+        if isinstance(paths, str) and not isinstance(paths, Location) and "{" in paths:
+            names = [paths] if os.path.lexists(paths) else expand_braces(paths)
+            if names != [paths]:
+                return as_paths(names, storage)
         return as_location(paths, storage=storage)
     if type(paths).__module__.startswith("recmap.dataset."):
         return as_paths(_files_of(paths), storage)

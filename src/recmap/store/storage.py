@@ -17,7 +17,12 @@ from recmap.errors import (
 )
 
 # The schemes of stores that recmap reads.
-SCHEMES = ("s3", "gs", "az", "http", "https")
+SCHEMES = ("s3", "gs", "az", "http", "https", "hf")
+#: A dataset of the Hub: its owner and name, and the revision. Only these have slashes in theirs.
+HUB = re.compile(
+    r"datasets/(?P<repository>\w[\w.-]*/\w[\w.-]*)"
+    r"(@(?P<revision>refs/(convert|pr)/[^/@]+|[^/@]+))?"
+)
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://([^/?#]*)(.*)", re.DOTALL)
 # What pathlib makes of a URL: Path("s3://bucket/x") is "s3:/bucket/x". Only well-known schemes,
 # because any other name with a colon may be meant.
@@ -125,6 +130,8 @@ def parse_url(url: str) -> ObjectUrl:
             scheme=scheme,
         )
     place, key = found[2], found[3]
+    if scheme == "hf":
+        return _parse_hub(url, f"{place}/{key}")
     if not place:
         raise OptionError(f"{shown_url(url)}: no bucket or server in this URL")
     if "@" in place:
@@ -147,6 +154,22 @@ def parse_url(url: str) -> ObjectUrl:
             )
         key = unquote(key)
     return ObjectUrl(scheme, f"{scheme}://{place}", key)
+
+
+def _parse_hub(url: str, path: str) -> ObjectUrl:
+    """Split the URL of files on the Hub: the root is the dataset with its revision.
+
+    >>> parse_url("hf://datasets/owner/name@v1/data/x.parquet")
+    ObjectUrl(scheme='hf', root='hf://datasets/owner/name@v1', key='data/x.parquet')
+    """
+    found = HUB.match(path)
+    rest = "" if found is None else path[found.end() :]
+    if found is None or rest[:1] not in ("", "/") or rest.startswith("//"):
+        raise OptionError(
+            f"{shown_url(url)}: recmap reads datasets of the Hub, written as "
+            "'hf://datasets/OWNER/NAME' or 'hf://datasets/OWNER/NAME@REVISION/PATH'"
+        )
+    return ObjectUrl("hf", f"hf://{found[0]}", rest[1:])
 
 
 class Storage(Mapping[str, Any]):

@@ -1,12 +1,11 @@
-"""Write the index files of TFRecord files: ``rm.index``."""
+"""Write the index files of TFRecord files."""
 
 from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from contextlib import closing
-from typing import Any
 
 import numpy as np
 
@@ -14,12 +13,10 @@ from recmap.errors import FieldMismatchError, OptionError, StaleIndexWarning
 from recmap.local.local_path import located
 from recmap.local.location import Location
 from recmap.machine.mapped import guarded
-from recmap.model.arguments import check_flag
-from recmap.model.habits import helpful
-from recmap.model.progress import ProgressOption, check_progress
+from recmap.model.progress import ProgressOption
 from recmap.model.schema import Schema
 from recmap.store.files_ahead import files_in_turn
-from recmap.store.paths import PathsLike, expand, for_each
+from recmap.store.paths import for_each
 from recmap.tfrecord.decoder import ExampleDecoder, UnknownFeatures, kinds_of
 from recmap.tfrecord.framing import ScanProgress, open_record_file
 from recmap.tfrecord.index import Index
@@ -42,35 +39,11 @@ from recmap.tfrecord.survey import Summary, sample, survey
 _AT_ONCE, _BYTES_AT_ONCE = 16, 64 << 20
 
 
-@helpful
-def index(
-    path: PathsLike,
-    *,
-    text: bool = False,
-    storage: Mapping[str, Any] | None = None,
-    progress: ProgressOption = None,
+def index_records(
+    files: Sequence[Location], *, text: bool = False, progress: ProgressOption = None
 ) -> list[str]:
-    """Write an index next to each file, and return the names of the indexes.
-
-    This checks every record. The schema in the index fits all of them. With ``text``, write
-    ``file.idx`` instead, the list of offsets and sizes that DALI and the ``tfrecord`` package
-    read. The records may then contain anything. ``storage`` has the options for URLs, as in
-    ``rm.open``; the index of an object is another object.
-
-    >>> import recmap as rm
-    >>> rm.tfrecord.write_records("one.tfrecord", [b"", b"abc"], overwrite=True)
-    2
-    >>> rm.index("one.tfrecord", text=True)
-    ['one.tfrecord.idx']
-    >>> from pathlib import Path
-    >>> Path("one.tfrecord.idx").read_text()
-    '0 16\\n16 19\\n'
-    """
-    check_flag("text", text)
-    check_progress(progress)
-    files = expand(path, storage)
+    """Write an index next to each TFRecord file, and return the names of the indexes."""
     for file in files:
-        located(file).refuse_unwritable()
         if located(file).is_folder():
             raise OptionError(
                 f"{file} is opened as a whole: rm.index takes TFRecord files, such as "

@@ -22,7 +22,7 @@ from recmap.formats.tfds.splits import ShardRows, choose_shards
 from recmap.formats.tfrecord_source import TFRecordSource
 from recmap.local.location import Location
 from recmap.machine.mapped import guarded
-from recmap.model.order import sliced
+from recmap.model.ordered_rows import sliced
 from recmap.model.schema import FieldsLike, Schema
 from recmap.model.source import Errors, Source
 from recmap.tfrecord.framing import open_record_file

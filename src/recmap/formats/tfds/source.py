@@ -48,7 +48,7 @@ from recmap.model.coerce import empty_column
 from recmap.model.facts import SourceFacts
 from recmap.model.field import BYTES, TEXT, as_field
 from recmap.model.info import Info
-from recmap.model.order import sliced
+from recmap.model.ordered_rows import sliced
 from recmap.model.ragged import Column
 from recmap.model.row_sizes import RowSizes, added, fitting, measure
 from recmap.model.schema import Batch, FieldsLike, Schema
@@ -138,9 +138,10 @@ def _open_records(
     files = [shard.found() for shard in shards]
     decoder = record_decoder(columns)
     if info.file_format == "array_record":
+        from recmap.formats.record_readers import RecordReaders
         from recmap.formats.tfds.array_record import ArrayRecordSource
 
-        return ArrayRecordSource(files, decoder, piece.shard_rows)
+        return ArrayRecordSource(RecordReaders(files), decoder, piece.shard_rows)
     records = TFRecordSource(files, errors=errors, verify=verify, compression=None, decoder=decoder)
     return _ShardRecords(records, None if errors == "skip" else piece.shard_rows)
 

@@ -19,7 +19,8 @@ from recmap.pipeline.transforms.batch import (
     GroupInput,
     check_one_size,
 )
-from recmap.pipeline.transforms.packer import ADDED, Added, HeldSegments, Packer
+from recmap.pipeline.transforms.packer import ADDED, Added, Packer
+from recmap.pipeline.transforms.segments import HeldSegments
 
 Fit: TypeAlias = Literal["online", "best"]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -23,103 +23,15 @@ from recmap.model.schema import Batch, Schema
 from recmap.native import _core
 from recmap.pipeline.transforms.batch import END, Group, GroupInput
 from recmap.pipeline.transforms.pad import as_ragged, fitting_fill
+from recmap.pipeline.transforms.segments import HeldSegments, Segments, UnfinishedRows
 
 Added: TypeAlias = Literal["positions", "segments", "cu_seqlens"]
 Long: TypeAlias = Literal["error", "cut", "split"]
-Held: TypeAlias = list[list[list[int]]]
-"""The segments of rows, each ``[position, begin, end]``, ready for JSON."""
 
 #: The columns that are added unless others are asked for.
 ADDED: tuple[Added, ...] = ("segments", "positions")
 # Rows that were finished in the run before.
 _RESTORED = -2
-
-
-class Segments(NamedTuple):
-    """Segments of sequences: items ``begins`` to ``ends`` of the sequence at ``positions``.
-
-    Each is in one of ``rows``, from item ``places`` of the row on.
-    """
-
-    positions: Positions
-    begins: Positions
-    ends: Positions
-    rows: Positions
-    places: Positions
-
-    @classmethod
-    def none(cls) -> Segments:
-        return cls(*[np.empty(0, np.int64)] * 5)
-
-    @property
-    def sizes(self) -> Positions:
-        return self.ends - self.begins
-
-    def where(self, which: Any) -> Segments:
-        return Segments(*(each[which] for each in self))
-
-    def joined(self, more: Segments) -> Segments:
-        return Segments(*map(np.concatenate, zip(self, more, strict=True)))
-
-
-class HeldSegments:
-    """What a packer holds after a batch, for the state; put into words only if it is saved."""
-
-    def __init__(self, rows: _UnfinishedRows, given: int, upto: int) -> None:
-        self._rows, self._given, self._upto = rows, given, upto
-
-    def plain(self) -> dict[str, Held]:
-        """Return the segments of rows that are open, and of those that are full."""
-        rows, upto = self._rows, self._upto
-        done = int(np.searchsorted(rows.after, upto, side="right"))
-        before = rows.segments.where(np.argsort(rows.segments.places[:upto], kind="stable"))
-        held: dict[int, list[list[int]]] = {}
-        columns = (before.rows, before.positions, before.begins, before.ends)
-        for row, *segment in zip(*(each.tolist() for each in columns), strict=True):
-            held.setdefault(row, []).append(segment)
-        finished = rows.finished.tolist()
-        full = [held.pop(row) for row in finished[self._given : done]]
-        for row in finished[: self._given]:
-            held.pop(row, None)
-        return {"open": [held[row] for row in sorted(held)], "full": full}
-
-
-class _UnfinishedRows(NamedTuple):
-    """Rows that have not been given out. The workspace has a row for each of ``numbers``.
-
-    ``finished`` are in order. When each was finished, ``after`` segments had been placed, and all
-    sequences before number ``at`` had been taken in.
-    """
-
-    numbers: Positions
-    work: dict[str, npt.NDArray[Any]]
-    segments: Segments
-    finished: Positions
-    after: Positions
-    at: Positions
-
-    def without(self, given: int) -> _UnfinishedRows:
-        """Leave out the first rows that were finished."""
-        if not given:
-            return self
-        kept = ~np.isin(self.numbers, self.finished[:given])
-        left = ~np.isin(self.segments.rows, self.finished[:given])
-        # Segments are counted from the first that is left.
-        before = np.concatenate([[0], np.cumsum(left)])
-        return _UnfinishedRows(
-            self.numbers[kept],
-            {name: work[kept] for name, work in self.work.items()},
-            self.segments.where(left),
-            self.finished[given:],
-            before[self.after[given:]],
-            self.at[given:],
-        )
-
-    def finishing(self, rows: Positions, after: Positions, at: Positions) -> _UnfinishedRows:
-        """Add rows that are finished."""
-        more = zip((self.finished, self.after, self.at), (rows, after, at), strict=True)
-        finished, after, at = map(np.concatenate, more)
-        return self._replace(finished=finished, after=after, at=at)
 
 
 class Packer:
@@ -173,7 +85,7 @@ class Packer:
         self._fields: dict[str, Field] = {}  # of the packed columns, after the first batch
         self._fitter = _core.RowFitter(length, open_rows)
         none = np.empty(0, np.int64)
-        self._rows = _UnfinishedRows(none, {}, Segments.none(), none, none, none)
+        self._rows = UnfinishedRows(none, {}, Segments.none(), none, none, none)
         self._given = 0  # of the finished rows
         self._sorted: tuple[Positions, Positions] | None = None  # see _row_by_row
         self._first = END  # the first sequence that was taken in
@@ -410,7 +322,7 @@ class Packer:
         return sequences
 
 
-def _row_by_row(rows: _UnfinishedRows) -> tuple[Positions, Positions]:
+def _row_by_row(rows: UnfinishedRows) -> tuple[Positions, Positions]:
     """Return the segments of finished rows, row by row, and where those of each row end."""
     rank = np.full(len(rows.numbers), len(rows.finished))
     rank[np.searchsorted(rows.numbers, rows.finished)] = np.arange(len(rows.finished))

@@ -9,7 +9,8 @@ import numpy as np
 
 from recmap.errors import OptionError
 from recmap.model.batch import Positions, RowArray
-from recmap.model.order import Order, OrderedRows, Turn, counted_order
+from recmap.model.order import Order, Turn, counted_order
+from recmap.model.ordered_rows import OrderedRows
 from recmap.model.source import Source
 
 

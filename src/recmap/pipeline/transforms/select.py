@@ -15,17 +15,8 @@ from recmap.model.arguments import as_slice
 from recmap.model.batch import Positions, RowArray, chosen_rows
 from recmap.model.casting import exact_array
 from recmap.model.nulls import with_masks
-from recmap.model.order import (
-    ENDLESS,
-    Late,
-    OrderedRows,
-    Picked,
-    Span,
-    count_up_to,
-    counted_order,
-    is_counted,
-    sliced,
-)
+from recmap.model.order import ENDLESS, Late, Picked, Span, counted_order, is_counted
+from recmap.model.ordered_rows import OrderedRows, count_up_to, sliced
 from recmap.model.schema import Schema
 from recmap.model.source import Source
 from recmap.pipeline.row_source import is_damaged, reach_of

@@ -26,7 +26,8 @@ from recmap.machine.cpus import thread_share
 from recmap.model.batch import Positions, RowArray, RowNumbers, interleave, join, pick
 from recmap.model.facts import SourceFacts
 from recmap.model.fetching import Fetching, fetching_all
-from recmap.model.order import Late, Order, OrderedRows, counted_order
+from recmap.model.order import Late, Order, counted_order
+from recmap.model.ordered_rows import OrderedRows
 from recmap.model.permutation import Permutation
 from recmap.model.schema import Batch
 from recmap.model.source import Source, at_epoch

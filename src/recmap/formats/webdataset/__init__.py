@@ -1,0 +1,1 @@
+"""WebDataset: tar files in which members that share a name are one sample."""

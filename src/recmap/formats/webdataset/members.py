@@ -1,0 +1,347 @@
+"""Columns of members: as bytes or text, as whole numbers, and as arrays."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+import numpy as np
+import numpy.typing as npt
+
+from recmap.errors import ColumnError, DataError
+from recmap.formats.column_readers import ColumnReader, Which
+from recmap.formats.npy import NpyHeader, parse_header
+from recmap.formats.webdataset.tar_index import Members, Numbers, TarIndex
+from recmap.formats.webdataset.tar_members import BLOCK
+from recmap.machine.cpus import thread_count
+from recmap.machine.mapped import MappedFile
+from recmap.machine.memory import empty, empty_bytes
+from recmap.model.batch import RowNumbers
+from recmap.model.fetching import Fetching
+from recmap.model.field import Field
+from recmap.model.ragged import BYTE, Column, Ragged, masked, offsets_of
+from recmap.model.row_sizes import OFFSET, RowSizes
+from recmap.native import _core
+from recmap.store.mapped_files import fetch_ahead
+
+# A single row of at most this many bytes is read as soon as the system could load it ahead.
+_SMALL_ROW = 4096
+# Lists of nothing take memory, too, and no member proves that there are so many.
+_MOST_EMPTY = 1 << 16
+_WHOLE = re.compile(rb"\s*[+-]?[0-9]{1,20}\s*")
+
+
+@dataclass(frozen=True)
+class Shard:
+    """A tar file, its index, and the name of a column in it for errors."""
+
+    file: MappedFile
+    index: TarIndex
+
+    def fail(self, name: str, members: Members, row: int, why: str) -> NoReturn:
+        byte = int(members.at(range(row, row + 1))[0][0])
+        key = self.index.key(row).decode("utf-8", "replace")
+        raise DataError(
+            f"{self.file.path}: sample {row:,}, {key!r}: {name!r} at byte {byte:,} {why}",
+            file=self.file.path,
+            record=row,
+            byte=byte,
+            field=name,
+        )
+
+
+class KeyColumn(ColumnReader):
+    """The keys of samples, which are in memory."""
+
+    def __init__(self, index: TarIndex, field: Field) -> None:
+        self.field = field
+        self._keys = Ragged(index.keys.view(BYTE), index.key_ends)
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    def read(self, start: int, stop: int) -> Column:
+        return self._keys[start:stop]
+
+    def gather(self, rows: Numbers) -> Column:
+        return self._keys[rows]
+
+    def sizes(self, rows: Which, limit: int) -> RowSizes | None:
+        del limit
+        return self._keys.lengths[rows] + OFFSET
+
+
+class MemberColumn(ColumnReader):
+    """The members with one extension, as the bytes they are; text is checked by the source."""
+
+    def __init__(self, shard: Shard, name: str, field: Field, members: Members) -> None:
+        self.field, self._shard, self._name, self._members = field, shard, name, members
+        self._file = shard.file
+
+    def __len__(self) -> int:
+        return len(self._shard.index)
+
+    def read(self, start: int, stop: int) -> Column:
+        return self._column(range(start, stop))
+
+    def gather(self, rows: Numbers) -> Column:
+        return self._column(rows)
+
+    def _column(self, rows: RowNumbers) -> Column:
+        values, offsets = self._content(rows, *self._members.at(rows))
+        return self._nullable(Ragged(values.view(BYTE), offsets), rows)
+
+    def _content(
+        self, rows: RowNumbers, starts: Numbers, sizes: Numbers
+    ) -> tuple[npt.NDArray[np.uint8], Numbers]:
+        """Return the bytes of spans of the file end to end, and their offsets."""
+        offsets = offsets_of(sizes)
+        out = empty_bytes(int(offsets[-1]))
+        filled = np.flatnonzero(sizes)
+        if not len(filled):
+            return out, offsets
+        begins, ends = starts[filled], starts[filled] + sizes[filled]
+        file = self._settled()
+        if isinstance(rows, range):
+            file.will_read(int(begins.min()), int(ends.max()))
+        with file.hold(begins, ends):
+            _core.copy_sequences(file.bytes, starts, offsets[:-1], sizes, 1, out)
+        return out, offsets
+
+    def _settled(self) -> MappedFile:
+        """Return what to read: a mapped file from now on, if the cache has all of the object."""
+        if not self._file.whole:
+            self._file = self._file.current()
+        return self._file
+
+    def _nullable(self, column: Column, rows: RowNumbers) -> Column:
+        return masked(column, self._members.missing(rows)) if self.field.nullable else column
+
+    def sizes(self, rows: Which, limit: int) -> RowSizes | None:
+        if self.field.row_bytes is not None:
+            return self.field.row_bytes + self.field.nullable
+        return np.minimum(self._members.at(rows)[1], limit + 1) + OFFSET + self.field.nullable
+
+    def row_bytes(self) -> int:
+        return max(1, int(self._members.sizes.sum(dtype=np.int64)) // max(1, len(self)))
+
+    def fetch_ahead(self, rows: RowNumbers) -> Fetching | None:
+        file = self._settled()
+        if file.whole or not len(rows):
+            return None
+        starts, sizes = self._members.at(rows)
+        filled = np.flatnonzero(sizes)
+        return fetch_ahead(file, starts[filled], (starts + sizes)[filled]) if len(filled) else None
+
+    @property
+    def remote(self) -> bool:
+        return not self._file.whole
+
+
+class WholeNumberColumn(MemberColumn):
+    """Members that are whole numbers in text, such as .cls."""
+
+    def _column(self, rows: RowNumbers) -> Column:
+        values, offsets = self._content(rows, *self._members.at(rows))
+        missing = self._members.missing(rows)
+        out = np.zeros(len(rows), self.field.dtype)
+        low, high = np.iinfo(self.field.dtype).min, np.iinfo(self.field.dtype).max
+        content, ends = values.tobytes(), offsets.tolist()
+        for i in range(len(rows)):
+            text = content[ends[i] : ends[i + 1]]
+            if _WHOLE.fullmatch(text) and low <= (number := int(text)) <= high:
+                out[i] = number
+            elif not missing[i]:
+                self._shard.fail(
+                    self._name,
+                    self._members,
+                    int(rows[i]),
+                    f"is {text[:40]!r}, not a number of {self.field.dtype}; read it as text: "
+                    f'fields={{"{self._name}": "text", ...: None}}',
+                )
+        return self._nullable(out, rows)
+
+
+class ArrayColumn(MemberColumn):
+    """Members that are .npy files. All have one dtype; axes whose length varies are ragged."""
+
+    def __init__(
+        self, shard: Shard, name: str, field: Field, members: Members, heads: ArrayHeads
+    ) -> None:
+        super().__init__(shard, name, field, members)
+        self._heads = heads
+        if not len(members.heads):  # none has one
+            self._heads = heads.none()
+        self._run = field.row_bytes or 0
+        self._check(np.arange(len(self)))
+
+    def _check(self, rows: Numbers) -> None:
+        """Refuse members that end before their arrays."""
+        sizes = self._members.at(rows)[1]
+        needed = self._heads.ends[self._numbers(rows)]
+        cut = np.flatnonzero((sizes < needed) & ~self._members.missing(rows))
+        if len(cut):
+            row = int(cut[0])
+            self._shard.fail(
+                self._name,
+                self._members,
+                row,
+                f"is cut: its array takes {int(needed[row]):,} bytes of {int(sizes[row]):,}",
+            )
+
+    def _starts(self, rows: RowNumbers) -> Numbers:
+        """Return where arrays begin, after their headers."""
+        key: Any = slice(rows.start, rows.stop) if isinstance(rows, range) else rows
+        starts: Numbers = self._members.blocks[key].astype(np.int64) * BLOCK
+        return starts + (self._heads.one_size or self._heads.sizes[self._numbers(rows)])
+
+    def _numbers(self, rows: RowNumbers) -> Numbers:
+        key: Any = slice(rows.start, rows.stop) if isinstance(rows, range) else rows
+        if not len(self._members.heads):
+            return np.zeros(len(rows), np.int64)
+        numbers: Numbers = self._members.heads[key].astype(np.int64)
+        return numbers
+
+    def _column(self, rows: RowNumbers) -> Column:
+        if not self.field.ragged:
+            return self._nullable(self._dense(rows, self._starts(rows)), rows)
+        heads, starts = self._numbers(rows), self._starts(rows)
+        missing = self._members.missing(rows)
+        sizes = np.where(missing, 0, self._heads.ends[heads] - self._heads.sizes[heads])
+        values, _ = self._content(rows, starts, sizes)
+        inner = self.field.shape[self.field.ragged :]
+        column: Column = values.view(self.field.dtype).reshape(-1, *inner)
+        shapes = np.where(missing[:, None], 0, self._heads.shapes[heads])
+        for axis in reversed(range(self.field.ragged)):
+            # Each item of the axes before has a row of this one.
+            lengths = np.repeat(shapes[:, axis], shapes[:, :axis].prod(axis=1))
+            column = Ragged(column, offsets_of(lengths))
+        return self._nullable(column, rows)
+
+    def _dense(self, rows: RowNumbers, starts: Numbers) -> npt.NDArray[Any]:
+        out = empty((len(rows), *self.field.inner), self.field.dtype)
+        if not out.size:
+            return out
+        flat, run, begins = out.reshape(-1).view(np.uint8), self._run, starts
+        if self.field.nullable:
+            missing = self._members.missing(rows)
+            flat[:] = 0
+            starts = np.where(missing, -1, starts)
+            begins = starts[~missing]
+        if not len(begins):
+            return out
+        file = self._settled()
+        with file.hold(begins, begins + run):
+            if file.whole and (len(rows) > 1 or run > _SMALL_ROW):
+                _core.prefetch_boxes([file.bytes], None, starts, [], run)
+            threads = thread_count() if len(rows) > 1 else 1
+            _core.gather_boxes([file.bytes], None, starts, [], run, flat, run, 0, threads)
+        return out
+
+    def sizes(self, rows: Which, limit: int) -> RowSizes | None:
+        sizes = super().sizes(rows, limit)
+        if not self.field.ragged or sizes is None:
+            return sizes
+        every = range(rows.start, rows.stop) if isinstance(rows, slice) else rows
+        lists = self._heads.shapes[self._numbers(every), : self.field.ragged - 1].cumprod(axis=1)
+        total: Numbers = sizes + OFFSET * lists.sum(axis=1)
+        return total
+
+    def view(self) -> Column | None:
+        """Return the column as a view, if the arrays are equally far from each other."""
+        file, rows = self._settled(), len(self)
+        if not (file.whole and file.lends) or self.field.ragged or not rows or not self._run:
+            return None
+        every = range(rows)
+        if self.field.nullable:
+            return None
+        starts = self._starts(every)
+        steps = np.diff(starts)
+        if len(steps) and bool((steps != steps[0]).any()):
+            return None
+        stride = int(steps[0]) if len(steps) else self._run
+        view: Column = file.view(
+            int(starts[0]), (rows, *self.field.inner), self.field.dtype, stride
+        )
+        return view
+
+
+class ArrayHeads:
+    """The headers of .npy members, by number: their sizes, where arrays end, and their shapes."""
+
+    def __init__(self, headers: Sequence[NpyHeader | None]) -> None:
+        shapes = [() if each is None else each.shape for each in headers]
+        self.axes = max(map(len, shapes), default=0)
+        self.sizes = np.array([0 if each is None else each.size for each in headers], np.int64)
+        #: The size that all have; 0 if they differ.
+        self.one_size = len({each.size for each in headers if each}) == 1 and int(self.sizes.max())
+        self.ends = np.array([_end(each) for each in headers], np.int64)
+        same = [shape if len(shape) == self.axes else (0,) * self.axes for shape in shapes]
+        self.shapes = np.array(same, np.int64).reshape(len(headers), self.axes)
+
+    def none(self) -> ArrayHeads:
+        """Return one header for members that are all missing."""
+        other = ArrayHeads([None])
+        other.axes, other.shapes = self.axes, np.zeros((1, self.axes), np.int64)
+        return other
+
+
+def _end(header: NpyHeader | None) -> int:
+    if header is None:
+        return 0
+    return header.size + math.prod(header.shape) * header.dtype.itemsize
+
+
+def used_headers(index: TarIndex, name: str, members: Members) -> list[NpyHeader | None]:
+    """Parse the headers that members with one extension have; None stands for others.
+
+    Raise ValueError if one is not a header, or its array cannot be read.
+    """
+    if not len(members.heads):
+        return []
+    there = ~members.missing(slice(None))
+    used = np.unique(members.heads[there]).tolist()
+    headers: list[NpyHeader | None] = [None] * len(index.heads)
+    for number in used:
+        try:
+            header = parse_header(index.heads[number], name)
+        except DataError as e:
+            row = int(np.flatnonzero((members.heads == number) & there)[0])
+            key = index.key(row).decode("utf-8", "replace")
+            raise ValueError(f"has a damaged header in sample {row:,}, {key!r}: {e}") from e
+        if why := _refusal(header):
+            raise ValueError(why)
+        headers[number] = header
+    return headers
+
+
+def _refusal(header: NpyHeader) -> str:
+    if header.dtype.hasobject:
+        return "holds Python objects, which only pickle could read, and a pickle can run any code"
+    if header.dtype.names is not None or header.dtype.kind in "SU" or not header.dtype.itemsize:
+        return f"holds arrays of {header.dtype}, which are not numbers"
+    if 0 in header.shape and max(header.shape) > _MOST_EMPTY:
+        return f"holds an empty array of shape {header.shape}"
+    if header.fortran and len(header.shape) > 1:
+        return "holds arrays in Fortran order; save them in C order, with numpy.ascontiguousarray"
+    return ""
+
+
+def array_field(headers: Sequence[NpyHeader]) -> Field:
+    """Return the field of arrays; raise ValueError if they differ in more than their lengths."""
+    dtypes = {header.dtype.str for header in headers}
+    axes = {len(header.shape) for header in headers}
+    if len(dtypes) > 1 or len(axes) > 1:
+        what = sorted({f"{header.dtype.str} of {len(header.shape)} axes" for header in headers})
+        raise ValueError(f"holds arrays of different types: {', '.join(what[:5])}")
+    first = headers[0]
+    lengths = [{header.shape[axis] for header in headers} for axis in range(len(first.shape))]
+    ragged = max((axis + 1 for axis, found in enumerate(lengths) if len(found) > 1), default=0)
+    fixed = [next(iter(found)) for found in lengths[ragged:]]
+    try:
+        return Field(first.dtype, (*[None] * ragged, *fixed))
+    except ColumnError as e:
+        raise ValueError(str(e)) from e
