@@ -48,6 +48,8 @@ AREAS = (
     "tokens",
     "safetensors",
     "array_record",
+    "text",
+    "mds",
 )
 
 #: The last line of a log while the reference library reads. If it crashes on a damaged file, recmap

@@ -110,6 +110,7 @@ void bind_buffer_pool(nb::module_& m);
 void bind_column(nb::module_& m);
 void bind_cut_batches(nb::module_& m);
 void bind_decode(nb::module_& m);
+void bind_draws(nb::module_& m);
 void bind_encode(nb::module_& m);
 void bind_end_with_parent(nb::module_& m);
 void bind_frame(nb::module_& m);
@@ -129,6 +130,7 @@ void bind_reserve(nb::module_& m);
 void bind_scan(nb::module_& m);
 void bind_shuffle(nb::module_& m);
 void bind_slots(nb::module_& m);
+void bind_text_tables(nb::module_& m);
 void bind_utf8(nb::module_& m);
 
 }  // namespace recmap::bind

@@ -11,6 +11,7 @@ NB_MODULE(_core, m) {
   recmap::bind::bind_column(m);
   recmap::bind::bind_cut_batches(m);
   recmap::bind::bind_decode(m);
+  recmap::bind::bind_draws(m);
   recmap::bind::bind_encode(m);
   recmap::bind::bind_end_with_parent(m);
   recmap::bind::bind_frame(m);
@@ -30,5 +31,6 @@ NB_MODULE(_core, m) {
   recmap::bind::bind_scan(m);
   recmap::bind::bind_shuffle(m);
   recmap::bind::bind_slots(m);
+  recmap::bind::bind_text_tables(m);
   recmap::bind::bind_utf8(m);
 }
