@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import itertools
 import multiprocessing
@@ -100,11 +101,16 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 def pytest_collect_file(
     file_path: Path,
 ) -> Generator[None, list[pytest.Collector], list[pytest.Collector]]:
-    """Do not look for doctests in tests, which have none."""
+    """Look for doctests only where there are some, so that every process imports less."""
     found = yield
-    if _TESTS in file_path.parents:
-        found = [each for each in found if type(each) is pytest.Module]
+    tests = [each for each in found if type(each) is pytest.Module]
+    if _TESTS in file_path.parents or (len(tests) < len(found) and not _has_examples(file_path)):
+        return tests
     return found
+
+
+def _has_examples(path: Path) -> bool:
+    return ">>> " in path.read_text(encoding="utf-8")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -142,23 +148,36 @@ def _slow_first(items: list[pytest.Item]) -> list[pytest.Item]:
 
 
 # What takes seconds to start.
-_SHARED = ("ray", "tensorflow", "azure", "browser", "moto")
+_SHARED = ("ray", "frameworks", "azure", "browser", "moto")
 
 
 def _group(item: pytest.Item) -> str | None:
     fixtures = set(getattr(item, "fixturenames", ()))
-    module = vars(getattr(item, "module", None) or object)
     if "cluster" in fixtures:
         return "ray"
-    if {"keras", "tf"} & module.keys() or item.path.parent.name in {"docs", "tfds"}:
-        return "tensorflow"
+    slow = item.get_closest_marker("slow") is not None
+    if _imports_frameworks(item.path) or (item.path.parent.name in {"docs", "tfds"} and not slow):
+        return "frameworks"
     if "azure_container" in item.name or "azure_server" in fixtures:
         return "azure"
     if "browser" in fixtures:
         return "browser"
     if "moto_server" in fixtures:
         return "moto"
-    return str(item.path) if item.get_closest_marker("slow") else None
+    return str(item.path) if slow else None
+
+
+_IMPORTS = re.compile(
+    r"^from tests\.frameworks|^(from|import) jax|\.to_(jax|keras|tf)\(", re.MULTILINE
+)
+
+
+@functools.cache
+def _imports_frameworks(path: Path) -> bool:
+    """Tell whether tests of a module, or its doctests, import TensorFlow or JAX."""
+    if _TESTS not in path.parents:
+        return path.name == "tf.py"
+    return _IMPORTS.search(path.read_text(encoding="utf-8")) is not None
 
 
 def _is_core(item: pytest.Item) -> bool:

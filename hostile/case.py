@@ -47,6 +47,8 @@ AREAS = (
     "webdataset",
     "tokens",
     "safetensors",
+    "array_record",
+    "text",
 )
 
 #: The last line of a log while the reference library reads. If it crashes on a damaged file, recmap

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-__all__ = ["Lazy", "keras", "tf"]
+__all__ = ["Lazy", "datasets", "jax", "jnp", "keras", "ray", "tf", "torch"]
 
 
 class Lazy:
@@ -15,10 +15,15 @@ class Lazy:
         self._name = name
 
     def __getattr__(self, attribute: str) -> Any:
-        if attribute.startswith("_"):  # pytest looks for marks
+        if attribute.startswith(("__", "_pytest")):  # pytest looks for marks
             raise AttributeError(attribute)
         return getattr(importlib.import_module(self._name), attribute)
 
 
+datasets: Any = Lazy("datasets")
+jax: Any = Lazy("jax")
+jnp: Any = Lazy("jax.numpy")
 keras: Any = Lazy("keras")
+ray: Any = Lazy("ray")
 tf: Any = Lazy("tensorflow")
+torch: Any = Lazy("torch")

@@ -11,10 +11,8 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-import jax
 import numpy as np
 import pytest
-import torch
 
 import recmap as rm
 from recmap import errors
@@ -23,6 +21,7 @@ from recmap.formats.open_spec import OpenOptions
 from recmap.formats.registry import FORMATS
 from recmap.pipeline.verbs import Verbs
 from tests.docs.pages import ROOT
+from tests.frameworks import jax, torch
 
 
 def test_exported_names_are_sorted_and_exist() -> None:

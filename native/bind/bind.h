@@ -129,6 +129,7 @@ void bind_reserve(nb::module_& m);
 void bind_scan(nb::module_& m);
 void bind_shuffle(nb::module_& m);
 void bind_slots(nb::module_& m);
+void bind_text_tables(nb::module_& m);
 void bind_utf8(nb::module_& m);
 
 }  // namespace recmap::bind

@@ -30,5 +30,6 @@ NB_MODULE(_core, m) {
   recmap::bind::bind_scan(m);
   recmap::bind::bind_shuffle(m);
   recmap::bind::bind_slots(m);
+  recmap::bind::bind_text_tables(m);
   recmap::bind::bind_utf8(m);
 }

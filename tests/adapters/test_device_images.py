@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from PIL import Image
 
 import recmap as rm
-from recmap.adapters import torch_tensors
+from tests.frameworks import Lazy, torch
 from tests.pictures import detailed, encoded, picture
 
+torch_tensors: Any = Lazy("recmap.adapters.torch_tensors")
 SIZE = (32, 40)
 
 
@@ -155,7 +155,7 @@ def test_images_are_resized_a_few_at_a_time(
         return resized(self, images)
 
     monkeypatch.setattr(torch_tensors.DeviceImages, "_resized", counted)
-    monkeypatch.setattr(torch_tensors, "_LEVELS_TOGETHER", most)
+    monkeypatch.setattr("recmap.adapters.torch_tensors._LEVELS_TOGETHER", most)
     assert torch.equal(next(iter(on_device(ds)))["image"], expected)
     assert counts == together
 

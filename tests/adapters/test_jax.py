@@ -9,13 +9,12 @@ import sys
 import warnings
 from typing import Any
 
-import jax
-import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 import pytest
 
 import recmap as rm
+from tests.frameworks import jax, jnp
 
 ROWS = 53
 

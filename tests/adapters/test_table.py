@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import jax
 import numpy as np
 import pytest
-import torch
 
 import recmap as rm
-from tests.frameworks import tf
+from tests.frameworks import jax, tf, torch
 
 pytestmark = pytest.mark.filterwarnings("ignore:JAX converts numbers to 32 bits")
 

@@ -11,10 +11,9 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-import torch
-from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, RandomSampler
 
 import recmap as rm
+from tests.frameworks import torch
 from tests.numbered import double, flat, ids, numbered
 
 ROWS = 103
@@ -67,7 +66,9 @@ def test_a_list_of_numbers_is_a_batch(ds: rm.Dataset) -> None:
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_loader_reads_rows(ds: rm.Dataset, workers: int) -> None:
     rows = ds.select("id", "x").to_torch()
-    batches = list(DataLoader(rows, batch_size=10, shuffle=True, num_workers=workers))
+    batches = list(
+        torch.utils.data.DataLoader(rows, batch_size=10, shuffle=True, num_workers=workers)
+    )
     assert sorted(flat(ids(batches))) == list(range(ROWS))
     assert batches[0]["x"].shape == (10, 3)
     assert batches[-1]["x"].shape == (3, 3)
@@ -75,8 +76,10 @@ def test_a_loader_reads_rows(ds: rm.Dataset, workers: int) -> None:
 
 def test_a_batch_sampler_reads_batches_at_once(ds: rm.Dataset) -> None:
     rows = ds.to_torch(ragged="list")
-    sampler = BatchSampler(RandomSampler(range(ROWS)), 16, drop_last=True)
-    batches = list(DataLoader(rows, sampler=sampler, batch_size=None))
+    sampler = torch.utils.data.BatchSampler(
+        torch.utils.data.RandomSampler(range(ROWS)), 16, drop_last=True
+    )
+    batches = list(torch.utils.data.DataLoader(rows, sampler=sampler, batch_size=None))
     assert len(batches) == ROWS // 16
     for batch in batches:
         assert [t.tolist() for t in batch["t"]] == [
@@ -88,9 +91,11 @@ def test_a_distributed_sampler_divides_the_rows(ds: rm.Dataset) -> None:
     rows = ds.select("id").to_torch()
     seen = []
     for rank in range(2):
-        sampler = DistributedSampler(rows, num_replicas=2, rank=rank, drop_last=True)
+        sampler = torch.utils.data.DistributedSampler(
+            rows, num_replicas=2, rank=rank, drop_last=True
+        )
         sampler.set_epoch(3)
-        seen += flat(ids(DataLoader(rows, batch_size=8, sampler=sampler)))
+        seen += flat(ids(torch.utils.data.DataLoader(rows, batch_size=8, sampler=sampler)))
     assert len(seen) == len(set(seen)) == ROWS - 1
 
 
@@ -123,7 +128,9 @@ def test_tensors_share_memory_with_the_batches_of_the_pipeline() -> None:
 
 def test_batches_equal_those_of_the_pipeline(ds: rm.Dataset) -> None:
     plain = list(ds.shuffle(seed=1).batch(10))
-    batches = list(DataLoader(ds.shuffle(seed=1).batch(10).to_torch(), batch_size=None))
+    batches = list(
+        torch.utils.data.DataLoader(ds.shuffle(seed=1).batch(10).to_torch(), batch_size=None)
+    )
     assert len(batches) == 11
     for ours, theirs in zip(plain, batches, strict=True):
         assert set(ours) == set(theirs)
@@ -135,11 +142,11 @@ def test_batches_equal_those_of_the_pipeline(ds: rm.Dataset) -> None:
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_model_learns(ds: rm.Dataset, workers: int) -> None:
     stream = ds.shuffle(seed=1).batch(16).to_torch(features="x", label="y")
-    losses = trained(DataLoader(stream, batch_size=None, num_workers=workers), 4)
+    losses = trained(torch.utils.data.DataLoader(stream, batch_size=None, num_workers=workers), 4)
     assert losses[-1] < losses[0] / 4
     if workers == 0:
         rows = ds.to_torch(features="x", label="y")
-        losses = trained(DataLoader(rows, batch_size=16, shuffle=True), 4)
+        losses = trained(torch.utils.data.DataLoader(rows, batch_size=16, shuffle=True), 4)
         assert losses[-1] < losses[0] / 4
 
 
@@ -251,7 +258,7 @@ def test_arrays_that_pytorch_cannot_share_are_copied() -> None:
 @pytest.mark.filterwarnings("ignore:.*pin_memory.*:UserWarning")
 def test_pin_memory_does_no_harm(ds: rm.Dataset) -> None:
     stream = ds.batch(10).to_torch(ragged="parts")
-    loader = DataLoader(stream, batch_size=None, pin_memory=True)
+    loader = torch.utils.data.DataLoader(stream, batch_size=None, pin_memory=True)
     assert flat(ids(loader)) == list(range(ROWS))
 
 
@@ -295,7 +302,11 @@ def test_a_loader_that_would_make_batches_of_batches_is_refused(workers: int) ->
     batches = rm.from_arrays({"id": np.arange(8)}).batch(2).to_torch()
     for given in ({}, {"batch_size": 32}):
         with pytest.raises(rm.OptionError, match=r"batches of batches.*batch_size=None"):
-            list(DataLoader(batches, num_workers=workers, **given))
-    joined = DataLoader(batches, batch_size=2, num_workers=workers, collate_fn=tuple)
+            list(torch.utils.data.DataLoader(batches, num_workers=workers, **given))
+    joined = torch.utils.data.DataLoader(
+        batches, batch_size=2, num_workers=workers, collate_fn=tuple
+    )
     assert [len(pair) for pair in joined] == [2, 2]
-    assert len(list(DataLoader(batches, batch_size=None, num_workers=workers))) == 4
+    assert (
+        len(list(torch.utils.data.DataLoader(batches, batch_size=None, num_workers=workers))) == 4
+    )

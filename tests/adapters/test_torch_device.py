@@ -7,19 +7,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from glob import glob
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
-from torch.utils.data import DataLoader
 
 import recmap as rm
 from tests.forked import run_together
+from tests.frameworks import torch
 from tests.numbered import numbered
 
 ROWS = 103
-DEVICES = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
+# PyTorch is imported only where there is a GPU.
+DEVICES = ["cpu", *(["cuda"] if glob("/dev/nvidia[0-9]*") and torch.cuda.is_available() else [])]
 
 
 @pytest.fixture
@@ -138,7 +139,7 @@ def test_a_worker_of_a_loader_is_refused(ds: rm.Dataset) -> None:
             return iter(ds.batch(10).to_torch(device="cpu"))
 
     with pytest.raises(rm.OptionError, match="iterate over it directly"):
-        next(iter(DataLoader(Wrapped(), batch_size=None, num_workers=1)))
+        next(iter(torch.utils.data.DataLoader(Wrapped(), batch_size=None, num_workers=1)))
 
 
 def test_pinned_batches_equal_others(ds: rm.Dataset) -> None:

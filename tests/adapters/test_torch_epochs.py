@@ -9,11 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
-from torch.utils.data import DataLoader
 from torchdata.stateful_dataloader import StatefulDataLoader
 
 import recmap as rm
+from tests.frameworks import torch
 from tests.numbered import flat, ids
 
 pytestmark = [
@@ -34,7 +33,7 @@ def whole(epochs: int) -> list[list[list[int]]]:
 
 
 def loader(stream: Any, workers: int, **how: Any) -> Any:
-    return DataLoader(stream, batch_size=None, num_workers=workers, **how)
+    return torch.utils.data.DataLoader(stream, batch_size=None, num_workers=workers, **how)
 
 
 def test_every_loader_reads_a_whole_epoch_whatever_read_before() -> None:

@@ -7,15 +7,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from torch.utils.data import DataLoader
 from torchdata.stateful_dataloader import StatefulDataLoader
 
 import recmap as rm
+from tests.frameworks import torch
 from tests.numbered import flat, ids
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::UserWarning:torchdata"),
-    pytest.mark.filterwarnings("ignore:This DataLoader will create"),
+    pytest.mark.filterwarnings("ignore:This torch.utils.data.DataLoader will create"),
 ]
 
 ROWS = 53
@@ -37,7 +37,7 @@ def chain(name: str = "batches") -> rm.Stream:
 
 def test_state_is_refused_while_workers_read() -> None:
     pipeline = chain()
-    loader = DataLoader(
+    loader = torch.utils.data.DataLoader(
         pipeline.to_torch(), batch_size=None, num_workers=2, multiprocessing_context="fork"
     )
     assert pipeline.state()["epoch"] == 0  # nothing was read yet
@@ -56,7 +56,7 @@ def test_the_state_after_n_batches_of_workers_is_that_of_one_process(
     name: str, persistent: bool
 ) -> None:
     alone, pipeline = chain(name), chain(name)
-    loader = DataLoader(
+    loader = torch.utils.data.DataLoader(
         pipeline.to_torch(), batch_size=None, num_workers=2, persistent_workers=persistent
     )
     for _ in range(2):  # epochs
@@ -74,7 +74,7 @@ def test_the_state_after_n_batches_of_a_restored_pipeline() -> None:
     for _ in range(3):
         next(batches)
     restored = chain().restore(alone.state())
-    loader = DataLoader(restored.to_torch(), batch_size=None, num_workers=2)
+    loader = torch.utils.data.DataLoader(restored.to_torch(), batch_size=None, num_workers=2)
     rest = ids(loader)
     for count, batch in enumerate(batches, 1):
         assert batch["id"].tolist() == rest[count - 1]
@@ -83,7 +83,7 @@ def test_the_state_after_n_batches_of_a_restored_pipeline() -> None:
 
 def test_batches_that_cannot_be_counted_are_refused() -> None:
     pipeline = chain("filter")
-    list(DataLoader(pipeline.to_torch(), batch_size=None, num_workers=2))
+    list(torch.utils.data.DataLoader(pipeline.to_torch(), batch_size=None, num_workers=2))
     for batches in (None, 1):
         with pytest.raises(rm.OptionError, match="use the state_dict"):
             pipeline.state(batches=batches)
@@ -92,7 +92,7 @@ def test_batches_that_cannot_be_counted_are_refused() -> None:
 @pytest.mark.parametrize("workers", [0, 2])
 def test_state_is_refused_when_rows_are_read_by_number(workers: int) -> None:
     pipeline = rm.from_arrays({"id": np.arange(ROWS)}).shuffle(seed=1)
-    loader = DataLoader(pipeline.to_torch(), batch_size=8, num_workers=workers)
+    loader = torch.utils.data.DataLoader(pipeline.to_torch(), batch_size=8, num_workers=workers)
     assert len(flat(ids(loader))) == ROWS
     with pytest.raises(rm.OptionError, match="by number.*StatefulDataLoader"):
         pipeline.state()

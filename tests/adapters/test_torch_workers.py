@@ -9,10 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
-from torch.utils.data import DataLoader
 
 import recmap as rm
+from tests.frameworks import torch
 from tests.numbered import double, flat, ids, numbered
 
 ROWS = 103
@@ -29,7 +28,7 @@ def test_workers_of_a_loader_give_the_batches_of_one_process(ds: rm.Dataset, met
     epochs = 2 if method == "fork" else 1  # and as many workers
     plain = [list(chain) for _ in range(epochs)]
     chain.epoch = 0
-    loader = DataLoader(
+    loader = torch.utils.data.DataLoader(
         chain.to_torch(), batch_size=None, num_workers=epochs, multiprocessing_context=method
     )
     assert len(loader) == 11
@@ -51,7 +50,9 @@ def test_persistent_workers_continue_with_the_next_epoch(ds: rm.Dataset) -> None
     chain = ds.shuffle(seed=1).batch(10)
     plain = [ids(chain) for _ in range(2)]
     stream = ds.shuffle(seed=1).batch(10).to_torch()
-    loader = DataLoader(stream, batch_size=None, num_workers=2, persistent_workers=True)
+    loader = torch.utils.data.DataLoader(
+        stream, batch_size=None, num_workers=2, persistent_workers=True
+    )
     assert [ids(loader) for _ in range(2)] == plain
     stream.set_epoch(0)
     assert ids(loader) == plain[0]
@@ -61,7 +62,7 @@ def test_workers_share_the_rows_of_a_rank(ds: rm.Dataset) -> None:
     def make() -> rm.Stream:
         return ds.select("id").shuffle(seed=2).batch(8).shard(1, 2, even="pad")
 
-    loader = DataLoader(make().to_torch(), batch_size=None, num_workers=2)
+    loader = torch.utils.data.DataLoader(make().to_torch(), batch_size=None, num_workers=2)
     assert ids(loader) == ids(make())
     assert len(loader) == len(make())
 
@@ -95,7 +96,7 @@ def test_every_row_comes_once_with_workers(ds: rm.Dataset, chain: Any) -> None:
     there = sorted(flat(ids(pipeline)))
     assert sorted(flat(ids([b for i in range(3) for b in pipeline._feed().part(i, 3)]))) == there
     pipeline.epoch = 0
-    loader = DataLoader(pipeline.to_torch(), batch_size=None, num_workers=2)
+    loader = torch.utils.data.DataLoader(pipeline.to_torch(), batch_size=None, num_workers=2)
     assert sorted(flat(ids(loader))) == there
 
 
@@ -103,12 +104,12 @@ def test_take_after_filter_is_refused_with_workers(ds: rm.Dataset) -> None:
     stream = ds.filter(lambda row: row["id"] > 3).take(5).batch(2).to_torch()
     assert sum(len(batch["id"]) for batch in stream) == 5
     with pytest.raises(rm.OptionError, match="num_workers=0"):
-        list(DataLoader(stream, batch_size=None, num_workers=2))
+        list(torch.utils.data.DataLoader(stream, batch_size=None, num_workers=2))
 
 
 def test_a_loader_can_batch_a_stream_of_filtered_rows(ds: rm.Dataset) -> None:
     stream = ds.select("id", "x").filter(lambda row: row["id"] % 2 == 1).to_torch()
-    batches = list(DataLoader(stream, batch_size=10, num_workers=2))
+    batches = list(torch.utils.data.DataLoader(stream, batch_size=10, num_workers=2))
     assert sorted(flat(ids(batches))) == list(range(1, ROWS, 2))
     with pytest.raises(TypeError, match="not known"):
         len(stream)
@@ -116,7 +117,7 @@ def test_a_loader_can_batch_a_stream_of_filtered_rows(ds: rm.Dataset) -> None:
 
 def test_map_starts_no_processes_inside_the_workers_of_a_loader(ds: rm.Dataset) -> None:
     chain = ds.map(double, workers=2).batch(20)
-    inside = list(DataLoader(chain.to_torch(), batch_size=None, num_workers=2))
+    inside = list(torch.utils.data.DataLoader(chain.to_torch(), batch_size=None, num_workers=2))
     here = list(chain.to_torch())
     assert ids(inside) == ids(here)
     assert torch.equal(inside[3]["x"], here[3]["x"])
@@ -202,14 +203,14 @@ def test_a_restored_pipeline_continues_in_the_workers_of_a_loader(ds: rm.Dataset
     chain, whole, _ = begun(ds, epochs=3)
     for persistent in (False, True):
         again = ds.select("id").shuffle(seed=1).batch(10).restore(chain.state())
-        loader = DataLoader(
+        loader = torch.utils.data.DataLoader(
             again.to_torch(), batch_size=None, num_workers=2, persistent_workers=persistent
         )
         assert [ids(loader) for _ in range(3)] == [whole[0][3:], *whole[1:]]
     stream = ds.select("id").shuffle(seed=1).batch(10).restore(chain.state()).to_torch()
     stream.set_epoch(1)
     stream.set_epoch(0)
-    assert ids(DataLoader(stream, batch_size=None, num_workers=2)) == whole[0]
+    assert ids(torch.utils.data.DataLoader(stream, batch_size=None, num_workers=2)) == whole[0]
 
 
 # Workers of a fork server get pickled work, as spawned ones do, but need not import PyTorch.
@@ -222,7 +223,9 @@ def test_restore_after_to_torch_reaches_the_workers(ds: rm.Dataset, method: str)
 
     again = ds.select("id").shuffle(seed=1).batch(10)
     stream = again.to_torch()
-    loader = DataLoader(stream, batch_size=None, num_workers=2, multiprocessing_context=method)
+    loader = torch.utils.data.DataLoader(
+        stream, batch_size=None, num_workers=2, multiprocessing_context=method
+    )
     for _ in range(2):  # restoring the same state again counts
         again.restore(middle)
         assert [ids(loader) for _ in range(2)] == [whole[0][3:], whole[1]]
@@ -278,7 +281,9 @@ def test_the_state_after_batches_of_workers_in_a_later_epoch_of_repeat() -> None
     whole = ids(make())
     chain = make()
     received = ids(
-        itertools.islice(DataLoader(chain.to_torch(), batch_size=None, num_workers=2), 8)
+        itertools.islice(
+            torch.utils.data.DataLoader(chain.to_torch(), batch_size=None, num_workers=2), 8
+        )
     )
     assert received == whole[:8]
     assert ids(make().restore(chain.state(batches=8))) == whole[8:]
@@ -286,5 +291,5 @@ def test_the_state_after_batches_of_workers_in_a_later_epoch_of_repeat() -> None
 
 def test_fewer_batches_than_workers_may_repeat_forever() -> None:
     chain = numbered(3).select("id").batch(4).repeat()
-    loader = DataLoader(chain.to_torch(), batch_size=None, num_workers=2)
+    loader = torch.utils.data.DataLoader(chain.to_torch(), batch_size=None, num_workers=2)
     assert ids(itertools.islice(loader, 5)) == [[0, 1, 2]] * 5

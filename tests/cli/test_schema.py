@@ -9,7 +9,6 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-import torch
 
 import recmap as rm
 from recmap.cli import main
@@ -17,7 +16,7 @@ from recmap.cli.schema import tf_code
 from recmap.dataset.rows import OpenedRows
 from recmap.formats.tfrecord_source import TFRecordSource
 from tests import wire
-from tests.frameworks import tf
+from tests.frameworks import tf, torch
 
 RNG = np.random.default_rng(3)
 

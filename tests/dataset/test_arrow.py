@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-import datasets
 import duckdb
 import numpy as np
 import pandas as pd  # type: ignore[import-untyped]
@@ -14,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 import recmap as rm
+from tests.frameworks import datasets
 
 LABELS = [n % 3 for n in range(1000)]
 

@@ -12,15 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import h5py
-import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 import pytest
-import torch
 import xarray
 import zarr
 
 import recmap as rm
+from tests.frameworks import jnp, torch
 
 X = np.arange(12, dtype=np.float32).reshape(6, 2)
 
@@ -53,16 +52,15 @@ class _DLPack:
         return 1, 0
 
 
-@pytest.mark.parametrize("name", tensors())
-def test_tensors_are_opened_like_arrays(name: str) -> None:
-    x = tensors()[name]
-    expected = np.asarray(x.detach().numpy() if isinstance(x, torch.Tensor) else X)
-    ds = rm.open(x)
-    assert ds.schema == {"data": "float32[2]"}
-    assert np.array_equal(ds[:]["data"], expected)
-    assert np.array_equal(rm.open({"x": x})[[3, 1]]["x"], expected[[3, 1]])
-    rm.convert(x, "x.npy", verify="full")
-    assert np.array_equal(np.load("x.npy"), expected)
+def test_tensors_are_opened_like_arrays() -> None:
+    for name, x in tensors().items():
+        expected = np.asarray(x.detach().numpy() if isinstance(x, torch.Tensor) else X)
+        ds = rm.open(x)
+        assert ds.schema == {"data": "float32[2]"}, name
+        assert np.array_equal(ds[:]["data"], expected), name
+        assert np.array_equal(rm.open({"x": x})[[3, 1]]["x"], expected[[3, 1]]), name
+        rm.convert(x, "x.npy", verify="full", overwrite=True)
+        assert np.array_equal(np.load("x.npy"), expected), name
 
 
 def test_the_memory_of_a_tensor_is_not_copied() -> None:

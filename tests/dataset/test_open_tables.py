@@ -8,7 +8,6 @@ import pickle
 from datetime import datetime
 from typing import Any
 
-import datasets
 import duckdb
 import numpy as np
 import pandas as pd  # type: ignore[import-untyped]
@@ -18,6 +17,7 @@ import pytest
 from PIL import Image
 
 import recmap as rm
+from tests.frameworks import datasets
 
 ROWS = 50
 N = np.arange(ROWS)

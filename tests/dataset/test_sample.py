@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 import recmap as rm
 from recmap.dataset.sample import sampled
@@ -21,6 +20,7 @@ from recmap.pipeline.row_source import SourceRows
 from recmap.pipeline.signature import Seed
 from recmap.pipeline.transforms.shuffle import Shuffle
 from tests.buckets import HttpFolder
+from tests.frameworks import torch
 
 ROWS = 40
 LABELS = [0] * 30 + [1] * 7 + [2] * 3

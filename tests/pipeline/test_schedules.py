@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 import recmap as rm
 from recmap.machine import threads
 from recmap.pipeline.workers.pool import OrderedPool
 from tests.buckets import HttpFolder
+from tests.frameworks import torch
 from tests.schedule import Schedule
 
 SEEDS = range(8)

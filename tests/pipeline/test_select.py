@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 import recmap as rm
+from tests.frameworks import torch
 
 
 def numbers(pipeline: Any) -> list[int]:

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from torch.utils.data import DataLoader
 
 import recmap as rm
 from tests.buckets import Bucket
+from tests.frameworks import torch
 from tests.numbered import double, ids, numbered
 from tests.processes import WITH_WORKERS
 
@@ -71,14 +71,18 @@ def test_one_pool_of_a_mix_is_spawned_if_one_of_its_branches_is_in_a_store(
 @pytest.mark.usefixtures("real_spawn")
 def test_a_loader_of_torch_reads_in_spawned_workers(ds: rm.Dataset, local: rm.Dataset) -> None:
     stream = ds.shuffle(seed=1).batch(8).to_torch()
-    loader = DataLoader(stream, batch_size=None, num_workers=1, multiprocessing_context="spawn")
+    loader = torch.utils.data.DataLoader(
+        stream, batch_size=None, num_workers=1, multiprocessing_context="spawn"
+    )
     assert ids(loader) == ids(local.shuffle(seed=1).batch(8))
 
 
 # Workers of a fork server get pickled work, as spawned ones do, but need not import PyTorch.
 def test_a_loader_of_torch_reads_rows_by_number_in_workers(ds: rm.Dataset) -> None:
     rows = ds.select("id", "x").to_torch()
-    loader = DataLoader(rows, batch_size=20, num_workers=2, multiprocessing_context="forkserver")
+    loader = torch.utils.data.DataLoader(
+        rows, batch_size=20, num_workers=2, multiprocessing_context="forkserver"
+    )
     assert ids(loader) == [[*range(i, i + 20)] for i in (0, 20, 40)]
 
 
@@ -86,7 +90,9 @@ def test_a_loader_of_torch_reads_rows_by_number_in_workers(ds: rm.Dataset) -> No
 def test_a_forked_worker_of_a_loader_says_what_to_do_instead(ds: rm.Dataset, batched: bool) -> None:
     rows = ds.select("id", "x")
     dataset = rows.batch(8).to_torch() if batched else rows.to_torch()
-    loader = DataLoader(dataset, batch_size=None, num_workers=1, multiprocessing_context="fork")
+    loader = torch.utils.data.DataLoader(
+        dataset, batch_size=None, num_workers=1, multiprocessing_context="fork"
+    )
     with pytest.raises(rm.StoreError, match='multiprocessing_context="spawn"'):
         list(loader)
 
@@ -95,7 +101,7 @@ def test_a_pipeline_that_has_run_can_still_be_sent_to_another_process(ds: rm.Dat
     stream = ds.batch(8).to_torch()
     first = ids(stream)
     stream.set_epoch(0)
-    loader = DataLoader(
+    loader = torch.utils.data.DataLoader(
         stream, batch_size=None, num_workers=1, multiprocessing_context="forkserver"
     )
     assert ids(loader) == first

@@ -8,15 +8,14 @@ import resource
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-import jax
 import numpy as np
 import pytest
-import torch
 
 import recmap as rm
 from recmap.model.schema import Batch
 from recmap.pipeline.workers.pool import Request
 from tests import jobs
+from tests.frameworks import jax, torch
 from tests.jobs import pool_of
 from tests.processes import WITH_WORKERS
 

@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-import ray
 
 import recmap as rm
 from recmap.model.progress import Progress
@@ -24,6 +23,7 @@ from recmap.ray.cluster import Driver
 from recmap.ray.parallel_index import find_records
 from recmap.tfrecord.plain_file import PlainFile
 from tests import command
+from tests.frameworks import ray
 from tests.jobs import alive, deadline, meanwhile, until
 
 ROWS, SHARDS = 12_000, 6

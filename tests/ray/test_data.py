@@ -12,12 +12,11 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-import ray
 
 import recmap as rm
 from recmap.ray.staged_output import StagedShard
 from recmap.ray.staging import staged_output
-from tests.frameworks import tf
+from tests.frameworks import ray, tf
 
 pytestmark = [
     pytest.mark.usefixtures("cluster"),

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import ray
 
 import recmap as rm
 from recmap.ray.cluster import Driver
@@ -21,6 +20,7 @@ from recmap.store.object_path import ObjectPath
 from recmap.store.object_writer import copy_object
 from recmap.tfrecord.plain_file import PlainFile
 from tests.buckets import HttpFolder, S3Bucket, as_written_locally
+from tests.frameworks import ray
 from tests.jobs import alive, deadline, meanwhile
 
 pytestmark = [

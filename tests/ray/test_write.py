@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import pandas as pd  # type: ignore[import-untyped]
 import pytest
-import ray
 
 import recmap as rm
+from tests.frameworks import ray
 
 pytestmark = [
     pytest.mark.usefixtures("cluster"),

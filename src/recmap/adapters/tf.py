@@ -337,10 +337,6 @@ def feature_spec(
     The records are assumed to be as recmap writes them. If you wrote them with an ``encoding``,
     give the same one here. Fields stored as raw bytes, such as ``uint8`` images, are parsed as
     strings for ``tf.io.decode_raw``.
-
-    >>> import recmap as rm
-    >>> rm.tf.feature_spec({"tokens": "int64[*]", "image": "uint8[28,28]"})["image"]
-    FixedLenFeature(shape=[], dtype=tf.string, default_value=None)
     """
     given = encoding or {}
     features = {}

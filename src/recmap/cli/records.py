@@ -102,7 +102,8 @@ def _run_verify(args: argparse.Namespace) -> int:
     files = expand(args.path, storage(args))
     with watching("verify") as watcher:
         found = verify(files, workers=workers(args.workers), progress=watcher)
-    if found.ok and not any(FORMATS[detect(file)].checksums for file in files):
+    formats = [FORMATS[detect(file)] for file in files]
+    if found.ok and not any(each.checksums or each.verified_by_reading for each in formats):
         raise OptionError(
             f"{files[0]}: .npy files have no checksums, so there is nothing to verify; TFRecord "
             "and .npz files have them"

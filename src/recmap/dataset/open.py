@@ -47,7 +47,14 @@ from recmap.store.paths import PathLike, absolute, given_paths
 from recmap.store.storage import Storage
 
 # Newer options. States and manifests that mention none of them still compare equal.
-_NEW_OPTIONS = {"group": None, "nulls": "keep", "split": None, "unit": None}
+_NEW_OPTIONS = {
+    "delimiter": None,
+    "group": None,
+    "header": True,
+    "nulls": "keep",
+    "split": None,
+    "unit": None,
+}
 
 
 class OldNames(TypedDict, total=False):
@@ -72,6 +79,8 @@ def open(
     group: str | None = None,
     split: str | None = None,
     unit: Literal["episodes", "steps"] | None = None,
+    delimiter: str | None = None,
+    header: bool = True,
     storage: Mapping[str, Any] | None = None,
     **old: Unpack[OldNames],
 ) -> Dataset:
@@ -119,6 +128,10 @@ def open(
     names of classes are in ``ds.labels``. For datasets of episodes (RLDS), ``unit="steps"`` makes
     every step a row, with the number of its ``episode``, its place ``step``, and the flags
     ``is_first`` and ``is_last``; ``unit="episodes"`` makes every episode a row.
+
+    The types of CSV and JSON Lines are inferred from the first rows and checked on every row;
+    ``columns={"x": "float64"}`` gives them. ``delimiter`` separates the values of CSV, and with
+    ``header=False``, its first line is a row.
 
     For TFRecord, ``errors="skip"`` leaves out bad records and lists them in ``ds.skipped``.
     ``verify=False`` skips the CRC checks of the data. ``compression`` is ``"gzip"``, ``"zlib"`` or

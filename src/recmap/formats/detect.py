@@ -16,7 +16,15 @@ from recmap.errors import (
     UnknownFormatError,
 )
 from recmap.formats.array_sidecar import description_path, load_description
-from recmap.formats.registry import FOLDER, FORMATS, HEADERLESS, RECORDS, Format, format_of
+from recmap.formats.registry import (
+    FOLDER,
+    FORMATS,
+    HEADERLESS,
+    RECORDS,
+    TEXTS,
+    Format,
+    format_of,
+)
 from recmap.local.local_path import located
 from recmap.recognise.file_kinds import FileKind
 from recmap.recognise.sniff import holds_records, named_tfrecord, sniff, unknown_format
@@ -45,9 +53,10 @@ def detect(path: str) -> str:
         return found.format
     if described:
         return HEADERLESS
-    if named in (RECORDS, HEADERLESS) and file.stat().size == 0:
-        return named
-    if found is not None and not (named == RECORDS and found.packed in ("gzip", "zlib")):
+    if named in (RECORDS, HEADERLESS, *TEXTS) and file.stat().size == 0:
+        return str(named)
+    packings = {RECORDS: ("gzip", "zlib"), **dict.fromkeys(TEXTS, ("gzip", "zstd"))}
+    if found is not None and found.packed not in packings.get(str(named), ()):
         raise unknown_format(path, found)
     if named not in (None, HEADERLESS):
         return str(named)  # damaged: the reader will say how
@@ -122,11 +131,15 @@ def _detected(path: str) -> str | UnknownFormatError:
 
 def has_header(path: str) -> bool:
     """Tell whether the file itself describes the types and shapes of its columns."""
-    return located(path).is_folder() or _header_format(path, sniff(path)) is not None
+    if located(path).is_folder():
+        return True
+    found = sniff(path)
+    told = found is not None and found.format is not None
+    return told or _header_format(path, found) is not None
 
 
 def _header_format(path: str, found: FileKind | None) -> str | None:
-    if found is not None and found.format is not None:
+    if found is not None and found.format is not None and found.certain:
         return found.format
     # A .npy file without the magic bytes comes from np.memmap: numbers without a header.
     named = _named(path)

@@ -1,4 +1,4 @@
-"""Write the index files of TFRecord and tar files: ``rm.index``."""
+"""Write the index files of TFRecord, tar and text files: ``rm.index``."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ def index(
     storage: Mapping[str, Any] | None = None,
     progress: ProgressOption = None,
 ) -> list[str]:
-    """Write an index next to each TFRecord or tar file, and return the names of the indexes.
+    """Write an index next to each TFRecord, tar or text file, and return the names of the indexes.
 
     This checks every record. The schema in the index fits all of them. That of a tar file of
-    WebDataset has the places of its members. With ``text``, write
-    ``file.idx`` instead, the list of offsets and sizes that DALI and the ``tfrecord`` package
-    read. The records may then contain anything. ``storage`` has the options for URLs, as in
-    ``rm.open``; the index of an object is another object.
+    WebDataset has the places of its members, and that of CSV and JSON Lines says where rows begin.
+    With ``text``, write ``file.idx`` instead, the list of offsets and sizes that DALI and the
+    ``tfrecord`` package read. The records may then contain anything. ``storage`` has the options
+    for URLs, as in ``rm.open``; the index of an object is another object.
 
     >>> import recmap as rm
     >>> rm.tfrecord.write_records("one.tfrecord", [b"", b"abc"], overwrite=True)

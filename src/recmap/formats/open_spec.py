@@ -73,6 +73,13 @@ def _shape(name: str, shape: Any) -> tuple[int, ...]:
     return tuple(as_whole(f"an axis of {name}", axis, least=-1) for axis in axes)
 
 
+def _delimiter(name: str, delimiter: Any) -> str:
+    ascii = isinstance(delimiter, str) and len(delimiter) == 1 and delimiter.isascii()
+    if not ascii or delimiter in '"\r\n\0':
+        raise OptionError(f"{name}={delimiter!r}: give one ASCII character, such as ';'")
+    return str(delimiter)
+
+
 def _index_file(name: str, index: Any) -> str:
     file = os.path.abspath(as_path(index, name))
     if not os.path.isfile(file):
@@ -120,6 +127,13 @@ class OpenOptions:
     compression: CompressionOption = choice(
         "auto", ("auto", "gzip", "zlib", None), "how TFRecord files are compressed (auto)"
     )
+    delimiter: str | None = option(
+        None,
+        _delimiter,
+        "what separates values of CSV files (default: detected)",
+        metavar="CHAR",
+    )
+    header: bool = option(True, check_flag, "the first line of CSV files is a row, not names")
     index: str | None = option(None, _index_file)
 
     @property
@@ -279,6 +293,8 @@ def _check_options(
                 f"{name}={value!r} is for TFDS folders, which have a dataset_info.json; {file} is "
                 f"{format.name}"
             )
+    if "delimiter" not in accepted and (options.delimiter is not None or not options.header):
+        raise OptionError(f"delimiter and header are for CSV files; {file} is {format.name}")
     if "compression" not in accepted and options.compression in ("gzip", "zlib"):
         raise OptionError(
             f"compression={options.compression!r} tells how TFRecord files that are read were "

@@ -132,6 +132,18 @@ FORMATS = {
             "arrow", (".arrow", ".arrows", ".feather", ".ipc"), "arrow_file:open_arrow",
             "arrow_file:SINK", checks_groups="arrow_file:check_arrow", extra="arrow",
         ),
+        *(
+            Format(
+                name, tuple(end + packed for end in ends for packed in ("", ".gz", ".zst")),
+                f"text.{module}:open_{name}", f"text.sink:{name.upper()}",
+                header="usually", checksums=False, verified_by_reading=True, extra="arrow",
+                indexes="text.open_files:save_index",
+            )
+            for name, module, ends in (
+                ("csv", "csv", (".csv",)), ("tsv", "csv", (".tsv",)),
+                ("jsonl", "jsonl", (".jsonl", ".ndjson")),
+            )
+        ),
         Format(
             "megatron", (".idx",), "megatron:open_megatron", "megatron:SINK",
             magic=b"MMIDIDX\0\0", checksums=False,
@@ -147,14 +159,19 @@ FORMATS = {
         ),
         Format("files", (), "files:open_files", checksums=False, lists=True),
         Format(
+            "array_record", (".array_record", ".arrayrecord"), "array_record:open_array_record",
+            "array_record:SINK", verified_by_reading=True, extra="arrayrecord",
+        ),
+        Format(
             "tfds", (), "tfds.source:open_tfds", "tfds.sink:SINK", marks=(TFDS_FILE, TFDS_INFO),
             parts="tfds.metadata:shard_files",
         ),
     )
 }  # fmt: skip
-# The formats of what nothing else identifies: records, numbers without a header, and folders.
+# The formats of what nothing else identifies: records, numbers without a header, text, and folders.
 RECORDS = next(name for name, format in FORMATS.items() if format.records)
 HEADERLESS = next(name for name, format in FORMATS.items() if format.header == "never")
+TEXTS = [name for name, format in FORMATS.items() if format.opens.startswith("text.")]
 FOLDER = next(name for name, format in FORMATS.items() if format.folder)
 
 

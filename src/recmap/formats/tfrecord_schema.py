@@ -93,14 +93,29 @@ def choose_schema(
         return SchemaChoice(
             ExampleDecoder(stored.schema, None, kinds, unknown, described), stored.origin
         )
-    summary = sample(files, skip)
+    return _by_sample(files[0].path, given, stored, sample(files, skip), kinds, skip)
+
+
+def sampled_schema(path: str, fields: FieldsLike | None, summary: Summary) -> SchemaChoice:
+    """Choose how to decode records of another kind of file, of which some were looked at."""
+    return _by_sample(path, _Fields.of(fields), None, summary, {}, skip=False)
+
+
+def _by_sample(
+    path: str,
+    given: _Fields,
+    stored: Types | None,
+    summary: Summary,
+    kinds: Mapping[str, _core.Kind],
+    skip: bool,
+) -> SchemaChoice:
     records = "1 record" if summary.rows == 1 else f"{summary.rows:,} records"
     origin = f"inferred from {records}"
-    if fields is None:
+    if given.whole and not given.types:
         unknown = UnknownFeatures(origin)
         decoder = ExampleDecoder(summary.schema(), summary.places(), summary.kinds(), unknown)
         return SchemaChoice(decoder, origin, summary)
-    decoder = _given_decoder(files[0].path, given, stored, summary, kinds, origin, skip)
+    decoder = _given_decoder(path, given, stored, summary, kinds, origin, skip)
     return SchemaChoice(decoder, "given")
 
 

@@ -711,5 +711,179 @@ def check_slots(file: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order=
     Return whether each column lies at its slot in all records, the first fault, and the descriptions that records begin with: (content, first row).
     """
 
+class RowFault(enum.Enum):
+    none = 0
+
+    quote = 1
+
+    carriage_return = 2
+
+class TextFaultCode(enum.Enum):
+    few_fields = 1
+
+    many_fields = 2
+
+    quote = 3
+
+    unclosed = 4
+
+    null = 5
+
+    not_number = 6
+
+    not_whole = 7
+
+    out_of_range = 8
+
+    inexact = 9
+
+    not_bool = 10
+
+    not_text = 11
+
+    not_list = 12
+
+    not_utf8_text = 13
+
+    not_object = 14
+
+    not_json = 15
+
+    escape = 16
+
+    duplicate = 17
+
+    unknown_key = 18
+
+    too_deep = 19
+
+class TextFault:
+    """What is wrong with a row of text, and where in the text."""
+
+    @property
+    def code(self) -> TextFaultCode: ...
+
+    @property
+    def row(self) -> int: ...
+
+    @property
+    def row_offset(self) -> int: ...
+
+    @property
+    def begin(self) -> int:
+        """Where the value begins, or the key."""
+
+    @property
+    def end(self) -> int: ...
+
+    @property
+    def column(self) -> int:
+        """-1 if it is of no column."""
+
+    @property
+    def found(self) -> int: ...
+
+class RowSyntax:
+    """How rows of text are told apart."""
+
+    def __init__(self, quote: int = 0, delimiter: int = 0) -> None:
+        """Without quotes (0), every line is a row."""
+
+class RowState:
+    """What is known at a place between two bytes of text."""
+
+    def __init__(self) -> None: ...
+
+    @property
+    def quoted(self) -> bool: ...
+
+class RowScan:
+    """Rows that begin in a text."""
+
+    @property
+    def rows(self) -> int: ...
+
+    @property
+    def state(self) -> RowState: ...
+
+    @property
+    def fault(self) -> RowFault: ...
+
+    @property
+    def fault_offset(self) -> int: ...
+
+    @property
+    def anchor_rows(self) -> numpy.typing.NDArray[numpy.uint64]: ...
+
+    @property
+    def anchor_offsets(self) -> numpy.typing.NDArray[numpy.uint64]: ...
+
+def scan_text_rows(text: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], next: int, state: RowState, syntax: RowSyntax, step: int, threads: int) -> RowScan:
+    """
+    Find the rows that begin in a text, and the first of each step of bytes. `next` is the byte after it, -1 at the end of the file.
+    """
+
+def walk_text_rows(text: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], syntax: RowSyntax, rows: int, most: int) -> tuple[int, int]:
+    """
+    Return how many rows have at most `most` bytes together, but at least one and at most `rows`, and where they end.
+    """
+
+def locate_text_rows(text: numpy.typing.NDArray[numpy.uint8], syntax: RowSyntax, offsets: numpy.typing.NDArray[numpy.uint64], steps: numpy.typing.NDArray[numpy.uint64]) -> tuple[numpy.typing.NDArray[numpy.uint64], numpy.typing.NDArray[numpy.uint64]]:
+    """
+    Return where rows begin and end, each so many rows after one that begins at an offset.
+    """
+
+def gather_text_rows(text: numpy.typing.NDArray[numpy.uint8], begins: numpy.typing.NDArray[numpy.uint64], ends: numpy.typing.NDArray[numpy.uint64]) -> tuple[numpy.typing.NDArray[numpy.uint8], numpy.typing.NDArray[numpy.uint64]]:
+    """Return rows one after the other, and where each begins."""
+
+LOOKS_EMPTY: int = 1
+
+LOOKS_WHOLE: int = 2
+
+LOOKS_DECIMAL: int = 4
+
+LOOKS_EXPONENT: int = 8
+
+LOOKS_OTHER: int = 16
+
+LOOKS_QUOTED: int = 32
+
+LOOKS_BARE: int = 64
+
+class TextColumns:
+    """The columns to parse from text."""
+
+    def __init__(self) -> None: ...
+
+    @property
+    def strict(self) -> bool:
+        """Whether keys that no column has are faults."""
+
+    @strict.setter
+    def strict(self, arg: bool, /) -> None: ...
+
+    def add(self, path: Sequence[str], dtype: Dtype, *, text: bool, depth: int, given: bool, nullable: bool, null_items: bool, wanted: bool) -> None:
+        """
+        Add a column. `path` has the keys that lead to it, `depth` is that of its lists. `given` types allow more ways to write a number.
+        """
+
+def parse_csv(text: numpy.typing.NDArray[numpy.uint8], syntax: RowSyntax, columns: TextColumns) -> tuple[int, list[object], TextFault | None]:
+    """
+    Parse whole rows. Return their number, for each wanted column its values and its levels, and what is wrong, if anything.
+    """
+
+def parse_json_rows(text: numpy.typing.NDArray[numpy.uint8], columns: TextColumns) -> tuple[int, list[object], TextFault | None]:
+    """
+    Parse whole rows. Return their number, for each wanted column its values and its levels, and what is wrong, if anything.
+    """
+
+def first_csv_row(text: numpy.typing.NDArray[numpy.uint8], syntax: RowSyntax) -> list[bytes]:
+    """Return the fields of the first row."""
+
+def survey_csv(text: numpy.typing.NDArray[numpy.uint8], syntax: RowSyntax, columns: int) -> tuple[numpy.typing.NDArray[numpy.uint8], TextFault | None]:
+    """
+    Return how the fields of each column look, as bits, and what is wrong, if anything.
+    """
+
 def first_invalid_utf8(values: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], offsets: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu', writable=False)]) -> int:
     """Return the first row that is not UTF-8 by itself; -1 if all rows are."""

@@ -173,6 +173,8 @@ def _unpacked(kind: FileKind, content: Content) -> FileKind | None:
     records = inner.format == "tfrecord" if inner is not None else whole and not plain
     if records and kind.what in ("gzip", "zlib"):
         return FileKind("TFRecord", format="tfrecord", packed=kind.what)
+    if inner is not None and inner.format in _TEXTS and kind.what == "gzip":
+        return replace(inner, packed=kind.what)
     then = "open that file"
     if inner is not None and inner.advice.startswith("Try "):
         then = "try " + inner.advice.removeprefix("Try ")
@@ -185,6 +187,13 @@ def _unpacked(kind: FileKind, content: Content) -> FileKind | None:
         certain=whole or named or content.size > len(content.head),
         packed=kind.what,
     )
+
+
+def _in_utf8(kind: FileKind, content: Content) -> FileKind:
+    """Complete the row of a format of text, which recmap reads only as UTF-8."""
+    if content.decoded[1] is None:
+        return replace(kind, advice="")
+    return _with_advice(replace(kind, format=None), content)
 
 
 def _inflated(packer: str, head: bytes) -> tuple[bytes | None, bool]:
@@ -372,6 +381,8 @@ def _is_late_hdf5(content: Content) -> bool:
 
 
 _guess = partial(FileKind, certain=False)
+_text = partial(_guess, detail=_in_utf8)
+_TEXTS = ("csv", "tsv", "jsonl")
 _packed = partial(FileKind, detail=_unpacked)
 _HDF5 = b"\x89HDF\r\n\x1a\n"
 _ZIP, _PARQUET = rb"PK(\x03\x04|\x05\x06)", rb"PAR[1E]"
@@ -420,9 +431,7 @@ _KINDS = (
         "with the names of its variables"),
     FileKind("netCDF-3", rb"CDF\x05",
         "Turn it into netCDF-4, which is HDF5: nccopy -k nc4 IN OUT"),
-    FileKind("ArrayRecord, or another Riegeli file", rb"\x83\xaf\x70\xd1\x0d\x88\x4a\x3f\0{8}",
-        'Try rm.tfrecord.write_records("records.tfrecord", array_record.python.'
-        "array_record_module.ArrayRecordReader({path}).read_all())"),
+    FileKind("ArrayRecord", rb"\x83\xaf\x70\xd1\x0d\x88\x4a\x3f\0{8}", format="array_record"),
     FileKind("tokens of llm.c", rb"(\x88\xd8\x34\x01\x01|\xa1\xd9\x34\x01\x07)\0{3}",
         format="llmc"),
     FileKind("an SQLite database", rb"SQLite format 3\0",
@@ -479,16 +488,16 @@ _KINDS = (
         check=lambda content: content.text[:15].lower().startswith(("<!doctype html", "<html"))),
     _guess("XML", advice="Try rm.open(pandas.read_xml({path}))",
         check=lambda content: content.text.startswith("<?xml")),
-    _guess("JSON Lines", advice="Try rm.open(pandas.read_json({path}, lines=True, {encoding}))",
-        check=_is_json_lines),
+    _text("JSON Lines", advice="Try rm.open(pandas.read_json({path}, lines=True, {encoding}))",
+        check=_is_json_lines, format="jsonl"),
     _guess("JSON", advice="Try rm.open(pandas.read_json({path}, {encoding}))",
         check=lambda content: content.text.startswith(("{", "["))),
-    _guess("CSV", advice="Try rm.open(pandas.read_csv({path}, {encoding}))",
-        check=lambda content: _is_table(content, ",", ".csv")),
-    _guess("TSV", advice=r'Try rm.open(pandas.read_csv({path}, sep="\t", {encoding}))',
-        check=lambda content: _is_table(content, "\t", ".tsv")),
-    _guess("CSV", advice='Try rm.open(pandas.read_csv({path}, sep=";", {encoding}))',
-        check=lambda content: _is_table(content, ";")),
+    _text("CSV", advice="Try rm.open(pandas.read_csv({path}, {encoding}))",
+        check=lambda content: _is_table(content, ",", ".csv"), format="csv"),
+    _text("TSV", advice=r'Try rm.open(pandas.read_csv({path}, sep="\t", {encoding}))',
+        check=lambda content: _is_table(content, "\t", ".tsv"), format="tsv"),
+    _text("CSV", advice='Try rm.open(pandas.read_csv({path}, sep=";", {encoding}))',
+        check=lambda content: _is_table(content, ";"), format="csv"),
     _guess("text", advice="Try rm.from_arrays("
         '{"text": pathlib.Path({path}).read_text({encoding}).splitlines()})',
         check=lambda content: content.text),

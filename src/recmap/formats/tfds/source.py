@@ -138,9 +138,10 @@ def _open_records(
     files = [shard.found() for shard in shards]
     decoder = record_decoder(columns)
     if info.file_format == "array_record":
+        from recmap.formats.record_readers import RecordReaders
         from recmap.formats.tfds.array_record import ArrayRecordSource
 
-        return ArrayRecordSource(files, decoder, piece.shard_rows)
+        return ArrayRecordSource(RecordReaders(files), decoder, piece.shard_rows)
     records = TFRecordSource(files, errors=errors, verify=verify, compression=None, decoder=decoder)
     return _ShardRecords(records, None if errors == "skip" else piece.shard_rows)
 

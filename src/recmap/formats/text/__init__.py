@@ -1,0 +1,1 @@
+"""Rows of text: CSV, TSV and JSON Lines, plain or compressed."""

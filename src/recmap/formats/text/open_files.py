@@ -1,0 +1,84 @@
+"""Open text files as one source, with the types that a sample of them or the user tells."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TypeAlias
+
+from recmap.errors import FieldNotFoundError, IndexFileError, StaleIndexWarning
+from recmap.formats.array_sidecar import load_description
+from recmap.formats.combined import ConcatenatedSource
+from recmap.formats.detect import detect
+from recmap.formats.open_spec import select
+from recmap.formats.registry import FORMATS
+from recmap.formats.text.columns import TextColumn
+from recmap.formats.text.rows import RowParser, TextRows
+from recmap.formats.text.sample import TextSample
+from recmap.model.arguments import no_column
+from recmap.model.field import Field, as_field
+from recmap.model.schema import FieldsLike, Schema
+from recmap.model.source import Source
+from recmap.store.paths import for_each_file
+from recmap.warn import warn
+
+#: The types that the user gave.
+Given: TypeAlias = dict[str, Field]
+
+
+def given_fields(files: Sequence[str], fields: FieldsLike | None) -> Given:
+    """Return the types that the user gave, and those that files were written with.
+
+    They have no fill values: those need nulls.
+    """
+    found = for_each_file(_written_types, files)
+    given = dict(found[0]) if all(each == found[0] for each in found) else {}
+    for name, kind in fields.items() if isinstance(fields, Mapping) else ():
+        if kind is None or name is ...:
+            continue
+        field = as_field(kind)
+        if field.fill is not None:
+            field = Field(field.dtype, field.shape, None, not field.ragged, bool(field.ragged))
+        given[name] = field
+    return given
+
+
+def _written_types(file: str) -> Schema:
+    """Return the types in the description that recmap wrote for this file, if there is one."""
+    try:
+        described = load_description(file)
+        if described is None or not described.mismatch(file):
+            return Schema({}) if described is None else described.schema
+        why = described.mismatch(file)
+    except IndexFileError as e:
+        why = str(e)
+    warn(f"{file}: types are inferred, its description was not used: {why}", StaleIndexWarning)
+    return Schema({})
+
+
+def said_origin(columns: Sequence[TextColumn], found: Sequence[TextSample]) -> str:
+    """Say where the types come from."""
+    if all(column.given for column in columns):
+        return "given"
+    whole = all(sample.whole for sample in found)
+    size = sum(len(sample.rows) for sample in found)
+    rows = "all rows" if whole else f"the first {size / 2**20:.1f} MiB"
+    return f"inferred from {rows}" + (", or given" if any(c.given for c in columns) else "")
+
+
+def open_rows(files: Sequence[str], parser: RowParser, fields: FieldsLike | None) -> Source:
+    """Open files with the columns of a parser, and choose among them."""
+    names = [column.name for column in parser.columns]
+    for name in fields or ():
+        if name is not ... and name not in names:
+            raise FieldNotFoundError(f"{files[0]}: {no_column(name, names)}")
+    opened: list[Source] = for_each_file(lambda file: TextRows(file, parser, names), files)
+    source = opened[0] if len(opened) == 1 else ConcatenatedSource(opened)
+    return source if fields is None else select(source, fields, files[0])
+
+
+def save_index(data: str, path: str) -> str:
+    """Write an index of the rows of a file next to a path."""
+    format = detect(data)
+    source = FORMATS[format].opener()([data])
+    assert isinstance(source, TextRows)
+    return source.save_index(path)

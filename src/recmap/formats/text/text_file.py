@@ -1,0 +1,194 @@
+"""The bytes of a text file: mapped, or inflated again from the beginning when rows go back."""
+
+from __future__ import annotations
+
+import os
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import RLock
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from recmap.local.inflate import inflate
+from recmap.local.local_path import located
+from recmap.recognise.sniff import sniff
+
+Packing: TypeAlias = Literal["gzip", "zstd"] | None
+Bytes: TypeAlias = npt.NDArray[np.uint8]
+
+_PACKINGS: tuple[Literal["gzip", "zstd"], ...] = ("gzip", "zstd")
+_MARK = b"\xef\xbb\xbf"
+# Mapped bytes that are scanned at once: few at first, so that the first rows come soon.
+_FIRST_WINDOW, _WINDOW = 1 << 20, 64 << 20
+# Inflated bytes that are handed on at once, and that are kept for rows read after they were found.
+_INFLATED, _KEPT = 1 << 20, 32 << 20
+
+
+class TextWindow(NamedTuple):
+    """Some bytes of a text. ``after`` is the byte that follows, or -1 at the end of the file."""
+
+    bytes: Bytes
+    after: int
+
+
+class TextFile(ABC):
+    """The bytes of a text, by their place in it."""
+
+    packing: Packing = None
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    @property
+    @abstractmethod
+    def begin(self) -> int:
+        """Where the rows begin: after a byte order mark."""
+
+    @abstractmethod
+    def window(self, at: int) -> TextWindow:
+        """Return the bytes from a place on, some at a time; none at the end of the file."""
+
+    @abstractmethod
+    def span(self, begin: int, end: int) -> Any:
+        """Return a context with the bytes of a span."""
+
+    @abstractmethod
+    def refuse_changed(self) -> None:
+        """Raise if the file was truncated."""
+
+
+class PlainText(TextFile):
+    """A mapped file, or an object whose bytes are fetched when they are held."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path)
+        self.mapped = located(path).map()
+        with self.span(0, min(len(_MARK), self.mapped.size)) as head:
+            self._begin = len(_MARK) if head.tobytes() == _MARK else 0
+
+    @property
+    def begin(self) -> int:
+        return self._begin
+
+    def window(self, at: int) -> TextWindow:
+        size = min(_WINDOW, max(_FIRST_WINDOW, at))
+        end = min(at + size, self.mapped.size)
+        with self.mapped.hold(at, min(end + 1, self.mapped.size)):
+            after = int(self.mapped.bytes[end]) if end < self.mapped.size else -1
+            found = self.mapped.bytes[at:end]
+            if not self.mapped.whole:
+                found = found.copy()
+        self.mapped.will_read(at, end)
+        return TextWindow(found, after)
+
+    @contextmanager
+    def span(self, begin: int, end: int) -> Iterator[Bytes]:
+        with self.mapped.hold(begin, end):
+            yield self.mapped.bytes[begin:end]
+
+    @contextmanager
+    def spans(self, begins: npt.ArrayLike, ends: npt.ArrayLike) -> Iterator[Bytes]:
+        """Return a context with all bytes of the file, of which only these spans may be read."""
+        with self.mapped.hold(begins, ends):
+            yield self.mapped.bytes
+
+    def refuse_changed(self) -> None:
+        self.mapped.check_size()
+
+
+class PackedText(TextFile):
+    """The plain bytes of a compressed file, in one pass that starts again to go back."""
+
+    def __init__(self, path: str, packing: Packing) -> None:
+        super().__init__(path)
+        self.packing = packing
+        self._lock = RLock()
+        self._restart()
+        self._begin = len(_MARK) if self._bytes(0, len(_MARK)).tobytes() == _MARK else 0
+
+    @property
+    def begin(self) -> int:
+        return self._begin
+
+    def _restart(self) -> None:
+        located(self.path).check_unchanged()
+        self._process = os.getpid()
+        self._chunks: deque[tuple[int, Bytes]] = deque()
+        self._inflating = _inflated(self.path, self.packing)
+        self._passed = 0
+        self._ended = False
+
+    def _advance(self) -> None:
+        """Inflate another chunk, and drop the oldest ones."""
+        parts, size = [], 0
+        for plain in self._inflating:
+            parts.append(plain)
+            size += len(plain)
+            if size >= _INFLATED:
+                break
+        self._ended = size < _INFLATED
+        if size:
+            self._chunks.append((self._passed, np.frombuffer(b"".join(parts), np.uint8)))
+            self._passed += size
+
+    def _reach(self, begin: int, end: int) -> None:
+        """Inflate up to a place, keeping what comes after ``begin``."""
+        if self._process != os.getpid() or (self._chunks and self._chunks[0][0] > begin):
+            self._restart()
+        while self._passed < end and not self._ended:
+            self._advance()
+            while (
+                len(self._chunks) > 1
+                and self._chunks[1][0] <= begin
+                and self._passed - self._chunks[0][0] > _KEPT
+            ):
+                self._chunks.popleft()
+
+    def window(self, at: int) -> TextWindow:
+        with self._lock:
+            self._reach(at, at + _INFLATED + 1)
+            found = self._bytes(at, min(at + _INFLATED, self._passed))
+            end = at + len(found)
+            after = -1 if self._ended and end >= self._passed else int(self._bytes(end, end + 1)[0])
+            return TextWindow(found, after)
+
+    def _bytes(self, begin: int, end: int) -> Bytes:
+        self._reach(begin, end)
+        parts = [
+            chunk[max(0, begin - first) : max(0, end - first)]
+            for first, chunk in self._chunks
+            if first < end and first + len(chunk) > begin
+        ]
+        return np.concatenate(parts) if parts else np.empty(0, np.uint8)
+
+    @contextmanager
+    def span(self, begin: int, end: int) -> Iterator[Bytes]:
+        with self._lock:
+            found = self._bytes(begin, end)
+        yield found
+
+    def refuse_changed(self) -> None:
+        return
+
+
+def open_text(path: str) -> TextFile:
+    """Open the bytes of a text, which may be compressed with gzip or zstd."""
+    found = sniff(path)
+    packing = next((p for p in _PACKINGS if found is not None and found.packed == p), None)
+    return PlainText(path) if packing is None else PackedText(path, packing)
+
+
+def _inflated(path: str, packing: Packing) -> Iterator[bytes]:
+    if packing == "zstd":
+        from recmap.formats.text.zstd import expand
+
+        yield from expand(path)
+        return
+    for part in inflate(path, "gzip"):
+        if part.failure is not None:
+            raise part.failure
+        yield part.plain
