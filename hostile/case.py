@@ -49,6 +49,7 @@ AREAS = (
     "safetensors",
     "array_record",
     "text",
+    "mds",
 )
 
 #: The last line of a log while the reference library reads. If it crashes on a damaged file, recmap

@@ -131,13 +131,15 @@ def make_documents(path: str, tokens: int) -> Measure:
     return Measure(clock.seconds, tokens)
 
 
-def make_sequences(path: str, rows: int) -> None:
+def make_sequences(path: str, rows: int) -> Measure:
     """Save short sequences, unless they are there."""
-    if not Path(path).exists():
-        lengths = np.random.default_rng(0).integers(1, 41, rows)
-        values = np.arange(lengths.sum(), dtype=np.int32)
-        offsets = np.concatenate([[0], np.cumsum(lengths)])
-        rm.from_arrays({"ids": rm.Ragged(values, offsets)}).save(path, progress=False)
+    with Clock() as clock:
+        if not Path(path).exists():
+            lengths = np.random.default_rng(0).integers(1, 41, rows)
+            values = np.arange(lengths.sum(), dtype=np.int32)
+            offsets = np.concatenate([[0], np.cumsum(lengths)])
+            rm.from_arrays({"ids": rm.Ragged(values, offsets)}).save(path, progress=False)
+    return Measure(clock.seconds, rows)
 
 
 def packed(path: str, length: int, batch: int, fit: Literal["online", "best"]) -> Measure:
@@ -247,16 +249,20 @@ def _augmented(row: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:
 JOBS = {
     "cached_epoch": cached_epoch,
     "copied": copied,
+    "cost_batches": cost_batches,
     "draw": draw,
     "first_tokens": first_tokens,
     "gathered": gathered,
     "make_documents": make_documents,
     "make_labelled": make_labelled,
     "make_labels": make_labels,
+    "make_sequences": make_sequences,
     "map_and_iterate": map_and_iterate,
     "map_and_save": map_and_save,
     "one_second": one_second,
+    "packed": packed,
     "read_column": read_column,
+    "row_batches": row_batches,
     "separate": separate,
     "token_rows": token_rows,
     "where": where,

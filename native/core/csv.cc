@@ -53,8 +53,8 @@ class CsvCursor {
     field.begin = ++at_;
     field.quoted = true;
     while (true) {
-      const auto* quote =
-          static_cast<const uint8_t*>(std::memchr(at_, syntax_.quote, static_cast<size_t>(end_ - at_)));
+      const auto* quote = static_cast<const uint8_t*>(
+          std::memchr(at_, syntax_.quote, static_cast<size_t>(end_ - at_)));
       if (quote == nullptr) {
         at_ = field.end = end_;
         return TextFaultCode::kUnclosed;
@@ -170,9 +170,8 @@ std::vector<std::string> first_csv_row(Bytes text, RowSyntax syntax) {
     CsvField field{};
     static_cast<void>(cursor.next_field(field));
     std::string& value = fields.emplace_back();
-    unquoted(field, syntax.quote, [&](const uint8_t* begin, const uint8_t* end) {
-      value.append(begin, end);
-    });
+    unquoted(field, syntax.quote,
+             [&](const uint8_t* begin, const uint8_t* end) { value.append(begin, end); });
   } while (cursor.more());
   return fields;
 }

@@ -72,8 +72,7 @@ class JsonParser {
       if (code == TextFaultCode::kNone && found_ != values_.size()) code = fill_missing();
       if (code != TextFaultCode::kNone) {
         const uint8_t* const stop = at_ < value_ ? value_ : at_;
-        return {code,           rows,    offset(row_), offset(value_),
-                offset(stop), column_, 0};
+        return {code, rows, offset(row_), offset(value_), offset(stop), column_, 0};
       }
     }
   }
@@ -358,8 +357,7 @@ class JsonParser {
       default:
         break;
     }
-    for (const std::string_view word :
-         {"null", "true", "false", "NaN", "Infinity", "-Infinity"}) {
+    for (const std::string_view word : {"null", "true", "false", "NaN", "Infinity", "-Infinity"}) {
       if (is_word(word)) return Code::kNone;
     }
     return number();

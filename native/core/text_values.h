@@ -32,33 +32,33 @@ struct TextColumn {
 
 enum class TextFaultCode : uint8_t {
   kNone = 0,
-  kFewFields,     // found = fields of the row
-  kManyFields,    // more fields than columns
-  kQuote,         // a quote within an unquoted field, or text after a quoted one
-  kUnclosed,      // a quoted field, string, list or object that does not end
-  kNull,          // no value, in a column without nulls
-  kNotNumber,     // not a number, or not one as inferred
-  kNotWhole,      // a fraction in a column of integers
-  kOutOfRange,    // a number that the dtype cannot hold
-  kInexact,       // an integer that a float would round
+  kFewFields,   // found = fields of the row
+  kManyFields,  // more fields than columns
+  kQuote,       // a quote within an unquoted field, or text after a quoted one
+  kUnclosed,    // a quoted field, string, list or object that does not end
+  kNull,        // no value, in a column without nulls
+  kNotNumber,   // not a number, or not one as inferred
+  kNotWhole,    // a fraction in a column of integers
+  kOutOfRange,  // a number that the dtype cannot hold
+  kInexact,     // an integer that a float would round
   kNotBool,
-  kNotText,       // another value in a column of text
-  kNotList,       // another value in a column of lists
+  kNotText,  // another value in a column of text
+  kNotList,  // another value in a column of lists
   kNotUtf8,
-  kNotObject,     // a row, or a value where others have objects, that is not an object
+  kNotObject,  // a row, or a value where others have objects, that is not an object
   kNotJson,
-  kEscape,        // an escape that stands for no character
-  kDuplicate,     // a key that the object has already
-  kUnknownKey,    // a key that no column has
+  kEscape,      // an escape that stands for no character
+  kDuplicate,   // a key that the object has already
+  kUnknownKey,  // a key that no column has
   kTooDeep,
 };
 
 struct TextFault {
   TextFaultCode code = TextFaultCode::kNone;
-  uint64_t row = 0;         // among the rows parsed
-  uint64_t row_offset = 0;  // where it begins in the text
+  uint64_t row = 0;             // among the rows parsed
+  uint64_t row_offset = 0;      // where it begins in the text
   uint64_t begin = 0, end = 0;  // the value
-  int64_t column = -1;      // -1 if it is of no column
+  int64_t column = -1;          // -1 if it is of no column
   int64_t found = 0;
 
   explicit operator bool() const { return code != TextFaultCode::kNone; }
@@ -151,12 +151,12 @@ class TextValues {
 // How a field looks, as bits.
 enum TextLooks : uint8_t {
   kLooksEmpty = 1,
-  kLooksWhole = 2,      // an int64, written as programs write one
-  kLooksDecimal = 4,    // with a decimal point
-  kLooksExponent = 8,   // with an exponent, but no decimal point
+  kLooksWhole = 2,     // an int64, written as programs write one
+  kLooksDecimal = 4,   // with a decimal point
+  kLooksExponent = 8,  // with an exponent, but no decimal point
   kLooksOther = 16,
   kLooksQuoted = 32,
-  kLooksBare = 64,      // not quoted, and not empty
+  kLooksBare = 64,  // not quoted, and not empty
 };
 TextLooks looks_of(const char* begin, const char* end);
 

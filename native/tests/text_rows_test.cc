@@ -31,7 +31,8 @@ std::vector<uint64_t> slow_starts(std::string_view text, RowSyntax syntax) {
 }
 
 std::string random_csv(std::mt19937& random, size_t rows) {
-  const std::vector<std::string> fields = {"", "1", "abc", "\"\"", "\"a,b\"", "\"a\nb\"",
+  const std::vector<std::string> fields = {"",           "1",        "abc",
+                                           "\"\"",       "\"a,b\"",  "\"a\nb\"",
                                            "\"a\"\"b\"", "\"\r\n\"", std::string(70, 'x')};
   std::string text;
   for (size_t row = 0; row < rows; ++row) {

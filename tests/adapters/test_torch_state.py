@@ -15,7 +15,7 @@ from tests.numbered import flat, ids
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::UserWarning:torchdata"),
-    pytest.mark.filterwarnings("ignore:This torch.utils.data.DataLoader will create"),
+    pytest.mark.filterwarnings("ignore:This DataLoader will create"),
 ]
 
 ROWS = 53

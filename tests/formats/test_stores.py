@@ -68,6 +68,12 @@ def saved(name: str, make: Callable[[], dict[str, Any]] = columns, **options: An
     return lambda folder: rm.from_arrays(make()).save(f"{folder}/{name}", **options)
 
 
+def texts() -> dict[str, Any]:
+    """Return what CSV holds."""
+    made = rm.Ragged.from_text([f'{i},"\n' * (i % 40) for i in range(ROWS)])
+    return {"label": columns()["label"], "x": np.random.default_rng(5).random(ROWS), "text": made}
+
+
 def zlib_records(folder: str) -> None:
     rm.from_arrays(columns()).save(f"{folder}/x.tfrecord.zlib", compression="zlib")
 
@@ -128,6 +134,8 @@ CASES = [
     Case("raw-shards", "x-*.bin", saved("x.bin", fixed, shards=3)),
     Case("parquet", "x-*.parquet", saved("x.parquet", options={"row_group_rows": 40}, shards=2)),
     Case("webdataset", "x-*.tar", saved("x.tar", fixed, shards=2)),
+    Case("csv-shards", "x-*.csv", saved("x.csv", texts, shards=2)),
+    Case("jsonl-zstd", "x.jsonl.zst", saved("x.jsonl.zst", texts)),
     Case("arrow", "x.arrow", saved("x.arrow", options={"row_group_rows": 70})),
 ]
 ONCE = ("tfrecord-shards", "tfrecord-gzip", "npy", "npz", "hdf5", "zarr", "raw-shards", "parquet")

@@ -31,7 +31,7 @@ from recmap.model.field import Field
 from recmap.native import _core
 
 # Values in a piece, unless a row has more.
-_PIECE = 1 << 18
+_PIECE = 1 << 20
 # A sketch of each channel takes a few hundred kilobytes.
 _MOST_SKETCHES = 1024
 # Pieces in flight for each thread.
@@ -114,7 +114,9 @@ class ChannelCollector:
         _core.find_moments(values.reshape(-1), values.shape[2], counts, sums, limits)
         samples = []
         if self._shares:
-            samples = sorted_sample(values, level, np.random.default_rng(number))
+            finite = not counts[self._channels :].any()
+            rng = np.random.default_rng(number)
+            samples = sorted_sample(values, level, rng, finite=finite)
         shape = -1, self._channels
         return _PieceMoments(
             counts.reshape(shape), sums.reshape(shape), limits.reshape(shape), samples

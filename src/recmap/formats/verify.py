@@ -200,8 +200,9 @@ def _verify_one(file: str, name: str) -> Verified:
     format = FORMATS[name]
     try:
         checker = format.load(format.checks)
-        if checker is not None:
-            for number, (_, wrong) in enumerate(checker(file)):
+        parts = None if checker is None else checker(file)
+        if parts is not None:
+            for number, (_, wrong) in enumerate(parts):
                 if wrong is not None:
                     found.damage.append(_damage(file, number, wrong))
         else:

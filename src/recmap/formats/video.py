@@ -49,17 +49,20 @@ class WantedFrames:
     places: npt.NDArray[np.int64]
 
 
-def decode_frames(wanted: Sequence[WantedFrames], out: Images) -> dict[int, str]:
+def decode_frames(
+    wanted: Sequence[WantedFrames], out: Images, *, resize: bool = True
+) -> dict[int, str]:
     """Decode frames into ``out``, (frames, height, width, 3), and return why others are missing.
 
-    Frames of another size are resized. Several files are decoded at a time.
+    Frames of another size are resized, or missing without ``resize``. Several files are decoded at
+    a time.
     """
     reasons: dict[int, str] = {}
     threads = max(1, thread_count() // max(1, len(wanted)))
 
     def decode(some: WantedFrames) -> None:
         try:
-            found = _video(some.file, threads).store(some, out)
+            found = _video(some.file, threads).store(some, out, resize=resize)
         except DataError as e:
             found = dict.fromkeys(some.places.tolist(), str(e))
         subject = "it" if isinstance(some.file, bytes) else some.file
@@ -118,7 +121,7 @@ class VideoFile:
         self._rate = float(told.average_fps or 0.0)
         self._decoder = decoder
 
-    def store(self, wanted: WantedFrames, out: Images) -> dict[int, str]:
+    def store(self, wanted: WantedFrames, out: Images, *, resize: bool) -> dict[int, str]:
         """Decode frames into ``out``, and return why others are missing."""
         which, count = wanted.which, self.count
         by_time = which.dtype.kind == "f"
@@ -138,6 +141,9 @@ class VideoFile:
                     reasons[place] = f"has no frame at {at:g} s; the nearest is at {begin:g} s"
                 elif frame.shape == out.shape[1:]:
                     out[place] = frame
+                elif not resize:
+                    sizes = [f"{side[0]} x {side[1]}" for side in (frame.shape, out.shape[1:])]
+                    reasons[place] = f"has frames of {sizes[0]} pixels, not {sizes[1]}"
                 else:
                     _core.resize_image(np.ascontiguousarray(frame), out[place])
         return reasons

@@ -15,18 +15,27 @@ ZARR_FILES = ("zarr.json", ".zgroup", ".zarray", ".zmetadata")
 TFDS_FILE = "features.json"
 # Versions before 4.0 of TFDS wrote only this one, which other libraries write, too.
 TFDS_INFO = "dataset_info.json"
+# A folder with this file is a LeRobot dataset.
+LEROBOT_FILE = "meta/info.json"
 # Suffixes of files next to the data that are not data.
 DESCRIPTION, TEXT_INDEX = ".recmap.json", ".idx"
 # A folder with one of these files is opened as a whole.
-STORE_FILES = (*ZARR_FILES, TFDS_FILE)
+STORE_FILES = (*ZARR_FILES, TFDS_FILE, LEROBOT_FILE)
 # The tokens of Megatron-LM lie beside the index that says where they are.
 _TOKENS, _TOKEN_INDEX = ".bin", ".idx"
+_MOSAIC_INDEX = "index.json"
 _BOOT = "/proc/sys/kernel/random/boot_id"
 
 
 def is_indexed(name: str, names: Collection[str]) -> bool:
     """Return whether a file in a folder is read through an index of Megatron-LM beside it."""
     return name.endswith(_TOKENS) and name.removesuffix(_TOKENS) + _TOKEN_INDEX in names
+
+
+def mosaic_index(names: Collection[str]) -> str | None:
+    """Return the name of the index in a folder of shards of Mosaic Streaming, if it is one."""
+    shards = any(".mds" in name for name in names)
+    return _MOSAIC_INDEX if shards and _MOSAIC_INDEX in names else None
 
 
 class FileState(NamedTuple):
@@ -85,6 +94,9 @@ def _contents(folder: str) -> Iterator[tuple[str, int, int]]:
     Of a TFDS folder those are its shards: what describes them is written again when a split is
     added. Of a Zarr store it is the metadata: there are too many chunks.
     """
+    if os.path.exists(os.path.join(folder, LEROBOT_FILE)):
+        yield from _states(folder, "", [LEROBOT_FILE])
+        return
     if not any(os.path.exists(os.path.join(folder, name)) for name in (TFDS_FILE, TFDS_INFO)):
         yield from _metadata(folder, "")
         return

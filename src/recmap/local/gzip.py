@@ -20,9 +20,11 @@ from concurrent.futures import Future
 from functools import lru_cache
 from typing import Any, Literal
 
+import numpy as np
 from isal import isal_zlib
 from zlib_ng import zlib_ng
 
+from recmap.local.deflate import can_resume, inflate_whole
 from recmap.machine.cpus import pool_size, thread_count
 from recmap.machine.threads import Threads
 
@@ -38,7 +40,7 @@ _ZLIB_LAST_BLOCK = b"\x03\x00"  # empty, and flagged as the last
 # Header of a member: magic, flags, (no time,) no system, size of the extra field.
 _HEAD = struct.Struct("<3sB5xBH")
 GZIP_MAGIC = b"\x1f\x8b\x08"
-_HAS_EXTRA = 4
+_HAS_CRC, _HAS_EXTRA, _HAS_NAME, _HAS_COMMENT, _RESERVED = 2, 4, 8, 16, 0xE0
 _NO_SYSTEM = 255
 _SUBFIELD = struct.Struct("<2sH")
 # For each subfield, how the member's size is stored, and what to add to it.
@@ -71,7 +73,7 @@ class Deflater:
 
     def __init__(self, compression: Literal["gzip", "zlib"]) -> None:
         self._gzip = compression == "gzip"
-        self._threads = _threads()
+        self._threads = stream_threads()
         self._waiting: deque[Future[bytes]] = deque()
         self._held = b""
         self._adler = 1
@@ -166,14 +168,14 @@ def member_size(head: bytes) -> int | None:
 
 def inflate_members(
     pread: Callable[[int, int], bytes], position: int
-) -> Iterator[tuple[int, bytes]]:
+) -> Iterator[tuple[int, bytes | memoryview]]:
     """Yield the packed size and the plain bytes of each member, starting at ``position``.
 
     ``pread`` is that of an ``OpenFile``. Stop at the first member that does not state its size, or
     states a wrong one. A few members are inflated ahead, fewer at first, because many callers need
     only the beginning.
     """
-    waiting: deque[tuple[int, Future[bytes | None]]] = deque()
+    waiting: deque[tuple[int, Future[bytes | memoryview | None]]] = deque()
     more, most = True, _FIRST
     while more or waiting:
         while more and len(waiting) < min(most, thread_count() + 2):
@@ -181,7 +183,7 @@ def inflate_members(
             packed = pread(size or 0, position)
             more = size is not None and len(packed) == size
             if more:
-                waiting.append((len(packed), _threads().submit(_inflate_member, packed)))
+                waiting.append((len(packed), stream_threads().submit(_inflate_member, packed)))
                 position += len(packed)
         if waiting:
             length, future = waiting.popleft()
@@ -192,9 +194,33 @@ def inflate_members(
             most += 1
 
 
-def _inflate_member(member: bytes) -> bytes | None:
+def header_size(data: bytes, compression: Literal["gzip", "zlib"]) -> int | None:
+    """Return the size of the header before the compressed data; None if it is invalid."""
+    if compression == "zlib":
+        return 2 if len(data) > 2 and not data[1] & 0x20 else None
+    if len(data) < 10 or data[:3] != GZIP_MAGIC or data[3] & _RESERVED:
+        return None
+    flags, at = data[3], 10
+    if flags & _HAS_EXTRA:
+        at += 2 + int.from_bytes(data[at : at + 2], "little")
+    for flag in (_HAS_NAME, _HAS_COMMENT):
+        if flags & flag:
+            end = data.find(b"\0", at)
+            if end < 0:
+                return None
+            at = end + 1
+    at += 2 if flags & _HAS_CRC else 0
+    return at if at < len(data) else None
+
+
+def _inflate_member(member: bytes) -> bytes | memoryview | None:
     """Return the plain bytes, or None if this is not one complete, sound and small member."""
-    size = _TRAILER.unpack(member[-_TRAILER.size :])[1]
+    crc, size = _TRAILER.unpack(member[-_TRAILER.size :])
+    header = header_size(member, "gzip")
+    if header is not None and size <= _MAX_MEMBER and can_resume():
+        out = np.empty(size, np.uint8)
+        body = np.frombuffer(member, np.uint8)[header : -_TRAILER.size]
+        return out.data if inflate_whole(body, out) and isal_zlib.crc32(out) == crc else None
     engine, error = inflater("gzip")
     try:
         # Ask for one byte more than expected, to detect a member that is longer.
@@ -204,7 +230,7 @@ def _inflate_member(member: bytes) -> bytes | None:
     return plain if engine.eof and not engine.unused_data and len(plain) == size else None
 
 
-def _threads() -> Threads:
+def stream_threads() -> Threads:
     """Return the pool for all streams of this process, with one thread per CPU."""
     return _make_threads(os.getpid(), pool_size())
 

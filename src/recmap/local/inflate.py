@@ -5,10 +5,11 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 from recmap.errors import CompressionError
-from recmap.local.gzip import GZIP_MAGIC, inflate_members, inflater, member_size
+from recmap.local.deflate import BlockInflater, DeflateError, Point, can_resume
+from recmap.local.gzip import GZIP_MAGIC, header_size, inflate_members, inflater, member_size
 from recmap.local.local_path import located
 from recmap.local.location import OpenFile
 
@@ -23,7 +24,6 @@ _RAW = -15
 # Bytes read and inflated per call near damage. Where one size fails, the next smaller one
 # continues.
 _STEPS = ((_READ_SIZE, _OUT_SIZE), (1 << 10, 1 << 10), (1, 1))
-_HAS_CRC, _HAS_EXTRA, _HAS_NAME, _HAS_COMMENT, _RESERVED = 2, 4, 8, 16, 0xE0
 _TRAILER = {"gzip": 8, "zlib": 4}
 # Far more than any header takes.
 _HEADER_SIZE = 1 << 17
@@ -45,13 +45,14 @@ class Inflated(NamedTuple):
 
     ``begin`` is where the member begins in the file if these are its first bytes, else None.
     ``end`` is how far the file has been read. ``failure`` is what is wrong with the stream
-    after these bytes.
+    after these bytes. ``point`` is where inflating can resume with these bytes, if known.
     """
 
-    plain: bytes
+    plain: bytes | memoryview
     begin: int | None
     end: int
     failure: CompressionError | None = None
+    point: Point | None = None
 
 
 @dataclass
@@ -63,9 +64,16 @@ class _InflatingMember:
 
 
 def inflate(
-    path: str, compression: Literal["gzip", "zlib"], position: int = 0, *, salvage: bool = False
+    path: str,
+    compression: Literal["gzip", "zlib"],
+    position: int = 0,
+    *,
+    salvage: bool = False,
+    points: bool = False,
 ) -> Iterator[Inflated]:
     """Yield the plain bytes of a file, starting with the member at ``position``.
+
+    With ``points``, find where inflating can resume.
 
     Where the stream is damaged, everything that can still be inflated is followed by a result
     without bytes, but with the failure. It is the last one, unless ``salvage`` finds a member
@@ -76,7 +84,7 @@ def inflate(
         while True:
             member = _InflatingMember(position)
             try:
-                yield from _inflate_sound(file, path, compression, position, member)
+                yield from _inflate_sound(file, path, compression, position, member, points)
                 return
             except CompressionError as e:
                 failure = e
@@ -103,9 +111,11 @@ def _inflate_sound(
     compression: Literal["gzip", "zlib"],
     position: int,
     member: _InflatingMember,
+    points: bool,
 ) -> Iterator[Inflated]:
     """Yield the plain bytes up to the first damage, then raise."""
-    engine, error = inflater(compression)
+    engine, error = _engine(compression, points)
+    point: Point | None = None
     # A member at ``distrusted`` is inflated as a stream: the size in its header may be wrong.
     fresh, pending, distrusted = True, b"", -1
     while True:
@@ -141,12 +151,22 @@ def _inflate_sound(
         pending = engine.unused_data if engine.eof else engine.unconsumed_tail
         position += len(data) - len(pending)
         fresh = engine.eof
-        if fresh:
-            engine, error = inflater(compression)
         if plain:
             begin = None if member.plain else member.begin
             member.plain += len(plain)
-            yield Inflated(plain, begin, position)
+            yield Inflated(plain, begin, position, None, point)
+            point = None
+        if isinstance(engine, BlockInflater) and engine.found is not None:
+            point = Point(position, *engine.found)
+        if fresh:
+            engine, error = _engine(compression, points)
+            point = None
+
+
+def _engine(compression: Literal["gzip", "zlib"], points: bool) -> tuple[Any, type[Exception]]:
+    if points and can_resume():
+        return BlockInflater(compression), DeflateError
+    return inflater(compression)
 
 
 class _Rescue:
@@ -159,7 +179,7 @@ class _Rescue:
 
     def __init__(self, file: OpenFile, compression: Literal["gzip", "zlib"], begin: int) -> None:
         self._file, self._compression = file, compression
-        header = _header_size(file.pread(_HEADER_SIZE, begin), compression)
+        header = header_size(file.pread(_HEADER_SIZE, begin), compression)
         self._readable = header is not None
         #: How far into the file it has read.
         self.position = begin + (header or 0)
@@ -209,7 +229,7 @@ def _find_member(file: OpenFile, begin: int) -> int | None:
 
 def _is_member(file: OpenFile, begin: int) -> bool:
     data = file.pread(_HEADER_SIZE, begin)
-    header = _header_size(data, "gzip")
+    header = header_size(data, "gzip")
     if header is None:
         return False
     engine = zlib.decompressobj(_RAW)
@@ -226,22 +246,3 @@ def _inflates_some(data: bytes) -> bool:
         return any(engine.decompress(data[i : i + 1]) for i in range(len(data)))
     except zlib.error:
         return False
-
-
-def _header_size(data: bytes, compression: Literal["gzip", "zlib"]) -> int | None:
-    """Return the size of the header before the compressed data; None if it is invalid."""
-    if compression == "zlib":
-        return 2 if len(data) > 2 and not data[1] & 0x20 else None
-    if len(data) < 10 or data[:3] != GZIP_MAGIC or data[3] & _RESERVED:
-        return None
-    flags, at = data[3], 10
-    if flags & _HAS_EXTRA:
-        at += 2 + int.from_bytes(data[at : at + 2], "little")
-    for flag in (_HAS_NAME, _HAS_COMMENT):
-        if flags & flag:
-            end = data.find(b"\0", at)
-            if end < 0:
-                return None
-            at = end + 1
-    at += 2 if flags & _HAS_CRC else 0
-    return at if at < len(data) else None

@@ -38,6 +38,7 @@ from recmap.local.file_state import (
     FileState,
     is_indexed,
     is_store_of,
+    mosaic_index,
 )
 from recmap.local.location import Location, OpenFile, Stat, Version
 from recmap.local.output import DiskOutput, Output
@@ -146,6 +147,8 @@ class LocalPath(Location):
         names = os.listdir(self)
         added = refuse_unfinished(self, names, lambda name: self.child(name).content())
         known = set(names)
+        if (index := mosaic_index(known)) is not None:
+            return [self.child(index).found()]
         there = [
             name
             for name in names

@@ -488,6 +488,8 @@ _KINDS = (
         check=lambda content: content.text[:15].lower().startswith(("<!doctype html", "<html"))),
     _guess("XML", advice="Try rm.open(pandas.read_xml({path}))",
         check=lambda content: content.text.startswith("<?xml")),
+    FileKind("an index of Mosaic Streaming", rb"\s*\{", format="mds",
+        check=lambda content: '"shards"' in content.text and '"column_encodings"' in content.text),
     _text("JSON Lines", advice="Try rm.open(pandas.read_json({path}, lines=True, {encoding}))",
         check=_is_json_lines, format="jsonl"),
     _guess("JSON", advice="Try rm.open(pandas.read_json({path}, {encoding}))",

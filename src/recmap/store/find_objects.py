@@ -16,6 +16,7 @@ from recmap.local.file_state import (
     ZARR_FILES,
     is_indexed,
     is_store_of,
+    mosaic_index,
 )
 from recmap.machine.threads import Threads
 from recmap.store.object_store import Folder, ObjectInfo, ObjectStore
@@ -88,10 +89,13 @@ def find_objects(store: ObjectStore, url: ObjectUrl) -> FoundObjects:
                 "killed, run it again"
             )
         there = {each.key for each in listed.objects}
+        index = mosaic_index({_name(name) for name in there})
         matches = [
             each
             for each in listed.objects
-            if _name(each.key)[0] not in "._" and not is_indexed(each.key, there)
+            if _name(each.key)[0] not in "._"
+            and not is_indexed(each.key, there)
+            and (index is None or _name(each.key) == index)
         ]
         folders = [each for each in listed.folders if _name(each)[0] not in "._"]
         # Folders of TFDS are not taken together: they are versions of the same data.

@@ -14,13 +14,14 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap.errors import CompressionError, Message, Option
-from recmap.local.inflate import inflate
+from recmap.local.inflate import Inflated, inflate
 from recmap.machine.cpus import thread_count
 from recmap.machine.threads import read_ahead
 from recmap.model.facts import Skipped
 from recmap.native import _core
 from recmap.tfrecord.faults import fault_error, fault_text
 from recmap.tfrecord.record_file import Window
+from recmap.tfrecord.stream_index import IndexBuilder
 
 _WINDOW_SIZE = 1 << 20
 _CUT = {_core.FaultCode.header_cut, _core.FaultCode.data_cut}
@@ -60,7 +61,13 @@ class ByteStream:
     """
 
     def __init__(
-        self, path: str, compression: Literal["gzip", "zlib"], skip: bool, entry: Entry
+        self,
+        path: str,
+        compression: Literal["gzip", "zlib"],
+        skip: bool,
+        entry: Entry,
+        blocks: Iterator[Inflated] | None = None,
+        builder: IndexBuilder | None = None,
     ) -> None:
         self.base = entry.base
         # Compressed bytes of the file that have been inflated.
@@ -71,8 +78,16 @@ class ByteStream:
         self.held: npt.NDArray[np.uint8] = np.empty(0, np.uint8)
         self._rest = memoryview(b"")
         self._entries: list[Entry] = []
-        self._blocks = inflate(path, compression, entry.position, salvage=skip)
         self._begun = self._ahead = False
+        self._builder = builder
+        if blocks is None:
+            blocks = inflate(
+                path, compression, entry.position, salvage=skip, points=builder is not None
+            )
+        else:
+            self._entries.append(entry)
+            self._ahead = True  # by whoever makes them
+        self._blocks = blocks
 
     def fill(self, size: int) -> bool:
         """Inflate until ``size`` bytes are held or the stream ends.
@@ -110,6 +125,8 @@ class ByteStream:
         self.ended = block is None
         if block is None:
             return False
+        if self._builder is not None:
+            self._builder.add(block)
         if block.begin is not None:
             self._entries.append(Entry(block.begin, self.base + at))
         self._rest, self.passed = memoryview(block.plain), block.end
@@ -160,13 +177,18 @@ def record_windows(
     verify: bool,
     skip: bool,
     start: PassStart = START,
+    blocks: Iterator[Inflated] | None = None,
+    builder: IndexBuilder | None = None,
 ) -> Iterator[tuple[Entry, Window]]:
     """Yield all records from ``start`` to the end, each window with the entry before it.
+
+    ``blocks`` are the plain bytes from the entry of ``start`` on, if they are inflated with an
+    index. ``builder`` is told of all bytes.
 
     With ``skip``, damage is left out and listed in the windows. Otherwise, it is raised
     after the records that precede it. Which records are rows is up to the caller.
     """
-    stream = ByteStream(path, compression, skip, start.entry)
+    stream = ByteStream(path, compression, skip, start.entry, blocks, builder)
     stream.fill(start.base - stream.base)
     stream.drop(start.base - stream.base)
     record, searching, needed = start.row, False, 0

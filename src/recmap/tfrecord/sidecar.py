@@ -18,7 +18,7 @@ import time
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import islice
 from typing import Any
@@ -43,6 +43,8 @@ from recmap.tfrecord.index import Index
 from recmap.warn import warn
 
 _MAGIC = b"RECMAPIX"
+#: How the index of a compressed stream begins.
+STREAM_MAGIC = b"RECMAPGZ"
 _VERSION = 2
 # Blocks sampled for the fingerprint, by version. Version 1 also had the modification time.
 _VERSIONS = {1: 16, 2: 64}
@@ -109,6 +111,8 @@ class Sidecar:
     written: bool = False
     # The last change of the file when the index was loaded, if it was made after that.
     checked: int | None = None
+    # What columns were in the DataFrame that was saved.
+    table_note: Mapping[str, Any] = field(default_factory=dict)
 
     def vouches_for(self, path: str) -> bool:
         """Return whether all of the file was checked, or written, after its last change."""
@@ -187,6 +191,7 @@ def _encoded(sidecar: Sidecar, fingerprint: Fingerprint, etag: str | None = None
         "verified": sidecar.verified,
         "mapped": list(sidecar.mapped),
         "written": sidecar.written,
+        **({"table": dict(sidecar.table_note)} if sidecar.table_note else {}),
     }
     text = json.dumps(info).encode()
     text += b" " * (-(_HEAD.size + len(text)) % 8)  # so that the anchors are aligned
@@ -230,6 +235,7 @@ def load_sidecar(path: str, *, check: bool = True) -> Sidecar | None:
             known,
             info.get("written") is True,
             checked,
+            dict(info.get("table", {})),
         )
     except FileChangedError:
         raise
@@ -303,12 +309,22 @@ def is_written(path: str) -> bool:
     return sidecar is not None and sidecar.written
 
 
+def stream_index_path(path: str) -> Location:
+    """Return the path of the index of a compressed stream."""
+    return located(path).sibling(f".{os.path.basename(path)}.recmap-gz")
+
+
 def remove_sidecar(path: str) -> None:
-    """Remove the index next to a file, if there is one."""
-    target = sidecar_path(path)
+    """Remove the indexes next to a file, if there are any."""
+    _remove_if(sidecar_path(path), _MAGIC)
+    if not located(path).remote:
+        _remove_if(stream_index_path(path), STREAM_MAGIC)
+
+
+def _remove_if(target: Location, magic: bytes) -> None:
     try:
         with target.open() as file:
-            ours = file.pread(len(_MAGIC), 0) == _MAGIC
+            ours = file.pread(len(magic), 0) == magic
     except StoreError:
         raise
     except OSError:

@@ -109,7 +109,7 @@ def _open(
         _column(files[0], name, int(bits), given, quoted=quoted)
         for name, bits in zip(names, looks, strict=True)
     ]
-    origin = said_origin(columns, found)
+    origin = said_origin(columns, found, fields)
     parser = CsvParser(format, columns, origin, chosen, int(header))
     return open_rows(files, parser, fields)
 

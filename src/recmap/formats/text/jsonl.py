@@ -80,7 +80,7 @@ def open_jsonl(files: Sequence[str], fields: FieldsLike | None = None) -> Source
             {name: LeftOut(told) for name, told in refused.items()},
         )
     strict = not chosen and not refused
-    parser = JsonParser(columns, said_origin(columns, found), strict=strict)
+    parser = JsonParser(columns, said_origin(columns, found, fields), strict=strict)
     return open_rows(files, parser, fields)
 
 

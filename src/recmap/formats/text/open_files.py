@@ -55,14 +55,19 @@ def _written_types(file: str) -> Schema:
     return Schema({})
 
 
-def said_origin(columns: Sequence[TextColumn], found: Sequence[TextSample]) -> str:
+def said_origin(
+    columns: Sequence[TextColumn], found: Sequence[TextSample], fields: FieldsLike | None
+) -> str:
     """Say where the types come from."""
+    asked = fields if isinstance(fields, Mapping) else {}
+    told = any(column.given and asked.get(column.name) is None for column in columns)
+    known = "from the description" if told else "given"
     if all(column.given for column in columns):
-        return "given"
+        return known
     whole = all(sample.whole for sample in found)
     size = sum(len(sample.rows) for sample in found)
     rows = "all rows" if whole else f"the first {size / 2**20:.1f} MiB"
-    return f"inferred from {rows}" + (", or given" if any(c.given for c in columns) else "")
+    return f"inferred from {rows}" + (f", or {known}" if any(c.given for c in columns) else "")
 
 
 def open_rows(files: Sequence[str], parser: RowParser, fields: FieldsLike | None) -> Source:

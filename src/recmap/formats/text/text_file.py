@@ -22,8 +22,9 @@ Bytes: TypeAlias = npt.NDArray[np.uint8]
 
 _PACKINGS: tuple[Literal["gzip", "zstd"], ...] = ("gzip", "zstd")
 _MARK = b"\xef\xbb\xbf"
-# Mapped bytes that are scanned at once: few at first, so that the first rows come soon.
-_FIRST_WINDOW, _WINDOW = 1 << 20, 64 << 20
+# Mapped bytes that are scanned at once: few at first, so that the first rows come soon. Those of an
+# object are in memory meanwhile.
+_FIRST_WINDOW, _WINDOW, _FETCHED = 1 << 20, 64 << 20, 8 << 20
 # Inflated bytes that are handed on at once, and that are kept for rows read after they were found.
 _INFLATED, _KEPT = 1 << 20, 32 << 20
 
@@ -75,7 +76,7 @@ class PlainText(TextFile):
         return self._begin
 
     def window(self, at: int) -> TextWindow:
-        size = min(_WINDOW, max(_FIRST_WINDOW, at))
+        size = min(_WINDOW if self.mapped.whole else _FETCHED, max(_FIRST_WINDOW, at))
         end = min(at + size, self.mapped.size)
         with self.mapped.hold(at, min(end + 1, self.mapped.size)):
             after = int(self.mapped.bytes[end]) if end < self.mapped.size else -1
@@ -191,4 +192,4 @@ def _inflated(path: str, packing: Packing) -> Iterator[bytes]:
     for part in inflate(path, "gzip"):
         if part.failure is not None:
             raise part.failure
-        yield part.plain
+        yield bytes(part.plain)

@@ -75,7 +75,7 @@ class DecodeVideo(Transform):
 
     def output(self, schema: Schema) -> Schema:
         field = schema[self.column]
-        if field.has_nulls or field != Field("bytes"):
+        if field.has_nulls or field not in (Field("bytes"), Field("text")):
             hint = f"; leave out rows without video: ds.drop_null({self.column!r})"
             raise OptionError(
                 f"decode_video: {self.column!r} is {field}, not bytes{hint * field.nullable}"

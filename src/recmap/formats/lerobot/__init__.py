@@ -1,0 +1,1 @@
+"""LeRobot datasets: folders of Parquet files and videos."""

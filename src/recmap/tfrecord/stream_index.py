@@ -1,0 +1,335 @@
+"""Where a compressed stream can be read from: the first pass notes it, and saves it in a file.
+
+The file is hidden next to the data, and docs/format.md specifies it. Like the index of records, it
+is used only if it was made from exactly this data. Every chunk, from one entry to the next, has a
+checksum; where it does not match, the stream is read from its beginning, as without an index.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from recmap.errors import StaleIndexWarning
+from recmap.local.deflate import SPACING, Bytes, can_resume, open_window, resume_into
+from recmap.local.gzip import header_size, stream_threads
+from recmap.local.inflate import Inflated, inflate
+from recmap.local.local_path import located
+from recmap.local.location import OpenFile
+from recmap.local.temporary import temporary_path
+from recmap.machine.cpus import thread_count
+from recmap.machine.memory import empty_bytes
+from recmap.native import _core
+from recmap.tfrecord.embedded_schema import checksum
+from recmap.tfrecord.sidecar import STREAM_MAGIC, Fingerprint, stream_index_path
+from recmap.warn import warn
+
+_VERSION = 1
+_HEAD = struct.Struct("<8sIII")  # magic, version, size of the JSON, CRC of all that follows
+#: The largest chunk, and the most bytes of windows that a pass keeps.
+_MOST_CHUNK, _MOST_WINDOWS = 16 << 20, 16 << 20
+_MOST_ENTRIES, _MOST_SAVED = 1 << 18, 64 << 20
+# The fewest bytes of a chunk on average that are worth an index.
+_LEAST_CHUNK = 1 << 17
+_MOST_AHEAD = 32 << 20
+# A gzip header is rarely longer than this; longer ones are not read.
+_HEADER_SIZE = 1 << 10
+
+
+# An entry: where to inflate from, and the first record that begins there or later. The CRC is
+# that of all plain bytes before it, and ``window`` the packed size of its window; 0 at a member.
+_TABLE = np.dtype(
+    [
+        ("position", "<u8"),
+        ("base", "<u8"),
+        ("row", "<u8"),
+        ("offset", "<u8"),
+        ("crc", "<u4"),
+        ("window", "<u4"),
+        ("bits", "<u8"),
+    ]
+)
+
+
+@dataclass
+class _Noted:
+    """An entry that a pass came to; its row is known later."""
+
+    position: int
+    bits: int
+    base: int
+    crc: int
+    window: bytes
+    row: int = -1
+    offset: int = -1
+
+
+class StreamIndex:
+    """The entries of one stream, in order. Rows are numbered from 0 to ``count``."""
+
+    def __init__(
+        self, table: npt.NDArray[Any], windows: Bytes, count: int, size: int, crc: int
+    ) -> None:
+        self._table, self._windows, self.count = table, windows, count
+        # Plain copies, with the end of the stream as a last entry.
+        self._bases = np.append(table["base"], np.uint64(size)).astype(np.int64)
+        self._crcs = [*table["crc"].tolist(), crc]
+        self._rows = table["row"].astype(np.int64)
+        self._ends = np.cumsum(table["window"], dtype=np.int64)
+        #: Whether it turned out not to fit the data.
+        self.distrusted = False
+        self.check()
+
+    def __len__(self) -> int:
+        return len(self._table)
+
+    @property
+    def chunk_rows(self) -> int:
+        """The rows of a chunk, on average."""
+        return max(1, self.count // max(len(self), 1))
+
+    def chunks_of(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Return the number of the last entry before each row."""
+        return np.searchsorted(self._rows, rows, "right") - 1
+
+    def start(self, chunk: int) -> tuple[int, int, int, int]:
+        """Return the first row after an entry, where it begins, and the place of the entry."""
+        entry = self._table[chunk]
+        return int(entry["row"]), int(entry["offset"]), int(entry["position"]), int(entry["base"])
+
+    def inflate(
+        self, path: str, compression: Literal["gzip", "zlib"], base: int, *, ahead: bool
+    ) -> Iterator[Inflated]:
+        """Yield the plain bytes from the entry at ``base`` on, a chunk at a time.
+
+        With ``ahead``, other threads inflate the next chunks, once a second one is asked for.
+        """
+        first = chunk = int(np.searchsorted(self._bases, base))
+        most = self._most_ahead()
+        at, waiting = first + 1, deque[Future[Bytes | None]]()
+        with located(path).open(in_order=True) as file:
+            inflated = partial(self._inflated, file, compression)
+            for chunk in range(first, len(self)):
+                while chunk > first and ahead and at < len(self) and len(waiting) < most:
+                    waiting.append(stream_threads().submit(inflated, at))
+                    at += 1
+                plain = waiting.popleft().result() if waiting else inflated(chunk)
+                if plain is None:
+                    break
+                yield Inflated(plain.data, None, self._end(chunk, file.size))
+                del plain
+            else:
+                return
+        self.distrusted = True
+        warn(
+            f"{stream_index_path(path)} was not used: it was made from other data, or the data is "
+            "damaged",
+            StaleIndexWarning,
+        )
+        yield from _inflate_after(path, compression, int(self._bases[chunk]))
+
+    def _most_ahead(self) -> int:
+        largest = int(np.diff(self._bases).max())
+        return max(1, min(thread_count() + 2, _MOST_AHEAD // max(largest, 1)))
+
+    def _end(self, chunk: int, size: int) -> int:
+        return int(self._table["position"][chunk + 1]) if chunk + 1 < len(self) else size
+
+    def _inflated(
+        self, file: OpenFile, compression: Literal["gzip", "zlib"], chunk: int
+    ) -> Bytes | None:
+        """Return the plain bytes of a chunk, or None if they are not what was there before."""
+        position, bits = int(self._table["position"][chunk]), int(self._table["bits"][chunk])
+        begin = position - (bits > 0)
+        out = empty_bytes(int(self._bases[chunk + 1] - self._bases[chunk]))
+        # Incompressible bytes grow a little; what is longer is not what was inflated before.
+        most = len(out) + len(out) // 64 + _HEADER_SIZE
+        data = file.pread(min(self._end(chunk, file.size) - begin, most), begin)
+        skipped: int | None = 0
+        window = self._window(chunk)
+        if not window:
+            skipped = header_size(data[:_HEADER_SIZE], compression)
+        if window is None or skipped is None or len(data) <= bits // 8:
+            return None
+        source = np.frombuffer(data, np.uint8)[skipped:]
+        sound = resume_into(source, bits, window, out)
+        return (
+            out if sound and _core.crc32c(out, self._crcs[chunk]) == self._crcs[chunk + 1] else None
+        )
+
+    def _window(self, chunk: int) -> bytes | None:
+        """Return the window of an entry, no bytes at a member, and None if it is damaged."""
+        size, end = int(self._table["window"][chunk]), int(self._ends[chunk])
+        try:
+            return open_window(self._windows[end - size : end].tobytes()) if size else b""
+        except ValueError:
+            return None
+
+    def check(self) -> None:
+        """Raise a ValueError if numbers cannot be right, whatever the data."""
+        table, bases = self._table, self._bases
+        first = table[0] if len(table) else np.ones(1, _TABLE)[0]
+        if any(int(first[name]) for name in ("position", "base", "row", "offset", "bits", "crc")):
+            raise ValueError("no entry at the beginning")
+        sizes = np.diff(bases)
+        in_order = all(
+            bool((np.diff(table[name].astype(np.int64)) >= 0).all()) for name in _ORDERED
+        )
+        if not in_order or bool((sizes <= 0).any() | (sizes > _MOST_CHUNK).any()):
+            raise ValueError("entries out of order")
+        rows, offsets = self._rows, table["offset"].astype(np.int64)
+        if bool((rows > self.count).any() | (offsets < bases[:-1]).any()):
+            raise ValueError("rows of entries")
+        if bool((offsets > bases[-1]).any() | (table["bits"] > 7).any()):
+            raise ValueError("places of entries")
+        if int(self._ends[-1]) != len(self._windows):
+            raise ValueError("windows")
+
+    def encoded(self, fingerprint: Fingerprint) -> bytes:
+        """Return the content of the file."""
+        info = {
+            "file": {"size": fingerprint.size, "crc": fingerprint.crc},
+            "entries": len(self),
+            "records": self.count,
+            "size": int(self._bases[-1]),
+            "crc": self._crcs[-1],
+        }
+        text = json.dumps(info).encode()
+        text += b" " * (-(_HEAD.size + len(text)) % 8)
+        rest = text + self._table.tobytes() + self._windows.tobytes()
+        return _HEAD.pack(STREAM_MAGIC, _VERSION, len(text), checksum(rest)) + rest
+
+
+_ORDERED = ("position", "row", "offset")
+
+
+def _inflate_after(
+    path: str, compression: Literal["gzip", "zlib"], base: int
+) -> Iterator[Inflated]:
+    """Yield the plain bytes of a stream from a place on, inflated from the beginning."""
+    passed = 0
+    for block in inflate(path, compression):
+        rest = block.plain[max(0, base - passed) :]
+        passed += len(block.plain)
+        if len(rest) or block.failure is not None:
+            yield Inflated(rest, None, block.end, block.failure)
+
+
+class IndexBuilder:
+    """Notes entries during a pass over a whole stream."""
+
+    def __init__(self) -> None:
+        self._noted: list[_Noted] = []
+        self._size = self._crc = self._kept = self._rowless = 0
+        self._spacing = SPACING
+        self._given_up = False
+
+    def add(self, block: Inflated) -> None:
+        """Note the next plain bytes of the stream."""
+        if self._given_up:
+            return
+        last = self._noted[-1].base if self._noted else 0
+        if block.begin is not None:
+            self._note(_Noted(block.begin, 0, self._size, self._crc, b""))
+        elif block.point is not None and self._size - last >= self._spacing:
+            position, bits, window = block.point
+            self._note(_Noted(position, bits, self._size, self._crc, window))
+        self._crc = _core.crc32c(np.frombuffer(block.plain, np.uint8), self._crc)
+        self._size += len(block.plain)
+
+    def _note(self, entry: _Noted) -> None:
+        self._noted.append(entry)
+        self._kept += len(entry.window)
+        if self._kept > _MOST_WINDOWS:
+            self._thin()
+        self._given_up |= len(self._noted) > _MOST_ENTRIES or self._spacing > _MOST_CHUNK // 2
+
+    def _thin(self) -> None:
+        """Leave out points, so that there is room for twice as many."""
+        self._spacing *= 2
+        kept: list[_Noted] = []
+        for entry in self._noted:
+            if not entry.window or entry.base - kept[-1].base >= self._spacing:
+                kept.append(entry)
+        self._noted = kept
+        self._rowless = sum(entry.row >= 0 for entry in kept)
+        self._kept = sum(len(entry.window) for entry in kept)
+
+    def add_records(self, row: int, offsets: npt.NDArray[np.int64]) -> None:
+        """Note where the next records begin, of which the first has this number."""
+        for entry in self._noted[self._rowless :]:
+            first = int(np.searchsorted(offsets, entry.base))
+            if first == len(offsets):
+                return
+            entry.row, entry.offset = row + first, int(offsets[first])
+            self._rowless += 1
+
+    def finished(self, count: int) -> StreamIndex | None:
+        """Return the index of a stream that was read to its end, if it is worth one."""
+        noted = self._noted
+        windows = sum(1 for entry in noted if entry.window)
+        if self._given_up or not windows or self._size < _LEAST_CHUNK * len(noted):
+            return None
+        for entry in noted[self._rowless :]:
+            entry.row, entry.offset = count, self._size
+        table = np.array(
+            [(e.position, e.base, e.row, e.offset, e.crc, len(e.window), e.bits) for e in noted],
+            _TABLE,
+        )
+        packed = np.frombuffer(b"".join(entry.window for entry in noted), np.uint8)
+        try:
+            return StreamIndex(table, packed, count, self._size, self._crc)
+        except ValueError:
+            return None  # a chunk is too large
+
+
+def save_stream_index(path: str, index: StreamIndex, changed: int | None) -> None:
+    """Save the index of a file that has not changed since that time, if its folder allows."""
+    if located(path).remote or changed is None:
+        return
+    with suppress(OSError):
+        content = index.encoded(Fingerprint.of(path))
+        if located(path).last_change() == changed and len(content) <= _MOST_SAVED:
+            temporary = temporary_path(path, ".recmap-gz")
+            stream_index_path(path).write_whole(content, durable=False, temporary=temporary)
+
+
+def load_stream_index(path: str) -> StreamIndex | None:
+    """Load the index next to a file; return None if there is none that matches it."""
+    if located(path).remote or not can_resume():
+        return None
+    try:
+        content = stream_index_path(path).load(_MOST_SAVED)
+        return _parsed(path, content)
+    except OSError:
+        return None
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError):
+        return None  # the next pass over the file makes another
+
+
+def _parsed(path: str, content: Bytes) -> StreamIndex | None:
+    magic, version, size, crc = _HEAD.unpack(content[: _HEAD.size].tobytes())
+    rest = content[_HEAD.size :]
+    if magic != STREAM_MAGIC or version != _VERSION or _core.crc32c(rest) != crc:
+        return None
+    info = json.loads(rest[:size].tobytes())
+    for number in (info["entries"], info["records"], info["size"], info["crc"]):
+        if type(number) is not int or not 0 <= number < 1 << 62:
+            return None
+    if not Fingerprint(info["file"]["size"], info["file"]["crc"]).fits(path):
+        return None
+    end = size + info["entries"] * _TABLE.itemsize
+    table = rest[size:end].view(_TABLE)
+    if len(table) != info["entries"]:
+        return None
+    return StreamIndex(table, rest[end:], info["records"], info["size"], info["crc"])
