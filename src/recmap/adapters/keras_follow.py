@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import keras
 
@@ -17,9 +17,6 @@ from recmap.adapters.feed import State
 from recmap.errors import NotResumableWarning, OptionError
 from recmap.local.location import Location
 from recmap.warn import warn
-
-if TYPE_CHECKING:
-    from recmap.adapters.keras import KerasBatches
 
 # Epochs to remember: weights that are older cannot be resumed with.
 _KEPT = 100
@@ -29,10 +26,30 @@ _PAST_END = 1
 _LARGEST = 1 << 28
 
 
+class Followed(Protocol):
+    """Batches that are told what Keras does with them."""
+
+    @property
+    def followed(self) -> bool: ...
+
+    @property
+    def trained_in_epoch(self) -> int: ...
+
+    def __len__(self) -> int: ...
+
+    def begin(self, state: State | None) -> None: ...
+
+    def trained(self, batches: int) -> None: ...
+
+    def state(self) -> dict[str, Any]: ...
+
+    def later(self, state: Any, batches: int) -> dict[str, Any]: ...
+
+
 class Follow(keras.callbacks.Callback):  # type: ignore[misc]  # untyped
     """A callback that reports what has been trained on."""
 
-    def __init__(self, batches: KerasBatches, state: State | None) -> None:
+    def __init__(self, batches: Followed, state: State | None) -> None:
         super().__init__()
         self._batches, self._state = batches, state
 
@@ -49,7 +66,7 @@ class Follow(keras.callbacks.Callback):  # type: ignore[misc]  # untyped
 class FollowInFile(Follow):
     """A callback that also saves the state of each epoch, and resumes at that of the weights."""
 
-    def __init__(self, batches: KerasBatches, file: StateFile) -> None:
+    def __init__(self, batches: Followed, file: StateFile) -> None:
         super().__init__(batches, None)
         self._file = file
         self._begun = 0  # the optimizer's steps when fit began, or this epoch
