@@ -110,6 +110,7 @@ void bind_buffer_pool(nb::module_& m);
 void bind_column(nb::module_& m);
 void bind_cut_batches(nb::module_& m);
 void bind_decode(nb::module_& m);
+void bind_draws(nb::module_& m);
 void bind_encode(nb::module_& m);
 void bind_end_with_parent(nb::module_& m);
 void bind_frame(nb::module_& m);

@@ -11,6 +11,7 @@ NB_MODULE(_core, m) {
   recmap::bind::bind_column(m);
   recmap::bind::bind_cut_batches(m);
   recmap::bind::bind_decode(m);
+  recmap::bind::bind_draws(m);
   recmap::bind::bind_encode(m);
   recmap::bind::bind_end_with_parent(m);
   recmap::bind::bind_frame(m);

@@ -7,7 +7,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from recmap.model.draws import AliasTable, Arrivals, Classes, below, key_of, logarithm
+from recmap.model.draws import AliasTable, Arrivals, Classes, below, hashed, key_of, logarithm
 
 RNG = np.random.default_rng(5)
 
@@ -44,6 +44,29 @@ def test_an_alias_table_has_the_chances_of_the_weights(weights: list[float]) -> 
         wanted = exact[row] / sum(exact)
         assert abs(chance - wanted) < Fraction(1, 1 << 30) / len(exact) + Fraction(1, 10**13)
         assert chance == 0 or wanted > 0
+
+
+def drawn_by_numpy(table: AliasTable, positions: np.ndarray, key: np.uint64) -> np.ndarray:
+    """Draw one operation at a time, as the native core does for a number."""
+    chances = (hashed(positions.view(np.uint64), key) >> np.uint64(11)).astype(np.float64)
+    chances *= len(table._slots) * 2.0**-53
+    slots = chances.astype(np.int64)
+    found = table._slots[slots]
+    lost = ((chances - slots) * 2.0**32).astype(np.uint64) >= found >> np.uint64(32)
+    return np.where(lost, (found & np.uint64(0xFFFFFFFF)).astype(np.int64), slots)
+
+
+def test_the_native_core_draws_what_numpy_draws() -> None:
+    for count in (1, 2, 3, 1000, 65_537):
+        table, key = AliasTable(RNG.random(count) ** 9), key_of([count])
+        for size in (0, 1, 255, 256, 257, 20_000):
+            positions = RNG.integers(0, 2**62, size)
+            rows = table.at(positions, key)
+            assert (rows == drawn_by_numpy(table, positions, key)).all()
+            assert (table.at(positions[::2], key) == rows[::2]).all()
+    table = AliasTable(np.array([1.0, 2.0, 3.0, 4.0]))
+    drawn = table.at(np.arange(12), key_of([1, 2])).tolist()
+    assert drawn == [2, 2, 2, 3, 3, 3, 1, 2, 3, 1, 1, 0]  # as before it was native
 
 
 def test_draws_are_below_the_count_and_evenly_spread() -> None:

@@ -362,7 +362,7 @@ class Dataset(RowVerbs):
             from recmap.dataset.frame_index import with_index
 
             format = output_format(dst, options.format)
-            rows = rows.changed(partial(with_index, format=format))
+            rows = rows.changed(partial(with_index, format=format, options=options.for_sink()))
         return rows.save(dst, options)
 
     def view(self, *, height: int = 640, port: int = 0) -> widget.Widget:

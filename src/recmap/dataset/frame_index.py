@@ -5,21 +5,22 @@ Its name is one that pandas gives it, too, and the note of its type says that it
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from recmap.dataset.tables import Wanted, open_table
 from recmap.errors import ColumnError, LeftOutWarning, RecmapError
 from recmap.formats.combined import SideBySideSource
-from recmap.formats.registry import FORMATS, parameters
+from recmap.formats.registry import notes_types
 from recmap.model.facts import IndexLevel, TableType
 from recmap.model.source import Source, WithFacts
 from recmap.warn import warn
 
 
-def with_index(source: Source, format: str) -> Source:
+def with_index(source: Source, format: str, options: Mapping[str, Any]) -> Source:
     """Return the columns of a DataFrame and its index, if files of the format can note that."""
     index = source.facts.table_index
-    if index is None or "table_types" not in parameters(FORMATS[format].sink_kind().create):
+    if index is None or not notes_types(format, options):
         return source
     try:
         levels = index if isinstance(index, Source) else _levels(index, source)

@@ -154,10 +154,20 @@ def _permuted(order: Permutation, positions: Positions) -> RowArray:
     return order.at(positions, thread_share())
 
 
-def _draw_again(table: AliasTable | Classes, count: int, seed: list[int]) -> Drawn:
-    """Draw by weight, or from classes that come equally often; a row may come again."""
+def _draw_again_by_weight(table: AliasTable, count: int, seed: list[int]) -> Drawn:
+    """Draw by weight; a row may come again."""
     del count
-    return partial(table.at, key=key_of(seed))
+    return partial(_weighted, table, key_of(seed))
+
+
+def _weighted(table: AliasTable, key: np.uint64, positions: Positions) -> RowArray:
+    return table.at(positions, key, thread_share())
+
+
+def _draw_again_by_class(classes: Classes, count: int, seed: list[int]) -> Drawn:
+    """Draw from classes that come equally often; a row may come again."""
+    del count
+    return partial(classes.at, key=key_of(seed))
 
 
 def _draw_by_weight(arrivals: Arrivals, count: int, seed: list[int]) -> Drawn:
@@ -295,7 +305,7 @@ def _of_all(rows: int, replace: bool, source: Source) -> Draw:
 def _of_array(weights: Weights, replace: bool, source: Source) -> Draw:
     del source
     if replace:
-        return partial(_draw_again, AliasTable(weights))
+        return partial(_draw_again_by_weight, AliasTable(weights))
     return partial(_draw_by_weight, Arrivals(weights))
 
 
@@ -320,7 +330,7 @@ def _of_classes(
             f"{smallest * len(numbers)} or less, or replace=True",
             field=name,
         )
-    return partial(_draw_again if replace else _draw_by_class, classes)
+    return partial(_draw_again_by_class if replace else _draw_by_class, classes)
 
 
 def _distinct(column: Column) -> tuple[list[Any], npt.NDArray[np.int64]]:

@@ -22,7 +22,6 @@ from recmap.formats.array_object import open_array
 from recmap.formats.column_readers import DEFAULT_NAME
 from recmap.formats.combined import ConcatenatedSource, SideBySideSource
 from recmap.formats.memory import MemorySource, StreamSource
-from recmap.formats.table_notes import arrow_types
 from recmap.model.arguments import check_column_name
 from recmap.model.arrow import ArrowReader
 from recmap.model.coerce import Given, as_columns, empty_column, fit, infer_schema, text_column
@@ -32,6 +31,7 @@ from recmap.model.nulls import NULL_SUFFIX, Nulls
 from recmap.model.order import Picked
 from recmap.model.ordered_rows import OrderedRows
 from recmap.model.source import Source, WithFacts
+from recmap.model.table_notes import arrow_types
 from recmap.warn import warn
 
 # Objects whose rows are computed each time, perhaps in another order.
@@ -265,8 +265,8 @@ def _warn_of_index(index: Any) -> None:
     named = [repr(name) for name in index.names if name is not None]
     if named:
         warn(
-            f"the index {' and '.join(named)} of the DataFrame is left out; df.reset_index() "
-            "makes it a column",
+            f"the index {' and '.join(named)} of the DataFrame is not a column of the dataset; "
+            "to_pandas() gives it back, and df.reset_index() makes it a column",
             LeftOutWarning,
         )
 

@@ -25,7 +25,6 @@ from recmap.formats.row_group_sink import RowGroupSink
 from recmap.formats.row_groups import RowGroupSource
 from recmap.formats.sink import SinkKind
 from recmap.formats.stored_columns import noted_fields
-from recmap.formats.table_notes import stored_types
 from recmap.local.local_path import located
 from recmap.local.output import Output
 from recmap.machine.mapped import guarded
@@ -35,6 +34,7 @@ from recmap.model.arguments import check_choice
 from recmap.model.batch import RowArray
 from recmap.model.nulls import Nulls
 from recmap.model.schema import Batch, FieldsLike, Schema
+from recmap.model.table_notes import stored_types
 
 also_give_back(pa.default_memory_pool().release_unused)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
+from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol
 
@@ -17,6 +18,7 @@ import numpy.typing as npt
 from recmap.errors import DataError, FieldNotFoundError, LeftOut, LeftOutWarning, Message, Option
 from recmap.formats.column_readers import ColumnReader, Which
 from recmap.formats.null_masks import with_nulls
+from recmap.formats.table_columns import TableColumns
 from recmap.local.local_path import any_remote, check_all_unchanged, located
 from recmap.machine.mapped import Guard, MappedFile, guarded
 from recmap.model.arguments import is_pattern, matching, no_column
@@ -127,16 +129,19 @@ class ColumnsSource(Source):
         reference: Callable[[], ColumnsSource] | None = None,
         sums: Mapping[str, Sequence[Checksum]] | None = None,
         strings: Mapping[str, Field] | None = None,
+        table: TableColumns | None = None,
     ) -> None:
         """``reopen`` opens the same file again in a process that unpickles this source.
         ``reference`` opens it with the format's own library. ``mapped`` is the file that
         columns are views of. ``sums`` holds the checksums of each column, and ``strings`` the
-        fields of strings that are to be text or bytes, whatever their readers say.
+        fields of strings that are to be text or bytes, whatever their readers say. ``table`` is
+        what columns were in the table that was saved.
         """
         self._columns = dict(columns)
         self._reopen, self._reference = reopen, reference
         self._mapped = mapped
         self._sums = {name: tuple(found) for name, found in (sums or {}).items()}
+        self._table = TableColumns() if table is None else table
         fields = {name: column.field for name, column in columns.items()} | dict(strings or {})
         self._schema = Schema(fields)
         self._strings = {name: field for name, field in fields.items() if field.is_bytes}
@@ -163,6 +168,24 @@ class ColumnsSource(Source):
             checksums=[self._unchecked],
             largest_row=partial(_largest_row, columns, self._rows, mapped, tuple(files)),
             reference=reference and partial(_unchanged, reference, files),
+            table_types={n: each for n, each in self._table.types.items() if n in fields},
+        )
+        self._facts = replace(self._facts, table_index=self._index())
+
+    def _index(self) -> ColumnsSource | None:
+        """Return the columns that are the index of the table, if there are any."""
+        if not self._table.index:
+            return None
+        return ColumnsSource(
+            self._facts.format,
+            self._facts.files,
+            self._table.index,
+            self._facts.origin,
+            self._reopen and partial(_index_of, self._reopen),
+            self._mapped,
+            self._reference and partial(_index_of, self._reference),
+            self._sums,
+            table=TableColumns(self._table.types),
         )
 
     def __reduce_ex__(self, protocol: Any) -> Any:
@@ -274,6 +297,7 @@ class ColumnsSource(Source):
             reference,
             self._sums,
             strings,
+            self._table,
         )
 
     def row_bytes(self) -> int:
@@ -339,6 +363,13 @@ def with_string_types(source: Source, fields: Mapping[str, Field]) -> Source:
     for name, field in fields.items():
         maps[name] = ColumnMap(name, field, partial(stored_strings, file, name, field))
     return MappedColumns(source, maps)
+
+
+def _index_of(reopen: Callable[[], ColumnsSource]) -> ColumnsSource:
+    index = reopen().facts.table_index
+    if not isinstance(index, ColumnsSource):
+        raise DataError("the index of the table is no longer there; open the file again")
+    return index
 
 
 def _selected(names: Sequence[str], reopen: Callable[[], ColumnsSource]) -> ColumnsSource:

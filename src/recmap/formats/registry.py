@@ -15,13 +15,13 @@ from typing import Any, Literal
 
 from recmap.errors import MissingPackageError
 from recmap.formats.sink import Sink, SinkKind
-from recmap.formats.table_notes import encode_types
 from recmap.local.file_state import LEROBOT_FILE, TFDS_FILE, TFDS_INFO
 from recmap.local.local_path import located
 from recmap.model.arguments import check_column_name, unknown_option
 from recmap.model.nulls import refuse_null_items, refuse_nulls
 from recmap.model.schema import Schema
 from recmap.model.source import Source
+from recmap.model.table_notes import encode_types, table_note
 
 
 @dataclass(frozen=True)
@@ -177,6 +177,8 @@ RECORDS = next(name for name, format in FORMATS.items() if format.records)
 HEADERLESS = next(name for name, format in FORMATS.items() if format.header == "never")
 TEXTS = [name for name, format in FORMATS.items() if format.opens.startswith("text.")]
 FOLDER = next(name for name, format in FORMATS.items() if format.folder)
+# Parameters of sinks that note the types of tables: all of them, or those that fields do not tell.
+_TABLES = ("table_types", "table_note")
 
 
 def written_formats() -> list[str]:
@@ -241,8 +243,17 @@ def known_to_sink(format: str, source: Source) -> dict[str, Any]:
     known = {"labels": labels, "descriptions": dict(facts.descriptions)}
     if facts.table_types:
         known["table_types"] = encode_types(facts.table_types)
+    note = table_note(facts.table_types)
+    if note:
+        known["table_note"] = note
     taken = parameters(FORMATS[format].sink_kind().create)
     return {name: each for name, each in known.items() if name in taken}
+
+
+def notes_types(format: str, options: Mapping[str, Any]) -> bool:
+    """Return whether files of a format, written with these options, note the types of tables."""
+    taken = parameters(FORMATS[format].sink_kind().create)
+    return options.get("describe") is not False and not taken.isdisjoint(_TABLES)
 
 
 def check_output(path: str, format: str, schema: Schema, options: Mapping[str, Any]) -> None:

@@ -14,7 +14,6 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap.errors import DataError
-from recmap.formats.table_notes import index_columns
 from recmap.machine.mapped import MappedFile
 from recmap.machine.spans import Places
 from recmap.model.batch import RowArray, join
@@ -22,6 +21,7 @@ from recmap.model.facts import TableType
 from recmap.model.ragged import owned
 from recmap.model.row_sizes import measure
 from recmap.model.schema import Batch, Schema
+from recmap.model.table_notes import index_columns
 from recmap.model.value_test import ValueRange
 
 Names: TypeAlias = tuple[str, ...]
@@ -43,8 +43,7 @@ class RowGroupFile(ABC):
     @property
     def index_names(self) -> list[str]:
         """The columns that are the index of the table that was saved, if all are there."""
-        names = index_columns(self.table_types)
-        return names if all(name in self.schema for name in names) else []
+        return index_columns(self.table_types, self.schema)
 
     @property
     @abstractmethod

@@ -14,7 +14,6 @@ import numpy as np
 from recmap.errors import ColumnError, RecmapError
 from recmap.formats.sink import Sink
 from recmap.formats.stored_columns import KEY, description, store, stored_field
-from recmap.formats.table_notes import table_metadata
 from recmap.local.output import Output, OutputStream
 from recmap.machine.threads import Threads
 from recmap.model.arguments import as_whole, check_choice
@@ -24,6 +23,7 @@ from recmap.model.coerce import as_columns, empty_column, fit
 from recmap.model.ragged import owned
 from recmap.model.row_sizes import RowSizes, batch_sizes
 from recmap.model.schema import Batch, Schema
+from recmap.model.table_notes import table_metadata
 
 # Bytes of the rows of a row group in memory, unless the budget allows only fewer.
 _GROUP = 16 << 20

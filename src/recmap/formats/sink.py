@@ -70,8 +70,8 @@ class SinkKind:
 
     ``create`` takes ``output`` and ``schema`` and returns a ``Sink``. Its other parameters are
     options of ``rm.convert``, except ``expected``, the number of rows that will be written,
-    ``room``, the bytes of rows that may be held in memory, and ``labels`` and ``descriptions``,
-    which are those of the source.
+    ``room``, the bytes of rows that may be held in memory, and what the source says about its
+    columns: ``labels``, ``descriptions`` and ``table_types``, or only ``table_note``.
     """
 
     create: Callable[..., Sink]

@@ -8,8 +8,10 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from recmap.errors import FieldMismatchError, Message, Option
+from recmap.model.facts import TableType
 from recmap.model.field import BYTES, FieldLike, as_field
 from recmap.model.schema import FieldsLike, Schema
+from recmap.model.table_notes import decode_note
 from recmap.native import _core
 from recmap.store.paths import for_each
 from recmap.store.read_ahead import MOST_OBJECTS
@@ -32,11 +34,27 @@ from recmap.tfrecord.survey import Summary, join_schemas, sample
 class SchemaChoice(NamedTuple):
     """How to decode records, where the schema comes from, and the sample it was inferred from,
     if any.
+
+    ``table_types`` are what columns were in the DataFrame that was saved, and ``frame_index``
+    decodes those that were its index.
     """
 
     decoder: ExampleDecoder
     origin: str
     summary: Summary | None = None
+    table_types: Mapping[str, TableType] = {}
+    frame_index: ExampleDecoder | None = None
+
+    def with_table(self, stored: Types | None, kinds: Mapping[str, _core.Kind]) -> SchemaChoice:
+        """Return this choice with what is stored of the DataFrame."""
+        if stored is None or not stored.table_note:
+            return self
+        shown = any(name in self.decoder.schema for name in stored.frame_index)
+        index = None if shown or not stored.frame_index else stored.frame_index
+        return self._replace(
+            table_types=decode_note(stored.table_note),
+            frame_index=None if index is None else ExampleDecoder(index, None, kinds),
+        )
 
 
 @dataclass(frozen=True)
@@ -88,11 +106,10 @@ def choose_schema(
             file.before_read = partial(check_first_read, fingerprint, stored)
     kinds = _indexed_kinds(sidecars)
     if fields is None and stored is not None:
-        unknown = UnknownFeatures(stored.origin)
+        unknown = UnknownFeatures(stored.origin, hidden=stored.hidden)
         described = described_by(stored, stored.schema, skip)
-        return SchemaChoice(
-            ExampleDecoder(stored.schema, None, kinds, unknown, described), stored.origin
-        )
+        decoder = ExampleDecoder(stored.schema, None, kinds, unknown, described)
+        return SchemaChoice(decoder, stored.origin).with_table(stored, kinds)
     return _by_sample(files[0].path, given, stored, sample(files, skip), kinds, skip)
 
 
@@ -116,7 +133,7 @@ def _by_sample(
         decoder = ExampleDecoder(summary.schema(), summary.places(), summary.kinds(), unknown)
         return SchemaChoice(decoder, origin, summary)
     decoder = _given_decoder(path, given, stored, summary, kinds, origin, skip)
-    return SchemaChoice(decoder, "given")
+    return SchemaChoice(decoder, "given").with_table(stored, kinds)
 
 
 def _given_decoder(
@@ -139,16 +156,22 @@ def _given_decoder(
     if absent and summary.rows:
         _check_absent(path, absent, given, summary)
     untyped = [n for n, field in fields.items() if field is None and n not in absent]
-    types = stored.schema if stored else summary.schema(untyped)
+    types = stored.whole_schema if stored else summary.schema(untyped)
     schema = Schema({n: types[n] if f is None else as_field(f) for n, f in fields.items()})
     return ExampleDecoder(
         schema,
         summary.places(),
         {n: kind for n, kind in (kinds or summary.kinds()).items() if n in untyped},
-        UnknownFeatures(stored.origin if stored else inferred) if given.whole else None,
+        _unknown(stored, inferred) if given.whole else None,
         described_by(stored, untyped, skip),
         given.choice(schema),
     )
+
+
+def _unknown(stored: Types | None, inferred: str) -> UnknownFeatures:
+    if stored is None:
+        return UnknownFeatures(inferred)
+    return UnknownFeatures(stored.origin, hidden=stored.hidden)
 
 
 def _check_absent(path: str, absent: list[str], given: _Fields, summary: Summary) -> None:
@@ -207,8 +230,15 @@ def _indexed(paths: Sequence[str], sidecars: Sequence[Sidecar | None]) -> Types 
     filled = [path for path, sidecar in indexed.items() if sidecar.index.count]
     first, *others = filled or paths[:1]
     types = indexed_types(first, indexed[first])
-    joined = join_schemas([indexed[path].schema for path in (first, *others)])
-    return None if joined is None or types is None else replace(types, schema=joined)
+    if types is None:
+        return None
+    schemas = [indexed[path].schema for path in (first, *others)]
+    joined = join_schemas([_without(schema, types.hidden) for schema in schemas])
+    return None if joined is None else replace(types, schema=joined)
+
+
+def _without(schema: Schema, names: Collection[str]) -> Schema:
+    return schema.select([name for name in schema if name not in names]) if names else schema
 
 
 def _indexed_kinds(sidecars: Sequence[Sidecar | None]) -> dict[str, _core.Kind]:

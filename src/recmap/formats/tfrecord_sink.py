@@ -68,10 +68,16 @@ class RecordOptions:
             raise OptionError("align has no use in a compressed file, which cannot be mapped")
         return cls(compression, align, encoding, index, describe)
 
-    def encoder(self, schema: Schema) -> Encoder:
+    def encoder(self, schema: Schema, table_note: Mapping[str, Any] | None = None) -> Encoder:
         """Return what encodes rows of a schema."""
         refuse_null_items(schema, "lists in TFRecord files cannot hold nulls")
-        return Encoder(little_endian(schema), self.encoding, self.align, describe=self.describe)
+        return Encoder(
+            little_endian(schema),
+            self.encoding,
+            self.align,
+            describe=self.describe,
+            table_note=table_note,
+        )
 
 
 class TFRecordSink(Sink):
@@ -140,6 +146,7 @@ class TFRecordSink(Sink):
                 verified=True,
                 mapped=self.encoder.fixed_fields() if mapped else (),
                 written=True,
+                table_note=self.encoder.table_note,
             ),
             beside=path,
         )
@@ -175,10 +182,11 @@ def create_tfrecord(
     encoding: Mapping[str, str] | None = None,
     index: bool = True,
     describe: bool = True,
+    table_note: Mapping[str, Any] | None = None,
 ) -> TFRecordSink:
     """Create one output file of a conversion."""
     options = RecordOptions.of(output.target, compression, align, encoding, index, describe)
-    return TFRecordSink(output, options.encoder(schema), options)
+    return TFRecordSink(output, options.encoder(schema, table_note), options)
 
 
 def _streams(path: str, schema: Schema, options: Mapping[str, Any]) -> bool:

@@ -24,7 +24,7 @@ from recmap.errors import (
     SkippedRecordsWarning,
 )
 from recmap.formats.tfrecord_partitions import Partition, record_partitions
-from recmap.formats.tfrecord_schema import choose_schema, type_notes
+from recmap.formats.tfrecord_schema import SchemaChoice, choose_schema, type_notes
 from recmap.local.inflate import CompressionOption
 from recmap.local.local_path import any_remote, located
 from recmap.local.output import Compression
@@ -133,12 +133,10 @@ class TFRecordSource(Source):
         self._views: dict[str, npt.NDArray[Any]] | None = None
         skip = errors == "skip"
         self._summary: Summary | None = None
-        if decoder is not None:
-            self._decoder, origin = decoder, "given"
-        else:
-            self._decoder, origin, self._summary = choose_schema(
-                self._files, self._sidecars, examined, fields, skip=skip
-            )
+        choice = None if decoder is None else SchemaChoice(decoder, "given")
+        if choice is None:
+            choice = choose_schema(self._files, self._sidecars, examined, fields, skip=skip)
+        self._decoder, self._summary, origin = choice.decoder, choice.summary, choice.origin
         for file in self._files[1:]:
             if isinstance(file, CompressedFile):
                 file.release()  # the sample is no longer needed
@@ -155,7 +153,12 @@ class TFRecordSource(Source):
             record_files=self._files,
             rows_before_damage=partial(rows_before_damage, self._files, self._starts),
             largest_row=partial(largest_row, self._files, self._decoder),
+            table_types=choice.table_types,
         )
+        if choice.table_types:
+            levels = choice.frame_index and self._decoded_by(choice.frame_index)
+            own = {n: t for n, t in choice.table_types.items() if n in self._decoder.schema}
+            self._facts = replace(self._facts, table_types=own, table_index=levels)
         if skip and self._summary is not None:
             self._settle()  # a schema that is inferred has to fit all records
             largest = partial(largest_row, self._files, self._decoder)
@@ -509,9 +512,16 @@ class TFRecordSource(Source):
         return sizes
 
     def select(self, names: Sequence[str]) -> TFRecordSource:
-        # Share the files, and what is known about their rows.
-        chosen, decoder = object.__new__(TFRecordSource), self._decoder.select(names)
-        facts = replace(self._facts, largest_row=partial(largest_row, self._files, decoder))
+        return self._decoded_by(self._decoder.select(names))
+
+    def _decoded_by(self, decoder: ExampleDecoder) -> TFRecordSource:
+        """Return other columns of the same files, which share what is known about their rows."""
+        chosen = object.__new__(TFRecordSource)
+        facts = replace(
+            self._facts,
+            largest_row=partial(largest_row, self._files, decoder),
+            table_types={n: t for n, t in self._facts.table_types.items() if n in decoder.schema},
+        )
         chosen.__dict__.update(self.__dict__, _decoder=decoder, _views=None, _facts=facts)
         return chosen
 

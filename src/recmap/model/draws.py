@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from recmap.model.batch import Positions, RowArray
 from recmap.model.permutation import Permutation
+from recmap.native import _core
 
 Floats: TypeAlias = npt.NDArray[np.float64]
 # The step of SplitMix64.
@@ -117,16 +118,11 @@ class AliasTable:
         chances = np.minimum(np.rint(keep * 2.0**32), 2.0**32 - 1).astype(np.uint64)
         self._slots = (chances << np.uint64(32)) | other
 
-    def at(self, positions: Positions, key: np.uint64) -> RowArray:
-        """Return the row that is drawn at each position."""
-        slots, chances = _below(len(self._slots), positions, key)
-        chances *= 2.0**32
-        found = self._slots.take(slots)
-        others = found & np.uint64(0xFFFFFFFF)
-        found >>= np.uint64(32)
-        lost = chances.astype(np.int64) >= found.view(np.int64)
-        np.copyto(slots, others.view(np.int64), where=lost)
-        return slots
+    def at(self, positions: Positions, key: np.uint64, threads: int = 1) -> RowArray:
+        """Return the row that is drawn at each position, computed on ``threads`` threads."""
+        rows = np.array(positions, np.int64, order="C")
+        _core.draw_by_slots(self._slots, int(key), rows, threads)
+        return rows
 
 
 class Classes:

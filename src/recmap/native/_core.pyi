@@ -243,6 +243,9 @@ def check_records(records: Records, columns: Columns, verify: bool, threads: int
     Return the faults of the records that do not decode, and the descriptions that records begin with: (content, first row).
     """
 
+def draw_by_slots(slots: Annotated[NDArray[numpy.uint64], dict(shape=(None,), order='C', device='cpu', writable=False)], key: int, positions: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu')], threads: int = 1) -> None:
+    """Replace positions by the rows that an alias table draws there."""
+
 class RaggedOffsets:
     """Where the rows, steps and strings of a column begin and end."""
 

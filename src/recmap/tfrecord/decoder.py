@@ -409,15 +409,20 @@ def refuse_unknown_features() -> Iterator[None]:
 
 
 class UnknownFeatures:
-    """The unknown features seen in one dataset. ``origin`` says where its schema is from."""
+    """The unknown features seen in one dataset. ``origin`` says where its schema is from.
 
-    def __init__(self, origin: str, warned: bool = False) -> None:
-        self._origin, self._warned = origin, warned
+    Features that are ``hidden`` are none: they are known, but not shown as columns.
+    """
+
+    def __init__(
+        self, origin: str, warned: bool = False, hidden: frozenset[str] = frozenset()
+    ) -> None:
+        self._origin, self._warned, self._hidden = origin, warned, hidden
         self._lock = threading.Lock()
         self._rows: dict[str, int] = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return UnknownFeatures, (self._origin, self._warned)
+        return UnknownFeatures, (self._origin, self._warned, self._hidden)
 
     @property
     def rows(self) -> dict[str, int]:
@@ -427,6 +432,10 @@ class UnknownFeatures:
 
     def met(self, found: Sequence[_core.Unknown], where: Where) -> None:
         """Count unknown features; warn about the first, or raise where they are refused."""
+        if self._hidden:
+            found = [feature for feature in found if _key_text(feature[1]) not in self._hidden]
+            if not found:
+                return
         with self._lock:
             for _, key, _, rows, _ in found:
                 name = _key_text(key)

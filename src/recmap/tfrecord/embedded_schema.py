@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -38,13 +38,25 @@ _MOST_INFLATED = 1032
 _REMEMBERED = 64
 
 
-def description(schema: Schema, align: int = 0) -> bytes:
+class Described(NamedTuple):
+    """What a record says about columns: their schema, and what they were in a DataFrame."""
+
+    schema: Schema
+    table_note: Mapping[str, Any]
+
+
+def description(
+    schema: Schema, align: int = 0, table_note: Mapping[str, Any] | None = None
+) -> bytes:
     """Make the field that describes these columns.
 
     With ``align``, its size is a multiple of that, so that what follows stays aligned. Spaces
     at the end of the JSON pad it.
     """
-    text = json.dumps({"schema": Description(schema).texts}, separators=(",", ":")).encode()
+    content: dict[str, Any] = {"schema": Description(schema).texts}
+    if table_note:
+        content["table"] = dict(table_note)
+    text = json.dumps(content, separators=(",", ":")).encode()
     made = _field(text)
     while align and len(made) % align:
         text += b" " * (-len(made) % align)
@@ -75,8 +87,8 @@ def parse_schema(texts: Any) -> Schema:
     return schema
 
 
-def read_description(record: Bytes, path: str) -> Schema | None:
-    """Read the schema at the start of a record's data; None if there is none.
+def read_description(record: Bytes, path: str) -> Described | None:
+    """Read the description at the start of a record's data; None if there is none.
 
     The beginning of a long record is enough.
     """
@@ -110,14 +122,16 @@ def _damaged(path: str, record: int, why: Exception) -> CorruptRecordError:
     )
 
 
-def _parse(content: bytes) -> Schema:
+def _parse(content: bytes) -> Described:
     if not _HEAD.size <= len(content) <= _MAX_SIZE:
         raise ValueError(f"its size cannot be {len(content):,} bytes")
     magic, crc = _HEAD.unpack_from(content)
     text = content[_HEAD.size :]
     if magic != _MAGIC or checksum(text) != crc:
         raise ValueError("CRC mismatch")
-    return parse_schema(json_object(text).get("schema"))
+    known = json_object(text)
+    table = known.get("table")
+    return Described(parse_schema(known.get("schema")), table if isinstance(table, dict) else {})
 
 
 def _content(record: Bytes) -> tuple[Bytes, int]:
@@ -165,7 +179,7 @@ class EmbeddedSchemas:
 
     def _check(self, content: bytes, file: str, record: int) -> None:
         try:
-            texts = Description(_parse(content)).texts
+            texts = Description(_parse(content).schema).texts
         except ValueError as e:
             if self._skip:
                 return

@@ -155,6 +155,7 @@ class Encoder:
         align: int | None = None,
         *,
         describe: bool = False,
+        table_note: Mapping[str, Any] | None = None,
     ) -> None:
         unknown = set(encoding or {}) - set(schema)
         if unknown:
@@ -171,8 +172,12 @@ class Encoder:
         if len(set(keys)) != len(keys):
             raise OptionError("two columns of the schema have the same key in a record")
         inferable = all(_is_inferable(field, self.encoding[name]) for name, field in schema.items())
+        #: What columns were in a DataFrame, if the records are to say so.
+        self.table_note = (table_note or {}) if describe else {}
         #: The first bytes of a file's first record: the types that records do not show.
-        self.lead = description(schema, self.align) if describe and not inferable else b""
+        self.lead = b""
+        if self.table_note or (describe and not inferable):
+            self.lead = description(schema, self.align, self.table_note)
 
     def _check_align(self) -> None:
         if not self.align:

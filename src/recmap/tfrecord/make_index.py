@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
+from typing import Any
 
 import numpy as np
 
@@ -69,7 +70,7 @@ def index_records(
 def _index(path: str, scan: ScanProgress) -> str:
     changed = settled_change(path)
     file = open_record_file(path, verify=True)
-    decoder, encoding = _survey(file, scan)
+    decoder, encoding, note = _survey(file, scan)
     mapped: tuple[str, ...] = ()
     if isinstance(file, PlainFile):
         found = file.index
@@ -80,15 +81,20 @@ def _index(path: str, scan: ScanProgress) -> str:
         found = Index.of_anchors(file.count(), None, start, start, 0)
     located(path).check_unchanged()
     written = is_written(path)
-    sidecar = Sidecar(found, decoder.schema, encoding, True, mapped, None, written)
+    sidecar = Sidecar(found, decoder.schema, encoding, True, mapped, None, written, table_note=note)
     saved = save_sidecar(path, sidecar)
     mark_checked(path, changed)
     return saved
 
 
 @guarded
-def _survey(file: RecordFile, scan: ScanProgress) -> tuple[ExampleDecoder, dict[str, str]]:
-    """Check every record, and find a schema that fits all of them."""
+def _survey(
+    file: RecordFile, scan: ScanProgress
+) -> tuple[ExampleDecoder, dict[str, str], Mapping[str, Any]]:
+    """Check every record, and find a schema that fits all of them.
+
+    Return it with the encoding of its fields, and the note of what they were in a DataFrame.
+    """
     summary = sample([file], False)
     stored = _stored(file, summary)
     unknown = UnknownFeatures("")
@@ -100,14 +106,15 @@ def _survey(file: RecordFile, scan: ScanProgress) -> tuple[ExampleDecoder, dict[
                 kinds = kinds_of(encoding)
                 decoder = ExampleDecoder(schema, None, kinds, unknown, described)
                 decoder, _ = survey(file, decoder, summary, False, windows, schema)
-                return decoder, {**summary.encoding(), **encoding}
+                note = {} if written is None else written.table_note
+                return decoder, {**summary.encoding(), **encoding}, note
         except FieldMismatchError:
             if written:
                 raise  # the file would contradict an index with another schema
             summary = sample([file], False)  # the data has changed since the index was made
     decoder = ExampleDecoder(summary.schema(), summary.places(), summary.kinds(), unknown)
     decoder, _ = survey(file, decoder, summary, False, scan.of(file, skip=False))
-    return decoder, summary.encoding()
+    return decoder, summary.encoding(), {}
 
 
 def _stored(
@@ -121,8 +128,9 @@ def _stored(
     indexed = indexed_schema(file.path)
     types = stored_types(file, None, Manifests(), skip=False)
     if types is not None:
-        same = indexed is not None and set(indexed[0]) == set(types.schema)
-        return types.schema, indexed[1] if indexed and same else {}, types
+        schema = types.whole_schema
+        same = indexed is not None and set(indexed[0]) == set(schema)
+        return schema, indexed[1] if indexed and same else {}, types
     if indexed is None:
         return None
     inferred = set(summary.schema())

@@ -23,7 +23,12 @@ from recmap.model.progress import ProgressOption, check_progress
 from recmap.model.schema import Schema
 from recmap.native import _core
 from recmap.store.paths import PathLike, PathsLike, as_path, expand
-from recmap.tfrecord.embedded_schema import check_claims, description, read_description
+from recmap.tfrecord.embedded_schema import (
+    Described,
+    check_claims,
+    description,
+    read_description,
+)
 from recmap.tfrecord.framing import ScanProgress, open_record_file
 from recmap.tfrecord.record_file import Window
 from recmap.tfrecord.sidecar import sidecar_path
@@ -137,17 +142,16 @@ def _copy_first(window: Window, file: str, output: OutputStream) -> None:
         second = int(window.offsets[1])
     record = window.bytes[begin + _core.HEADER_SIZE : second - _FOOTER_SIZE]
     lost = open_record_file(file, verify=False).first_record()
-    schema = None if lost is None else _description(lost[_core.HEADER_SIZE :], file)
-    if schema is None or not _can_carry(record, schema, file):
+    described = None if lost is None else _description(lost[_core.HEADER_SIZE :], file)
+    if described is None or not _can_carry(record, described.schema, file):
         _copy(window, output)
         return
-    output.write(
-        _core.frame([np.concatenate([np.frombuffer(description(schema), np.uint8), record])])
-    )
+    lead = np.frombuffer(description(described.schema, 0, described.table_note), np.uint8)
+    output.write(_core.frame([np.concatenate([lead, record])]))
     _copy(window, output, second)
 
 
-def _description(record: npt.NDArray[np.uint8], file: str) -> Schema | None:
+def _description(record: npt.NDArray[np.uint8], file: str) -> Described | None:
     try:
         return read_description(record, file)
     except DataError:

@@ -18,7 +18,7 @@ import time
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import islice
 from typing import Any
@@ -111,6 +111,8 @@ class Sidecar:
     written: bool = False
     # The last change of the file when the index was loaded, if it was made after that.
     checked: int | None = None
+    # What columns were in the DataFrame that was saved.
+    table_note: Mapping[str, Any] = field(default_factory=dict)
 
     def vouches_for(self, path: str) -> bool:
         """Return whether all of the file was checked, or written, after its last change."""
@@ -189,6 +191,7 @@ def _encoded(sidecar: Sidecar, fingerprint: Fingerprint, etag: str | None = None
         "verified": sidecar.verified,
         "mapped": list(sidecar.mapped),
         "written": sidecar.written,
+        **({"table": dict(sidecar.table_note)} if sidecar.table_note else {}),
     }
     text = json.dumps(info).encode()
     text += b" " * (-(_HEAD.size + len(text)) % 8)  # so that the anchors are aligned
@@ -232,6 +235,7 @@ def load_sidecar(path: str, *, check: bool = True) -> Sidecar | None:
             known,
             info.get("written") is True,
             checked,
+            dict(info.get("table", {})),
         )
     except FileChangedError:
         raise

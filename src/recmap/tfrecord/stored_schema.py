@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from threading import Lock
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -30,6 +30,7 @@ from recmap.local.whole_output import appended_manifest
 from recmap.model.description import Description, json_object
 from recmap.model.null_columns import either
 from recmap.model.schema import Schema
+from recmap.model.table_notes import decode_note, index_columns
 from recmap.native import _core
 from recmap.tfrecord.embedded_schema import (
     EmbeddedSchemas,
@@ -56,7 +57,9 @@ class Types:
     """A stored schema, and where it was found, for messages.
 
     It is ``firm`` if the writer of the file stored it. An index may have been made later, from
-    the records.
+    the records. ``frame_index`` has the columns that are the index of the DataFrame that was saved,
+    which are not in the schema, and ``table_note`` what columns were there. ``hidden`` names the
+    columns that are such an index in any of several files.
     """
 
     schema: Schema
@@ -64,6 +67,40 @@ class Types:
     where: str
     file: str
     firm: bool = True
+    frame_index: Schema = field(default_factory=lambda: Schema({}))
+    table_note: Mapping[str, Any] = field(default_factory=dict)
+    hidden: frozenset[str] = frozenset()
+
+    def with_table(self, note: Mapping[str, Any]) -> Types:
+        """Return the types of a file with a note of what its columns were in a DataFrame."""
+        levels = index_columns(decode_note(note), self.schema)
+        rows = [name for name in self.schema if name not in levels]
+        if not levels or not rows:
+            return replace(self, table_note=note)
+        return replace(
+            self,
+            schema=self.schema.select(rows),
+            frame_index=self.schema.select(levels),
+            table_note=note,
+            hidden=frozenset(levels),
+        )
+
+    def joined(self, other: Types, schema: Schema) -> Types:
+        """Return the types of both files, which have a schema in common."""
+        note = {n: each for n, each in self.table_note.items() if other.table_note.get(n) == each}
+        same = self.frame_index == other.frame_index and self.frame_index.keys() <= note.keys()
+        return replace(
+            self,
+            schema=schema,
+            frame_index=self.frame_index if same else Schema({}),
+            table_note=note,
+            hidden=self.hidden | other.hidden,
+        )
+
+    @property
+    def whole_schema(self) -> Schema:
+        """The schema of the records, with the columns that are the index of a DataFrame."""
+        return Schema({**self.schema, **self.frame_index})
 
     @property
     def place(self) -> str:
@@ -147,7 +184,8 @@ def indexed_types(path: str, sidecar: Sidecar | None) -> Types | None:
     if sidecar is None or not sidecar.schema:
         return None
     where = f"the index {sidecar_path(path)}"
-    return Types(sidecar.schema, "from the index", where, path, firm=False)
+    types = Types(sidecar.schema, "from the index", where, path, firm=False)
+    return types.with_table(sidecar.table_note)
 
 
 def written_types(
@@ -169,7 +207,7 @@ def written_types(
         joint = joint_types(firm.schema, types.schema)
         if joint is None:
             raise _conflict(firm, types)
-        firm = replace(firm, schema=joint)
+        firm = firm.joined(types, joint)
     others = [files[i] for i, types in found.items() if types is None]
     if others:
         _check_others(others, firm, skip)
@@ -178,7 +216,8 @@ def written_types(
 
 def _check_others(files: Sequence[RecordFile], types: Types, skip: bool) -> None:
     """Raise if files without stored types have features that would be left out."""
-    more = [name for name in sample(files, skip).features if name not in types.schema]
+    known = types.schema.keys() | types.hidden
+    more = [name for name in sample(files, skip).features if name not in known]
     if more:
         raise FieldMismatchError(
             Message(
@@ -195,16 +234,17 @@ def _embedded(frame: Bytes, path: str, skip: bool) -> Types | None:
     """Return the types that the first record describes. With ``skip``, warn if they are damaged."""
     where = _ITS_FIRST
     try:
-        schema = read_description(frame[_core.HEADER_SIZE :], path)
-        if schema is None:
+        described = read_description(frame[_core.HEADER_SIZE :], path)
+        if described is None:
             return None
-        check_claims(schema, frame, where, path)
+        check_claims(described.schema, frame, where, path)
     except DataError as e:
         if not skip:
             raise
         warn(Message("not used: ", e.wording), SkippedRecordsWarning)
         return None
-    return Types(schema, "from the first record", where, path)
+    types = Types(described.schema, "from the first record", where, path)
+    return types.with_table(described.table_note)
 
 
 def _conflict(one: Types, other: Types) -> FieldMismatchError:
@@ -237,7 +277,7 @@ class Manifests:
     """
 
     def __init__(self) -> None:
-        self._known: dict[str, tuple[Schema, dict[str, int | None]] | None] = {}
+        self._known: dict[str, _Listed | None] = {}
         self._lock = Lock()
 
     def types(self, path: str) -> Types | None:
@@ -248,9 +288,9 @@ class Manifests:
             if target not in self._known:
                 self._known[target] = _read(target)
             known = self._known[target]
-        if known is None or name not in known[1]:
+        if known is None or name not in known.sizes:
             return None
-        size = known[1][name]
+        size = known.sizes[name]
         if size is not None and size != located(path).stat().size:
             warn(
                 f"{target} was not used for {path}, which has changed: it had {size:,} bytes when "
@@ -258,10 +298,19 @@ class Manifests:
                 StaleIndexWarning,
             )
             return None
-        return Types(known[0], "from the manifest", f"the manifest {target}", path)
+        types = Types(known.schema, "from the manifest", f"the manifest {target}", path)
+        return types.with_table(known.table_note)
 
 
-def _read(path: str) -> tuple[Schema, dict[str, int | None]] | None:
+class _Listed(NamedTuple):
+    """What a manifest says about the files of its folder."""
+
+    schema: Schema
+    sizes: Mapping[str, int | None]
+    table_note: Mapping[str, Any]
+
+
+def _read(path: str) -> _Listed | None:
     if not located(path).is_file():
         return None
     try:
@@ -277,10 +326,11 @@ def _read(path: str) -> tuple[Schema, dict[str, int | None]] | None:
             for name, state in zip(names, states, strict=True)
             if isinstance(name, str)
         }
-        return parse_schema(content["schema"]), sizes
+        note = content.get("options", {}).get("table_note", {})
+        return _Listed(parse_schema(content["schema"]), sizes, dict(note))
     except StoreError:
         raise
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import json
 from collections.abc import Mapping
 from typing import Any, Literal
 
@@ -10,6 +11,7 @@ from recmap.errors import ColumnError, Message, Option, OptionError
 from recmap.formats.hdf5.column_writer import ColumnWriter
 from recmap.formats.hdf5.file import Hdf5Output, h5py, limit_metadata_cache
 from recmap.formats.hdf5.nested import NestedWriter, is_nested
+from recmap.formats.hdf5.types import TABLE_ATTRIBUTE
 from recmap.formats.sink import Sink, SinkKind
 from recmap.local.atomic_write import writing
 from recmap.local.output import Output
@@ -41,6 +43,7 @@ class Hdf5Sink(Sink):
         shuffle: bool | None = None,
         chunk_rows: int | None = None,
         expected: int | None = None,
+        table_note: Mapping[str, Any] | None = None,
     ) -> None:
         filters = _filters(compression, level, shuffle)
         chunk_rows = None if chunk_rows is None else as_whole("chunk_rows", chunk_rows, 1, 2**31)
@@ -60,6 +63,8 @@ class Hdf5Sink(Sink):
                 rdcc_nslots=101,
             )
             limit_metadata_cache(self._file)
+            if table_note:
+                self._file.attrs[TABLE_ATTRIBUTE] = json.dumps(table_note)
             self._columns: dict[str, ColumnWriter | NestedWriter] = {
                 name: NestedWriter(self._file, name, field, i, filters, room)
                 if is_nested(field)

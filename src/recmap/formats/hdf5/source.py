@@ -25,11 +25,14 @@ from recmap.formats.column_source import ColumnsSource, common_length, warn_of_l
 from recmap.formats.hdf5.columns import columns_of, refusal
 from recmap.formats.hdf5.file import Hdf5File, h5py
 from recmap.formats.hdf5.nested import nested_column, nested_field
-from recmap.formats.hdf5.types import ORDER_ATTRIBUTE, leaves
+from recmap.formats.hdf5.types import ORDER_ATTRIBUTE, TABLE_ATTRIBUTE, leaves
 from recmap.formats.null_masks import mask_names, with_nulls
+from recmap.formats.table_columns import and_index, divided
 from recmap.local.local_path import located
 from recmap.model.arguments import did_you_mean, is_pattern, matching
+from recmap.model.facts import TableType
 from recmap.model.source import Source, renamed
+from recmap.model.table_notes import decode_note
 
 # Drivers of files that are not on disk under their name.
 _IN_MEMORY = ("core", "fileobj", "ros3")
@@ -55,11 +58,23 @@ def open_hdf5(
     to look into. Without ``direct``, h5py reads all values. A name may be a pattern.
     """
     file = Hdf5File.of(path)
-    columns = with_nulls(_all(file, inside) if names is None else _asked(file, names, direct))
+    types = _table_types(file) if not inside else {}
+    asked = and_index(names, types, file.root)
+    columns = with_nulls(_all(file, inside) if asked is None else _asked(file, asked, direct))
+    columns, table = divided(columns, types, names)
     # Reopen by name, so that the warning about datasets left out is not repeated.
     again = partial(open_hdf5, path, list(columns), direct=direct)
     other = partial(open_hdf5, path, list(columns), direct=False)
-    return ColumnsSource("hdf5", [path], columns, reopen=again, mapped=file.mapped, reference=other)
+    return ColumnsSource(
+        "hdf5", [path], columns, reopen=again, mapped=file.mapped, reference=other, table=table
+    )
+
+
+def _table_types(file: Hdf5File) -> dict[str, TableType]:
+    """Return what columns were in the table that was saved, as far as the file says."""
+    with file.locked():
+        note = file.root.attrs.get(TABLE_ATTRIBUTE)
+    return decode_note(note) if isinstance(note, str) else {}
 
 
 class _DatasetColumns:

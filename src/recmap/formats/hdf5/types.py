@@ -22,6 +22,8 @@ FIELD_ATTRIBUTE = "recmap"
 # The attribute that holds the position of the column. Without it, columns are in file order,
 # which is usually alphabetical.
 ORDER_ATTRIBUTE = "recmap_column"
+# The attribute of the file that holds what its columns were in a DataFrame, as JSON.
+TABLE_ATTRIBUTE = "recmap_table"
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import struct
 import zipfile
 from collections.abc import Mapping
@@ -9,7 +10,7 @@ from typing import Any, Literal, TypeAlias
 
 import numpy.typing as npt
 
-from recmap.errors import ColumnError
+from recmap.errors import ColumnError, LeftOutWarning
 from recmap.formats.npy import header_bytes, header_keeps
 from recmap.formats.npz.source import FIELD_PREFIX
 from recmap.formats.ragged_layout import VALUES, ArraysSink, ColumnPart
@@ -20,6 +21,7 @@ from recmap.model.arguments import check_choice
 from recmap.model.description import encode_field
 from recmap.model.field import Field
 from recmap.model.schema import Schema
+from recmap.warn import warn
 
 NpzCompression: TypeAlias = Literal["deflate"] | None
 
@@ -30,6 +32,8 @@ _ALIGN = 64
 _PADDING = 0xD935
 # Bytes that zipfile adds to the local header of a member that may exceed 4 GB.
 _ZIP64_SIZE = 20
+# Bytes that the comment of a zip file may have.
+_MOST_COMMENT = 0xFFFF
 
 
 class NpzSink(ArraysSink):
@@ -39,10 +43,16 @@ class NpzSink(ArraysSink):
     """
 
     def __init__(
-        self, output: Output, schema: Schema, *, compression: NpzCompression = None
+        self,
+        output: Output,
+        schema: Schema,
+        *,
+        compression: NpzCompression = None,
+        table_note: Mapping[str, Any] | None = None,
     ) -> None:
         check_choice("compression", compression, _METHODS)
         super().__init__(output, schema)
+        self._comment = _noted(output.target, table_note)
         self._method = _METHODS[compression]
         self._parts = {
             (name, part.key): part
@@ -65,6 +75,7 @@ class NpzSink(ArraysSink):
         with zipfile.ZipFile(self.output.path, "x") as archive:
             for at, array in self._arrays.finish().items():
                 self._join(archive, at, array)
+            archive.comment = self._comment
 
     def _join(self, archive: zipfile.ZipFile, at: tuple[str, str], array: SpooledArray) -> None:
         name, key = at
@@ -89,6 +100,20 @@ def _name(path: str, column: str, part: ColumnPart) -> str:
     if "\0" in name or len(name.encode()) >= 1 << 16:
         raise ColumnError(f"{path}: the column {column!r} has a name no zip file can hold")
     return name
+
+
+def _noted(path: str, table_note: Mapping[str, Any] | None) -> bytes:
+    """Return the comment of the zip: what columns were in a DataFrame, if that fits."""
+    comment = json.dumps(table_note).encode() if table_note else b""
+    if len(comment) <= _MOST_COMMENT:
+        return comment
+    warn(
+        f"{path}: the dtypes of the DataFrame are left out, and its index is an ordinary column, "
+        f"because they take {len(comment):,} bytes, and .npz files have room for "
+        f"{_MOST_COMMENT:,}; save a .parquet file",
+        LeftOutWarning,
+    )
+    return b""
 
 
 def _comment(field: Field, key: str) -> str:

@@ -31,12 +31,14 @@ from recmap.formats.npz.members import MAX_LOADED, Deflated, StoredChecksum, Str
 from recmap.formats.npz.zipfile_reader import UnzippedMember, ZipReader
 from recmap.formats.null_masks import mask_names
 from recmap.formats.ragged_layout import VALUES, join, levels
+from recmap.formats.table_columns import and_index, divided
 from recmap.local.local_path import located
 from recmap.machine.mapped import Guard, MappedFile
 from recmap.model.arguments import size_text
 from recmap.model.description import decode_field, misfit, warn_of_notes
 from recmap.model.field import Field
 from recmap.model.ragged import BYTE
+from recmap.model.table_notes import decode_note
 
 # Precedes the field in the comment of a member, if its header cannot hold the field.
 FIELD_PREFIX = "recmap: "
@@ -75,7 +77,7 @@ def open_npz(
     """
     file = located(path).map()
     reader = None if direct else ZipReader(path)
-    found_members = _directory(path)
+    found_members, comment = _directory(path)
     with _hold_heads(file, found_members):
         # If two members have the same name, the last one counts, as in NumPy.
         members = {m.name: m for m in (_ZippedArray(file, info, reader) for info in found_members)}
@@ -96,22 +98,31 @@ def open_npz(
             columns = member.columns()
             found |= columns
             sums |= dict.fromkeys(columns, member.sums)
-    columns = choose_columns(path, found, refused, names)
+    types = decode_note(comment)
+    columns = choose_columns(path, found, refused, and_index(names, types, found))
     for name in columns:
         sums[name] = [s for each in (name, *mask_names(name)) for s in sums.get(each, ())]
+    columns, table = divided(columns, types, names)
     # Reopen by name, so that the warning about arrays left out is not repeated.
     again = partial(open_npz, path, list(columns), verify=verify, direct=direct)
     other = partial(open_npz, path, list(columns), verify=verify, direct=False)
     checked = sums if verify else None
     return ColumnsSource(
-        "npz", [path], columns, reopen=again, mapped=file, reference=other, sums=checked
+        "npz",
+        [path],
+        columns,
+        reopen=again,
+        mapped=file,
+        reference=other,
+        sums=checked,
+        table=table,
     )
 
 
 def check_members(path: str) -> Iterator[tuple[str, DataError | None]]:
     """Check every member of the zip, column or not; yield its name and its error, if any."""
     file = located(path).map()
-    for info in _directory(path):
+    for info in _directory(path)[0]:
         wrong: DataError | None = None
         try:
             with Guard(path):
@@ -142,7 +153,8 @@ def _check_with_zipfile(path: str, info: zipfile.ZipInfo) -> None:
         raise DataError(f"{path}: {info.filename}: {e}", file=path, byte=info.header_offset) from e
 
 
-def _directory(path: str) -> list[zipfile.ZipInfo]:
+def _directory(path: str) -> tuple[list[zipfile.ZipInfo], bytes]:
+    """Return the members of the zip, and its comment."""
     try:
         with located(path).seekable() as file, zipfile.ZipFile(file) as archive:
             found = archive.infolist()
@@ -151,7 +163,7 @@ def _directory(path: str) -> list[zipfile.ZipInfo]:
             (count,) = struct.unpack_from("<H", archive.fp.read(_END_SIZE), 10)
             if count not in (len(found), _MANY):
                 raise ValueError(f"its directory has {len(found):,} members, not {count:,}")
-            return [info for info in found if not info.is_dir()]
+            return [info for info in found if not info.is_dir()], archive.comment
     except RecmapError:
         raise
     except _BROKEN as e:

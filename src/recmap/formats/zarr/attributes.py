@@ -3,6 +3,7 @@
 ``{"recmap": {"columns": [{"name": "x", "path": "x", "field": "float32[10]"}]}}`` holds the
 order of the columns, names that a folder cannot have, and types that Zarr does not have
 (``source`` describes how their values are stored). It also shows that recmap wrote the folder.
+``"table"`` beside ``"columns"`` has the types of columns that come from a DataFrame.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ from recmap.errors import DataError, OutputExistsError
 from recmap.formats.ragged_layout import VALUES, levels_of
 from recmap.local.local_path import located
 from recmap.model.description import decode_field, encode_field, json_object
+from recmap.model.facts import TableType
 from recmap.model.field import Field
+from recmap.model.table_notes import decode_note
 
 _KEY = "recmap"
 _GROUP_FILES = {"zarr.json", ".zgroup", ".zattrs", ".zmetadata"}
@@ -36,10 +39,18 @@ class ZarrColumn:
     field: Field
 
 
-def column_attributes(columns: Sequence[ZarrColumn]) -> dict[str, Any]:
+def column_attributes(
+    columns: Sequence[ZarrColumn], table_note: Mapping[str, Any] | None
+) -> dict[str, Any]:
     """Return the attributes of a group with these columns."""
     listed = [{"name": c.name, "path": c.path, "field": encode_field(c.field)} for c in columns]
-    return {_KEY: {"columns": listed}}
+    return {_KEY: {"columns": listed, **({"table": dict(table_note)} if table_note else {})}}
+
+
+def read_table_types(attributes: Mapping[str, Any]) -> dict[str, TableType]:
+    """Return what columns were in the table that was saved, as far as the attributes say."""
+    noted = attributes.get(_KEY)
+    return decode_note(noted.get("table", {})) if isinstance(noted, Mapping) else {}
 
 
 def read_columns(path: str, attributes: Mapping[str, Any]) -> list[ZarrColumn]:

@@ -64,6 +64,7 @@ class ZarrSink(ArraysSink):
         chunk_rows: int | None = None,
         version: Literal[2, 3] = 3,
         expected: int | None = None,
+        table_note: Mapping[str, Any] | None = None,
     ) -> None:
         number = as_whole("version", version)
         if number not in _CODECS:
@@ -79,7 +80,7 @@ class ZarrSink(ArraysSink):
             output.path,
             zarr_format=number,
             attributes=column_attributes(
-                [ZarrColumn(name, paths[name], field) for name, field in schema.items()]
+                [ZarrColumn(name, paths[name], field) for name, field in schema.items()], table_note
             ),
         )
         for column, splitter in self.splitters.items():

@@ -29,7 +29,8 @@ from recmap.formats.column_readers import DEFAULT_NAME, ColumnReader, decoded_co
 from recmap.formats.column_source import ColumnsSource, choose_columns
 from recmap.formats.ragged_layout import VALUES, join, levels_of
 from recmap.formats.stored_columns import native, viewed
-from recmap.formats.zarr.attributes import ZarrColumn, read_columns
+from recmap.formats.table_columns import and_index, divided
+from recmap.formats.zarr.attributes import ZarrColumn, read_columns, read_table_types
 from recmap.formats.zarr.chunks import ZarrChunks
 from recmap.formats.zarr.encoding import encoding_of
 from recmap.formats.zarr.store import open_node
@@ -85,12 +86,14 @@ def open_zarr(
         else:
             found |= _columns(reader, name, array, None)
     whats = {inner: f"{array.dtype} {array.shape}" for inner, array in store.arrays.items()}
-    columns = choose_columns(path, found, refused, names, whats)
+    types = read_table_types(store.attributes)
+    columns = choose_columns(path, found, refused, and_index(names, types, found), whats)
+    columns, table = divided(columns, types, names)
     located(path).check_unchanged()
     # Reopen by name, so that the warning about arrays left out is not repeated.
     again = partial(open_zarr, path, list(columns), default, direct=direct)
     other = partial(open_zarr, path, list(columns), default, direct=False)
-    return ColumnsSource("zarr", [path], columns, reopen=again, reference=other)
+    return ColumnsSource("zarr", [path], columns, reopen=again, reference=other, table=table)
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
-"""Types of pandas and polars in Parquet and Arrow files, so that a frame comes back as it was.
+"""Types of pandas, polars and pyarrow in files, so that a frame comes back as it was.
 
-They are noted as JSON in the metadata of a file, with the fields of the columns. Like every note,
-they are not trusted: one that cannot be read is ignored, and so is one that does not fit.
+They are noted as JSON next to the description of a file, with the fields of the columns. Like every
+note, they are not trusted: one that cannot be read is ignored, and so is one that does not fit.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from recmap.model.description import decode_field, encode_field, json_object
@@ -19,16 +19,50 @@ from recmap.model.field import Field
 KEY = b"recmap.table"
 # More categories are not noted.
 _MOST_CATEGORIES = 10_000
+# Types of pyarrow whose values are those of a larger one, which fields are exported as.
+_LAYOUTS = ("string", "binary")
 
 
 def encode_types(types: Mapping[str, TableType]) -> dict[str, Any]:
     """Return the types that can be noted, as JSON has them."""
     noted = {name: (each, _noted(each.dtype)) for name, each in types.items()}
+    # A level without a note would be read as a column.
+    plain = NotedType("pandas", "object")
+    noted |= {n: (each, note or plain) for n, (each, note) in noted.items() if each.level}
     return {
         name: [encode_field(each.field.without_nulls()), *note, each.level]
         for name, (each, note) in noted.items()
         if note is not None
     }
+
+
+def table_note(types: Mapping[str, TableType]) -> dict[str, Any]:
+    """Return what files note that are no tables themselves: what no description of columns says.
+
+    How pyarrow lays out texts and lists is not noted.
+    """
+    return encode_types({name: each for name, each in types.items() if not _is_usual(each)})
+
+
+def _is_usual(type: TableType) -> bool:
+    """Return whether values of a field have that type anyway, or one that holds the same."""
+    dtype, field = type.dtype, type.field
+    text = dtype.text if isinstance(dtype, NotedType) else getattr(dtype, "__name__", str(dtype))
+    package = dtype.package if isinstance(dtype, NotedType) else _package(dtype)
+    if type.level is not None:
+        return False
+    if package == "pyarrow":
+        return text in _LAYOUTS or text.startswith(("list<", "large_list<"))
+    if text == "list":
+        return field.ragged > 0
+    if field.is_bytes:
+        return text == ("str" if field.is_text else "object")
+    plain = field.dtype.kind in "biuf" and not field.shape and not field.has_nulls
+    return plain and text == field.dtype.name
+
+
+def _package(dtype: Any) -> str:
+    return type(dtype).__module__.partition(".")[0]
 
 
 def _noted(dtype: Any) -> NotedType | None:
@@ -37,7 +71,7 @@ def _noted(dtype: Any) -> NotedType | None:
         return dtype
     if isinstance(dtype, type):
         return NotedType("pandas", dtype.__name__)
-    package = type(dtype).__module__.partition(".")[0]
+    package = _package(dtype)
     if package == "polars":
         zone = [dtype.time_unit, dtype.time_zone] if hasattr(dtype, "time_zone") else []
         categories = _plain(dtype.categories) if hasattr(dtype, "categories") else []
@@ -84,10 +118,15 @@ def table_metadata(types: Mapping[str, Any] | None) -> dict[bytes, bytes]:
 
 
 def decode_types(metadata: Mapping[bytes, bytes] | None) -> dict[str, TableType]:
-    """Return the types that a file notes; none if the note cannot be read."""
+    """Return the types in the metadata of a file; none if the note cannot be read."""
+    return decode_note((metadata or {}).get(KEY, b"{}"))
+
+
+def decode_note(note: Any) -> dict[str, TableType]:
+    """Return the types in a note, which may be JSON text; none if it cannot be read."""
     try:
-        content = json_object((metadata or {}).get(KEY, b"{}"))
-        return {name: _decoded(*note) for name, note in content.items()}
+        content = json_object(note) if isinstance(note, str | bytes) else note
+        return {name: _decoded(*each) for name, each in dict(content).items()}
     except (TypeError, ValueError):
         return {}
 
@@ -99,9 +138,10 @@ def stored_types(schema: Any, fields: Mapping[str, Field]) -> dict[str, TableTyp
     return types | decode_types(schema.metadata)
 
 
-def index_columns(types: Mapping[str, TableType]) -> list[str]:
-    """Return the columns that are levels of the index of a DataFrame."""
-    return [name for name, each in types.items() if each.level is not None]
+def index_columns(types: Mapping[str, TableType], names: Collection[str]) -> list[str]:
+    """Return those of the columns that are the index of a DataFrame; none if one is missing."""
+    levels = [name for name, each in types.items() if each.level is not None]
+    return levels if all(name in names for name in levels) else []
 
 
 def _decoded(
