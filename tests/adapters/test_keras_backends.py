@@ -114,6 +114,39 @@ model.set_weights(save.saved[0])
 fit(train, model, state, epochs=4, initial_epoch=1)
 assert weights(model) == weights(undisturbed)
 assert train.state()["epoch"] == 4
+
+# Weights from BackupAndRestore, twice: in the middle of an epoch, and at the end of a resumed one.
+class Killed(Exception):
+    pass
+
+class Kill(keras.callbacks.Callback):
+    def __init__(self, steps):
+        super().__init__()
+        self.left = steps
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.left -= 1
+        if self.left == 0:
+            raise Killed
+
+def fit_backed_up(steps, save_freq):
+    train, model = batches(), new_model()
+    model.compile(keras.optimizers.SGD(0.05), "mse", jit_compile=False)  # in a graph
+    backup = keras.callbacks.BackupAndRestore("backup", save_freq=save_freq)
+    callbacks = [backup, train.follow("state.json"), Kill(steps)]
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Your input ran out of data")
+        warnings.simplefilter("ignore", DeprecationWarning)  # of Keras, when it saves weights
+        model.fit(train, epochs=4, shuffle=False, verbose=0, callbacks=callbacks)
+    return model
+
+for steps, save_freq in ((9, 4), (5, "epoch")):  # saved after 8 steps, then after 12
+    try:
+        fit_backed_up(steps, save_freq)
+    except Killed:
+        continue
+    raise AssertionError
+assert weights(fit_backed_up(0, "epoch")) == weights(undisturbed)
 """
 
 

@@ -20,7 +20,7 @@ from tests.numbered import flat, ids
 pytestmark = pytest.mark.slow
 
 ROWS, BATCH, EPOCHS = 48, 4, 3
-HAND_MADE = ["ddp", "stateful", "distributed_checkpoint", "accelerated"]
+EXACT = ["ddp", "stateful", "distributed_checkpoint", "accelerated", "keras_fit"]
 
 
 @pytest.fixture(scope="module")
@@ -31,6 +31,7 @@ def logs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = Path(__file__).parents[2]
     paths = os.pathsep.join([str(root), os.environ.get("PYTHONPATH", "")])
     environment = {**os.environ, "PYTHONPATH": paths, "HF_HUB_OFFLINE": "1"}
+    environment["KERAS_BACKEND"] = "torch"
     done = subprocess.run(
         script, cwd=folder, env=environment, capture_output=True, text=True, check=False
     )
@@ -65,7 +66,7 @@ def refusal(path: Path, name: str) -> str:
     return (path / f"{name}-0.error").read_text().splitlines()[-1]
 
 
-@pytest.mark.parametrize("case", HAND_MADE)
+@pytest.mark.parametrize("case", EXACT)
 def test_as_many_ranks_continue_where_they_were_killed(logs: Path, case: str) -> None:
     for rank in range(2):
         assert (
@@ -73,7 +74,7 @@ def test_as_many_ranks_continue_where_they_were_killed(logs: Path, case: str) ->
         ) == uninterrupted(rank)
 
 
-@pytest.mark.parametrize("case", HAND_MADE)
+@pytest.mark.parametrize("case", EXACT)
 def test_other_ranks_read_the_rest_of_the_epoch_once(logs: Path, case: str) -> None:
     path = logs / case / "other"
     for rank in range(2):
@@ -105,11 +106,27 @@ def test_accelerate_is_told_not_to_prepare_the_stream(logs: Path) -> None:
         assert "register_for_checkpointing(train)" in refusal(logs / case, "refused")
 
 
+def test_accelerate_is_said_not_to_save_where_a_prepared_loader_is(logs: Path) -> None:
+    path = logs / "accelerate_prepared_alone"
+    assert steps(path, "resumed", 0) == steps(path, "saved", 0)  # the epoch again
+    assert "register_for_checkpointing(train)" in (path / "warned").read_text()
+    path = logs / "accelerate_stateful_prepared"
+    assert "register_for_checkpointing(train)" in refusal(path, "resumed")
+
+
 def test_the_trainer_of_transformers_continues_with_rows(logs: Path) -> None:
     path = logs / "hugging_face"
     for rank in range(2):
         whole = steps(path / "whole", "whole", rank)
         assert steps(path, "killed", rank) + steps(path, "resumed", rank) == whole
+
+
+def test_the_trainer_of_transformers_continues_if_a_step_has_as_many_rows(logs: Path) -> None:
+    path = logs / "hugging_face"
+    assert "a step had another number of rows" in refusal(path / "other", "hugging_face")
+    whole = [steps(path / "whole", "whole", rank)[9:] for rank in range(2)]
+    one = steps(path / "other", "hugging_face_larger_batches", 0)
+    assert [a + b for a, b in zip(*whole, strict=True)] == one
 
 
 def test_the_trainer_of_transformers_is_refused_batches(logs: Path) -> None:

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import accelerate
+import keras
 import lightning
 import numpy as np
 import torch
@@ -32,6 +33,8 @@ from torch.utils.data import DataLoader
 from torchdata.stateful_dataloader import StatefulDataLoader
 
 import recmap as rm
+
+assert keras.backend.backend() == "torch"
 
 ROWS, BATCH, EPOCHS = 48, 4, 3
 
@@ -161,14 +164,19 @@ def lightning_on_device(run: Run) -> None:
     lightning_fit(run, chain().to_torch(device="cpu"))
 
 
-def lightning_loader(run: Run) -> None:
-    """Put a DataLoader around the stream, which is wrong."""
+def note_warnings(run: Run) -> None:
+    """Write down that rows may be repeated."""
 
     def show(message: Any, *_: Any) -> None:
         if isinstance(message, rm.NotResumableWarning):
             (run.saved.parent / "warned").write_text(str(message))
 
     warnings.showwarning = show  # type: ignore[assignment]  # takes any arguments
+
+
+def lightning_loader(run: Run) -> None:
+    """Put a DataLoader around the stream, which is wrong."""
+    note_warnings(run)
     lightning_fit(run, DataLoader(chain().to_torch(), batch_size=None))
 
 
@@ -197,6 +205,25 @@ def accelerate_state_ahead(run: Run) -> None:
     accelerated(run, "ahead")
 
 
+def accelerate_prepared_alone(run: Run, **how: Any) -> None:
+    """Prepare the loader and register nothing, as the pages of Accelerate do."""
+    note_warnings(run)
+    config = accelerate.utils.DataLoaderConfiguration(**how)
+    accelerator = accelerate.Accelerator(cpu=True, dataloader_config=config)
+    batches = rows().shuffle(seed=1).batch(BATCH).to_torch()
+    loader = accelerator.prepare(DataLoader(batches, batch_size=None))
+    if run.was_saved:
+        accelerator.load_state(run.saved)
+    for batch in loader:
+        if run.step(0, batch):
+            accelerator.save_state(run.saved)
+            return
+
+
+def accelerate_stateful_prepared(run: Run) -> None:
+    accelerate_prepared_alone(run, use_stateful_dataloader=True)
+
+
 class Logged(torch.nn.Module):  # type: ignore[misc]  # untyped
     def __init__(self, run: Run) -> None:
         super().__init__()
@@ -207,11 +234,11 @@ class Logged(torch.nn.Module):  # type: ignore[misc]  # untyped
         return {"loss": self.layer(x).mean()}
 
 
-def hugging_face(run: Run, dataset: Any = None) -> None:
+def hugging_face(run: Run, dataset: Any = None, batch: int = BATCH) -> None:
     arguments = transformers.TrainingArguments(
         output_dir=str(run.saved),
         use_cpu=True,
-        per_device_train_batch_size=BATCH,
+        per_device_train_batch_size=batch,
         num_train_epochs=EPOCHS,
         save_steps=run.save_at or 1000,
         save_strategy="steps",
@@ -225,9 +252,47 @@ def hugging_face(run: Run, dataset: Any = None) -> None:
     trainer.train(resume_from_checkpoint=run.was_saved)
 
 
+def hugging_face_larger_batches(run: Run) -> None:
+    hugging_face(run, batch=BATCH * 2)
+
+
 def hugging_face_batches(run: Run) -> None:
     """Give it batches, which is wrong."""
     hugging_face(run, rows().batch(BATCH).to_torch())
+
+
+def keras_fit(run: Run) -> None:
+    """Back up the weights with Keras; all ranks resume with those of rank 0."""
+    dist.init_process_group("gloo")
+    backup = run.saved
+    if dist.get_rank() > 0:
+        backup = run.saved.parent / f"{os.getpid()}"
+        if run.was_saved:
+            shutil.copytree(run.saved, backup)
+            shutil.copy(run.saved.with_suffix(".json"), backup.with_suffix(".json"))
+    dist.barrier()
+
+    class Model(keras.Sequential):  # type: ignore[misc]  # untyped
+        def train_step(self, data: Any) -> Any:
+            self.id = data[1]
+            return super().train_step(data)
+
+    class Log(keras.callbacks.Callback):  # type: ignore[misc]  # untyped
+        def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+            self.epoch = epoch
+
+        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+            run.step(self.epoch, {"id": self.model.id})
+
+    model = Model([keras.Input((1,)), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    train = chain().to_keras(features="x", label="id")
+    callbacks = [
+        Log(),
+        keras.callbacks.BackupAndRestore(backup, save_freq=run.save_at or 1000),
+        train.follow(backup.with_suffix(".json")),
+    ]
+    model.fit(train, epochs=EPOCHS, shuffle=False, verbose=0, callbacks=callbacks)
 
 
 def start(case: Callable[[Run], None], folder: Path, name: str, world: int, **how: Any) -> None:
@@ -277,7 +342,7 @@ def kill_and_resume(case: Callable[[Run], None], folder: Path) -> None:
 def main(folder: Path) -> None:
     torch.set_num_threads(1)
     chain().to_torch(device="cpu")  # imports what each rank would import
-    for case in (ddp, stateful, distributed_checkpoint, accelerated):
+    for case in (ddp, stateful, distributed_checkpoint, accelerated, keras_fit):
         kill_and_resume(case, folder / case.__name__)
     path = folder / "lightning"
     start(lightning_fit, path, "killed", 2, save_at=9)
@@ -286,10 +351,16 @@ def main(folder: Path) -> None:
     start(lightning_fit, path, "fewer", 1, save_at=None)
     for name in ("killed", "resumed"):
         start(lightning_loader, folder / "lightning_loader", name, 1, save_at=9)
+    for case in (accelerate_prepared_alone, accelerate_stateful_prepared):
+        for name in ("saved", "resumed"):
+            start(case, folder / case.__name__, name, 1, save_at=2)
     path = folder / "hugging_face"
     start(hugging_face, path / "whole", "whole", 2, save_at=None)
     start(hugging_face, path, "killed", 2, save_at=9)
+    shutil.copytree(path, path / "other")
     start(hugging_face, path, "resumed", 2, save_at=None)
+    for case in (hugging_face, hugging_face_larger_batches):
+        start(case, path / "other", case.__name__, 1, save_at=None)
     for case, world in (
         (accelerate_sharded_and_prepared, 2),
         (accelerate_state_ahead, 1),

@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import webdataset
 
 import recmap as rm
 from recmap.formats.webdataset.tar_index import find_samples, scan_tar
@@ -41,6 +40,8 @@ def sample(i: int) -> dict[str, Any]:
 
 
 def write(path: str, rows: range) -> None:
+    import webdataset  # imports PyTorch if it is installed
+
     with webdataset.TarWriter(path) as writer:
         for i in rows:
             writer.write(sample(i))
@@ -51,6 +52,8 @@ def plain(value: Any) -> Any:
 
 
 def decoded(paths: list[str]) -> list[dict[str, Any]]:
+    import webdataset  # imports PyTorch if it is installed
+
     """Read samples with webdataset, which leaves files open."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)

@@ -71,6 +71,11 @@ class Feed(Protocol):
     # Reading in order.
 
     @property
+    def varies(self) -> bool:
+        """Whether epochs differ, as after a shuffle."""
+        ...
+
+    @property
     def world(self) -> int | None:
         """The number of ranks that rows are dealt to; None without ``shard``."""
         ...
@@ -168,6 +173,10 @@ class Feed(Protocol):
 
         With ``check``, refuse one of other data or verbs.
         """
+        ...
+
+    def later(self, state: Mapping[str, Any], batches: int) -> dict[str, Any]:
+        """Return the state so many batches after another, on the rank that saved it."""
         ...
 
     def read_by(self, reader: ExternalReader) -> None:

@@ -4,13 +4,14 @@ Keras reads batches by number, and does not say what it uses them for. Before tr
 one or two to see their types, and calls ``on_epoch_end`` after this preview. During training it
 reads ahead. With ``steps_per_epoch`` it reports the end of an epoch in the middle of the data,
 and then continues with the next number. So ``KerasBatches`` works out when an epoch of the
-pipeline really ends, and the callback ``Follow`` reports what was trained on. ``_Epoch`` tracks
-one epoch of the pipeline.
+pipeline really ends, and the callback ``Follow`` (keras_follow.py) reports what was trained on.
+``_Epoch`` tracks one epoch of the pipeline.
 """
 
 from __future__ import annotations
 
 import multiprocessing
+import os
 from collections.abc import Iterator
 from threading import Lock
 from typing import Any
@@ -19,6 +20,7 @@ from recmap.adapters.columns import FeaturesAndLabels, Names, as_native, refuse_
 from recmap.adapters.feed import Feed, State
 from recmap.errors import MissingPackageError, OptionError, SlowOrderWarning
 from recmap.model.arguments import parse_workers
+from recmap.store.paths import as_location
 from recmap.warn import warn
 
 try:
@@ -27,6 +29,8 @@ except ImportError as e:
     raise MissingPackageError(
         "to_keras() needs Keras 3 and one of its backends", extra="keras"
     ) from e
+
+from recmap.adapters.keras_follow import Follow, FollowInFile, StateFile  # it needs Keras, too
 
 # Number of batches that Keras previews before it trains.
 _LOOK = 2
@@ -178,18 +182,25 @@ class KerasBatches(keras.utils.PyDataset):  # type: ignore[misc]  # untyped
 
     # Called by the callback.
 
-    def follow(self, state: State | None = None) -> Follow:
+    def follow(self, state: State | str | os.PathLike[str] | None = None) -> Follow:
         """Return a callback for ``fit`` that keeps track of what was trained on.
 
         With it, ``state()`` returns the state after the last batch that was trained on. Given
         such a state, training resumes there: the first epoch is the rest of the interrupted
         one, and Keras warns that the input ran out.
+
+        Given a path such as ``"state.json"``, it notes there where each epoch begins. Put it
+        after ``BackupAndRestore`` in ``callbacks``, or load a saved model before ``fit``: training
+        resumes after the last batch that these weights were trained on, in the same epoch of
+        Keras.
         """
         if self._parallel:
             raise OptionError(
                 "follow() needs batches in order: to_keras(workers=1), and map(..., workers=4) in "
                 "the pipeline"
             )
+        if isinstance(state, str | bytes | os.PathLike):
+            return FollowInFile(self, StateFile(as_location(state, "follow")))
         return Follow(self, state)
 
     def state(self) -> dict[str, Any]:
@@ -207,6 +218,20 @@ class KerasBatches(keras.utils.PyDataset):  # type: ignore[misc]  # untyped
                     "predict and validation_data"
                 )
             return self._feed.state(batches=self._epoch.trained)
+
+    @property
+    def followed(self) -> bool:
+        """Whether training has begun with a callback."""
+        return self._followed
+
+    @property
+    def trained_in_epoch(self) -> int:
+        """Batches of this epoch of the pipeline, or of the rest of one, that were trained on."""
+        return self._epoch.trained
+
+    def later(self, state: Any, batches: int) -> dict[str, Any]:
+        """Return the state so many batches after another."""
+        return self._feed.later(state, batches)
 
     def begin(self, state: State | None) -> None:
         """Note that training begins, at ``state`` if it is given.
@@ -301,20 +326,3 @@ class _Epoch:
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_batches": None}
-
-
-class Follow(keras.callbacks.Callback):  # type: ignore[misc]  # untyped
-    """A callback that reports to ``KerasBatches`` what has been trained on."""
-
-    def __init__(self, batches: KerasBatches, state: State | None) -> None:
-        super().__init__()
-        self._batches, self._state = batches, state
-
-    def on_train_begin(self, logs: Any = None) -> None:
-        del logs
-        state, self._state = self._state, None  # a second fit continues without it
-        self._batches.begin(state)
-
-    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-        del logs
-        self._batches.trained(batch + 1)

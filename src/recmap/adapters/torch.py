@@ -22,9 +22,12 @@ from recmap.adapters.trainer_habits import (
     check_lightning_saves,
     is_prepared_by_accelerate,
     refuse_other_ranks,
+    refuse_other_steps,
     refuse_second_batching,
     refuse_second_division,
     refuse_state_ahead,
+    refuse_state_of_prepared,
+    warn_of_place_not_saved,
 )
 from recmap.errors import MissingPackageError, OptionError, RowNotFoundError
 from recmap.model.arguments import check_choice
@@ -113,6 +116,7 @@ class TorchRows(torch.utils.data.Dataset):  # type: ignore[misc]  # untyped
         self._epoch[0] = epoch
 
     def __len__(self) -> int:
+        refuse_other_steps(sys._getframe(1))  # noqa: SLF001
         return self._count
 
     def __getitem__(self, index: Any) -> Any:
@@ -149,7 +153,9 @@ class _ForTrainers(Resumable, torch.utils.data.IterableDataset):  # type: ignore
         An iteration that was going to resume in this epoch still does.
         """
         caller = sys._getframe(1)  # noqa: SLF001
-        self._prepared = is_prepared_by_accelerate(caller)
+        prepared, self._prepared = self._prepared, is_prepared_by_accelerate(caller)
+        if self._prepared and not prepared and self._feed.varies:
+            warn_of_place_not_saved()
         if (self._feed.world or 1) > 1:
             refuse_second_division(caller)
         super().set_epoch(epoch)
@@ -165,6 +171,7 @@ class _ForTrainers(Resumable, torch.utils.data.IterableDataset):  # type: ignore
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Make the next iteration continue from a state."""
+        refuse_state_of_prepared(sys._getframe(1))  # noqa: SLF001
         loaded = loaded_state(state_dict)
         super().load_state_dict(loaded)
         if self._feed.resumed:

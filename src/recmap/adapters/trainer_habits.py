@@ -14,7 +14,7 @@ from recmap.warn import warn
 
 _LOADERS = ("torch.utils.data.dataloader", "torchdata.stateful_dataloader.stateful_dataloader")
 # How many callers away a trainer may be.
-_FAR = 12
+_FAR = 30
 
 
 def is_prepared_by_accelerate(caller: FrameType) -> bool:
@@ -37,13 +37,37 @@ def refuse_second_division(caller: FrameType) -> None:
         )
 
 
+_REGISTER = (
+    "use shard(), iterate over train = ds.to_torch() itself, and write "
+    "accelerator.register_for_checkpointing(train)"
+)
+
+
+def warn_of_place_not_saved() -> None:
+    """Warn that Accelerate, which has prepared what it reads, does not save where it is."""
+    warn(
+        "accelerator.save_state() does not save where a loader that accelerator.prepare() has "
+        "returned is, so a resumed run begins the epoch, and the order of epochs, again; to resume "
+        f"after the last batch, {_REGISTER}",
+        NotResumableWarning,
+    )
+
+
+def refuse_state_of_prepared(caller: FrameType) -> None:
+    """Raise if a loader that Accelerate has prepared resumes: it counts batches of all ranks."""
+    if any(_module(each) == "accelerate.data_loader" for each in _callers(caller)):
+        raise OptionError(
+            "use_stateful_dataloader=True with accelerator.prepare() does not resume at the same "
+            f"batch on all ranks, nor in the same epoch; do not prepare this loader: {_REGISTER}"
+        )
+
+
 def refuse_state_ahead(caller: FrameType) -> None:
     """Raise if Accelerate saves the state of what it has prepared: it has taken a batch ahead."""
     if any(_module(each) == "accelerate.checkpointing" for each in _callers(caller)):
         raise OptionError(
             "accelerator.prepare() has taken a batch ahead of the loop, which a resumed loop would "
-            "miss; do not prepare this loader: use shard(), iterate over train = ds.to_torch() "
-            "itself, and write accelerator.register_for_checkpointing(train)"
+            f"miss; do not prepare this loader: {_REGISTER}"
         )
 
 
@@ -93,6 +117,33 @@ def refuse_other_ranks(caller: FrameType, saved: int, world: int) -> None:
         f"one with another number of ranks (saved with {saved}, now {world}): rows would be left "
         "out; finish the epoch with the same number, or resume from the end of an epoch"
     )
+
+
+def refuse_other_steps(caller: FrameType) -> None:
+    """Raise if the Trainer of transformers resumes with more or fewer rows in a step.
+
+    It counts steps. The caller asks for the number of rows, as a sampler does when an epoch begins.
+    """
+    where = "transformers.trainer", "_run_epoch"
+    callers = ((_module(each), each.f_code.co_name, each.f_locals) for each in _callers(caller))
+    found = next((names for *place, names in callers if tuple(place) == where), None)
+    if found is None:
+        return
+    trainer: Any = found.get("self")
+    steps: Any = found.get("num_update_steps_per_epoch")
+    try:
+        arguments, done = trainer.args, trainer.state.global_step
+        apart = abs(trainer.state.epoch * steps - done) if done else 0.0
+        # The last step of an epoch may be of fewer batches.
+        allowed = 1e-6 * done if arguments.gradient_accumulation_steps == 1 else 1.0
+    except (AttributeError, TypeError):  # another version of transformers
+        return
+    if apart >= allowed > 0 and not arguments.ignore_data_skip:
+        raise OptionError(
+            f"the Trainer resumes after {done:,} steps, but a step had another number of rows when "
+            "it saved, so rows would come twice, and others never; keep ranks x "
+            "per_device_train_batch_size x gradient_accumulation_steps as it was"
+        )
 
 
 def _callers(frame: FrameType) -> Iterator[FrameType]:

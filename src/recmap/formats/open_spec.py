@@ -177,6 +177,8 @@ def open_source(paths: PathsLike, fields: FieldsLike | None, options: OpenOption
     """Open files as one source."""
     if options.group is not None:
         return _open_group(paths, fields, options)
+    if options.format is not None and FORMATS[options.format].lists:
+        return _open_listed(paths, FORMATS[options.format], fields, options)
     files = _expand(paths)
     format = FORMATS[_choose_format(files, options)]
     accepted = parameters(format.opener())
@@ -185,6 +187,18 @@ def open_source(paths: PathsLike, fields: FieldsLike | None, options: OpenOption
         return _opened(files, format, fields, options)
     # All files together: one may have nulls where another has none.
     return decided(_opened(files, format, _without_masks(fields), options), options.nulls)
+
+
+def _open_listed(
+    paths: PathsLike, format: Format, fields: FieldsLike | None, options: OpenOptions
+) -> Source:
+    """Open what a format lists itself."""
+    given = as_paths(paths)
+    folder = given if isinstance(given, str) else given[0]
+    if not isinstance(given, str) and len(given) > 1:
+        raise OptionError(f"format={format.name!r} takes one folder; join several with rm.concat")
+    _check_options(folder, format, parameters(format.opener()), options)
+    return decided(_open_one(folder, format, _without_masks(fields), options), options.nulls)
 
 
 def _without_masks(fields: FieldsLike | None) -> FieldsLike | None:

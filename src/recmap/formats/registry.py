@@ -46,6 +46,8 @@ class Format:
     magic_offset: int = 0
     #: Whether a file of the format is a folder.
     folder: bool = False
+    #: Whether its opener lists what is in a folder itself, and is only called if asked for.
+    lists: bool = False
     #: Files that tell a folder of the format from other folders.
     marks: tuple[str, ...] = ()
     #: The function that lists the files in a folder that are checked one by one.
@@ -156,6 +158,7 @@ FORMATS = {
             "webdataset", (".tar",), "webdataset.source:open_webdataset",
             "webdataset.sink:SINK", checksums=False, indexes="webdataset.tar_index:save_index",
         ),
+        Format("files", (), "files:open_files", checksums=False, lists=True),
         Format(
             "array_record", (".array_record", ".arrayrecord"), "array_record:open_array_record",
             "array_record:SINK", verified_by_reading=True, extra="arrayrecord",

@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap.errors import (
+    DataError,
     FileChangedError,
     Message,
     Option,
@@ -87,6 +88,38 @@ class LocalPath(Location):
 
     def folders(self) -> list[str]:
         return [name for name in self.children() if os.path.isdir(os.path.join(self, name))]
+
+    def below(self) -> list[tuple[str, Stat]]:
+        found: list[tuple[str, Stat]] = []
+        waiting = [""]
+        while waiting:
+            inside = waiting.pop()
+            try:
+                with os.scandir(os.path.join(self, inside)) as entries:
+                    every = [entry for entry in entries if not entry.name.startswith(".")]
+                for entry in every:
+                    if entry.is_dir():
+                        if entry.is_symlink():
+                            raise DataError(
+                                f"{entry.path}: a link to a folder, which is not followed; open "
+                                "that folder, or copy it here",
+                                file=entry.path,
+                            )
+                        waiting.append(f"{inside}{entry.name}/")
+                        continue
+                    status = entry.stat()
+                    if not stat.S_ISREG(status.st_mode):
+                        raise DataError(f"{entry.path}: not a regular file", file=entry.path)
+                    found.append((inside + entry.name, Stat(status.st_size, status.st_mtime_ns)))
+            except FileNotFoundError as e:
+                raise PathNotFoundError(f"{e.filename}: no such file or folder") from None
+            except (NotADirectoryError, PermissionError) as e:
+                raise DataError(f"{e.filename}: {e.strerror}", file=str(e.filename)) from e
+        return sorted(found)
+
+    def child_found(self, name: str, stat: Stat) -> LocalPath:
+        del stat  # the state of a file takes more memory, and there may be millions
+        return self.child(name)
 
     def expand(self) -> Sequence[LocalPath]:
         if self.state is not None:

@@ -119,6 +119,17 @@ class Location(str):
         """Return the names of all folders in this one; none if it cannot be listed."""
 
     @abstractmethod
+    def below(self) -> list[tuple[str, Stat]]:
+        """Return the paths and the ``stat`` of all files in this folder and below it, sorted.
+
+        Hidden files and folders are left out. A link to a folder is an error.
+        """
+
+    @abstractmethod
+    def child_found(self, name: str, stat: Stat) -> Location:
+        """Return the path of a file below this folder, which ``below`` has found."""
+
+    @abstractmethod
     def expand(self) -> Sequence[Location]:
         """Return the data files that this path, pattern or folder stands for, sorted by name.
 

@@ -92,9 +92,22 @@ def batches_left(plan: Plan, start: Cursor) -> int:
 
 def steps_of(plan: Plan, rank: int, world: int) -> int:
     """Count the batches that a rank of ``world`` has in a whole epoch."""
+    return batches_left(on_rank(plan, rank, world), _START)
+
+
+def on_rank(plan: Plan, rank: int, world: int) -> Plan:
+    """Return the plan of another rank."""
     mine = plan.rank or Rank(0, 1, None, "")
-    theirs = replace(plan, rank=replace(mine, rank=rank, world=world))
-    return batches_left(theirs, _START)
+    return replace(plan, rank=replace(mine, rank=rank, world=world))
+
+
+def later(plan: Plan, start: Cursor, batches: int) -> Cursor:
+    """Return the cursor so many batches further on, maybe at the end of the iteration."""
+    if not (plan.plain and plan.counted):
+        raise OptionError("where batches end is not known before they are read")
+    over = batches == count_batches(plan, start)
+    following = Cursor(epoch=start.first_epoch + (plan.repeat or 1))
+    return following if over else advanced(plan, start, batches)
 
 
 def advanced(plan: Plan, start: Cursor, batches: int) -> Cursor:

@@ -33,6 +33,8 @@ from recmap.pipeline.batch_counts import (
     batches_left,
     count_batches,
     count_rows_from,
+    later,
+    on_rank,
     steps_of,
 )
 from recmap.pipeline.executor import batch_at, plain_batches
@@ -103,6 +105,11 @@ class PipelineFeed:
     def mask(self) -> str | None:
         """The column that tells real rows from those that ``even="pad"`` repeats."""
         return self._plan.mask
+
+    @property
+    def varies(self) -> bool:
+        """Whether epochs differ, as after a shuffle."""
+        return self._plan.varies
 
     @property
     def world(self) -> int | None:
@@ -383,8 +390,17 @@ class PipelineFeed:
         cursor = self._cursor_elsewhere(batches)
         if cursor is None:
             cursor = self._log.after(batches)
+        return self._saved(cursor)
+
+    def _saved(self, cursor: Cursor) -> dict[str, Any]:
         signature = signed([each.known_by for each in self._plan.sources], self._plan.records)
         return save(cursor, self._plan.share, signature)
+
+    def later(self, state: Mapping[str, Any], batches: int) -> dict[str, Any]:
+        """Return the state so many batches after another, on the rank that saved it."""
+        first = checked(state, len(self._plan.row_slices))[0]
+        theirs = PipelineFeed(on_rank(self._plan, first["rank"], first["world"])).restore(first)
+        return theirs._saved(later(theirs._plan, theirs._next.get(), batches))  # noqa: SLF001
 
     def read_by(self, reader: ExternalReader) -> None:
         """Note that an external reader takes over, in processes or an order unknown here."""

@@ -70,6 +70,29 @@ class ObjectPath(ObjectAddress):
     def folders(self) -> list[str]:
         return list(map(_name, self.store.folder(self.key).folders)) if self.store.listed else []
 
+    def below(self) -> list[tuple[str, Stat]]:
+        inside = self.key.rstrip("/")
+        start = len(inside) + 1 if inside else 0
+        found: list[ObjectInfo] = []
+        waiting = [inside]
+        with Threads(_REQUESTS, "recmap-list") as threads:
+            while waiting:
+                folders = list(threads.map(self.store.folder, waiting))
+                found += [each for folder in folders for each in folder.objects]
+                waiting = [each for folder in folders for each in folder.folders]
+        named = {each.key[start:]: _stat(each) for each in found}
+        return sorted(
+            (name, each)
+            for name, each in named.items()
+            if name and not any(part.startswith(".") for part in name.split("/"))
+        )
+
+    def child_found(self, name: str, stat: Stat) -> Self:
+        path = self.child(name)
+        assert stat.modified is not None
+        path._info = ObjectInfo(path.key, stat.size, stat.etag, stat.modified)  # noqa: SLF001  # new
+        return path
+
     def expand(self) -> Sequence[ObjectPath]:
         if self._info is not None:
             return [self]
