@@ -9,7 +9,7 @@ AZURITE := 3.35.0
 # A broken link is an error, but not with --quiet. The variable silences an advertisement.
 MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
-.PHONY: help demo test test-core room test-native test-musl test-wheel check docs bench fuzz hostile faults stubs format wheel sdist clean azurite browser ffmpeg
+.PHONY: help demo test test-core room test-native test-musl test-wheel check docs bench fuzz hostile survey faults stubs format wheel sdist clean azurite browser ffmpeg
 
 help:
 	@echo "make demo    build recmap and see it work"
@@ -21,6 +21,7 @@ help:
 	@echo "make bench   measure against other libraries"
 	@echo "make fuzz    fuzz the native core (needs clang)"
 	@echo "make hostile try random cases against the reference libraries"
+	@echo "make survey FOLDER=...  read every file below a folder, and count what was read, refused, failed"
 	@echo "make faults  make every call that writes fail once, and kill the process there once"
 
 $(VENV)/pip: 
@@ -177,6 +178,10 @@ fuzz:
 HOSTILE_SECONDS ?= 60
 hostile: $(VENV)/recmap $(VENV)/test-group
 	$(BIN)/python -m hostile --seconds $(HOSTILE_SECONDS)
+
+# Real files, such as clones of projects with test data.
+survey: $(VENV)/recmap $(VENV)/test-group
+	$(BIN)/python -m hostile.survey $(FOLDER)
 
 # Quicker where temporary files are in memory: make faults TMPDIR=/dev/shm
 faults: $(VENV)/recmap $(VENV)/test-group

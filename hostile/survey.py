@@ -137,9 +137,7 @@ def table(found: list[Found], root: str) -> str:
     everyone = {os.path.relpath(each.path, root).split(os.sep)[0] for each in known}
     totals = [sum(each.outcome == name for each in known) for name in OUTCOMES]
     lines.append(
-        f"| all | {len(everyone)} | {len(known):,} | "
-        + " | ".join(f"{n:,}" for n in totals)
-        + " |"
+        f"| all | {len(everyone)} | {len(known):,} | " + " | ".join(f"{n:,}" for n in totals) + " |"
     )
     return "\n".join(lines)
 

@@ -1,7 +1,7 @@
 """Shards of Mosaic Streaming, made by its published layout.
 
-The shards were compared with those that mosaicml-streaming 0.13 writes for the same samples. It
-needs an older NumPy than the other tests, so it is not installed with them.
+What follows the offsets in a shard was compared with shards that mosaicml-streaming 0.13 wrote of
+the same samples. It needs an older NumPy than the other tests, so it is not installed with them.
 """
 
 from __future__ import annotations

@@ -7,8 +7,8 @@ read as streams, and nothing else changes.
 
 We measured rapidgzip 0.16 and indexed_gzip 1.10, too, on one stream of 200 MB, in GB per second of
 CPU time: ISA-L 0.45, zlib-ng 0.32, indexed_gzip 0.26 (which makes such an index, with zlib),
-rapidgzip 0.23 with one thread. rapidgzip inflates a first pass on all cores, but took hundreds of
-MB, and aborts the process if a file is still open at its end.
+rapidgzip 0.23 with one thread. rapidgzip inflates a first pass on all cores, but aborts the
+process if a file is still open at its end.
 """
 
 from __future__ import annotations
