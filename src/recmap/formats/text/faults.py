@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from recmap.errors import DataError, Message, Option
-from recmap.formats.text.text_file import PlainText, TextFile
+from recmap.formats.text.text_file import Bytes, PlainText, TextFile
 from recmap.model.field import Field
 from recmap.native import _core
 
@@ -44,6 +44,13 @@ _TYPES = {
 }
 
 
+def found_value(text: Bytes, fault: _core.TextFault) -> bytes:
+    """Return the value that does not fit, or what is there if it is none."""
+    value = text[fault.begin : fault.end].tobytes()
+    instead = text[fault.begin : fault.begin + _SHOWN + 1].tobytes()
+    return value or instead.partition(b"\n")[0]
+
+
 def damaged_row(
     text: TextFile,
     fault: _core.TextFault,
@@ -67,7 +74,7 @@ def damaged_row(
     if column is not None:
         name, field = column
         what = f"column {name!r} is {field}: {what}"
-        hint = _hint(code, name, field)
+        hint = _hint(code, name, field, value)
     elif code == _Code.unknown_key:
         given = {value.strip(b'"').decode("utf-8", "replace"): "float64?", ...: None}
         hint = ("give its type, as in ", Option("fields", given))
@@ -77,13 +84,13 @@ def damaged_row(
     )
 
 
-def _hint(code: Any, name: str, field: Field) -> tuple[Any, ...]:
+def _hint(code: Any, name: str, field: Field, value: bytes) -> tuple[Any, ...]:
     if code == _Code.null:
         wanted = str(Field(field.dtype, field.shape, None, True, bool(field.ragged)))
         return "read it as null, ", Option("fields", {name: wanted, ...: None})
     if code not in _TYPES or field.shape:
         return ()
-    wanted = _TYPES[code]
+    wanted = "float64" if value == b"-0" else _TYPES[code]
     if field.dtype.kind == "f" and wanted == "float64":
         wanted = "text"
     wanted += "?" if field.nullable else ""
