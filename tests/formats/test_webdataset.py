@@ -280,7 +280,8 @@ def test_an_index_is_kept_and_not_trusted_when_stale() -> None:
 def test_an_index_whose_numbers_cannot_be_is_not_used() -> None:
     rm.from_arrays({"x": np.arange(5.0), "i": np.arange(5)}).save("x.tar")
     index = scan_tar("x.tar")
-    wrong = [replace(index, description=[]), replace(index, key_ends=index.key_ends.astype("<u4"))]
+    odd: Any = []
+    wrong = [replace(index, description=odd), replace(index, key_ends=index.key_ends.astype("<u4"))]
     for name, members in index.members.items():
         for block in (-1, -(2**54), 2**54 + 1, 2**30):
             blocks = members.blocks.astype(np.int64)
