@@ -34,7 +34,7 @@ _VERSION = 1
 _HEAD = struct.Struct("<8sIII")  # magic, version, size of the JSON, CRC of all that follows
 # The name of an index in the cache, and more bytes than any has.
 _KEPT, _MOST = "webdataset", 1 << 31
-# What a format note of WebDataset itself is called, at the beginning of a name.
+# How the names of WebDataset's own notes begin.
 _META = re.compile(rb"__[^/]*__($|/)")
 # Enough for almost all headers.
 _NPY_HEAD = 128
