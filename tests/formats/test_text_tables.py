@@ -237,8 +237,8 @@ def test_a_later_row_that_does_not_fit_is_an_error_that_says_where() -> None:
 HOSTILE: dict[str, list[tuple[Any, str]]] = {
     "a.csv": [
         ('a,b\n1,"x\n', "a quoted field does not end"),
-        ('a,b\n1,x"y\n', "a quote where none can be"),
-        ('a,b\n1,"x"y\n', "a quote where none can be"),
+        ('a,b\n1,x"y\n', "a quote inside a field"),
+        ('a,b\n1,"x"y\n', "a quote inside a field"),
         ("a,b\r1,2\r", "carriage return without"),
         ("a,a\n1,2\n", "two columns are called 'a'"),
         (b"a,b\n1,x\n" + b"1,yyyyyyyyyyyy\n" * 999 + b"1,\xff\n", "is not UTF-8"),
@@ -248,8 +248,8 @@ HOSTILE: dict[str, list[tuple[Any, str]]] = {
         ('{"a":1}\n[1]\n', "is not an object"),
         ('{"a":1}\n{"a":1\n', "ends within"),
         ('{"a":' + "[" * 100_000 + "\n", "more than 500 deep"),
-        ('{"a":"\\ud800"}\n', "an escape that stands for no character"),
-        ('{"a":1}\n' * 20_000 + '{"a":1,"b":2}\n', "the key 'b' is none of the columns"),
+        ('{"a":"\\ud800"}\n', "an escape that is not a character"),
+        ('{"a":1}\n' * 20_000 + '{"a":1,"b":2}\n', "the key 'b' is not in the first rows"),
         ('{"a":[{"b":1}]}\n', "it holds a list; objects in a list"),
         ('{"a":1}\n{"a":"x"}\n', "it holds int; text"),
     ],

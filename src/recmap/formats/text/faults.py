@@ -15,7 +15,7 @@ from recmap.native import _core
 _SHOWN = 40
 _Code = _core.TextFaultCode
 _WRONG = {
-    _Code.quote: "a quote where none can be: a field with quotes is quoted, and they are doubled",
+    _Code.quote: "a quote inside a field: quote the whole field, and double the quotes in it",
     _Code.unclosed: "ends within a quoted field, a string, a list or an object",
     _Code.not_number: "{value} is not a number",
     _Code.not_whole: "{value} is not an integer",
@@ -27,10 +27,10 @@ _WRONG = {
     _Code.not_utf8_text: "{value} is not UTF-8",
     _Code.not_object: "{value} is not an object",
     _Code.not_json: "not valid JSON at {value}",
-    _Code.escape: "an escape that stands for no character",
+    _Code.escape: "an escape that is not a character",
     _Code.duplicate: "the key {value} is there twice",
-    _Code.unknown_key: "the key {value} is none of the columns that the first rows have",
-    _Code.too_deep: "lists and objects within each other, more than 500 deep",
+    _Code.unknown_key: "the key {value} is not in the first rows",
+    _Code.too_deep: "lists and objects nested more than 500 deep",
     _Code.null: "no value",
 }
 # What another type of the column may help against.
