@@ -59,10 +59,10 @@ def test_documents_are_written_end_to_end() -> None:
 def test_a_wrong_header_is_refused() -> None:
     whole = llmc(np.arange(9, dtype=np.uint16))
     for wrong, why in (
-        (whole[:-1], "tells of 9 tokens of uint16"),
+        (whole[:-1], "says 9 tokens of uint16"),
         (whole + b"x", "the file has 1,043"),
-        (whole[:8] + b"\xff\xff\xff\xff" + whole[12:], "tells of -1 tokens"),
-        (whole[:8] + b"\xff\xff\xff\x7f" + whole[12:], "tells of 2,147,483,647 tokens"),
+        (whole[:8] + b"\xff\xff\xff\xff" + whole[12:], "says -1 tokens"),
+        (whole[:8] + b"\xff\xff\xff\x7f" + whole[12:], "says 2,147,483,647 tokens"),
         (whole[:1000], "1,000 bytes, but a header"),
     ):
         Path("a.bin").write_bytes(wrong)

@@ -86,6 +86,25 @@ def test_hashes_are_verified() -> None:
     assert "shard.00003.mds" in str(found)
     write("plain")
     assert rm.verify("plain").unchecked == ["plain/index.json"]
+    write("other", hashes=["sha1"])
+    index = Path("other/index.json")
+    index.write_text(index.read_text().replace("sha1", "shake_128"))  # its length is not told
+    assert rm.verify("other").unchecked == ["other/index.json"]
+
+
+def test_rows_are_made_again_if_only_a_shard_changes() -> None:
+    columns = {"i": "int"}
+    write_mds("mds", columns, [[{"i": 1}], [{"i": 2}]])
+    assert [row["i"] for row in rm.open("mds").cache()] == [1, 2]
+    index = Path("mds/index.json").read_bytes()
+    write_mds("mds", columns, [[{"i": 1}], [{"i": 3}]])
+    assert Path("mds/index.json").read_bytes() == index
+    ds = rm.open("mds")
+    assert [os.path.basename(file) for file in ds.files] == [
+        "index.json", "shard.00000.mds", "shard.00001.mds",
+    ]  # fmt: skip
+    assert [row["i"] for row in ds.cache()] == [1, 3]
+    assert rm.open(ds.files)["i"].tolist() == [1, 3]
 
 
 def test_what_is_not_read_is_left_out() -> None:

@@ -156,6 +156,7 @@ HOSTILE: dict[str, tuple[bytes, str]] = {
         packed({"x": tensor("F64", [2**62, 2**62, 0], 0, 0)}), "no memory is large enough"),
     "backwards": (packed({"x": tensor("F32", [2], 8, 0)}, bytes(8)), "has -8 bytes"),
     "another dtype": (packed({"x": tensor("F33", [2], 0, 8)}, bytes(8)), "'F33', which recmap"),
+    "a list for a dtype": (packed({"x": {**GOOD, "dtype": []}}, bytes(8)), "the dtype \\[\\]"),
     "a list for a tensor": (packed({"x": [1]}, bytes(8)), "needs dtype"),
     "no text": (packed({"__metadata__": {"a": 1}, "x": GOOD}, bytes(8)), "is not text"),
 }  # fmt: skip

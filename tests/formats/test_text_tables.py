@@ -237,8 +237,8 @@ def test_a_later_row_that_does_not_fit_is_an_error_that_says_where() -> None:
 HOSTILE: dict[str, list[tuple[Any, str]]] = {
     "a.csv": [
         ('a,b\n1,"x\n', "a quoted field does not end"),
-        ('a,b\n1,x"y\n', "a quote where none can be"),
-        ('a,b\n1,"x"y\n', "a quote where none can be"),
+        ('a,b\n1,x"y\n', "a quote inside a field"),
+        ('a,b\n1,"x"y\n', "a quote inside a field"),
         ("a,b\r1,2\r", "carriage return without"),
         ("a,a\n1,2\n", "two columns are called 'a'"),
         (b"a,b\n1,x\n" + b"1,yyyyyyyyyyyy\n" * 999 + b"1,\xff\n", "is not UTF-8"),
@@ -248,8 +248,8 @@ HOSTILE: dict[str, list[tuple[Any, str]]] = {
         ('{"a":1}\n[1]\n', "is not an object"),
         ('{"a":1}\n{"a":1\n', "ends within"),
         ('{"a":' + "[" * 100_000 + "\n", "more than 500 deep"),
-        ('{"a":"\\ud800"}\n', "an escape that stands for no character"),
-        ('{"a":1}\n' * 20_000 + '{"a":1,"b":2}\n', "the key 'b' is none of the columns"),
+        ('{"a":"\\ud800"}\n', "an escape that is not a character"),
+        ('{"a":1}\n' * 20_000 + '{"a":1,"b":2}\n', "the key 'b' is not in the first rows"),
         ('{"a":[{"b":1}]}\n', "it holds a list; objects in a list"),
         ('{"a":1}\n{"a":"x"}\n', "it holds int; text"),
     ],
@@ -271,6 +271,49 @@ def test_hostile_files_are_errors_that_name_the_file() -> None:
     Path("a.csv.zst").write_bytes(Path("a.csv.zst").read_bytes()[:-3])
     with pytest.raises(rm.CompressionError, match="zstd stream is damaged"):
         rm.open("a.csv.zst")
+
+
+def test_a_damaged_file_stays_damaged_when_it_is_read_again() -> None:
+    write("a.csv", 'a,b\n1,2\n3,4\n5,x"y\n6,7\n')
+    ds = rm.open("a.csv")
+    for attempt in (lambda: ds[0], lambda: len(ds), lambda: ds[0:3], lambda: ds[[3, 7]]):
+        with pytest.raises(rm.DataError, match="row 2, line 4, byte 15: a quote"):
+            attempt()
+    raw = gzip.compress(b"a,b\n" + b"1,22222222\n" * 1_000_000, 1)
+    Path("b.csv.gz").write_bytes(raw[:-2_000])  # beyond the rows that tell the types
+    ds = rm.open("b.csv.gz")
+    for _ in range(2):
+        with pytest.raises(rm.CompressionError, match="ends early"):
+            len(ds)
+
+
+def test_an_object_is_never_read_as_null() -> None:
+    write("a.jsonl", '{"a":{"b":1}}\n{"a":{"b":2}}\n')
+    with pytest.raises(rm.DataError, match="'a' cannot be a column: it holds objects.*'?a/b"):
+        rm.open("a.jsonl", {"a": "text?"})
+    write("a.jsonl", '{"a":' * 700 + "1" + "}" * 700 + "\n")
+    with pytest.raises(rm.DataError, match="more than 500 deep"):
+        rm.open("a.jsonl")
+
+
+def test_no_rows_and_null_arrays_are_read_back() -> None:
+    array = np.ma.masked_array(np.arange(6).reshape(2, 3), [[True] * 3, [False] * 3])
+    for rows in (2, 0):
+        rm.from_arrays({"v": array[:rows], "x": np.arange(rows)}).save("a.jsonl", overwrite=True)
+        found = rm.open("a.jsonl")
+        assert found.schema["v"].shape == (3,)
+        assert found[:]["v"].tolist() == [None, [3, 4, 5]][:rows]
+    write("b.jsonl", '{"v":[1,2]}\n')
+    with pytest.raises(rm.ColumnError, match=r"b.jsonl: column 'v' .* number of values: 2"):
+        rm.open("b.jsonl", {"v": "int64[3]?"})[:]
+
+
+def test_a_header_keeps_every_name() -> None:
+    names = ["\ufeffa", "b;c", 'd"e', "f\ng"]
+    rm.from_arrays({name: np.arange(2) for name in names}).save("a.csv")
+    assert list(rm.open("a.csv").schema) == names
+    with pytest.raises(rm.ColumnError, match="a column without a name"):
+        rm.from_arrays({"": np.arange(2)}).save("b.csv")
 
 
 def test_what_cannot_be_written_is_refused_by_name() -> None:
@@ -316,6 +359,11 @@ def test_files_with_other_columns_are_not_mixed() -> None:
     # A type is that of all files.
     write("b.csv", "a,b\n0.5,\n")
     assert str(rm.open("*.csv").schema) == "Schema(a: float64, b: int64?)"
+    # Not all of many files are looked at for types, but all for their columns.
+    for number in range(70):
+        write(f"many-{number:02}.csv", "b,a\n1,2\n" if number == 1 else "a,b\n1,2\n")
+    with pytest.raises(rm.DataError, match=r"many-01.csv: its columns are b, a"):
+        rm.open("many-*.csv")
 
 
 def test_a_row_that_does_not_fit_into_the_memory_is_refused() -> None:

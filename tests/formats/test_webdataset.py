@@ -9,6 +9,7 @@ import os
 import pickle
 import tarfile
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,8 @@ import numpy as np
 import pytest
 
 import recmap as rm
-from recmap.formats.webdataset.tar_index import find_samples, scan_tar
+from recmap.formats.webdataset.tar_index import _encoded, find_samples, scan_tar
+from recmap.tfrecord.sidecar import Fingerprint
 from tests.buckets import S3Bucket
 
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -273,6 +275,24 @@ def test_an_index_is_kept_and_not_trusted_when_stale() -> None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", rm.StaleIndexWarning)
             assert rm.open("x.tar")[:]["x"].tolist() == list(range(6))
+
+
+def test_an_index_whose_numbers_cannot_be_is_not_used() -> None:
+    rm.from_arrays({"x": np.arange(5.0), "i": np.arange(5)}).save("x.tar")
+    index = scan_tar("x.tar")
+    odd: Any = []
+    wrong = [replace(index, description=odd), replace(index, key_ends=index.key_ends.astype("<u4"))]
+    for name, members in index.members.items():
+        for block in (-1, -(2**54), 2**54 + 1, 2**30):
+            blocks = members.blocks.astype(np.int64)
+            blocks[1] = block
+            wrong.append(replace(index, members={name: replace(members, blocks=blocks)}))
+    heads = index.members["x.npy"].heads.astype(np.int64) - 1
+    wrong.append(replace(index, members={"x.npy": replace(index.members["x.npy"], heads=heads)}))
+    for each in wrong:
+        Path(".x.tar.recmap").write_bytes(_encoded(each, Fingerprint.of("x.tar")))
+        with pytest.warns(rm.StaleIndexWarning, match="damaged"):
+            assert rm.open("x.tar")[:]["x"].tolist() == list(range(5))
 
 
 def test_rows_are_read_from_a_bucket_and_its_index_from_the_cache(bucket: S3Bucket) -> None:

@@ -124,6 +124,8 @@ def test_damaged_indexes_are_ignored(plain: bytes) -> None:
         damaged[place] ^= 1 << int(RNG.integers(8))
         beside.write_bytes(damaged if place % 3 else sound[:place])
         assert load_stream_index(str(path)) is None
+    beside.write_bytes(sound[:5])  # shorter than its header, as after a full disk
+    assert load_stream_index(str(path)) is None
     assert numbers(rm.open(path), np.array([1499, 1])).tolist() == [1499, 1]
 
 

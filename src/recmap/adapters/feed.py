@@ -176,7 +176,7 @@ class Feed(Protocol):
         ...
 
     def later(self, state: Mapping[str, Any], batches: int) -> dict[str, Any]:
-        """Return the state so many batches after another, on the rank that saved it."""
+        """Return the state ``batches`` batches after one, on the rank that saved it."""
         ...
 
     def read_by(self, reader: ExternalReader) -> None:

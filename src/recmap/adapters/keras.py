@@ -189,10 +189,9 @@ class KerasBatches(keras.utils.PyDataset):  # type: ignore[misc]  # untyped
         such a state, training resumes there: the first epoch is the rest of the interrupted
         one, and Keras warns that the input ran out.
 
-        Given a path such as ``"state.json"``, it notes there where each epoch begins. Put it
-        after ``BackupAndRestore`` in ``callbacks``, or load a saved model before ``fit``: training
-        resumes after the last batch that these weights were trained on, in the same epoch of
-        Keras.
+        Given a path such as ``"state.json"``, it saves there where each epoch begins. Put it after
+        ``BackupAndRestore`` in ``callbacks``, or load a saved model before ``fit``: training
+        resumes in the same epoch, after the last batch that these weights were trained on.
         """
         if self._parallel:
             raise OptionError(
@@ -230,7 +229,7 @@ class KerasBatches(keras.utils.PyDataset):  # type: ignore[misc]  # untyped
         return self._epoch.trained
 
     def later(self, state: Any, batches: int) -> dict[str, Any]:
-        """Return the state so many batches after another."""
+        """Return the state ``batches`` batches after a given one."""
         return self._feed.later(state, batches)
 
     def begin(self, state: State | None) -> None:

@@ -1,8 +1,8 @@
 """Callbacks that tell ``KerasBatches`` what has been trained on.
 
-``FollowInFile`` finds the place in the data that belongs to some weights. Whatever has saved them,
-and when, they say how many steps the optimizer has made. The file says for each epoch of Keras at
-which step it began, and at which state. What lies between is counted.
+``FollowInFile`` finds where in the data to resume with given weights, whatever saved them. The
+weights include the number of steps that the optimizer has made. The file has the step and the state
+at the beginning of each epoch, so the remaining steps are batches to skip.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from recmap.errors import NotResumableWarning, OptionError
 from recmap.local.location import Location
 from recmap.warn import warn
 
-# Epochs to remember: weights that are older cannot be resumed with.
+# Epochs to remember. Training cannot resume with older weights.
 _KEPT = 100
-# Keras with TensorFlow counts a step for which there was no batch, at the end of a resumed epoch.
+# At the end of a resumed epoch, Keras with TensorFlow counts a step that had no batch.
 _PAST_END = 1
-# Bytes of a file of that many states, even of thousands of files.
+# The most bytes that so many states take, even those of thousands of files.
 _LARGEST = 1 << 28
 
 
@@ -64,7 +64,7 @@ class Follow(keras.callbacks.Callback):  # type: ignore[misc]  # untyped
 
 
 class FollowInFile(Follow):
-    """A callback that also saves the state of each epoch, and resumes at that of the weights."""
+    """A callback that also saves where each epoch begins, and resumes where the weights were."""
 
     def __init__(self, batches: Followed, file: StateFile) -> None:
         super().__init__(batches, None)
@@ -80,7 +80,7 @@ class FollowInFile(Follow):
         super().on_train_begin(logs)
 
     def _find(self) -> None:
-        """Find the place of the weights."""
+        """Find where the weights were trained up to."""
         file, steps = self._file, self._begun
         if steps == 0:
             if any(start.step for start in file.starts):
@@ -99,7 +99,7 @@ class FollowInFile(Follow):
             self.model._initial_epoch = self._first  # noqa: SLF001  # as BackupAndRestore sets it
         else:
             warn(
-                f"{file.path}: not there, but the weights have been trained for {steps:,} steps; "
+                f"{file.path}: no such file, but the weights were trained for {steps:,} steps; "
                 "training starts with the first row of an epoch",
                 NotResumableWarning,
             )
@@ -125,9 +125,9 @@ class FollowInFile(Follow):
         made, batches = self._steps() - self._begun, self._file.starts[-1].batches
         if made > batches + _PAST_END or (made < batches and not self.model.stop_training):
             raise OptionError(
-                f"the optimizer has made {made:,} steps in {batches:,} batches, so weights do not "
-                "tell what they were trained on; use train.follow(), and save train.state() "
-                "together with the weights"
+                f"the optimizer has made {made:,} steps in {batches:,} batches, so the weights do "
+                "not show which rows they were trained on; use train.follow(), and save "
+                "train.state() together with the weights"
             )
         self._begun += made
 
@@ -172,10 +172,10 @@ class StateFile:
             numbers = [(each.step, each.epoch, each.batches) for each in self.starts]
             sound = all(type(number) is int and number >= 0 for each in numbers for number in each)
             if not sound or numbers != sorted(numbers):
-                raise ValueError("numbers that cannot be")
+                raise ValueError("impossible numbers")
         except (ValueError, KeyError, TypeError, RecursionError) as e:
             raise OptionError(
-                f"{self.path}: not a file that follow(path) has written: {e}; remove it, and give "
+                f"{self.path}: not a file that follow(path) wrote: {e}; remove it, or give "
                 "another path"
             ) from e
 
@@ -185,8 +185,8 @@ class StateFile:
         if not known or steps > known[-1].step + known[-1].batches + _PAST_END:
             first, last = self.starts[0].step, self.starts[-1].step + self.starts[-1].batches
             raise OptionError(
-                f"{self.path}: has the states of {first:,} to {last:,} steps, but the weights have "
-                f"been trained for {steps:,}: they are of another run; remove the file to start "
+                f"{self.path}: covers steps {first:,} to {last:,}, but the weights were trained "
+                f"for {steps:,} steps, so they come from another run; remove the file to start "
                 "with the first row of an epoch"
             )
         self.starts = known

@@ -44,11 +44,11 @@ _REGISTER = (
 
 
 def warn_of_place_not_saved() -> None:
-    """Warn that Accelerate, which has prepared what it reads, does not save where it is."""
+    """Warn that Accelerate does not save the position of a loader that it prepared."""
     warn(
-        "accelerator.save_state() does not save where a loader that accelerator.prepare() has "
-        "returned is, so a resumed run begins the epoch, and the order of epochs, again; to resume "
-        f"after the last batch, {_REGISTER}",
+        "accelerator.save_state() does not save the position of a loader that "
+        "accelerator.prepare() returned, so a resumed run starts the epoch, and the sequence of "
+        f"epochs, over; to resume after the last batch, {_REGISTER}",
         NotResumableWarning,
     )
 
@@ -141,8 +141,8 @@ def refuse_other_steps(caller: FrameType) -> None:
     if apart >= allowed > 0 and not arguments.ignore_data_skip:
         raise OptionError(
             f"the Trainer resumes after {done:,} steps, but a step had another number of rows when "
-            "it saved, so rows would come twice, and others never; keep ranks x "
-            "per_device_train_batch_size x gradient_accumulation_steps as it was"
+            "it saved, so some rows would come twice and others never; keep ranks x "
+            "per_device_train_batch_size x gradient_accumulation_steps unchanged"
         )
 
 

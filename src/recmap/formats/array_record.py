@@ -114,9 +114,9 @@ class ArrayRecordSink(Sink):
             self._encoder = Encoder(schema, describe=True)
         if self._encoder is not None and self._encoder.lead:
             raise ColumnError(
-                f"{output.target}: an Example would not tell the types of {schema}; it tells those "
-                "of float32, int64 and bytes with one value or a fixed number of them. Cast the "
-                "columns, or write .tfrecord"
+                f"{output.target}: Examples do not keep the types of {schema}, only float32, "
+                "int64 and bytes with one value or a fixed number of them. Cast the columns, or "
+                "write .tfrecord"
             )
         super().__init__(output, schema)
         try:

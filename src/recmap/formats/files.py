@@ -31,7 +31,7 @@ _KINDS = {
     "audio": (".wav", ".flac", ".mp3", ".ogg"),
     "text": (".txt",),
 }
-# Files read at a time, and those that are not worth other threads.
+# Files read at a time, and the most that are read without other threads.
 _AT_ONCE, _FEW = 32, 4
 # Names of classes in a note.
 _SHOWN = 5

@@ -26,8 +26,8 @@ def index(
 ) -> list[str]:
     """Write an index next to each TFRecord, tar or text file, and return the names of the indexes.
 
-    This checks every record. The schema in the index fits all of them. That of a tar file of
-    WebDataset has the places of its members, and that of CSV and JSON Lines says where rows begin.
+    Every TFRecord record is checked, and the index has a schema that fits all of them. The index
+    of a tar file says where its members are, that of a CSV or JSON Lines file where rows begin.
     With ``text``, write ``file.idx`` instead, the list of offsets and sizes that DALI and the
     ``tfrecord`` package read. The records may then contain anything. ``storage`` has the options
     for URLs, as in ``rm.open``; the index of an object is another object.

@@ -47,7 +47,7 @@ def open_llmc(path: str) -> ColumnsSource:
     width = np.dtype(dtype).itemsize
     if file.size != _SIZE + count * width:
         raise DataError(
-            f"{path}: its header tells of {count:,} tokens of {dtype}, which take "
+            f"{path}: its header says {count:,} tokens of {dtype}, which take "
             f"{_SIZE + count * width:,} bytes with it, but the file has {file.size:,}; copy it "
             f'again, or read what is there with format="raw", dtype="{dtype}", offset={_SIZE}',
             file=path,

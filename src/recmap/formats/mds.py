@@ -50,6 +50,8 @@ _MOST_SHARD = 2**32 - 1
 # Decompressed shards that are kept.
 _KEPT = 2
 _CODECS = ("zstd", "gz")
+# Hashes of one length, which Python always has.
+_HASHES = {name for name in hashlib.algorithms_guaranteed if not name.startswith("shake")}
 
 
 @dataclass(frozen=True)
@@ -73,7 +75,7 @@ def open_mds(path: str, names: Sequence[str] | None = None) -> MdsSource:
 def check_shards(path: str) -> Iterator[tuple[str, DataError | None]] | None:
     """Compare the hashes of every shard; None if the index has none that Python knows."""
     _, shards = _read_index(path)
-    known = [shard for shard in shards if set(shard.hashes) & hashlib.algorithms_available]
+    known = [shard for shard in shards if set(shard.hashes) & _HASHES]
     return _hashed(known) if known or not shards else None
 
 
@@ -82,7 +84,7 @@ def _hashed(shards: Sequence[MdsShard]) -> Iterator[tuple[str, DataError | None]
         wrong: DataError | None = None
         file = shard.path.map()
         with file.hold(0, file.size):
-            for name in set(shard.hashes) & hashlib.algorithms_available:
+            for name in set(shard.hashes) & _HASHES:
                 found = hashlib.new(name, file.bytes.data, usedforsecurity=False).hexdigest()
                 if found != shard.hashes[name]:
                     why = f"its {name} is {found}, but {shard.hashes[name]} in the index"
@@ -187,7 +189,7 @@ class MdsSource(Source):
         size = max((shard.size for shard in compressed), default=0)
         return SourceFacts(
             "mds",
-            [self._path],
+            [self._path, *(shard.path for shard in self._shards)],
             chunk_rows=partial(max, rows, 1),
             largest_chunk=partial(LargestChunk, size),
             stored_in_order=bool(compressed),

@@ -58,7 +58,7 @@ class StoredTensor:
         if not isinstance(told, dict) or set(told) != {"dtype", "shape", "data_offsets"}:
             raise ValueError("needs dtype, shape and data_offsets")
         code, shape, offsets = told["dtype"], told["shape"], told["data_offsets"]
-        if code not in _DTYPES and code not in _NARROW:
+        if not isinstance(code, str) or (code not in _DTYPES and code not in _NARROW):
             raise ValueError(f"has the dtype {code!r}, which recmap does not know")
         if not _are_sizes(shape) or len(shape) > _MOST_AXES:
             raise ValueError(f"has the shape {shape!r}")

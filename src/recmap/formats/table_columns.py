@@ -1,4 +1,4 @@
-"""The columns of a file that was written from a table: what they were, and which are its index."""
+"""The columns of a file that was written from a table: their types, and which are its index."""
 
 from __future__ import annotations
 

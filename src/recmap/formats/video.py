@@ -157,7 +157,7 @@ class VideoFile:
         if isinstance(frame, int):
             return f"has {self._count:,} frames; there is no frame {frame:,}"
         if not self._rate:
-            return "tells no frames per second; ask for frames by number"
+            return "has no frame rate; ask for frames by number"
         return f"has frames from {self._begin:g} to {self._end:g} s; there is none at {frame:g} s"
 
     def _decoded(

@@ -23,18 +23,21 @@ DESCRIPTION, TEXT_INDEX = ".recmap.json", ".idx"
 STORE_FILES = (*ZARR_FILES, TFDS_FILE, LEROBOT_FILE)
 # The tokens of Megatron-LM lie beside the index that says where they are.
 _TOKENS, _TOKEN_INDEX = ".bin", ".idx"
-_MOSAIC_INDEX = "index.json"
+_MOSAIC_INDEX, _MOSAIC_SHARD = "index.json", ".mds"
 _BOOT = "/proc/sys/kernel/random/boot_id"
 
 
 def is_indexed(name: str, names: Collection[str]) -> bool:
-    """Return whether a file in a folder is read through an index of Megatron-LM beside it."""
-    return name.endswith(_TOKENS) and name.removesuffix(_TOKENS) + _TOKEN_INDEX in names
+    """Return whether a file is read through an index of Megatron-LM or Mosaic beside it."""
+    if name.endswith(_TOKENS):
+        return name.removesuffix(_TOKENS) + _TOKEN_INDEX in names
+    folder, slash, base = name.rpartition("/")
+    return _MOSAIC_SHARD in base and f"{folder}{slash}{_MOSAIC_INDEX}" in names
 
 
 def mosaic_index(names: Collection[str]) -> str | None:
     """Return the name of the index in a folder of shards of Mosaic Streaming, if it is one."""
-    shards = any(".mds" in name for name in names)
+    shards = any(_MOSAIC_SHARD in name for name in names)
     return _MOSAIC_INDEX if shards and _MOSAIC_INDEX in names else None
 
 

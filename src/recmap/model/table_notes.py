@@ -37,7 +37,7 @@ def encode_types(types: Mapping[str, TableType]) -> dict[str, Any]:
 
 
 def table_note(types: Mapping[str, TableType]) -> dict[str, Any]:
-    """Return what files note that are no tables themselves: what no description of columns says.
+    """Return the note for files that are not tables: what descriptions of columns do not say.
 
     How pyarrow lays out texts and lists is not noted.
     """

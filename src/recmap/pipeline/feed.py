@@ -397,7 +397,7 @@ class PipelineFeed:
         return save(cursor, self._plan.share, signature)
 
     def later(self, state: Mapping[str, Any], batches: int) -> dict[str, Any]:
-        """Return the state so many batches after another, on the rank that saved it."""
+        """Return the state ``batches`` batches after one, on the rank that saved it."""
         first = checked(state, len(self._plan.row_slices))[0]
         theirs = PipelineFeed(on_rank(self._plan, first["rank"], first["world"])).restore(first)
         return theirs._saved(later(theirs._plan, theirs._next.get(), batches))  # noqa: SLF001

@@ -211,6 +211,10 @@ class StreamIndex:
 
 
 _ORDERED = ("position", "row", "offset")
+# What decoding an untrusted index may raise.
+_WRONG = (
+    KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError, struct.error
+)  # fmt: skip
 
 
 def _inflate_after(
@@ -313,7 +317,7 @@ def load_stream_index(path: str) -> StreamIndex | None:
         return _parsed(path, content)
     except OSError:
         return None
-    except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError):
+    except _WRONG:
         return None  # the next pass over the file makes another
 
 

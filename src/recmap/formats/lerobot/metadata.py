@@ -215,7 +215,7 @@ class _Reader:
         return found
 
     def _path(self, template: str, values: Mapping[str, Any]) -> Location:
-        """Fill in a template of paths, which Python's own formatting would do more than fill in."""
+        """Fill in a template of paths. ``str.format`` would allow more than that."""
         text = self._info.get(template)
         if not isinstance(text, str):
             raise self._error(f"has no {template}")
@@ -258,7 +258,7 @@ class _Reader:
                 raise DataError(f"{pattern}: the column {name!r} is {field}")
             column = np.asarray(read[name])
             if not ((column >= 0) & (column < _MOST_ROWS)).all():
-                raise DataError(f"{pattern}: the column {name!r} has a value that cannot be")
+                raise DataError(f"{pattern}: the column {name!r} has an impossible value")
         return {name: np.asarray(read[name]) for name in names}
 
 

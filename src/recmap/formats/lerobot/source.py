@@ -39,7 +39,7 @@ def open_lerobot(path: str) -> Source:
     meta = load_meta(folder)
     for name in (_EPISODE, _TIME, _TASK_NUMBER):
         if meta.fields.get(name, Field("bytes")) not in (Field("int64"), Field("float32")):
-            raise DataError(f"{path}: the features have no {name!r}, or not a number", file=path)
+            raise DataError(f"{path}: the feature {name!r} is missing or not a number", file=path)
     if not meta.data:
         raise DataError(f"{path} has no episodes", file=path)
     columns = {name: name for name in meta.fields}

@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 
 from recmap.errors import ColumnError, FieldMismatchError
 from recmap.model.field import Field
 from recmap.model.null_columns import of_field
-from recmap.model.ragged import BYTE, TEXT_BYTE, Column, Ragged, masked
+from recmap.model.ragged import BYTE, TEXT_BYTE, Column, Ragged, masked, null_mask
 from recmap.native import _core
 
 _NUMBERS = ("bool", *(f"{u}int{n}" for u in ("", "u") for n in (8, 16, 32, 64)))
@@ -68,14 +69,14 @@ def native_columns(
 
 
 def parsed_column(
-    name: str, field: Field, values: npt.NDArray[Any], levels: Sequence[Any]
+    path: str, name: str, field: Field, values: npt.NDArray[Any], levels: Sequence[Any]
 ) -> Column:
     """Return a column of what was parsed: its values, and the ends and nulls of each level."""
     ragged = replace(field, shape=(None,) * len(field.shape), fill=None)
     column = of_field(_level(ragged, values, levels), ragged)
     for depth, axis in reversed(list(enumerate(field.shape))):
         if axis is not None:
-            column = _with_axis(name, field, column, depth, axis)
+            column = _with_axis(f"{path}: column {name!r} is {field}", column, depth, axis)
     return column
 
 
@@ -88,14 +89,24 @@ def _level(field: Field, values: npt.NDArray[Any], levels: Sequence[Any]) -> Col
     return values if nulls is None else masked(values, nulls)
 
 
-def _with_axis(name: str, field: Field, column: Column, depth: int, axis: int) -> Column:
-    """Make an axis of a fixed size of the lists at a depth."""
+def _with_axis(told: str, column: Column, depth: int, axis: int) -> Column:
+    """Make an axis of a fixed size of the lists at a depth. Null rows have none."""
     assert isinstance(column, Ragged)
     if depth:
-        inner = _with_axis(name, field, column.values, depth - 1, axis)
+        inner = _with_axis(told, column.values, depth - 1, axis)
         return Ragged(inner, column.offsets, column.mask)
-    if bool((column.lengths != axis).any()):
-        raise ColumnError(f"column {name!r} is {field}, but a row has another number of values")
+    missing = null_mask(column)
+    lengths = column.lengths[~missing]
+    if bool((lengths != axis).any()):
+        found = int(lengths[lengths != axis][0])
+        raise ColumnError(
+            f"{told}, but a row has another number of values: {found:,}; read it as ragged (*)"
+        )
     if isinstance(column.values, Ragged):
         return column  # strings on a fixed axis
-    return column.values.reshape(len(column), axis, *column.values.shape[1:])
+    present = column.values.reshape(len(lengths), axis, *column.values.shape[1:])
+    if column.mask is None:
+        return present
+    filled = np.zeros((len(column), *present.shape[1:]), present.dtype)
+    filled[~missing] = present
+    return masked(filled, missing)

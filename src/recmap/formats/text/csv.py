@@ -18,7 +18,7 @@ from recmap.formats.text.columns import TextColumn, check_type
 from recmap.formats.text.open_files import Given, given_fields, open_rows, said_origin
 from recmap.formats.text.rows import RowParser
 from recmap.formats.text.sample import TextSample, samples
-from recmap.formats.text.text_file import Bytes
+from recmap.formats.text.text_file import Bytes, TextFile
 from recmap.model.field import Field
 from recmap.model.schema import FieldsLike
 from recmap.model.source import Source
@@ -28,6 +28,8 @@ from recmap.recognise.sniff import sniff, unknown_format
 _QUOTE = '"'
 # Bytes that tell the delimiter.
 _FIRST_LINE = 1 << 16
+# Bytes that a header usually fits into.
+_HEADER = 1 << 12
 
 
 class CsvParser(RowParser):
@@ -47,6 +49,18 @@ class CsvParser(RowParser):
     @property
     def rules(self) -> str:
         return f"quoted {self._delimiter}"
+
+    def check_header(self, text: TextFile) -> None:
+        if not self.skipped:
+            return
+        found = _names(text.path, _first_bytes(text, self.syntax), self.syntax, header=True)
+        names = [column.name for column in self.columns]
+        if found != names:
+            raise DataError(
+                f"{text.path}: its columns are {', '.join(found)}, but those of the first file "
+                f"are {', '.join(names)}; open them separately",
+                file=text.path,
+            )
 
     def parse(
         self, text: Bytes, columns: _core.TextColumns
@@ -92,14 +106,7 @@ def _open(
     first = found[0]
     chosen = delimiter or _guessed(first)
     given = given_fields(files, fields)
-    names = _names(first, _syntax(chosen), header=header)
-    for sample in found[1:]:
-        if header and (other := _names(sample, _syntax(chosen), header=True)) != names:
-            raise DataError(
-                f"{sample.path}: its columns are {', '.join(other)}, but those of {first.path} "
-                f"are {', '.join(names)}; open them separately",
-                file=sample.path,
-            )
+    names = _names(first.path, first.rows, _syntax(chosen), header=header)
     surveyed = [_survey(sample, _syntax(chosen), len(names), header=header) for sample in found]
     looks = np.bitwise_or.reduce(surveyed)
     quoted = bool(((looks & _core.LOOKS_BARE) == 0).all()) and (
@@ -122,18 +129,30 @@ def _guessed(sample: TextSample) -> str:
     return max(",;\t|", key=lambda each: line.count(each.encode()))
 
 
-def _names(sample: TextSample, syntax: _core.RowSyntax, *, header: bool) -> list[str]:
-    fields = _core.first_csv_row(sample.rows, syntax)
+def _first_bytes(text: TextFile, syntax: _core.RowSyntax) -> Bytes:
+    """Return the first row, and perhaps some bytes after it."""
+    size = _HEADER
+    while True:
+        with text.span(text.begin, text.begin + size) as span:
+            found: Bytes = span.copy()
+        _, end = _core.walk_text_rows(found, syntax, 1, 1 << 62)
+        if end < len(found) or len(found) < size:
+            return found
+        size *= 8
+
+
+def _names(path: str, rows: Bytes, syntax: _core.RowSyntax, *, header: bool) -> list[str]:
+    fields = _core.first_csv_row(rows, syntax)
     if not fields:
-        raise unknown_format(sample.path, sniff(sample.path))
+        raise unknown_format(path, sniff(path))
     if not header:
         return [f"column_{number}" for number in range(len(fields))]
     try:
         names = [name.decode() for name in fields]
     except UnicodeDecodeError as e:
         raise DataError(
-            f"{sample.path}: the header is not UTF-8; write the file again as UTF-8",
-            file=sample.path,
+            f"{path}: the header is not UTF-8; write the file again as UTF-8",
+            file=path,
             byte=0,
         ) from e
     # The index of a DataFrame has no name.
@@ -142,11 +161,11 @@ def _names(sample: TextSample, syntax: _core.RowSyntax, *, header: bool) -> list
     if twice:
         raise DataError(
             Message(
-                f"{sample.path}: two columns are called {twice[0]!r}: rename one in the first "
+                f"{path}: two columns are called {twice[0]!r}: rename one in the first "
                 "line, or read that as a row, ",
                 Option("header", False),
             ),
-            file=sample.path,
+            file=path,
             byte=0,
         )
     return names

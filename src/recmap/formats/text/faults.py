@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from recmap.errors import DataError, Message, Option
-from recmap.formats.text.text_file import PlainText, TextFile
+from recmap.formats.text.text_file import Bytes, PlainText, TextFile
 from recmap.model.field import Field
 from recmap.native import _core
 
@@ -15,7 +15,7 @@ from recmap.native import _core
 _SHOWN = 40
 _Code = _core.TextFaultCode
 _WRONG = {
-    _Code.quote: "a quote where none can be: a field with quotes is quoted, and they are doubled",
+    _Code.quote: "a quote inside a field: quote the whole field, and double the quotes in it",
     _Code.unclosed: "ends within a quoted field, a string, a list or an object",
     _Code.not_number: "{value} is not a number",
     _Code.not_whole: "{value} is not an integer",
@@ -27,10 +27,10 @@ _WRONG = {
     _Code.not_utf8_text: "{value} is not UTF-8",
     _Code.not_object: "{value} is not an object",
     _Code.not_json: "not valid JSON at {value}",
-    _Code.escape: "an escape that stands for no character",
+    _Code.escape: "an escape that is not a character",
     _Code.duplicate: "the key {value} is there twice",
-    _Code.unknown_key: "the key {value} is none of the columns that the first rows have",
-    _Code.too_deep: "lists and objects within each other, more than 500 deep",
+    _Code.unknown_key: "the key {value} is not in the first rows",
+    _Code.too_deep: "lists and objects nested more than 500 deep",
     _Code.null: "no value",
 }
 # What another type of the column may help against.
@@ -42,6 +42,13 @@ _TYPES = {
     _Code.not_bool: "text",
     _Code.not_utf8_text: "bytes",
 }
+
+
+def found_value(text: Bytes, fault: _core.TextFault) -> bytes:
+    """Return the value that does not fit, or what is there if it is none."""
+    value = text[fault.begin : fault.end].tobytes()
+    instead = text[fault.begin : fault.begin + _SHOWN + 1].tobytes()
+    return value or instead.partition(b"\n")[0]
 
 
 def damaged_row(
@@ -67,7 +74,7 @@ def damaged_row(
     if column is not None:
         name, field = column
         what = f"column {name!r} is {field}: {what}"
-        hint = _hint(code, name, field)
+        hint = _hint(code, name, field, value)
     elif code == _Code.unknown_key:
         given = {value.strip(b'"').decode("utf-8", "replace"): "float64?", ...: None}
         hint = ("give its type, as in ", Option("fields", given))
@@ -77,13 +84,13 @@ def damaged_row(
     )
 
 
-def _hint(code: Any, name: str, field: Field) -> tuple[Any, ...]:
+def _hint(code: Any, name: str, field: Field, value: bytes) -> tuple[Any, ...]:
     if code == _Code.null:
         wanted = str(Field(field.dtype, field.shape, None, True, bool(field.ragged)))
         return "read it as null, ", Option("fields", {name: wanted, ...: None})
     if code not in _TYPES or field.shape:
         return ()
-    wanted = _TYPES[code]
+    wanted = "float64" if value == b"-0" else _TYPES[code]
     if field.dtype.kind == "f" and wanted == "float64":
         wanted = "text"
     wanted += "?" if field.nullable else ""

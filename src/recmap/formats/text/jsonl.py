@@ -14,7 +14,7 @@ from typing import Any
 from recmap.errors import DataError, LeftOut
 from recmap.formats.column_source import warn_of_left_out
 from recmap.formats.text.columns import TextColumn, check_type
-from recmap.formats.text.faults import damaged_row
+from recmap.formats.text.faults import damaged_row, found_value
 from recmap.formats.text.open_files import Given, given_fields, open_rows, said_origin
 from recmap.formats.text.rows import RowParser
 from recmap.formats.text.sample import TextSample, samples
@@ -91,7 +91,7 @@ def _check_rows(sample: TextSample) -> None:
     _, _, fault = _core.parse_json_rows(sample.rows, anything)
     if fault is not None:
         text = open_text(sample.path)
-        value = sample.rows[fault.begin : fault.end].tobytes()
+        value = found_value(sample.rows, fault)
         raise damaged_row(text, fault, fault.row, text.begin + fault.begin, value, None, 0)
 
 
@@ -115,14 +115,25 @@ def _columns(
             columns.append(TextColumn(name, keys, found))
     known = {column.name for column in columns}
     asked = [name for name in fields or () if name is not ...]
+    if not columns and not refused:  # there are no rows, but perhaps a description
+        asked = [*asked, *(name for name in given if name not in asked)]
     for name in asked:
         if name in refused:
             raise DataError(
                 f"{path}: {name!r} cannot be a column: {refused[name]}", file=path, field=str(name)
             )
         if name not in known and name in given:  # a key that the first rows do not have
+            keys = tuple(str(name).split("/"))
+            inside = [column.name for column in columns if column.path[: len(keys)] == keys]
+            if inside:
+                raise DataError(
+                    f"{path}: {name!r} cannot be a column: it holds objects, whose columns are "
+                    f"{listed(inside)}",
+                    file=path,
+                    field=str(name),
+                )
             check_type(path, name, given[name], lists=True)
-            columns.append(TextColumn(name, tuple(name.split("/")), given[name], given=True))
+            columns.append(TextColumn(name, keys, given[name], given=True))
     return columns, refused
 
 
@@ -136,11 +147,14 @@ class _Seen:
     null = null_items = False
     members: dict[str, _Seen] = field(default_factory=dict)
 
-    def add(self, value: Any) -> None:
+    def add(self, value: Any, depth: int = 0) -> None:
+        """Look at a value, ``depth`` objects deep."""
         self.present += 1
         if isinstance(value, _Object):
             self.kinds.add("an object")
-            self._add_members(value)
+            if depth < _DEEPEST:
+                for key, each in value:
+                    self.members.setdefault(key, _Seen()).add(each, depth + 1)
         elif value is None:
             self.null = True
         elif isinstance(value, list):
@@ -148,10 +162,6 @@ class _Seen:
         else:
             self.kinds.add(_kind(value))
             self.depths.add(0)
-
-    def _add_members(self, value: _Object) -> None:
-        for key, each in value:
-            self.members.setdefault(key, _Seen()).add(each)
 
     def _add_items(self, items: list[Any], depth: int) -> None:
         self.kinds.add("a list")

@@ -96,12 +96,14 @@ class RowIndex:
         scan = _core.scan_text_rows(
             window.bytes, window.after, self._state, self._syntax, self._step, thread_count()
         )
+        if scan.fault != _core.RowFault.none:
+            # Nothing is kept: whoever tries again finds the same fault.
+            rows = self._found + scan.rows
+            raise self._fault(scan.fault, rows, self._end + scan.fault_offset)
         if scan.rows:
             self._rows.append(scan.anchor_rows + np.uint64(self._found))
             self._offsets.append(scan.anchor_offsets + np.uint64(self._end))
         self._found += scan.rows
-        if scan.fault != _core.RowFault.none:
-            raise self._fault(scan.fault, self._end + scan.fault_offset)
         self._end += len(window.bytes)
         self._state = scan.state
         if window.after < 0:
@@ -109,11 +111,11 @@ class RowIndex:
 
     def _finish(self) -> None:
         if self._state.quoted:
-            raise self._fault(None, self._end)
+            raise self._fault(None, self._found, self._end)
         self.complete = True
 
-    def _fault(self, fault: Any, byte: int) -> DataError:
-        return misplaced(self._text, fault, self._found - 1 - self._skipped, byte)
+    def _fault(self, fault: Any, rows: int, byte: int) -> DataError:
+        return misplaced(self._text, fault, rows - 1 - self._skipped, byte)
 
     @property
     def _anchors(self) -> tuple[Offsets, Offsets]:
@@ -145,12 +147,16 @@ class RowIndex:
         with self._text.spans(inside, inside + np.uint64(1)) as text:
             wrong = np.flatnonzero(text[inside] != ord("\n"))
         if len(wrong):
-            raise IndexFileError(
-                f"{sidecar_path(self._text.path)} was made from other data: no row begins at byte "
-                f"{int(inside[wrong[0]]) + 1:,}; run `recmap index` to renew it, or delete it, and "
-                "open the data again",
-                file=self._text.path,
-            )
+            raise self.stale(int(inside[wrong[0]]) + 1)
+
+    def stale(self, byte: int) -> IndexFileError:
+        """Make the error for rows that are not where the index says."""
+        return IndexFileError(
+            f"{sidecar_path(self._text.path)} was made from other data: rows begin elsewhere than "
+            f"it says at byte {byte:,}; run `recmap index` to renew it, or delete it, and open the "
+            "data again",
+            file=self._text.path,
+        )
 
     def cuts(self, begin: int, end: int, size: int) -> list[int]:
         """Return places between rows that divide a span into parts of about ``size`` bytes."""

@@ -15,9 +15,9 @@ import numpy as np
 
 from recmap.errors import DataError, MemoryLimitError, OptionError
 from recmap.formats.text.columns import TextColumn, native_columns, parsed_column
-from recmap.formats.text.faults import damaged_row
+from recmap.formats.text.faults import damaged_row, found_value
 from recmap.formats.text.row_index import RowIndex
-from recmap.formats.text.text_file import Bytes, PlainText, open_text
+from recmap.formats.text.text_file import Bytes, PlainText, TextFile, open_text
 from recmap.local.local_path import any_remote, located
 from recmap.machine.cpus import pool_size, thread_count
 from recmap.machine.mapped import guarded
@@ -65,6 +65,10 @@ class RowParser(ABC):
     #: Whether values that no column reads are errors.
     strict = True
 
+    def check_header(self, text: TextFile) -> None:
+        """Raise if a file names other columns."""
+        del text
+
     @abstractmethod
     def parse(
         self, text: Bytes, columns: _core.TextColumns
@@ -78,6 +82,7 @@ class TextRows(Source):
     def __init__(self, path: str, parser: RowParser, names: Sequence[str]) -> None:
         self._path, self._parser = path, parser
         self._text = open_text(path)
+        parser.check_header(self._text)
         self._index = RowIndex(self._text, parser.syntax, parser.rules, parser.skipped)
         self._index.load()
         self._choose(names)
@@ -183,13 +188,13 @@ class TextRows(Source):
         if limit is not None:
             stop = min(stop, start + max(1, limit // (2 * self._fixed)))
         begin, end = self._place(start, stop)
-        if limit is not None and self._bound(stop - start, end - begin) > limit:
-            begin, end = self._within(begin, end, stop - start, limit)
-        batch = self._parse_span(begin, end, start)
+        rows = stop - start
+        if limit is not None and self._bound(rows, end - begin) > limit:
+            rows, end = self._within(begin, end, rows, limit)
+        batch = self._parse_span(begin, end, start, rows)
         if limit is None:
             return batch
         sizes = batch_sizes(batch)
-        rows = len(next(iter(batch.values())))
         fits = fitting(sizes, rows, limit)
         return batch if fits == rows else pick(batch, slice(fits))
 
@@ -198,7 +203,7 @@ class TextRows(Source):
         return rows * self._fixed + size * self._growth
 
     def _within(self, begin: int, end: int, rows: int, limit: int) -> tuple[int, int]:
-        """Return where the first of these rows are that are sure to fit, at least one."""
+        """Return how many of the first rows are sure to fit, at least one, and their end."""
         most = limit // (2 * max(1, self._growth))
         # Half of the limit for each: many rows of little text, or few of much.
         with self._text.span(begin, self._index.cuts(begin, end, max(1, most))[1]) as text:
@@ -211,9 +216,9 @@ class TextRows(Source):
                 size=bound,
                 limit=limit,
             )
-        return begin, begin + size
+        return count, begin + size
 
-    def _parse_span(self, begin: int, end: int, first_row: int) -> Batch:
+    def _parse_span(self, begin: int, end: int, first_row: int, count: int) -> Batch:
         cuts = [begin, end]
         if thread_count() > 1 and end - begin > 2 * _PART and isinstance(self._text, PlainText):
             cuts = self._index.cuts(begin, end, max(_PART, (end - begin) // (4 * thread_count())))
@@ -228,6 +233,8 @@ class TextRows(Source):
                 if fault is not None:
                     raise self._damaged(part, fault, row + fault.row, place + fault.begin)
                 row += rows
+        if row - first_row != count:
+            raise self._index.stale(begin)
         return join([self._batch(columns) for _, columns, _ in found])
 
     def _parsed_rows(self, text: Bytes) -> tuple[int, list[Any], _core.TextFault | None]:
@@ -235,13 +242,13 @@ class TextRows(Source):
 
     def _batch(self, columns: Sequence[Any]) -> Batch:
         made = {
-            column.name: parsed_column(column.name, column.field, *parsed)
+            column.name: parsed_column(self._path, column.name, column.field, *parsed)
             for column, parsed in zip(self._parsed, columns, strict=True)
         }
         return {name: made[name] for name in self._schema}
 
     def _damaged(self, text: Bytes, fault: _core.TextFault, row: int, byte: int) -> DataError:
-        value = text[fault.begin : fault.end].tobytes()
+        value = found_value(text, fault)
         columns = self._parser.columns
         column = None
         if fault.column >= 0 and fault.code != _core.TextFaultCode.few_fields:
@@ -265,7 +272,8 @@ class TextRows(Source):
         if fault is not None:
             byte = int(begins[fault.row]) + fault.begin - int(places[fault.row])
             raise self._damaged(copied, fault, int(rows[fault.row]), byte)
-        assert count == len(rows)
+        if count != len(rows):
+            raise self._index.stale(int(begins[0]))
         return self._batch(columns)
 
     def _gather_packed(self, text: Any, rows: RowArray) -> tuple[Bytes, Any, Any]:

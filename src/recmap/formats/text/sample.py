@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from recmap.errors import DataError
+from recmap.formats.text.faults import misplaced
 from recmap.formats.text.text_file import Bytes, open_text
 from recmap.machine.mapped import guarded
 from recmap.native import _core
@@ -47,11 +48,14 @@ def _sample(path: str, size: int, syntax: Callable[[TextSample], _core.RowSyntax
     found = np.concatenate([np.empty(0, np.uint8), *parts])
     if found[:2].tobytes() in (b"\xff\xfe", b"\xfe\xff"):
         raise DataError(f"{path}: UTF-16: write it again as UTF-8", file=path, byte=0)
+    used = syntax(TextSample(path, found, ended))
+    after = -1 if ended else ord("\n")
+    rows = _core.scan_text_rows(found, after, _core.RowState(), used, 1, 1)
+    if rows.fault != _core.RowFault.none and rows.rows < 2:
+        raise misplaced(text, rows.fault, 0, text.begin + rows.fault_offset)
     if ended:
         return TextSample(path, found, True)
-    used = syntax(TextSample(path, found, False))
     # What comes after the last row that begins may belong to it.
-    rows = _core.scan_text_rows(found, ord("\n"), _core.RowState(), used, 1, 1)
     last = int(rows.anchor_offsets[-1]) if rows.rows > 1 else 0
     if not last:
         raise DataError(

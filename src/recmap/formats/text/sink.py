@@ -129,6 +129,11 @@ class CsvSink(TextSink):
         super().__init__(output, schema, compression)
 
     def check(self, path: str, name: str, field: Field) -> None:
+        if not name:
+            raise ColumnError(
+                f"{path}: a column without a name would be read as one named by its number; "
+                "rename it"
+            )
         if field.shape:
             raise ColumnError(
                 f"{path}: column {name!r} is {field}, and a field of CSV is one value; write "
@@ -142,8 +147,8 @@ class CsvSink(TextSink):
         _check_dtype(path, name, field)
 
     def head(self) -> bytes:
-        special = re.compile(r'[",;|\t\r\n]')
-        names = [_quoted(n) if not n or special.search(n) else n for n in self.schema]
+        special = re.compile(r'[",;|\t\r\n\ufeff]')
+        names = [_quoted(n) if special.search(n) else n for n in self.schema]
         return f"{self.delimiter.join(names)}\n".encode()
 
     def lines(self, columns: Sequence[list[Any]]) -> Iterator[str]:

@@ -88,7 +88,7 @@ class PlainText(TextFile):
 
     @contextmanager
     def span(self, begin: int, end: int) -> Iterator[Bytes]:
-        with self.mapped.hold(begin, end):
+        with self.mapped.hold(begin, min(end, self.mapped.size)):
             yield self.mapped.bytes[begin:end]
 
     @contextmanager
@@ -121,16 +121,21 @@ class PackedText(TextFile):
         self._chunks: deque[tuple[int, Bytes]] = deque()
         self._inflating = _inflated(self.path, self.packing)
         self._passed = 0
-        self._ended = False
+        # After an error, the rest of the stream is not its end.
+        self._ended = self._failed = False
 
     def _advance(self) -> None:
         """Inflate another chunk, and drop the oldest ones."""
         parts, size = [], 0
-        for plain in self._inflating:
-            parts.append(plain)
-            size += len(plain)
-            if size >= _INFLATED:
-                break
+        try:
+            for plain in self._inflating:
+                parts.append(plain)
+                size += len(plain)
+                if size >= _INFLATED:
+                    break
+        except BaseException:
+            self._failed = True
+            raise
         self._ended = size < _INFLATED
         if size:
             self._chunks.append((self._passed, np.frombuffer(b"".join(parts), np.uint8)))
@@ -138,7 +143,8 @@ class PackedText(TextFile):
 
     def _reach(self, begin: int, end: int) -> None:
         """Inflate up to a place, keeping what comes after ``begin``."""
-        if self._process != os.getpid() or (self._chunks and self._chunks[0][0] > begin):
+        passed = self._chunks and self._chunks[0][0] > begin
+        if self._failed or passed or self._process != os.getpid():
             self._restart()
         while self._passed < end and not self._ended:
             self._advance()

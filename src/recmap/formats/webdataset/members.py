@@ -29,7 +29,7 @@ from recmap.store.mapped_files import fetch_ahead
 
 # A single row of at most this many bytes is read as soon as the system could load it ahead.
 _SMALL_ROW = 4096
-# Lists of nothing take memory, too, and no member proves that there are so many.
+# Empty lists take memory too, and no bytes in a member prove that there are so many.
 _MOST_EMPTY = 1 << 16
 _WHOLE = re.compile(rb"\s*[+-]?[0-9]{1,20}\s*")
 

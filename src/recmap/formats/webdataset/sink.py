@@ -63,8 +63,8 @@ class WebDatasetSink(Sink):
             there = [name for name in self._encoders if not missing[name][row]]
             if not there:
                 raise ColumnError(
-                    f"row {self._rows:,} is null in every column, and a sample without members "
-                    f"is none in {self.output.target}; drop it: ds.drop_null()"
+                    f"row {self._rows:,} is null in every column, and {self.output.target} cannot "
+                    "hold a sample without members; drop it: ds.drop_null()"
                 )
             for name in there:
                 content = self._encoders[name](columns[name], row)

@@ -81,7 +81,7 @@ def _asked_types(fields: FieldsLike | None) -> dict[str, Field]:
 
 
 def _open(path: str, index: TarIndex, plans: Mapping[str, _Plan]) -> ColumnsSource:
-    """Open one file, of which the index is known, so that another process need not make it."""
+    """Open one file whose index is known, so that another process need not make it."""
     file = located(path).map()
     shard = Shard(file, index)
     columns = {name: _column(shard, name, plan) for name, plan in plans.items()}

@@ -34,7 +34,7 @@ _VERSION = 1
 _HEAD = struct.Struct("<8sIII")  # magic, version, size of the JSON, CRC of all that follows
 # The name of an index in the cache, and more bytes than any has.
 _KEPT, _MOST = "webdataset", 1 << 31
-# What a format note of WebDataset itself is called, at the beginning of a name.
+# How the names of WebDataset's own notes begin.
 _META = re.compile(rb"__[^/]*__($|/)")
 # Enough for almost all headers.
 _NPY_HEAD = 128
@@ -283,6 +283,8 @@ def _decoded(content: npt.NDArray[np.uint8]) -> tuple[TarIndex, Fingerprint]:
         at += arrays[-1].nbytes
     keys, ends, *rest_arrays = arrays
     rows = len(ends) - 1
+    if keys.dtype != np.uint8 or ends.dtype != np.int64:
+        raise ValueError("keys of another type")
     if rows < 0 or ends[0] or ends[-1] != len(keys) or bool((np.diff(ends) < 0).any()):
         raise ValueError("keys that do not follow each other")
     members = {}
@@ -291,14 +293,19 @@ def _decoded(content: npt.NDArray[np.uint8]) -> tuple[TarIndex, Fingerprint]:
         heads = rows if str(name).rpartition(".")[2] == "npy" and not _is_empty(each) else 0
         if (len(each.blocks), len(each.sizes), len(each.heads)) != (rows, rows, heads):
             raise ValueError("members of other samples")
-        starts, sizes = each.at(slice(None))
-        if bool((starts + sizes > info["file"]["size"]).any()) or bool((sizes < 0).any()):
-            raise ValueError("members behind the end")
-        if heads and int(each.heads.max()) >= len(info["heads"]):
+        sizes = each.sizes.astype(np.int64)
+        last = info["file"]["size"] - sizes
+        blocks = each.blocks.astype(np.int64)  # bytes may overflow
+        if bool(((sizes < 0) | (blocks < 0) | (blocks > last // BLOCK)).any()):
+            raise ValueError("members outside of the file")
+        if heads and not 0 <= int(each.heads.min()) <= int(each.heads.max()) < len(info["heads"]):
             raise ValueError("unknown headers")
         members[str(name)] = each
     texts = [head.encode("latin-1") for head in info["heads"]]
-    index = TarIndex(keys, ends, members, texts, info["description"])
+    description = info["description"]
+    if not isinstance(description, str | None):
+        raise TypeError("a description that is not text")
+    index = TarIndex(keys, ends, members, texts, description)
     return index, Fingerprint(int(info["file"]["size"]), int(info["file"]["crc"]))
 
 
