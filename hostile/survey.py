@@ -1,4 +1,4 @@
-"""``python -m hostile.survey FOLDER``: read every file below a folder, and count what could be read.
+"""``python -m hostile.survey FOLDER``: read every file below a folder, and count the outcomes.
 
 A file is *read* if recmap opened it and gave all of its rows, *refused* if an error of recmap says
 what is wrong with it, and *failed* if anything else happened: another exception, a crash, a hang.

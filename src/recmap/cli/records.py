@@ -105,8 +105,8 @@ def _run_verify(args: argparse.Namespace) -> int:
     formats = [FORMATS[detect(file)] for file in files]
     if found.ok and not any(each.checksums or each.verified_by_reading for each in formats):
         raise OptionError(
-            f"{files[0]}: .npy files have no checksums, so there is nothing to verify; TFRecord "
-            "and .npz files have them"
+            f"{files[0]}: {formats[0].name} files have no checksums, so there is nothing to check; "
+            "TFRecord and .npz files have them"
         )
     if args.json:
         print(json_text({"ok": found.ok, **vars(found)}))

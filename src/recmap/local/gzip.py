@@ -232,12 +232,17 @@ def _inflate_member(member: bytes) -> bytes | memoryview | None:
 
 def stream_threads() -> Threads:
     """Return the pool for all streams of this process, with one thread per CPU."""
-    return _make_threads(os.getpid(), pool_size())
+    return _make_threads(os.getpid(), pool_size(), "deflate")
 
 
-# More than one: conversions with small budgets have their own pools, and may run in parallel
+def gathering_threads() -> Threads:
+    """Return another pool, for work that may wait for ``stream_threads``."""
+    return _make_threads(os.getpid(), pool_size(), "gather")
+
+
+# Several of each: conversions with small budgets have their own pools, and may run in parallel
 # with others.
-@lru_cache(maxsize=4)
-def _make_threads(process: int, count: int) -> Threads:
+@lru_cache(maxsize=8)
+def _make_threads(process: int, count: int, work: str) -> Threads:
     """Start a pool. A forked process inherits no threads and makes its own."""
-    return Threads(count, f"recmap-deflate-{process}")
+    return Threads(count, f"recmap-{work}-{process}")

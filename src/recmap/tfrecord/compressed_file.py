@@ -32,7 +32,7 @@ from recmap.errors import (
     StoreError,
 )
 from recmap.local.deflate import can_resume
-from recmap.local.gzip import stream_threads
+from recmap.local.gzip import gathering_threads
 from recmap.local.inflate import inflate
 from recmap.local.local_path import located
 from recmap.machine.cpus import thread_count
@@ -222,7 +222,7 @@ class CompressedFile(RecordFile):
             begins = np.flatnonzero(np.diff(chunks, prepend=-1)).tolist()
             some = [wanted[a:b] for a, b in zip(begins, [*begins[1:], None], strict=True)]
             gather = partial(self._gather_chunk, decoder, index)
-            work = [stream_threads().submit(gather, each) for each in some]
+            work = [gathering_threads().submit(gather, each) for each in some]
             parts = [part for each in work for part in each.result()]
         else:
             with self._lock:
