@@ -42,7 +42,7 @@ demo: $(VENV)/recmap
 
 test: room test-native $(VENV)/recmap $(VENV)/test-group azurite browser ffmpeg
 	@# Some tests wait for servers and clusters, so there are more processes than CPUs.
-	$(call pytest,--numprocesses 4)
+	$(call pytest,--numprocesses 5)
 
 test-core: $(VENV)/recmap $(VENV)/test-formats-group
 	$(call pytest,--numprocesses 2 --core tests)

@@ -16,7 +16,9 @@ import warnings
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
+from importlib import import_module
 from multiprocessing.connection import Connection
 
 import recmap as rm
@@ -27,6 +29,8 @@ from recmap.formats.registry import FOLDER, FORMATS, format_of
 OUTCOMES = ("read", "refused", "failed")
 # Files beside others that only describe them.
 _METADATA = {".zarray", ".zattrs", ".zgroup", ".zmetadata", "zarr.json"}
+# Imported once, instead of in every process.
+_PRELOADED = ("h5py", "pyarrow.parquet", "recmap.pipeline.executor", "zarr")
 _STORES = (".zarray", ".zgroup", "zarr.json")
 
 
@@ -55,6 +59,9 @@ def datasets(root: str) -> Iterator[str]:
 
 def survey(root: str, *, limit: float, workers: int) -> list[Found]:
     """Read every dataset below a folder, each in a process of its own."""
+    for name in _PRELOADED:
+        with suppress(ImportError):
+            import_module(name)
     with ThreadPoolExecutor(workers) as pool:
         return list(pool.map(lambda path: _isolated(path, limit), datasets(root)))
 
