@@ -138,14 +138,14 @@ def _columns(
 
 
 @dataclass
-class _Seen:
+class _SeenValues:
     """What the values of a key were."""
 
     present: int = 0
     kinds: set[str] = field(default_factory=set)
     depths: set[int] = field(default_factory=set)
     null = null_items = False
-    members: dict[str, _Seen] = field(default_factory=dict)
+    members: dict[str, _SeenValues] = field(default_factory=dict)
 
     def add(self, value: Any, depth: int = 0) -> None:
         """Look at a value, ``depth`` objects deep."""
@@ -154,7 +154,7 @@ class _Seen:
             self.kinds.add("an object")
             if depth < _DEEPEST:
                 for key, each in value:
-                    self.members.setdefault(key, _Seen()).add(each, depth + 1)
+                    self.members.setdefault(key, _SeenValues()).add(each, depth + 1)
         elif value is None:
             self.null = True
         elif isinstance(value, list):
@@ -209,7 +209,7 @@ class _Survey:
     """What rows have been seen."""
 
     def __init__(self) -> None:
-        self._row = _Seen()
+        self._row = _SeenValues()
 
     def add(self, line: bytes) -> None:
         """Look at a row. What is wrong with it is raised, with its place, when it is read."""
@@ -220,11 +220,13 @@ class _Survey:
         if isinstance(value, _Object):
             self._row.add(value)
 
-    def leaves(self) -> Iterator[tuple[tuple[str, ...], _Seen]]:
+    def leaves(self) -> Iterator[tuple[tuple[str, ...], _SeenValues]]:
         yield from _leaves((), self._row)
 
 
-def _leaves(keys: tuple[str, ...], seen: _Seen) -> Iterator[tuple[tuple[str, ...], _Seen]]:
+def _leaves(
+    keys: tuple[str, ...], seen: _SeenValues
+) -> Iterator[tuple[tuple[str, ...], _SeenValues]]:
     for key, member in seen.members.items():
         # A member that an object lacks, or an object that a row lacks, is null.
         member.null = member.null or seen.null or member.present < seen.present

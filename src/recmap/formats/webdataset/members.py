@@ -35,7 +35,7 @@ _WHOLE = re.compile(rb"\s*[+-]?[0-9]{1,20}\s*")
 
 
 @dataclass(frozen=True)
-class Shard:
+class TarShard:
     """A tar file, its index, and the name of a column in it for errors."""
 
     file: MappedFile
@@ -77,7 +77,7 @@ class KeyColumn(ColumnReader):
 class MemberColumn(ColumnReader):
     """The members with one extension, as the bytes they are; text is checked by the source."""
 
-    def __init__(self, shard: Shard, name: str, field: Field, members: Members) -> None:
+    def __init__(self, shard: TarShard, name: str, field: Field, members: Members) -> None:
         self.field, self._shard, self._name, self._members = field, shard, name, members
         self._file = shard.file
 
@@ -165,11 +165,11 @@ class WholeNumberColumn(MemberColumn):
         return self._nullable(out, rows)
 
 
-class ArrayColumn(MemberColumn):
+class ArrayMember(MemberColumn):
     """Members that are .npy files. All have one dtype; axes whose length varies are ragged."""
 
     def __init__(
-        self, shard: Shard, name: str, field: Field, members: Members, heads: ArrayHeads
+        self, shard: TarShard, name: str, field: Field, members: Members, heads: ArrayHeads
     ) -> None:
         super().__init__(shard, name, field, members)
         self._heads = heads

@@ -12,11 +12,11 @@ from recmap.formats.column_source import ColumnsSource, warn_of_left_out
 from recmap.formats.combined import ConcatenatedSource
 from recmap.formats.npy import NpyHeader
 from recmap.formats.webdataset.members import (
-    ArrayColumn,
     ArrayHeads,
+    ArrayMember,
     KeyColumn,
     MemberColumn,
-    Shard,
+    TarShard,
     WholeNumberColumn,
     array_field,
     used_headers,
@@ -42,7 +42,7 @@ from recmap.store.paths import for_each_file
 
 
 @dataclass(frozen=True)
-class _Plan:
+class _PlannedColumn:
     """A column: the extension of its members, and what they are read as."""
 
     extension: str
@@ -80,17 +80,17 @@ def _asked_types(fields: FieldsLike | None) -> dict[str, Field]:
     return {name: replace(field.without_nulls(), fill=None) for name, field in types.items()}
 
 
-def _open(path: str, index: TarIndex, plans: Mapping[str, _Plan]) -> ColumnsSource:
+def _open(path: str, index: TarIndex, plans: Mapping[str, _PlannedColumn]) -> ColumnsSource:
     """Open one file whose index is known, so that another process need not make it."""
     file = located(path).map()
-    shard = Shard(file, index)
+    shard = TarShard(file, index)
     columns = {name: _column(shard, name, plan) for name, plan in plans.items()}
     return ColumnsSource(
         "webdataset", [path], columns, reopen=partial(_open, path, index, plans), mapped=file
     )
 
 
-def _column(shard: Shard, name: str, plan: _Plan) -> ColumnReader:
+def _column(shard: TarShard, name: str, plan: _PlannedColumn) -> ColumnReader:
     if plan.extension == KEY:
         return KeyColumn(shard.index, plan.field)
     rows = len(shard.index)
@@ -100,7 +100,7 @@ def _column(shard: Shard, name: str, plan: _Plan) -> ColumnReader:
     if ending(plan.extension) != ARRAY:
         return WholeNumberColumn(shard, name, plan.field, members)
     headers = used_headers(shard.index, plan.extension, members)
-    return ArrayColumn(shard, name, plan.field, members, ArrayHeads(headers))
+    return ArrayMember(shard, name, plan.field, members, ArrayHeads(headers))
 
 
 class _Columns:
@@ -113,15 +113,15 @@ class _Columns:
         #: Why extensions are not columns.
         self.refused: dict[str, str] = {}
 
-    def by_extension(self) -> dict[str, _Plan]:
+    def by_extension(self) -> dict[str, _PlannedColumn]:
         """Return a column for each extension, called like it."""
-        plans = {KEY: _Plan(KEY, self._asked.get(KEY, Field("text")))}
+        plans = {KEY: _PlannedColumn(KEY, self._asked.get(KEY, Field("text")))}
         for name in dict.fromkeys(name for index in self._indexes for name in index.members):
             if name == KEY:
                 self.refused[name] = "is the name of the column of keys"
                 continue
             try:
-                plans[name] = _Plan(name, self._nullable(name, self._field(name)))
+                plans[name] = _PlannedColumn(name, self._nullable(name, self._field(name)))
             except ValueError as e:
                 self.refused[name] = str(e)
         return plans
@@ -156,7 +156,7 @@ class _Columns:
         complete = all(each is not None and each.complete for each in members)
         return replace(field, nullable=not complete)
 
-    def described(self) -> dict[str, _Plan] | None:
+    def described(self) -> dict[str, _PlannedColumn] | None:
         """Return the columns that all files say they have, if that is what they hold."""
         told = {index.description for index in self._indexes}
         if len(told) != 1 or None in told:
@@ -167,11 +167,11 @@ class _Columns:
         except ValueError:
             return None  # another program has changed the files
 
-    def _as_described(self, name: str, field: Field) -> _Plan:
+    def _as_described(self, name: str, field: Field) -> _PlannedColumn:
         bare = replace(field.without_nulls(), fill=None)
         asked = self._asked.get(name)
         if name == KEY:
-            return _Plan(KEY, asked or bare)
+            return _PlannedColumn(KEY, asked or bare)
         extension = extension_of(name, field)
         there = [index for index in self._indexes if extension in index.members]
         if not there:
@@ -184,7 +184,7 @@ class _Columns:
         if asked is not None and asked.is_bytes and not asked.shape:
             bare = asked
         known = self._nullable(extension, bare)
-        return _Plan(extension, replace(known, nullable=known.nullable or field.nullable))
+        return _PlannedColumn(extension, replace(known, nullable=known.nullable or field.nullable))
 
     def tell_of_refused(self, *, alone: bool) -> None:
         """Warn of extensions that are left out; raise if there are no others."""

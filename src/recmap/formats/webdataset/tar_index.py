@@ -122,7 +122,7 @@ class _Growing:
         return Members(*spread)
 
 
-class _Scan:
+class _TarScan:
     """Groups the members of a tar file into samples."""
 
     def __init__(self, path: str, file: MappedFile) -> None:
@@ -225,7 +225,7 @@ def scan_tar(path: str) -> TarIndex:
     """Find the samples of a tar file."""
     file = located(path).map()
     with Guard(path):
-        index = _Scan(path, file).run()
+        index = _TarScan(path, file).run()
         file.check_size()
     return index
 
