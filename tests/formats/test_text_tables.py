@@ -215,7 +215,7 @@ LATER = {
     "1,inf": ("b", "'inf' is not a number", 'columns={"b": "text", ...: None}'),
     "1,9007199254740993": ("b", "would be rounded", 'columns={"b": "text", ...: None}'),
     "1,2,3": (None, "more fields than the 2 columns", ""),
-    "1": (None, "1 fields, but there are 2 columns", ""),
+    "1": (None, "1 field, but there are 2 columns", ""),
 }  # fmt: skip
 
 

@@ -53,6 +53,7 @@ def native_columns(
     """Return the columns for the parser, which keeps the values of those that are wanted."""
     made = _core.TextColumns()
     made.strict = strict
+    kept = frozenset(wanted)
     for column in columns:
         field = column.field
         made.add(
@@ -63,7 +64,7 @@ def native_columns(
             given=column.given,
             nullable=field.nullable,
             null_items=field.null_items,
-            wanted=column.name in wanted,
+            wanted=column.name in kept,
         )
     return made
 

@@ -8,6 +8,7 @@ empty string. Every row is checked against the types that the first rows have.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -157,12 +158,12 @@ def _names(path: str, rows: Bytes, syntax: _core.RowSyntax, *, header: bool) -> 
         ) from e
     # The index of a DataFrame has no name.
     names = [name or f"column_{number}" for number, name in enumerate(names)]
-    twice = [name for number, name in enumerate(names) if names.index(name) != number]
+    twice = [name for name, count in Counter(names).items() if count > 1]
     if twice:
         raise DataError(
             Message(
                 f"{path}: two columns are called {twice[0]!r}: rename one in the first "
-                "line, or read that as a row, ",
+                "line, or, if that is a row, give ",
                 Option("header", False),
             ),
             file=path,

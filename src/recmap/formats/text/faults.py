@@ -9,6 +9,7 @@ import numpy as np
 from recmap.errors import DataError, Message, Option
 from recmap.formats.text.text_file import Bytes, PlainText, TextFile
 from recmap.model.field import Field
+from recmap.model.preview import quantity
 from recmap.native import _core
 
 # Bytes of a value that an error shows.
@@ -63,7 +64,7 @@ def damaged_row(
     """Make the error for a row. ``byte`` is where the ``value`` is that does not fit."""
     code = fault.code
     if code == _Code.few_fields:
-        what = f"{fault.found:,} fields, but there are {columns:,} columns"
+        what = f"{quantity(fault.found, 'field')}, but there are {columns:,} columns"
     elif code == _Code.many_fields:
         what = f"more fields than the {columns:,} columns"
     else:
