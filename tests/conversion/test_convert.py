@@ -92,7 +92,7 @@ def test_an_empty_source_gives_an_empty_file() -> None:
 def test_an_unknown_suffix_is_refused_and_the_known_ones_listed() -> None:
     raw_file()
     with pytest.raises(rm.OptionError, match=r"\.tfrecord.*\.npy"):
-        rm.convert("x.dat", "y.csv", **RAW)
+        rm.convert("x.dat", "y.xlsx", **RAW)
     assert rm.convert("x.dat", "y.any", format="npy", **RAW).rows == 1000
 
 
