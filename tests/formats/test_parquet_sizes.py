@@ -133,3 +133,19 @@ def test_no_memory_is_taken_for_rows_that_a_footer_only_claims(tmp_path: Path) -
                 assert tracemalloc.get_traced_memory()[1] < 256 << 20
             finally:
                 tracemalloc.stop()
+
+
+def test_strings_inside_of_objects_are_read_in_pieces(tmp_path: Path) -> None:
+    words = [f"{number:03d}" * 100 for number in range(50)]
+    rows = [
+        None if i % 97 == 0 else {"word": None if i % 89 == 0 else words[i % 50], "inner": {"i": i}}
+        for i in range(20_000)
+    ]
+    path = str(tmp_path / "x.parquet")
+    pq.write_table(pa.table({"s": rows}), path)
+    source = open_parquet(path)
+    read: list[str | None] = []
+    while len(read) < len(rows):
+        read += source.read(len(read), len(rows), 1 << 18)["s/word"].tolist()
+    said = [row and row["word"] for row in rows]
+    assert read == said

@@ -214,8 +214,11 @@ class ParquetSizes:
         first = next(self._with_dictionary(group, leaf, 1)[1], None)
         if first is None:
             raise ValueError("no rows")
-        if not self._metadata.schema.column(leaf).max_repetition_level:
-            words = first.column(0).dictionary
+        strings = first.column(0)
+        while pa.types.is_struct(strings.type):  # of this leaf alone
+            strings = strings.field(0)
+        if pa.types.is_dictionary(strings.type):
+            words = strings.dictionary
             lengths = np.diff(bytes_before(words, np.arange(len(words) + 1)))
             longest = max(1, int(lengths.max(initial=1)))
             step = max(1, size // _PART // longest)
