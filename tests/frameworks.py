@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-__all__ = ["Lazy", "datasets", "jax", "jnp", "keras", "ray", "tf", "torch"]
+__all__ = ["Lazy", "datasets", "jax", "jnp", "keras", "ray", "stateful_dataloader", "tf", "torch"]
 
 
 class Lazy:
@@ -15,7 +15,7 @@ class Lazy:
         self._name = name
 
     def __getattr__(self, attribute: str) -> Any:
-        if attribute.startswith(("__", "_pytest")):  # pytest looks for marks
+        if attribute.startswith("_"):  # pytest looks for fixtures and mocks in every module
             raise AttributeError(attribute)
         return getattr(importlib.import_module(self._name), attribute)
 
@@ -25,5 +25,6 @@ jax: Any = Lazy("jax")
 jnp: Any = Lazy("jax.numpy")
 keras: Any = Lazy("keras")
 ray: Any = Lazy("ray")
+stateful_dataloader: Any = Lazy("torchdata.stateful_dataloader")
 tf: Any = Lazy("tensorflow")
 torch: Any = Lazy("torch")

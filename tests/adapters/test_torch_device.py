@@ -20,7 +20,8 @@ from tests.numbered import numbered
 
 ROWS = 103
 # PyTorch is imported only where there is a GPU.
-DEVICES = ["cpu", *(["cuda"] if glob("/dev/nvidia[0-9]*") and torch.cuda.is_available() else [])]
+HAS_GPU = bool(glob("/dev/nvidia[0-9]*")) and torch.cuda.is_available()
+DEVICES = ["cpu", *(["cuda"] if HAS_GPU else [])]
 
 
 @pytest.fixture
@@ -196,7 +197,7 @@ def test_ranks_that_train_together_share_the_rows() -> None:
     assert gradients[0] == gradients[1]
 
 
-if torch.cuda.is_available():
+if HAS_GPU:
 
     def test_every_batch_is_whole_under_load() -> None:
         values = np.random.default_rng(0).integers(0, 1 << 40, (8192, 512))

@@ -9,10 +9,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from torchdata.stateful_dataloader import StatefulDataLoader
 
 import recmap as rm
-from tests.frameworks import torch
+from tests.frameworks import stateful_dataloader, torch
 from tests.numbered import flat, ids
 
 pytestmark = [
@@ -131,7 +130,9 @@ def test_after_the_last_batch_the_next_epoch_begins_unless_the_loop_says_otherwi
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_stateful_loader_gives_the_empty_rest_of_an_epoch(workers: int) -> None:
     def load() -> Any:
-        return StatefulDataLoader(chain().to_torch(), batch_size=None, num_workers=workers)
+        return stateful_dataloader.StatefulDataLoader(
+            chain().to_torch(), batch_size=None, num_workers=workers
+        )
 
     epochs, first = whole(2), load()
     for _ in zip(range(len(epochs[0])), first, strict=False):
@@ -174,7 +175,9 @@ def test_a_trainer_that_counts_batches_tells_the_sampler_the_epoch() -> None:
 
 
 def stateful(rank: int, world: int, workers: int) -> Any:
-    return StatefulDataLoader(chain(rank, world).to_torch(), batch_size=None, num_workers=workers)
+    return stateful_dataloader.StatefulDataLoader(
+        chain(rank, world).to_torch(), batch_size=None, num_workers=workers
+    )
 
 
 def begun(world: int, workers: int, steps: int) -> tuple[list[int], dict[str, Any]]:

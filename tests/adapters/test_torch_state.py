@@ -7,10 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from torchdata.stateful_dataloader import StatefulDataLoader
 
 import recmap as rm
-from tests.frameworks import torch
+from tests.frameworks import stateful_dataloader, torch
 from tests.numbered import flat, ids
 
 pytestmark = [
@@ -104,8 +103,8 @@ def test_state_is_refused_when_rows_are_read_by_number(workers: int) -> None:
     [("batches", 0), ("repeat", 0), ("filter", 0), ("batches", 1), ("filter", 2), ("repeat", 3)],
 )
 def test_a_stateful_loader_continues_in_any_epoch(name: str, workers: int) -> None:
-    def load(**how: Any) -> StatefulDataLoader:
-        return StatefulDataLoader(
+    def load(**how: Any) -> Any:
+        return stateful_dataloader.StatefulDataLoader(
             chain(name).to_torch(), batch_size=None, num_workers=workers, **how
         )
 
@@ -134,10 +133,14 @@ def test_a_stateful_loader_continues_in_any_epoch(name: str, workers: int) -> No
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_stateful_loader_continues_with_the_next_epoch_after_a_whole_one(workers: int) -> None:
-    loader = StatefulDataLoader(chain().to_torch(), batch_size=None, num_workers=workers)
+    loader = stateful_dataloader.StatefulDataLoader(
+        chain().to_torch(), batch_size=None, num_workers=workers
+    )
     epochs = [ids(loader)]
     state = loader.state_dict()
     epochs.append(ids(loader))
-    again = StatefulDataLoader(chain().to_torch(), batch_size=None, num_workers=workers)
+    again = stateful_dataloader.StatefulDataLoader(
+        chain().to_torch(), batch_size=None, num_workers=workers
+    )
     again.load_state_dict(state)
     assert ids(again) == epochs[1]

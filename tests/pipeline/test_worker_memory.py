@@ -74,6 +74,19 @@ def test_columns_are_aligned_and_writable() -> None:
     assert b[0] == 9
 
 
+# Frameworks are imported when these are called.
+def tensor(x: Any) -> Any:
+    return torch.from_numpy(x)
+
+
+def tensor_by_dlpack(x: Any) -> Any:
+    return torch.from_dlpack(x)
+
+
+def array_of_jax(x: Any) -> Any:
+    return jax.numpy.asarray(x)
+
+
 @pytest.mark.parametrize(
     "keep",
     [
@@ -82,11 +95,11 @@ def test_columns_are_aligned_and_writable() -> None:
         lambda x: x.view(np.uint8).reshape(4, -1)[1:, ::2].T,
         memoryview,
         lambda x: np.lib.stride_tricks.sliding_window_view(x, 2, 0)[5:6],
-        torch.from_numpy,
+        tensor,
         lambda x: torch.from_numpy(x)[3:4].view(-1),
-        torch.from_dlpack,
+        tensor_by_dlpack,
         lambda x: np.from_dlpack(torch.from_dlpack(x)),
-        jax.numpy.asarray,
+        array_of_jax,
     ],
 )
 def test_every_view_of_a_batch_keeps_its_memory(keep: Callable[[Any], Any]) -> None:
