@@ -2,6 +2,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+CMAKE := $(shell command -v cmake || echo $(BIN)/cmake)
+NATIVE_CMAKE := $(filter $(BIN)/cmake,$(CMAKE))
 NATIVE := $(wildcard native/core/* native/bind/*) CMakeLists.txt pyproject.toml
 BUILD := build/native
 # An Azure server that tests run against. It has no package for Python.
@@ -9,7 +11,7 @@ AZURITE := 3.35.0
 # A broken link is an error, but not with --quiet. The variable silences an advertisement.
 MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
-.PHONY: help demo test test-core room test-native test-musl test-wheel check docs bench fuzz hostile survey faults stubs format wheel sdist clean azurite browser ffmpeg
+.PHONY: help demo test test-packages test-core room test-native test-musl test-wheel check docs bench fuzz hostile survey faults stubs format wheel sdist clean azurite browser ffmpeg
 
 help:
 	@echo "make demo    build recmap and see it work"
@@ -40,9 +42,14 @@ $(VENV)/%-group: $(VENV)/pip pyproject.toml
 demo: $(VENV)/recmap
 	$(BIN)/python examples/demo.py
 
-test: room test-native $(VENV)/recmap $(VENV)/test-group azurite browser ffmpeg
+test: room $(NATIVE_CMAKE)
+	@# The compiler waits for CPUs, and pip for files.
+	@$(MAKE) --no-print-directory --jobs 2 test-native test-packages
 	@# Some tests wait for servers and clusters, so there are more processes than CPUs.
 	$(call pytest,--numprocesses 5)
+
+test-packages:
+	@$(MAKE) --no-print-directory --jobs 1 $(VENV)/recmap $(VENV)/test-group azurite browser ffmpeg
 
 test-core: $(VENV)/recmap $(VENV)/test-formats-group
 	$(call pytest,--numprocesses 2 --core tests)
@@ -93,10 +100,9 @@ apt = if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 # make test-native SANITIZER=thread
 SANITIZER ?= address,undefined
 TESTS := $(BUILD)/tests$(if $(filter thread,$(SANITIZER)),-thread)
-CMAKE := $(shell command -v cmake || echo $(BIN)/cmake)
 $(BIN)/cmake: $(VENV)/pip
 	$(BIN)/pip install --quiet cmake
-test-native: $(if $(filter $(BIN)/cmake,$(CMAKE)),$(BIN)/cmake)
+test-native: $(NATIVE_CMAKE)
 	$(CMAKE) -S . -B $(TESTS) -DRECMAP_TESTS=ON -DRECMAP_SANITIZER=$(SANITIZER)
 	$(CMAKE) --build $(TESTS) --parallel 2
 	@# Some tests fork a process with threads, and start others there.
