@@ -202,3 +202,18 @@ def test_the_first_epoch_calls_the_function_once_for_each_row() -> None:
         tried = 8  # the first four, to see the types
         assert len(called) <= 2 * count + tried + 20  # rows of two batches, made for each
         assert sorted({*called}) == list(range(count))
+
+
+def test_rows_that_were_made_early_and_not_kept_are_made_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("recmap.dataset.flat_map._TOGETHER", 8)
+    monkeypatch.setattr("recmap.dataset.flat_map._HELD_BYTES", 2000)
+    wanted = [(x, i) for x in range(100) for i in range(4)]
+    made = rm.from_arrays({"x": np.arange(100)}).flat_map(
+        lambda row: [{"x": row["x"], "i": i} for i in range(4)]
+    )
+    # The first read makes more rows than are kept, the second needs fewer of those that are, so
+    # that the third keeps rows again.
+    for start, stop in ((0, 160), (100, 200), (100, 250), (240, 400), (0, 400)):
+        assert pairs(made.take(stop)[np.arange(start, stop)]) == wanted[start:stop]

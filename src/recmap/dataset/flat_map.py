@@ -92,7 +92,8 @@ class _MadeInOrder:
     @property
     def items(self) -> Items:
         """Which of the rows so far each row is made of."""
-        return Items(self.rows, 0, self._offsets[: self.rows + 1])
+        with self.lock:
+            return Items(self.rows, 0, self._offsets[: self.rows + 1])
 
     def add(self, counts: Positions, batch: Batch) -> None:
         """Add what was made of the next rows."""
@@ -101,7 +102,9 @@ class _MadeInOrder:
             self._offsets = np.concatenate([self._offsets, np.empty(stop, np.int64)])
         self._offsets[self.rows + 1 : stop + 1] = self.count + np.cumsum(counts)
         first, self.rows, self.count = self.count, stop, int(self._offsets[stop])
-        if self._bytes <= _HELD_BYTES:  # the first ones are read first
+        # The first ones are read first, and those that are kept have no gaps between them.
+        gap = self._held and self._held[-1].stop < first
+        if self._bytes <= _HELD_BYTES and not gap:
             self._held.append(_MadeRows(first, self.count, batch))
             self._bytes += measure(batch)[1]
 
