@@ -1,24 +1,36 @@
 """The members of a .npz file: their checksums, and how deflated ones are read.
 
 Stored members are mapped, so only their CRC is handled here. Deflated members are inflated and
-their CRC checked while they are read.
+their CRC checked while they are read. ``ZipReader`` reads both with zipfile and NumPy, to verify
+what recmap reads.
 """
 
 from __future__ import annotations
 
+import io
+import lzma
 import math
+import struct
+import weakref
+import zipfile
+import zlib
 from bisect import bisect_right
+from collections.abc import Callable
+from contextlib import ExitStack
 from threading import Lock
-from typing import Any, Protocol
+from typing import IO, Any
 
 import numpy as np
 import numpy.typing as npt
 from isal import isal_zlib
 
-from recmap.errors import CompressionError, CorruptRecordError
-from recmap.formats.npy import NpyHeader
+from recmap.errors import CompressionError, CorruptRecordError, DataError, RecmapError
+from recmap.formats.npy import MAX_HEADER, NpyHeader
+from recmap.local.local_path import located
 from recmap.machine.cpus import thread_count
+from recmap.machine.lru import Lru
 from recmap.machine.mapped import MappedFile
+from recmap.store.open_object import SeekableObject
 
 # A read at most this many bytes past the checked ones still belongs to the same pass: threads
 # read several blocks at once, out of order.
@@ -37,6 +49,11 @@ _MAX_RATIO = 1032
 MAX_LOADED = 256 << 20
 # Bytes inflated at once to gather rows.
 _GATHERED = 4 << 20
+# Members kept open by zipfile; each has a 32 kB window.
+_OPEN = 256
+# Bytes of the header before a member, without its name.
+LOCAL_SIZE = 30
+_BROKEN = (zipfile.BadZipFile, EOFError, OSError, RuntimeError, zlib.error, lzma.LZMAError)
 
 
 class StoredChecksum:
@@ -290,37 +307,23 @@ class _Pass:
             self._source.finished(self._crc)
 
 
-class _ReadAsInflated(Protocol):
-    """The bytes of a member, inflated as they are read."""
-
-    def read(self, offset: int, size: int) -> npt.NDArray[np.uint8]: ...
-
-
 class StreamedArray:
-    """A deflated array, read by rows."""
+    """A deflated array, read by rows. ``read`` returns inflated bytes, given offset and size."""
 
     note = "deflated, read in order"
 
-    def __init__(self, member: _ReadAsInflated, header: NpyHeader) -> None:
-        self._member, self._header = member, header
+    def __init__(
+        self, read: Callable[[int, int], npt.NDArray[np.uint8]], header: NpyHeader
+    ) -> None:
+        self._inflated, self._header = read, header
         self.dtype, self.shape = header.dtype, header.shape
-        self.row_size = header.dtype.itemsize * math.prod(header.shape[1:])
+        self._row_size = header.dtype.itemsize * math.prod(header.shape[1:])
         self._scattered = header.fortran and sum(axis > 1 for axis in header.shape) > 1
+        # Reading a row inflates all rows before it, so the whole array is one chunk.
+        self.chunk_rows = self.stored_rows = max(1, self.shape[0])
+        self.chunk_bytes = self.shape[0] * self._row_size if self._scattered else 0
         self._whole: npt.NDArray[Any] | None = None
         self._lock = Lock()
-
-    @property
-    def chunk_rows(self) -> int:
-        # Reading a row inflates all rows before it, so the whole array is one chunk.
-        return max(1, self.shape[0])
-
-    @property
-    def stored_rows(self) -> int:
-        return self.chunk_rows
-
-    @property
-    def chunk_bytes(self) -> int:
-        return self.shape[0] * self.row_size if self._scattered else 0
 
     def keep(self, groups: int | None) -> None:
         """Do nothing: no rows are cached."""
@@ -336,7 +339,7 @@ class StreamedArray:
         out = np.empty((len(rows), *self.shape[1:]), self.dtype)
         order = np.argsort(rows, kind="stable")
         wanted = rows[order]
-        step = max(1, _GATHERED // max(self.row_size, 1))
+        step = max(1, _GATHERED // max(self._row_size, 1))
         done = 0
         while done < len(wanted):
             first = int(wanted[done])
@@ -350,13 +353,93 @@ class StreamedArray:
         shape = (stop - start, *self.shape[1:])
         if math.prod(shape) == 0:
             return np.empty(shape, self.dtype)
-        offset = self._header.size + start * self.row_size
-        data = self._member.read(offset, (stop - start) * self.row_size)
+        offset = self._header.size + start * self._row_size
+        data = self._inflated(offset, (stop - start) * self._row_size)
         return data.view(self.dtype).reshape(shape)
 
     def _loaded(self) -> npt.NDArray[Any]:
         with self._lock:
             if self._whole is None:
-                data = self._member.read(self._header.size, self.shape[0] * self.row_size)
+                data = self._inflated(self._header.size, self.shape[0] * self._row_size)
                 self._whole = data.view(self.dtype).reshape(self.shape, order="F")
             return self._whole
+
+
+class ZipReader:
+    """Reads the members of a zip with zipfile and NumPy, from any thread."""
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._opened = ExitStack()
+        self._seekable = self._opened.enter_context(located(path).seekable())
+        self._archive = zipfile.ZipFile(self._seekable)
+        self._file = self._opened.enter_context(located(path).open())
+        self._members = Lru[int, IO[bytes]](_OPEN)
+        weakref.finalize(self, _close, self._archive, self._members, self._opened)
+        self._lock = Lock()
+
+    def header(self, info: zipfile.ZipInfo) -> NpyHeader | None:
+        """Read the header of an array; None for a version that NumPy has no public reader for."""
+        file = io.BytesIO(self._read(info, 0, MAX_HEADER))
+        version = np.lib.format.read_magic(file)
+        if version not in ((1, 0), (2, 0)):
+            return None
+        read: Any = (
+            np.lib.format.read_array_header_1_0
+            if version == (1, 0)
+            else np.lib.format.read_array_header_2_0
+        )
+        shape, fortran, dtype = read(file, max_header_size=MAX_HEADER)
+        return NpyHeader(dtype.base, (*shape, *dtype.shape), fortran, file.tell())
+
+    def read(self, info: zipfile.ZipInfo, offset: int, size: int) -> npt.NDArray[np.uint8]:
+        """Read exactly ``size`` bytes of a member."""
+        data = self._read(info, offset, size)
+        if len(data) < size:
+            raise DataError(
+                f"{self._path}: {info.filename}: it ends after {offset + len(data):,} bytes",
+                file=self._path,
+            )
+        return np.frombuffer(data, np.uint8)
+
+    def _read(self, info: zipfile.ZipInfo, offset: int, size: int) -> bytes:
+        """Read bytes of a member; fewer if it ends first."""
+        try:
+            if info.compress_type == zipfile.ZIP_STORED:
+                return self._stored(info, offset, min(size, info.file_size - offset))
+            with self._lock:
+                member = self._member(info)
+                member.seek(offset)
+                return member.read(size)
+        except RecmapError:
+            raise
+        except _BROKEN as e:
+            if isinstance(self._seekable, SeekableObject):
+                self._seekable.raise_error()
+            raise DataError(f"{self._path}: {info.filename}: {e}", file=self._path) from e
+
+    def _stored(self, info: zipfile.ZipInfo, offset: int, size: int) -> bytes:
+        # Not through zipfile, which would read all bytes before the offset.
+        local = self._file.pread(LOCAL_SIZE, info.header_offset)
+        name, extra = struct.unpack_from("<HH", local, 26)
+        at = info.header_offset + LOCAL_SIZE + name + extra + offset
+        found = []
+        while size > 0 and (data := self._file.pread(size, at)):
+            found.append(data)
+            at, size = at + len(data), size - len(data)
+        return b"".join(found)
+
+    def _member(self, info: zipfile.ZipInfo) -> IO[bytes]:
+        member = self._members.get(info.header_offset)
+        if member is None:
+            member = self._archive.open(info)
+            for old in self._members.put(info.header_offset, member):
+                old.close()
+        return member
+
+
+def _close(archive: zipfile.ZipFile, members: Lru[int, IO[bytes]], opened: ExitStack) -> None:
+    for member in members.shrink(0):
+        member.close()
+    archive.close()
+    opened.close()

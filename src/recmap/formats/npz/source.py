@@ -27,8 +27,14 @@ from recmap.formats.npy import (
     parse_header,
     read_head,
 )
-from recmap.formats.npz.members import MAX_LOADED, Deflated, StoredChecksum, StreamedArray
-from recmap.formats.npz.zipfile_reader import UnzippedMember, ZipReader
+from recmap.formats.npz.members import (
+    LOCAL_SIZE,
+    MAX_LOADED,
+    Deflated,
+    StoredChecksum,
+    StreamedArray,
+    ZipReader,
+)
 from recmap.formats.null_masks import mask_names
 from recmap.formats.ragged_layout import VALUES, join, levels
 from recmap.formats.table_columns import and_index, divided
@@ -43,7 +49,6 @@ from recmap.model.table_notes import decode_note
 # Precedes the field in the comment of a member, if its header cannot hold the field.
 FIELD_PREFIX = "recmap: "
 _LOCAL_MAGIC = b"PK\x03\x04"
-_LOCAL_SIZE = 30
 # Flags, method, both sizes and the length of the name; skips version, time and CRC.
 _LOCAL = struct.Struct("<6xHH8xIIH")
 # Flags: encrypted (two ways) or a patch to other data; sizes follow the data; UTF-8 name.
@@ -176,7 +181,7 @@ def _hold_heads(
     """Make the headers of all members available: that of the zip, and that of the array."""
     begins = np.array([info.header_offset for info in members], np.int64).clip(0, file.size)
     names = [len(info.orig_filename.encode()) + len(info.extra) for info in members]
-    ends = begins + np.array(names, np.int64) + _LOCAL_SIZE + SHORT_HEADER
+    ends = begins + np.array(names, np.int64) + LOCAL_SIZE + SHORT_HEADER
     return file.hold(begins, ends.clip(0, file.size))
 
 
@@ -205,9 +210,8 @@ class _ZippedArray:
     def __init__(
         self, file: MappedFile, info: zipfile.ZipInfo, reader: ZipReader | None = None
     ) -> None:
-        self._unzipped = None if reader is None else UnzippedMember(reader, info)
         self.name = info.filename.removesuffix(".npy")
-        self._file, self._info = file, info
+        self._file, self._info, self._reader = file, info, reader
         self._start = self._data_offset()
         self._deflated: Deflated | None = None
         where = file, info.filename, self._start
@@ -239,12 +243,12 @@ class _ZippedArray:
     def _data_offset(self) -> int:
         """Return where the data of the member begins, after its local header."""
         info = self._info
-        local = self._bytes(info.header_offset, _LOCAL_SIZE)
-        if info.header_offset < 0 or len(local) < _LOCAL_SIZE or not local.startswith(_LOCAL_MAGIC):
+        local = self._bytes(info.header_offset, LOCAL_SIZE)
+        if info.header_offset < 0 or len(local) < LOCAL_SIZE or not local.startswith(_LOCAL_MAGIC):
             raise self.error(f"no member begins at byte {info.header_offset:,}")
         self._check_local(local)
         name_size, extra_size = struct.unpack_from("<HH", local, 26)
-        start = info.header_offset + _LOCAL_SIZE + int(name_size) + int(extra_size)
+        start = info.header_offset + LOCAL_SIZE + int(name_size) + int(extra_size)
         if start + info.compress_size > self._file.size:
             raise self.error(
                 f"truncated: {info.compress_size:,} bytes from byte {start:,} on, but the file has "
@@ -263,7 +267,7 @@ class _ZippedArray:
         """Compare the local header of the member with the directory of the zip."""
         info = self._info
         flags, method, packed, size, name_size = _LOCAL.unpack_from(local)
-        name = self._bytes(info.header_offset + _LOCAL_SIZE, name_size)
+        name = self._bytes(info.header_offset + LOCAL_SIZE, name_size)
         encoding = "utf-8" if flags & _UTF8 else "cp437"
         pairs: dict[str, tuple[Any, Any]] = {
             "name": (name.decode(encoding, "replace"), info.orig_filename),
@@ -349,7 +353,7 @@ class _ZippedArray:
         if unzipped is not None:
             columns = decoded_columns("", unzipped)
         elif self._deflated is not None:
-            columns = decoded_columns("", StreamedArray(self._deflated, header))
+            columns = decoded_columns("", StreamedArray(self._deflated.read, header))
         else:
             order = "F" if header.fortran else "C"
             at = self._start + header.size
@@ -359,8 +363,8 @@ class _ZippedArray:
 
     def _unzipped_array(self, dtype: np.dtype[Any]) -> StreamedArray | None:
         """Return the array as zipfile and NumPy read it; None if not wanted or not possible."""
-        found = None if self._unzipped is None else self._unzipped.header()
-        if self._unzipped is None or found is None:
+        found = None if self._reader is None else self._reader.header(self._info)
+        if self._reader is None or found is None:
             return None
         if found.fortran and math.prod(found.shape) * dtype.itemsize > MAX_LOADED:
             return None  # it would be loaded whole
@@ -368,4 +372,4 @@ class _ZippedArray:
         same = found.dtype.kind == "V" or found.dtype == self.header.dtype
         if not same or found.shape != self.header.shape:
             raise self.error(f"NumPy reads {found.shape} of {found.dtype}, not {self.header}")
-        return StreamedArray(self._unzipped, replace(found, dtype=dtype))
+        return StreamedArray(partial(self._reader.read, self._info), replace(found, dtype=dtype))
