@@ -266,3 +266,50 @@ def test_an_array_of_a_column_with_nulls_is_refused() -> None:
         np.asarray(column)
     with pytest.raises(rm.OptionError, match="fill_null"):
         column.sum()
+
+
+@pytest.mark.parametrize("form", ["numpy", "pandas", "arrow", "polars", "objects", "column"])
+def test_a_null_in_a_mask_chooses_no_row(form: str) -> None:
+    values = [True, None, False, True]
+    frame = pd.DataFrame({"m": pd.array(values, dtype="boolean")})
+    forms: dict[str, list[Any]] = {
+        "numpy": [np.ma.masked_array([True, True, False, True], [False, True, False, False])],
+        "pandas": [frame["m"], frame["m"].array, frame["m"].astype("bool[pyarrow]")],
+        "arrow": [pa.array(values), pa.chunked_array([values[:1], values[1:]])],
+        "polars": [pl.Series(values)],
+        "objects": [
+            values,
+            np.array(values),
+            pd.Series([True, np.nan, False, True]),
+        ],
+        "column": [rm.open(frame)["m"], rm.open(frame)["m"][:]],
+    }
+    rows = rm.from_arrays({"x": np.arange(4), "r": rm.Ragged.from_rows([[0], [1], [2], [3]])})
+    rows.save("rows.tfrecord")
+    for ds in (rows, rm.open("rows.tfrecord"), rows.map(lambda row: row)):
+        for mask in forms[form]:
+            assert ds[mask]["x"].tolist() == [0, 3]
+            assert ds.select(mask)["x"][:].tolist() == [0, 3]
+            assert ds["r"][mask].tolist() == [[0], [3]]
+            if isinstance(ds["x"], rm.ColumnView):
+                assert ds["x"][mask].tolist() == [0, 3]
+
+
+def test_a_mask_of_nulls_chooses_nothing_and_a_number_is_not_null() -> None:
+    ds = rm.from_arrays({"x": np.arange(2)})
+    for nulls in (pa.array([None, None], pa.bool_()), pd.array([None, None], dtype="boolean")):
+        assert ds[nulls]["x"].tolist() == []
+    others: list[Any] = [[None, 1], [None, None], np.array([True, 1], object), np.array([], object)]
+    for numbers in others:
+        with pytest.raises(rm.OptionError, match="indexed by"):
+            ds[numbers]
+    with pytest.raises(rm.ColumnError, match="mask would be lost"):
+        ds[np.ma.masked_array([1, 0], [True, False])]
+
+
+def test_a_condition_in_brackets_is_one_for_where() -> None:
+    ds = rm.from_arrays({"x": np.arange(2)})
+    uses: list[Any] = [ds.__getitem__, ds.select]
+    for use in uses:
+        with pytest.raises(rm.OptionError, match=r"ds\.where\(col\('x'\) > 1\)"):
+            use(rm.col("x") > 1)

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from numpy.lib.array_utils import normalize_axis_tuple
 
 from recmap.errors import OptionError, OptionTypeError, RecmapError, RowNotFoundError
-from recmap.model.casting import exact_array
+from recmap.model.row_key import index_array_of
 
 # Bytes of whole rows read at a time if only a part of each is kept.
 _BLOCK = 16 << 20
@@ -76,7 +76,7 @@ def _item(item: Any) -> Any:
         except TypeError:
             pass
     try:
-        array = exact_array(item)
+        array = index_array_of(item)
     except RecmapError:  # of the column that was given
         raise
     except ValueError as e:

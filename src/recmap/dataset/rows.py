@@ -20,9 +20,9 @@ from recmap.errors import DataError, MemoryLimitError, OptionError, RecmapError,
 from recmap.local.local_path import any_remote
 from recmap.model.arguments import Workers, as_slice
 from recmap.model.batch import chosen_rows, join
-from recmap.model.casting import exact_array
 from recmap.model.iteration import BlockIteration
 from recmap.model.preview import preview
+from recmap.model.row_key import condition_hint, row_key
 from recmap.model.row_sizes import measure
 from recmap.model.schema import Batch
 from recmap.model.source import Source, uncopied
@@ -376,17 +376,15 @@ def _row_array(key: Any) -> npt.NDArray[Any]:
             f'use a list, ds[{list(key)!r}]; for values of a column, ds["name"][row, ...]'
         )
     try:
-        numbers = exact_array(key)
+        numbers = row_key(key)
     except RecmapError:  # of the column that was given
         raise
     except (TypeError, ValueError) as e:
         raise OptionError(f"rows cannot be indexed by {type(key).__name__}: {e}") from None
-    if numbers.ndim == 1 and numbers.dtype.kind in "iub":
+    if numbers is not None:
         return numbers
-    if numbers.ndim == 1 and numbers.size == 0 and not isinstance(key, np.ndarray):
-        return numbers.astype(np.int64)
-    names = numbers.ndim == 1 and numbers.dtype.kind == "U"
-    hint = "; for some columns, use ds.select(*names)" if names else ""
+    strings = isinstance(key, list | np.ndarray) and np.asarray(key).dtype.kind == "U"
+    hint = "; for some columns, use ds.select(*names)" if strings else condition_hint(key)
     raise OptionError(
         "rows are indexed by a number, a slice, or a one-dimensional array of numbers or "
         f"booleans, not by {type(key).__name__}{hint}"

@@ -7,16 +7,15 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeAlias
 
-import numpy as np
 import numpy.typing as npt
 
 from recmap.errors import OptionError, RecmapError
 from recmap.model.arguments import as_slice
 from recmap.model.batch import Positions, RowArray, chosen_rows
-from recmap.model.casting import exact_array
 from recmap.model.nulls import with_masks
 from recmap.model.order import ENDLESS, Late, Picked, Span, counted_order, is_counted
 from recmap.model.ordered_rows import OrderedRows, count_up_to, sliced
+from recmap.model.row_key import condition_hint, row_key
 from recmap.model.schema import Schema
 from recmap.model.source import Source
 from recmap.pipeline.row_source import is_damaged, reach_of
@@ -186,12 +185,14 @@ def _picked(numbers: npt.NDArray[Any], count: int) -> Picked:
 
 def _row_numbers(what: Any) -> npt.NDArray[Any]:
     try:
-        numbers = exact_array(what)
+        numbers = row_key(what)
     except RecmapError:  # of the column that was given
         raise
     except (TypeError, ValueError) as e:
         raise OptionError(f"select: {what!r} is not a list of row numbers: {e}") from None
-    listed = not isinstance(what, np.ndarray) and numbers.shape == (0,)
-    if not listed and (numbers.ndim != 1 or numbers.dtype.kind not in "iub"):
-        raise OptionError("select: give names of columns, or numbers of rows, a slice or a mask")
-    return numbers.astype(np.int64) if listed else numbers.copy()
+    if numbers is None:
+        raise OptionError(
+            "select: give names of columns, or numbers of rows, a slice or a mask"
+            f"{condition_hint(what)}"
+        )
+    return numbers.copy()
