@@ -6,9 +6,8 @@ from dataclasses import replace
 
 from recmap.errors import OptionError
 from recmap.model.order import ENDLESS
-from recmap.pipeline.cut_share import CutShare
 from recmap.pipeline.plan import Plan
-from recmap.pipeline.sharding import Rank
+from recmap.pipeline.sharding import CutShare, Rank
 from recmap.pipeline.state import Cursor
 
 _START = Cursor()

@@ -21,6 +21,7 @@ from types import (
     MethodDescriptorType,
     MethodType,
     ModuleType,
+    SimpleNamespace,
     WrapperDescriptorType,
 )
 from typing import Any, TypeAlias
@@ -129,24 +130,10 @@ def function_fingerprint(fn: Any) -> str | None:
     ``function_digest`` knows objects by their class, and functions of other modules by their name.
     Here, objects are pickled, and the code of all modules that are not installed counts.
     """
-    digest = _HashFile()
     try:
-        _DigestPickler(digest, protocol=5).dump(fn)
+        return _pickled(fn).decode()
     except Exception:  # whatever pickling an object raises
         return None
-    return digest.hexdigest()
-
-
-class _HashFile:
-    """A file that keeps nothing but a digest of what is written to it."""
-
-    def __init__(self) -> None:
-        self._sha = hashlib.sha256()
-        self.hexdigest = self._sha.hexdigest
-
-    def write(self, data: Any) -> int:
-        self._sha.update(data)
-        return len(data)
 
 
 # Where Python's own modules are, and what folders of installed packages are called.
@@ -206,8 +193,10 @@ def _constant(value: Any) -> Any:
 
 
 def _pickled(value: Any) -> bytes:
-    digest = _HashFile()
-    _DigestPickler(digest, protocol=5).dump(value)
+    """Return a digest of what a value is pickled as."""
+    digest = hashlib.sha256()
+    file: Any = SimpleNamespace(write=digest.update)  # a file that keeps nothing else
+    _DigestPickler(file, protocol=5).dump(value)
     return digest.hexdigest().encode()
 
 

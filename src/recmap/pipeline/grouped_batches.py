@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import count, islice
 
 import numpy as np
@@ -24,7 +25,7 @@ from recmap.pipeline.meter import Meter
 from recmap.pipeline.ready_plan import ReadyPlan
 from recmap.pipeline.state import Cursor
 from recmap.pipeline.transforms.base import Block, Transform, run_transforms
-from recmap.pipeline.transforms.batch import END, Group, Grouper, GroupInput
+from recmap.pipeline.transforms.batch import END, Group, Grouper
 from recmap.pipeline.trial import run_once
 from recmap.pipeline.workers import open_pool
 from recmap.pipeline.workers.pool import Request, Result
@@ -49,25 +50,19 @@ def grouped_batches(
         meter.spend(answer[1].seconds, 1 + len(ready.transforms))
         return answer[1].batches.pop(), cursors.popleft()
 
-    task = BatchTask(ready.plan.rows, ready.batch_transforms)
-    with open_pool(task, ready.plan.pool) as pool:
+    work = partial(_transformed, ready.plan.rows, ready.batch_transforms)
+    with open_pool(work, ready.plan.pool) as pool:
         requests = map(request, count(), groups)
         yield from map(finished, pool.run(requests, ready.blocks_ahead))
 
 
-@dataclass(frozen=True)
-class BatchTask:
-    """Transforms a batch."""
-
-    rows: Source
-    transforms: tuple[Transform, ...]
-
-    def __call__(self, request: Request) -> Result:
-        assert request.batch is not None
-        block = Block(request.batch, request.positions, request.epoch, self.rows)
-        with Guard(NO_FILES):
-            block, seconds = run_transforms(block, self.transforms)
-        return Result([block.batch], seconds=seconds)
+def _transformed(rows: Source, transforms: Sequence[Transform], request: Request) -> Result:
+    """Transform a batch."""
+    assert request.batch is not None
+    block = Block(request.batch, request.positions, request.epoch, rows)
+    with Guard(NO_FILES):
+        block, seconds = run_transforms(block, transforms)
+    return Result([block.batch], seconds=seconds)
 
 
 @dataclass(frozen=True)
@@ -159,7 +154,7 @@ class _Groups:
                 grouper = self._begin_epoch(span)
             reached, kept = self._numbers(span, result)
             wanted = self._apply_slices(reached)
-            groups = grouper.add(_rows_of(result.batches.pop(), kept, wanted))
+            groups = grouper.add(*_rows_of(result.batches.pop(), kept, wanted))
             yield from self._placed(groups, span, reached)
             self._reached = [n + len(each) for n, each in zip(self._reached, reached, strict=False)]
             full = any(n >= s.stop for n, s in zip(self._reached, self._slices, strict=True))
@@ -281,11 +276,11 @@ class _Groups:
         return fetch
 
 
-def _rows_of(batch: Batch, numbers: Positions, wanted: Positions) -> GroupInput:
+def _rows_of(batch: Batch, numbers: Positions, wanted: Positions) -> tuple[Batch, Positions]:
     """Return the wanted rows of a block; ``numbers`` are the numbers of all its rows."""
     if len(wanted) == len(numbers):
-        return GroupInput(batch, numbers)
+        return batch, numbers
     places = np.searchsorted(numbers, wanted)
     begin, end = (int(places[0]), int(places[-1]) + 1) if len(places) else (0, 0)
     consecutive = end - begin == len(places)
-    return GroupInput(pick(batch, slice(begin, end) if consecutive else places), wanted)
+    return pick(batch, slice(begin, end) if consecutive else places), wanted

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -28,13 +28,6 @@ def with_kept(plan: Plan) -> Plan:
     return replace(plan, kept=Kept(plan)) if plan.drops and plan.kept is None else plan
 
 
-class _KeptFacts(NamedTuple):
-    """Whether the rows of a plan vary by epoch, and whether transforms change them."""
-
-    varies: bool
-    changed: bool
-
-
 class Kept(Order):
     """The rows that a plan with filters keeps, in their order."""
 
@@ -42,9 +35,10 @@ class Kept(Order):
         self._plan = plan
 
     @cached_property
-    def _facts(self) -> _KeptFacts:
+    def _facts(self) -> tuple[bool, bool]:
+        """Whether the rows vary by epoch, and whether transforms change them."""
         plan = self._plan
-        return _KeptFacts(plan.varies, any(each.changes for each in plan.transforms))
+        return plan.varies, any(each.changes for each in plan.transforms)
 
     @cached_property
     def _rows(self) -> npt.NDArray[np.integer[Any]]:
@@ -72,12 +66,12 @@ class Kept(Order):
 
     @property
     def varies(self) -> bool:
-        return self._facts.varies
+        return self._facts[0]
 
     @property
     def gap(self) -> int:
         # Rows in between may be read along with these, but not if functions would see them.
-        return 0 if self._facts.changed else 1
+        return 0 if self._facts[1] else 1
 
     def numbers(self, positions: Positions, epoch: int = 0) -> RowArray:
         if epoch and self.varies:

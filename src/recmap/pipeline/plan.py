@@ -13,14 +13,13 @@ from recmap.model.order import ENDLESS, Order
 from recmap.model.ordered_rows import OrderedRows
 from recmap.model.schema import Schema
 from recmap.model.source import Source, prepare
-from recmap.pipeline.cut_share import CutShare
 from recmap.pipeline.row_source import SourceRows, count_of, is_damaged, reach_of
-from recmap.pipeline.sharding import Rank, Remaining, Share
+from recmap.pipeline.sharding import CutShare, Rank, Remaining, Share
 from recmap.pipeline.signature import VerbRecord
 from recmap.pipeline.state import Cursor
 from recmap.pipeline.transforms.base import Transform
 from recmap.pipeline.transforms.batch import Grouping, SingleRows
-from recmap.pipeline.transforms.bucket import Boundaries
+from recmap.pipeline.transforms.bucket import Buckets
 from recmap.pipeline.transforms.decode_image import ImageDecoder
 from recmap.pipeline.transforms.map import Function, take_turns
 from recmap.pipeline.transforms.repeat import repeated
@@ -61,7 +60,7 @@ class Plan:
     epoch_slices: tuple[tuple[int, int | None], ...] = ()
     #: The rows that the filters and slices so far keep, by number; see kept_rows.py.
     kept: Order | None = None
-    bucket: Boundaries | None = None
+    bucket: Buckets | None = None
     grouping: Grouping | None = None
     batch_transforms: tuple[Transform, ...] = ()
     batch_slice: Slice = _EVERYTHING
@@ -397,12 +396,6 @@ class Plan:
         """Return the rows of this rank that are left in the epoch of a cursor."""
         share = self.share if cursor.left is None else replace(self.share, left=cursor.left)
         return share.in_epoch(cursor.epoch).behind(cursor.done)
-
-    @property
-    def block_rows(self) -> int:
-        """The rows of a block that is read, on average."""
-        cuts = self.groups.by_cost
-        return self.groups.block if cuts is None else cuts.mean_rows
 
     @property
     def mask(self) -> str | None:

@@ -16,7 +16,7 @@ from recmap.model.order import finite
 from recmap.model.schema import Batch, Schema
 from recmap.pipeline.plan import Plan
 from recmap.pipeline.transforms.base import Block, Transform, prepared, run_transforms
-from recmap.pipeline.transforms.batch import Group, GroupInput
+from recmap.pipeline.transforms.batch import Group
 from recmap.pipeline.transforms.filter import Filter, KeepRows
 from recmap.pipeline.transforms.map import MapBatch, take_turns
 from recmap.pipeline.transforms.pad import batch_reader
@@ -109,7 +109,7 @@ class ReadyPlan:
         queues = 1 + plan.in_order + (not plan.plain and bool(self.batch_transforms))
         # Rows that are joined are smaller than what is made of them.
         row_bytes = plan.rows.row_bytes() if plan.groups.reads_several else self.row_bytes
-        block_bytes = row_bytes * plan.block_rows * self.batches_per_block
+        block_bytes = row_bytes * plan.groups.mean_rows * self.batches_per_block
         if plan.remote and plan.pool.kind == "processes" and plan.prefetch is None:
             # Each process fetches the rows of the blocks that it has been asked for.
             fetched = bytes_ahead(memory=plan.memory) // max(1, block_bytes)
@@ -213,6 +213,6 @@ def _first_group(plan: Plan, transforms: Sequence[Transform]) -> Group | None:
         except DataError:
             break  # make do with the rows before the bad one
         block, _ = run_transforms(block, transforms)
-        for group in grouper.add(GroupInput(block.batch, block.positions)):
+        for group in grouper.add(block.batch, block.positions):
             return group
     return next(grouper.flush(), None)

@@ -17,12 +17,12 @@ if TYPE_CHECKING:
     # rm.open needs only the names; what is used is imported when it is used.
     from recmap.model.progress import ProgressOption
     from recmap.model.schema import Schema
+    from recmap.pipeline.cost_batches import CostLike
     from recmap.pipeline.feed import PipelineFeed
     from recmap.pipeline.meter import Timings
     from recmap.pipeline.plan import Plan
     from recmap.pipeline.sharding import Even
     from recmap.pipeline.signature import VerbRecord
-    from recmap.pipeline.transforms.cost_batches import CostLike
     from recmap.pipeline.transforms.pad import PadLike
 
 
@@ -133,8 +133,7 @@ class Stream(Verbs):
     def _by_cost(self, cost: Any, limit: Any, padded: Any, size: Any, drop_last: bool) -> Plan:
         """Return the plan with batches by cost."""
         from recmap.model.arguments import check_flag
-        from recmap.pipeline.cuts import batched_by_cost
-        from recmap.pipeline.transforms.cost_batches import CostLimits, cost_buckets
+        from recmap.pipeline.cost_batches import CostLimits, batched_by_cost
 
         if cost is None or limit is None:
             raise OptionError(
@@ -144,7 +143,7 @@ class Stream(Verbs):
             raise OptionError("batch(cost=...): rows of pack have one length; give batch(n)")
         check_flag("padded", padded)
         limits = CostLimits.checked(cost, limit, padded, size, drop_last)
-        return batched_by_cost(self._plan, limits, cost_buckets(self._plan.bucket))
+        return batched_by_cost(self._plan, limits)
 
     def bucket(
         self, by: str | Callable[[dict[str, Any]], int], boundaries: Sequence[int]
@@ -164,13 +163,13 @@ class Stream(Verbs):
         [[2, 3, 4], [6, 7, 8]]
         """
         from recmap.pipeline.signature import record
-        from recmap.pipeline.transforms.bucket import Boundaries
+        from recmap.pipeline.transforms.bucket import Buckets
 
         plan = self._plan
         plan.check_before_batch("bucket")
         plan.check_images_on_host("bucket")
         plan.check_uneven("bucket")
-        bucket = Boundaries.checked(by, boundaries)
+        bucket = Buckets.checked(by, boundaries)
         if isinstance(by, str) and (schema := plan.seen_schema) is not None:
             schema[by]  # raises an error that lists the columns
         return self._stream(

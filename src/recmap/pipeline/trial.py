@@ -117,7 +117,7 @@ def tried(
     If the workers are processes, run it in one.
     """
     try:
-        made = run_once(workers, _TrialWork(find), Request(0, 0, np.empty(0, np.int64)))
+        made = run_once(workers, partial(_trial, find), Request(0, 0, np.empty(0, np.int64)))
     except UnpicklableError:
         # Only a process that is not forked needs to pickle the functions, and calling them
         # here does it no harm. Starting the workers will show whether they can be pickled.
@@ -156,24 +156,18 @@ def run_once(workers: Workers | None, work: Work, request: Request) -> Result | 
     raise OptionError("the pool of workers is closed; open another one")
 
 
-@dataclass(frozen=True)
-class _TrialWork:
-    """Work that returns the sample, then everything else that was found."""
-
-    find: Callable[[], Trial]
-
-    def __call__(self, request: Request) -> Result:
-        del request
-        with only_a_few_rows():
-            trial = self.find()
-        text = json.dumps(
-            {
-                "transforms": [_schemas(transform) for transform in trial.transforms],
-                "schema": _texts(trial.schema),
-                "row_bytes": trial.row_bytes,
-            }
-        )
-        return Result([trial.sample, {"json": np.frombuffer(text.encode(), np.uint8)}])
+def _trial(find: Callable[[], Trial], _: Request) -> Result:
+    """Return the sample, then everything else that was found."""
+    with only_a_few_rows():
+        trial = find()
+    text = json.dumps(
+        {
+            "transforms": [_schemas(transform) for transform in trial.transforms],
+            "schema": _texts(trial.schema),
+            "row_bytes": trial.row_bytes,
+        }
+    )
+    return Result([trial.sample, {"json": np.frombuffer(text.encode(), np.uint8)}])
 
 
 def _schemas(transform: Any) -> dict[str, dict[str, str]]:

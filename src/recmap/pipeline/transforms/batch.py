@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
@@ -20,16 +20,13 @@ from recmap.model.batch import Positions, RowArray, join, pick
 from recmap.model.schema import Batch, Schema
 
 END = -1
+EpochCuts: TypeAlias = tuple[RowArray, RowArray | None]
+"""Where each batch of an epoch ends, and where in the epoch each of their rows is.
+
+The second is None if they are in order.
+"""
 # Rows and batches are counted in 64 bits.
 _MOST = 2**62
-
-
-@dataclass(frozen=True)
-class GroupInput:
-    """Rows to group. ``numbers`` are their places among the rows of this rank, ascending."""
-
-    batch: Batch
-    numbers: Positions
 
 
 @dataclass(frozen=True)
@@ -50,8 +47,11 @@ class Grouper(ABC):
     """Makes the groups of one epoch."""
 
     @abstractmethod
-    def add(self, rows: GroupInput) -> Iterator[Group]:
-        """Take in rows; yield the groups they complete."""
+    def add(self, batch: Batch, numbers: Positions) -> Iterator[Group]:
+        """Take in rows; yield the groups they complete.
+
+        ``numbers`` are their places among the rows of this rank, ascending.
+        """
 
     def flush(self) -> Iterator[Group]:
         """Yield what is left at the end of the epoch."""
@@ -63,33 +63,6 @@ class Grouper(ABC):
         By default none are held: those that wait come after the rows given out, and are read
         again.
         """
-
-
-class EpochCuts(NamedTuple):
-    """The batches of an epoch: batch ``i`` ends at ``ends[i]``.
-
-    ``positions`` is where in the epoch each row of the batches is; None if they are in order.
-    """
-
-    ends: RowArray
-    positions: RowArray | None
-
-
-class BatchCuts(ABC):
-    """Where batches are cut, if that depends on what rows hold; computed when first needed."""
-
-    @abstractmethod
-    def at(self, epoch: int) -> EpochCuts:
-        """Return the cuts of an epoch."""
-
-    @property
-    @abstractmethod
-    def mean_rows(self) -> int:
-        """The rows of a batch of the first epoch, on average."""
-
-    @abstractmethod
-    def prepare(self) -> None:
-        """Compute now what other processes would each compute for themselves."""
 
 
 class Grouping(ABC):
@@ -139,10 +112,13 @@ class Grouping(ABC):
         """Group a few rows, to see the types."""
         return batch
 
+    #: Returns where the batches of an epoch are cut, if that depends on what rows cost.
+    by_cost: Callable[[int], EpochCuts] | None = None
+
     @property
-    def by_cost(self) -> BatchCuts | None:
-        """Where batches are cut, if that depends on what rows cost."""
-        return None
+    def mean_rows(self) -> int:
+        """Rows of a block, on average."""
+        return self.block
 
     def prepare(self) -> None:  # noqa: B027  # most have nothing to compute
         """Compute now what would be computed for the first group."""
@@ -159,8 +135,11 @@ class Grouping(ABC):
 
 
 @dataclass(frozen=True)
-class SingleRows(Grouping):
-    """No groups: rows come one by one, from blocks that are read at once."""
+class SingleRows(Grouping, Grouper):
+    """No groups: every row of a block that is read is one, as a dict of values.
+
+    As no row waits for others, this is also the grouper of every epoch.
+    """
 
     block_size: int
     rows_per_group = 1
@@ -171,17 +150,13 @@ class SingleRows(Grouping):
         return self.block_size
 
     def start(self) -> Grouper:
-        return _RowGrouper()
+        return self
 
-
-class _RowGrouper(Grouper):
-    """Turns every row into a group: a dict of values."""
-
-    def add(self, rows: GroupInput) -> Iterator[Group]:
-        names, columns = list(rows.batch), list(rows.batch.values())
-        for row, number in enumerate(rows.numbers.tolist()):
+    def add(self, batch: Batch, numbers: Positions) -> Iterator[Group]:
+        names, columns = list(batch), list(batch.values())
+        for row, number in enumerate(numbers.tolist()):
             values = [column[row] for column in columns]
-            row_number = rows.numbers[row : row + 1]
+            row_number = numbers[row : row + 1]
             yield Group(dict(zip(names, values, strict=True)), row_number, number + 1)
 
 
@@ -221,27 +196,26 @@ class _Batcher(Grouper):
 
     def __init__(self, size: int, drop_last: bool) -> None:
         self._size, self._drop_last = size, drop_last
-        self._waiting: list[GroupInput] = []
+        self._waiting: list[tuple[Batch, Positions]] = []
         self._rows = 0
 
-    def add(self, rows: GroupInput) -> Iterator[Group]:
+    def add(self, batch: Batch, numbers: Positions) -> Iterator[Group]:
         begin = 0
-        while self._rows + len(rows.numbers) - begin >= self._size:
+        while self._rows + len(numbers) - begin >= self._size:
             end = begin + self._size - self._rows
-            self._wait(rows, begin, end)
+            self._wait(batch, numbers, slice(begin, end))
             yield self._group()
             begin = end
-        self._wait(rows, begin, len(rows.numbers))
+        self._wait(batch, numbers, slice(begin, len(numbers)))
 
-    def _wait(self, given: GroupInput, begin: int, end: int) -> None:
-        if end > begin:
-            span = slice(begin, end)
-            self._waiting.append(GroupInput(pick(given.batch, span), given.numbers[span]))
-            self._rows += end - begin
+    def _wait(self, batch: Batch, numbers: Positions, span: slice) -> None:
+        if span.stop > span.start:
+            self._waiting.append((pick(batch, span), numbers[span]))
+            self._rows += span.stop - span.start
 
     def _group(self) -> Group:
-        batch = join([rows.batch for rows in self._waiting])
-        numbers = np.concatenate([rows.numbers for rows in self._waiting])
+        batch = join([rows for rows, _ in self._waiting])
+        numbers = np.concatenate([each for _, each in self._waiting])
         self._waiting, self._rows = [], 0
         return Group(batch, numbers, int(numbers[-1]) + 1)
 

@@ -10,15 +10,9 @@ import numpy as np
 
 from recmap.errors import OptionError
 from recmap.model.arguments import as_names, as_whole, check_choice
+from recmap.model.batch import Positions
 from recmap.model.schema import Batch, Schema
-from recmap.pipeline.transforms.batch import (
-    END,
-    Group,
-    Grouper,
-    Grouping,
-    GroupInput,
-    check_one_size,
-)
+from recmap.pipeline.transforms.batch import END, Group, Grouper, Grouping, check_one_size
 from recmap.pipeline.transforms.packer import ADDED, Added, Packer
 from recmap.pipeline.transforms.segments import HeldSegments
 
@@ -116,9 +110,9 @@ class _Packing(Grouper):
     def __init__(self, packer: Packer, size: int, drop_last: bool) -> None:
         self._packer, self._size, self._drop_last = packer, size, drop_last
 
-    def add(self, rows: GroupInput) -> Iterator[Group]:
-        if len(rows.numbers):
-            self._packer.add(rows.numbers, rows.batch)
+    def add(self, batch: Batch, numbers: Positions) -> Iterator[Group]:
+        if len(numbers):
+            self._packer.add(numbers, batch)
             while self._packer.waiting >= self._size:
                 yield self._packer.take(self._size)
 

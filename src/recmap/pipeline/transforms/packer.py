@@ -21,7 +21,7 @@ from recmap.model.field import Field
 from recmap.model.ragged import Column, Ragged, offsets_of
 from recmap.model.schema import Batch, Schema
 from recmap.native import _core
-from recmap.pipeline.transforms.batch import END, Group, GroupInput
+from recmap.pipeline.transforms.batch import END, Group
 from recmap.pipeline.transforms.pad import as_ragged, fitting_fill
 from recmap.pipeline.transforms.segments import HeldSegments, Segments, UnfinishedRows
 
@@ -89,7 +89,7 @@ class Packer:
         self._given = 0  # of the finished rows
         self._sorted: tuple[Positions, Positions] | None = None  # see _row_by_row
         self._first = END  # the first sequence that was taken in
-        self._pending: list[GroupInput] = []
+        self._pending: list[tuple[Batch, Positions]] = []
 
     def schema(self, schema: Schema) -> Schema:
         """Return the fields of packed rows; refuse columns that cannot be packed."""
@@ -128,22 +128,22 @@ class Packer:
         if not sequences.lengths.all():  # empty ones do not count
             there = np.flatnonzero(sequences.lengths)
             packed, positions = pick(packed, there), positions[there]
-        self._pending.append(GroupInput(packed, positions))
-        count = sum(len(each.numbers) for each in self._pending)
+        self._pending.append((packed, positions))
+        count = sum(len(each) for _, each in self._pending)
         if count >= self._window:
             self._place_pending(count - count % self._window)
 
     def _place_pending(self, size: int) -> None:
         """Place the first of the sequences that wait for their window to be full."""
-        numbers = np.concatenate([each.numbers for each in self._pending])
-        batch = join([each.batch for each in self._pending])
+        numbers = np.concatenate([each for _, each in self._pending])
+        batch = join([each for each, _ in self._pending])
         some = pick(batch, slice(size))
-        self._pending = [GroupInput(pick(batch, slice(size, len(numbers))), numbers[size:])]
+        self._pending = [(pick(batch, slice(size, len(numbers))), numbers[size:])]
         self._place(numbers[:size], self._sequences(numbers[:size], some))
 
     def end(self) -> None:
         """Finish the rows that are not full, oldest first."""
-        if count := sum(len(each.numbers) for each in self._pending):
+        if count := sum(len(each) for _, each in self._pending):
             self._place_pending(count)
         more, count = np.asarray(self._fitter.finish()), len(self._rows.segments.rows)
         after, at = np.full(len(more), count), np.full(len(more), END)

@@ -18,6 +18,7 @@ import sys
 import time
 import traceback
 from collections import deque
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -61,11 +62,13 @@ def serve(end: socket.socket, stack: socket.socket, parent: int, work: Work | Sp
     end.set_inheritable(False)
     channel = Channel(end)
     busy = 0.0
-    requests = _RequestQueue(channel, lookahead_of(work))
-    while (request := requests.next()) is not None:
+    ahead = lookahead_of(work)
+    counted = work if ahead is None else _counting(work)
+    for request in _requests(channel, ahead):
         begin = time.perf_counter()
-        kind, columns = _answer(requests.counting(work), request)
-        requests.done(request)
+        kind, columns = _answer(counted, request)
+        if ahead is not None:
+            ahead.done(request)
         del request
         try:
             channel.send(kind, columns, busy=busy + time.perf_counter() - begin)
@@ -83,38 +86,34 @@ def _set_signals() -> None:
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
-class _RequestQueue:
-    """The requests of the parent. While one is worked on, the rows of the others are fetched."""
+def _requests(channel: Channel, ahead: Ahead | None) -> Iterator[Request]:
+    """Yield the requests of the parent. While one is worked on, rows of the others are fetched.
 
-    def __init__(self, channel: Channel, ahead: Ahead | None) -> None:
-        self._channel, self._ahead = channel, ahead
-        self._waiting: deque[Request] = deque()
-        self._counted = counted_here()
+    No variable refers to a request meanwhile: its columns are memory that the parent needs again.
+    """
+    waiting: deque[Request] = deque()
+    while True:
+        while not waiting or (ahead is not None and channel.has_message()):
+            if (message := channel.receive()) is None:
+                return
+            waiting.append(_request(message))
+            del message
+            if ahead is not None and waiting[-1].batch is None:
+                ahead.begin([waiting[-1]])
+        yield waiting.popleft()
 
-    def next(self) -> Request | None:
-        """Wait for the next request; None if the other end is closed."""
-        while not self._waiting or (self._ahead is not None and self._channel.has_message()):
-            message = self._channel.receive()
-            if message is None:
-                return None
-            request = _request(message)
-            if self._ahead is not None and request.batch is None:
-                self._ahead.begin([request])
-            self._waiting.append(request)
-        return self._waiting.popleft()
 
-    def done(self, request: Request) -> None:
-        if self._ahead is not None:
-            self._ahead.done(request)
+def _counting(work: Work) -> Work:
+    """Return work that also says what was fetched since the last result."""
+    last = counted_here()
 
-    def counting(self, work: Work) -> Work:
-        """Return work that also says what was fetched since the last result."""
-        return work if self._ahead is None else partial(self._counted_work, work)
+    def counted(request: Request) -> Result:
+        nonlocal last
+        result, before = work(request), last
+        last = counted_here()
+        return replace(result, fetched=last.minus(before))
 
-    def _counted_work(self, work: Work, request: Request) -> Result:
-        result, before = work(request), self._counted
-        self._counted = counted_here()
-        return replace(result, fetched=self._counted.minus(before))
+    return counted
 
 
 def _answer(work: Work, request: Request) -> tuple[MessageKind, PackedColumns]:
