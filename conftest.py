@@ -21,6 +21,11 @@ import pytest
 hypothesis.settings.register_profile("recmap", deadline=None, max_examples=50)
 hypothesis.settings.load_profile("recmap")
 
+
+def _no_wait(file: object) -> None:
+    pass
+
+
 # Importing these takes longer than most tests that need them in another process.
 multiprocessing.set_forkserver_preload(
     [
@@ -41,6 +46,9 @@ multiprocessing.set_forkserver_preload(
 # Tests start many processes that import recmap: compile it once, whatever the environment says.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+
+# No test has to outlive a power cut, and every call waits for the disk.
+os.fsync = _no_wait
 
 # A shell makes programs that it starts in the background ignore Ctrl-C, and they pass that on.
 signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -12,7 +12,12 @@ from recmap.native import _core
 VARINT, FIXED64, LEN, START_GROUP, END_GROUP, FIXED32 = range(6)
 
 
+_SHORT = [bytes([value]) for value in range(128)]
+
+
 def varint(value: int) -> bytes:
+    if 0 <= value < 128:
+        return _SHORT[value]
     value &= (1 << 64) - 1
     out = bytearray()
     while value >= 0x80:

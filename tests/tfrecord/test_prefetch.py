@@ -28,7 +28,7 @@ class Cached:
 
     def __init__(self, path: str) -> None:
         with open(path, "r+b") as file:
-            os.fsync(file.fileno())
+            os.fdatasync(file.fileno())  # pages that are not written stay
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
             self._map = mmap.mmap(file.fileno(), 0)
         self._libc = ctypes.CDLL(None, use_errno=True)
