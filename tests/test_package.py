@@ -8,6 +8,7 @@ import pickle
 import re
 import subprocess
 import sys
+import tomllib
 from collections.abc import Callable
 from typing import Any
 
@@ -148,6 +149,34 @@ def test_late_names_are_found_and_unknown_ones_get_a_suggestion() -> None:
         check=False,
     )
     assert "has no attribute 'conver'. Did you mean: 'convert'?" in run.stderr
+
+
+PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+WORKFLOWS = {path.name: path.read_text() for path in (ROOT / ".github" / "workflows").iterdir()}
+
+
+def test_the_version_stands_in_one_place_and_others_agree() -> None:
+    assert "version" in PROJECT["dynamic"]
+    assert "version" not in PROJECT
+    assert f"\nversion: {rm.__version__}\n" in (ROOT / "CITATION.cff").read_text()
+    headings = re.findall(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert headings[0] == rm.__version__
+
+
+def test_every_python_that_is_promised_is_tested_before_a_release() -> None:
+    known = re.findall(r"Python :: (3\.\d+)", "\n".join(PROJECT["classifiers"]))
+    assert PROJECT["requires-python"] == f">={known[0]}"
+    tested = re.search(r"python: \[(.*)\]", WORKFLOWS["ci.yml"])
+    assert tested is not None
+    assert re.findall(r"[\d.]+", tested[1]) == known
+    assert "branches: [main]" in WORKFLOWS["ci.yml"]
+    assert "pull_request:" in WORKFLOWS["ci.yml"]
+
+
+def test_actions_are_pinned_to_commits_that_comments_name() -> None:
+    used = re.findall(r"uses: *(.*)", "\n".join(WORKFLOWS.values()))
+    assert len(used) > 5
+    assert [use for use in used if not re.fullmatch(r"[\w/-]+@[0-9a-f]{40} # v[\d.]+", use)] == []
 
 
 def test_pytorch_and_jax_accept_columns() -> None:
