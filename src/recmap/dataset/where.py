@@ -23,12 +23,11 @@ from recmap.machine.cpus import pool_size
 from recmap.machine.mapped import guarded
 from recmap.machine.threads import Threads
 from recmap.model.batch import Positions, RowArray
-from recmap.model.expression import Expression, as_expression
+from recmap.model.expression import Expression, Predicate, as_expression
 from recmap.model.expression_text import parse_expression
 from recmap.model.nulls import with_masks
 from recmap.model.order import ENDLESS, Order, Span
 from recmap.model.ordered_rows import OrderedRows
-from recmap.model.predicate import Predicate
 from recmap.model.progress import Counter, ProgressOption, check_progress
 from recmap.model.row_sizes import measure
 from recmap.model.schema import Batch

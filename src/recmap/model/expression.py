@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from typing import Any, Literal, Never, NoReturn
+from typing import Any, Literal, NamedTuple, Never, NoReturn
 
 import numpy as np
 
@@ -21,22 +21,30 @@ from recmap.errors import OptionError, OptionTypeError
 from recmap.model.arguments import is_iterable
 from recmap.model.field import Field
 from recmap.model.habits import helpful
-from recmap.model.nulls import NULL_SUFFIX
+from recmap.model.nulls import NULL_SUFFIX, values_and_validity
 from recmap.model.plain_value import plain_value, value_text
-from recmap.model.predicate import ColumnPredicate, NullPredicate, Predicate, Together
-from recmap.model.schema import Schema
-from recmap.model.value_test import (
-    Relation,
-    ValueTest,
-    membership_test,
-    nan_test,
-    string_test,
-    value_test,
-)
+from recmap.model.row_sizes import measure
+from recmap.model.schema import Batch, Schema
+from recmap.model.value_test import Bits, Relation, ValueRange, ValueTest, value_test
 
 # The repr of a longer list of values shows some of them, and a digest of all.
 _MOST_SHOWN = 50
 _SHOWN = 3
+
+
+class Predicate(NamedTuple):
+    """An expression for the columns of one schema.
+
+    ``rows`` tells which rows of a batch are wanted. ``possible`` returns False if no row is, where
+    columns have values in some ranges.
+
+    Comparisons with a null are neither true nor false, as in SQL: a null fails a test and its
+    opposite. So negation is not a predicate of its own. Every test knows which of its answers is
+    wanted.
+    """
+
+    rows: Callable[[Batch], Bits]
+    possible: Callable[[Mapping[str, ValueRange]], bool]
 
 
 class Expression(ABC):
@@ -99,8 +107,22 @@ class Combined(Expression):
 
     def bind(self, schema: Schema, wanted: bool = True) -> Predicate:
         parts = [part.bind(schema, wanted) for part in self.parts]
-        # "Not both" is "one or the other is not".
-        return Together(parts, self.every == wanted)
+        every = self.every == wanted  # "not both" is "one or the other is not"
+
+        def rows(batch: Batch) -> Bits:
+            found = parts[0].rows(batch)
+            for part in parts[1:]:
+                if every:
+                    if not found.any():
+                        break
+                    found &= part.rows(batch)
+                else:
+                    found |= part.rows(batch)
+            return found
+
+        return Predicate(
+            rows, lambda ranges: (all if every else any)(part.possible(ranges) for part in parts)
+        )
 
     def __repr__(self) -> str:
         sign = " & " if self.every else " | "
@@ -158,71 +180,74 @@ class _OfColumn(Expression):
                 f"use filter with a function: ds.filter(lambda row: ... row[{self.column!r}] ...)"
             )
         test, passes = self._test(field)
-        return ColumnPredicate(self.column, _mask(schema, self.column), test, wanted == passes)
+        name, wanted = self.column, wanted == passes
+        values_of = _reader(schema, name)
+
+        def rows(batch: Batch) -> Bits:
+            values, valid = values_of(batch)
+            found = test.passing(values)
+            found = found if wanted else ~found
+            return found if valid is None else found & valid
+
+        def possible(ranges: Mapping[str, ValueRange]) -> bool:
+            known = ranges.get(name)
+            if known is None or known.least is None or known.greatest is None:
+                return True
+            return test.possible(known.least, known.greatest, wanted)
+
+        return Predicate(rows, possible)
 
     @abstractmethod
     def _test(self, field: Field) -> tuple[ValueTest, bool]:
         """Return a test of the values, and whether they must pass it."""
 
 
-def _mask(schema: Schema, name: str) -> str | None:
-    """Return the name of the mask of a column, if there is one."""
+def _reader(schema: Schema, name: str) -> Callable[[Batch], tuple[Any, Bits | None]]:
+    """Return what reads the values of a column, and which are valid; its mask may tell that."""
     mask = name + NULL_SUFFIX
-    there = mask in schema and schema[mask].dtype == np.bool_ and not schema[mask].shape
-    return mask if there else None
+    masked = mask in schema and schema[mask].dtype == np.bool_ and not schema[mask].shape
+
+    def read(batch: Batch) -> tuple[Any, Bits | None]:
+        is_null = np.asarray(batch[mask], np.bool_) if masked else None
+        return values_and_validity(batch[name], is_null)
+
+    return read
 
 
 @dataclass(frozen=True, repr=False)
 class Comparison(_OfColumn):
-    """A column compared with a value."""
+    """A column compared with a value, or with several if it is one of them."""
 
     column: str
     relation: Relation | Literal["!="]
-    value: Any
+    value: Any = None
 
     def _test(self, field: Field) -> tuple[ValueTest, bool]:
         if self.relation == "!=":
             return value_test(self.column, field, "==", self.value), False
         return value_test(self.column, field, self.relation, self.value), True
 
+    @property
+    def _is_call(self) -> bool:
+        return self.relation.isidentifier()
+
     def __repr__(self) -> str:
-        return f"{NamedColumn(self.column)!r} {self.relation} {value_text(self.value)}"
+        column = NamedColumn(self.column)
+        if self.relation == "is_nan":
+            return f"{column!r}.is_nan()"
+        if self.relation == "is_in":
+            shown = [value_text(value) for value in self.value]
+            if len(shown) > _MOST_SHOWN:
+                digest = hashlib.blake2b("\0".join(shown).encode(), digest_size=8).hexdigest()
+                shown = [*shown[:_SHOWN], f"... {len(shown):,} values, {digest}"]
+            return f"{column!r}.is_in([{', '.join(shown)}])"
+        value = value_text(self.value)
+        if self._is_call:
+            return f"{column!r}.{self.relation}({value})"
+        return f"{column!r} {self.relation} {value}"
 
     def _in_parentheses(self) -> str:
-        return f"({self!r})"
-
-
-@dataclass(frozen=True, repr=False)
-class StringComparison(_OfColumn):
-    """Whether the strings of a column start with another, or contain it."""
-
-    column: str
-    relation: Literal["starts_with", "contains"]
-    value: Any
-
-    def _test(self, field: Field) -> tuple[ValueTest, bool]:
-        return string_test(self.column, field, self.relation, self.value), True
-
-    def __repr__(self) -> str:
-        return f"{NamedColumn(self.column)!r}.{self.relation}({value_text(self.value)})"
-
-
-@dataclass(frozen=True, repr=False)
-class Membership(_OfColumn):
-    """Whether a value is one of several."""
-
-    column: str
-    values: tuple[Any, ...]
-
-    def _test(self, field: Field) -> tuple[ValueTest, bool]:
-        return membership_test(self.column, field, self.values), True
-
-    def __repr__(self) -> str:
-        shown = [value_text(value) for value in self.values]
-        if len(shown) > _MOST_SHOWN:
-            digest = hashlib.blake2b("\0".join(shown).encode(), digest_size=8).hexdigest()
-            shown = [*shown[:_SHOWN], f"... {len(shown):,} values, {digest}"]
-        return f"{NamedColumn(self.column)!r}.is_in([{', '.join(shown)}])"
+        return repr(self) if self._is_call else f"({self!r})"
 
 
 @dataclass(frozen=True, repr=False)
@@ -236,24 +261,24 @@ class IsNull(Expression):
         return frozenset([self.column])
 
     def bind(self, schema: Schema, wanted: bool = True) -> Predicate:
-        schema[self.column]  # raises an error that lists the columns
-        return NullPredicate(self.column, _mask(schema, self.column), wanted)
+        name = self.column
+        schema[name]  # raises an error that lists the columns
+        values_of = _reader(schema, name)
+
+        def rows(batch: Batch) -> Bits:
+            _, valid = values_of(batch)
+            if valid is None:
+                return np.full(measure(batch)[0], not wanted)
+            return ~valid if wanted else valid
+
+        def possible(ranges: Mapping[str, ValueRange]) -> bool:
+            known = ranges.get(name)
+            return not wanted or known is None or known.nulls
+
+        return Predicate(rows, possible)
 
     def __repr__(self) -> str:
         return f"{NamedColumn(self.column)!r}.is_null()"
-
-
-@dataclass(frozen=True, repr=False)
-class IsNan(_OfColumn):
-    """Whether a number is NaN."""
-
-    column: str
-
-    def _test(self, field: Field) -> tuple[ValueTest, bool]:
-        return nan_test(self.column, field), True
-
-    def __repr__(self) -> str:
-        return f"{NamedColumn(self.column)!r}.is_nan()"
 
 
 class NamedColumn(_OfColumn):
@@ -308,7 +333,7 @@ class NamedColumn(_OfColumn):
         given = [self._value("is_in", value) for value in values]
         if isinstance(values, AbstractSet):  # its order differs from run to run
             given.sort(key=value_text)
-        return Membership(self.column, tuple(given))
+        return Comparison(self.column, "is_in", tuple(given))
 
     def between(self, low: Any, high: Any) -> Expression:
         """Whether the value lies from ``low`` to ``high``, both included."""
@@ -330,15 +355,15 @@ class NamedColumn(_OfColumn):
 
     def is_nan(self) -> Expression:
         """Whether the value is NaN, which equals nothing."""
-        return IsNan(self.column)
+        return Comparison(self.column, "is_nan")
 
     def starts_with(self, text: str | bytes) -> Expression:
         """Whether the string begins with this one."""
-        return StringComparison(self.column, "starts_with", self._value("starts_with", text))
+        return Comparison(self.column, "starts_with", self._value("starts_with", text))
 
     def contains(self, text: str | bytes) -> Expression:
         """Whether the string contains this one."""
-        return StringComparison(self.column, "contains", self._value("contains", text))
+        return Comparison(self.column, "contains", self._value("contains", text))
 
     def _value(self, how: str, value: Any) -> Any:
         if isinstance(value, Expression):

@@ -11,10 +11,8 @@ from __future__ import annotations
 import math
 import operator
 import re
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
@@ -27,7 +25,12 @@ from recmap.model.plain_value import value_text
 from recmap.model.ragged import Column
 
 Bits: TypeAlias = npt.NDArray[np.bool_]
-Relation: TypeAlias = Literal["==", "<", "<=", ">", ">="]
+Relation: TypeAlias = Literal[
+    "==", "<", "<=", ">", ">=", "starts_with", "contains", "is_in", "is_nan"
+]
+# A comparison that holds for just the values wanted: its sign, and a number or date of the column's
+# type. True if it holds for all values, False for none.
+_Exact: TypeAlias = tuple[str, Any] | bool
 
 RELATIONS: dict[str, Callable[[Any, Any], Any]] = {
     "==": operator.eq,
@@ -57,52 +60,42 @@ class ValueRange(NamedTuple):
     nulls: bool = True
 
 
-class ValueTest(ABC):
-    """Tells which values of a column pass."""
+class ValueTest(NamedTuple):
+    """Tells which values of a column pass.
 
-    @abstractmethod
-    def passing(self, values: Column) -> Bits:
-        """Tell which values pass. Nulls may give anything."""
+    ``passing`` tells it for each of some values; for nulls it may give anything. ``possible`` takes
+    the least and greatest value of a range, and whether values are wanted that pass or that fail;
+    it returns False if none is in the range.
+    """
 
-    def possible(self, least: Any, greatest: Any, wanted: bool) -> bool:
-        """Return whether a value in this range may pass, or fail if that is ``wanted``."""
-        del least, greatest, wanted
-        return True
-
-
-@dataclass(frozen=True)
-class Constant(ValueTest):
-    """All values pass, or none."""
-
-    answer: bool
-
-    def passing(self, values: Column) -> Bits:
-        return np.full(len(values), self.answer)
-
-    def possible(self, least: Any, greatest: Any, wanted: bool) -> bool:
-        del least, greatest
-        return self.answer == wanted
+    passing: Callable[[Column], Bits]
+    possible: Callable[[Any, Any, bool], bool]
 
 
-@dataclass(frozen=True)
-class NumberTest(ValueTest):
-    """Compares numbers or dates with one of the same type."""
+def _constant(answer: bool) -> ValueTest:
+    """Return the test that all values pass, or none."""
+    return ValueTest(
+        lambda values: np.full(len(values), answer),
+        lambda least, greatest, wanted: answer == wanted,  # noqa: ARG005
+    )
 
-    relation: str
-    value: Any
-    ordered: bool = True
 
-    def passing(self, values: Column) -> Bits:
-        return np.asarray(RELATIONS[self.relation](_plain(values), self.value), np.bool_)
+def _number_test(relation: str, value: Any) -> ValueTest:
+    """Return the comparison of numbers or dates with one of the same type."""
 
-    def possible(self, least: Any, greatest: Any, wanted: bool) -> bool:
-        if not self.ordered:
+    def passing(values: Column) -> Bits:
+        return np.asarray(RELATIONS[relation](_plain(values), value), np.bool_)
+
+    def possible(least: Any, greatest: Any, wanted: bool) -> bool:
+        if isinstance(value, complex | np.complexfloating):  # these have no order
             return True
         if wanted:
-            return _may_hold(self.relation, self.value, least, greatest)
+            return _may_hold(relation, value, least, greatest)
         # NaN is in no range, and fails every comparison.
-        nan = self.relation == "==" or isinstance(self.value, float | np.floating)
-        return nan or _may_hold(_OPPOSITE[self.relation], self.value, least, greatest)
+        nan = relation == "==" or isinstance(value, float | np.floating)
+        return nan or _may_hold(_OPPOSITE[relation], value, least, greatest)
+
+    return ValueTest(passing, possible)
 
 
 def _may_hold(relation: str, value: Any, least: Any, greatest: Any) -> bool:
@@ -111,77 +104,60 @@ def _may_hold(relation: str, value: Any, least: Any, greatest: Any) -> bool:
     return bool(RELATIONS[relation](least if relation[0] == "<" else greatest, value))
 
 
-@dataclass(frozen=True, eq=False)
-class NumbersTest(ValueTest):
-    """Looks numbers or dates up in a sorted array of the same type."""
+def _numbers_test(wanted_ones: npt.NDArray[Any]) -> ValueTest:
+    """Return the test of whether numbers or dates are in a sorted array of the same type."""
 
-    values: npt.NDArray[Any]
-
-    def passing(self, values: Column) -> Bits:
+    def passing(values: Column) -> Bits:
         plain = _plain(values)
-        if len(self.values) > _FEW:
-            return np.isin(plain, self.values)
+        if len(wanted_ones) > _FEW:
+            return np.isin(plain, wanted_ones)
         found = np.zeros(len(plain), np.bool_)
-        for value in self.values:
+        for value in wanted_ones:
             found |= plain == value
         return found
 
-    def possible(self, least: Any, greatest: Any, wanted: bool) -> bool:
-        numbers = self.values.tolist() if self.values.dtype.kind in "iu" else self.values
+    def possible(least: Any, greatest: Any, wanted: bool) -> bool:
+        numbers = wanted_ones.tolist() if wanted_ones.dtype.kind in "iu" else wanted_ones
         return not wanted or any(least <= number <= greatest for number in numbers)
 
-
-@dataclass(frozen=True)
-class NanTest(ValueTest):
-    """Finds NaN."""
-
-    def passing(self, values: Column) -> Bits:
-        plain = _plain(values)
-        return np.asarray(plain != plain, np.bool_)  # noqa: PLR0124  # only NaN differs from itself
+    return ValueTest(passing, possible)
 
 
-@dataclass(frozen=True)
-class StringTest(ValueTest):
-    """Compares strings with one."""
+def _string_test(relation: str, value: bytes) -> ValueTest:
+    """Return the comparison of strings with one."""
 
-    relation: str
-    value: bytes
-
-    def passing(self, values: Column) -> Bits:
+    def passing(values: Column) -> Bits:
         strings = string_match.as_strings(values)
-        if self.relation == "==":
-            return string_match.equal_to(strings, self.value)
-        if self.relation == "starts_with":
-            return string_match.beginning_with(strings, self.value)
-        if self.relation == "contains":
-            return string_match.containing(strings, self.value)
-        order = string_match.order_of(strings, self.value)
-        return np.asarray(RELATIONS[self.relation](order, 0), np.bool_)
+        if relation == "==":
+            return string_match.equal_to(strings, value)
+        if relation == "starts_with":
+            return string_match.beginning_with(strings, value)
+        if relation == "contains":
+            return string_match.containing(strings, value)
+        order = string_match.order_of(strings, value)
+        return np.asarray(RELATIONS[relation](order, 0), np.bool_)
 
-    def possible(self, least: Any, greatest: Any, wanted: bool) -> bool:
-        if self.relation == "contains":
+    def possible(least: Any, greatest: Any, wanted: bool) -> bool:
+        if relation == "contains":
             return True
-        if self.relation == "starts_with":
-            size = len(self.value)
-            return not wanted or least[:size] <= self.value <= greatest[:size]
+        if relation == "starts_with":
+            size = len(value)
+            return not wanted or least[:size] <= value <= greatest[:size]
         if wanted:
-            return _may_hold(self.relation, self.value, least, greatest)
-        return self.relation == "==" or _may_hold(
-            _OPPOSITE[self.relation], self.value, least, greatest
-        )
+            return _may_hold(relation, value, least, greatest)
+        return relation == "==" or _may_hold(_OPPOSITE[relation], value, least, greatest)
+
+    return ValueTest(passing, possible)
 
 
-@dataclass(frozen=True)
-class StringsTest(ValueTest):
-    """Looks strings up among others."""
-
-    values: frozenset[bytes]
-
-    def passing(self, values: Column) -> Bits:
-        return string_match.among(string_match.as_strings(values), self.values)
-
-    def possible(self, least: Any, greatest: Any, wanted: bool) -> bool:
-        return not wanted or any(least <= value <= greatest for value in self.values)
+def _strings_test(wanted_ones: frozenset[bytes]) -> ValueTest:
+    """Return the test of whether strings are among others."""
+    return ValueTest(
+        lambda values: string_match.among(string_match.as_strings(values), wanted_ones),
+        lambda least, greatest, wanted: (
+            not wanted or any(least <= value <= greatest for value in wanted_ones)
+        ),
+    )
 
 
 def _plain(values: Column) -> npt.NDArray[Any]:
@@ -202,47 +178,62 @@ def _is_string(field: Field) -> bool:
     return field.is_bytes or field.dtype.type is np.void
 
 
-def value_test(name: str, field: Field, relation: Relation, value: Any) -> ValueTest:
-    """Return the test of a comparison. ``field`` is that of the column, without its shape."""
-    kind = field.dtype.kind
+def value_test(name: str, field: Field, relation: Relation, value: Any = None) -> ValueTest:
+    """Return the test of the values of a column. ``field`` is its own, without its shape."""
+    if relation == "is_nan":
+        return _nan_test(name, field)
+    if relation in ("starts_with", "contains"):
+        if not _is_string(field):
+            raise OptionError(f"column {name!r} is {field}: {relation} takes a column of strings")
+        return _string_test(relation, _string(name, field, value, whole=False))
+    if relation == "is_in":
+        return _membership_test(name, field, value)
     if _is_string(field):
-        return StringTest(relation, _string(name, field, value, whole=relation == "=="))
+        return _string_test(relation, _string(name, field, value, whole=relation == "=="))
+    return _test_of(_exact(name, field, relation, value))
+
+
+def _nan_test(name: str, field: Field) -> ValueTest:
+    if _is_string(field) or field.dtype.kind in "mM":
+        raise OptionError(f"column {name!r} is {field}: is_nan takes a column of numbers")
+    if _is_whole(field.dtype):
+        return _constant(answer=False)
+
+    def passing(values: Column) -> Bits:
+        plain = _plain(values)
+        return np.asarray(plain != plain, np.bool_)  # noqa: PLR0124  # only NaN differs from itself
+
+    return ValueTest(passing, lambda least, greatest, wanted: True)  # noqa: ARG005
+
+
+def _membership_test(name: str, field: Field, values: Sequence[Any]) -> ValueTest:
+    if _is_string(field):
+        return _strings_test(frozenset(_string(name, field, each, whole=True) for each in values))
+    exact = [_exact(name, field, "==", each) for each in values]
+    equal = [each[1] for each in exact if not isinstance(each, bool)]
+    if not equal:
+        return _constant(answer=False)
+    # Of the column's own type: NumPy would find one for all values that rounds some of them.
+    return _numbers_test(np.unique(np.array(equal, _plain(np.empty(0, field.dtype)).dtype)))
+
+
+def _test_of(exact: _Exact) -> ValueTest:
+    return _constant(exact) if isinstance(exact, bool) else _number_test(*exact)
+
+
+def _exact(name: str, field: Field, relation: str, value: Any) -> _Exact:
+    """Return a comparison with a number or a date that is exact for the column's type."""
+    kind = field.dtype.kind
     if kind in "mM":
-        return _date_test(name, field.dtype, relation, value)
+        return _exact_date(name, field.dtype, relation, value)
     number = _number(name, field, value)
     if kind == "c" or isinstance(number, complex):
         if relation != "==" or kind != "c":
             raise OptionError(f"column {name!r} is {field}: it has no order with {value!r}")
-        return NumberTest("==", field.dtype.type(number), ordered=False)
+        return "==", field.dtype.type(number)
     if _is_whole(field.dtype):
-        return _whole_test(field.dtype, relation, number)
-    return _float_test(field.dtype, relation, number)
-
-
-def nan_test(name: str, field: Field) -> ValueTest:
-    """Return the test of whether numbers are NaN."""
-    if _is_string(field) or field.dtype.kind in "mM":
-        raise OptionError(f"column {name!r} is {field}: is_nan takes a column of numbers")
-    return Constant(answer=False) if _is_whole(field.dtype) else NanTest()
-
-
-def string_test(name: str, field: Field, relation: str, value: Any) -> ValueTest:
-    """Return the test of whether strings start with another, or contain it."""
-    if not _is_string(field):
-        raise OptionError(f"column {name!r} is {field}: {relation} takes a column of strings")
-    return StringTest(relation, _string(name, field, value, whole=False))
-
-
-def membership_test(name: str, field: Field, values: Sequence[Any]) -> ValueTest:
-    """Return the test of whether a value is one of several."""
-    if _is_string(field):
-        return StringsTest(frozenset(_string(name, field, each, whole=True) for each in values))
-    tests = [value_test(name, field, "==", each) for each in values]
-    equal = [test.value for test in tests if isinstance(test, NumberTest)]
-    if not equal:
-        return Constant(answer=False)
-    # Of the column's own type: NumPy would find one for all values that rounds some of them.
-    return NumbersTest(np.unique(np.array(equal, _plain(np.empty(0, field.dtype)).dtype)))
+        return _exact_whole(field.dtype, relation, number)
+    return _exact_float(field.dtype, relation, number)
 
 
 def _string(name: str, field: Field, value: Any, *, whole: bool) -> bytes:
@@ -274,27 +265,27 @@ def _number(name: str, field: Field, value: Any) -> Any:
     return value
 
 
-def _whole_test(dtype: np.dtype[Any], relation: str, value: float) -> ValueTest:
+def _exact_whole(dtype: np.dtype[Any], relation: str, value: float) -> _Exact:
     limits = np.iinfo(_plain(np.empty(0, dtype)).dtype)
     if not limits.min <= value <= limits.max:
         return _beyond(relation, later=value > 0)
     floor = math.floor(value)
-    return NumberTest(relation, floor) if floor == value else _above(relation, floor)
+    return (relation, floor) if floor == value else _above(relation, floor)
 
 
-def _beyond(relation: str, *, later: bool) -> ValueTest:
-    """Return the test of a comparison with what comes after all values, or before all."""
-    return Constant(relation != "==" and (relation[0] == "<") == later)
+def _beyond(relation: str, *, later: bool) -> _Exact:
+    """Compare with what comes after all values, or before all."""
+    return relation != "==" and (relation[0] == "<") == later
 
 
-def _above(relation: str, floor: Any) -> ValueTest:
-    """Return the test of a comparison with what lies between ``floor`` and the next value."""
+def _above(relation: str, floor: Any) -> _Exact:
+    """Compare with what lies between ``floor`` and the next value."""
     if relation == "==":
-        return Constant(answer=False)
-    return NumberTest("<=" if relation[0] == "<" else ">", floor)
+        return False
+    return "<=" if relation[0] == "<" else ">", floor
 
 
-def _float_test(dtype: np.dtype[Any], relation: str, value: float) -> ValueTest:
+def _exact_float(dtype: np.dtype[Any], relation: str, value: float) -> _Exact:
     with np.errstate(over="ignore"):
         try:
             rounded = dtype.type(value)
@@ -302,17 +293,17 @@ def _float_test(dtype: np.dtype[Any], relation: str, value: float) -> ValueTest:
             rounded = np.float64(math.inf if value > 0 else -math.inf)
     if dtype.kind == "V":  # compared as float64; some of these types have no infinity
         finite = math.isfinite(float(rounded))
-        return _float_test(np.dtype(np.float64), relation, float(rounded) if finite else value)
+        return _exact_float(np.dtype(np.float64), relation, float(rounded) if finite else value)
     if np.isinf(rounded) and value not in (math.inf, -math.inf):
         # It lies between the infinite value and all others.
         if relation == "==":
-            return Constant(answer=False)
+            return False
         less = relation[0] == "<"
         relation = ("<" if less else ">=") if value > 0 else ("<=" if less else ">")
-    return NumberTest(relation, rounded)
+    return relation, rounded
 
 
-def _date_test(name: str, dtype: np.dtype[Any], relation: str, value: Any) -> ValueTest:
+def _exact_date(name: str, dtype: np.dtype[Any], relation: str, value: Any) -> _Exact:
     given = _as_date(name, dtype, value)
     later = bool(given > np.array(0, given.dtype))
     try:
@@ -321,7 +312,7 @@ def _date_test(name: str, dtype: np.dtype[Any], relation: str, value: Any) -> Va
         return _beyond(relation, later=later)
     back = cast.astype(given.dtype)
     if back == given:
-        return NumberTest(relation, cast)
+        return relation, cast
     step = np.array(1, dtype.str.replace("M8", "m8"))
     floor = cast - step if back > given else cast
     if floor.astype(given.dtype) < given < (floor + step).astype(given.dtype):

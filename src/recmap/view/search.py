@@ -21,7 +21,7 @@ from recmap.model.field import Field
 from recmap.model.nulls import values_and_validity, with_masks
 from recmap.model.ragged import Column, Ragged, has_mask, masked
 from recmap.model.row_sizes import measure
-from recmap.model.value_test import Bits, Relation, ValueTest, string_test, value_test
+from recmap.model.value_test import Bits, Relation, ValueTest, value_test
 from recmap.view.table import RowTable, TableRow
 
 _RELATIONS: dict[str, Relation] = {
@@ -102,7 +102,7 @@ def _matcher(
         return _missing
     one = Field(field.dtype)
     if operator == "contains":
-        test = string_test(name, one, "contains", text if one.is_text else text.encode())
+        test = value_test(name, one, "contains", text if one.is_text else text.encode())
     else:
         value = _parsed(text, one, labels)
         test = value_test(name, one, _RELATIONS[operator], value)
