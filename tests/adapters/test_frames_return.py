@@ -299,3 +299,50 @@ def test_lists_without_a_table_are_lists_and_arrays_of_one_shape_stay_arrays() -
     with pytest.raises(AttributeError):
         frame["r"][0].offsets  # noqa: B018  # a list has none
     frame.to_json()
+
+
+NOON_UTC = NOON.replace(tzinfo=dt.UTC)
+LISTS = {
+    "decimals": pa.array([[Decimal("1.25"), None], [], None], pa.list_(pa.decimal128(10, 2))),
+    "whole decimals": pa.array([[Decimal(1), None], [], None], pa.list_(pa.decimal128(10, 0))),
+    "long decimals": pa.array([[Decimal("0.5"), None], None], pa.list_(pa.decimal128(38, 2))),
+    "lists of decimals": pa.array(
+        [[[Decimal("0.5")], None], None], pa.list_(pa.list_(pa.decimal128(9, 2)))
+    ),
+    "zone": pa.array([[NOON_UTC, None], [], None], pa.list_(pa.timestamp("us", "Asia/Tokyo"))),
+    "time": pa.array([[dt.time(1), None], [], None], pa.list_(pa.time64("ns"))),
+    "categories": pa.ListArray.from_arrays([0, 2, 2], pa.array(["a", "a"]).dictionary_encode()),
+}
+
+
+@pytest.mark.parametrize("rows", ["all", "nulls", "none"])
+@pytest.mark.parametrize("name", LISTS)
+def test_lists_of_decimals_times_and_categories_come_back(name: str, rows: str) -> None:
+    lists = LISTS[name]
+    if rows == "nulls":
+        lists = pa.array([None, [None]], lists.type)
+    table = pa.table({"x": lists[:0] if rows == "none" else lists})
+    frame, arrow_frame = pl.from_arrow(table), table.to_pandas(types_mapper=pd.ArrowDtype)
+    assert isinstance(frame, pl.DataFrame)
+    for path in (None, "x.parquet", *(["x.h5"] if name != "lists of decimals" else [])):
+
+        def there_and_back(source: Any, path: str | None = path) -> rm.Dataset:
+            if path is None:
+                return rm.open(source)
+            rm.open(source).save(path, overwrite=True)
+            return rm.open(path)
+
+        made = there_and_back(table).to_arrow()
+        assert made.schema == table.schema
+        assert made.equals(table)
+        assert there_and_back(frame).to_polars().equals(frame)
+        assert there_and_back(frame).to_polars().schema == frame.schema
+        assert there_and_back(arrow_frame).to_pandas().dtypes.equals(arrow_frame.dtypes)
+
+
+def test_lists_of_decimals_that_were_changed_stay_numbers() -> None:
+    table = pa.table({"x": pa.array([[Decimal("0.25")]], pa.list_(pa.decimal128(9, 2)))})
+    third = rm.open(table).map(lambda row: {"x": row["x"] / 3})
+    assert third.to_arrow()["x"].to_pylist() == [[0.25 / 3]]
+    halves = rm.open(pl.from_arrow(table)).map(lambda row: {"x": row["x"] / 3})
+    assert halves.to_polars()["x"].to_list() == [[0.25 / 3]]

@@ -21,6 +21,7 @@ import numpy as np
 from recmap.model.facts import IndexLevel, NotedType, TableType
 from recmap.model.ragged import Column, Ragged
 from recmap.model.schema import Schema
+from recmap.model.table_notes import POLARS_LIST, innermost, special_items
 
 # What a library raises for values that a type cannot hold, besides errors of its own.
 _MISFITS = (TypeError, ValueError, OverflowError, NotImplementedError, AttributeError)
@@ -77,6 +78,9 @@ def _arrow_type(noted: NotedType) -> Any:
 def _polars_type(noted: NotedType) -> Any:
     pl: Any = sys.modules["polars"]
     types = {"Categorical": pl.Categorical, "Enum": pl.Enum, "Time": pl.Time}
+    inner = noted.text.removeprefix(POLARS_LIST)
+    if inner != noted.text:
+        return pl.List(_polars_type(noted._replace(text=inner)))
     made: Any = {**types, "Datetime": pl.Datetime, "Decimal": pl.Decimal}[noted.text]
     if noted.text == "Enum":
         return pl.Enum(noted.parts)
@@ -186,17 +190,24 @@ def as_polars(series: Any, dtype: Any) -> Any:
     """Return a series of polars as one of another type, if that holds all of its values."""
     pl: Any = sys.modules["polars"]
     try:
-        if getattr(dtype, "time_zone", None):
-            made = series.dt.replace_time_zone("UTC").dt.convert_time_zone(dtype.time_zone)
-        elif dtype == pl.Time:
-            made = series.to_physical().cast(pl.Time)
-        else:
-            made = series.cast(dtype)
-        if dtype.base_type() == pl.Decimal and not made.cast(series.dtype).equals(series):
+        made = series.to_frame().select(_polars(pl.first(), dtype)).to_series()
+        if innermost(dtype) == pl.Decimal and not made.cast(series.dtype).equals(series):
             return series
     except (*_MISFITS, pl.exceptions.PolarsError):
         return series
     return made
+
+
+def _polars(values: Any, dtype: Any) -> Any:
+    """Return an expression of polars as one of another type."""
+    pl: Any = sys.modules["polars"]
+    if dtype == pl.List:
+        return values.list.eval(_polars(pl.element(), dtype.inner))
+    if getattr(dtype, "time_zone", None):
+        return values.dt.replace_time_zone("UTC").dt.convert_time_zone(dtype.time_zone)
+    if dtype == pl.Time:
+        return values.to_physical().cast(pl.Time)
+    return values.cast(dtype)
 
 
 def as_arrow(table: Any, types: Mapping[str, Any]) -> Any:
@@ -215,6 +226,8 @@ def _arrow(column: Any, dtype: Any) -> Any:
     pa: Any = sys.modules["pyarrow"]
     if pa.types.is_null(dtype) and column.null_count == len(column):
         return pa.chunked_array([pa.nulls(len(column))])
+    if _is_list(dtype) and _is_list(column.type) and special_items(str(dtype)):
+        column = _arrow_lists(column, dtype)
     if pa.types.is_dictionary(dtype):
         column = column.cast(dtype.value_type).dictionary_encode()
     elif pa.types.is_time(dtype):  # which were read as durations
@@ -225,14 +238,33 @@ def _arrow(column: Any, dtype: Any) -> Any:
         column = column.cast(pa.list_(column.type.value_type))
     made = column.cast(dtype)
     made.validate(full=True)
-    if "decimal" in str(dtype) and not _same_numbers(made, column):
+    if pa.types.is_decimal(dtype) and not _same_numbers(made, column):
         raise ValueError("decimals that would be rounded")
     return made
+
+
+def _is_list(dtype: Any) -> bool:
+    types = sys.modules["pyarrow"].types
+    kinds = types.is_list, types.is_large_list, types.is_fixed_size_list
+    return any(is_of_kind(dtype) for is_of_kind in kinds)
+
+
+def _arrow_lists(column: Any, dtype: Any) -> Any:
+    """Return lists whose items get the type of those of ``dtype``."""
+    pa: Any = sys.modules["pyarrow"]
+    lists = column.cast(pa.large_list(column.type.value_type)).combine_chunks()
+    items = _arrow(pa.chunked_array([lists.values]), dtype.value_type).combine_chunks()
+    # A list is null if its offset is.
+    missing = np.append(lists.is_null().to_numpy(zero_copy_only=False), False)
+    offsets = pa.array(lists.offsets.to_numpy(), mask=missing)
+    return pa.chunked_array([pa.LargeListArray.from_arrays(offsets, items)])
 
 
 def _same_numbers(decimals: Any, column: Any) -> bool:
     """Return whether decimals are those numbers or texts, which functions may have changed."""
     pa: Any = sys.modules["pyarrow"]
+    if pa.types.is_null(column.type):
+        return True
     if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
         return bool(decimals.cast(column.type).equals(column))
     pairs = zip(decimals.to_pylist(), column.to_pylist(), strict=True)

@@ -31,7 +31,7 @@ from recmap.model.nulls import NULL_SUFFIX, Nulls
 from recmap.model.order import Picked
 from recmap.model.ordered_rows import OrderedRows
 from recmap.model.source import Source, WithFacts
-from recmap.model.table_notes import arrow_types
+from recmap.model.table_notes import arrow_types, innermost
 from recmap.warn import warn
 
 # Objects whose rows are computed each time, perhaps in another order.
@@ -119,8 +119,10 @@ def _arrow_types(table: Any) -> dict[str, Any]:
     package = type(table).__module__.partition(".")[0]
     if package == "polars" and hasattr(table, "schema"):
         told = ("Categorical", "Enum", "Time", "Datetime", "Decimal")
-        types = {name: each for name, each in table.schema.items() if type(each).__name__ in told}
-        return {n: each for n, each in types.items() if getattr(each, "time_zone", "") is not None}
+        items = {name: innermost(each) for name, each in table.schema.items()}
+        types = {name: each for name, each in items.items() if type(each).__name__ in told}
+        zoned = [n for n, each in types.items() if getattr(each, "time_zone", "") is not None]
+        return {name: table.schema[name] for name in zoned}
     if package != "pyarrow":
         return {}
     return arrow_types(table.schema)

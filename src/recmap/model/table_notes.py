@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 import sys
 from collections.abc import Collection, Mapping
 from typing import Any
@@ -19,6 +20,10 @@ from recmap.model.field import Field
 KEY = b"recmap.table"
 # More categories are not noted.
 _MOST_CATEGORIES = 10_000
+# Begins the note of a type of polars whose values are lists; that of the items follows.
+POLARS_LIST = "List:"
+# Types of pyarrow that fields do not tell.
+_SPECIAL = re.compile(r"decimal|dictionary|tz=|time32|time64")
 # Types of pyarrow whose values are those of a larger one, which fields are exported as.
 _LAYOUTS = ("string", "binary")
 
@@ -52,13 +57,30 @@ def _is_usual(type: TableType) -> bool:
     if type.level is not None:
         return False
     if package == "pyarrow":
-        return text in _LAYOUTS or text.startswith(("list<", "large_list<"))
+        lists = text.startswith(("list<", "large_list<"))
+        return text in _LAYOUTS or (lists and not special_items(text))
     if text == "list":
         return field.ragged > 0
     if field.is_bytes:
         return text == ("str" if field.is_text else "object")
     plain = field.dtype.kind in "biuf" and not field.shape and not field.has_nulls
     return plain and text == field.dtype.name
+
+
+def special_items(text: str) -> bool:
+    """Return whether lists of this type of pyarrow have items whose type fields do not tell.
+
+    >>> special_items("list<item: decimal128(9, 2)>"), special_items("list<item: int32>")
+    (True, False)
+    """
+    return _SPECIAL.search(text) is not None
+
+
+def innermost(dtype: Any) -> Any:
+    """Return the type of the items of a type of polars, if its values are lists."""
+    while type(dtype).__name__ == "List":
+        dtype = dtype.inner
+    return dtype
 
 
 def _package(dtype: Any) -> str:
@@ -73,6 +95,9 @@ def _noted(dtype: Any) -> NotedType | None:
         return NotedType("pandas", dtype.__name__)
     package = _package(dtype)
     if package == "polars":
+        if type(dtype).__name__ == "List":
+            inner = _noted(dtype.inner)
+            return None if inner is None else inner._replace(text=POLARS_LIST + inner.text)
         zone = [dtype.time_unit, dtype.time_zone] if hasattr(dtype, "time_zone") else []
         categories = _plain(dtype.categories) if hasattr(dtype, "categories") else []
         if hasattr(dtype, "scale"):
