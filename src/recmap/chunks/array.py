@@ -7,10 +7,9 @@ if it has one. Row groups that were read only in part are kept for the next read
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias
@@ -19,11 +18,9 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap.chunks.codecs import Bytes, ChunkError, CodecChain
-from recmap.chunks.grid import Grid
-from recmap.chunks.groups import ChunkCache, ExpectedRead, ReadsAhead, begin
+from recmap.chunks.groups import ChunkCache, ExpectedRead, ReadsAhead, begin, for_each
 from recmap.chunks.mapped import MappedChunks
-from recmap.chunks.pool import for_each
-from recmap.chunks.stored import ChunkBytes, StoredChunks, StoredOf, Values
+from recmap.chunks.stored import ChunkBytes, Grid, StoredChunks, StoredOf, Values
 from recmap.errors import DataError
 from recmap.machine.cpus import own_limit, thread_count
 from recmap.machine.memory import empty
@@ -39,24 +36,6 @@ _MOST_TILES = 1 << 12
 _BUSY, _AHEAD = 4, 2
 # Bytes of row groups that are decoded ahead.
 _AHEAD_SIZE = 32 << 20
-
-
-@dataclass(frozen=True)
-class Layout:
-    """How the values of a chunk lie in its decoded bytes: their dtype, and the order of axes."""
-
-    dtype: np.dtype[Any]
-    axes: tuple[int, ...]
-
-    @staticmethod
-    def plain(dtype: np.dtype[Any], axes: int) -> Layout:
-        return Layout(dtype, tuple(range(axes)))
-
-    def values(self, data: Bytes, shape: tuple[int, ...]) -> Values:
-        """Return decoded bytes as an array of the shape of a chunk."""
-        stored = tuple(shape[axis] for axis in self.axes)
-        back = tuple(np.argsort(self.axes).tolist())
-        return np.ndarray(stored, self.dtype, data).transpose(back)
 
 
 class _WantedRows(NamedTuple):
@@ -89,14 +68,15 @@ class ChunkedArray:
         fill: Any,
         cache: ChunkCache,
         label: str,
-        layout: Layout | None = None,
+        layout: Callable[[Bytes], Values] | None = None,
     ) -> None:
-        """``label`` is the key of the array in the cache."""
+        """``label`` is the key of the array in the cache. ``layout`` makes a chunk of its decoded
+        bytes, unless they are its values as NumPy has them.
+        """
         self.chunks, self.grid, self.dtype = chunks, grid, dtype
         self._chain, self._fill = chain, fill
         self._cache, self._label = cache, label
-        self._layout = layout or Layout.plain(dtype, len(grid.shape))
-        self._plain = self._layout == Layout.plain(dtype, len(grid.shape))
+        self._layout = layout
         self._kept: int | None = None
         self._ahead = ReadsAhead()
         # Not a method, which would keep this object alive until garbage is collected.
@@ -104,7 +84,7 @@ class ChunkedArray:
         # Unfiltered chunks are bytes at known places.
         self._mapped: MappedChunks | None = None
         few = 0 < grid.chunks_per_group <= _MOST_TILES and grid.shape[0] > 0
-        if self._plain and few and not chain and chunks.mappable and dtype.itemsize:
+        if layout is None and few and not chain and chunks.mappable and dtype.itemsize:
             self._mapped = MappedChunks(chunks.places, grid, dtype, fill, self._empty)
 
     @property
@@ -332,13 +312,14 @@ class ChunkedArray:
             raise self.chunks.error(job.number, why) from e
         if data is place:
             return None
-        if self._plain:
+        if self._layout is None:
             return np.ndarray(self.grid.chunk, self.dtype, data)
-        return self._layout.values(data, self.grid.chunk)
+        return self._layout(data)
 
     def _place(self, job: _Job) -> Bytes | None:
         """Return where all bytes of a chunk go, if they go to one place as they are."""
-        if not self._plain or not self.grid.whole_rows or not isinstance(job.source, slice):
+        as_it_is = self._layout is None and self.grid.whole_rows
+        if not as_it_is or not isinstance(job.source, slice):
             return None
         part = job.array[job.target]
         return part.reshape(-1).view(np.uint8) if part.nbytes == self._chain.nbytes else None

@@ -1,20 +1,27 @@
-"""Decoded row groups: those that are kept for the next read, and those that are decoded ahead."""
+"""Decoded row groups: those that are kept for the next read, and those that are decoded ahead.
+
+``for_each`` decodes chunks on several threads.
+"""
 
 from __future__ import annotations
 
 import os
 import weakref
+from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
+from functools import cache
 from threading import Lock
 from typing import Any, NamedTuple, ParamSpec, TypeVar
 
 import numpy.typing as npt
 
-from recmap.chunks.pool import submit
+from recmap.machine.cpus import pool_size, thread_count
 from recmap.machine.lru import Lru
+from recmap.machine.threads import Threads
 
 Values = npt.NDArray[Any]
+Item = TypeVar("Item")
 _T = TypeVar("_T")
 _P = ParamSpec("_P")
 # Bytes of partially read row groups to keep.
@@ -145,3 +152,44 @@ def _call(method: weakref.WeakMethod[Any], *args: Any, **options: Any) -> Any:
     if call is None:
         raise RuntimeError("these rows are no longer being read")
     return call(*args, **options)
+
+
+def for_each(items: Iterable[Item], work: Callable[[Item], None]) -> None:
+    """Call ``work`` on each item, on this thread and as many others as there are CPUs."""
+    waiting = deque(items)
+
+    def help_out() -> None:
+        try:
+            while True:
+                try:
+                    item = waiting.popleft()
+                except IndexError:
+                    return
+                work(item)
+        except BaseException:
+            waiting.clear()
+            raise
+
+    helpers = min(thread_count(), len(waiting)) - 1
+    futures = [submit(help_out) for _ in range(helpers)]
+    try:
+        help_out()
+    finally:
+        for future in futures:
+            # One that has not begun finds nothing to do.
+            if not future.cancel():
+                future.exception()
+    for future in futures:
+        if not future.cancelled():
+            future.result()
+
+
+def submit(function: Callable[_P, _T], *args: _P.args, **options: _P.kwargs) -> Future[_T]:
+    """Call a function on another thread."""
+    return _threads(os.getpid(), pool_size()).submit(function, *args, **options)
+
+
+@cache
+def _threads(process: int, count: int) -> Threads:
+    """Return a pool. Threads do not survive a fork, and a memory budget may allow fewer."""
+    return Threads(count, f"recmap-chunks-{process}")

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from recmap.chunks.grid import Grid, Tile
+from recmap.chunks.stored import ChunkPlaces, Grid, Tile
 from recmap.machine.cpus import thread_count
 from recmap.machine.mapped import MappedFile
 from recmap.machine.memory import locks_pages
@@ -22,19 +22,6 @@ Numbers = npt.NDArray[np.int64]
 _SMALL_ROW = 4096
 # A single row of at most this many bytes is copied at once, without native threads.
 _ONE_ROW = 64 << 10
-
-
-class ChunkPlaces(NamedTuple):
-    """Where the chunks of some row groups lie: in which file, and from which byte on.
-
-    There is a row for each row group, and a column for each of its chunks. If some chunks were
-    never written, their offsets are below 0. ``owners`` is None if all lie in one file.
-    """
-
-    files: list[MappedFile]
-    owners: npt.NDArray[np.uint32] | None
-    offsets: Numbers
-    some_missing: bool
 
 
 class _Box(NamedTuple):

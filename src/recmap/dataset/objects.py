@@ -10,6 +10,7 @@ import os
 import reprlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -160,11 +161,11 @@ def _held(name: str, array: npt.NDArray[Any]) -> OpenedRows:
 
 
 def _open_zarr(x: Any) -> OpenedRows:
-    from recmap.formats.zarr.source import HeldZarr, zarr_place
+    from recmap.formats.zarr.source import open_held, zarr_place
 
     place = zarr_place(x)
-    if isinstance(place, HeldZarr):
-        return OpenedRows(place(), lasting=False, reopen=place)
+    if place is None:
+        return OpenedRows(open_held(x), lasting=False, reopen=partial(open_held, x))
     return _placed(place)
 
 

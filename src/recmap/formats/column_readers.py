@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
+from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
@@ -308,38 +309,40 @@ class DecodedArray(Protocol):
 
 def decoded_columns(name: str, array: DecodedArray) -> dict[str, ColumnReader]:
     """Return one column per field of a structured array, or a single one for a plain array."""
-    last = _LastRead(array)
-    if array.dtype.names is None:
-        return {name: _DecodedColumn(last, ())}
-    return {column: _DecodedColumn(last, path) for column, path in field_paths(array.dtype).items()}
+    read, paths = _keeping_last(array), field_paths(array.dtype)
+    return {column or name: _DecodedColumn(array, read, path) for column, path in paths.items()}
 
 
-class _LastRead:
-    """The rows that each thread read last, kept so that they are decoded only once.
+def _keeping_last(array: DecodedArray) -> Callable[[int, int], npt.NDArray[Any]]:
+    """Return what reads rows of an array, and decodes those that a thread read last only once.
 
     The fields of a structured array are read one by one, and strings are measured before they
     are read. Other rows are not kept.
     """
+    if array.dtype.names is None and not array.dtype.hasobject:
+        return array.read
+    last = threading.local()
 
-    def __init__(self, array: DecodedArray) -> None:
-        self.array = array
-        self._thread = threading.local()
-
-    def read(self, start: int, stop: int) -> npt.NDArray[Any]:
-        if self.array.dtype.names is None and not self.array.dtype.hasobject:
-            return self.array.read(start, stop)
-        first, end = getattr(self._thread, "span", (0, -1))
+    def read(start: int, stop: int) -> npt.NDArray[Any]:
+        first, end = getattr(last, "span", (0, -1))
         if not first <= start <= stop <= end:
-            self._thread.span, self._thread.rows = (0, -1), None  # free them before reading
-            self._thread.rows = self.array.read(start, stop)
-            self._thread.span = first, end = start, stop
-        read: npt.NDArray[Any] = self._thread.rows[start - first : stop - first]
-        return read
+            last.span, last.rows = (0, -1), None  # free them before reading
+            last.rows = array.read(start, stop)
+            last.span = first, end = start, stop
+        rows: npt.NDArray[Any] = last.rows[start - first : stop - first]
+        return rows
+
+    return read
 
 
 class _DecodedColumn(ColumnReader):
-    def __init__(self, last: _LastRead, path: tuple[str, ...]) -> None:
-        self._last, self._array, self._path = last, last.array, path
+    def __init__(
+        self,
+        array: DecodedArray,
+        read: Callable[[int, int], npt.NDArray[Any]],
+        path: tuple[str, ...],
+    ) -> None:
+        self._array, self._read, self._path = array, read, path
         sample = self._field(np.empty((0, *self._array.shape[1:]), self._array.dtype))
         self._strings = sample.dtype.kind in "OSU"
         self.field = Field("bytes" if self._strings else sample.dtype, sample.shape[1:])
@@ -363,7 +366,7 @@ class _DecodedColumn(ColumnReader):
         return self._array.shape[0]
 
     def read(self, start: int, stop: int) -> Column:
-        return self._column(self._last.read(start, stop))
+        return self._column(self._read(start, stop))
 
     def gather(self, rows: npt.NDArray[np.int64]) -> Column:
         return self._column(self._array.gather(rows))
@@ -384,7 +387,7 @@ class _DecodedColumn(ColumnReader):
     def _string_sizes(self, rows: slice) -> RowSizes:
         """Return the sizes of rows in one chunk. It is decoded whole, and kept to be read next."""
         stop = min(rows.stop, rows.start - rows.start % self.chunk_rows + self.chunk_rows)
-        cells = self._last.read(rows.start, max(rows.start, stop))
+        cells = self._read(rows.start, max(rows.start, stop))
         # Text has at most four bytes per character.
         each = np.array([len(cell) * 4 + STRING for cell in cells.flat], np.int64)
         sizes: npt.NDArray[np.int64] = each.reshape(len(cells), self._items).sum(axis=1)

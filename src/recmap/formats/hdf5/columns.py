@@ -6,6 +6,7 @@ import math
 import os
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -16,15 +17,16 @@ from recmap.chunks.array import ChunkedArray
 from recmap.chunks.codecs import CodecChain
 from recmap.errors import DataError
 from recmap.formats.column_readers import ArrayColumn, ColumnReader, Which
-from recmap.formats.hdf5.chunks import chunked_array, library_array
-from recmap.formats.hdf5.file import Hdf5File, h5py
-from recmap.formats.hdf5.filters import (
+from recmap.formats.hdf5.chunks import (
+    chunked_array,
     codecs_of,
     filter_names,
     filters_of,
     how_to_get,
+    library_array,
     missing_filters,
 )
+from recmap.formats.hdf5.file import Hdf5File, h5py
 from recmap.formats.hdf5.types import Leaf
 from recmap.model.batch import RowNumbers
 from recmap.model.fetching import Fetching
@@ -128,12 +130,12 @@ def _readers(
         if _decoded_again(file, dataset):
             chunks = library_array(file, name, dataset)
     if chunks is not None:
-        shared = _SharedRows(chunks) if len(found) > 1 else chunks
-        return [_ChunkedColumn(shared, leaf, dataset, note) for leaf in found]
+        shared = _Held() if len(found) > 1 else None
+        return [_ChunkedColumn(chunks, leaf, dataset, note, shared) for leaf in found]
     located = layout == h5py.h5d.CHUNKED and _located(file, dataset)
     return [
         _LibraryColumn(
-            file, name, dataset, leaf, note, _Lengths(file, name, dataset, leaf, located)
+            file, name, dataset, leaf, note, _lengths(file, name, dataset, leaf, located)
         )
         for leaf in found
     ]
@@ -206,49 +208,20 @@ def _mapped(file: Hdf5File, leaf: Leaf, array: npt.NDArray[Any]) -> ArrayColumn:
     return ArrayColumn(values if leaf.field.is_bytes else leaf.plain(values), file.mapped)
 
 
-class _SharedRows:
-    """Rows of a compound dataset, read once for all of its columns.
-
-    The rows stay in memory as long as one of the columns made from them is in use.
-    """
-
-    def __init__(self, chunks: ChunkedArray) -> None:
-        self._chunks = chunks
-        self.chunk_rows, self.mapped = chunks.chunk_rows, chunks.mapped
-        self._held: WeakValueDictionary[Any, npt.NDArray[Any]] = WeakValueDictionary()
-
-    def read(self, start: int, stop: int) -> npt.NDArray[Any]:
-        return self._once((start, stop), lambda: self._chunks.read(start, stop))
-
-    def gather(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
-        return self._once(rows.tobytes(), lambda: self._chunks.gather(rows))
-
-    def keep(self, groups: int | None) -> None:
-        self._chunks.keep(groups)
-
-    @property
-    def remote(self) -> bool:
-        return self._chunks.remote
-
-    def fetch_ahead(self, rows: RowNumbers) -> Fetching | None:
-        return self._chunks.fetch_ahead(rows)
-
-    def _once(self, key: Any, read: Callable[[], npt.NDArray[Any]]) -> npt.NDArray[Any]:
-        rows = self._held.get(key)
-        if rows is None:
-            rows = read()
-            rows.flags.writeable = False
-            self._held[key] = rows
-        return rows
+_Held = WeakValueDictionary[Any, npt.NDArray[Any]]
 
 
 class _ChunkedColumn:
-    """One column of a chunked dataset."""
+    """One column of a chunked dataset.
+
+    The rows of a compound dataset are read once for all of its columns, which share ``held``. They
+    stay in memory as long as one of the columns made from them is in use.
+    """
 
     def __init__(
-        self, rows: _SharedRows | ChunkedArray, leaf: Leaf, dataset: Any, note: str
+        self, rows: ChunkedArray, leaf: Leaf, dataset: Any, note: str, held: _Held | None
     ) -> None:
-        self._rows, self._leaf = rows, leaf
+        self._rows, self._leaf, self._held = rows, leaf, held
         self._length: int = dataset.shape[0]
         self._size = _size(dataset, leaf)
         self.field: Field = leaf.field
@@ -265,10 +238,25 @@ class _ChunkedColumn:
         self._rows.keep(groups)
 
     def read(self, start: int, stop: int) -> Column:
-        return self._leaf.column(self._leaf.pick(self._rows.read(start, stop)))
+        read = partial(self._rows.read, start, stop)
+        return self._column(read() if self._held is None else self._once((start, stop), read))
 
     def gather(self, rows: npt.NDArray[np.int64]) -> Column:
-        return self._leaf.column(self._leaf.pick(self._rows.gather(rows)))
+        read = partial(self._rows.gather, rows)
+        return self._column(read() if self._held is None else self._once(rows.tobytes(), read))
+
+    def _once(self, key: Any, read: Callable[[], npt.NDArray[Any]]) -> npt.NDArray[Any]:
+        """Return the rows that another column has just read, or read them."""
+        assert self._held is not None
+        rows = self._held.get(key)
+        if rows is None:
+            rows = read()
+            rows.flags.writeable = False
+            self._held[key] = rows
+        return rows
+
+    def _column(self, rows: npt.NDArray[Any]) -> Column:
+        return self._leaf.column(self._leaf.pick(rows))
 
     @property
     def remote(self) -> bool:
@@ -291,8 +279,15 @@ class _LibraryColumn:
     """A column that only the library can read, one call at a time."""
 
     def __init__(
-        self, file: Hdf5File, name: str, dataset: Any, leaf: Leaf, note: str, lengths: _Lengths
+        self,
+        file: Hdf5File,
+        name: str,
+        dataset: Any,
+        leaf: Leaf,
+        note: str,
+        lengths: ChunkedArray | ArrayColumn | None,
     ) -> None:
+        """``lengths`` reads the lengths of lists or strings; None if that is not possible."""
         self._file, self._name, self._leaf, self._lengths = file, name, leaf, lengths
         self._size = _size(dataset, leaf)
         self._length: int = dataset.shape[0]
@@ -343,7 +338,7 @@ class _LibraryColumn:
             return self._size
         if isinstance(rows, slice):  # each row takes at least _LIST bytes
             rows = slice(rows.start, min(rows.stop, rows.start + limit // _LIST + 1))
-        lengths = self._lengths.of(rows)
+        lengths = self._lengths_of(rows)
         if lengths is None:
             return None
         item = 1 if self.field.is_bytes else self.field.dtype.itemsize
@@ -352,6 +347,22 @@ class _LibraryColumn:
         )
         sizes: npt.NDArray[np.int64] = each.sum(axis=1)
         return sizes
+
+    def _lengths_of(self, rows: Which) -> npt.NDArray[np.int64] | None:
+        """Return the lengths of the lists in these rows; None if they are unknown."""
+        try:
+            if self._lengths is None:
+                return None
+            if isinstance(rows, slice):
+                found = self._lengths.read(rows.start, rows.stop)
+            else:
+                found = self._lengths.gather(rows)
+        except DataError:
+            return None  # reading the rows will report the damage
+        assert isinstance(found, np.ndarray)
+        each = found if isinstance(self._lengths, ArrayColumn) else found["length"]
+        lengths: npt.NDArray[np.int64] = each.astype(np.int64)
+        return lengths
 
     def view(self) -> npt.NDArray[Any] | None:
         return None
@@ -370,46 +381,26 @@ def _size(dataset: Any, leaf: Leaf) -> int | None:
     return leaf.row_bytes
 
 
-class _Lengths:
-    """The lengths of the lists or strings in one column, found without reading them.
+def _lengths(
+    file: Hdf5File, name: str, dataset: Any, leaf: Leaf, located: bool
+) -> ChunkedArray | ArrayColumn | None:
+    """Return what reads the lengths of the lists or strings in a column without reading them.
 
-    Constructing it calls h5py.
+    ``located`` says whether the library can locate the chunks. Calls h5py.
     """
-
-    def __init__(self, file: Hdf5File, name: str, dataset: Any, leaf: Leaf, located: bool) -> None:
-        """``located`` says whether the library can locate the chunks."""
-        self._rows: ChunkedArray | ArrayColumn | None = None
-        # Columns of numbers or of fixed-size strings have no references.
-        dtype = _references(file, dataset, leaf) if leaf.in_dtype(dataset).kind == "O" else None
-        if dtype is None or math.prod(dataset.shape) == 0:
-            return
-        if dataset.chunks is not None and located:
-            storage = dataset.id.get_create_plist()
-            chain = codecs_of(storage, dataset.chunks, dtype.itemsize)
-            if chain is not None:
-                label = ".".join([name, *leaf.path, "lengths"])
-                self._rows = chunked_array(file, name, dataset, dtype, chain, label)
-        else:
-            offset, nbytes = _contiguous_offset(dataset), math.prod(dataset.shape) * dtype.itemsize
-            if offset is not None and dataset.id.get_storage_size() == nbytes:
-                lengths = file.mapped.array(offset, dataset.shape, dtype)["length"]
-                self._rows = ArrayColumn(lengths, file.mapped)
-
-    def of(self, rows: Which) -> npt.NDArray[np.int64] | None:
-        """Return the lengths of the lists in these rows; None if they are unknown."""
-        try:
-            if self._rows is None:
-                return None
-            if isinstance(rows, slice):
-                found = self._rows.read(rows.start, rows.stop)
-            else:
-                found = self._rows.gather(rows)
-        except DataError:
-            return None  # reading the rows will report the damage
-        assert isinstance(found, np.ndarray)
-        each = found if isinstance(self._rows, ArrayColumn) else found["length"]
-        lengths: npt.NDArray[np.int64] = each.astype(np.int64)
-        return lengths
+    # Columns of numbers or of fixed-size strings have no references.
+    dtype = _references(file, dataset, leaf) if leaf.in_dtype(dataset).kind == "O" else None
+    if dtype is None or math.prod(dataset.shape) == 0:
+        return None
+    if dataset.chunks is not None and located:
+        storage = dataset.id.get_create_plist()
+        chain = codecs_of(storage, dataset.chunks, dtype.itemsize)
+        label = ".".join([name, *leaf.path, "lengths"])
+        return None if chain is None else chunked_array(file, name, dataset, dtype, chain, label)
+    offset, nbytes = _contiguous_offset(dataset), math.prod(dataset.shape) * dtype.itemsize
+    if offset is None or dataset.id.get_storage_size() != nbytes:
+        return None
+    return ArrayColumn(file.mapped.array(offset, dataset.shape, dtype)["length"], file.mapped)
 
 
 def _references(file: Hdf5File, dataset: Any, leaf: Leaf) -> np.dtype[Any] | None:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from recmap.chunks import codecs
-from recmap.chunks.array import Layout
 from recmap.chunks.codecs import Bytes, Codec, CodecChain
-from recmap.chunks.grid import Grid
+from recmap.chunks.stored import Grid, Values
 
 _ENTRY = np.dtype([("offset", "<u8"), ("size", "<u8")])
 _CODECS = {"zlib": codecs.ZLIB, "gzip": codecs.GZIP, "crc32c": codecs.CRC32C}
@@ -38,11 +38,11 @@ class ShardLayout:
 
 @dataclass(frozen=True)
 class ChunkEncoding:
-    """How the chunks of an array are encoded."""
+    """How the chunks of an array are encoded. ``layout`` is for ``ChunkedArray``."""
 
     grid: Grid
     chain: CodecChain
-    layout: Layout
+    layout: Callable[[Bytes], Values] | None
     shards: ShardLayout | None = None
 
 
@@ -63,8 +63,8 @@ def _encoding_2(array: Any, told: Mapping[str, Any]) -> ChunkEncoding | None:
     applied = [*(told["filters"] or ()), *filter(None, [told["compressor"]])]
     found = [_codec(each["id"], each, dtype) for each in applied]
     axes = range(len(array.shape))
-    layout = Layout(dtype, tuple(reversed(axes)) if told["order"] == "F" else tuple(axes))
-    return _encoding(array.shape, tuple(array.chunks), layout, found)
+    order = tuple(reversed(axes)) if told["order"] == "F" else tuple(axes)
+    return _encoding(array, tuple(array.chunks), dtype, order, found)
 
 
 def _encoding_3(array: Any, told: Mapping[str, Any]) -> ChunkEncoding | None:
@@ -91,21 +91,33 @@ def _encoding_3(array: Any, told: Mapping[str, Any]) -> ChunkEncoding | None:
     if order is None or dtype.kind not in "biufcmM":
         return None
     found = [_codec(each["name"], each.get("configuration", {}), dtype) for each in applied]
-    return _encoding(array.shape, chunk, Layout(dtype.newbyteorder(order), axes), found, shards)
+    return _encoding(array, chunk, dtype.newbyteorder(order), axes, found, shards)
 
 
 def _encoding(
-    shape: Sequence[int],
+    array: Any,
     chunk: tuple[int, ...],
-    layout: Layout,
+    dtype: np.dtype[Any],
+    axes: tuple[int, ...],
     found: Sequence[Codec | None],
     shards: ShardLayout | None = None,
 ) -> ChunkEncoding | None:
+    """Return the encoding of chunks whose values are stored as a dtype, with axes in an order."""
     known = [codec for codec in found if codec is not None]
-    chain = CodecChain(known, math.prod(chunk) * layout.dtype.itemsize)
+    chain = CodecChain(known, math.prod(chunk) * dtype.itemsize)
     if len(known) < len(found) or not chain.known:
         return None
-    return ChunkEncoding(Grid(tuple(shape), chunk), chain, layout, shards)
+    plain = dtype == np.dtype(array.dtype) and axes == tuple(range(len(chunk)))
+    layout = None if plain else partial(_arranged, dtype, chunk, axes)
+    return ChunkEncoding(Grid(tuple(array.shape), chunk), chain, layout, shards)
+
+
+def _arranged(
+    dtype: np.dtype[Any], shape: tuple[int, ...], axes: tuple[int, ...], data: Bytes
+) -> Values:
+    """Return decoded bytes as a chunk of this shape."""
+    stored = tuple(shape[axis] for axis in axes)
+    return np.ndarray(stored, dtype, data).transpose(np.argsort(axes).tolist())
 
 
 def _byte_order(codec: Mapping[str, Any]) -> str | None:

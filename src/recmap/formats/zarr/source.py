@@ -6,13 +6,12 @@ as unsigned integers of the same size, or as bytes along an extra axis.
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -21,9 +20,8 @@ import zarr.storage
 
 from recmap.chunks.array import ChunkedArray
 from recmap.chunks.codecs import CodecChain
-from recmap.chunks.grid import Grid
 from recmap.chunks.groups import ChunkCache
-from recmap.chunks.stored import LibraryChunks
+from recmap.chunks.stored import Grid, LibraryChunks
 from recmap.errors import DataError, OptionError, OptionTypeError, RecmapError
 from recmap.formats.column_readers import DEFAULT_NAME, ColumnReader, decoded_columns
 from recmap.formats.column_source import ColumnsSource, choose_columns
@@ -31,9 +29,8 @@ from recmap.formats.ragged_layout import VALUES, join, levels_of
 from recmap.formats.stored_columns import native, viewed
 from recmap.formats.table_columns import and_index, divided
 from recmap.formats.zarr.attributes import ZarrColumn, read_columns, read_table_types
-from recmap.formats.zarr.chunks import ZarrChunks
 from recmap.formats.zarr.encoding import encoding_of
-from recmap.formats.zarr.store import open_node
+from recmap.formats.zarr.store import ZarrChunks, open_node
 from recmap.local.local_path import located
 from recmap.local.location import Location
 from recmap.machine.cpus import pool_size, thread_count
@@ -46,6 +43,8 @@ _PICKLED = "is pickled, and a pickle can run any code; save it again as numbers 
 _NODES = ("zarr.json", ".zarray", ".zgroup")
 _FLOATS = ("float16", "float32", "float64", "complex64", "complex128")
 _UINTS = {1: "uint8", 2: "uint16", 4: "uint32", 8: "uint64"}
+# Opens an array by its name, and with the field that the store says it is.
+_OpenArray: TypeAlias = "Callable[[str, Any, Field | None], _ZarrArray]"
 
 
 def open_zarr(
@@ -59,7 +58,7 @@ def open_zarr(
     packed = None if located(path).is_folder() else sniff(path)
     if packed is not None and packed.format is None:
         raise unknown_format(path, packed)
-    store, reader = _Store(path), _StoreReader(path, direct)
+    store, open_array = _Store(path), partial(_ZarrArray, path, direct, ChunkCache())
     arrays = dict(store.arrays)
     found: dict[str, ColumnReader] = {}
     refused = dict(store.broken)
@@ -71,20 +70,11 @@ def open_zarr(
         if why:
             refused[column.name] = why
         elif keys:
-            found[column.name] = _ragged(reader, column, its_arrays)
+            found[column.name] = _ragged(path, open_array, column, its_arrays)
         elif its_arrays[column.path] is not None:
-            found |= _columns(reader, column.name, its_arrays[column.path], column.field)
-    for inner in sorted(arrays):
-        name = inner or default or str(store.attributes.get("name") or DEFAULT_NAME)
-        array = arrays[inner]
-        if array.ndim == 0:
-            refused[name] = "holds a single value, which has no rows"
-        elif _is_pickled(array):
-            refused[name] = _PICKLED
-        elif name in found:
-            refused[name] = "is also the name of another column"
-        else:
-            found |= _columns(reader, name, array, None)
+            found |= _columns(open_array, column.name, its_arrays[column.path], column.field)
+    only = default or str(store.attributes.get("name") or DEFAULT_NAME)
+    _add_arrays(open_array, ((n or only, arrays[n]) for n in sorted(arrays)), found, refused)
     whats = {inner: f"{array.dtype} {array.shape}" for inner, array in store.arrays.items()}
     types = read_table_types(store.attributes)
     columns = choose_columns(path, found, refused, and_index(names, types, found), whats)
@@ -108,36 +98,24 @@ class ZarrPlace:
         return open_zarr(self.path, None, self.name)
 
 
-@dataclass(frozen=True)
-class HeldZarr:
-    """An array or group in another store, such as one in memory, read through its own object."""
-
-    node: Any
-
-    def __call__(self) -> ColumnsSource:
-        limit_threads()
-        label = str(self.node.store)
-        reader = _StoreReader(label, direct=True)
-        found: dict[str, ColumnReader] = {}
-        refused: dict[str, str] = {}
-        for name, array in self._arrays():
-            if array.ndim == 0:
-                refused[name] = "holds a single value, which has no rows"
-            elif _is_pickled(array):
-                refused[name] = _PICKLED
-            else:
-                found |= _columns(reader, name, array, None)
-        return ColumnsSource("zarr", [], choose_columns(label, found, refused, None), reopen=self)
-
-    def _arrays(self) -> list[tuple[str, Any]]:
-        if isinstance(self.node, zarr.Array):
-            return [(_name_of(self.node), self.node)]
-        members = self.node.members(max_depth=None)
-        return sorted((name, array) for name, array in members if isinstance(array, zarr.Array))
+def open_held(node: Any) -> ColumnsSource:
+    """Open an array or group in another store, such as one in memory, through its own object."""
+    limit_threads()
+    label = str(node.store)
+    if isinstance(node, zarr.Array):
+        arrays = [(_name_of(node), node)]
+    else:
+        members = node.members(max_depth=None)
+        arrays = sorted((name, each) for name, each in members if isinstance(each, zarr.Array))
+    found: dict[str, ColumnReader] = {}
+    refused: dict[str, str] = {}
+    _add_arrays(partial(_ZarrArray, label, True, ChunkCache()), arrays, found, refused)
+    columns = choose_columns(label, found, refused, None)
+    return ColumnsSource("zarr", [], columns, reopen=partial(open_held, node))
 
 
-def zarr_place(node: Any) -> ZarrPlace | HeldZarr:
-    """Return where an array or a group of zarr is stored."""
+def zarr_place(node: Any) -> ZarrPlace | None:
+    """Return where an array or a group of zarr is stored; None if not in a folder on disk."""
     if not isinstance(node, zarr.Array | zarr.Group):
         raise OptionTypeError(
             f"{type(node).__qualname__} cannot be opened; give an array or a group of zarr, or "
@@ -145,7 +123,7 @@ def zarr_place(node: Any) -> ZarrPlace | HeldZarr:
         )
     root = getattr(node.store, "root", None)
     if not isinstance(node.store, zarr.storage.LocalStore) or root is None:
-        return HeldZarr(node)
+        return None
     folder = os.path.join(os.path.abspath(root), node.path)
     name = _name_of(node) if isinstance(node, zarr.Array) else ""
     return ZarrPlace(located(folder).found(), name)
@@ -155,24 +133,35 @@ def _name_of(array: Any) -> str:
     return array.path.rpartition("/")[2] or str(array.attrs.get("name") or DEFAULT_NAME)
 
 
-@dataclass(frozen=True)
-class _StoreReader:
-    """What the arrays of a store share: its path, how they are read, and decoded row groups."""
-
-    path: str
-    direct: bool
-    cache: ChunkCache = dataclasses.field(default_factory=ChunkCache)
+def _add_arrays(
+    open_array: _OpenArray,
+    arrays: Iterable[tuple[str, Any]],
+    found: dict[str, ColumnReader],
+    refused: dict[str, str],
+) -> None:
+    """Add the columns of arrays that the store says nothing about, or why they are none."""
+    for name, array in arrays:
+        if array.ndim == 0:
+            refused[name] = "holds a single value, which has no rows"
+        elif _is_pickled(array):
+            refused[name] = _PICKLED
+        elif name in found:
+            refused[name] = "is also the name of another column"
+        else:
+            found |= _columns(open_array, name, array, None)
 
 
 def _columns(
-    reader: _StoreReader, name: str, array: Any, field: Field | None
+    open_array: _OpenArray, name: str, array: Any, field: Field | None
 ) -> dict[str, ColumnReader]:
-    columns = decoded_columns("", _ZarrArray(reader, name, array, field))
+    columns = decoded_columns("", open_array(name, array, field))
     return {f"{name}.{inner}" if inner else name: column for inner, column in columns.items()}
 
 
-def _ragged(reader: _StoreReader, column: ZarrColumn, arrays: dict[str, Any]) -> ColumnReader:
-    path, name, field = reader.path, column.name, column.field
+def _ragged(
+    path: str, open_array: _OpenArray, column: ZarrColumn, arrays: dict[str, Any]
+) -> ColumnReader:
+    name, field = column.name, column.field
     missing = [inner for inner, array in arrays.items() if array is None]
     if missing:
         raise DataError(
@@ -185,7 +174,7 @@ def _ragged(reader: _StoreReader, column: ZarrColumn, arrays: dict[str, Any]) ->
     for inner, array in arrays.items():
         key = inner.rpartition("/")[2]
         told = values if key == VALUES else None
-        decoded = _ZarrArray(reader, f"{name}/{key}", array, told)
+        decoded = open_array(f"{name}/{key}", array, told)
         (readers[key],) = decoded_columns(key, decoded).values()
     return join(path, name, readers.pop(VALUES), readers, field.is_bytes, field)
 
@@ -277,15 +266,22 @@ def _written_arrays(path: str, group: Any) -> list[str]:
 class _ZarrArray:
     """An array read by rows: recmap decodes its chunks or, where it cannot, the zarr package.
 
-    ``field`` says what its values are, in a store that recmap wrote.
+    ``field`` says what its values are, in a store that recmap wrote. The arrays of a store share
+    a ``cache`` of decoded row groups.
     """
 
     def __init__(
-        self, reader: _StoreReader, name: str, array: Any, field: Field | None = None
+        self,
+        path: str,
+        direct: bool,
+        cache: ChunkCache,
+        name: str,
+        array: Any,
+        field: Field | None,
     ) -> None:
-        self._path, self._name, self._array = reader.path, name, array
+        self._path, self._name, self._array = path, name, array
         # zarr opens chunks by their names, and those of another store may take their place.
-        self._place = _place_of_array(reader.path, array)
+        self._place = _place_of_array(path, array)
         if _is_pickled(array):
             raise _wrong(self._path, self._name, _PICKLED)
         self.shape: tuple[int, ...] = tuple(array.shape)
@@ -295,8 +291,8 @@ class _ZarrArray:
         self.dtype: np.dtype[Any] = self._stored
         if field is not None:
             self._take_for(field)
-        self._encoding = encoding_of(array) if reader.direct and not self._strings else None
-        self._rows = self._chunked(reader.cache)
+        self._encoding = encoding_of(array) if direct and not self._strings else None
+        self._rows = self._chunked(cache)
         self.chunk_rows = self._rows.chunk_rows
         self.stored_rows = max(1, int(array.chunks[0]))
         row = self.dtype.itemsize * math.prod(self.shape[1:])
