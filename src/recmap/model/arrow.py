@@ -23,8 +23,7 @@ from recmap.errors import (
 )
 from recmap.model.arguments import check_choice, check_column_name, no_column
 from recmap.model.arrow_export import Tensors, arrow_batch, arrow_type
-from recmap.model.arrow_import import holds_nulls, make_readers
-from recmap.model.arrow_kind import ArrowKind, exact, seen
+from recmap.model.arrow_import import ArrowKind, exact, holds_nulls, make_readers, seen
 from recmap.model.arrow_readers import ArrayReader, BadRowError
 from recmap.model.field import Field
 from recmap.model.null_columns import kept, of_field

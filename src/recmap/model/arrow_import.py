@@ -1,7 +1,8 @@
 """Choose how to read the columns of another library, from the Arrow types they have.
 
 The schema alone decides the fields, before any data is there. A struct becomes a column for each
-of its members, ``a/b``.
+of its members, ``a/b``. Nearly all columns are declared nullable, and few hold nulls: what is known
+of the data makes the type exact, so that a column without nulls is not nullable.
 """
 
 from __future__ import annotations
@@ -9,8 +10,9 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -22,26 +24,29 @@ from recmap.errors import (
     RecmapError,
 )
 from recmap.model.arrow_export import EXTENSION_METADATA, EXTENSION_NAME, TENSOR
-from recmap.model.arrow_kind import ArrowKind, KnownKind
 from recmap.model.arrow_readers import (
     ArrayReader,
-    Booleans,
-    Decimals,
-    Dictionary,
-    FixedLists,
-    ListViews,
-    Nothing,
-    OffsetLists,
-    PlainNumbers,
-    ScaledDecimals,
-    Strings,
-    StringViews,
-    StructMember,
-    TensorRows,
+    ListItems,
+    RowsReader,
     damaged,
+    null_bits,
+    read_booleans,
+    read_decimals,
+    read_dictionary,
+    read_fixed_lists,
+    read_list_views,
+    read_lists,
+    read_member,
+    read_nothing,
+    read_numbers,
+    read_string_views,
+    read_strings,
+    read_tensors,
+    read_whole_decimals,
 )
 from recmap.model.field import BYTES, TEXT, Field, Shape
 from recmap.model.nulls import Nulls
+from recmap.native import _core
 
 # The dtype of strings, and of their offsets; None if they are views.
 _STRINGS: dict[bytes, tuple[np.dtype[Any], str | None]] = {
@@ -94,6 +99,70 @@ _WORDS = {
 }
 
 
+@dataclass(frozen=True)
+class KnownKind:
+    """The type of a column that is nullable only if some of its values are, or may well be."""
+
+    format: bytes
+    name: bytes
+    metadata: list[tuple[bytes, bytes]]
+    nullable: bool
+    children: list[KnownKind]
+    dictionary: KnownKind | None
+
+
+ArrowKind: TypeAlias = "_core.ArrowType | KnownKind"
+
+
+def exact(kind: _core.ArrowType) -> KnownKind:
+    """Return a type that says where nulls are, as one that is known to do so."""
+    children = [exact(child) for child in kind.children]
+    dictionary = None if kind.dictionary is None else exact(kind.dictionary)
+    return KnownKind(kind.format, kind.name, kind.metadata, kind.nullable, children, dictionary)
+
+
+def seen(kind: _core.ArrowType, arrays: Sequence[_core.ArrowArray]) -> KnownKind:
+    """Return the type of these arrays, with nulls only where there are some."""
+    children = [
+        seen(child, [array.child(number) for array in arrays if number < array.n_children])
+        for number, child in enumerate(kind.children)
+    ]
+    fixed = kind.format.startswith(b"+w:") and [child.format for child in children] != [b"n"]
+    if fixed and not any(_has_null_items(array, _size(kind)) for array in arrays):
+        children = [replace(child, nullable=False) for child in children]
+    dictionary = None
+    if kind.dictionary is not None:
+        values = [array.dictionary for array in arrays]
+        dictionary = seen(kind.dictionary, [each for each in values if each is not None])
+    nullable = kind.format == b"n" or any(map(_has_nulls, arrays))
+    nullable = nullable or (dictionary is not None and dictionary.nullable)
+    return KnownKind(kind.format, kind.name, kind.metadata, nullable, children, dictionary)
+
+
+def _has_nulls(array: _core.ArrowArray) -> bool:
+    # -1: they have not been counted.
+    return array.null_count != 0 and (array.null_count > 0 or array.has_buffer(0))
+
+
+def _size(kind: _core.ArrowType) -> int:
+    """Return the items of each list of a fixed size; 0 if the type is damaged, as others say."""
+    size = kind.format.removeprefix(b"+w:")
+    return int(size) if size.isdigit() else 0
+
+
+def _has_null_items(array: _core.ArrowArray, size: int) -> bool:
+    """Return whether an item of a list of a fixed size is null, though the list is not."""
+    items, first = array.child(0), array.offset * size
+    # An array that was sliced may end before its items do.
+    if not _has_nulls(items) or first + array.length * size > items.length:
+        return False
+    absent = null_bits(items, first, first + array.length * size)
+    missing = null_bits(array, 0, array.length)
+    if absent is None or missing is None:
+        return absent is not None
+    return bool((absent & ~np.repeat(missing, size)).any())
+
+
 def make_readers(
     kind: ArrowKind,
     name: str,
@@ -119,8 +188,13 @@ def _readers(
         stored = _NUMBERS.get(kind.format, "")
         if not stored or stored[0] == "f":
             raise _refused(kind, name, "indices of a dictionary are integers")
+
+        def of_dictionary(values: ArrayReader) -> ArrayReader:
+            read = partial(read_dictionary, np.dtype(stored), values)
+            return ArrayReader(values.field, read, kind.nullable, values.null_items)
+
         for path, values in make_readers(kind.dictionary, name, fields, nulls, above):
-            yield path, _around(values, partial(_dictionary_reader, kind, np.dtype(stored)))
+            yield path, _around(values, of_dictionary)
     elif kind.format == b"+s":
         if not kind.children and name:
             raise _refused(kind, name, "a struct without members has no values")
@@ -136,10 +210,11 @@ def _readers(
             raise damaged("a list has one child")
         axis = _number(kind.format[3:]) if kind.format.startswith(b"+w:") else None
         for path, item in make_readers(kind.children[0], name, fields, nulls, (*above, axis)):
-            given = _GivenList(path, fields.get(path), len(above), nulls)
-            yield path, _around(item, partial(_list_reader, kind, given))
+            around = partial(_list_reader, kind, path, fields.get(path), len(above), nulls)
+            yield path, _around(item, around)
     else:
-        yield name, _nullable(_leaf_reader(kind, name, fields.get(name), above), kind)
+        field, read = _leaf_reader(kind, name, fields.get(name), above)
+        yield name, ArrayReader(field, read, kind.nullable)
 
 
 def _around(
@@ -152,51 +227,9 @@ def _around(
         return e
 
 
-def _dictionary_reader(kind: ArrowKind, stored: np.dtype[Any], values: ArrayReader) -> ArrayReader:
-    made = Dictionary(values.field, stored, values)
-    made.nullable, made.null_items = kind.nullable, values.null_items
-    return made
-
-
 def _member_reader(number: int, nullable: bool, member: ArrayReader) -> ArrayReader:
-    made = StructMember(member.field, number, member)
-    made.nullable, made.null_items = member.nullable or nullable, member.null_items
-    return made
-
-
-def _nullable(reader: ArrayReader, kind: ArrowKind) -> ArrayReader:
-    reader.nullable = kind.nullable
-    return reader
-
-
-class _GivenList(NamedTuple):
-    """What is given of a list: the name and field of its column, and how many axes are above."""
-
-    name: str
-    field: Field | None
-    depth: int
-    nulls: Nulls
-
-    def mode(self, item: ArrayReader) -> Nulls:
-        """Say what becomes of its null items."""
-        if self.nulls != "keep":
-            return self.nulls
-        if self.field is None:
-            return "keep" if item.nullable or item.null_items else "error"
-        if self.field.fill is not None:
-            return "fill"
-        return "keep" if self.field.null_items else "error"
-
-    def axis(self, kind: ArrowKind, item: ArrayReader, size: int) -> int | None:
-        """Return the axis of a list of a fixed size. Ragged axes come first, and hold nulls."""
-        if item.field.ragged:
-            return None
-        if self.nulls == "keep" and self.field is not None:
-            given = self.field.shape[self.depth : self.depth + 1]
-            return None if given == (None,) else size
-        exact = self.nulls == "keep" and isinstance(kind, KnownKind)
-        empty = size == 0 and kind.nullable  # nothing could be null in it
-        return None if exact and (empty or holds_nulls(item)) and not _is_tensor(kind) else size
+    read = partial(read_member, number, member)
+    return ArrayReader(member.field, read, member.nullable or nullable, member.null_items)
 
 
 def holds_nulls(reader: ArrayReader) -> bool:
@@ -208,32 +241,60 @@ def _is_tensor(kind: ArrowKind) -> bool:
     return dict(kind.metadata).get(EXTENSION_NAME) == TENSOR
 
 
-def _list_reader(kind: ArrowKind, given: _GivenList, item: ArrayReader) -> ArrayReader:
-    made = _rows_reader(kind, given, item)
-    made.nullable = kind.nullable
-    made.null_items = bool(made.field.ragged) and (item.null_items or holds_nulls(item))
-    return made
-
-
-def _rows_reader(kind: ArrowKind, given: _GivenList, item: ArrayReader) -> ArrayReader:
-    name, nulls = given.name, given.mode(item)
+def _list_reader(
+    kind: ArrowKind,
+    name: str,
+    given: Field | None,
+    depth: int,
+    nulls: Nulls,
+    item: ArrayReader,
+) -> ArrayReader:
+    """Return the reader of lists that are ``depth`` lists deep in the column ``name``."""
     dtype, shape, fill = item.field.dtype, item.field.shape, item.field.fill
+    mode = _items_mode(given, nulls, item)
     if not kind.format.startswith(b"+w:"):
-        made, offset = _LISTS[kind.format]
+        read, offset = _LISTS[kind.format]
         field = _field(name, dtype, (None, *shape), fill)
-        reader: ArrayReader = made(field, item, nulls, np.dtype(offset))
-        return reader
-    size = _number(kind.format[3:])
-    axis = given.axis(kind, item, size)
-    rows = FixedLists(_field(name, dtype, (axis, *shape), fill), item, nulls, size)
-    extension = dict(kind.metadata)
-    if not _is_tensor(kind):
-        return rows
-    stored, order = _tensor_shape(kind, name, extension.get(EXTENSION_METADATA, b""))
-    if math.prod(stored) != size or shape or item.field.is_bytes:
-        raise _refused(kind, name, f"a tensor of shape {stored} is not a list of {size:,}")
-    meant = Field(dtype, tuple(stored[axis] for axis in order), fill)
-    return TensorRows(meant, rows, stored, order)
+        rows = partial(read, ListItems(field, item, mode), np.dtype(offset))
+    else:
+        size = _number(kind.format[3:])
+        axis = _fixed_axis(kind, given, depth, nulls, item, size)
+        field = _field(name, dtype, (axis, *shape), fill)
+        items = ListItems(field, item, mode)
+        rows = partial(read_fixed_lists, items, size)
+        if _is_tensor(kind):
+            told = dict(kind.metadata).get(EXTENSION_METADATA, b"")
+            stored, order = _tensor_shape(kind, name, told)
+            if math.prod(stored) != size or shape or item.field.is_bytes:
+                raise _refused(kind, name, f"a tensor of shape {stored} is not a list of {size:,}")
+            field = Field(dtype, tuple(stored[axis] for axis in order), fill)
+            rows = partial(read_tensors, items, stored, order)
+    null_items = bool(field.ragged) and (item.null_items or holds_nulls(item))
+    return ArrayReader(field, rows, kind.nullable, null_items)
+
+
+def _items_mode(given: Field | None, nulls: Nulls, item: ArrayReader) -> Nulls:
+    """Say what becomes of the null items of a list."""
+    if nulls != "keep":
+        return nulls
+    if given is None:
+        return "keep" if item.nullable or item.null_items else "error"
+    if given.fill is not None:
+        return "fill"
+    return "keep" if given.null_items else "error"
+
+
+def _fixed_axis(
+    kind: ArrowKind, given: Field | None, depth: int, nulls: Nulls, item: ArrayReader, size: int
+) -> int | None:
+    """Return the axis of a list of a fixed size. Ragged axes come first, and hold nulls."""
+    if item.field.ragged:
+        return None
+    if nulls == "keep" and given is not None:
+        return None if given.shape[depth : depth + 1] == (None,) else size
+    exact = nulls == "keep" and isinstance(kind, KnownKind)
+    empty = size == 0 and kind.nullable  # nothing could be null in it
+    return None if exact and (empty or holds_nulls(item)) and not _is_tensor(kind) else size
 
 
 def _field(name: str, dtype: np.dtype[Any], shape: Shape, fill: Any) -> Field:
@@ -259,39 +320,47 @@ def _tensor_shape(
     return shape, order
 
 
-def _leaf_reader(kind: ArrowKind, name: str, given: Field | None, above: Shape) -> ArrayReader:
+def _leaf_reader(
+    kind: ArrowKind, name: str, given: Field | None, above: Shape
+) -> tuple[Field, RowsReader]:
+    """Return the field of values that hold no others, and what reads them."""
     form = kind.format
     if form in _NUMBERS:
-        dtype = np.dtype(_NUMBERS[form])
-        return PlainNumbers(_filled(dtype, given), dtype)
+        return _numbers(_NUMBERS[form], _NUMBERS[form], given)
     if form == b"b":
-        return Booleans(_filled(np.dtype(np.bool_), given))
+        return _filled(np.dtype(np.bool_), given), read_booleans
     if form in _STRINGS:
         strings, offset = _STRINGS[form]
         if given is not None and given.is_bytes and not given.is_text:
             strings = BYTES
         field = _filled(strings, given)
-        return StringViews(field) if offset is None else Strings(field, np.dtype(offset))
+        if offset is None:
+            return field, partial(read_string_views, field)
+        return field, partial(read_strings, field, np.dtype(offset))
     # What follows the colon of a timestamp is a time zone. Its values are UTC.
     time = _TIMES.get(form.split(b":")[0])
     if time is not None:
-        stored = np.dtype(time[0])
-        as_numbers = given is not None and given.dtype == stored == np.int64
-        return PlainNumbers(_filled(stored if as_numbers else np.dtype(time[1]), given), stored)
+        stored, meant = time
+        as_numbers = given is not None and given.dtype == stored == "i8"
+        return _numbers(stored, stored if as_numbers else meant, given)
     if form.startswith(b"w:"):
         width = _number(form[2:])
         if not 0 < width < 1 << 31:
             raise _refused(kind, name, "NumPy has no values of that size")
-        void = np.dtype((np.void, width))
-        return PlainNumbers(_filled(void, given), void)
+        return _numbers(f"V{width}", f"V{width}", given)
     if form.startswith(b"d:"):
         return _decimal_reader(kind, name, given)
     if form == b"n":
-        if given is None:
-            return Nothing(Field(np.bool_))
-        inner = Field(given.dtype, given.shape[len(above) :], _scalar_fill(given))
-        return Nothing(inner if above else given)
+        field = given or Field(np.bool_)
+        if given is not None and above:
+            field = Field(given.dtype, given.shape[len(above) :], _scalar_fill(given))
+        return field, partial(read_nothing, field)
     raise _refused(kind, name, "recmap has no such type; convert it, or leave the column out")
+
+
+def _numbers(stored: str, meant: str, given: Field | None) -> tuple[Field, RowsReader]:
+    dtype = np.dtype(meant)
+    return _filled(dtype, given), partial(read_numbers, np.dtype(stored), dtype)
 
 
 def _filled(dtype: np.dtype[Any], given: Field | None) -> Field:
@@ -305,17 +374,18 @@ def _scalar_fill(given: Field) -> Any:
     return None if given.fill is None or np.ndim(given.fill) else given.fill
 
 
-def _decimal_reader(kind: ArrowKind, name: str, given: Field | None) -> ArrayReader:
+def _decimal_reader(kind: ArrowKind, name: str, given: Field | None) -> tuple[Field, RowsReader]:
     """Return the reader of decimals: as integers without a scale, float64, or else text."""
     precision, scale, bits = _decimal_type(kind, name)
     wanted = None if given is None else given.dtype
     if scale == 0 and wanted not in (np.float64, TEXT):
         if bits == 32:
-            return PlainNumbers(_filled(np.dtype(np.int32), given), np.dtype(np.int32))
-        return Decimals(_filled(np.dtype(np.int64), given), bits // 64)
+            return _numbers("i4", "i4", given)
+        return _filled(np.dtype(np.int64), given), partial(read_whole_decimals, bits // 64)
     exact = precision + max(0, -scale) <= _FLOAT_DIGITS and abs(scale) <= _FLOAT_DIGITS
     text = wanted == TEXT or (wanted != np.float64 and not exact)
-    return ScaledDecimals(_filled(TEXT if text else np.dtype(np.float64), given), bits, scale)
+    field = _filled(TEXT if text else np.dtype(np.float64), given)
+    return field, partial(read_decimals, field, bits, scale)
 
 
 def _decimal_type(kind: ArrowKind, name: str) -> tuple[int, int, int]:
@@ -339,11 +409,11 @@ def _refused(kind: ArrowKind, name: str, why: str) -> FieldMismatchError:
 
 
 _LISTS: dict[bytes, tuple[Any, str]] = {
-    b"+l": (OffsetLists, "i4"),
-    b"+L": (OffsetLists, "i8"),
-    b"+m": (OffsetLists, "i4"),
-    b"+vl": (ListViews, "i4"),
-    b"+vL": (ListViews, "i8"),
+    b"+l": (read_lists, "i4"),
+    b"+L": (read_lists, "i8"),
+    b"+m": (read_lists, "i4"),
+    b"+vl": (read_list_views, "i4"),
+    b"+vL": (read_list_views, "i8"),
 }
 
 

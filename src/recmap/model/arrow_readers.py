@@ -6,7 +6,7 @@ Only the sizes of buffers are not part of the interface, and cannot be checked.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -24,6 +24,7 @@ from recmap.native import _core
 
 Mask: TypeAlias = npt.NDArray[np.bool_]
 Read: TypeAlias = tuple[Column, Mask | None]
+RowsReader: TypeAlias = Callable[[_core.ArrowArray, int, int], Read]
 
 # Larger than any memory. Whatever needs more is damaged.
 _MOST_BYTES = 1 << 60
@@ -48,26 +49,27 @@ def damaged(what: str) -> DataError:
     return DataError(f"damaged Arrow data: {what}")
 
 
-class ArrayReader(ABC):
-    """Reads rows of an array as a column."""
+@dataclass(frozen=True)
+class ArrayReader:
+    """Reads rows of an array as a column.
 
-    #: The type of the column.
+    ``field`` is the type of the column, ``nullable`` whether its rows may be null, and
+    ``null_items`` whether items of rows may be. ``rows`` reads some rows that the array has.
+    """
+
     field: Field
-    #: Whether rows may be null, and items of rows.
-    nullable = True
-    null_items = False
+    rows: RowsReader
+    nullable: bool = True
+    null_items: bool = False
 
-    @abstractmethod
     def read(self, array: _core.ArrowArray, start: int, stop: int) -> Read:
         """Return rows ``start`` to ``stop``, and which are null (None if there are none).
 
         Null rows of a ``Ragged`` are empty; those of an array hold anything.
         """
-
-
-def _check_span(array: _core.ArrowArray, start: int, stop: int) -> None:
-    if not 0 <= start <= stop <= array.length:
-        raise damaged(f"items {start:,} to {stop:,} of {array.length:,}")
+        if not 0 <= start <= stop <= array.length:
+            raise damaged(f"items {start:,} to {stop:,} of {array.length:,}")
+        return self.rows(array, start, stop)
 
 
 def _items(
@@ -111,22 +113,17 @@ def _either(one: Mask | None, other: Mask | None) -> Mask | None:
     return one | other
 
 
-@dataclass
-class PlainNumbers(ArrayReader):
-    field: Field
-    stored: np.dtype[Any]
-
-    def read(self, array: _core.ArrowArray, start: int, stop: int) -> Read:
-        _check_span(array, start, stop)
-        stored = _items(array, 1, self.stored, start, stop)
-        dtype = self.field.dtype
-        if dtype.kind not in "mM":
-            return stored, null_bits(array, start, stop)
-        times = stored.astype(np.int64, copy=False).view(dtype)
-        missing = null_bits(array, start, stop)
-        if stored.dtype == np.int64:
-            _refuse_smallest(stored, missing)
-        return times, missing
+def read_numbers(
+    stored: np.dtype[Any], dtype: np.dtype[Any], array: _core.ArrowArray, start: int, stop: int
+) -> Read:
+    """Read numbers as they are ``stored``, or times of another dtype."""
+    found = _items(array, 1, stored, start, stop)
+    missing = null_bits(array, start, stop)
+    if dtype.kind not in "mM":
+        return found, missing
+    if stored == np.int64:
+        _refuse_smallest(found, missing)
+    return found.astype(np.int64, copy=False).view(dtype), missing
 
 
 def _refuse_smallest(times: npt.NDArray[np.int64], missing: Mask | None) -> None:
@@ -142,82 +139,61 @@ def _refuse_smallest(times: npt.NDArray[np.int64], missing: Mask | None) -> None
         )
 
 
-@dataclass
-class Booleans(ArrayReader):
-    field: Field
-
-    def read(self, array: _core.ArrowArray, start: int, stop: int) -> Read:
-        _check_span(array, start, stop)
-        return _bits(array, 1, start, stop), null_bits(array, start, stop)
+def read_booleans(array: _core.ArrowArray, start: int, stop: int) -> Read:
+    return _bits(array, 1, start, stop), null_bits(array, start, stop)
 
 
-@dataclass
-class Decimals(ArrayReader):
-    """Whole numbers of up to 256 bits, of which int64 must hold the values."""
-
-    field: Field
-    words: int
-
-    def read(self, array: _core.ArrowArray, start: int, stop: int) -> Read:
-        _check_span(array, start, stop)
-        wide = np.dtype((np.void, 8 * self.words))
-        stored = _items(array, 1, wide, start, stop)
-        words = np.frombuffer(stored.tobytes(), "<i8").reshape(-1, self.words)
-        missing = null_bits(array, start, stop)
-        low = words[:, 0].astype(np.int64)
-        too_large = (words[:, 1:] != (low >> 63)[:, None]).any(axis=1)
-        if missing is not None:
-            too_large &= ~missing
-        if too_large.any():
-            why = "int64 cannot hold the decimal number; give the column the type text"
-            raise BadRowError(int(np.argmax(too_large)), why)
-        return low, missing
+def read_whole_decimals(words: int, array: _core.ArrowArray, start: int, stop: int) -> Read:
+    """Read whole numbers of so many 64-bit words, of which int64 must hold the values."""
+    stored = _items(array, 1, np.dtype((np.void, 8 * words)), start, stop)
+    parts = np.frombuffer(stored.tobytes(), "<i8").reshape(-1, words)
+    missing = null_bits(array, start, stop)
+    low = parts[:, 0].astype(np.int64)
+    too_large = (parts[:, 1:] != (low >> 63)[:, None]).any(axis=1)
+    if missing is not None:
+        too_large &= ~missing
+    if too_large.any():
+        why = "int64 cannot hold the decimal number; give the column the type text"
+        raise BadRowError(int(np.argmax(too_large)), why)
+    return low, missing
 
 
-@dataclass
-class ScaledDecimals(ArrayReader):
-    """Decimal numbers with a scale, as float64 or as text, whichever the field is."""
-
-    field: Field
-    bits: int
-    scale: int
-
-    def read(self, array: _core.ArrowArray, start: int, stop: int) -> Read:
-        _check_span(array, start, stop)
-        stored = _items(array, 1, np.dtype((np.void, self.bits // 8)), start, stop)
-        missing = null_bits(array, start, stop)
-        if self.field.is_text:
-            texts = [_decimal_text(number, self.scale) for number in self._whole(stored, missing)]
-            return Ragged.from_text(texts), missing
-        small = self._small(stored, missing)
-        if small is not None:
-            return _scaled(small, self.scale), missing
-        return _rounded(self._whole(stored, missing), self.scale), missing
-
-    def _small(self, stored: npt.NDArray[Any], missing: Mask | None) -> npt.NDArray[Any] | None:
-        """Return the numbers without their point, if float64 holds all of them exactly."""
-        size = min(8, self.bits // 8)
-        words = np.frombuffer(stored.tobytes(), f"<i{size}").reshape(-1, self.bits // 8 // size)
-        low = words[:, 0].astype(np.int64)
-        exact = (words[:, 1:] == (low >> 63)[:, None]).all(axis=1)
-        exact &= (low > -_EXACT) & (low < _EXACT)
-        if missing is not None:
-            exact |= missing
-            low[missing] = 0
-        return low if exact.all() and abs(self.scale) <= _MOST_EXACT else None
-
-    def _whole(self, stored: npt.NDArray[Any], missing: Mask | None) -> list[int]:
-        """Return the numbers without their point; 0 where they are null."""
-        given = np.frombuffer(stored.tobytes(), f"V{self.bits // 8}").copy()
-        if missing is not None:
-            given[missing] = b""
-        return [int.from_bytes(each.tobytes(), "little", signed=True) for each in given]
+def read_decimals(
+    field: Field, bits: int, scale: int, array: _core.ArrowArray, start: int, stop: int
+) -> Read:
+    """Read decimal numbers with a scale, as float64 or as text, whichever the field is."""
+    stored = _items(array, 1, np.dtype((np.void, bits // 8)), start, stop)
+    missing = null_bits(array, start, stop)
+    if field.is_text:
+        texts = [_decimal_text(number, scale) for number in _whole(stored, missing)]
+        return Ragged.from_text(texts), missing
+    small = _small(stored, missing) if abs(scale) <= _MOST_EXACT else None
+    if small is None:
+        return _rounded(_whole(stored, missing), scale), missing
+    # All of these are exact in float64, as is the power of ten, so the result is the nearest.
+    found = small.astype(np.float64)
+    return found / 10.0**scale if scale > 0 else found * 10.0**-scale, missing
 
 
-def _scaled(numbers: npt.NDArray[Any], scale: int) -> npt.NDArray[np.float64]:
-    """Divide by a power of ten. All of these are exact in float64, so the result is the nearest."""
-    found = numbers.astype(np.float64)
-    return found / 10.0**scale if scale > 0 else found * 10.0**-scale
+def _small(stored: npt.NDArray[Any], missing: Mask | None) -> npt.NDArray[Any] | None:
+    """Return the numbers without their point, if float64 holds all of them exactly."""
+    size = min(8, stored.itemsize)
+    words = np.frombuffer(stored.tobytes(), f"<i{size}").reshape(-1, stored.itemsize // size)
+    low = words[:, 0].astype(np.int64)
+    exact = (words[:, 1:] == (low >> 63)[:, None]).all(axis=1)
+    exact &= (low > -_EXACT) & (low < _EXACT)
+    if missing is not None:
+        exact |= missing
+        low[missing] = 0
+    return low if exact.all() else None
+
+
+def _whole(stored: npt.NDArray[Any], missing: Mask | None) -> list[int]:
+    """Return the numbers without their point; 0 where they are null."""
+    given = stored.copy()
+    if missing is not None:
+        given[missing] = b""
+    return [int.from_bytes(each.tobytes(), "little", signed=True) for each in given]
 
 
 def _rounded(numbers: list[int], scale: int) -> npt.NDArray[np.float64]:
@@ -238,60 +214,45 @@ def _decimal_text(number: int, scale: int) -> str:
     return f"{'-' if number < 0 else ''}{digits[:-scale]}.{digits[-scale:]}"
 
 
-@dataclass
-class Nothing(ArrayReader):
-    """A column of nulls only, whose type the user gives. Otherwise, they are booleans."""
-
-    field: Field
-
-    def read(self, array: _core.ArrowArray, start: int, stop: int) -> Read:
-        _check_span(array, start, stop)
-        # The length is only a claim, which need not take memory yet.
-        return blank(self.field, stop - start), np.broadcast_to(np.True_, stop - start)
+def read_nothing(field: Field, array: _core.ArrowArray, start: int, stop: int) -> Read:
+    """Read a column of nulls only, whose type the user gives. Otherwise, they are booleans."""
+    del array
+    # The length is only a claim, which need not take memory yet.
+    return blank(field, stop - start), np.broadcast_to(np.True_, stop - start)
 
 
-class StringReader(ArrayReader):
-    def _checked(self, column: Ragged, missing: Mask | None) -> Read:
-        if missing is not None:
-            column = emptied(column, missing)
-        if self.field.is_text:
-            why = "the text is not UTF-8; give the column the type bytes"
-            column = checked_strings(self.field, column, lambda row: BadRowError(row, why))
-        return column, missing
+def read_strings(
+    field: Field, offset: np.dtype[Any], array: _core.ArrowArray, start: int, stop: int
+) -> Read:
+    offsets = _offsets(array, offset, start, stop, _MOST_BYTES)
+    data = array.buffer(2, int(offsets[-1])).view(BYTE)
+    return _checked(field, Ragged(data, offsets), null_bits(array, start, stop))
 
 
-@dataclass
-class Strings(StringReader):
-    field: Field
-    offset: np.dtype[Any]
+def read_string_views(field: Field, array: _core.ArrowArray, start: int, stop: int) -> Read:
+    if array.n_buffers < 3:
+        raise damaged("strings without buffers")
+    missing = null_bits(array, start, stop)
+    views = _items(array, 1, np.dtype((np.void, 16)), start, stop).view(np.uint8)
+    count = array.n_buffers - 3
+    sizes = array.buffer(array.n_buffers - 1, 8 * count).view(np.int64).tolist()
+    if any(not 0 <= size <= _MOST_BYTES for size in sizes):
+        raise damaged("a buffer larger than memory")
+    buffers = [array.buffer(2 + i, size) for i, size in enumerate(sizes)]
+    mask = None if missing is None else missing.view(np.uint8)
+    values, offsets, bad = _core.read_arrow_views(views, buffers, mask)
+    if bad is not None:
+        raise BadRowError(bad, "damaged Arrow data: a string outside of its buffers")
+    return _checked(field, Ragged(values.view(BYTE), offsets), missing)
 
-    def read(self, array: _core.ArrowArray, start: int, stop: int) -> Read:
-        _check_span(array, start, stop)
-        offsets = _offsets(array, self.offset, start, stop, _MOST_BYTES)
-        data = array.buffer(2, int(offsets[-1])).view(BYTE)
-        return self._checked(Ragged(data, offsets), null_bits(array, start, stop))
 
-
-@dataclass
-class StringViews(StringReader):
-    field: Field
-
-    def read(self, array: _core.ArrowArray, start: int, stop: int) -> Read:
-        _check_span(array, start, stop)
-        if array.n_buffers < 3:
-            raise damaged("strings without buffers")
-        missing = null_bits(array, start, stop)
-        views = _items(array, 1, np.dtype((np.void, 16)), start, stop).view(np.uint8)
-        count = array.n_buffers - 3
-        sizes = array.buffer(array.n_buffers - 1, 8 * count).view(np.int64).tolist()
-        if any(not 0 <= size <= _MOST_BYTES for size in sizes):
-            raise damaged("a buffer larger than memory")
-        buffers = [array.buffer(2 + i, size) for i, size in enumerate(sizes)]
-        mask = None if missing is None else missing.view(np.uint8)
-        values, offsets, bad = _core.read_arrow_views(views, buffers, mask)
-        if bad is not None:
-            raise BadRowError(bad, "damaged Arrow data: a string outside of its buffers")
-        return self._checked(Ragged(values.view(BYTE), offsets), missing)
+def _checked(field: Field, column: Ragged, missing: Mask | None) -> Read:
+    if missing is not None:
+        column = emptied(column, missing)
+    if field.is_text:
+        why = "the text is not UTF-8; give the column the type bytes"
+        column = checked_strings(field, column, lambda row: BadRowError(row, why))
+    return column, missing
 
 
 def _offsets(
@@ -305,184 +266,159 @@ def _offsets(
     return offsets
 
 
-@dataclass
-class Lists(ArrayReader):
-    """Lists of any kind."""
+@dataclass(frozen=True)
+class ListItems:
+    """The items of lists of any kind: their reader, and what becomes of those that are null."""
 
     field: Field
-    item: ArrayReader
+    reader: ArrayReader
     nulls: Nulls
 
-    def _read_items(
+    def read(
         self, array: _core.ArrowArray, start: int, stop: int, row_of: Callable[[int], int]
     ) -> Read:
         """Read items; ``row_of`` gives the list that an item is in."""
         try:
-            return self.item.read(array.child(0), start, stop)
+            return self.reader.read(array.child(0), start, stop)
         except BadRowError as e:
             raise BadRowError(row_of(e.row), e.reason) from None
 
-    def _fill_items(
-        self, items: Column, missing: Mask | None, row_of: Callable[[int], int]
-    ) -> Column:
+    def fill(self, items: Column, missing: Mask | None, row_of: Callable[[int], int]) -> Column:
         if missing is None or not missing.any():
             return items
         if self.nulls == "keep" and self.field.ragged:
             return kept(items, missing)
-        filled = fill_items(items, self.item.field, missing, self.nulls)
+        filled = fill_items(items, self.reader.field, missing, self.nulls)
         if filled is None:
             raise BadRowError(row_of(int(np.argmax(missing))))
         return filled
 
 
-@dataclass
-class OffsetLists(Lists):
-    offset: np.dtype[Any]
+def read_lists(
+    items: ListItems, offset: np.dtype[Any], array: _core.ArrowArray, start: int, stop: int
+) -> Read:
+    offsets = _offsets(array, offset, start, stop, array.child(0).length)
+    first, last = int(offsets[0]), int(offsets[-1])
+    offsets = offsets - first if first else offsets
 
-    def read(self, array: _core.ArrowArray, start: int, stop: int) -> Read:
-        _check_span(array, start, stop)
-        offsets = _offsets(array, self.offset, start, stop, array.child(0).length)
-        first, last = int(offsets[0]), int(offsets[-1])
-        offsets = offsets - first if first else offsets
+    def row_of(item: int) -> int:
+        return int(np.searchsorted(offsets, item, side="right")) - 1
 
-        def row_of(item: int) -> int:
-            return int(np.searchsorted(offsets, item, side="right")) - 1
-
-        items, absent = self._read_items(array, first, last, row_of)
-        missing = null_bits(array, start, stop)
-        if missing is None:
-            return Ragged(self._fill_items(items, absent, row_of), offsets), None
-        if absent is not None:  # what a null list holds does not matter
-            absent = absent & ~np.repeat(missing, np.diff(offsets))
-        return emptied(Ragged(self._fill_items(items, absent, row_of), offsets), missing), missing
+    values, absent = items.read(array, first, last, row_of)
+    missing = null_bits(array, start, stop)
+    if missing is None:
+        return Ragged(items.fill(values, absent, row_of), offsets), None
+    if absent is not None:  # what a null list holds does not matter
+        absent = absent & ~np.repeat(missing, np.diff(offsets))
+    return emptied(Ragged(items.fill(values, absent, row_of), offsets), missing), missing
 
 
-@dataclass
-class ListViews(Lists):
-    offset: np.dtype[Any]
+def read_list_views(
+    items: ListItems, offset: np.dtype[Any], array: _core.ArrowArray, start: int, stop: int
+) -> Read:
+    starts = _items(array, 1, offset, start, stop).astype(np.int64)
+    sizes = _items(array, 2, offset, start, stop).astype(np.int64)
+    missing = null_bits(array, start, stop)
+    if missing is not None:
+        sizes[missing] = 0
+    starts[sizes == 0] = 0
+    limit = array.child(0).length
+    if ((sizes < 0) | (starts < 0) | (sizes > limit) | (starts > limit - sizes)).any():
+        raise damaged("a list outside of its items")
+    used = sizes > 0
+    first = int(starts[used].min(initial=limit))
+    last = int((starts + sizes)[used].max(initial=first))
+    starts -= first
 
-    def read(self, array: _core.ArrowArray, start: int, stop: int) -> Read:
-        _check_span(array, start, stop)
-        starts = _items(array, 1, self.offset, start, stop).astype(np.int64)
-        sizes = _items(array, 2, self.offset, start, stop).astype(np.int64)
-        missing = null_bits(array, start, stop)
-        if missing is not None:
-            sizes[missing] = 0
-        starts[sizes == 0] = 0
-        limit = array.child(0).length
-        if ((sizes < 0) | (starts < 0) | (sizes > limit) | (starts > limit - sizes)).any():
-            raise damaged("a list outside of its items")
-        used = sizes > 0
-        first = int(starts[used].min(initial=limit))
-        last = int((starts + sizes)[used].max(initial=first))
-        starts -= first
+    def row_with(item: int) -> int:
+        return int(np.argmax(used & (starts <= item) & (item < starts + sizes)))
 
-        def row_with(item: int) -> int:
-            return int(np.argmax(used & (starts <= item) & (item < starts + sizes)))
+    values, absent = items.read(array, first, last, row_with)
+    offsets = np.zeros(len(sizes) + 1, np.int64)
+    np.cumsum(sizes, out=offsets[1:])
+    where = np.repeat(starts - offsets[:-1], sizes) + np.arange(int(offsets[-1]))
 
-        items, absent = self._read_items(array, first, last, row_with)
-        offsets = np.zeros(len(sizes) + 1, np.int64)
-        np.cumsum(sizes, out=offsets[1:])
-        where = np.repeat(starts - offsets[:-1], sizes) + np.arange(int(offsets[-1]))
+    def row_of(item: int) -> int:
+        return int(np.searchsorted(offsets, item, side="right")) - 1
 
-        def row_of(item: int) -> int:
-            return int(np.searchsorted(offsets, item, side="right")) - 1
-
-        absent = None if absent is None else absent[where]
-        return Ragged(self._fill_items(items[where], absent, row_of), offsets), missing
+    absent = None if absent is None else absent[where]
+    return Ragged(items.fill(values[where], absent, row_of), offsets), missing
 
 
-@dataclass
-class FixedLists(Lists):
-    size: int
+def read_fixed_lists(
+    items: ListItems, size: int, array: _core.ArrowArray, start: int, stop: int
+) -> Read:
+    rows = stop - start
 
-    def read(self, array: _core.ArrowArray, start: int, stop: int) -> Read:
-        _check_span(array, start, stop)
-        rows, size = stop - start, self.size
+    def row_of(item: int) -> int:
+        return item // size
 
-        def row_of(item: int) -> int:
-            return item // size
-
-        first = (array.offset + start) * size
-        items, absent = self._read_items(array, first, first + rows * size, row_of)
-        missing = null_bits(array, start, stop)
-        if missing is not None and absent is not None:
-            absent = absent & ~np.repeat(missing, size)
-        items = self._fill_items(items, absent, row_of)
-        if isinstance(items, np.ndarray) and not self.field.ragged:
-            return items.reshape(rows, size, *items.shape[1:]), missing
-        column = Ragged(items, np.arange(rows + 1) * size)
-        if missing is not None and _is_emptied(self.field):
-            column = emptied(column, missing)
-        return column, missing
+    first = (array.offset + start) * size
+    values, absent = items.read(array, first, first + rows * size, row_of)
+    missing = null_bits(array, start, stop)
+    if missing is not None and absent is not None:
+        absent = absent & ~np.repeat(missing, size)
+    values = items.fill(values, absent, row_of)
+    if isinstance(values, np.ndarray) and not items.field.ragged:
+        return values.reshape(rows, size, *values.shape[1:]), missing
+    column = Ragged(values, np.arange(rows + 1) * size)
+    return _without_nulls(items.field, column, missing), missing
 
 
-@dataclass
-class TensorRows(ArrayReader):
-    field: Field
-    rows: FixedLists
-    shape: tuple[int, ...]
-    order: tuple[int, ...]
-
-    def read(self, array: _core.ArrowArray, start: int, stop: int) -> Read:
-        flat, missing = self.rows.read(array, start, stop)
-        assert isinstance(flat, np.ndarray)
-        stored = flat.reshape(stop - start, *self.shape)
-        return stored.transpose(0, *(axis + 1 for axis in self.order)), missing
-
-
-@dataclass
-class StructMember(ArrayReader):
-    """One member of a struct; it is null where the struct is."""
-
-    field: Field
-    number: int
-    member: ArrayReader
-
-    def read(self, array: _core.ArrowArray, start: int, stop: int) -> Read:
-        _check_span(array, start, stop)
-        begin, end = array.offset + start, array.offset + stop
-        column, missing = self.member.read(array.child(self.number), begin, end)
-        own = null_bits(array, start, stop)
-        if own is not None and isinstance(column, Ragged) and _is_emptied(self.field):
-            column = emptied(column, own)
-        return column, _either(own, missing)
+def read_tensors(
+    items: ListItems,
+    shape: tuple[int, ...],
+    order: tuple[int, ...],
+    array: _core.ArrowArray,
+    start: int,
+    stop: int,
+) -> Read:
+    """Read lists of a fixed size as tensors of a ``shape``, whose axes are meant in an order."""
+    flat, missing = read_fixed_lists(items, math.prod(shape), array, start, stop)
+    assert isinstance(flat, np.ndarray)
+    stored = flat.reshape(stop - start, *shape)
+    return stored.transpose(0, *(axis + 1 for axis in order)), missing
 
 
-def _is_emptied(field: Field) -> bool:
-    """Return whether a null row has no items. A row of a fixed number of strings has that many."""
-    return bool(field.ragged) or not field.inner
+def read_member(
+    number: int, member: ArrayReader, array: _core.ArrowArray, start: int, stop: int
+) -> Read:
+    """Read one member of a struct; it is null where the struct is."""
+    begin, end = array.offset + start, array.offset + stop
+    column, missing = member.read(array.child(number), begin, end)
+    own = null_bits(array, start, stop)
+    return _without_nulls(member.field, column, own), _either(own, missing)
 
 
-@dataclass
-class Dictionary(ArrayReader):
-    field: Field
-    stored: np.dtype[Any]
-    values: ArrayReader
+def _without_nulls(field: Field, column: Column, missing: Mask | None) -> Column:
+    """Empty the null rows of a ragged column. One of a fixed number of strings has that many."""
+    if missing is None or not isinstance(column, Ragged) or (field.inner and not field.ragged):
+        return column
+    return emptied(column, missing)
 
-    def read(self, array: _core.ArrowArray, start: int, stop: int) -> Read:
-        _check_span(array, start, stop)
-        dictionary = array.dictionary
-        if dictionary is None:
-            raise damaged("a dictionary is missing")
-        missing = null_bits(array, start, stop)
-        indices = _items(array, 1, self.stored, start, stop)
-        wrong = (indices < 0) | (indices >= dictionary.length)
-        if missing is not None:
-            wrong &= ~missing
-        if wrong.any():
-            reason = (
-                f"damaged Arrow data: an index outside of a dictionary of {dictionary.length:,}"
-            )
-            raise BadRowError(int(np.argmax(wrong)), reason)
-        if not dictionary.length:
-            return blank(self.field, stop - start), missing
-        where = indices.astype(np.int64) if missing is None else np.where(missing, 0, indices)
-        try:
-            values, absent = self.values.read(dictionary, 0, dictionary.length)
-        except BadRowError as e:
-            raise BadRowError(int(np.argmax(where == e.row)), e.reason) from None
-        column: Column = values[where.astype(np.int64, copy=False)]
-        if missing is not None and isinstance(column, Ragged) and _is_emptied(self.field):
-            column = emptied(column, missing)
-        return column, _either(missing, None if absent is None else absent[where])
+
+def read_dictionary(
+    stored: np.dtype[Any], values: ArrayReader, array: _core.ArrowArray, start: int, stop: int
+) -> Read:
+    """Read values of a dictionary, whose indices are ``stored``."""
+    dictionary = array.dictionary
+    if dictionary is None:
+        raise damaged("a dictionary is missing")
+    missing = null_bits(array, start, stop)
+    indices = _items(array, 1, stored, start, stop)
+    wrong = (indices < 0) | (indices >= dictionary.length)
+    if missing is not None:
+        wrong &= ~missing
+    if wrong.any():
+        reason = f"damaged Arrow data: an index outside of a dictionary of {dictionary.length:,}"
+        raise BadRowError(int(np.argmax(wrong)), reason)
+    if not dictionary.length:
+        return blank(values.field, stop - start), missing
+    where = indices.astype(np.int64) if missing is None else np.where(missing, 0, indices)
+    try:
+        words, absent = values.read(dictionary, 0, dictionary.length)
+    except BadRowError as e:
+        raise BadRowError(int(np.argmax(where == e.row)), e.reason) from None
+    column: Column = words[where.astype(np.int64, copy=False)]
+    absent = None if absent is None else absent[where]
+    return _without_nulls(values.field, column, missing), _either(missing, absent)
