@@ -10,15 +10,22 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from recmap.errors import DataError, Message, Option
 from recmap.formats.text.columns import TextColumn, check_type
-from recmap.formats.text.open_files import Given, given_fields, open_rows, said_origin
-from recmap.formats.text.rows import RowParser
-from recmap.formats.text.sample import TextSample, samples
+from recmap.formats.text.open_files import (
+    Given,
+    TextSample,
+    given_fields,
+    open_rows,
+    said_origin,
+    samples,
+)
+from recmap.formats.text.rows import RowParser, row_syntax
 from recmap.formats.text.text_file import Bytes, TextFile
 from recmap.model.field import Field
 from recmap.model.schema import FieldsLike
@@ -26,51 +33,10 @@ from recmap.model.source import Source
 from recmap.native import _core
 from recmap.recognise.sniff import sniff, unknown_format
 
-_QUOTE = '"'
 # Bytes that tell the delimiter.
 _FIRST_LINE = 1 << 16
 # Bytes that a header usually fits into.
 _HEADER = 1 << 12
-
-
-class CsvParser(RowParser):
-    """Parses CSV."""
-
-    def __init__(
-        self, format: str, columns: Sequence[TextColumn], origin: str, delimiter: str, skipped: int
-    ) -> None:
-        super().__init__(columns, origin)
-        self.format, self.skipped = format, skipped
-        self._delimiter = delimiter
-
-    @property
-    def syntax(self) -> _core.RowSyntax:
-        return _syntax(self._delimiter)
-
-    @property
-    def rules(self) -> str:
-        return f"quoted {self._delimiter}"
-
-    def check_header(self, text: TextFile) -> None:
-        if not self.skipped:
-            return
-        found = _names(text.path, _first_bytes(text, self.syntax), self.syntax, header=True)
-        names = [column.name for column in self.columns]
-        if found != names:
-            raise DataError(
-                f"{text.path}: its columns are {', '.join(found)}, but those of the first file "
-                f"are {', '.join(names)}; open them separately",
-                file=text.path,
-            )
-
-    def parse(
-        self, text: Bytes, columns: _core.TextColumns
-    ) -> tuple[int, list[Any], _core.TextFault | None]:
-        return _core.parse_csv(text, self.syntax, columns)
-
-
-def _syntax(delimiter: str) -> _core.RowSyntax:
-    return _core.RowSyntax(ord(_QUOTE), ord(delimiter))
 
 
 def open_csv(
@@ -103,22 +69,23 @@ def _open(
     *,
     header: bool,
 ) -> Source:
-    found = samples(files, lambda sample: _syntax(delimiter or _guessed(sample)))
+    found = samples(files, lambda sample: row_syntax(delimiter or _guessed(sample)))
     first = found[0]
     chosen = delimiter or _guessed(first)
     given = given_fields(files, fields)
-    names = _names(first.path, first.rows, _syntax(chosen), header=header)
-    surveyed = [_survey(sample, _syntax(chosen), len(names), header=header) for sample in found]
+    names = _names(first.path, first.rows, row_syntax(chosen), header=header)
+    surveyed = [_survey(sample, row_syntax(chosen), len(names), header=header) for sample in found]
     looks = np.bitwise_or.reduce(surveyed)
     quoted = bool(((looks & _core.LOOKS_BARE) == 0).all()) and (
-        not header or _all_quoted(first, _syntax(chosen), len(names))
+        not header or _all_quoted(first, row_syntax(chosen), len(names))
     )
     columns = [
         _column(files[0], name, int(bits), given, quoted=quoted)
         for name, bits in zip(names, looks, strict=True)
     ]
     origin = said_origin(columns, found, fields)
-    parser = CsvParser(format, columns, origin, chosen, int(header))
+    header_names = partial(_header_names, chosen) if header else None
+    parser = RowParser(format, columns, origin, chosen, header_names)
     return open_rows(files, parser, fields)
 
 
@@ -128,6 +95,11 @@ def _guessed(sample: TextSample) -> str:
     if b"," in line:
         return ","
     return max(",;\t|", key=lambda each: line.count(each.encode()))
+
+
+def _header_names(delimiter: str, text: TextFile) -> list[str]:
+    syntax = row_syntax(delimiter)
+    return _names(text.path, _first_bytes(text, syntax), syntax, header=True)
 
 
 def _first_bytes(text: TextFile, syntax: _core.RowSyntax) -> Bytes:

@@ -15,10 +15,16 @@ from recmap.errors import DataError, LeftOut
 from recmap.formats.column_source import warn_of_left_out
 from recmap.formats.text.columns import TextColumn, check_type
 from recmap.formats.text.faults import damaged_row, found_value
-from recmap.formats.text.open_files import Given, given_fields, open_rows, said_origin
-from recmap.formats.text.rows import RowParser
-from recmap.formats.text.sample import TextSample, samples
-from recmap.formats.text.text_file import Bytes, open_text
+from recmap.formats.text.open_files import (
+    Given,
+    TextSample,
+    given_fields,
+    open_rows,
+    said_origin,
+    samples,
+)
+from recmap.formats.text.rows import RowParser, row_syntax
+from recmap.formats.text.text_file import open_text
 from recmap.model.field import Field
 from recmap.model.preview import listed
 from recmap.model.schema import FieldsLike
@@ -32,39 +38,16 @@ _INT64 = range(-(1 << 63), 1 << 63)
 _DEEPEST = 8
 
 
-class JsonParser(RowParser):
-    """Parses JSON Lines. Unless it is ``strict``, keys that no column has are left out."""
-
-    format = "jsonl"
-
-    def __init__(self, columns: Sequence[TextColumn], origin: str, *, strict: bool) -> None:
-        super().__init__(columns, origin)
-        self.strict = strict
-
-    @property
-    def syntax(self) -> _core.RowSyntax:
-        return _core.RowSyntax()
-
-    @property
-    def rules(self) -> str:
-        return "lines"
-
-    def parse(
-        self, text: Bytes, columns: _core.TextColumns
-    ) -> tuple[int, list[Any], _core.TextFault | None]:
-        return _core.parse_json_rows(text, columns)
-
-
 def open_jsonl(files: Sequence[str], fields: FieldsLike | None = None) -> Source:
     """Open files of JSON Lines as one."""
-    found = samples(files, lambda _: _core.RowSyntax())
+    found = samples(files, lambda _: row_syntax(None))
     given = given_fields(files, fields)
-    survey = _Survey()
+    survey = _SeenValues()
     for sample in found:
         lines = sample.rows.tobytes().split(b"\n")
         for line in lines[: max(1, _ROWS // len(found))]:
-            if line.strip():
-                survey.add(line)
+            if (row := _parsed(line)) is not None:
+                survey.add(row)
     columns, refused = _columns(files[0], survey, given, fields)
     if not columns:
         _check_rows(found[0])
@@ -80,7 +63,7 @@ def open_jsonl(files: Sequence[str], fields: FieldsLike | None = None) -> Source
             {name: LeftOut(told) for name, told in refused.items()},
         )
     strict = not chosen and not refused
-    parser = JsonParser(columns, said_origin(columns, found, fields), strict=strict)
+    parser = RowParser("jsonl", columns, said_origin(columns, found, fields), strict=strict)
     return open_rows(files, parser, fields)
 
 
@@ -96,11 +79,11 @@ def _check_rows(sample: TextSample) -> None:
 
 
 def _columns(
-    path: str, survey: _Survey, given: Given, fields: FieldsLike | None
+    path: str, survey: _SeenValues, given: Given, fields: FieldsLike | None
 ) -> tuple[list[TextColumn], dict[str, str]]:
     """Return the columns, and why others cannot be one."""
     columns, refused = [], {}
-    for keys, seen in survey.leaves():
+    for keys, seen in _leaves((), survey):
         name = "/".join(keys)
         if name in given:
             check_type(path, name, given[name], lists=True)
@@ -205,23 +188,13 @@ class _SeenValues:
         )
 
 
-class _Survey:
-    """What rows have been seen."""
-
-    def __init__(self) -> None:
-        self._row = _SeenValues()
-
-    def add(self, line: bytes) -> None:
-        """Look at a row. What is wrong with it is raised, with its place, when it is read."""
-        try:
-            value = json.loads(line, object_pairs_hook=_Object)
-        except (ValueError, RecursionError):
-            return
-        if isinstance(value, _Object):
-            self._row.add(value)
-
-    def leaves(self) -> Iterator[tuple[tuple[str, ...], _SeenValues]]:
-        yield from _leaves((), self._row)
+def _parsed(line: bytes) -> _Object | None:
+    """Parse a row. What is wrong with it is raised, with its place, when it is read."""
+    try:
+        value = json.loads(line, object_pairs_hook=_Object)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, _Object) else None
 
 
 def _leaves(

@@ -2,27 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TypeAlias
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple, TypeAlias
 
-from recmap.errors import FieldNotFoundError, IndexFileError, StaleIndexWarning
+import numpy as np
+
+from recmap.errors import DataError, FieldNotFoundError, IndexFileError, StaleIndexWarning
 from recmap.formats.array_sidecar import load_description
 from recmap.formats.combined import ConcatenatedSource
 from recmap.formats.detect import detect
 from recmap.formats.open_spec import select
 from recmap.formats.registry import FORMATS
 from recmap.formats.text.columns import TextColumn
+from recmap.formats.text.faults import misplaced
 from recmap.formats.text.rows import RowParser, TextRows
-from recmap.formats.text.sample import TextSample
+from recmap.formats.text.text_file import Bytes, open_text
+from recmap.machine.mapped import guarded
 from recmap.model.arguments import no_column
 from recmap.model.field import Field, as_field
 from recmap.model.schema import FieldsLike, Schema
 from recmap.model.source import Source
+from recmap.native import _core
 from recmap.store.paths import for_each_file
 from recmap.warn import warn
 
 #: The types that the user gave.
 Given: TypeAlias = dict[str, Field]
+
+# Bytes of the samples of all files together, the least of each, and how many files are looked at.
+_SIZE, _LEAST, _FILES = 8 << 20, 1 << 18, 64
+
+
+class TextSample(NamedTuple):
+    """Whole rows from the beginning of a file, and whether they are all of it."""
+
+    path: str
+    rows: Bytes
+    whole: bool
 
 
 def given_fields(files: Sequence[str], fields: FieldsLike | None) -> Given:
@@ -87,3 +103,41 @@ def save_index(data: str, path: str) -> str:
     source = FORMATS[format].opener()([data])
     assert isinstance(source, TextRows)
     return source.save_index(path)
+
+
+def samples(
+    files: Sequence[str], syntax: Callable[[TextSample], _core.RowSyntax]
+) -> list[TextSample]:
+    """Return the first rows of some of the files, the first one among them."""
+    step = -(-len(files) // _FILES)
+    chosen = [*files[::step]]
+    size = max(_LEAST, _SIZE // len(chosen))
+    return for_each_file(lambda file: _sample(file, size, syntax), chosen)
+
+
+@guarded
+def _sample(path: str, size: int, syntax: Callable[[TextSample], _core.RowSyntax]) -> TextSample:
+    text = open_text(path)
+    parts, at, ended = [], text.begin, False
+    while at - text.begin < size and not ended:
+        window, after = text.window(at)
+        parts.append(window[: size - (at - text.begin)])
+        ended = after < 0 and len(parts[-1]) == len(window)
+        at += len(parts[-1])
+    found = np.concatenate([np.empty(0, np.uint8), *parts])
+    if found[:2].tobytes() in (b"\xff\xfe", b"\xfe\xff"):
+        raise DataError(f"{path}: UTF-16: write it again as UTF-8", file=path, byte=0)
+    used = syntax(TextSample(path, found, ended))
+    after = -1 if ended else ord("\n")
+    rows = _core.scan_text_rows(found, after, _core.RowState(), used, 1, 1)
+    if rows.fault != _core.RowFault.none and rows.rows < 2:
+        raise misplaced(text, rows.fault, 0, text.begin + rows.fault_offset)
+    if ended:
+        return TextSample(path, found, True)
+    # What comes after the last row that begins may belong to it.
+    last = int(rows.anchor_offsets[-1]) if rows.rows > 1 else 0
+    if not last:
+        raise DataError(
+            f"{path}: the first row does not end within {len(found):,} bytes", file=path, byte=0
+        )
+    return TextSample(path, found[:last], False)

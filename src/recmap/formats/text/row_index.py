@@ -89,12 +89,12 @@ class RowIndex:
             return self.count if rows is None else min(rows, self.count)
 
     def _scan(self) -> None:
-        window = self._text.window(self._end)
-        if not len(window.bytes):
+        window, after = self._text.window(self._end)
+        if not len(window):
             self._finish()
             return
         scan = _core.scan_text_rows(
-            window.bytes, window.after, self._state, self._syntax, self._step, thread_count()
+            window, after, self._state, self._syntax, self._step, thread_count()
         )
         if scan.fault != _core.RowFault.none:
             # Nothing is kept: whoever tries again finds the same fault.
@@ -104,9 +104,9 @@ class RowIndex:
             self._rows.append(scan.anchor_rows + np.uint64(self._found))
             self._offsets.append(scan.anchor_offsets + np.uint64(self._end))
         self._found += scan.rows
-        self._end += len(window.bytes)
+        self._end += len(window)
         self._state = scan.state
-        if window.after < 0:
+        if after < 0:
             self._finish()
 
     def _finish(self) -> None:

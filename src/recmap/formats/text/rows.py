@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 from threading import Lock
@@ -43,37 +42,58 @@ _TRIED = 16 << 20
 _UNCOUNTED = 1 << 62
 
 
-class RowParser(ABC):
+@dataclass(frozen=True)
+class RowParser:
     """How the rows of a format are told apart and parsed. Small, so that it can be sent."""
 
     format: str
-    #: The rows before the first one: a header.
-    skipped = 0
-
-    def __init__(self, columns: Sequence[TextColumn], origin: str) -> None:
-        self.columns, self.origin = list(columns), origin
+    columns: Sequence[TextColumn]
+    origin: str
+    #: What is between the fields of a row; None if rows are lines of JSON.
+    delimiter: str | None = None
+    #: Reads the names of the columns of a file, if its first row has them.
+    names: Callable[[TextFile], list[str]] | None = None
+    #: Whether values that no column reads are errors.
+    strict: bool = True
 
     @property
-    @abstractmethod
-    def syntax(self) -> _core.RowSyntax: ...
+    def skipped(self) -> int:
+        """The rows before the first one: a header."""
+        return int(self.names is not None)
 
     @property
-    @abstractmethod
+    def syntax(self) -> _core.RowSyntax:
+        return row_syntax(self.delimiter)
+
+    @property
     def rules(self) -> str:
         """What tells rows apart, as an index notes it."""
-
-    #: Whether values that no column reads are errors.
-    strict = True
+        return "lines" if self.delimiter is None else f"quoted {self.delimiter}"
 
     def check_header(self, text: TextFile) -> None:
         """Raise if a file names other columns."""
-        del text
+        if self.names is None:
+            return
+        found, names = self.names(text), [column.name for column in self.columns]
+        if found != names:
+            raise DataError(
+                f"{text.path}: its columns are {', '.join(found)}, but those of the first file "
+                f"are {', '.join(names)}; open them separately",
+                file=text.path,
+            )
 
-    @abstractmethod
     def parse(
         self, text: Bytes, columns: _core.TextColumns
     ) -> tuple[int, list[Any], _core.TextFault | None]:
         """Parse whole rows."""
+        if self.delimiter is None:
+            return _core.parse_json_rows(text, columns)
+        return _core.parse_csv(text, self.syntax, columns)
+
+
+def row_syntax(delimiter: str | None) -> _core.RowSyntax:
+    """Return how rows are told apart: with quotes around a delimiter, or as lines."""
+    return _core.RowSyntax() if delimiter is None else _core.RowSyntax(ord('"'), ord(delimiter))
 
 
 class TextRows(Source):

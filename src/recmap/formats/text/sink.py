@@ -16,6 +16,7 @@ from recmap.errors import ColumnError
 from recmap.formats.array_sidecar import description_path, save_description
 from recmap.formats.sink import Sink, SinkKind
 from recmap.formats.text.columns import is_known
+from recmap.formats.text.text_file import zstd_compressor
 from recmap.local.output import Output
 from recmap.model.arguments import check_choice
 from recmap.model.coerce import as_columns, fit
@@ -44,16 +45,11 @@ class TextSink(Sink):
         end = os.path.splitext(path)[1].lower()
         packing = compression or {".gz": "gzip", ".zst": "zstd"}.get(end)
         self._stream = output.stream("gzip" if packing == "gzip" else None)
-        self._frame = self._compressor() if packing == "zstd" else None
+        self._frame = zstd_compressor(path) if packing == "zstd" else None
         self._waiting: list[bytes] = []
         self._size = 0
         self._row = 0
         self._write(self.head())
-
-    def _compressor(self) -> Callable[[bytes], bytes]:
-        from recmap.formats.text.zstd import compressor
-
-        return compressor(self.output.target)
 
     @abstractmethod
     def check(self, path: str, name: str, field: Field) -> None:

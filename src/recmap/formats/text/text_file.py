@@ -5,14 +5,16 @@ from __future__ import annotations
 import os
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from threading import RLock
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+from recmap.errors import CompressionError, MissingPackageError
 from recmap.local.inflate import inflate
 from recmap.local.local_path import located
 from recmap.recognise.sniff import sniff
@@ -27,39 +29,33 @@ _MARK = b"\xef\xbb\xbf"
 _FIRST_WINDOW, _WINDOW, _FETCHED = 1 << 20, 64 << 20, 8 << 20
 # Inflated bytes that are handed on at once, and that are kept for rows read after they were found.
 _INFLATED, _KEPT = 1 << 20, 32 << 20
-
-
-class TextWindow(NamedTuple):
-    """Some bytes of a text. ``after`` is the byte that follows, or -1 at the end of the file."""
-
-    bytes: Bytes
-    after: int
+_LEVEL = 3
 
 
 class TextFile(ABC):
     """The bytes of a text, by their place in it."""
 
     packing: Packing = None
+    #: Where the rows begin: after a byte order mark.
+    begin: int
 
     def __init__(self, path: str) -> None:
         self.path = path
 
-    @property
     @abstractmethod
-    def begin(self) -> int:
-        """Where the rows begin: after a byte order mark."""
+    def window(self, at: int) -> tuple[Bytes, int]:
+        """Return the bytes from a place on, some at a time; none at the end of the file.
 
-    @abstractmethod
-    def window(self, at: int) -> TextWindow:
-        """Return the bytes from a place on, some at a time; none at the end of the file."""
+        The second value is the byte that follows, or -1 at the end of the file.
+        """
 
     @abstractmethod
     def span(self, begin: int, end: int) -> Any:
         """Return a context with the bytes of a span."""
 
-    @abstractmethod
     def refuse_changed(self) -> None:
-        """Raise if the file was truncated."""
+        """Raise if the file was truncated, if reading it would not."""
+        return
 
 
 class PlainText(TextFile):
@@ -69,13 +65,9 @@ class PlainText(TextFile):
         super().__init__(path)
         self.mapped = located(path).map()
         with self.span(0, min(len(_MARK), self.mapped.size)) as head:
-            self._begin = len(_MARK) if head.tobytes() == _MARK else 0
+            self.begin = len(_MARK) if head.tobytes() == _MARK else 0
 
-    @property
-    def begin(self) -> int:
-        return self._begin
-
-    def window(self, at: int) -> TextWindow:
+    def window(self, at: int) -> tuple[Bytes, int]:
         size = min(_WINDOW if self.mapped.whole else _FETCHED, max(_FIRST_WINDOW, at))
         end = min(at + size, self.mapped.size)
         with self.mapped.hold(at, min(end + 1, self.mapped.size)):
@@ -84,7 +76,7 @@ class PlainText(TextFile):
             if not self.mapped.whole:
                 found = found.copy()
         self.mapped.will_read(at, end)
-        return TextWindow(found, after)
+        return found, after
 
     @contextmanager
     def span(self, begin: int, end: int) -> Iterator[Bytes]:
@@ -109,11 +101,7 @@ class PackedText(TextFile):
         self.packing = packing
         self._lock = RLock()
         self._restart()
-        self._begin = len(_MARK) if self._bytes(0, len(_MARK)).tobytes() == _MARK else 0
-
-    @property
-    def begin(self) -> int:
-        return self._begin
+        self.begin = len(_MARK) if self._bytes(0, len(_MARK)).tobytes() == _MARK else 0
 
     def _restart(self) -> None:
         located(self.path).check_unchanged()
@@ -155,13 +143,13 @@ class PackedText(TextFile):
             ):
                 self._chunks.popleft()
 
-    def window(self, at: int) -> TextWindow:
+    def window(self, at: int) -> tuple[Bytes, int]:
         with self._lock:
             self._reach(at, at + _INFLATED + 1)
             found = self._bytes(at, min(at + _INFLATED, self._passed))
             end = at + len(found)
             after = -1 if self._ended and end >= self._passed else int(self._bytes(end, end + 1)[0])
-            return TextWindow(found, after)
+            return found, after
 
     def _bytes(self, begin: int, end: int) -> Bytes:
         self._reach(begin, end)
@@ -178,9 +166,6 @@ class PackedText(TextFile):
             found = self._bytes(begin, end)
         yield found
 
-    def refuse_changed(self) -> None:
-        return
-
 
 def open_text(path: str) -> TextFile:
     """Open the bytes of a text, which may be compressed with gzip or zstd."""
@@ -191,11 +176,35 @@ def open_text(path: str) -> TextFile:
 
 def _inflated(path: str, packing: Packing) -> Iterator[bytes]:
     if packing == "zstd":
-        from recmap.formats.text.zstd import expand
-
-        yield from expand(path)
+        yield from _expand_zstd(path)
         return
     for part in inflate(path, "gzip"):
         if part.failure is not None:
             raise part.failure
         yield bytes(part.plain)
+
+
+def _expand_zstd(path: str) -> Iterator[bytes]:
+    """Yield the plain bytes of a file of one or more frames, through pyarrow."""
+    pa = _pyarrow(path)
+    with located(path).seekable() as file:
+        stream = pa.CompressedInputStream(pa.PythonFile(file, "r"), "zstd")
+        try:
+            while plain := stream.read(_INFLATED):
+                yield plain
+        except (OSError, pa.ArrowException) as e:
+            raise CompressionError(f"{path}: the zstd stream is damaged: {e}", file=path) from e
+
+
+def zstd_compressor(path: str) -> Callable[[bytes], bytes]:
+    """Return what compresses bytes as a frame of zstd."""
+    codec = _pyarrow(path).Codec("zstd", compression_level=_LEVEL)
+    return partial(codec.compress, asbytes=True)
+
+
+def _pyarrow(path: str) -> Any:
+    try:
+        import pyarrow as pa
+    except ModuleNotFoundError as e:
+        raise MissingPackageError(f"{path}: zstd needs the package {e.name}", extra="arrow") from e
+    return pa
