@@ -1,4 +1,4 @@
-"""Columns of members: as bytes or text, as whole numbers, and as arrays."""
+"""Columns of members: as bytes or text, as whole numbers, and as arrays. Extensions tell which."""
 
 from __future__ import annotations
 
@@ -27,11 +27,45 @@ from recmap.model.row_sizes import OFFSET, RowSizes
 from recmap.native import _core
 from recmap.store.mapped_files import fetch_ahead
 
+KEY = "__key__"
+TEXT = ("txt", "text", "transcript", "json", "jsn")
+NUMBERS = ("cls", "cls2", "index", "inx", "id")
+ARRAY = "npy"
+PICKLES = ("pyd", "pkl", "pickle", "pth", "pt", "joblib")
+NO_PICKLES = (
+    "is a pickle or may hold one, and a pickle can run any code; save it as .npy, .json, .txt or "
+    ".cls"
+)
+
 # A single row of at most this many bytes is read as soon as the system could load it ahead.
 _SMALL_ROW = 4096
 # Empty lists take memory too, and no bytes in a member prove that there are so many.
 _MOST_EMPTY = 1 << 16
 _WHOLE = re.compile(rb"\s*[+-]?[0-9]{1,20}\s*")
+
+
+def ending(name: str) -> str:
+    """Return the last part of an extension, which tells the type: ``seg.npy`` is ``npy``."""
+    return name.rpartition(".")[2]
+
+
+def extension_of(name: str, field: Field) -> str:
+    """Return the extension of the members of a column.
+
+    One that tells the type is added to the name, unless it ends with one already. WebDataset reads
+    all extensions in lower case, and a slash would make a folder.
+
+    >>> extension_of("jpg", Field("bytes")), extension_of("label", Field("int64"))
+    ('jpg', 'label.cls')
+    """
+    name = name.lower().replace("/", ".")
+    if field.is_bytes and not field.shape:
+        known, added = (TEXT, ".txt") if field.is_text else ((ending(name),), "")
+    elif field.dtype.kind in "iu" and not field.shape:
+        known, added = NUMBERS, ".cls"
+    else:
+        known, added = (ARRAY,), ".npy"
+    return name if ending(name) in known else f"{name}{added}"
 
 
 @dataclass(frozen=True)
@@ -75,7 +109,10 @@ class KeyColumn(ColumnReader):
 
 
 class MemberColumn(ColumnReader):
-    """The members with one extension, as the bytes they are; text is checked by the source."""
+    """The members with one extension: as the bytes they are, or as whole numbers in text.
+
+    Text is checked by the source.
+    """
 
     def __init__(self, shard: TarShard, name: str, field: Field, members: Members) -> None:
         self.field, self._shard, self._name, self._members = field, shard, name, members
@@ -92,7 +129,31 @@ class MemberColumn(ColumnReader):
 
     def _column(self, rows: RowNumbers) -> Column:
         values, offsets = self._content(rows, *self._members.at(rows))
+        if not self.field.is_bytes:
+            return self._nullable(self._whole_numbers(rows, values.tobytes(), offsets), rows)
         return self._nullable(Ragged(values.view(BYTE), offsets), rows)
+
+    def _whole_numbers(
+        self, rows: RowNumbers, content: bytes, offsets: Numbers
+    ) -> npt.NDArray[Any]:
+        """Read members that are whole numbers in text, such as .cls."""
+        missing = self._members.missing(rows)
+        out = np.zeros(len(rows), self.field.dtype)
+        low, high = np.iinfo(self.field.dtype).min, np.iinfo(self.field.dtype).max
+        ends = offsets.tolist()
+        for i in range(len(rows)):
+            text = content[ends[i] : ends[i + 1]]
+            if _WHOLE.fullmatch(text) and low <= (number := int(text)) <= high:
+                out[i] = number
+            elif not missing[i]:
+                self._shard.fail(
+                    self._name,
+                    self._members,
+                    int(rows[i]),
+                    f"is {text[:40]!r}, not a number of {self.field.dtype}; read it as text: "
+                    f'fields={{"{self._name}": "text", ...: None}}',
+                )
+        return out
 
     def _content(
         self, rows: RowNumbers, starts: Numbers, sizes: Numbers
@@ -141,47 +202,36 @@ class MemberColumn(ColumnReader):
         return not self._file.whole
 
 
-class WholeNumberColumn(MemberColumn):
-    """Members that are whole numbers in text, such as .cls."""
-
-    def _column(self, rows: RowNumbers) -> Column:
-        values, offsets = self._content(rows, *self._members.at(rows))
-        missing = self._members.missing(rows)
-        out = np.zeros(len(rows), self.field.dtype)
-        low, high = np.iinfo(self.field.dtype).min, np.iinfo(self.field.dtype).max
-        content, ends = values.tobytes(), offsets.tolist()
-        for i in range(len(rows)):
-            text = content[ends[i] : ends[i + 1]]
-            if _WHOLE.fullmatch(text) and low <= (number := int(text)) <= high:
-                out[i] = number
-            elif not missing[i]:
-                self._shard.fail(
-                    self._name,
-                    self._members,
-                    int(rows[i]),
-                    f"is {text[:40]!r}, not a number of {self.field.dtype}; read it as text: "
-                    f'fields={{"{self._name}": "text", ...: None}}',
-                )
-        return self._nullable(out, rows)
-
-
 class ArrayMember(MemberColumn):
     """Members that are .npy files. All have one dtype; axes whose length varies are ragged."""
 
     def __init__(
-        self, shard: TarShard, name: str, field: Field, members: Members, heads: ArrayHeads
+        self,
+        shard: TarShard,
+        name: str,
+        field: Field,
+        members: Members,
+        headers: Sequence[NpyHeader | None],
     ) -> None:
+        """``headers`` are those of the file by number; None stands for those of other columns."""
         super().__init__(shard, name, field, members)
-        self._heads = heads
         if not len(members.heads):  # none has one
-            self._heads = heads.none()
+            headers = [None]
+        axes = len(field.shape)
+        # By number of the header: its size, where the array ends, and its shape.
+        self._heads = np.array([0 if each is None else each.size for each in headers], np.int64)
+        self._ends = np.array([_end(each) for each in headers], np.int64)
+        shapes = [(0,) * axes if each is None else each.shape for each in headers]
+        self._shapes = np.array(shapes, np.int64).reshape(len(headers), axes)
+        # The size of all headers; 0 if they differ.
+        self._head = len({each.size for each in headers if each}) == 1 and int(self._heads.max())
         self._run = field.row_bytes or 0
         self._check(np.arange(len(self)))
 
     def _check(self, rows: Numbers) -> None:
         """Refuse members that end before their arrays."""
         sizes = self._members.at(rows)[1]
-        needed = self._heads.ends[self._numbers(rows)]
+        needed = self._ends[self._numbers(rows)]
         cut = np.flatnonzero((sizes < needed) & ~self._members.missing(rows))
         if len(cut):
             row = int(cut[0])
@@ -196,7 +246,7 @@ class ArrayMember(MemberColumn):
         """Return where arrays begin, after their headers."""
         key: Any = slice(rows.start, rows.stop) if isinstance(rows, range) else rows
         starts: Numbers = self._members.blocks[key].astype(np.int64) * BLOCK
-        return starts + (self._heads.one_size or self._heads.sizes[self._numbers(rows)])
+        return starts + (self._head or self._heads[self._numbers(rows)])
 
     def _numbers(self, rows: RowNumbers) -> Numbers:
         key: Any = slice(rows.start, rows.stop) if isinstance(rows, range) else rows
@@ -210,11 +260,11 @@ class ArrayMember(MemberColumn):
             return self._nullable(self._dense(rows, self._starts(rows)), rows)
         heads, starts = self._numbers(rows), self._starts(rows)
         missing = self._members.missing(rows)
-        sizes = np.where(missing, 0, self._heads.ends[heads] - self._heads.sizes[heads])
+        sizes = np.where(missing, 0, self._ends[heads] - self._heads[heads])
         values, _ = self._content(rows, starts, sizes)
         inner = self.field.shape[self.field.ragged :]
         column: Column = values.view(self.field.dtype).reshape(-1, *inner)
-        shapes = np.where(missing[:, None], 0, self._heads.shapes[heads])
+        shapes = np.where(missing[:, None], 0, self._shapes[heads])
         for axis in reversed(range(self.field.ragged)):
             # Each item of the axes before has a row of this one.
             lengths = np.repeat(shapes[:, axis], shapes[:, :axis].prod(axis=1))
@@ -246,7 +296,7 @@ class ArrayMember(MemberColumn):
         if not self.field.ragged or sizes is None:
             return sizes
         every = range(rows.start, rows.stop) if isinstance(rows, slice) else rows
-        lists = self._heads.shapes[self._numbers(every), : self.field.ragged - 1].cumprod(axis=1)
+        lists = self._shapes[self._numbers(every), : self.field.ragged - 1].cumprod(axis=1)
         total: Numbers = sizes + OFFSET * lists.sum(axis=1)
         return total
 
@@ -267,26 +317,6 @@ class ArrayMember(MemberColumn):
             int(starts[0]), (rows, *self.field.inner), self.field.dtype, stride
         )
         return view
-
-
-class ArrayHeads:
-    """The headers of .npy members, by number: their sizes, where arrays end, and their shapes."""
-
-    def __init__(self, headers: Sequence[NpyHeader | None]) -> None:
-        shapes = [() if each is None else each.shape for each in headers]
-        self.axes = max(map(len, shapes), default=0)
-        self.sizes = np.array([0 if each is None else each.size for each in headers], np.int64)
-        #: The size that all have; 0 if they differ.
-        self.one_size = len({each.size for each in headers if each}) == 1 and int(self.sizes.max())
-        self.ends = np.array([_end(each) for each in headers], np.int64)
-        same = [shape if len(shape) == self.axes else (0,) * self.axes for shape in shapes]
-        self.shapes = np.array(same, np.int64).reshape(len(headers), self.axes)
-
-    def none(self) -> ArrayHeads:
-        """Return one header for members that are all missing."""
-        other = ArrayHeads([None])
-        other.axes, other.shapes = self.axes, np.zeros((1, self.axes), np.int64)
-        return other
 
 
 def _end(header: NpyHeader | None) -> int:

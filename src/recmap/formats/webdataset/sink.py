@@ -14,7 +14,7 @@ import numpy as np
 
 from recmap.errors import ColumnError
 from recmap.formats.sink import Sink, SinkKind
-from recmap.formats.webdataset.names import KEY, NO_PICKLES, PICKLES, ending, extension_of
+from recmap.formats.webdataset.members import KEY, NO_PICKLES, PICKLES, ending, extension_of
 from recmap.formats.webdataset.tar_index import save_index
 from recmap.formats.webdataset.tar_members import BLOCK, DESCRIPTION
 from recmap.local.output import Output

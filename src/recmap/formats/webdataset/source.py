@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
+from typing import TypeAlias
 
 from recmap.errors import DataError, LeftOut
 from recmap.formats.column_readers import ColumnReader
@@ -12,24 +13,20 @@ from recmap.formats.column_source import ColumnsSource, warn_of_left_out
 from recmap.formats.combined import ConcatenatedSource
 from recmap.formats.npy import NpyHeader
 from recmap.formats.webdataset.members import (
-    ArrayHeads,
-    ArrayMember,
-    KeyColumn,
-    MemberColumn,
-    TarShard,
-    WholeNumberColumn,
-    array_field,
-    used_headers,
-)
-from recmap.formats.webdataset.names import (
     ARRAY,
     KEY,
     NO_PICKLES,
     NUMBERS,
     PICKLES,
     TEXT,
+    ArrayMember,
+    KeyColumn,
+    MemberColumn,
+    TarShard,
+    array_field,
     ending,
     extension_of,
+    used_headers,
 )
 from recmap.formats.webdataset.tar_index import Members, TarIndex, find_samples
 from recmap.local.local_path import located
@@ -40,13 +37,8 @@ from recmap.model.schema import FieldsLike
 from recmap.model.source import Source
 from recmap.store.paths import for_each_file
 
-
-@dataclass(frozen=True)
-class _PlannedColumn:
-    """A column: the extension of its members, and what they are read as."""
-
-    extension: str
-    field: Field
+# The extension of the members of a column, and what they are read as.
+_Plan: TypeAlias = tuple[str, Field]
 
 
 def open_webdataset(files: Sequence[str], fields: FieldsLike | None = None) -> Source:
@@ -80,7 +72,7 @@ def _asked_types(fields: FieldsLike | None) -> dict[str, Field]:
     return {name: replace(field.without_nulls(), fill=None) for name, field in types.items()}
 
 
-def _open(path: str, index: TarIndex, plans: Mapping[str, _PlannedColumn]) -> ColumnsSource:
+def _open(path: str, index: TarIndex, plans: Mapping[str, _Plan]) -> ColumnsSource:
     """Open one file whose index is known, so that another process need not make it."""
     file = located(path).map()
     shard = TarShard(file, index)
@@ -90,17 +82,15 @@ def _open(path: str, index: TarIndex, plans: Mapping[str, _PlannedColumn]) -> Co
     )
 
 
-def _column(shard: TarShard, name: str, plan: _PlannedColumn) -> ColumnReader:
-    if plan.extension == KEY:
-        return KeyColumn(shard.index, plan.field)
-    rows = len(shard.index)
-    members = shard.index.members.get(plan.extension) or Members.none(rows)
-    if plan.field.is_bytes:
-        return MemberColumn(shard, name, plan.field, members)
-    if ending(plan.extension) != ARRAY:
-        return WholeNumberColumn(shard, name, plan.field, members)
-    headers = used_headers(shard.index, plan.extension, members)
-    return ArrayMember(shard, name, plan.field, members, ArrayHeads(headers))
+def _column(shard: TarShard, name: str, plan: _Plan) -> ColumnReader:
+    extension, field = plan
+    if extension == KEY:
+        return KeyColumn(shard.index, field)
+    members = shard.index.members.get(extension) or Members.none(len(shard.index))
+    if field.is_bytes or ending(extension) != ARRAY:
+        return MemberColumn(shard, name, field, members)
+    headers = used_headers(shard.index, extension, members)
+    return ArrayMember(shard, name, field, members, headers)
 
 
 class _Columns:
@@ -113,15 +103,15 @@ class _Columns:
         #: Why extensions are not columns.
         self.refused: dict[str, str] = {}
 
-    def by_extension(self) -> dict[str, _PlannedColumn]:
+    def by_extension(self) -> dict[str, _Plan]:
         """Return a column for each extension, called like it."""
-        plans = {KEY: _PlannedColumn(KEY, self._asked.get(KEY, Field("text")))}
+        plans: dict[str, _Plan] = {KEY: (KEY, self._asked.get(KEY, Field("text")))}
         for name in dict.fromkeys(name for index in self._indexes for name in index.members):
             if name == KEY:
                 self.refused[name] = "is the name of the column of keys"
                 continue
             try:
-                plans[name] = _PlannedColumn(name, self._nullable(name, self._field(name)))
+                plans[name] = name, self._nullable(name, self._field(name))
             except ValueError as e:
                 self.refused[name] = str(e)
         return plans
@@ -156,7 +146,7 @@ class _Columns:
         complete = all(each is not None and each.complete for each in members)
         return replace(field, nullable=not complete)
 
-    def described(self) -> dict[str, _PlannedColumn] | None:
+    def described(self) -> dict[str, _Plan] | None:
         """Return the columns that all files say they have, if that is what they hold."""
         told = {index.description for index in self._indexes}
         if len(told) != 1 or None in told:
@@ -167,11 +157,11 @@ class _Columns:
         except ValueError:
             return None  # another program has changed the files
 
-    def _as_described(self, name: str, field: Field) -> _PlannedColumn:
+    def _as_described(self, name: str, field: Field) -> _Plan:
         bare = replace(field.without_nulls(), fill=None)
         asked = self._asked.get(name)
         if name == KEY:
-            return _PlannedColumn(KEY, asked or bare)
+            return KEY, asked or bare
         extension = extension_of(name, field)
         there = [index for index in self._indexes if extension in index.members]
         if not there:
@@ -184,7 +174,7 @@ class _Columns:
         if asked is not None and asked.is_bytes and not asked.shape:
             bare = asked
         known = self._nullable(extension, bare)
-        return _PlannedColumn(extension, replace(known, nullable=known.nullable or field.nullable))
+        return extension, replace(known, nullable=known.nullable or field.nullable)
 
     def tell_of_refused(self, *, alone: bool) -> None:
         """Warn of extensions that are left out; raise if there are no others."""
