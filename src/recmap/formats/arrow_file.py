@@ -56,10 +56,13 @@ def open_arrow(
 
 
 class _ArrowFile(RowGroupFile):
+    format = "arrow"
+
     def __init__(self, path: str, fields: FieldsLike | None, nulls: Nulls) -> None:
         super().__init__(path, located(path).map())
         self._threads, self._nulls = threading.local(), nulls
         self._messages = read_messages(self.mapped)
+        self.group_rows = np.array([message.rows for message in self._messages.batches], np.int64)
         try:
             with self.mapped.hold(*self._places([])):
                 self._arrow_schema: Any = self._open(None).schema
@@ -77,7 +80,8 @@ class _ArrowFile(RowGroupFile):
         self._compressed = any(message.compressed for message in stored)
         # Whether pyarrow makes a copy of a whole batch.
         streamed = bool(self._messages.dictionaries) and not self._messages.is_file
-        self._copied = self._compressed or self._messages.big_endian or streamed
+        self.packed = self._compressed or self._messages.big_endian or streamed
+        self.in_place = not self.packed and self.mapped.whole
         self.columns.compare_notes(self)
         self.table_types = stored_types(self._arrow_schema, self.schema)
 
@@ -113,30 +117,14 @@ class _ArrowFile(RowGroupFile):
         return spans[:, 0], spans[:, 1]
 
     @property
-    def format(self) -> str:
-        return "arrow"
-
-    @property
     def schema(self) -> Schema:
         return self.columns.schema
-
-    @property
-    def group_rows(self) -> npt.NDArray[np.int64]:
-        return np.array([message.rows for message in self._messages.batches], np.int64)
 
     @property
     def note(self) -> str:
         batches = len(self._messages.batches)
         note = "1 record batch" if batches == 1 else f"{batches:,} record batches"
         return f"{note}, compressed" if self._compressed else note
-
-    @property
-    def packed(self) -> bool:
-        return self._copied
-
-    @property
-    def in_place(self) -> bool:
-        return not self._copied and self.mapped.whole
 
     def can_take(self, names: Sequence[str]) -> bool:
         types = [self._arrow_schema.field(self.columns.owners[name]).type for name in names]
@@ -159,7 +147,7 @@ class _ArrowFile(RowGroupFile):
         if mine is not None:
             return mine
         # What the other columns do not take is that of the columns whose rows differ.
-        rows = sum(message.rows for message in self._messages.batches)
+        rows = int(self.group_rows.sum())
         decoded = sum(message.decoded for message in self._messages.batches)
         left = decoded // max(1, rows) - sum(size for size in known if size is not None)
         return max(1, left // known.count(None))
@@ -224,12 +212,12 @@ class _ArrowFile(RowGroupFile):
     def _batch(self, group: int, fields: list[int]) -> Any:
         """Read some columns of a record batch, by number."""
         messages, message = self._messages, self._messages.batches[group]
-        if messages.is_file and self._copied:
+        if messages.is_file and self.packed:
             return self._opened(fields).get_batch(group)
         if messages.is_file and messages.dictionaries:
             # Unlike one that is asked for some columns, this reader copies nothing.
             return self._opened(None).get_batch(group).select(fields)
-        if not self._copied:
+        if not self.packed:
             data = pa.py_buffer(self.mapped.bytes[message.begin : message.end])
             read = pa.ipc.read_record_batch(pa.ipc.read_message(data), self._arrow_schema)
             return read.select(fields)

@@ -14,7 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from recmap.formats.parquet_levels import definition_levels
+from recmap.formats.parquet_statistics import definition_levels
 from recmap.model.field import Field
 
 

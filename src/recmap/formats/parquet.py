@@ -11,7 +11,6 @@ from itertools import islice
 from typing import Any, Literal
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -19,9 +18,9 @@ from recmap.errors import DataError, OptionError, RecmapError
 from recmap.formats.arrow_columns import ArrowColumns, check_values
 from recmap.formats.column_source import warn_of_left_out
 from recmap.formats.exact_nulls import ParquetNulls, parquet_fields
-from recmap.formats.parquet_pages import PageRows, ParquetPages
-from recmap.formats.parquet_ranges import value_ranges
+from recmap.formats.parquet_pages import PageRows
 from recmap.formats.parquet_sizes import CODECS, LEVELS, ParquetSizes
+from recmap.formats.parquet_statistics import value_ranges
 from recmap.formats.parquet_thrift import THRIFT_FAILURES
 from recmap.formats.row_group_file import Cuts, RowGroupFile, check_groups, cut, even_cuts
 from recmap.formats.row_group_sink import RowGroupSink
@@ -85,6 +84,8 @@ def _warn_of_partitions(path: str, schema: Schema) -> None:
 
 
 class _ParquetFile(RowGroupFile):
+    format = "parquet"
+
     def __init__(self, path: str, fields: FieldsLike | None, nulls: Nulls, verify: bool) -> None:
         super().__init__(path, located(path).map())
         self._verify, self._given_nulls = verify, nulls
@@ -110,15 +111,12 @@ class _ParquetFile(RowGroupFile):
         except _FAILURES as e:
             raise DataError(f"{path}: not a valid Parquet file: {e}", file=path) from e
         groups = range(self._metadata.num_row_groups)
-        self._group_rows = np.array(
-            [self._metadata.row_group(i).num_rows for i in groups], np.int64
-        )
+        self.group_rows = np.array([self._metadata.row_group(i).num_rows for i in groups], np.int64)
         self._check_rows()
         self.columns = ArrowColumns(path, alone, noted, nulls, fields)
         self._leaves = _leaves(schema, self.columns.owners)
         self._pages = PageRows(
-            ParquetPages(self.mapped, footer, self._sizes, self._metadata, schema, verify),
-            self.columns,
+            self.mapped, footer, self._sizes, self._metadata, schema, verify, self.columns
         )
         self.columns.compare_notes(self)
         self.table_types = stored_types(schema, self.schema)
@@ -165,7 +163,7 @@ class _ParquetFile(RowGroupFile):
         )
 
     def _check_rows(self) -> None:
-        rows, total = self._group_rows, self._metadata.num_rows
+        rows, total = self.group_rows, self._metadata.num_rows
         counted = sum(rows.tolist())
         # Some writers leave out the total, which is 0 then. What row groups hold is checked below.
         if bool((rows < 0).any()) or total not in (0, counted) or counted >= 1 << 62:
@@ -180,10 +178,6 @@ class _ParquetFile(RowGroupFile):
                 raise self.damaged(group, f"0 rows, but {values:,} values in a column")
 
     @property
-    def format(self) -> str:
-        return "parquet"
-
-    @property
     def note(self) -> str:
         # The first row group stands for all: programs compress them alike.
         codecs = {chunk.codec for chunk in self._sizes.chunks(0)}
@@ -193,22 +187,18 @@ class _ParquetFile(RowGroupFile):
     def schema(self) -> Schema:
         return self.columns.schema
 
-    @property
-    def group_rows(self) -> npt.NDArray[np.int64]:
-        return self._group_rows
-
     @cached_property
     def _sample(self) -> dict[str, int]:
         """The bytes of a row of each column whose rows differ in size, in some rows."""
         varying = [name for name, field in self.schema.items() if field.row_bytes is None]
-        group = int(np.argmax(self._group_rows > 0)) if len(self._group_rows) else 0
+        group = int(np.argmax(self.group_rows > 0)) if len(self.group_rows) else 0
         sizes, rows = dict.fromkeys(varying, 0), 0
-        if not varying or not self._group_rows.any():
+        if not varying or not self.group_rows.any():
             return sizes
         if self._sizes.unit(group, self._leaves_of(varying)) > _SAMPLED_PAGES:
             # Reading any row would take much memory.
             return {name: self._sizes.stored_row(group, self._leaves[name]) for name in varying}
-        count = int(self._group_rows[group])
+        count = int(self.group_rows[group])
         few = np.unique([*range(min(_SAMPLED, count) + 1), count])
         with suppress(DataError):  # raised when these rows are asked for
             for batch in islice(self.batches(group, varying, Cuts(few, few)), _SAMPLED):
@@ -248,7 +238,7 @@ class _ParquetFile(RowGroupFile):
         varying = [name for name in row_bytes if self.schema[name].row_bytes is None]
         if whole is None or not varying:
             return super().cuts(group, row_bytes, size)
-        rows, leaves = int(self._group_rows[group]), self._leaves_of(varying)
+        rows, leaves = int(self.group_rows[group]), self._leaves_of(varying)
         same = {name: each for name, each in row_bytes.items() if name not in varying}
         each = sum(self.decoding_bytes(*column) for column in same.items())
         most = self._sizes.most(group, leaves)
@@ -300,7 +290,7 @@ class _ParquetFile(RowGroupFile):
 
     def _decode(self, group: int, leaves: list[int] | None) -> None:
         """Decode stored columns of a row group, without keeping their values."""
-        expected = int(self._group_rows[group])
+        expected = int(self.group_rows[group])
         size = self._metadata.row_group(group).total_byte_size // max(1, expected)
         rows = max(1, min(expected, _CHECKED // max(1, size)))
         found = 0

@@ -68,17 +68,11 @@ class ColumnPages(NamedTuple):
         return np.searchsorted(self.starts, rows, side="right") - 1
 
 
-class _SchemaColumn(NamedTuple):
-    """A column of the schema: its elements as they are written, and the numbers of its leaves."""
+class PageRows:
+    """Rows at random, by the pages that they are in. Some of these are kept.
 
-    elements: list[bytes]
-    leaves: range
-
-
-class ParquetPages:
-    """The pages of a file. Columns are known by their numbers in the schema.
-
-    Methods raise ValueError and others if the file is damaged, or if pages do not begin with rows.
+    Columns of the file are known by their numbers in the schema. Methods raise ValueError and
+    others if the file is damaged, or if pages do not begin with rows.
     """
 
     def __init__(
@@ -89,18 +83,61 @@ class ParquetPages:
         metadata: Any,
         schema: Any,
         verify: bool,
+        columns: ArrowColumns,
     ) -> None:
         self._mapped, self._footer, self._sizes = mapped, footer, sizes
         self._metadata, self._schema, self._verify = metadata, schema, verify
-        #: The pages of a column in a row group.
-        self.of = cache(self._find)
+        self._columns = columns
+        self._pages = cache(self._find_pages)
+        self._kept = Lru[tuple[int, Names, int], Batch](_KEPT, lambda batch: measure(batch)[1])
+
+    def take(self, group: int, names: Sequence[str], rows: RowArray) -> Batch | None:
+        """Read rows of a row group. Return None if they are in many of its pages."""
+        owners = self._columns.owners
+        mine: dict[int, Names] = {}
+        for name in names:  # a mask is in the same pages as its column
+            mine[owners[name]] = (*mine.get(owners[name], ()), name)
+        if not self._are_few(group, mine, rows):
+            return None
+        taken: Batch = {}
+        for column, of_column in mine.items():
+            taken.update(self._take(group, column, of_column, rows))
+        return taken
+
+    def _are_few(self, group: int, columns: Mapping[int, Names], rows: RowArray) -> bool:
+        needed = whole = 0
+        for column in columns:
+            pages = self._pages(group, column)
+            needed += int(pages.sizes[np.unique(pages.holding(rows))].sum())
+            whole += int(pages.sizes.sum())
+        return _FEW * needed <= whole
+
+    def _take(self, group: int, column: int, names: Names, rows: RowArray) -> Batch:
+        starts = self._pages(group, column).starts
+        wanted = dict(rows_by_owner(starts[:-1], rows))
+        parts: dict[int, Batch] = {}
+        for page in list(wanted):
+            if (kept := self._kept.get((group, names, page))) is not None:
+                parts[page] = pick(kept, rows[wanted[page]] - starts[page])
+        missing = [page for page in wanted if page not in parts]
+        for some, arrow in self._decode(group, column, missing):
+            batch = self._columns.batch(arrow, names, 0)
+            at = 0
+            for page in some:
+                stop = at + int(starts[page + 1] - starts[page])
+                alone = {name: owned(values[at:stop]) for name, values in batch.items()}
+                self._kept.put((group, names, page), alone)
+                parts[page] = pick(alone, rows[wanted[page]] - starts[page])
+                at = stop
+        return interleave([parts[page] for page in wanted], list(wanted.values()))
 
     @cached_property
-    def _columns(self) -> list[_SchemaColumn]:
+    def _elements(self) -> list[tuple[list[bytes], range]]:
+        """The elements of each column as they are written, and the numbers of its leaves."""
         footer = self._mapped.bytes[slice(*self._footer)].tobytes()
         elements = ThriftReader(footer).structs_of(_SCHEMA)
         root, _ = next(elements, ({}, b""))
-        found, leaf = list[_SchemaColumn](), 0
+        found, leaf = list[tuple[list[bytes], range]](), 0
         for _ in range(root.get(_CHILDREN, 0)):
             mine, left, first = list[bytes](), 1, leaf
             while left:
@@ -111,11 +148,11 @@ class ParquetPages:
                 leaf += not children
                 left += children - 1
                 mine.append(stored)
-            found.append(_SchemaColumn(mine, range(first, leaf)))
+            found.append((mine, range(first, leaf)))
         return found
 
-    def _find(self, group: int, column: int) -> ColumnPages:
-        leaves = self._columns[column].leaves
+    def _find_pages(self, group: int, column: int) -> ColumnPages:
+        _, leaves = self._elements[column]
         if len(leaves) != 1 or not self._mapped.whole:
             raise ValueError("several leaves, whose pages differ")
         chunk = self._sizes.chunks(group)[leaves[0]]
@@ -139,21 +176,21 @@ class ParquetPages:
             raise ValueError("rows that may go on in the next page")
         return count_rows(self._mapped, page, chunk.codec, deepest)
 
-    def decode(
+    def _decode(
         self, group: int, column: int, numbers: Sequence[int]
     ) -> Iterator[tuple[list[int], Any]]:
         """Decode pages, some at a time. Yield their numbers, and an Arrow record batch."""
-        found, some, size = self.of(group, column), list[int](), 0
+        found, some, size = self._pages(group, column), list[int](), 0
         for number in numbers:
             if some and size + found.sizes[number] > _TOGETHER:
-                yield some, self._decode(found, column, some)
+                yield some, self._decoded(found, column, some)
                 some, size = [], 0
             some.append(number)
             size += int(found.sizes[number])
         if some:
-            yield some, self._decode(found, column, some)
+            yield some, self._decoded(found, column, some)
 
-    def _decode(self, found: ColumnPages, column: int, numbers: list[int]) -> Any:
+    def _decoded(self, found: ColumnPages, column: int, numbers: list[int]) -> Any:
         rows = int((found.starts[1:] - found.starts[:-1])[numbers].sum())
         table = pq.ParquetFile(
             pa.BufferReader(self._file(found, column, numbers, rows)),
@@ -201,58 +238,10 @@ class ParquetPages:
         )
         return thrift_struct(
             (1, INT32, thrift_number(2)),
-            (2, LIST, thrift_list(STRUCT, [root, *self._columns[column].elements])),
+            (2, LIST, thrift_list(STRUCT, [root, *self._elements[column][0]])),
             (3, INT64, thrift_number(rows)),
             (4, LIST, thrift_list(STRUCT, [group])),
             (5, LIST, thrift_list(STRUCT, [note])),
             # pyarrow knows which programs wrote what wrongly.
             (6, BYTES, thrift_bytes((self._metadata.created_by or "").encode())),
         )
-
-
-class PageRows:
-    """Rows at random, by the pages that they are in. Some of these are kept."""
-
-    def __init__(self, pages: ParquetPages, columns: ArrowColumns) -> None:
-        self._pages, self._columns = pages, columns
-        self._kept = Lru[tuple[int, Names, int], Batch](_KEPT, lambda batch: measure(batch)[1])
-
-    def take(self, group: int, names: Sequence[str], rows: RowArray) -> Batch | None:
-        """Read rows of a row group. Return None if they are in many of its pages."""
-        owners = self._columns.owners
-        mine: dict[int, Names] = {}
-        for name in names:  # a mask is in the same pages as its column
-            mine[owners[name]] = (*mine.get(owners[name], ()), name)
-        if not self._are_few(group, mine, rows):
-            return None
-        taken: Batch = {}
-        for column, of_column in mine.items():
-            taken.update(self._take(group, column, of_column, rows))
-        return taken
-
-    def _are_few(self, group: int, columns: Mapping[int, Names], rows: RowArray) -> bool:
-        needed = whole = 0
-        for column in columns:
-            pages = self._pages.of(group, column)
-            needed += int(pages.sizes[np.unique(pages.holding(rows))].sum())
-            whole += int(pages.sizes.sum())
-        return _FEW * needed <= whole
-
-    def _take(self, group: int, column: int, names: Names, rows: RowArray) -> Batch:
-        starts = self._pages.of(group, column).starts
-        wanted = dict(rows_by_owner(starts[:-1], rows))
-        parts: dict[int, Batch] = {}
-        for page in list(wanted):
-            if (kept := self._kept.get((group, names, page))) is not None:
-                parts[page] = pick(kept, rows[wanted[page]] - starts[page])
-        missing = [page for page in wanted if page not in parts]
-        for some, arrow in self._pages.decode(group, column, missing):
-            batch = self._columns.batch(arrow, names, 0)
-            at = 0
-            for page in some:
-                stop = at + int(starts[page + 1] - starts[page])
-                alone = {name: owned(values[at:stop]) for name, values in batch.items()}
-                self._kept.put((group, names, page), alone)
-                parts[page] = pick(alone, rows[wanted[page]] - starts[page])
-                at = stop
-        return interleave([parts[page] for page in wanted], list(wanted.values()))

@@ -35,19 +35,18 @@ _MORE = 4
 class RowGroupFile(ABC):
     """A file of row groups, of one format."""
 
+    format: str
+    #: The number of rows in each row group.
+    group_rows: npt.NDArray[np.int64]
+    #: Whether rows have to be decoded, from the beginning of their row group.
+    packed = True
+    #: Whether rows are views of the file, and nothing has to be decoded.
+    in_place = False
+
     def __init__(self, path: str, mapped: MappedFile) -> None:
         self.path, self.mapped = path, mapped
         #: What columns were in the table that was saved.
         self.table_types: Mapping[str, TableType] = {}
-
-    @property
-    def index_names(self) -> list[str]:
-        """The columns that are the index of the table that was saved, if all are there."""
-        return index_columns(self.table_types, self.schema)
-
-    @property
-    @abstractmethod
-    def format(self) -> str: ...
 
     @property
     @abstractmethod
@@ -55,25 +54,15 @@ class RowGroupFile(ABC):
         """All columns that can be read."""
 
     @property
-    @abstractmethod
-    def group_rows(self) -> npt.NDArray[np.int64]:
-        """The number of rows in each row group."""
+    def index_names(self) -> list[str]:
+        """The columns that are the index of the table that was saved, if all are there."""
+        return index_columns(self.table_types, self.schema)
 
     @property
     def note(self) -> str:
         """How rows are stored, for display."""
         groups = len(self.group_rows)
         return "1 row group" if groups == 1 else f"{groups:,} row groups"
-
-    @property
-    def packed(self) -> bool:
-        """Whether rows have to be decoded, from the beginning of their row group."""
-        return True
-
-    @property
-    def in_place(self) -> bool:
-        """Whether rows are views of the file, and nothing has to be decoded."""
-        return False
 
     def can_take(self, names: Sequence[str]) -> bool:
         """Return whether rows of these columns can be read without the others around them."""

@@ -14,7 +14,7 @@ from concurrent.futures import wait
 from dataclasses import replace
 from functools import cached_property, partial
 from threading import Lock
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -59,50 +59,31 @@ _NEAR = 64 << 10
 _WASTE = 2
 
 
-class _PieceKey(NamedTuple):
-    """Some rows of a row group, by the number of the piece, and some columns."""
-
-    group: int
-    number: int
-    names: Names
-
-
 class _Pieces:
     """Decodes pieces of a file, and keeps some of them, and the places where decoding stopped."""
 
     def __init__(self, file: RowGroupFile, cuts: Callable[[int], Cuts]) -> None:
         self._file, self._cuts = file, cuts
-        self._kept = Lru[_PieceKey, Batch](_KEPT, lambda batch: measure(batch)[1])
+        self._kept = Lru[tuple[int, int, Names], Batch](_KEPT, lambda batch: measure(batch)[1])
         self._cursors = Lru[tuple[int, Names], GroupDecoding](pool_size())
 
-    def get(self, piece: _PieceKey) -> Batch:
-        """Return the rows of a piece."""
-        found = self._kept.get(piece)
-        if found is not None:
-            return found
-        cursor = self._cursor(piece)
-        batch = cursor.piece(piece.number)
-        self._park(piece, cursor)
+    def get(self, group: int, number: int, names: Names) -> Batch:
+        """Return some columns of the rows of a piece, and keep them for later reads."""
+        piece = group, number, names
+        batch = self._kept.get(piece)
+        if batch is None:
+            cursor = self._cursors.pop((group, names))
+            if cursor is None or cursor.number > number:
+                cursor = GroupDecoding(self._file, group, self._cuts(group), names)
+            batch = cursor.piece(number)
+            if not cursor.ended:
+                self._cursors.put((group, names), cursor, pool_size())
+            self._kept.put(piece, batch)
         return batch
-
-    def _cursor(self, piece: _PieceKey) -> GroupDecoding:
-        parked = self._cursors.pop((piece.group, piece.names))
-        if parked is not None and parked.number <= piece.number:
-            return parked
-        return GroupDecoding(self._file, piece.group, self._cuts(piece.group), piece.names)
-
-    def _park(self, piece: _PieceKey, cursor: GroupDecoding) -> None:
-        if not cursor.ended:
-            self._cursors.put((piece.group, piece.names), cursor, pool_size())
 
     def has(self, group: int, numbers: Sequence[int], names: Names) -> bool:
         """Return whether pieces of a row group are kept."""
-        return all(_PieceKey(group, number, names) in self._kept for number in numbers)
-
-    def keep(self, piece: _PieceKey, batch: Batch) -> None:
-        """Keep a piece for later reads, and drop the least recently used ones."""
-        if piece not in self._kept:
-            self._kept.put(piece, batch)
+        return all((group, number, names) in self._kept for number in numbers)
 
 
 class RowGroupSource(Source):
@@ -257,9 +238,7 @@ class RowGroupSource(Source):
                 return few
         parts, places = [], []
         for number, mine in zip(numbers.tolist(), np.split(order, begins[1:]), strict=True):
-            piece = _PieceKey(group, number, names)
-            batch = self._pieces.get(piece)
-            self._pieces.keep(piece, batch)
+            batch = self._pieces.get(group, number, names)
             parts.append(pick(batch, rows[mine] - starts[number]))
             places.append(mine)
         return interleave(parts, places)

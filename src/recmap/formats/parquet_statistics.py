@@ -1,4 +1,4 @@
-"""The ranges of the values of a Parquet column, from the statistics of its row groups.
+"""What the statistics of row groups tell of Parquet columns: the ranges of values, and their nulls.
 
 Statistics are optional, and not all of them can be trusted. What is doubtful counts as unknown.
 """
@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from recmap.formats.parquet_thrift import THRIFT_FAILURES, ThriftReader
 from recmap.model.field import Field
 from recmap.model.nulls import Nulls
 from recmap.model.value_test import ValueRange
@@ -21,6 +22,10 @@ _TRUSTED = ("parquet-cpp", "parquet-mr", "parquet-rs", "Polars", "DuckDB")
 _PHYSICAL = {"b": ("BOOLEAN",), "i": ("INT32", "INT64"), "u": ("INT32", "INT64")}
 _FLOATS = {"FLOAT": np.dtype(np.float32), "DOUBLE": np.dtype(np.float64)}
 _UNITS = {"milliseconds": "ms", "microseconds": "us", "nanoseconds": "ns"}
+# A larger footer takes too long to read in Python.
+_MOST = 1 << 20
+# The fields that lead to the levels: row groups, columns, their metadata, its size statistics.
+_GROUPS, _COLUMNS, _METADATA, _SIZES, _LEVELS = 4, 1, 3, 16, 3
 
 
 def value_ranges(
@@ -95,3 +100,24 @@ def _after(string: bytes) -> bytes | None:
     """Return a string that comes after all that begin with this one, which may have been cut."""
     kept = string.rstrip(b"\xff")
     return kept[:-1] + bytes([kept[-1] + 1]) if kept else None
+
+
+def definition_levels(footer: bytes) -> list[list[list[int] | None]]:
+    """Return for each row group and column how many values are how deep; None if unknown.
+
+    A value that is null, or in an empty or null list, is defined less deeply than others. Newer
+    programs write how many values of a column chunk are how deep, which pyarrow does not tell.
+    Damage is not reported: other readers find it.
+    """
+    if len(footer) > _MOST:
+        return []
+    try:
+        groups = ThriftReader(footer).struct().get(_GROUPS, [])
+        return [[_levels(chunk) for chunk in group.get(_COLUMNS, [])] for group in groups]
+    except THRIFT_FAILURES:
+        return []
+
+
+def _levels(chunk: dict[int, Any]) -> list[int] | None:
+    found = chunk.get(_METADATA, {}).get(_SIZES, {}).get(_LEVELS)
+    return list(found) if found else None
