@@ -130,6 +130,16 @@ def test_webdataset_reads_what_is_written_and_types_survive() -> None:
     assert again.gather(np.array([5]))["label"].tolist() == [5]
 
 
+def test_a_file_without_members_of_a_ragged_column_has_null_rows() -> None:
+    write("a.tar", range(1, 4))
+    with tarfile.open("b.tar", "w") as file:
+        member = tarfile.TarInfo("only.txt")
+        file.addfile(member, io.BytesIO())
+    ds = rm.open(["a.tar", "b.tar"])
+    assert ds[2:4]["tokens.npy"].tolist() == [[0, 1, 2], None]
+    assert ds[[3, 0]]["tokens.npy"].tolist() == [None, [0]]
+
+
 @pytest.mark.parametrize("format", [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT])
 def test_every_dialect_of_tar_is_read(format: int) -> None:
     long = "a" * 90 + "/" + "b" * 60
