@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import recmap as rm
-from recmap.store.aws_profile import profile_options
+from recmap.store.storage import profile_options
 from tests.store_servers import ACCESS_KEY, SECRET_KEY
 
 if TYPE_CHECKING:

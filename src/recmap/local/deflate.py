@@ -234,20 +234,18 @@ def _aim(stream: Any, source: Bytes, out: Bytes) -> None:
     stream.next_out, stream.avail_out = _address(out), len(out)
 
 
-class _States(threading.local):
-    state: _Isal | None = None
-
-
-_states = _States()
+# The state of ISA-L in each thread.
+_states = threading.local()
 
 
 def _aimed(isal: ctypes.CDLL, source: Bytes, out: Bytes) -> _Isal:
     """Return this thread's state of ISA-L, as new."""
-    if _states.state is None:
-        _states.state = _Isal()
-    isal.isal_inflate_init(ctypes.byref(_states.state))
-    _aim(_states.state, source, out)
-    return _states.state
+    state: _Isal | None = getattr(_states, "state", None)
+    if state is None:
+        _states.state = state = _Isal()
+    isal.isal_inflate_init(ctypes.byref(state))
+    _aim(state, source, out)
+    return state
 
 
 def _address(array: Bytes) -> int:

@@ -13,7 +13,7 @@ import os
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from recmap.errors import MissingShardsWarning, UnfinishedOutputError
 from recmap.local.location import Location
@@ -32,13 +32,6 @@ _Read = Callable[[str], bytes | None]
 _File = TypeVar("_File", bound=Location)
 
 
-class _Unfinished(NamedTuple):
-    """A manifest that is not complete, and the names of the files that it lists."""
-
-    manifest: str
-    files: list[str]
-
-
 def refuse_unfinished(
     folder: str, names: Iterable[str], read: _Read, chosen: Iterable[str] | None = None
 ) -> set[str]:
@@ -52,11 +45,12 @@ def refuse_unfinished(
     added = _unfinished_appends(every, read)
     found = _unfinished(every, read, every - added if chosen is None else set(chosen))
     if found is not None:
+        manifest, files = found
         raise UnfinishedOutputError(
-            f"{folder}: its conversion is not finished, says {found.manifest}: files may be "
+            f"{folder}: its conversion is not finished, says {manifest}: files may be "
             "missing, or left over from an older one. Run the same conversion again to complete "
             "it, or wait if it is running; to read the files that are there, open "
-            f"{_joined(folder, _pattern(found))!r}",
+            f"{_joined(folder, _pattern(files))!r}",
             file=str(folder),
         )
     return added
@@ -100,7 +94,7 @@ def _warn_of_unfinished(
     if found is None:
         return False
     _warn(
-        f"{_joined(folder, found.manifest)}: the conversion that writes these files is not "
+        f"{_joined(folder, found[0])}: the conversion that writes these files is not "
         "finished; some may be missing, or left over from an older one"
     )
     return True
@@ -142,11 +136,12 @@ def _joined(folder: str, name: str) -> str:
     return os.path.join(str(folder), name)
 
 
-def _pattern(found: _Unfinished) -> str:
-    return _NUMBERED.sub("*", found.files[0], count=1).replace("-*", "*") if found.files else "*"
+def _pattern(files: Sequence[str]) -> str:
+    return _NUMBERED.sub("*", files[0], count=1).replace("-*", "*") if files else "*"
 
 
-def _unfinished(names: set[str], read: _Read, chosen: set[str]) -> _Unfinished | None:
+def _unfinished(names: set[str], read: _Read, chosen: set[str]) -> tuple[str, list[str]] | None:
+    """Return a manifest that is not complete, and the names of the files that it lists."""
     for name in sorted(filter(_MANIFEST.fullmatch, names)):
         content = _parsed(read(name))
         if content.get("recmap") != 1 or content.get("complete") is not False:
@@ -155,7 +150,7 @@ def _unfinished(names: set[str], read: _Read, chosen: set[str]) -> _Unfinished |
         # A single file appears when it is complete.
         alone = name != FOLDER_MANIFEST and len(files) == 1 and set(old) <= set(files)
         if not alone and (name == FOLDER_MANIFEST or chosen & {*files, *old}):
-            return _Unfinished(name, [*files, *old])
+            return name, [*files, *old]
     return None
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 from functools import partial
 from threading import Lock
 from weakref import WeakValueDictionary
@@ -194,18 +195,19 @@ def _meeting(fetches: Sequence[Fetch], runs: tuple[Places, Places]) -> list[Fetc
     return [fetches[i] for i in np.flatnonzero(meets).tolist()]
 
 
-class HeldNote:
-    """Lets others find what is held of an object, until it is closed and the beginning is gone."""
+def note_held(path: ObjectAddress, file: FetchedFile) -> ExitStack:
+    """Let others find what is held of an object, until it is closed and the beginning is gone."""
+    key = path.store.place, path.info
+    if path.info.pinned:
+        _held[key] = file
 
-    def __init__(self, path: ObjectAddress, file: FetchedFile) -> None:
-        self._key, self._file = (path.store.place, path.info), file
-        if path.info.pinned:
-            _held[self._key] = file
+    def forget() -> None:
+        if not file.holds(0, 1) and _held.get(key) is file:
+            _held.pop(key, None)
 
-    def close(self) -> None:
-        """Forget the object, unless its beginning is still held."""
-        if not self._file.holds(0, 1) and _held.get(self._key) is self._file:
-            _held.pop(self._key, None)
+    noted = ExitStack()
+    noted.callback(forget)
+    return noted
 
 
 # The last one that was fetched ahead of each version of an object: nothing is fetched twice.

@@ -17,7 +17,7 @@ from recmap.machine.mapped import MappedFile
 from recmap.machine.spans import as_places
 from recmap.model.fetching import Fetching
 from recmap.store.fetch import bytes_ahead
-from recmap.store.fetched_file import FetchedFile, HeldNote
+from recmap.store.fetched_file import FetchedFile, note_held
 from recmap.store.object_address import ObjectAddress
 
 # Files that a dataset keeps mapped while it reads one after another.
@@ -42,7 +42,7 @@ def fetch_ahead(
     hold = file.start(first, stop)
     # Rows in order: what opens the object, or checks it before, finds its beginning.
     if isinstance(begins, int) and isinstance(file.path, ObjectAddress):
-        return Fetching(hold.size, 1, [hold, HeldNote(file.path, file)])
+        return Fetching(hold.size, 1, [hold, note_held(file.path, file)])
     return Fetching(hold.size, len(first), [hold])
 
 

@@ -30,10 +30,9 @@ from recmap.errors import (
     StoreError,
     StoreTimeoutError,
 )
-from recmap.store.aws_profile import profile_options
 from recmap.store.fetch import Fetch, FetchCounter, request_size, room_for, wait_for
 from recmap.store.patience import UNREACHABLE, Attempts, Patience, tell
-from recmap.store.storage import ObjectUrl, Storage
+from recmap.store.storage import ObjectUrl, Storage, profile_options
 
 _T = TypeVar("_T")
 _Bytes = npt.NDArray[np.uint8]

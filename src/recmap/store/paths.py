@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import reprlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import PurePath
@@ -13,7 +14,6 @@ from recmap.local.local_path import any_remote, located, working_folder
 from recmap.local.location import Location
 from recmap.machine.threads import Threads
 from recmap.model.arguments import is_iterable
-from recmap.store.braces import expand_braces
 from recmap.store.object_path import object_path
 from recmap.store.object_store import ObjectStore
 from recmap.store.storage import SCHEMES, Storage, is_url, local_path, refuse_flattened_url
@@ -23,6 +23,8 @@ PathsLike: TypeAlias = "PathLike | Iterable[PathLike] | HasFiles"
 
 # Kinds of dtypes that are not text.
 _NUMBERS = "biufcmMV"
+_SPAN = re.compile(r"\{(\d{1,18})\.\.(\d{1,18})\}")
+_BRACES = re.compile(r"\{(\d{1,18}\.\.\d{1,18}|[^{},]*(?:,[^{},]*)+)\}")
 # More files than any folder should hold.
 MOST_SHARDS = 1_000_000
 # Objects looked at a time.
@@ -129,6 +131,43 @@ def as_paths(paths: Any, storage: Storage | None = None) -> Location | list[Loca
         return located(as_path(paths))  # raises
     stores: dict[str, ObjectStore] = {}
     return [as_location(path, storage=storage, stores=stores) for path in paths]
+
+
+def expand_braces(pattern: str) -> list[str]:
+    """Return the names that a pattern lists, in order; others are returned as they are.
+
+    Patterns that list names are ``x-{0000..0099}.tar`` or ``{train,val}.npy``.
+
+    >>> expand_braces("x-{08..10}.tar")
+    ['x-08.tar', 'x-09.tar', 'x-10.tar']
+    >>> expand_braces("{a,b}/x.npy"), expand_braces("x{}.npy")
+    (['a/x.npy', 'b/x.npy'], ['x{}.npy'])
+    """
+    found = [""]
+    end = 0
+    for group in _BRACES.finditer(pattern):
+        before = pattern[end : group.start()]
+        choices = _choices(group[0])
+        if len(found) * len(choices) > MOST_SHARDS:
+            raise OptionError(f"{pattern}: a pattern of more than {MOST_SHARDS:,} names")
+        found = [f"{name}{before}{choice}" for name in found for choice in choices]
+        end = group.end()
+    return [name + pattern[end:] for name in found]
+
+
+def _choices(group: str) -> list[str]:
+    numbers = _SPAN.fullmatch(group)
+    if numbers is None:
+        return group[1:-1].split(",")
+    first, last = numbers[1], numbers[2]
+    low, high = int(first), int(last)
+    if abs(high - low) >= MOST_SHARDS:
+        raise OptionError(f"{group}: a pattern of more than {MOST_SHARDS:,} names")
+    # A zero at the beginning says that all names have one length.
+    padded = any(len(text) > 1 and text[0] == "0" for text in (first, last))
+    width = max(len(first), len(last)) if padded else 0
+    step = 1 if low <= high else -1
+    return [f"{number:0{width}d}" for number in range(low, high + step, step)]
 
 
 def _files_of(dataset: Any) -> list[str]:

@@ -22,9 +22,8 @@ from urllib.parse import quote, urlsplit
 from xml.etree import ElementTree as ET
 
 from recmap.errors import AccessDeniedError, RecmapError, StoreError
-from recmap.store.aws_profile import profile_options
 from recmap.store.patience import UNREACHABLE, Patience
-from recmap.store.storage import ObjectUrl, Storage
+from recmap.store.storage import ObjectUrl, Storage, profile_options
 
 _SECONDS = 30.0
 # A page lists 1,000 uploads; a longer answer is not one.

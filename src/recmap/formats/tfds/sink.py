@@ -269,10 +269,8 @@ def _new_features(
         *parents, last = feature.path
         at = tree
         for parent in parents:
-            at = at.setdefault(parent, {})
-        at[last] = _LeafDescription(
-            _given(feature, given.get(name)) or described(feature, len(classes))
-        )
+            at = at.setdefault(parent, _group({}))["featuresDict"]["features"]
+        at[last] = _given(feature, given.get(name)) or described(feature, len(classes))
         if classes:
             if any(each != each.strip() or not each or "\n" in each for each in classes):
                 raise DataError(f"column {name!r}: a class has a name that no line can hold")
@@ -281,14 +279,7 @@ def _new_features(
     return _group(tree)
 
 
-class _LeafDescription(dict[str, Any]):
-    """The description of a column, not of a group of columns."""
-
-
-def _group(tree: Mapping[str, Any]) -> dict[str, Any]:
-    inner = {
-        n: each if isinstance(each, _LeafDescription) else _group(each) for n, each in tree.items()
-    }
+def _group(inner: dict[str, Any]) -> dict[str, Any]:
     return _class("features_dict.FeaturesDict", "featuresDict", {"features": inner})
 
 
@@ -298,7 +289,7 @@ def _given(feature: Feature, description: Any) -> dict[str, Any] | None:
         return None
     inner: Any = description
     for name in reversed(feature.path):
-        inner = _class("features_dict.FeaturesDict", "featuresDict", {"features": {name: inner}})
+        inner = _group({name: inner})
     (found,) = parse_features(inner, FEATURES)
     return dict(description) if _layout(found) == _layout(feature) else None
 
