@@ -23,7 +23,8 @@ from recmap.errors import (
     OutputExistsError,
 )
 from recmap.formats.sink import SinkKind
-from recmap.formats.tfds.features import Feature, parse_features
+from recmap.formats.tfds.feature import Feature, disassemble
+from recmap.formats.tfds.features_json import described, feature_group, parse_features
 from recmap.formats.tfds.metadata import (
     FEATURES,
     INFO,
@@ -36,7 +37,6 @@ from recmap.formats.tfds.metadata import (
     load_features,
     load_info,
 )
-from recmap.formats.tfds.stored_columns import StoredColumn, disassemble
 from recmap.formats.tfrecord_sink import RecordOptions, TFRecordSink
 from recmap.local.local_path import located
 from recmap.local.location import Location
@@ -46,7 +46,6 @@ from recmap.model.ragged import Ragged
 from recmap.model.schema import Schema
 from recmap.tfrecord.encoder import little_endian
 
-_PACKAGE = "tensorflow_datasets.core.features"
 _VERSION = "1.0.0"
 # Lists of integers hold these exactly. They are shorter than raw bytes for a few values only.
 _SHORT = 16
@@ -111,9 +110,10 @@ class TfdsShard(TFRecordSink):
         descriptions: Mapping[str, Any] | None = None,
     ) -> None:
         del name, split, labels, descriptions  # for the metadata
-        stored = shard_features(schema)
-        self._columns = {each: StoredColumn(feature) for each, feature in stored.items()}
-        fields = {n: f for column in self._columns.values() for n, f in column.fields.items()}
+        self._columns = shard_features(schema)
+        fields = {
+            n: f for column in self._columns.values() for n, f in column.stored_fields.items()
+        }
         encoding = {n: e for column in self._columns.values() for n, e in _encodings(column)}
         options = RecordOptions(encoding=encoding, describe=False)
         plain = Schema({n: Field(f.dtype, f.shape) for n, f in fields.items()})
@@ -127,16 +127,16 @@ class TfdsShard(TFRecordSink):
                 stored[name] = values
             else:
                 assert isinstance(values, Ragged)
-                stored |= disassemble(column.feature, values)
+                stored |= disassemble(column, values)
         super().write(stored)
 
 
-def _encodings(column: StoredColumn) -> list[tuple[str, str]]:
+def _encodings(column: Feature) -> list[tuple[str, str]]:
     """Return the list that holds each feature of a column."""
     lists = {"float": "float_list", "int64": "int64_list", "bytes": "bytes_list"}
     made = []
     for name, kind in column.kinds().items():
-        raw = kind.name == "bytes" and not column.fields[name].is_bytes
+        raw = kind.name == "bytes" and not column.stored_fields[name].is_bytes
         made.append((name, "raw" if raw else lists[kind.name]))
     return made
 
@@ -235,8 +235,7 @@ def _refuse_others(
 
 def _layout(feature: Feature) -> list[Any]:
     """Return how a column is stored."""
-    column = StoredColumn(feature)
-    return [feature.encoding, feature.field, column.fields, column.kinds()]
+    return [feature.encoding, feature.field, feature.stored_fields, feature.kinds()]
 
 
 def complete_folder(
@@ -269,18 +268,14 @@ def _new_features(
         *parents, last = feature.path
         at = tree
         for parent in parents:
-            at = at.setdefault(parent, _group({}))["featuresDict"]["features"]
+            at = at.setdefault(parent, feature_group({}))["featuresDict"]["features"]
         at[last] = _given(feature, given.get(name)) or described(feature, len(classes))
         if classes:
             if any(each != each.strip() or not each or "\n" in each for each in classes):
                 raise DataError(f"column {name!r}: a class has a name that no line can hold")
             names = folder.child(label_file(feature.path))
             names.write_whole(("\n".join(classes) + "\n").encode())
-    return _group(tree)
-
-
-def _group(inner: dict[str, Any]) -> dict[str, Any]:
-    return _class("features_dict.FeaturesDict", "featuresDict", {"features": inner})
+    return feature_group(tree)
 
 
 def _given(feature: Feature, description: Any) -> dict[str, Any] | None:
@@ -289,39 +284,9 @@ def _given(feature: Feature, description: Any) -> dict[str, Any] | None:
         return None
     inner: Any = description
     for name in reversed(feature.path):
-        inner = _group({name: inner})
+        inner = feature_group({name: inner})
     (found,) = parse_features(inner, FEATURES)
     return dict(description) if _layout(found) == _layout(feature) else None
-
-
-def described(feature: Feature, classes: int = 0) -> dict[str, Any]:
-    """Return the description of a column, as ``features.json`` has it."""
-    if feature.entry is not None:
-        made = dict(feature.entry)
-    elif feature.dtype == TEXT:
-        made = _class("text_feature.Text", "text", {})
-    elif classes:
-        count = {"numClasses": str(classes)}
-        made = _class("class_label_feature.ClassLabel", "classLabel", count)
-    else:
-        tensor = {
-            "shape": {"dimensions": [_length(axis) for axis in feature.shape]},
-            "dtype": "string" if feature.is_string else feature.dtype.name,
-            "encoding": feature.encoding,
-        }
-        made = _class("tensor_feature.Tensor", "tensor", tensor)
-    for length in reversed(feature.lengths):
-        sequence = {"feature": made, "length": _length(length)}
-        made = _class("sequence_feature.Sequence", "sequence", sequence)
-    return made
-
-
-def _class(name: str, kind: str, content: Mapping[str, Any]) -> dict[str, Any]:
-    return {"pythonClassName": f"{_PACKAGE}.{name}", kind: dict(content)}
-
-
-def _length(length: int | None) -> str:
-    return "-1" if length is None else str(length)
 
 
 SINK = SinkKind(

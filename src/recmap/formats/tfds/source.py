@@ -23,7 +23,8 @@ from recmap.errors import (
 )
 from recmap.formats.combined import ConcatenatedSource
 from recmap.formats.memory import MemorySource
-from recmap.formats.tfds.features import Feature, parse_features
+from recmap.formats.tfds.feature import Feature, record_decoder
+from recmap.formats.tfds.features_json import described, parse_features
 from recmap.formats.tfds.metadata import (
     FEATURES,
     INFO,
@@ -34,10 +35,9 @@ from recmap.formats.tfds.metadata import (
     load_labels,
 )
 from recmap.formats.tfds.old_folders import WRITTEN_BY_OLD, is_old, open_old
-from recmap.formats.tfds.sink import described, shard_features
+from recmap.formats.tfds.sink import shard_features
 from recmap.formats.tfds.splits import ShardRows, choose_shards
 from recmap.formats.tfds.steps import EpisodeRecords, open_steps
-from recmap.formats.tfds.stored_columns import StoredColumn, record_decoder
 from recmap.formats.tfrecord_source import TFRecordSource
 from recmap.local.local_path import located
 from recmap.local.location import Location
@@ -84,7 +84,7 @@ def open_tfds(
     features = parse_features(load_features(folder), folder.child(FEATURES))
     features = _chosen(path, features, fields, unit)
     labels = _labels(folder, features)
-    columns = {feature.name: StoredColumn(feature) for feature in features}
+    columns = {feature.name: feature for feature in features}
     pieces = choose_shards(info, split, path)
     _refuse_unfinished(folder, [name for piece in pieces for name in piece.shards])
     records = [_open_records(folder, info, piece, columns, errors, verify) for piece in pieces]
@@ -98,7 +98,7 @@ def open_tfds(
         for each, piece, span in zip(records, pieces, spans, strict=True)
     ]
     if not parts:
-        schema = Schema({name: column.feature.field for name, column in columns.items()})
+        schema = Schema({name: column.field for name, column in columns.items()})
         empty: Source = MemorySource({n: empty_column(f) for n, f in schema.items()}, schema)
         return TfdsSource(empty, path, None, labels, features)
     rows = parts[0] if len(parts) == 1 else ConcatenatedSource(parts)
@@ -128,7 +128,7 @@ def _open_records(
     folder: Location,
     info: DatasetInfo,
     piece: ShardRows,
-    columns: Mapping[str, StoredColumn],
+    columns: Mapping[str, Feature],
     errors: Errors,
     verify: bool,
 ) -> EpisodeRecords:
@@ -150,10 +150,7 @@ def _open_shard(path: str, fields: FieldsLike | None) -> Source:
     """Open one shard that was just written, with the fields that were written."""
     if not isinstance(fields, Mapping):
         raise OptionError(f"{path}: a TFDS dataset is opened by its folder")
-    columns = {
-        name: StoredColumn(feature)
-        for name, feature in shard_features(Schema(dict(fields))).items()
-    }
+    columns = shard_features(Schema(dict(fields)))
     source = TFRecordSource([path], compression=None, decoder=record_decoder(columns))
     return TfdsSource(source, path, columns, {}, [])
 
@@ -298,7 +295,7 @@ class TfdsSource(WrappedSource):
         self,
         source: Source,
         folder: str,
-        columns: Mapping[str, StoredColumn] | None,
+        columns: Mapping[str, Feature] | None,
         labels: Mapping[str, Sequence[str]],
         features: Sequence[Feature],
         origin: str = f"from {FEATURES}",
@@ -310,7 +307,7 @@ class TfdsSource(WrappedSource):
         self._simple = columns is None or all(column.simple for column in columns.values())
         self._schema = source.schema
         if columns is not None:
-            self._schema = Schema({name: each.feature.field for name, each in columns.items()})
+            self._schema = Schema({name: each.field for name, each in columns.items()})
 
     # Facts.
 
@@ -390,10 +387,10 @@ class TfdsSource(WrappedSource):
         if self._simple:
             return self._source.row_sizes(rows)
         assert self._columns is not None
-        if any(column.feature.encoding == "zlib" for column in self._columns.values()):
+        if any(column.encoding == "zlib" for column in self._columns.values()):
             return None
         sizes = self._source.row_sizes(rows)
-        more = sum(8 * len(column.feature.axes) for column in self._columns.values())
+        more = sum(8 * len(column.axes) for column in self._columns.values())
         return None if sizes is None else added(sizes, more)
 
     def select(self, names: Sequence[str]) -> Source:
@@ -404,7 +401,7 @@ class TfdsSource(WrappedSource):
                 source, self._folder, None, self._labels, self._features, self._origin
             )
         columns = {name: self._columns[name] for name in chosen}
-        stored = [name for column in columns.values() for name in column.fields]
+        stored = [name for column in columns.values() for name in column.stored_fields]
         return TfdsSource(
             self._source.select(stored), self._folder, columns, self._labels, self._features
         )

@@ -20,7 +20,7 @@ import numpy.typing as npt
 from recmap.errors import DataError, MemoryLimitError
 from recmap.formats.combined import ConcatenatedSource
 from recmap.formats.memory import MemorySource
-from recmap.formats.tfds.stored_columns import LENGTHS, StoredColumn, record_decoder
+from recmap.formats.tfds.feature import LENGTHS, Feature, record_decoder
 from recmap.model.batch import RowArray, RowNumbers, interleave, join, pick
 from recmap.model.coerce import empty_column
 from recmap.model.facts import SourceFacts
@@ -46,7 +46,7 @@ _COUNTED, _COUNTED_BYTES = 1 << 14, 8 << 20
 
 
 def open_steps(
-    parts: Sequence[tuple[EpisodeRecords, range]], columns: Mapping[str, StoredColumn], verify: bool
+    parts: Sequence[tuple[EpisodeRecords, range]], columns: Mapping[str, Feature], verify: bool
 ) -> Source:
     """Return the steps of episodes as rows.
 
@@ -86,49 +86,47 @@ class StepColumn:
     """
 
     field: Field
-    stored: StoredColumn | None = None
+    stored: Feature | None = None
     #: Whether the record has one value for each step, not one for the episode.
     per_step: bool = False
 
     @property
     def nested(self) -> bool:
         """Whether the steps of an episode differ in length, so that it is decoded as a whole."""
-        return self.stored is not None and self.per_step and bool(self.stored.feature.lengths[1:])
+        return self.stored is not None and self.per_step and bool(self.stored.lengths[1:])
 
     @property
-    def of_one_step(self) -> StoredColumn:
+    def of_one_step(self) -> Feature:
         """How a step, or what an episode has once, is decoded."""
         assert self.stored is not None
-        feature = self.stored.feature
         if not self.per_step:
             return self.stored
-        return StoredColumn(replace(feature, lengths=feature.lengths[1:]))
+        return replace(self.stored, lengths=self.stored.lengths[1:])
 
 
-def _step_columns(columns: Mapping[str, StoredColumn]) -> dict[str, StepColumn]:
+def _step_columns(columns: Mapping[str, Feature]) -> dict[str, StepColumn]:
     """Return the columns of steps by name.
 
     Those of the nested dataset lose its name, ``steps/``, unless that makes two of one name.
     """
-    steps = {name: each for name, each in columns.items() if each.feature.steps}
+    steps = {name: each for name, each in columns.items() if each.steps}
     outer = {name: each for name, each in columns.items() if name not in steps}
     taken = {*outer, EPISODE, STEP}
     short: dict[str, StepColumn] = {}
     for name, each in steps.items():
-        cut = name.removeprefix(f"{each.feature.steps}/")
-        feature = each.feature
-        one = replace(feature, lengths=feature.lengths[1:])
+        cut = name.removeprefix(f"{each.steps}/")
+        one = replace(each, lengths=each.lengths[1:])
         short[name if cut in taken else cut] = StepColumn(one.field, each, per_step=True)
     places = {name: StepColumn(field) for name, field in _PLACES.items() if name not in short}
-    rest = {name: StepColumn(each.feature.field, each) for name, each in outer.items()}
+    rest = {name: StepColumn(each.field, each) for name, each in outer.items()}
     return {**places, **short, **rest}
 
 
-def _step_lists(columns: Mapping[str, StoredColumn]) -> list[str]:
+def _step_lists(columns: Mapping[str, Feature]) -> list[str]:
     """Return features of a record with an item for each step, the fastest to be counted first."""
     listed: dict[str, int] = {}
-    for column in columns.values():
-        feature, fields = column.feature, column.fields
+    for feature in columns.values():
+        fields = feature.stored_fields
         if not feature.steps:
             continue
         if len(feature.lengths) > 1:
@@ -227,7 +225,7 @@ class StepsSource(Source):
         read = {n: c for n, c in self._columns.items() if c.stored is not None and not c.nested}
         self._read = {name: column.of_one_step for name, column in read.items()}
         self._decoder = record_decoder(self._read)
-        stepped = {f for n, c in read.items() if c.per_step for f in self._read[n].fields}
+        stepped = {f for n, c in read.items() if c.per_step for f in self._read[n].stored_fields}
         self._stepped = tuple(name in stepped for name in self._decoder.schema)
         self._nested = {name: column for name, column in self._columns.items() if column.nested}
         # The size of a row that was read last, to read as many as fit.
@@ -298,7 +296,7 @@ class StepsSource(Source):
 
     def _nested_steps(self, episodes: npt.NDArray[np.int64], steps: npt.NDArray[np.int64]) -> Batch:
         """Return the columns whose steps differ in length."""
-        stored = [f for c in self._nested.values() if c.stored for f in c.stored.fields]
+        stored = [f for c in self._nested.values() if c.stored for f in c.stored.stored_fields]
         source = self._index.unverified.select(stored)
         parts: list[Batch] = []
         places: list[npt.NDArray[np.int64]] = []
@@ -333,10 +331,10 @@ class StepsSource(Source):
         wrong = np.flatnonzero(column.lengths != counts)
         if len(wrong):
             raise DataError(
-                f"{self._files[0]}: feature {stored.feature.name!r}: episode "
+                f"{self._files[0]}: feature {stored.name!r}: episode "
                 f"{int(episodes[wrong[0]]) + self._first:,} has {int(counts[wrong[0]]):,} steps, "
                 f"but {int(column.lengths[wrong[0]]):,} values",
-                field=stored.feature.name,
+                field=stored.name,
             )
         begins = column.offsets - column.offsets[0]
         values: Column = column.flat[begins[within] + steps]

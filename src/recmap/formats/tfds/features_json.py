@@ -1,4 +1,4 @@
-"""The columns that ``features.json`` describes, and how records store them.
+"""The columns that ``features.json`` describes, and their descriptions for a new one.
 
 The description is a tree. Its leaves are columns, named by their path: ``objects/bbox``. A leaf
 is a tensor inside any number of sequences. The file has one of two spellings: that of protobuf,
@@ -11,13 +11,14 @@ import json
 import math
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from recmap.errors import DataError
-from recmap.model.field import BYTES, TEXT, Field
+from recmap.formats.tfds.feature import Feature
+from recmap.model.field import TEXT
 
 ENCODINGS = ("none", "bytes", "zlib")
 _PACKAGE = "tensorflow_datasets.core.features."
@@ -27,75 +28,6 @@ _NUMBERS = ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint3
 _MOST_LEVELS = 64
 # The most axes and values of one item that a description may claim.
 _MOST_AXES, _MOST_VALUES = 32, 1 << 40
-
-
-@dataclass(frozen=True)
-class Feature:
-    """One column: a tensor, inside sequences of these ``lengths``, the outermost first.
-
-    ``encoding`` says whether an item is a list of values, or one string with their bytes, which
-    may be compressed. ``path`` has the names of the features around it and its own. ``steps`` is
-    the name of the nested dataset that it is in, such as the steps of an episode. ``problem`` says
-    why the column cannot be read.
-    """
-
-    path: tuple[str, ...]
-    dtype: np.dtype[Any] = BYTES
-    shape: tuple[int | None, ...] = ()
-    lengths: tuple[int | None, ...] = ()
-    encoding: str = "none"
-    optional: bool = False
-    classes: int | None = None
-    note: str = ""
-    steps: str | None = None
-    problem: str = ""
-    #: What the file says of the tensor, in today's spelling.
-    entry: Mapping[str, Any] | None = field(default=None, compare=False, repr=False)
-
-    @property
-    def name(self) -> str:
-        return "/".join(self.path)
-
-    @property
-    def is_string(self) -> bool:
-        return self.dtype in (BYTES, TEXT)
-
-    @property
-    def dynamic(self) -> bool:
-        """Whether records store the shape of each item, because several axes vary."""
-        return self.shape.count(None) > 1
-
-    @property
-    def axes(self) -> tuple[int | None, ...]:
-        """The shape of a row, in which any axis may vary."""
-        return (*self.lengths, *self.shape)
-
-    @property
-    def ragged(self) -> int:
-        """The number of ragged axes of the column: all up to the last that varies."""
-        varying = [i for i, axis in enumerate(self.axes) if axis is None]
-        return varying[-1] + 1 if varying else 0
-
-    @property
-    def field(self) -> Field:
-        """The type of the column."""
-        shape = (*(None,) * self.ragged, *self.axes[self.ragged :])
-        return Field(self.dtype, shape, self.fill)
-
-    @property
-    def fill(self) -> Any:
-        """The value of rows without one, which is what ``tensorflow_datasets`` gives; or None."""
-        if not self.optional or self.ragged or self.lengths:
-            return None
-        if self.dtype == TEXT:
-            return ""
-        if self.dtype == BYTES:
-            return b""
-        if self.dtype.kind == "b":
-            return False
-        if self.dtype.kind == "f":
-            return float(np.finfo(self.dtype).min)
-        return int(np.iinfo(self.dtype).min)
 
 
 def parse_features(content: Mapping[str, Any], file: str) -> list[Feature]:
@@ -272,3 +204,38 @@ def _length(value: Any, name: str) -> int | None:
     if type(value) not in (int, str) or not re.fullmatch(r"-1|\d{1,18}", str(value)):
         raise _DescriptionError(f"{name!r}: {value!r} is not a length")
     return None if int(value) == -1 else int(value)
+
+
+def feature_group(inner: dict[str, Any]) -> dict[str, Any]:
+    """Return the description of a group of columns, or of all of them."""
+    return _class("features_dict.FeaturesDict", "featuresDict", {"features": inner})
+
+
+def described(feature: Feature, classes: int = 0) -> dict[str, Any]:
+    """Return the description of a column, as ``features.json`` has it."""
+    if feature.entry is not None:
+        made = dict(feature.entry)
+    elif feature.dtype == TEXT:
+        made = _class("text_feature.Text", "text", {})
+    elif classes:
+        count = {"numClasses": str(classes)}
+        made = _class("class_label_feature.ClassLabel", "classLabel", count)
+    else:
+        tensor = {
+            "shape": {"dimensions": [_written(axis) for axis in feature.shape]},
+            "dtype": "string" if feature.is_string else feature.dtype.name,
+            "encoding": feature.encoding,
+        }
+        made = _class("tensor_feature.Tensor", "tensor", tensor)
+    for length in reversed(feature.lengths):
+        sequence = {"feature": made, "length": _written(length)}
+        made = _class("sequence_feature.Sequence", "sequence", sequence)
+    return made
+
+
+def _class(name: str, kind: str, content: Mapping[str, Any]) -> dict[str, Any]:
+    return {"pythonClassName": f"{_PACKAGE}{name}", kind: dict(content)}
+
+
+def _written(length: int | None) -> str:
+    return "-1" if length is None else str(length)

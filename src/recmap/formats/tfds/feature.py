@@ -1,4 +1,4 @@
-"""How the records of a TFDS folder store a column, and how it is put together again.
+"""Columns of a TFDS folder, how its records store them, and how they are put together again.
 
 Most columns are stored as they are read: a feature of the same name with all values of a row.
 The others are made of several features, or of values that are stored differently:
@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 import zlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -24,8 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap.errors import DataError
-from recmap.formats.tfds.features import Feature
-from recmap.model.field import BYTES, Field
+from recmap.model.field import BYTES, TEXT, Field
 from recmap.model.ragged import Column, Ragged, offsets_of
 from recmap.model.row_sizes import OFFSET, RowSizes, added, column_sizes
 from recmap.model.schema import Batch, Schema
@@ -37,26 +36,90 @@ _Lengths = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class StoredColumn:
-    """A column, and the features of a record that it is read from."""
+class Feature:
+    """One column: a tensor, inside sequences of these ``lengths``, the outermost first.
 
-    feature: Feature
+    ``encoding`` says whether an item is a list of values, or one string with their bytes, which
+    may be compressed. ``path`` has the names of the features around it and its own. ``steps`` is
+    the name of the nested dataset that it is in, such as the steps of an episode. ``problem`` says
+    why the column cannot be read.
+    """
+
+    path: tuple[str, ...]
+    dtype: np.dtype[Any] = BYTES
+    shape: tuple[int | None, ...] = ()
+    lengths: tuple[int | None, ...] = ()
+    encoding: str = "none"
+    optional: bool = False
+    classes: int | None = None
+    note: str = ""
+    steps: str | None = None
+    problem: str = ""
+    #: What the file says of the tensor, in today's spelling.
+    entry: Mapping[str, Any] | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def name(self) -> str:
+        return "/".join(self.path)
+
+    @property
+    def is_string(self) -> bool:
+        return self.dtype in (BYTES, TEXT)
+
+    @property
+    def dynamic(self) -> bool:
+        """Whether records store the shape of each item, because several axes vary."""
+        return self.shape.count(None) > 1
+
+    @property
+    def axes(self) -> tuple[int | None, ...]:
+        """The shape of a row, in which any axis may vary."""
+        return (*self.lengths, *self.shape)
+
+    @property
+    def ragged(self) -> int:
+        """The number of ragged axes of the column: all up to the last that varies."""
+        varying = [i for i, axis in enumerate(self.axes) if axis is None]
+        return varying[-1] + 1 if varying else 0
+
+    @property
+    def field(self) -> Field:
+        """The type of the column."""
+        shape = (*(None,) * self.ragged, *self.axes[self.ragged :])
+        return Field(self.dtype, shape, self.fill)
+
+    @property
+    def fill(self) -> Any:
+        """The value of rows without one, which is what ``tensorflow_datasets`` gives; or None."""
+        if not self.optional or self.ragged or self.lengths:
+            return None
+        if self.dtype == TEXT:
+            return ""
+        if self.dtype == BYTES:
+            return b""
+        if self.dtype.kind == "b":
+            return False
+        if self.dtype.kind == "f":
+            return float(np.finfo(self.dtype).min)
+        return int(np.iinfo(self.dtype).min)
+
+    # How records store the column.
 
     @cached_property
     def simple(self) -> bool:
         """Whether the column is a single feature, stored as it is read."""
-        (first, *others) = self.fields.items()
-        return not others and first == (self.feature.name, self.feature.field)
+        (first, *others) = self.stored_fields.items()
+        return not others and first == (self.name, self.field)
 
     @cached_property
-    def fields(self) -> dict[str, Field]:
+    def stored_fields(self) -> dict[str, Field]:
         """The features of a record, as they are decoded."""
-        feature, rank = self.feature, len(self.feature.lengths)
+        rank = len(self.lengths)
         parts: dict[str, Field] = {}
         for suffix, item in self._parts().items():
-            name = feature.name + suffix
+            name = self.name + suffix
             if rank < 2:
-                shape = (*feature.lengths, *item.shape)
+                shape = (*self.lengths, *item.shape)
                 parts[name] = Field(item.dtype, shape, item.fill)
                 continue
             parts[f"{name}/{FLAT}"] = Field(item.dtype, (None, *item.shape))
@@ -65,73 +128,70 @@ class StoredColumn:
         return parts
 
     def kinds(self) -> dict[str, _core.Kind]:
-        """Return the kind of list that holds each feature."""
-        return {name: self._kind(name, field) for name, field in self.fields.items()}
+        """Return the kind of list that holds each feature of a record."""
+        return {name: self._kind(name, field) for name, field in self.stored_fields.items()}
 
     def _kind(self, name: str, field: Field) -> _core.Kind:
-        encoded = self.feature.encoding != "none" and not self._is_number(name)
+        encoded = self.encoding != "none" and not self._is_number(name)
         if encoded or field.is_bytes:
             return _core.Kind.bytes
         return _core.Kind.float if field.dtype.kind == "f" else _core.Kind.int64
 
     def _is_number(self, name: str) -> bool:
         """Return whether a part holds lengths or a shape."""
-        part = name.removeprefix(self.feature.name)
+        part = name.removeprefix(self.name)
         return LENGTHS in part or part.startswith("/shape")
 
     def _parts(self) -> dict[str, Field]:
         """Return the type of one item, by the end of the name of the feature that holds it."""
-        feature = self.feature
-        if not feature.dynamic:
+        if not self.dynamic:
             return {"": self._item()}
-        return {"/value": self._item(), "/shape": Field(np.int64, (len(feature.shape),))}
+        return {"/value": self._item(), "/shape": Field(np.int64, (len(self.shape),))}
 
     def _item(self) -> Field:
-        feature = self.feature
-        if feature.is_string:
-            return Field(feature.dtype, _first_varies(feature.shape), feature.fill)
+        if self.is_string:
+            return Field(self.dtype, _first_varies(self.shape), self.fill)
         # Inside a sequence, each item is a string. A single one is read as its values.
-        if feature.encoding == "zlib" or (feature.encoding == "bytes" and feature.lengths):
+        if self.encoding == "zlib" or (self.encoding == "bytes" and self.lengths):
             return Field(BYTES)
-        if feature.encoding == "bytes":
-            return Field(feature.dtype, _first_varies(feature.shape), feature.fill)
-        dtype = _RECORD_DTYPES.get(feature.dtype.name, feature.dtype)
-        return Field(dtype, _first_varies(feature.shape), feature.fill)
+        if self.encoding == "bytes":
+            return Field(self.dtype, _first_varies(self.shape), self.fill)
+        dtype = _RECORD_DTYPES.get(self.dtype.name, self.dtype)
+        return Field(dtype, _first_varies(self.shape), self.fill)
 
     # Reading.
 
     def assemble(self, stored: Batch, file: str) -> Column:
         """Make the column from what was decoded. ``file`` is for errors."""
         if self.simple:
-            return stored[self.feature.name]
+            return stored[self.name]
         try:
             return self._assembled(stored)
         except _MismatchError as e:
-            name = self.feature.name
+            name = self.name
             raise DataError(f"{file}: feature {name!r}: {e}", file=file, field=name) from None
 
     def _assembled(self, stored: Batch) -> Column:
-        feature = self.feature
-        suffix = "/value" if feature.dynamic else ""
+        suffix = "/value" if self.dynamic else ""
         items, lengths = self._flat(stored, suffix)
         shapes = None
-        if feature.dynamic:
+        if self.dynamic:
             listed, others = self._flat(stored, "/shape")
             assert isinstance(listed, np.ndarray)
             if [each.tolist() for each in others] != [each.tolist() for each in lengths]:
                 raise _MismatchError("there are not as many shapes as values")
-            shapes = listed.reshape(-1, len(feature.shape))
+            shapes = listed.reshape(-1, len(self.shape))
         values, inner = self._values(items, shapes)
-        return _nested(feature, values, [*lengths, *inner])
+        return _nested(self, values, [*lengths, *inner])
 
     def _flat(self, stored: Batch, suffix: str) -> tuple[Column, list[_Lengths]]:
         """Return the items of all rows end to end, and the lengths of the sequences by level."""
-        feature, name = self.feature, self.feature.name + suffix
-        rank = len(feature.lengths)
+        name = self.name + suffix
+        rank = len(self.lengths)
         if rank == 0:
             return stored[name], []
         if rank == 1:
-            column, static = stored[name], feature.lengths[0]
+            column, static = stored[name], self.lengths[0]
             if static is None:
                 assert isinstance(column, Ragged)
                 return column.flat, [column.lengths]
@@ -158,8 +218,7 @@ class StoredColumn:
         self, items: Column, shapes: npt.NDArray[Any] | None
     ) -> tuple[Column, list[_Lengths]]:
         """Return the values of items, and the lengths of the axes of an item that are ragged."""
-        feature = self.feature
-        if feature.is_string:
+        if self.is_string:
             return self._strings(items)
         counts: _Lengths | None = None
         if isinstance(items, Ragged) and items.is_bytes:
@@ -170,14 +229,14 @@ class StoredColumn:
             flat = inside.reshape(-1)
         else:
             flat = items.reshape(-1)
-        values = _restored(flat, feature.dtype)
-        ragged = max(0, feature.ragged - len(feature.lengths))
-        fixed = [axis or 0 for axis in feature.shape[ragged:]]
+        values = _restored(flat, self.dtype)
+        ragged = max(0, self.ragged - len(self.lengths))
+        fixed = [axis or 0 for axis in self.shape[ragged:]]
         if not ragged:
             return values.reshape(-1, *fixed), []
         assert counts is not None
-        dims = _dimensions(feature.shape, counts) if shapes is None else shapes
-        if not np.array_equal(_products(dims, feature.shape), counts):
+        dims = _dimensions(self.shape, counts) if shapes is None else shapes
+        if not np.array_equal(_products(dims, self.shape), counts):
             raise _MismatchError("an item does not have as many values as its shape says")
         return values.reshape(-1, *fixed), list(_axis_lengths(dims[:, :ragged]))
 
@@ -185,14 +244,14 @@ class StoredColumn:
         self, items: Ragged, shapes: npt.NDArray[Any] | None
     ) -> tuple[npt.NDArray[Any], _Lengths]:
         """Return the values of encoded items end to end, and how many each has."""
-        feature, itemsize = self.feature, self.feature.dtype.itemsize
+        itemsize = self.dtype.itemsize
         expected: _Lengths | None = None
         if shapes is not None:
-            expected = _products(shapes, feature.shape) * itemsize
-        elif None not in feature.shape:
-            size = math.prod(axis or 0 for axis in feature.shape) * itemsize
+            expected = _products(shapes, self.shape) * itemsize
+        elif None not in self.shape:
+            size = math.prod(axis or 0 for axis in self.shape) * itemsize
             expected = np.full(len(items), size, np.int64)
-        if feature.encoding == "zlib":
+        if self.encoding == "zlib":
             items = _inflated(items, expected)
         sizes = items.lengths
         wrong = np.flatnonzero(sizes % itemsize if expected is None else sizes != expected)
@@ -200,41 +259,39 @@ class StoredColumn:
             raise _MismatchError(
                 f"an item has {int(sizes[wrong[0]]):,} bytes, which do not fill its shape"
             )
-        return np.ascontiguousarray(items.flat).view(np.uint8).view(
-            feature.dtype
-        ), sizes // itemsize
+        return np.ascontiguousarray(items.flat).view(np.uint8).view(self.dtype), sizes // itemsize
 
     def _strings(self, items: Column) -> tuple[Column, list[_Lengths]]:
         assert isinstance(items, Ragged)
-        feature = self.feature
-        ragged = max(0, feature.ragged - len(feature.lengths))
+        ragged = max(0, self.ragged - len(self.lengths))
         strings = items
         counts = np.ones(len(items), np.int64)
-        for axis in _first_varies(feature.shape):
+        for axis in _first_varies(self.shape):
             counts = strings.lengths if axis is None else counts * axis
             inside = strings.flat
             assert isinstance(inside, Ragged)
             strings = inside
         if not ragged:
             return items, []
-        return strings, list(_axis_lengths(_dimensions(feature.shape, counts)[:, :ragged]))
+        return strings, list(_axis_lengths(_dimensions(self.shape, counts)[:, :ragged]))
 
     def row_sizes(self, stored: Batch) -> RowSizes:
         """Return the size of each row of the column in memory, given what was decoded."""
-        feature = self.feature
         sizes: RowSizes = 0
-        for name in self.fields:
+        for name in self.stored_fields:
             sizes = added(sizes, column_sizes(stored[name]))
-        if feature.encoding != "zlib":
-            return added(sizes, OFFSET * len(feature.axes)) if not self.simple else sizes
-        if None not in feature.axes:
-            return math.prod(axis or 0 for axis in feature.axes) * feature.dtype.itemsize
+        if self.encoding != "zlib":
+            return added(sizes, OFFSET * len(self.axes)) if not self.simple else sizes
+        if None not in self.axes:
+            return math.prod(axis or 0 for axis in self.axes) * self.dtype.itemsize
         return sizes * _INFLATED
 
 
-def record_decoder(columns: Mapping[str, StoredColumn]) -> ExampleDecoder:
-    """Return what decodes the features that these columns are made of."""
-    fields = {name: field for each in columns.values() for name, field in each.fields.items()}
+def record_decoder(columns: Mapping[str, Feature]) -> ExampleDecoder:
+    """Return what decodes the parts of a record that these columns are made of."""
+    fields = {
+        name: field for each in columns.values() for name, field in each.stored_fields.items()
+    }
     kinds = {name: kind for each in columns.values() for name, kind in each.kinds().items()}
     # Features that the metadata does not mention are ignored, as by tensorflow_datasets.
     return ExampleDecoder(Schema(fields), dict.fromkeys(fields, _core.Place.features), kinds, None)
