@@ -18,7 +18,7 @@ from recmap.errors import StoreError
 from recmap.model.batch import Positions
 from recmap.model.fetching import Fetching
 from recmap.model.source import VaryingRows
-from recmap.pipeline.lookahead import Lookahead
+from recmap.pipeline.workers.lookahead import Lookahead
 from recmap.pipeline.workers.pool import Request
 from tests.buckets import Bucket
 from tests.fetched import drop_ahead, held_bytes

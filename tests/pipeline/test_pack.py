@@ -43,7 +43,7 @@ def flushed(packer: Packer) -> dict[str, Any]:
 
 
 def held(group: Group) -> dict[str, Any]:
-    words: dict[str, Any] = json.loads(json.dumps(group.held.plain()))
+    words: dict[str, Any] = json.loads(json.dumps(group.held()))
     return words
 
 

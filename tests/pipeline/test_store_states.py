@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import recmap as rm
-from recmap.pipeline.lookahead import requests_of_shuffle
+from recmap.pipeline.workers.lookahead import requests_of_shuffle
 from tests.buckets import Bucket
 from tests.fetched import drop_ahead
 from tests.numbered import double, ids, numbered

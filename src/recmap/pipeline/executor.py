@@ -5,7 +5,7 @@ Follow one padded batch: ``rm.open(path).batch(32, pad={"tokens": 128})`` in a l
 and a ``PadBatches`` transform in a ``Plan`` (plan.py). Iterating asks a ``PipelineFeed``
 (feed.py), which keeps the cursor, for the next batch, and the feed calls ``plain_batches``
 in this file. ``Blocks.spans`` divides the rows of an epoch into spans of one or more batches,
-and a pool (workers/pool.py) runs a ``BlockTask`` on each. The task has a ``BatchReader``
+and a pool (workers/pool.py) runs a ``BlockTask`` on each. The task has a ``Padding``
 (transforms/pad.py) read padded rows from ``SourceRows`` (row_source.py). That asks the
 format's source (formats/tfrecord_source.py), where tfrecord/decoder.py decodes each record
 straight into the padded array. (Rows are padded after reading if they come from compressed
@@ -39,18 +39,18 @@ from recmap.machine.threads import read_ahead
 from recmap.model.batch import Positions, cut
 from recmap.model.order import ENDLESS
 from recmap.model.row_sizes import measure
-from recmap.model.schema import Batch
+from recmap.model.schema import Batch, Schema
 from recmap.model.source import Source, at_epoch
 from recmap.pipeline.batch_counts import place_of
-from recmap.pipeline.lookahead import Lookahead
 from recmap.pipeline.meter import Meter
 from recmap.pipeline.ready_plan import ReadyPlan
 from recmap.pipeline.row_source import count_sound
 from recmap.pipeline.sharding import Share
 from recmap.pipeline.state import Cursor
 from recmap.pipeline.transforms.base import Block, Transform, run_transforms
-from recmap.pipeline.transforms.pad import BatchReader, batch_reader, has_ragged
+from recmap.pipeline.transforms.pad import Padding, has_ragged, padding_while_read
 from recmap.pipeline.workers import open_pool
+from recmap.pipeline.workers.lookahead import Lookahead
 from recmap.pipeline.workers.pool import Request, Result, Work
 from recmap.store.fetch import bytes_ahead
 
@@ -313,7 +313,7 @@ class Blocks:
                 stack.callback(lookahead.close)
                 requests = lookahead.over(requests)
                 work, read = lookahead.around(task), lookahead.around(read)
-            pool = stack.enter_context(open_pool(work, self._plan.pool, ahead))
+            pool = stack.enter_context(closing(open_pool(work, self._plan.pool, ahead)))
             if self._plan.in_order:
                 # One thread reads ahead of the threads that transform the rows.
                 reads = read_ahead(takewhile(_was_read, map(read, requests)), ahead)
@@ -403,8 +403,8 @@ class BlockTask:
         return not self.transforms and has_ragged(self.rows.schema)
 
     @cached_property
-    def _reader(self) -> BatchReader | None:
-        return batch_reader(self.rows, self.batch_transforms)
+    def _reader(self) -> tuple[Padding, Schema, tuple[Transform, ...]] | None:
+        return padding_while_read(self.rows, self.batch_transforms)
 
     def __call__(self, request: Request) -> Result:
         if not self.may_fail:
@@ -451,12 +451,14 @@ class BlockTask:
         batches, transforms = list[Batch](), self.batch_transforms
         if reader is not None:
             size = min(self.size, max(1, len(positions)))  # a batch by cost is a whole block
-            batches = reader.read(positions, epoch, size, self.max_bytes)
-            transforms = reader.transforms if batches else transforms
+            padding, schema, left = reader
+            rows = at_epoch(self.rows, epoch)
+            batches = padding.read(rows, positions, size, self.max_bytes, schema)
+            transforms = left if batches else transforms
         batches = batches or self._read_in_turn(positions, epoch)
         # How much of that was padding is unknown.
-        padding = [0.0] * (len(self.batch_transforms) - len(transforms))
-        seconds = [time.perf_counter() - begun, *padding]
+        unknown = [0.0] * (len(self.batch_transforms) - len(transforms))
+        seconds = [time.perf_counter() - begun, *unknown]
         if not transforms:
             return Result(batches, seconds=seconds)
         starts = range(0, max(1, len(positions)), self.size)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count, islice
@@ -51,7 +52,7 @@ def grouped_batches(
         return answer[1].batches.pop(), cursors.popleft()
 
     work = partial(_transformed, ready.plan.rows, ready.batch_transforms)
-    with open_pool(work, ready.plan.pool) as pool:
+    with closing(open_pool(work, ready.plan.pool)) as pool:
         requests = map(request, count(), groups)
         yield from map(finished, pool.run(requests, ready.blocks_ahead))
 

@@ -19,7 +19,7 @@ from recmap.pipeline.transforms.base import Block, Transform, prepared, run_tran
 from recmap.pipeline.transforms.batch import Group
 from recmap.pipeline.transforms.filter import Filter, KeepRows
 from recmap.pipeline.transforms.map import MapBatch, take_turns
-from recmap.pipeline.transforms.pad import batch_reader
+from recmap.pipeline.transforms.pad import padding_while_read
 from recmap.pipeline.trial import Trial, read_block, tried, try_rows
 from recmap.store.fetch import bytes_ahead
 
@@ -92,8 +92,8 @@ class ReadyPlan:
         if not self.batch_transforms:
             return _TOGETHER_BATCHES
         # The size of padded rows is an estimate, unless they are padded while they are read.
-        reader = batch_reader(self.plan.rows, self.batch_transforms)
-        if reader is None or reader.transforms == self.batch_transforms:
+        reader = padding_while_read(self.plan.rows, self.batch_transforms)
+        if reader is None or reader[2] == self.batch_transforms:
             return _TOGETHER_PADDED
         return min(_TOGETHER_BATCHES, _TOGETHER_READ_PADDED * thread_count())
 

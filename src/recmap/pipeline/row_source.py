@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import replace
 from functools import cached_property, partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -89,12 +89,14 @@ class SourceRows(WrappedSource):
             table_index=facts.table_index,
             compressed_files=facts.compressed_files,
         )
-        self._counting = _Counting()
+        self._counted = _Counted()
 
-    @property
-    def _counted(self) -> _Counted:
-        """How many rows there are. They are counted when that is first needed."""
-        return self._counting.found or self._counting.count(self._source)
+    def _reach(self) -> int:
+        """Return how many rows may be asked for; they are counted when that is first needed."""
+        if self._counted.reach is None:
+            self._counted.count(self._source)
+        assert self._counted.reach is not None
+        return self._counted.reach
 
     @cached_property
     def _chunk_rows(self) -> int:
@@ -107,7 +109,8 @@ class SourceRows(WrappedSource):
             if self._remote:
                 raise _forked(self._files[0])
             self._source = self._same(self._reopen())
-            if self._counting.found and self._chunk_rows == 1 and not _FEW.get():
+            known = self._counted.reach is not None
+            if known and self._chunk_rows == 1 and not _FEW.get():
                 with suppress(DataError):
                     len(self._opened)  # finding rows is faster once all are indexed
         return self._opened
@@ -118,10 +121,10 @@ class SourceRows(WrappedSource):
 
     def _same(self, source: Source) -> Source:
         """Return a source that was opened again; raise if its rows have changed."""
-        rows, counted = source.known_rows(), self._counting.found
+        rows, before = source.known_rows(), self._counted.sound
         had = found = ""
-        if counted is not None and counted.damage is None and rows not in (None, counted.reach):
-            had, found = f"{counted.reach:,} rows", f"{rows:,} rows"
+        if None not in (before, rows) and rows != before:
+            had, found = f"{before:,} rows", f"{rows:,} rows"
         if source.schema != self._schema:
             had, found = f"{had}{' of ' if had else ''}{self._schema}", str(source.schema)
         if found:
@@ -139,25 +142,24 @@ class SourceRows(WrappedSource):
         return self._schema
 
     def __len__(self) -> int:
-        counted = self._counted
-        if counted.damage is not None:
-            raise counted.damage
-        return counted.reach
+        reach = self._reach()
+        if self._counted.damage is not None:
+            raise self._counted.damage
+        return reach
 
     def known_rows(self) -> int | None:
-        counted = self._counting.found
-        if counted is not None:
-            return counted.reach if counted.damage is None else None
+        if self._counted.reach is not None:
+            return self._counted.sound
         # A process that received this by pickle has not opened the files yet.
         return self._opened.known_rows() if self._process else None
 
     def up_to(self, stop: int) -> int:
         """Return ``stop``, or the number of rows within reach if there are fewer."""
-        if self._counting.found is None and self.known_rows() is None:
+        if self._counted.reach is None and self.known_rows() is None:
             with suppress(DataError):
                 if self._source.up_to(stop) == stop:
                     return stop
-        return min(stop, self._counted.reach)
+        return min(stop, self._reach())
 
     @property
     def facts(self) -> SourceFacts:
@@ -179,8 +181,8 @@ class SourceRows(WrappedSource):
         return self._source.facts.largest_row(above)
 
     def _rows_before_damage(self) -> int | None:
-        counted = self._counting.found
-        return None if counted is None or counted.damage is None else counted.reach - 1
+        counted = self._counted
+        return None if counted.reach is None or counted.damage is None else counted.reach - 1
 
     def row_name(self, row: int) -> str:
         # Files that were opened again have their full paths; those that were given are shorter.
@@ -215,7 +217,7 @@ class SourceRows(WrappedSource):
     @cached_property
     def known_by(self) -> dict[str, Any]:
         """What states identify the data by: names, sizes and digests."""
-        return data_of(self._source, self._counted.reach)
+        return data_of(self._source, self._reach())
 
     # Reading.
 
@@ -261,7 +263,7 @@ class SourceRows(WrappedSource):
     def select(self, names: Sequence[str]) -> SourceRows:
         again = None if self._reopen is None else partial(_reopened, self._reopen, list(names))
         chosen = SourceRows(self._source.select(names), again, self.how)
-        chosen._counting = self._counting  # of the same rows
+        chosen._counted = self._counted  # of the same rows
         return chosen
 
     def uncopied(self) -> Source:
@@ -290,29 +292,30 @@ class SourceRows(WrappedSource):
             self._process = os.getpid()
 
 
-class _Counted(NamedTuple):
-    """The rows that may be asked for in order, and the damage that the last of them raises."""
+class _Counted:
+    """The rows that may be asked for in order, and the damage that the last of them raises.
 
-    reach: int
-    damage: DataError | None
-
-
-class _Counting:
-    """Counts the rows of a source once, for all that is derived from it."""
+    They are counted once, for all that is derived from a source; ``reach`` is None before that.
+    """
 
     def __init__(self) -> None:
-        self.found: _Counted | None = None
+        self.reach: int | None = None
+        self.damage: DataError | None = None
 
-    def count(self, source: Source) -> _Counted:
+    @property
+    def sound(self) -> int | None:
+        """The number of rows; None if it is unknown, or not counted yet."""
+        return self.reach if self.damage is None else None
+
+    def count(self, source: Source) -> None:
         """Count the rows, up to damage that makes the number of rows unknown."""
         try:
-            self.found = _Counted(len(source), None)
+            self.reach = len(source)
         except DataError as e:
             before = source.facts.rows_before_damage
             if before is None or (rows := before()) is None:
                 raise
-            self.found = _Counted(rows + 1, e)
-        return self.found
+            self.damage, self.reach = e, rows + 1
 
 
 def count_of(rows: Source) -> int | None:

@@ -198,7 +198,7 @@ def save(cursor: Cursor, share: Share, signature: Mapping[str, Any]) -> dict[str
         "epoch": cursor.epoch,
         "turn": cursor.turn,
         "at": cursor.at,
-        "held": json.loads(json.dumps(cursor.held, default=_in_words)),
+        "held": json.loads(json.dumps(cursor.held, default=_called)),
         "given": cursor.given,
         "kept": list(cursor.kept),
         "done": cursor.done,
@@ -210,9 +210,9 @@ def save(cursor: Cursor, share: Share, signature: Mapping[str, Any]) -> dict[str
     }
 
 
-def _in_words(held: Any) -> Any:
-    """Return what is held as lists and numbers; groupers do that only for a state."""
-    return held.plain()
+def _called(held: Callable[[], Any]) -> Any:
+    """Return what is held as lists and numbers; a packer does that only for a state."""
+    return held()
 
 
 def _saved(left: Remaining) -> dict[str, Any]:

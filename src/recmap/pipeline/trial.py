@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, fields, replace
 from functools import cached_property, partial
 from typing import Any
@@ -150,7 +151,7 @@ def run_once(workers: Workers | None, work: Work, request: Request) -> Result | 
 
     if multiprocessing.current_process().daemon:
         return None
-    with open_pool(work, replace(workers, count=1)) as pool:
+    with closing(open_pool(work, replace(workers, count=1))) as pool:
         for _, result in pool.run([request], 0):
             return result
     raise OptionError("the pool of workers is closed; open another one")

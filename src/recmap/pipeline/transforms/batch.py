@@ -33,8 +33,8 @@ _MOST = 2**62
 class Group:
     """A batch, and the numbers of its rows.
 
-    After it, all rows before number ``at`` have been given out, except those in ``held``;
-    ``END`` is after the last row.
+    After it, all rows before number ``at`` have been given out, except those in ``held``, or in
+    what ``held`` returns when a state is saved; ``END`` is after the last row.
     """
 
     batch: dict[str, Any]

@@ -25,34 +25,27 @@ def _returned(
     for i, position in enumerate(block.positions.tolist()):
         try:
             rows = call({name: column[i] for name, column in columns}, position)
-            _check_rows(rows)
-            for row in rows:
-                _check_row(row)
+            wrong = _wrong_rows(rows)
+            for row in () if wrong else rows:
+                if not isinstance(row, Mapping):
+                    wrong = f"{type(row).__name__} in its list; each row is a dict of values"
+                    break
                 yield i, row
-        except _WrongResultError as e:
-            raise MapError(f"{block.origin(i)}: {transform.name} returned {e}") from None
+            if wrong:
+                raise MapError(f"{block.origin(i)}: {transform.name} returned {wrong}")
         except RecmapError:
             raise
         except Exception as e:
             raise function_failed(transform.name, block.origin(i), e) from e
 
 
-class _WrongResultError(Exception):
-    """A function returned something that is not a list of rows."""
-
-
-def _check_rows(rows: Any) -> None:
+def _wrong_rows(rows: Any) -> str | None:
+    """Say what is wrong with what should be a list of rows; None if nothing is."""
     if isinstance(rows, Mapping):
-        raise _WrongResultError("a dict; return a list of dicts, of one if there is one row")
+        return "a dict; return a list of dicts, of one if there is one row"
     if isinstance(rows, str | bytes) or not hasattr(rows, "__iter__"):
-        raise _WrongResultError(
-            f"{type(rows).__name__}; return a list of dicts, empty if there are no rows"
-        )
-
-
-def _check_row(row: Any) -> None:
-    if not isinstance(row, Mapping):
-        raise _WrongResultError(f"{type(row).__name__} in its list; each row is a dict of values")
+        return f"{type(rows).__name__}; return a list of dicts, empty if there are no rows"
+    return None
 
 
 @dataclass(frozen=True)

@@ -90,8 +90,8 @@ class Function:
         if not self.is_random:
             return lambda rows, _: self.fn(rows)
         # Threads cannot share a generator.
-        generators = _RowGenerators(self.seed, self.stage, self.name)
-        return lambda rows, position: self.fn(rows, rng=generators.at(epoch, position))
+        generator_at = _row_generators(self.seed, self.stage, self.name)
+        return lambda rows, position: self.fn(rows, rng=generator_at(epoch, position))
 
     def reseeded(self, by: int) -> Function:
         """Return it as another function of a pipeline, with other random numbers."""
@@ -152,33 +152,29 @@ def note_columns(transforms: Iterable[Transform]) -> None:
             each.function.made = each.found
 
 
-class _RowGenerators:
-    """Random generators by epoch and position: each row has its own, on any worker.
+def _row_generators(seed: int, stage: int, name: str) -> Callable[[int, int], np.random.Generator]:
+    """Return a function of epoch and position: each row has its own generator, on any worker.
 
     One generator is set to the state of a row and handed out, which is many times cheaper
     than a new one for every row; use it before asking for the next. Philox, which can start
     at any position, gives the state; SFC64 draws the numbers, in half the time.
     """
+    entropy = [seed, stage, zlib.crc32(name.encode())]
+    places = np.random.Philox(key=np.random.SeedSequence(entropy).generate_state(2, np.uint64))
+    place, bits = places.state, np.random.SFC64(0)
+    state, generator = bits.state, np.random.Generator(bits)
 
-    def __init__(self, seed: int, stage: int, name: str) -> None:
-        entropy = [seed, stage, zlib.crc32(name.encode())]
-        key = np.random.SeedSequence(entropy).generate_state(2, np.uint64)
-        self._places = np.random.Philox(key=key)
-        self._place = self._places.state
-        self._bits = np.random.SFC64(0)
-        self._state = self._bits.state
-        self._generator = np.random.Generator(self._bits)
-
-    def at(self, epoch: int, position: int) -> np.random.Generator:
-        """Return the generator of a row, at its start."""
-        self._place["state"]["counter"][:] = (0, 0, position, epoch)
-        self._places.state = self._place
+    def at(epoch: int, position: int) -> np.random.Generator:
+        place["state"]["counter"][:] = (0, 0, position, epoch)
+        places.state = place
         # SFC64's state is three random words, and a counter that starts at one.
-        words = self._state["state"]["state"]
-        words[:3] = self._places.random_raw(3)
+        words = state["state"]["state"]
+        words[:3] = places.random_raw(3)
         words[3] = 1
-        self._bits.state = self._state
-        return self._generator
+        bits.state = state
+        return generator
+
+    return at
 
 
 def function_failed(name: str, where: str, error: Exception) -> MapError:

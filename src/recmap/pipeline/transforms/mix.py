@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 from functools import cached_property
 from numbers import Real
@@ -36,7 +36,7 @@ from recmap.model.row_sizes import RowSizes
 from recmap.model.schema import Batch
 from recmap.model.source import Source, at_epoch, gather_span, row_name
 from recmap.pipeline.row_source import count_of
-from recmap.pipeline.transforms.mix_schedule import WeightedSpan, pieces
+from recmap.pipeline.transforms.mix_schedule import pieces
 
 Until = Literal["first", "all"]
 Schedule = Sequence[tuple[int, Sequence[float]]]
@@ -46,18 +46,39 @@ _BLOCK = 8
 _INT64 = 2**63 - 1
 
 
-@dataclass(frozen=True)
 class _Phase:
-    """A span of positions in which the same branches take part.
+    """A span of positions in which the same branches take part, as leaves of a tree.
 
     ``shares`` are the rows of each branch in it; in a phase without end, integers in
-    proportion to the weights.
+    proportion to the weights. ``before`` are the rows taken in earlier phases, by branch. The tree
+    is stored as arrays of its nodes: leaves are numbered from 0 up, inner nodes from -1 (the root)
+    down.
     """
 
-    start: int
-    length: int | None
-    shares: Sequence[int]
-    before: npt.NDArray[np.int64]  # rows taken in earlier phases, by branch
+    def __init__(
+        self, start: int, length: int | None, shares: Sequence[int], before: Sequence[int]
+    ) -> None:
+        self.start, self.length = start, length
+        self.before = np.array(before, np.int64)
+        self.sides: list[tuple[int, int]] = []
+        self.odds: list[tuple[int, int]] = []
+        chosen = [i for i, share in enumerate(shares) if share > 0]
+        self.root = self._grow(shares, chosen) if chosen else 0
+        self.depth = max(len(chosen) - 1, 0).bit_length()
+        # The largest numbers that a position is multiplied and divided by.
+        self.largest = max((num for num, _ in self.odds), default=0)
+        self.widest = max((den for _, den in self.odds), default=0)
+
+    def _grow(self, shares: Sequence[int], chosen: list[int]) -> int:
+        if len(chosen) == 1:
+            return chosen[0]
+        left, right = chosen[: len(chosen) // 2], chosen[len(chosen) // 2 :]
+        odds = Fraction(sum(shares[i] for i in left), sum(shares[i] for i in chosen))
+        node = len(self.odds)
+        self.odds.append((odds.numerator, odds.denominator))
+        self.sides.append((0, 0))
+        self.sides[node] = self._grow(shares, left), self._grow(shares, right)
+        return -1 - node
 
 
 def mixed(
@@ -82,11 +103,14 @@ def mixed(
     check_choice("until", until, ("first", "all"))
     if schedule is None:
         check_weights(weights, ends)
-    return MixedRows(branches, LateMixture(branches, weights, until, seed, schedule))
+    return MixedRows(branches, Mixture(branches, weights, until, seed, schedule))
 
 
-class LateMixture:
-    """A mixture that is made when it is first needed: the branches have to be counted for it."""
+class Mixture:
+    """The branch of each position, and the position in it, in each epoch.
+
+    The phases are found when they are first needed: the branches have to be counted for them.
+    """
 
     def __init__(
         self,
@@ -98,17 +122,25 @@ class LateMixture:
     ) -> None:
         self._branches, self._weights, self._until, self._seed = branches, weights, until, seed
         self._schedule = schedule
+        self._patterns: tuple[int, list[_Pattern]] | None = None
 
     @cached_property
-    def made(self) -> Mixture:
-        """The mixture of as many rows as there are."""
+    def _phases(self) -> list[_Phase]:
         counts = [count_of(branch) for branch in self._branches]
-        return Mixture(counts, self._weights, self._until, self._seed, self._schedule)
+        if self._schedule is None:
+            return _plan(counts, check_weights(self._weights, counts), self._until)
+        return _scheduled(counts, pieces(self._schedule), self._until)
+
+    @property
+    def count(self) -> int | None:
+        """The number of rows; None if it never ends."""
+        last = self._phases[-1]
+        return None if last.length is None else last.start + last.length
 
     @property
     def counted(self) -> bool:
-        """Whether all branches are counted, so that making it takes no time."""
-        return "made" in self.__dict__ or all(
+        """Whether all branches are counted, so that finding the phases takes no time."""
+        return "_phases" in self.__dict__ or all(
             branch.facts.endless or branch.known_rows() is not None for branch in self._branches
         )
 
@@ -116,7 +148,7 @@ class LateMixture:
     def endless(self) -> bool:
         """Whether it never ends. Until the branches are counted, none of them counts as empty."""
         if self.counted:
-            return self.made.count is None
+            return self.count is None
         endless = [branch.facts.endless for branch in self._branches]
         if self._schedule is None:
             weights = [self._weights or []]
@@ -131,39 +163,16 @@ class LateMixture:
 
     def __getstate__(self) -> dict[str, Any]:
         # Other processes do not count again.
-        self.made  # noqa: B018
-        return {"made": self.made, "_branches": ()}
-
-
-class Mixture:
-    """The branch of each position, and the position in it, in each epoch."""
-
-    def __init__(
-        self,
-        counts: Sequence[int | None],
-        weights: Sequence[float] | None,
-        until: Until,
-        seed: int,
-        schedule: Schedule | None = None,
-    ) -> None:
-        self._seed = seed
-        self._phases = (
-            _plan(counts, check_weights(weights, counts), until)
-            if schedule is None
-            else _scheduled(counts, pieces(schedule), until)
-        )
-        self._trees = [_BranchTree(phase.shares) for phase in self._phases]
-        self._patterns: tuple[int, list[_Pattern]] | None = None
-        last = self._phases[-1]
-        self.count = None if last.length is None else last.start + last.length
+        self._phases  # noqa: B018
+        return {**self.__dict__, "_branches": ()}
 
     def _pattern(self, epoch: int) -> list[_Pattern]:
         """Return the patterns of an epoch, one for each phase."""
         held = self._patterns
         if held is None or held[0] != epoch:
             patterns = [
-                _Pattern(tree, phase.length, [self._seed, epoch, number])
-                for number, (tree, phase) in enumerate(zip(self._trees, self._phases, strict=True))
+                _Pattern(phase, [self._seed, epoch, number])
+                for number, phase in enumerate(self._phases)
             ]
             held = self._patterns = (epoch, patterns)
         return held[1]
@@ -186,27 +195,23 @@ class Mixture:
 class MixedRows(CombinedSource):
     """Rows of several branches with the same schema."""
 
-    def __init__(self, branches: Sequence[Source], mixture: LateMixture, epoch: int = 0) -> None:
+    def __init__(self, branches: Sequence[Source], mixture: Mixture, epoch: int = 0) -> None:
         super().__init__(branches, branches[0].schema)
-        self._late, self._epoch = mixture, epoch
-
-    @property
-    def _mixture(self) -> Mixture:
-        return self._late.made
+        self._mixture, self._epoch = mixture, epoch
 
     def _collected(self, told: list[SourceFacts]) -> SourceFacts:
         return replace(super()._collected(told), varies=True)
 
     @property
     def facts(self) -> SourceFacts:
-        searched = self._told.searched and self._late.counted
-        return replace(self._told, endless=self._late.endless, searched=searched)
+        searched = self._told.searched and self._mixture.counted
+        return replace(self._told, endless=self._mixture.endless, searched=searched)
 
     def __len__(self) -> int:
         return finite(self._mixture.count)
 
     def known_rows(self) -> int | None:
-        return len(self) if self._late.counted and not self._late.endless else None
+        return len(self) if self._mixture.counted and not self._mixture.endless else None
 
     def up_to(self, stop: int) -> int:
         count = self._mixture.count
@@ -214,15 +219,16 @@ class MixedRows(CombinedSource):
 
     def prepare(self) -> None:
         super().prepare()
-        self._mixture  # noqa: B018  # counted when it is first asked for
+        self._mixture.count  # noqa: B018  # counted when it is first asked for
 
     def at_epoch(self, epoch: int) -> MixedRows:
         if epoch == self._epoch:
             return self
-        return MixedRows([at_epoch(each, epoch) for each in self._sources], self._late, epoch)
+        return MixedRows([at_epoch(each, epoch) for each in self._sources], self._mixture, epoch)
 
     def select(self, names: Sequence[str]) -> MixedRows:
-        return MixedRows([each.select(names) for each in self._sources], self._late, self._epoch)
+        chosen = [each.select(names) for each in self._sources]
+        return MixedRows(chosen, self._mixture, self._epoch)
 
     def read(self, start: int, stop: int, limit: int | None = None) -> Batch:
         return gather_span(self, start, stop, limit)
@@ -260,62 +266,34 @@ class MixedRows(CombinedSource):
         return row_name(self._sources[int(owner[0])], int(inner[0]))
 
 
-class _BranchTree:
-    """A tree with the branches of the pipeline as leaves, stored as arrays of its nodes.
-
-    Leaves are numbered from 0 up, inner nodes from -1 (the root) down.
-    """
-
-    def __init__(self, shares: Sequence[int]) -> None:
-        self.sides: list[tuple[int, int]] = []
-        self.odds: list[tuple[int, int]] = []
-        chosen = [i for i, share in enumerate(shares) if share > 0]
-        self.root = self._grow(shares, chosen) if chosen else 0
-        self.depth = max(len(chosen) - 1, 0).bit_length()
-        # The largest numbers that a position is multiplied and divided by.
-        self.largest = max((num for num, _ in self.odds), default=0)
-        self.widest = max((den for _, den in self.odds), default=0)
-
-    def _grow(self, shares: Sequence[int], chosen: list[int]) -> int:
-        if len(chosen) == 1:
-            return chosen[0]
-        left, right = chosen[: len(chosen) // 2], chosen[len(chosen) // 2 :]
-        odds = Fraction(sum(shares[i] for i in left), sum(shares[i] for i in chosen))
-        node = len(self.odds)
-        self.odds.append((odds.numerator, odds.denominator))
-        self.sides.append((0, 0))
-        self.sides[node] = self._grow(shares, left), self._grow(shares, right)
-        return -1 - node
-
-
 class _Pattern:
     """Which branch each position of a phase belongs to, in one epoch."""
 
-    def __init__(self, tree: _BranchTree, length: int | None, seed: Sequence[int]) -> None:
-        self._tree, self._length = tree, length
+    def __init__(self, phase: _Phase, seed: Sequence[int]) -> None:
+        self._phase = phase
         # The numbers of a Generator may change from one NumPy release to the next.
-        drawn = np.random.SeedSequence(list(seed)).generate_state(len(tree.odds) + 1, np.uint64)
+        drawn = np.random.SeedSequence(list(seed)).generate_state(len(phase.odds) + 1, np.uint64)
         self._key = drawn[-1]
-        self._sides = np.array(tree.sides, np.int64).reshape(-1, 2)
-        phases = [
-            int(chance) * den >> 64 for chance, (_, den) in zip(drawn, tree.odds, strict=False)
+        self._sides = np.array(phase.sides, np.int64).reshape(-1, 2)
+        rows = [
+            (num, den, int(chance) * den >> 64)
+            for (num, den), chance in zip(phase.odds, drawn, strict=False)
         ]
-        rows = [(num, den, phase) for (num, den), phase in zip(tree.odds, phases, strict=True)]
         self._exact = np.array(rows, object).reshape(-1, 3).T
-        self._fast = self._exact.astype(np.int64) if tree.widest <= _INT64 else None
+        self._fast = self._exact.astype(np.int64) if phase.widest <= _INT64 else None
 
     def locate(self, positions: Positions) -> tuple[Positions, Positions]:
         """Return the branch of each position, and which row of the branch comes there."""
-        if not self._tree.odds:
-            return np.full_like(positions, self._tree.root), positions
+        if not self._phase.odds:
+            return np.full_like(positions, self._phase.root), positions
         blocks, which = np.unique(positions // _BLOCK, return_inverse=True)
         slots = np.arange(_BLOCK) + blocks[:, None] * _BLOCK
         owner, inner = self._owners(slots.reshape(-1))
         owner, inner = owner.reshape(slots.shape), inner.reshape(slots.shape)
         chance = hashed(slots.astype(np.uint64), self._key)
-        if self._length is not None:
+        if self._phase.length is not None:
             # Slots after the end stay there.
-            chance[slots >= self._length] = np.iinfo(np.uint64).max
+            chance[slots >= self._phase.length] = np.iinfo(np.uint64).max
         order = np.argsort(chance, axis=1, kind="stable")
         shuffled = np.take_along_axis(owner, order, axis=1)
         # The rows of every branch keep their order.
@@ -327,7 +305,7 @@ class _Pattern:
         return shuffled[which, within], ranked[which, within]
 
     def _owners(self, positions: Positions) -> tuple[Positions, Positions]:
-        tree = self._tree
+        tree = self._phase
         most = (int(positions.max(initial=0)) + 1) * tree.largest + tree.widest
         exact = self._fast is None or most > _INT64
         nums, dens, phases = self._exact if exact or self._fast is None else self._fast
@@ -378,11 +356,10 @@ def _plan(counts: Sequence[int | None], weights: Sequence[float], until: Until) 
             w if rows is None or rows > 0 else Fraction()
             for w, rows in zip(exact, left, strict=True)
         ]
-        before = np.array(taken, np.int64)
         if not any(here):
             break
         length, shares = _shares(here, left)
-        phases.append(_Phase(start, length, shares, before))
+        phases.append(_Phase(start, length, shares, taken))
         if length is None:
             break
         taken = [n + share for n, share in zip(taken, shares, strict=True)]
@@ -391,15 +368,17 @@ def _plan(counts: Sequence[int | None], weights: Sequence[float], until: Until) 
 
 
 def _scheduled(
-    counts: Sequence[int | None], schedule: Sequence[WeightedSpan], until: Until
+    counts: Sequence[int | None],
+    schedule: Sequence[tuple[int | None, Sequence[Fraction]]],
+    until: Until,
 ) -> list[_Phase]:
     """Return the phases of a schedule: its pieces, cut where a branch runs out of rows."""
     taken, owed = [0] * len(counts), [Fraction()] * len(counts)
     phases: list[_Phase] = []
     start = 0
-    for piece in schedule:
-        rest = piece.length
-        wanted = [w if n != 0 else Fraction() for w, n in zip(piece.weights, counts, strict=True)]
+    for positions, weights in schedule:
+        rest = positions
+        wanted = [w if n != 0 else Fraction() for w, n in zip(weights, counts, strict=True)]
         while rest is None or rest > 0:
             left = [None if n is None else n - t for n, t in zip(counts, taken, strict=True)]
             here = [w if rows != 0 else Fraction() for w, rows in zip(wanted, left, strict=True)]
@@ -410,7 +389,7 @@ def _scheduled(
             length, shares = _shares(here, left)
             if rest is not None and (length is None or length >= rest):
                 length, shares, owed = rest, *_fill(here, left, rest, owed)
-            phases.append(_Phase(start, length, shares, np.array(taken, np.int64)))
+            phases.append(_Phase(start, length, shares, taken))
             if length is None:
                 return phases
             taken = [n + share for n, share in zip(taken, shares, strict=True)]
@@ -436,7 +415,7 @@ def _fill(
 
 
 def _nothing(counts: Sequence[int | None]) -> _Phase:
-    return _Phase(0, 0, [0] * len(counts), np.zeros(len(counts), np.int64))
+    return _Phase(0, 0, [0] * len(counts), [0] * len(counts))
 
 
 def _shares(

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 from itertools import pairwise
 from numbers import Real
-from typing import Any, NamedTuple
+from typing import Any
 
 from recmap.errors import OptionError, OptionTypeError
 from recmap.model.arguments import as_list, as_whole
@@ -21,13 +21,6 @@ _PIECES = 64
 _EXAMPLE = "[(0, [0.9, 0.1]), (1_000_000, [0.5, 0.5])]"
 # Rows are counted in 64 bits.
 _MOST = 2**62
-
-
-class WeightedSpan(NamedTuple):
-    """Positions with the same weights; without a length, those that have no end."""
-
-    length: int | None
-    weights: Sequence[Fraction]
 
 
 def checked_schedule(schedule: Any, branches: int) -> list[tuple[int, list[float]]]:
@@ -53,18 +46,26 @@ def checked_schedule(schedule: Any, branches: int) -> list[tuple[int, list[float
     return points
 
 
-def pieces(points: Sequence[tuple[int, Sequence[float]]]) -> list[WeightedSpan]:
-    """Return the pieces of all lines; before the first point and after the last, weights stay."""
+def pieces(
+    points: Sequence[tuple[int, Sequence[float]]],
+) -> list[tuple[int | None, Sequence[Fraction]]]:
+    """Return the pieces of all lines: the positions of each, and the weights there.
+
+    Before the first point and after the last, weights stay; the last piece, without a number of
+    positions, has no end.
+    """
     exact = [(position, _shares(weights)) for position, weights in points]
-    made = [WeightedSpan(exact[0][0], exact[0][1])] if exact[0][0] else []
+    made: list[tuple[int | None, Sequence[Fraction]]] = []
+    if exact[0][0]:
+        made.append(exact[0])
     for (start, before), (stop, after) in pairwise(exact):
         count = min(_PIECES, stop - start)
         edges = [start + (stop - start) * i // count for i in range(count + 1)]
         for a, b in pairwise(edges):
             part = Fraction(a + b - 2 * start, 2 * (stop - start))
             weights = [x + (y - x) * part for x, y in zip(before, after, strict=True)]
-            made.append(WeightedSpan(b - a, weights))
-    return [*made, WeightedSpan(None, exact[-1][1])]
+            made.append((b - a, weights))
+    return [*made, (None, exact[-1][1])]
 
 
 def _shares(weights: Sequence[float]) -> list[Fraction]:

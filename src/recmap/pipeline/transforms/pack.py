@@ -14,7 +14,6 @@ from recmap.model.batch import Positions
 from recmap.model.schema import Batch, Schema
 from recmap.pipeline.transforms.batch import END, Group, Grouper, Grouping, check_one_size
 from recmap.pipeline.transforms.packer import ADDED, Added, Packer
-from recmap.pipeline.transforms.segments import HeldSegments
 
 Fit: TypeAlias = Literal["online", "best"]
 
@@ -94,8 +93,8 @@ class Packs(Grouping):
         return _Packing(self.packer(), self.size, self.drop_last)
 
     def held_numbers(self, held: Any) -> list[int]:
-        if isinstance(held, HeldSegments):
-            held = held.plain()
+        if callable(held):
+            held = held()
         if not held:
             return []
         segments = [segment for kind in ("open", "full") for row in held[kind] for segment in row]

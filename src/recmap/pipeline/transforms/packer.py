@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
@@ -23,7 +24,7 @@ from recmap.model.schema import Batch, Schema
 from recmap.native import _core
 from recmap.pipeline.transforms.batch import END, Group
 from recmap.pipeline.transforms.pad import as_ragged, fitting_fill
-from recmap.pipeline.transforms.segments import HeldSegments, Segments, UnfinishedRows
+from recmap.pipeline.transforms.segments import Segments, UnfinishedRows, held_segments
 
 Added: TypeAlias = Literal["positions", "segments", "cu_seqlens"]
 Long: TypeAlias = Literal["error", "cut", "split"]
@@ -174,7 +175,8 @@ class Packer:
         firsts = segments.positions[edges[begin:end] - edges[begin]]
         upto, at = (int(rows.after[end - 1]), int(rows.at[end - 1])) if end > begin else (0, END)
         at = self._first if at == _RESTORED else at
-        return Group(batch, firsts, at, HeldSegments(rows, end, upto))
+        # What is held is put into words only if a state is saved.
+        return Group(batch, firsts, at, partial(held_segments, rows, end, upto))
 
     def _added(self, segments: Segments, counts: Positions) -> Batch:
         shape, none = (len(counts), self._length), np.empty(0, np.int32)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +18,7 @@ from recmap.model.casting import first_lost
 from recmap.model.field import Field
 from recmap.model.ragged import Column, Ragged
 from recmap.model.schema import Batch, Schema
-from recmap.model.source import Source, at_epoch
+from recmap.model.source import Source
 from recmap.pipeline.transforms.base import Block, Transform
 
 # Items of a row. A larger number is a mistake, and would overflow the size of an array.
@@ -79,15 +79,6 @@ class Pad:
 PadLike: TypeAlias = Pad | PadLengths | Mapping[str, Pad | PadLengths]
 
 
-class _KnownPads(NamedTuple):
-    """How to pad rows of a schema: all ``names``, those to pad, and those padded while read."""
-
-    schema: Schema
-    pads: dict[str, Pad]
-    native: dict[str, PadSpec]
-    names: tuple[str, ...]
-
-
 class Padding:
     """Pads the columns that ``pad=`` names, to the lengths it gives.
 
@@ -114,7 +105,7 @@ class Padding:
         )
         self._lengths = lengths
         self._mask = mask
-        self._known: _KnownPads | None = None
+        self._known: tuple[Schema, dict[str, Pad], dict[str, PadSpec]] | None = None
 
     def schema(self, schema: Schema) -> Schema:
         """Return the fields of the padded rows; refuse columns that cannot be padded.
@@ -167,13 +158,13 @@ class Padding:
         Return no batches if the source cannot do that. Raise MemoryLimitError if several
         batches together take more than ``max_bytes``.
         """
-        _, pads, native, names = self._prepared(schema)
+        pads, native = self._prepared(schema)
         buffers = _BoundedBuffers(max_bytes if len(positions) > size else sys.maxsize)
         read = rows.read_padded(positions, native, size, buffers.bytes)
         if read is None:
             return []
         columns: dict[str, Sequence[Column]] = {}
-        for name in names:
+        for name in schema:
             if name in read.padded:
                 made = self._parts(name, pads[name], read.padded[name], size)
                 added = [parts for part_of, parts in made.items() if part_of != name]
@@ -228,17 +219,18 @@ class Padding:
         return column.pad(widths[0], fill, side=pad.side, cut=cut, out=out)
 
     def _pads(self, schema: Schema) -> dict[str, Pad]:
-        return self._prepared(schema).pads
+        return self._prepared(schema)[0]
 
-    def _prepared(self, schema: Schema) -> _KnownPads:
+    def _prepared(self, schema: Schema) -> tuple[dict[str, Pad], dict[str, PadSpec]]:
+        """Return how to pad the columns to pad, and those that are padded while they are read."""
         # All batches have the same schema.
         known = self._known
-        if known is None or known.schema is not schema:
+        if known is None or known[0] is not schema:
             pads = self._checked(schema)
             flat = {n: pad for n, pad in pads.items() if _is_flat(schema[n])}
             native = {n: self._native(n, pad, schema[n]) for n, pad in flat.items()}
-            self._known = known = _KnownPads(schema, pads, native, tuple(schema))
-        return known
+            self._known = known = schema, pads, native
+        return known[1:]
 
     def _checked(self, schema: Schema) -> dict[str, Pad]:
         if self._all is not None:
@@ -280,35 +272,23 @@ class PadBatches(Transform):
         return self.before is not None and self.padding.has_flat(self.before)
 
 
-@dataclass(frozen=True)
-class BatchReader:
-    """Reads several batches at once, padded or not, into one buffer for each column.
+def padding_while_read(
+    rows: Source, transforms: tuple[Transform, ...]
+) -> tuple[Padding, Schema, tuple[Transform, ...]] | None:
+    """Return what reads several batches of ragged rows at once; None if nothing does.
 
-    ``transforms`` are those left to apply to the batches.
+    With the padding, which may be of no column, come the schema of the rows for ``Padding.read``
+    and the transforms left to apply to the batches.
     """
-
-    rows: Source
-    padding: Padding
-    schema: Schema
-    transforms: tuple[Transform, ...]
-
-    def read(self, positions: Positions, epoch: int, size: int, max_bytes: int) -> list[Batch]:
-        """Read rows in batches of ``size``; see ``Padding.read``."""
-        rows = at_epoch(self.rows, epoch)
-        return self.padding.read(rows, positions, size, max_bytes, self.schema)
-
-
-def batch_reader(rows: Source, transforms: tuple[Transform, ...]) -> BatchReader | None:
-    """Return what reads several batches of ragged rows at once; None if nothing does."""
     if not rows.facts.can_pad:
         return None
     first = transforms[0] if transforms else None
     if isinstance(first, PadBatches) and first.pads_while_read:
         assert first.before is not None
-        return BatchReader(rows, first.padding, first.before, transforms[1:])
+        return first.padding, first.before, transforms[1:]
     if not has_ragged(rows.schema):
         return None
-    return BatchReader(rows, _NO_PADDING, rows.schema, transforms)
+    return _NO_PADDING, rows.schema, transforms
 
 
 def has_ragged(schema: Schema) -> bool:

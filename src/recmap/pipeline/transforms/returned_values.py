@@ -13,7 +13,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -127,27 +127,14 @@ def widened(field: Field, before: Field | None) -> Field:
     return either(field, before) if field.is_bytes and field.shape else field
 
 
-class ColumnBuilder(Protocol):
-    """A column that is built value by value."""
-
-    def put(self, row: int, value: Any) -> None:
-        """Copy the value of the next row."""
-        ...
-
-    def finish(self) -> Column:
-        """Return the column after all rows have been put."""
-        ...
-
-
 def new_column(name: str, field: Field, rows: int, *, given: bool) -> ColumnBuilder:
     """Return a builder for a column of ``rows`` rows.
 
-    If the user has ``given`` the field, floats are rounded to it; otherwise the first rows
-    have shown it, and others must fit exactly.
+    ``put`` copies the value of the next row, and ``finish`` returns the column. If the user has
+    ``given`` the field, floats are rounded to it; otherwise the first rows have shown it, and
+    others must fit exactly.
     """
-    if field.has_nulls:
-        return _NullableBuilder(name, field)
-    if field.ragged or field.is_bytes:
+    if field.ragged or field.is_bytes or field.has_nulls:
         return _ListBuilder(name, field, given)
     return _DenseBuilder(name, field, rows, given)
 
@@ -176,13 +163,15 @@ class _DenseBuilder:
 
 
 class _ListBuilder:
-    """Values of different lengths, or strings."""
+    """Values of different lengths, strings, or values of which some are None or have null items."""
 
     def __init__(self, name: str, field: Field, given: bool) -> None:
         self._name, self._field, self._given = name, field, given
         self._values: list[Any] = []
         # The common case, which does not need to inspect nested lists.
         self._simple = field.ragged == 1 and len(field.shape) == 1 and not field.is_bytes
+        self._simple &= not field.has_nulls
+        self._checked = not given and not field.has_nulls
 
     def put(self, row: int, value: Any) -> None:
         del row  # rows come in order
@@ -191,9 +180,9 @@ class _ListBuilder:
             if array.size:
                 _check(self._name, array, self._field, self._given)
             value = array.astype(self._field.dtype)
-        elif not self._given and self._field.is_bytes:
+        elif self._checked and self._field.is_bytes:
             self._check_strings(value)
-        elif not self._given:
+        elif self._checked:
             self._check_inside(value)
         self._values.append(value if self._simple else kept(value))
 
@@ -218,34 +207,21 @@ class _ListBuilder:
                 self._check_inside(each)
 
     def finish(self) -> Column:
-        if not self._values:
-            return empty_column(self._field)
+        name, field, count = self._name, self._field, len(self._values)
+        if field.has_nulls and all(value is None for value in self._values):
+            empty = blank(field.without_nulls(), count)
+            return of_field(masked(empty, np.ones(count, np.bool_)), field)
+        if not count:
+            return empty_column(field)
         if self._simple:
             given = Given(Ragged.from_rows(self._values), exact=False)
         else:
-            given = as_columns({self._name: self._values})[self._name]
-        column, _ = fit({self._name: given}, Schema({self._name: self._field}))
-        return column[self._name]
+            given = (as_texts if field.has_nulls else as_columns)({name: self._values})[name]
+        column, _ = fit({name: given}, Schema({name: field}))
+        return column[name]
 
 
-class _NullableBuilder:
-    """Values of which some are None, or have items that are null."""
-
-    def __init__(self, name: str, field: Field) -> None:
-        self._name, self._field = name, field
-        self._values: list[Any] = []
-
-    def put(self, row: int, value: Any) -> None:
-        del row  # rows come in order
-        self._values.append(kept(value))
-
-    def finish(self) -> Column:
-        if all(value is None for value in self._values):
-            empty = blank(self._field.without_nulls(), len(self._values))
-            return of_field(masked(empty, np.ones(len(self._values), np.bool_)), self._field)
-        given = as_texts({self._name: self._values})[self._name]
-        column, _ = fit({self._name: given}, Schema({self._name: self._field}))
-        return column[self._name]
+ColumnBuilder: TypeAlias = _DenseBuilder | _ListBuilder
 
 
 def _check(name: str, array: npt.NDArray[Any], field: Field, given: bool) -> None:

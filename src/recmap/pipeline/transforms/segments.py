@@ -40,28 +40,6 @@ class Segments(NamedTuple):
         return Segments(*map(np.concatenate, zip(self, more, strict=True)))
 
 
-class HeldSegments:
-    """What a packer holds after a batch, for the state; put into words only if it is saved."""
-
-    def __init__(self, rows: UnfinishedRows, given: int, upto: int) -> None:
-        self._rows, self._given, self._upto = rows, given, upto
-
-    def plain(self) -> dict[str, Held]:
-        """Return the segments of rows that are open, and of those that are full."""
-        rows, upto = self._rows, self._upto
-        done = int(np.searchsorted(rows.after, upto, side="right"))
-        before = rows.segments.where(np.argsort(rows.segments.places[:upto], kind="stable"))
-        held: dict[int, list[list[int]]] = {}
-        columns = (before.rows, before.positions, before.begins, before.ends)
-        for row, *segment in zip(*(each.tolist() for each in columns), strict=True):
-            held.setdefault(row, []).append(segment)
-        finished = rows.finished.tolist()
-        full = [held.pop(row) for row in finished[self._given : done]]
-        for row in finished[: self._given]:
-            held.pop(row, None)
-        return {"open": [held[row] for row in sorted(held)], "full": full}
-
-
 class UnfinishedRows(NamedTuple):
     """Rows that have not been given out. The workspace has a row for each of ``numbers``.
 
@@ -98,3 +76,21 @@ class UnfinishedRows(NamedTuple):
         more = zip((self.finished, self.after, self.at), (rows, after, at), strict=True)
         finished, after, at = map(np.concatenate, more)
         return self._replace(finished=finished, after=after, at=at)
+
+
+def held_segments(rows: UnfinishedRows, given: int, upto: int) -> dict[str, Held]:
+    """Return the segments of rows that are open, and of those that are full, for a state.
+
+    They are those after ``upto`` segments had been placed, and ``given`` rows had been given out.
+    """
+    done = int(np.searchsorted(rows.after, upto, side="right"))
+    before = rows.segments.where(np.argsort(rows.segments.places[:upto], kind="stable"))
+    held: dict[int, list[list[int]]] = {}
+    columns = (before.rows, before.positions, before.begins, before.ends)
+    for row, *segment in zip(*(each.tolist() for each in columns), strict=True):
+        held.setdefault(row, []).append(segment)
+    finished = rows.finished.tolist()
+    full = [held.pop(row) for row in finished[given:done]]
+    for row in finished[:given]:
+        held.pop(row, None)
+    return {"open": [held[row] for row in sorted(held)], "full": full}

@@ -31,9 +31,9 @@ from recmap.model.ordered_rows import OrderedRows
 from recmap.model.permutation import Permutation
 from recmap.model.schema import Batch
 from recmap.model.source import Source, at_epoch
-from recmap.pipeline.lookahead import Lookahead, requests_of_shuffle
 from recmap.pipeline.row_source import SourceRows
 from recmap.pipeline.signature import Seed
+from recmap.pipeline.workers.lookahead import Lookahead, requests_of_shuffle
 from recmap.pipeline.workers.pool import Request
 from recmap.warn import warn
 

@@ -9,7 +9,7 @@ __all__ = ["open_pool"]
 
 
 def open_pool(work: Work, workers: Workers, ahead: int = 0) -> Pool:
-    """Open a pool that does ``work``. Close it, or use it as a context manager.
+    """Open a pool that does ``work``. Close it after use.
 
     ``ahead`` is how many requests are made in advance.
     """

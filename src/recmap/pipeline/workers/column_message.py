@@ -63,7 +63,7 @@ def _add(arrays: list[tuple[int, npt.NDArray[Any]]], name: str, column: Column) 
         offsets = column.offsets - column.offsets[0]
         values, places = _add(arrays, name, column.flat), _add_array(arrays, offsets)
         mask = None if column.mask is None else _add_array(arrays, column.mask)
-        return _SlotRagged(values, places, mask)
+        return _SlotColumn(values, places, mask)
     if not isinstance(column, np.ndarray):
         raise ColumnError(
             f"column {name!r}: a column is an array or a Ragged, not {type(column).__name__}"
@@ -75,9 +75,8 @@ def _add(arrays: list[tuple[int, npt.NDArray[Any]]], name: str, column: Column) 
         )
     if not has_mask(column):
         return _add_array(arrays, column)
-    return _SlotMasked(
-        _add_array(arrays, np.asarray(column)), _add_array(arrays, null_mask(column))
-    )
+    values = _add_array(arrays, np.asarray(column))
+    return _SlotColumn(values, mask=_add_array(arrays, null_mask(column)))
 
 
 def _add_array(arrays: list[tuple[int, npt.NDArray[Any]]], array: npt.NDArray[Any]) -> _SlotArray:
@@ -153,36 +152,28 @@ class _SlotArray(NamedTuple):
         return [_dtype_to_json(self.dtype), self.shape, self.offset]
 
 
-class _SlotRagged(NamedTuple):
-    """Where a ragged column is in a slot."""
+class _SlotColumn(NamedTuple):
+    """Where a ragged column is in a slot, or one with nulls."""
 
     values: _Place
-    offsets: _SlotArray
+    offsets: _SlotArray | None = None
     mask: _SlotArray | None = None
 
-    def view(self, memory: npt.NDArray[np.uint8], begin: int) -> Ragged:
-        mask = None if self.mask is None else self.mask.view(memory, begin)
-        return Ragged(self.values.view(memory, begin), self.offsets.view(memory, begin), mask)
-
-    def to_json(self) -> Any:
-        made = {"values": self.values.to_json(), "offsets": self.offsets.to_json()}
-        return made if self.mask is None else {**made, "mask": self.mask.to_json()}
-
-
-class _SlotMasked(NamedTuple):
-    """Where a dense column with nulls is in a slot."""
-
-    values: _SlotArray
-    mask: _SlotArray
-
     def view(self, memory: npt.NDArray[np.uint8], begin: int) -> Column:
-        return masked(self.values.view(memory, begin), self.mask.view(memory, begin))
+        values = self.values.view(memory, begin)
+        mask = None if self.mask is None else self.mask.view(memory, begin)
+        if self.offsets is not None:
+            return Ragged(values, self.offsets.view(memory, begin), mask)
+        assert isinstance(values, np.ndarray)
+        assert mask is not None
+        return masked(values, mask)
 
     def to_json(self) -> Any:
-        return {"values": self.values.to_json(), "mask": self.mask.to_json()}
+        parts = self._asdict().items()
+        return {name: place.to_json() for name, place in parts if place is not None}
 
 
-_Place: TypeAlias = "_SlotArray | _SlotRagged | _SlotMasked"
+_Place: TypeAlias = "_SlotArray | _SlotColumn"
 
 
 # Most batches of a pipeline have the same columns and shapes as the previous one.
@@ -200,15 +191,8 @@ def _places(header: bytes) -> list[list[tuple[str, _Place]]]:
 
 def _place(spec: Any) -> _Place:
     if isinstance(spec, dict):
-        mask = _array_place(spec["mask"]) if "mask" in spec else None
-        if "offsets" not in spec:
-            assert mask is not None
-            return _SlotMasked(_array_place(spec["values"]), mask)
-        return _SlotRagged(_place(spec["values"]), _array_place(spec["offsets"]), mask)
-    return _array_place(spec)
-
-
-def _array_place(spec: Any) -> _SlotArray:
+        parts: dict[str, Any] = {name: _place(each) for name, each in spec.items()}
+        return _SlotColumn(**parts)
     dtype, shape, offset = spec
     return _SlotArray(_dtype(dtype), tuple(shape), offset)
 

@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError, Future, wait
 from dataclasses import dataclass
-from typing import Any, Protocol, Self, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -72,44 +72,7 @@ class Result:
 Work: TypeAlias = Callable[[Request], Result]
 
 
-class Ahead(Protocol):
-    """Fetches the rows of coming requests from a store."""
-
-    def begin(self, requests: list[Request]) -> None: ...
-
-    def done(self, request: Request) -> None: ...
-
-
-def lookahead_of(work: object) -> Ahead | None:
-    """Return what fetches the rows of coming requests for this work, if anything does."""
-    lookahead: Callable[[], Ahead | None] | None = getattr(work, "lookahead", None)
-    return None if lookahead is None else lookahead()
-
-
-class Pool(Protocol):
-    """Workers that share the requests of a run."""
-
-    def run(self, requests: Iterable[Request], ahead: int) -> Iterator[tuple[Request, Result]]:
-        """Yield each request with its result, in the order of the requests.
-
-        At most ``ahead`` requests beyond the current one are taken, in the caller's thread.
-        An error closes the pool.
-        """
-
-    def close(self) -> None:
-        """End the workers at once. Calling it again does nothing."""
-
-    def busy(self) -> list[float]:
-        """Return the seconds each worker has worked so far, excluding the time it waited."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-
-class SerialPool(Pool):
+class SerialPool:
     """A pool without workers: the caller does the work when it asks for a result."""
 
     def __init__(self, work: Work) -> None:
@@ -150,8 +113,8 @@ Answer: TypeAlias = "Future[list[Result]]"
 _Pending: TypeAlias = tuple[Request, Answer]
 
 
-class OrderedPool(Pool, ABC):
-    """A pool of workers that may finish in any order."""
+class OrderedPool(ABC):
+    """Workers that share the requests of a run, and may finish in any order."""
 
     def __init__(self, end: Callable[..., None], *arguments: Any) -> None:
         """Call ``end(*arguments)`` once: in close(), on garbage collection, or at exit."""
@@ -166,7 +129,16 @@ class OrderedPool(Pool, ABC):
     def _wait(self, answer: Answer) -> None:
         """Return once the answer is ready; raise if the pool is closed first."""
 
+    @abstractmethod
+    def busy(self) -> list[float]:
+        """Return the seconds each worker has worked so far, excluding the time it waited."""
+
     def run(self, requests: Iterable[Request], ahead: int) -> Iterator[tuple[Request, Result]]:
+        """Yield each request with its result, in the order of the requests.
+
+        At most ``ahead`` requests beyond the current one are taken, in the caller's thread.
+        An error closes the pool.
+        """
         intake = Intake(requests)
         pending: deque[_Pending] = deque()
         try:
@@ -185,6 +157,7 @@ class OrderedPool(Pool, ABC):
                 answer.cancel()
 
     def close(self) -> None:
+        """End the workers at once. Calling it again does nothing."""
         self._ending()
 
     def _fill(self, pending: deque[_Pending], intake: Intake, ahead: int) -> bool:
@@ -211,6 +184,9 @@ class OrderedPool(Pool, ABC):
             raise OptionError(
                 "the pool of workers was opened before this process was forked; open another one"
             )
+
+
+Pool: TypeAlias = SerialPool | OrderedPool
 
 
 def _closed_error() -> OptionError:

@@ -35,14 +35,8 @@ from recmap.errors import OptionError, WorkerDiedError
 from recmap.pipeline.workers.channel import Channel, MessageKind, close_in_forks
 from recmap.pipeline.workers.column_message import pack, unpack_result
 from recmap.pipeline.workers.errors import ProcessStack, StallTimer, death_error, rebuild
-from recmap.pipeline.workers.pool import (
-    Answer,
-    OrderedPool,
-    Request,
-    UnpicklableError,
-    Work,
-    lookahead_of,
-)
+from recmap.pipeline.workers.lookahead import lookahead_of
+from recmap.pipeline.workers.pool import Answer, OrderedPool, Request, UnpicklableError, Work
 from recmap.pipeline.workers.worker_main import SpawnedWork, serve
 
 # Requests a worker has at a time.

@@ -31,14 +31,8 @@ from recmap.native import _core
 from recmap.pipeline.workers.channel import Channel, MessageKind, WorkerMessage
 from recmap.pipeline.workers.column_message import PackedColumns, pack, pack_result
 from recmap.pipeline.workers.errors import describe, show_stack_on_signal
-from recmap.pipeline.workers.pool import (
-    Ahead,
-    Request,
-    Result,
-    UnpicklableError,
-    Work,
-    lookahead_of,
-)
+from recmap.pipeline.workers.lookahead import Lookahead, lookahead_of
+from recmap.pipeline.workers.pool import Request, Result, UnpicklableError, Work
 from recmap.store.fetch import counted_here
 
 _OPENMP = re.compile(r"/\S*/lib(?:gomp|omp|iomp5)\b[^/\s]*\.so[^/\s]*$")
@@ -86,7 +80,7 @@ def _set_signals() -> None:
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
-def _requests(channel: Channel, ahead: Ahead | None) -> Iterator[Request]:
+def _requests(channel: Channel, ahead: Lookahead | None) -> Iterator[Request]:
     """Yield the requests of the parent. While one is worked on, rows of the others are fetched.
 
     No variable refers to a request meanwhile: its columns are memory that the parent needs again.

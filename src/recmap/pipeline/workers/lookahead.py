@@ -102,6 +102,12 @@ class Lookahead:
         return self._begun.size < self._most and self._begun.spans < _MOST_SPANS
 
 
+def lookahead_of(work: object) -> Lookahead | None:
+    """Return what fetches the rows of coming requests for this work, if anything does."""
+    lookahead: Callable[[], Lookahead | None] | None = getattr(work, "lookahead", None)
+    return None if lookahead is None else lookahead()
+
+
 class _Taken:
     """Requests that were taken from an iterator in advance.
 
