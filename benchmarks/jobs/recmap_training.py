@@ -20,17 +20,22 @@ from benchmarks.timing import Clock, Measure
 __all__ = ["JOBS"]
 
 
-def train(path: str, batch: int, column: str = "data", check: bool = False) -> Measure:
-    """Run an epoch of exactly shuffled batches."""
-    pipeline = _shuffled(path, batch)
+def train(
+    path: str, batch: int, column: str = "data", cache: str | None = None, check: bool = False
+) -> Measure:
+    """Run an epoch of exactly shuffled batches; ``cache`` is the memory of ``cache()``."""
+    pipeline = _shuffled(path, batch, cache)
     with Clock() as clock:
         rows, total = _consume(pipeline, column, check)
     return Measure(clock.seconds, rows, total if check else None)
 
 
 @functools.cache
-def _shuffled(path: str, batch: int) -> rm.Stream:
-    return rm.open(path).shuffle(seed=1).batch(batch)
+def _shuffled(path: str, batch: int, cache: str | None) -> rm.Stream:
+    ds = rm.open(path)
+    if cache is not None:
+        ds = ds.cache(memory=cache)
+    return ds.shuffle(seed=1).batch(batch)
 
 
 def pad(path: str, batch: int, column: str | None = None, check: bool = False) -> Measure:

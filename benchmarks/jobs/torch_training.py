@@ -1,10 +1,11 @@
-"""PyTorch's DataLoader over a memmap."""
+"""PyTorch's DataLoader over a memmap, and over an HDF5 file."""
 
 from __future__ import annotations
 
 import functools
 import importlib
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -39,6 +40,23 @@ class MappedBatches(MappedRows):
         return torch.from_numpy(self._values[rows])
 
 
+class H5pyRows:
+    """Rows of an HDF5 file by number, which each worker opens when it needs it."""
+
+    def __init__(self, path: str, rows: int) -> None:
+        self._path, self._rows = path, rows
+
+    def __len__(self) -> int:
+        return self._rows
+
+    def __getitem__(self, row: int) -> Any:
+        return torch.from_numpy(self._values[row])
+
+    @functools.cached_property
+    def _values(self) -> Any:
+        return importlib.import_module("h5py").File(self._path)["x"]
+
+
 class AugmentedRows(MappedRows):
     """Rows of a memmap by number, augmented."""
 
@@ -52,9 +70,11 @@ class AugmentedRows(MappedRows):
 
 # A loader lives as long as its process, so its workers start once and are not timed.
 @functools.cache
-def _row_loader(path: str, batch: int, rows: int, workers: int) -> Any:
+def _row_loader(
+    kind: Callable[[str, int], Any], path: str, batch: int, rows: int, workers: int
+) -> Any:
     return data.DataLoader(
-        MappedRows(path, rows),
+        kind(path, rows),
         batch,
         shuffle=True,
         num_workers=workers,
@@ -98,7 +118,12 @@ def augmented_again(path: str, batch: int, workers: int) -> Measure:
 
 def train_rows(path: str, batch: int, rows: int, workers: int, check: bool = False) -> Measure:
     """Run an epoch of a loader with shuffle=True."""
-    return _consume(_row_loader(path, batch, rows, workers), check)
+    return _consume(_row_loader(MappedRows, path, batch, rows, workers), check)
+
+
+def train_h5py_rows(path: str, batch: int, rows: int, workers: int, check: bool = False) -> Measure:
+    """Do the same with an HDF5 file."""
+    return _consume(_row_loader(H5pyRows, path, batch, rows, workers), check)
 
 
 def train_batches(path: str, batch: int, rows: int, workers: int, check: bool = False) -> Measure:
@@ -120,5 +145,6 @@ JOBS = {
     "augmented": augmented,
     "augmented_again": augmented_again,
     "train_batches": train_batches,
+    "train_h5py_rows": train_h5py_rows,
     "train_rows": train_rows,
 }

@@ -13,8 +13,12 @@ __all__ = ["measure"]
 _NOTE = (
     "One dataset of int32, 4 KB per row, in batches of 256 rows: in chunks of 256 rows with gzip "
     "or lzf and shuffle, and contiguous, where recmap gives views of the mapped file; the memmap "
-    "copy in the table Read is the limit for readers that copy."
+    "copy in the table Read is the limit for readers that copy. Shuffled: exact shuffles of the "
+    "gzip file; with cache(), which holds the decoded rows in memory here and is filled before "
+    "the clock starts. DataLoader: a Dataset of one row of h5py at a time, shuffle=True, in 2 "
+    "worker processes, of the first rows."
 )
+_SHUFFLED_ROWS = 512  # each takes a worker a chunk
 
 
 def measure(bench: Bench) -> Table:
@@ -25,6 +29,7 @@ def measure(bench: Bench) -> Table:
         ("contiguous", None, None),
     ):
         table.rows += _rows(bench, title, compression, target)
+    table.rows += _shuffled(bench)
     return table
 
 
@@ -32,7 +37,7 @@ def _rows(bench: Bench, title: str, compression: str | None, target: float | Non
     workload = bench.workloads["4KB"]
     folder = bench.source(workload)
     rows, batch = int(min(workload.rows, 128 * MB / workload.row_bytes)), workload.batch
-    path = str(Path(folder, f"{title.replace(' ', '-')}.h5"))
+    path = _path(folder, title)
     maker = bench.worker("h5py")
     if maker.missing:
         return []
@@ -42,3 +47,25 @@ def _rows(bench: Bench, title: str, compression: str | None, target: float | Non
     timings = bench.race(f"hdf5 {title}", entrants, workload.row_bytes)
     ours = timings.pop("recmap")
     return [compare(title, ours, peer, target) for peer in timings.values()]
+
+
+def _path(folder: str, title: str) -> str:
+    return str(Path(folder, f"{title.replace(' ', '-')}.h5"))
+
+
+def _shuffled(bench: Bench) -> list[Row]:
+    workload = bench.workloads["4KB"]
+    path = _path(bench.source(workload), "gzip and shuffle")
+    if bench.worker("h5py").missing or bench.worker("torch").missing:
+        return []
+    options = {"path": path, "batch": workload.batch, "column": "x", "checked": True}
+    entrants = bench.entrants("training", "recmap", "train", **options)
+    entrants += bench.entrants("training", "recmap, cache()", "train", cache="1GB", **options)
+    entrants += bench.entrants(
+        "torch", "DataLoader over h5py, 2 workers", "train_h5py_rows",
+        path=path, batch=workload.batch, rows=_SHUFFLED_ROWS, workers=2, checked=True,
+    )  # fmt: skip
+    timings = bench.race("hdf5 shuffled", entrants, workload.row_bytes)
+    theirs = timings.pop("DataLoader over h5py, 2 workers")
+    titles = {"recmap": "gzip, shuffled", "recmap, cache()": "gzip, shuffled, cache()"}
+    return [compare(titles[name], ours, theirs) for name, ours in timings.items()]

@@ -12,7 +12,7 @@ from benchmarks.bench import Bench
 from benchmarks.timing import Entrant
 from benchmarks.workloads import Workload
 
-__all__ = ["image_readers", "readers", "shufflers"]
+__all__ = ["image_readers", "readers", "shufflers", "tar_files"]
 
 
 def readers(bench: Bench, workload: Workload) -> list[Entrant]:
@@ -63,11 +63,16 @@ def shufflers(bench: Bench, workload: Workload, rows: int) -> list[Entrant]:
         entrants += bench.entrants(
             "array_record", "ArrayRecord", "train", path=path, width=workload.width, **options
         )
-    if workload.large and (path := _made(bench, workload, "webdataset", rows=fewer)):
+    if path := tar_files(bench, workload, fewer):
         entrants += bench.entrants(
             "webdataset", "WebDataset", "read", path=path, shuffle=True, **options
         )
     return entrants
+
+
+def tar_files(bench: Bench, workload: Workload, rows: int) -> str | None:
+    """Return the folder of the first rows in tar files, if rows are large enough for that."""
+    return _made(bench, workload, "webdataset", rows=rows) if workload.large else None
 
 
 def _made(

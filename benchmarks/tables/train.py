@@ -8,7 +8,7 @@ from typing import Any
 
 from benchmarks.bench import Bench
 from benchmarks.report import Goal, Row, Table, compare, reach
-from benchmarks.tables.peer_files import shufflers
+from benchmarks.tables.peer_files import shufflers, tar_files
 from benchmarks.timing import Entrant
 from benchmarks.workloads import Workload
 
@@ -26,7 +26,8 @@ _NOTE = (
     "reading threads that a trial found fastest. Lance: take of a batch. datasets: shuffle(seed), "
     "then as in the table Read. ArrayRecord: read(numbers) of a batch. WebDataset: "
     "shuffle(10_000), and the rest as in the table Read. Slow loaders get fewer rows, the first "
-    'ones. The rows "TFRecord" shuffle the same rows in a TFRecord file, every CRC checked. '
+    'ones. The rows "TFRecord" shuffle the same rows in a TFRecord file, every CRC checked, and '
+    'those of "tar" shuffle exactly the tar files that WebDataset reads. '
     "Targets in rows/s and GB/s are for two cores of Neoverse-N1."
 )
 _WITH_TARGET = ("tf.data", "DataLoader", "Grain")
@@ -34,6 +35,7 @@ _TARGETS = {"40B": 5.0, "4KB": 5.0, "200KB": 2.0}
 _GOALS = {"40B": Goal(40e6, "rows/s"), "4KB": Goal(10, "GB/s")}
 _TFRECORD_GOALS = {"40B": Goal(20e6, "rows/s"), "4KB": Goal(8, "GB/s")}
 _TFRECORD = "recmap, TFRecord"
+_TAR = "recmap, tar"
 _BATCHES = {"40B": 1024, "4KB": 256, "200KB": 32}
 # Batches for loaders that read row by row, and for slower ones: about a second of work.
 _LOOP_BATCHES = 32
@@ -51,7 +53,7 @@ def _rows(bench: Bench, workload: Workload) -> list[Row]:
     entrants = _entrants(bench, workload)
     timings = bench.race(f"train {workload.title}", entrants, workload.row_bytes)
     ours, target = timings.pop("recmap"), _TARGETS[workload.name]
-    records = timings.pop(_TFRECORD, None)
+    records, samples = timings.pop(_TFRECORD, None), timings.pop(_TAR, None)
     rows = [
         compare(workload.title, ours, peer, target if peer.name.startswith(_WITH_TARGET) else None)
         for peer in timings.values()
@@ -61,6 +63,8 @@ def _rows(bench: Bench, workload: Workload) -> list[Row]:
     if records is not None:
         goal = _TFRECORD_GOALS[workload.name]
         rows.append(reach(f"{workload.title}, TFRecord", records, goal))
+    if samples is not None:
+        rows.append(compare(f"{workload.title}, tar", samples, timings["WebDataset"]))
     return rows
 
 
@@ -91,6 +95,11 @@ def _entrants(bench: Bench, workload: Workload) -> list[Entrant]:
         entrants += bench.entrants(
             "training", _TFRECORD, "train",
             path=records, batch=workload.batch, column="x", checked=True,
+        )  # fmt: skip
+    if folder := tar_files(bench, workload, few // 4):
+        entrants += bench.entrants(
+            "training", _TAR, "train",
+            path=f"{folder}/*.tar", batch=workload.batch, column="npy", checked=True,
         )  # fmt: skip
     entrants += _grain(bench, workload, path, fewest)
     return entrants + shufflers(bench, workload, few)
