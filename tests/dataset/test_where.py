@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -225,9 +226,11 @@ def test_parquet_reads_only_row_groups_and_columns_that_matter() -> None:
         "t": [f"{i:03}" for i in range(100)],
         "day": np.arange(100).astype("M8[D]").astype("M8[ms]"),
         "f": np.arange(100.0),
+        "whole": pa.array(range(100), pa.decimal128(9, 0)),
+        "price": pa.array([Decimal(i) / 100 for i in range(100)], pa.decimal128(15, 2)),
         "other": np.arange(100),
     }
-    path = damaged_parquet(columns, {3: ["i", "t", "day", "f"]})
+    path = damaged_parquet(columns, {3: ["i", "t", "day", "f", "whole", "price"]})
     ds = rm.open(path)
     for condition in (
         "i == 35",
@@ -237,6 +240,9 @@ def test_parquet_reads_only_row_groups_and_columns_that_matter() -> None:
         "t.starts_with('03')",
         "day == '1970-02-05'",
         "f > 29.5 and f < 39.5",
+        "whole == 35",
+        "price == 0.35",
+        "price > 0.3 and price <= 0.39",
         "i == 35 or i == 1000",
         "not (i < 30 or i > 39)",
     ):

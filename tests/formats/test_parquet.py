@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -437,3 +438,12 @@ def test_null_lists_of_structs_are_found_though_the_statistics_count_none() -> N
     assert ds.schema == {"x/a": "int64[*]?"}
     assert ds[0]["x/a"] is None
     assert ds[1]["x/a"].tolist() == [1]
+
+
+def test_a_dictionary_of_no_strings_is_read_without_a_warning() -> None:
+    pl.DataFrame(
+        {"x": [None, None], "i": [1, 2]}, schema={"x": pl.String, "i": pl.Int64}
+    ).write_parquet("x.parquet")
+    ds = rm.open("x.parquet")
+    assert ds[:]["x"].tolist() == [None, None]
+    assert ds.where("x is null")["i"][:].tolist() == [1, 2]

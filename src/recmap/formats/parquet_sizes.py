@@ -224,7 +224,7 @@ class ParquetSizes:
             step = max(1, size // _PART // longest)
             # Measuring every string decodes its index twice. Usually all of them may be taken to
             # be as long as the longest one.
-            if _PART * step * lengths.mean() >= min(size // 2, _LEAST_PIECE):
+            if _PART * step * lengths.sum() >= min(size // 2, _LEAST_PIECE) * len(words):
                 ends = np.append(np.arange(step, rows, step), rows)
                 return Cells(ends, np.diff(ends, prepend=0) * longest)
         return self._measured(group, leaf, rows, values, size)

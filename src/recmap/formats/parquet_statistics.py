@@ -80,6 +80,9 @@ def _bounds(told: Any, stored: Any, field: Field, *, trusted: bool) -> tuple[Any
         return (low, high) if low <= high else None  # not if one of them is NaN
     if kind == "M" and logical in ("TIMESTAMP", "DATE"):
         return _dates(told, json.loads(stored.logical_type.to_json()), field)
+    if kind in "if" and logical == "DECIMAL" and (trusted or physical in _PHYSICAL["i"]):
+        as_read = int if kind == "i" else float  # rounds as readers of the column do
+        return as_read(told.min), as_read(told.max)
     strings = field.is_bytes or field.dtype.type is np.void
     if strings and physical.endswith("BYTE_ARRAY") and logical in ("NONE", "STRING") and trusted:
         greatest = _after(told.max_raw)
