@@ -18,7 +18,14 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap.chunks.codecs import Bytes, ChunkError, CodecChain
-from recmap.chunks.groups import ChunkCache, ExpectedRead, ReadsAhead, begin, for_each
+from recmap.chunks.groups import (
+    ChunkCache,
+    ExpectedRead,
+    ReadsAhead,
+    begin,
+    for_each,
+    worth_keeping,
+)
 from recmap.chunks.mapped import MappedChunks
 from recmap.chunks.stored import ChunkBytes, Grid, StoredChunks, StoredOf, Values
 from recmap.errors import DataError
@@ -163,7 +170,7 @@ class ChunkedArray:
         if not self.remote or not len(rows):
             return None
         groups = np.unique(np.asarray(rows) // self.grid.chunk[0]).tolist()
-        wanted = [group for group in groups if self._cache.get(self._label, group) is None]
+        wanted = [group for group in groups if self._cached(group) is None]
         return self.chunks.fetch_ahead([number for group in wanted for number in self._of(group)])
 
     def _of(self, group: int) -> Sequence[int]:
@@ -186,7 +193,7 @@ class ChunkedArray:
         for request in wanted:
             if request.group in begun:
                 continue
-            rows = self._cache.get(self._label, request.group)
+            rows = self._cached(request.group)
             if rows is None:
                 rows = self._ahead.take_group(request.group)
                 if rows is not None and not request.whole:
@@ -210,8 +217,11 @@ class ChunkedArray:
         for request, rows in partly:
             out[request.target] = rows[request.source]
         for group, rows in kept.items():
-            self._cache.put(self._label, group, rows)
+            self._cache.put((self._label, group), rows)
         return out
+
+    def _cached(self, group: int) -> Values | None:
+        return self._cache.get((self._label, group))
 
     def _jobs(self, group: int, source: Rows, array: Values, target: Rows) -> list[_Job]:
         """Return what to do for rows of a row group."""
@@ -236,8 +246,7 @@ class ChunkedArray:
         if not most:
             return
         coming = range(groups.stop, min(groups.stop + most, self.grid.counts[0]))
-        cached = partial(self._cache.get, self._label)
-        wanted = [group for group in coming if cached(group) is None]
+        wanted = [group for group in coming if self._cached(group) is None]
         with suppress(DataError):  # there is no memory for it
             reads = self._expected(start, stop, coming)
             self._ahead.begin(reads, self._prepare, wanted, self._decode_group)
@@ -255,7 +264,7 @@ class ChunkedArray:
     def _prepare(self, read: range) -> ExpectedRead:
         rows, begun = self._empty(len(read)), {}
         for request in self._wanted_in_order(read.start, read.stop):
-            if request.whole and self._cache.get(self._label, request.group) is None:
+            if request.whole and self._cached(request.group) is None:
                 group = request.group
                 begun[group] = begin(self._decode_into, group, rows[request.target])
         return ExpectedRead(read.stop, rows, begun)
@@ -278,10 +287,13 @@ class ChunkedArray:
         """Make an array for a row group that is worth keeping; None if it is not."""
         first, end = self.grid.rows(group)
         size = (end - first) * self.dtype.itemsize * math.prod(self.grid.shape[1:])
-        if not self._cache.worth_keeping(size, sum(rows.nbytes for rows in kept.values())):
+        if not worth_keeping(size, sum(rows.nbytes for rows in kept.values())):
             return None
         if self._kept is not None:  # make room before the next one is decoded
-            self._cache.shrink(self._label, self._kept - 1 - len(kept))
+            mine = [key for key in self._cache if key[0] == self._label]
+            most = self._kept - 1 - len(kept)
+            for key in mine[: max(len(mine) - most, 0)]:
+                self._cache.pop(key)
         kept[group] = self._empty(end - first)
         return kept[group]
 

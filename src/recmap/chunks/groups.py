@@ -21,6 +21,8 @@ from recmap.machine.lru import Lru
 from recmap.machine.threads import Threads
 
 Values = npt.NDArray[Any]
+# Row groups by the label of their array, and their number (see ``Grid``).
+ChunkCache = Lru[tuple[str, int], Values]
 Item = TypeVar("Item")
 _T = TypeVar("_T")
 _P = ParamSpec("_P")
@@ -32,34 +34,18 @@ _LARGEST_KEPT = 256 << 20
 _READS = 2
 
 
-class ChunkCache:
-    """The most recently used row groups of a file, by array and number (see ``Grid``).
+def chunk_cache() -> ChunkCache:
+    """Return a cache for the most recently used row groups of a file.
 
     A row group larger than the whole cache is kept alone, so that a pass in small batches
     decodes it only once.
     """
+    return ChunkCache(_KEPT_SIZE, lambda rows: rows.nbytes)
 
-    def __init__(self) -> None:
-        self._groups = Lru[tuple[str, int], Values](_KEPT_SIZE, lambda rows: rows.nbytes)
 
-    @staticmethod
-    def worth_keeping(size: int, already: int) -> bool:
-        """Tell whether to keep ``size`` bytes, given ``already`` bytes kept by the same read."""
-        return size <= (_KEPT_SIZE - already if already else _LARGEST_KEPT)
-
-    def get(self, array: str, group: int) -> Values | None:
-        """Return the rows of a row group, or None if they are not cached."""
-        return self._groups.get((array, group))
-
-    def put(self, array: str, group: int, rows: Values) -> None:
-        """Keep a row group, and drop the least recently used ones."""
-        self._groups.put((array, group), rows)
-
-    def shrink(self, array: str, most: int) -> None:
-        """Keep only the ``most`` recently used row groups of an array."""
-        mine = [key for key in self._groups if key[0] == array]
-        for key in mine[: max(len(mine) - most, 0)]:
-            self._groups.pop(key)
+def worth_keeping(size: int, already: int) -> bool:
+    """Tell whether to keep ``size`` bytes, given ``already`` bytes kept by the same read."""
+    return size <= (_KEPT_SIZE - already if already else _LARGEST_KEPT)
 
 
 class ExpectedRead(NamedTuple):

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
 from recmap.errors import FieldMismatchError, Message, Option
 from recmap.model.facts import TableType
-from recmap.model.field import BYTES, FieldLike, as_field
+from recmap.model.field import BYTES, Field, as_field
 from recmap.model.schema import FieldsLike, Schema
 from recmap.model.table_notes import decode_note
 from recmap.native import _core
@@ -57,32 +57,13 @@ class SchemaChoice(NamedTuple):
         )
 
 
-@dataclass(frozen=True)
-class _Fields:
-    """What the user passed as ``fields=``."""
-
-    types: dict[str, FieldLike | None]
-    #: Whether to read all other features too.
-    whole: bool
-
-    @classmethod
-    def of(cls, fields: FieldsLike | None) -> _Fields:
-        if fields is None:
-            return cls({}, True)
-        given: dict[Any, Any] = (
-            dict(fields) if isinstance(fields, Mapping) else dict.fromkeys(fields)
-        )
-        types = {name: field for name, field in given.items() if name is not ...}
-        return cls(types, ... in given)
-
-    @property
-    def need_types(self) -> bool:
-        return self.whole or None in self.types.values()
-
-    def choice(self, names: Iterable[str]) -> FieldChoice:
-        """Return the facts that errors base their advice on."""
-        types = {n: None if field is None else as_field(field) for n, field in self.types.items()}
-        return FieldChoice(list(names), types, self.whole)
+def _asked(fields: FieldsLike | None) -> FieldChoice:
+    """Return what the user passed as ``fields=``. The names of all fields are known later."""
+    if fields is None:
+        return FieldChoice((), {}, whole=True)
+    given: dict[Any, Any] = dict(fields) if isinstance(fields, Mapping) else dict.fromkeys(fields)
+    types = {n: None if f is None else as_field(f) for n, f in given.items() if n is not ...}
+    return FieldChoice((), types, ... in given)
 
 
 def choose_schema(
@@ -98,8 +79,9 @@ def choose_schema(
     Stored types come from the ``examined`` files. The other files are compared with them when
     they are first read. Records are sampled only if the stored types do not suffice.
     """
-    given = _Fields.of(fields)
-    stored = _stored(files, sidecars, examined, skip) if given.need_types else None
+    given = _asked(fields)
+    need_types = given.whole or None in given.given.values()
+    stored = _stored(files, sidecars, examined, skip) if need_types else None
     for i, (file, sidecar) in enumerate(zip(files, sidecars, strict=True)):
         if i not in examined:
             fingerprint = sidecar.fingerprint if sidecar else None
@@ -115,12 +97,12 @@ def choose_schema(
 
 def sampled_schema(path: str, fields: FieldsLike | None, summary: Summary) -> SchemaChoice:
     """Choose how to decode records of another kind of file, of which some were looked at."""
-    return _by_sample(path, _Fields.of(fields), None, summary, {}, skip=False)
+    return _by_sample(path, _asked(fields), None, summary, {}, skip=False)
 
 
 def _by_sample(
     path: str,
-    given: _Fields,
+    given: FieldChoice,
     stored: Types | None,
     summary: Summary,
     kinds: Mapping[str, _core.Kind],
@@ -128,7 +110,7 @@ def _by_sample(
 ) -> SchemaChoice:
     records = "1 record" if summary.rows == 1 else f"{summary.rows:,} records"
     origin = f"inferred from {records}"
-    if given.whole and not given.types:
+    if given.whole and not given.given:
         unknown = UnknownFeatures(origin)
         decoder = ExampleDecoder(summary.schema(), summary.places(), summary.kinds(), unknown)
         return SchemaChoice(decoder, origin, summary)
@@ -138,7 +120,7 @@ def _by_sample(
 
 def _given_decoder(
     path: str,
-    given: _Fields,
+    given: FieldChoice,
     stored: Types | None,
     summary: Summary,
     kinds: Mapping[str, _core.Kind],
@@ -151,20 +133,20 @@ def _given_decoder(
     """
     seen = [name for name, feature in summary.features.items() if feature.kinds]
     known = list(stored.schema) if stored else seen
-    fields = {**dict.fromkeys(known if given.whole else ()), **given.types}
+    fields = {**dict.fromkeys(known if given.whole else ()), **given.given}
     absent = [n for n in fields if n not in summary.features and n not in known]
     if absent and summary.rows:
         _check_absent(path, absent, given, summary)
     untyped = [n for n, field in fields.items() if field is None and n not in absent]
     types = stored.whole_schema if stored else summary.schema(untyped)
-    schema = Schema({n: types[n] if f is None else as_field(f) for n, f in fields.items()})
+    schema = Schema({n: types[n] if f is None else f for n, f in fields.items()})
     return ExampleDecoder(
         schema,
         summary.places(),
         {n: kind for n, kind in (kinds or summary.kinds()).items() if n in untyped},
         _unknown(stored, inferred) if given.whole else None,
         described_by(stored, untyped, skip),
-        given.choice(schema),
+        given._replace(names=list(schema)),
     )
 
 
@@ -174,14 +156,13 @@ def _unknown(stored: Types | None, inferred: str) -> UnknownFeatures:
     return UnknownFeatures(stored.origin, hidden=stored.hidden)
 
 
-def _check_absent(path: str, absent: list[str], given: _Fields, summary: Summary) -> None:
+def _check_absent(path: str, absent: list[str], given: FieldChoice, summary: Summary) -> None:
     """Refuse features missing from the sample, unless their field allows rows without them."""
     for name in absent:
-        type_ = given.types[name]
-        field = as_field(type_ or "int64")
-        if type_ is not None and (field.fill is not None or field.ragged or field.nullable):
+        field = given.given[name]
+        if field is not None and (field.fill is not None or field.ragged or field.nullable):
             continue
-        option = given.choice(given.types).fields_option(name, ragged_text(field))
+        option = given.fields_option(name, ragged_text(field or Field("int64")))
         raise FieldMismatchError(
             Message(
                 f"{path}: no feature {name!r} in the {summary.rows:,} records looked at; they "

@@ -59,11 +59,10 @@ from recmap.tfrecord.decoder import (
     Decoder,
     ExampleDecoder,
     PaddedDecoder,
-    StepDecoder,
     StepNumbers,
 )
-from recmap.tfrecord.file_group import FileGroups
-from recmap.tfrecord.files_in_order import (
+from recmap.tfrecord.file_group import (
+    FileGroups,
     coming_files,
     count_before,
     count_objects,
@@ -448,15 +447,13 @@ class TFRecordSource(Source):
         group = self._gathering.all()
         if group is not None:
             # Loading whole records ahead would read many times what the steps take.
-            return group.gather(StepDecoder(decoder, steps), rows, verify=False, ask=False)
+            return group.gather(decoder.at_steps(steps), rows, verify=False, ask=False)
         starts = self._all_starts()
         parts, places = [], []
         for i, mine in rows_by_owner(starts, rows):
             file = self._files[i]
             assert isinstance(file, PlainFile)  # steps of compressed files are not read
-            parts.append(
-                file.gather(StepDecoder(decoder, steps.pick(mine)), rows[mine] - starts[i])
-            )
+            parts.append(file.gather(decoder.at_steps(steps.pick(mine)), rows[mine] - starts[i]))
             places.append(mine)
         if not parts:
             return {name: empty_column(field) for name, field in decoder.schema.items()}

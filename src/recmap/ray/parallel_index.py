@@ -11,10 +11,10 @@ from typing import Any
 from recmap.local.local_path import located
 from recmap.model.source import Source
 from recmap.ray.cluster import TASK_CPUS, Driver, cpu_count, task_result
-from recmap.tfrecord.files_in_order import unindexed_files
+from recmap.tfrecord.file_group import unindexed_files
 from recmap.tfrecord.index import ScannedSpan
-from recmap.tfrecord.parallel_scan import choose_every, join_spans, scan_span
 from recmap.tfrecord.plain_file import PlainFile
+from recmap.tfrecord.scan import choose_every, join_spans, scan_span
 
 # Below this many bytes, the driver alone is faster.
 _PARALLEL_FROM = 256 << 20

@@ -10,7 +10,8 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +19,7 @@ import numpy.typing as npt
 from recmap.errors import (
     DataError,
     FieldMismatchError,
+    FieldTextError,
     Message,
     Option,
     OptionError,
@@ -30,8 +32,10 @@ from recmap.model.ragged import BYTE, TEXT_BYTE, Column, Ragged, masked
 from recmap.model.schema import Batch, Schema
 from recmap.native import _core
 from recmap.tfrecord.faults import KIND_NAMES, FieldChoice, fault_error
-from recmap.tfrecord.missing_feature import check_fill, fill_bytes, refuse_null_items
 from recmap.warn import warn
+
+if TYPE_CHECKING:
+    from recmap.tfrecord.embedded_schema import EmbeddedSchemas
 
 Kind = _core.Kind
 Records = _core.Records
@@ -88,6 +92,38 @@ def split_name(name: str) -> tuple[str, _core.Place]:
     return name, _core.Place.any
 
 
+def check_fill(name: str, field: Field) -> None:
+    """Refuse a fill value that would fill nothing."""
+    if field.ragged and field.fill is not None:
+        raise FieldTextError(f"column {name!r}: {field}: a missing ragged row is empty, not filled")
+
+
+def refuse_null_items(name: str, field: Field) -> None:
+    """Refuse a field whose lists may hold nulls: those of records hold none."""
+    if field.null_items:
+        raise OptionError(
+            f"field {name!r}: {field}: the lists of TFRecord files hold no nulls; write "
+            f"{str(replace(field, null_items=False))!r}"
+        )
+
+
+def fill_bytes(field: Field) -> bytes | None:
+    """Return the bytes of a row of fill values, or of those below a mask; None if there are none.
+
+    Dates that are missing are NaT.
+    """
+    if field.fill is not None:
+        row = field.fill_row()
+        return row if isinstance(row, bytes) else row.tobytes()
+    if field.ragged or not field.nullable:
+        return None
+    if field.is_bytes:
+        return b""
+    dates = field.dtype.kind in "mM"
+    zero = np.array("NaT", field.dtype) if dates else np.zeros((), field.dtype)
+    return np.full(field.inner, zero, field.dtype).tobytes()
+
+
 class StepNumbers(NamedTuple):
     """Which step of each record to decode, and which columns have steps."""
 
@@ -97,18 +133,6 @@ class StepNumbers(NamedTuple):
     def pick(self, rows: npt.NDArray[np.int64]) -> StepNumbers:
         """Return the same for some of the records."""
         return self._replace(numbers=self.numbers[rows])
-
-
-class Descriptions(Protocol):
-    """Checks the column descriptions found at the start of records."""
-
-    def met(self, found: Sequence[tuple[bytes, int]], where: Where) -> None:
-        """Raise if a description disagrees. Each comes with the first row that has it."""
-        ...
-
-    def select(self, names: Sequence[str]) -> Descriptions:
-        """Return the same check for these fields only."""
-        ...
 
 
 class Decoder(Protocol[_Rows_co]):
@@ -148,12 +172,13 @@ class ExampleDecoder:
         places: Mapping[str, _core.Place] | None = None,
         kinds: Mapping[str, Kind] | None = None,
         unknown: UnknownFeatures | None = None,
-        described: Descriptions | None = None,
+        described: EmbeddedSchemas | None = None,
         choice: FieldChoice | None = None,
     ) -> None:
         self.schema, self.places, self.kinds = schema, dict(places or {}), dict(kinds or {})
         self.unknown = unknown
         self.described = described
+        self._steps: StepNumbers | None = None
         self.choice = choice or FieldChoice(
             list(schema), {} if unknown else dict(schema), unknown is not None
         )
@@ -225,16 +250,14 @@ class ExampleDecoder:
         pads: Sequence[_core.Pad | None] = (),
         rows: int = 0,
         memory: Allocate | None = None,
-        steps: StepNumbers | None = None,
         nulls: Mapping[str, Bytes] | None = None,
     ) -> tuple[dict[str, _Parts], _core.Fault | None]:
         """Decode the parts that columns are assembled from, into memory from ``memory``.
 
-        Fields with an entry in ``pads`` become arrays of ``rows`` rows each. With ``steps``,
-        records hold many steps, of which one is decoded. ``nulls`` has a mask for each nullable
-        column, to be filled. If a record is bad, no parts are returned.
+        Fields with an entry in ``pads`` become arrays of ``rows`` rows each. ``nulls`` has a mask
+        for each nullable column, to be filled. If a record is bad, no parts are returned.
         """
-        count = len(records)
+        count, steps = len(records), self._steps
         dense = {
             name: empty((count, *inner), dtype) for name, (inner, dtype) in self._dense.items()
         }
@@ -276,6 +299,12 @@ class ExampleDecoder:
         described = self.described.select(names) if self.described else None
         schema = self.schema.select(names)
         return ExampleDecoder(schema, self.places, self.kinds, None, described, self.choice)
+
+    def at_steps(self, steps: StepNumbers) -> ExampleDecoder:
+        """Return a decoder of one step of each record, as if that were all it holds."""
+        other = object.__new__(ExampleDecoder)
+        other.__dict__.update(self.__dict__, _steps=steps)
+        return other
 
     def check(
         self, file: Bytes, offsets: Offsets, verify: bool, threads: int, where: Where
@@ -332,23 +361,6 @@ def _group(strings: Ragged, field: Field) -> Ragged:
     return column
 
 
-class StepDecoder:
-    """Decodes one step of each record, as if that were all it holds."""
-
-    def __init__(self, decoder: ExampleDecoder, steps: StepNumbers) -> None:
-        self.schema, self.error = decoder.schema, decoder.error
-        self._decoder, self._steps = decoder, steps
-
-    def decode(
-        self, records: Records, verify: bool, threads: int, where: Where
-    ) -> tuple[Batch, _core.Fault | None]:
-        """Decode records, or return the fault of the first bad one."""
-        decoder, steps = self._decoder, self._steps
-        nulls = decoder.new_masks(len(records))
-        made, fault = decoder.parts(records, verify, threads, where, steps=steps, nulls=nulls)
-        return ({}, fault) if fault is not None else (decoder.assembled(made, nulls), None)
-
-
 class PaddedDecoder:
     """Decodes records as ``decoder`` does, but pads the fields in ``pads``.
 
@@ -391,21 +403,22 @@ class PaddedDecoder:
         return PaddedColumn(arrays, np.diff(offsets))
 
 
-class _Mode(threading.local):
-    strict = False
-
-
-_mode = _Mode()
+# Whether unknown features are an error in this thread.
+_mode = threading.local()
 
 
 @contextmanager
 def refuse_unknown_features() -> Iterator[None]:
     """Make unknown features an error in this thread. Use it if the rows will be written."""
-    before, _mode.strict = _mode.strict, True
+    before, _mode.strict = _is_strict(), True
     try:
         yield
     finally:
         _mode.strict = before
+
+
+def _is_strict() -> bool:
+    return getattr(_mode, "strict", False)
 
 
 class UnknownFeatures:
@@ -440,8 +453,8 @@ class UnknownFeatures:
             for _, key, _, rows, _ in found:
                 name = _key_text(key)
                 self._rows[name] = self._rows.get(name, 0) + rows
-            silent = self._warned and not _mode.strict
-            self._warned = self._warned or not _mode.strict
+            silent = self._warned and not _is_strict()
+            self._warned = self._warned or not _is_strict()
         if silent:
             return
         in_lists, key, kind, _, row = min(found, key=lambda feature: feature[4])
@@ -454,7 +467,7 @@ class UnknownFeatures:
             "and open it again; or choose the features you want with ",
             Option("fields", [...]),
         )
-        if _mode.strict:
+        if _is_strict():
             raise FieldMismatchError(
                 Message(
                     f"{has}, which is not in the schema ({self._origin}) and would be lost; found "

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import struct
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -36,13 +36,6 @@ _MAX_VARINT = 10
 _MOST_INFLATED = 1032
 # Number of checked descriptions to remember.
 _REMEMBERED = 64
-
-
-class Described(NamedTuple):
-    """What a record says about columns: their schema, and what they were in a DataFrame."""
-
-    schema: Schema
-    table_note: Mapping[str, Any]
 
 
 def description(
@@ -87,10 +80,11 @@ def parse_schema(texts: Any) -> Schema:
     return schema
 
 
-def read_description(record: Bytes, path: str) -> Described | None:
+def read_description(record: Bytes, path: str) -> tuple[Schema, Mapping[str, Any]] | None:
     """Read the description at the start of a record's data; None if there is none.
 
-    The beginning of a long record is enough.
+    Return the schema of the columns, and the note of what they were in a DataFrame. The beginning
+    of a long record is enough.
     """
     content, size = _content(record)
     if content[: len(_MAGIC)].tobytes() != _MAGIC:
@@ -122,7 +116,7 @@ def _damaged(path: str, record: int, why: Exception) -> CorruptRecordError:
     )
 
 
-def _parse(content: bytes) -> Described:
+def _parse(content: bytes) -> tuple[Schema, Mapping[str, Any]]:
     if not _HEAD.size <= len(content) <= _MAX_SIZE:
         raise ValueError(f"its size cannot be {len(content):,} bytes")
     magic, crc = _HEAD.unpack_from(content)
@@ -131,7 +125,7 @@ def _parse(content: bytes) -> Described:
         raise ValueError("CRC mismatch")
     known = json_object(text)
     table = known.get("table")
-    return Described(parse_schema(known.get("schema")), table if isinstance(table, dict) else {})
+    return parse_schema(known.get("schema")), table if isinstance(table, dict) else {}
 
 
 def _content(record: Bytes) -> tuple[Bytes, int]:
@@ -179,7 +173,7 @@ class EmbeddedSchemas:
 
     def _check(self, content: bytes, file: str, record: int) -> None:
         try:
-            texts = Description(_parse(content).schema).texts
+            texts = Description(_parse(content)[0]).texts
         except ValueError as e:
             if self._skip:
                 return

@@ -29,7 +29,7 @@ from recmap.recognise.sniff import holds_records, named_tfrecord, sniff, unknown
 from recmap.store.paths import PathLike, PathsLike, as_location, expand, for_each_file
 from recmap.store.storage import Storage
 from recmap.tfrecord.compressed_file import CompressedFile
-from recmap.tfrecord.files_in_order import in_turn
+from recmap.tfrecord.file_group import in_turn
 from recmap.tfrecord.plain_file import PlainFile
 from recmap.tfrecord.record_file import RecordFile, Window
 

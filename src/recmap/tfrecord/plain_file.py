@@ -31,7 +31,7 @@ from recmap.tfrecord.record_file import (
     size_bound,
     uniform_fitting,
 )
-from recmap.tfrecord.record_scanner import RecordScanner, hold_headers
+from recmap.tfrecord.scan import all_windows, hold_headers, sampled_windows
 from recmap.tfrecord.sidecar import keep_index, misplaced
 
 _T = TypeVar("_T")
@@ -453,18 +453,19 @@ class PlainFile(RecordFile):
         return slots, holds
 
     def windows(self, skip: bool, *, offsets: bool = True) -> Iterator[Window]:
-        return self._scanner(self.file).windows(skip, offsets=offsets)
+        return all_windows(self.file, self.size, self.verify, skip, offsets=offsets)
 
     def sample(self, spots: int, skip: bool) -> Iterator[Window]:
-        return self._scanner(self.file).sample(spots, skip)
+        return sampled_windows(self.file, self.size, spots, skip)
 
     def first_record(self) -> npt.NDArray[np.uint8] | None:
         if located(self.path).remote:
             return _first_record(self.path)
-        return self._scanner(self.mapped()).first_record() if self.size else None
-
-    def _scanner(self, file: MappedFile) -> RecordScanner:
-        return RecordScanner(file, self.size, self.verify)
+        if not self.size:
+            return None
+        data = self.mapped().bytes
+        found = _core.scan(data, _core.ScanRequest(limit=1))
+        return data[: found.end] if found.records else None
 
     def use(self, index: Index) -> None:
         """Replace the index with one that was made elsewhere."""

@@ -24,7 +24,6 @@ from recmap.model.schema import Schema
 from recmap.native import _core
 from recmap.store.paths import PathLike, PathsLike, as_path, expand
 from recmap.tfrecord.embedded_schema import (
-    Described,
     check_claims,
     description,
     read_description,
@@ -143,15 +142,18 @@ def _copy_first(window: Window, file: str, output: OutputStream) -> None:
     record = window.bytes[begin + _core.HEADER_SIZE : second - _FOOTER_SIZE]
     lost = open_record_file(file, verify=False).first_record()
     described = None if lost is None else _description(lost[_core.HEADER_SIZE :], file)
-    if described is None or not _can_carry(record, described.schema, file):
+    if described is None or not _can_carry(record, described[0], file):
         _copy(window, output)
         return
-    lead = np.frombuffer(description(described.schema, 0, described.table_note), np.uint8)
+    schema, table_note = described
+    lead = np.frombuffer(description(schema, 0, table_note), np.uint8)
     output.write(_core.frame([np.concatenate([lead, record])]))
     _copy(window, output, second)
 
 
-def _description(record: npt.NDArray[np.uint8], file: str) -> Described | None:
+def _description(
+    record: npt.NDArray[np.uint8], file: str
+) -> tuple[Schema, Mapping[str, Any]] | None:
     try:
         return read_description(record, file)
     except DataError:

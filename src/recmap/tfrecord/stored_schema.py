@@ -10,7 +10,7 @@ import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from threading import Lock
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -237,14 +237,14 @@ def _embedded(frame: Bytes, path: str, skip: bool) -> Types | None:
         described = read_description(frame[_core.HEADER_SIZE :], path)
         if described is None:
             return None
-        check_claims(described.schema, frame, where, path)
+        schema, table_note = described
+        check_claims(schema, frame, where, path)
     except DataError as e:
         if not skip:
             raise
         warn(Message("not used: ", e.wording), SkippedRecordsWarning)
         return None
-    types = Types(described.schema, "from the first record", where, path)
-    return types.with_table(described.table_note)
+    return Types(schema, "from the first record", where, path).with_table(table_note)
 
 
 def _conflict(one: Types, other: Types) -> FieldMismatchError:
@@ -277,7 +277,8 @@ class Manifests:
     """
 
     def __init__(self) -> None:
-        self._known: dict[str, _Listed | None] = {}
+        # The types of the files of a folder, and the sizes of those that are listed.
+        self._known: dict[str, tuple[Types, Mapping[str, int | None]] | None] = {}
         self._lock = Lock()
 
     def types(self, path: str) -> Types | None:
@@ -288,9 +289,10 @@ class Manifests:
             if target not in self._known:
                 self._known[target] = _read(target)
             known = self._known[target]
-        if known is None or name not in known.sizes:
+        if known is None or name not in known[1]:
             return None
-        size = known.sizes[name]
+        types, sizes = known
+        size = sizes[name]
         if size is not None and size != located(path).stat().size:
             warn(
                 f"{target} was not used for {path}, which has changed: it had {size:,} bytes when "
@@ -298,19 +300,10 @@ class Manifests:
                 StaleIndexWarning,
             )
             return None
-        types = Types(known.schema, "from the manifest", f"the manifest {target}", path)
-        return types.with_table(known.table_note)
+        return replace(types, file=path)
 
 
-class _Listed(NamedTuple):
-    """What a manifest says about the files of its folder."""
-
-    schema: Schema
-    sizes: Mapping[str, int | None]
-    table_note: Mapping[str, Any]
-
-
-def _read(path: str) -> _Listed | None:
+def _read(path: str) -> tuple[Types, dict[str, int | None]] | None:
     if not located(path).is_file():
         return None
     try:
@@ -326,8 +319,9 @@ def _read(path: str) -> _Listed | None:
             for name, state in zip(names, states, strict=True)
             if isinstance(name, str)
         }
-        note = content.get("options", {}).get("table_note", {})
-        return _Listed(parse_schema(content["schema"]), sizes, dict(note))
+        schema, note = parse_schema(content["schema"]), content.get("options", {})
+        types = Types(schema, "from the manifest", f"the manifest {path}", file="")
+        return types.with_table(dict(note.get("table_note", {}))), sizes
     except StoreError:
         raise
     except (OSError, ValueError, KeyError, TypeError, AttributeError):

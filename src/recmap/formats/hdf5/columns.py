@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from recmap.chunks.array import ChunkedArray
 from recmap.chunks.codecs import CodecChain
+from recmap.chunks.groups import worth_keeping
 from recmap.errors import DataError
 from recmap.formats.column_readers import ArrayColumn, ColumnReader, Which
 from recmap.formats.hdf5.chunks import (
@@ -160,7 +161,7 @@ def _decoded_again(file: Hdf5File, dataset: Any) -> bool:
     row = math.prod(dataset.shape[1:]) * dataset.dtype.itemsize
     size = min(dataset.chunks[0], dataset.shape[0]) * row
     filtered = bool(filters_of(dataset.id.get_create_plist()))
-    return filtered and size > file.h5py_cache and file.chunk_cache.worth_keeping(size, 0)
+    return filtered and size > file.h5py_cache and worth_keeping(size, 0)
 
 
 def _contiguous_offset(dataset: Any) -> int | None:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from recmap.chunks.groups import ChunkCache
+from recmap.chunks.groups import chunk_cache
 from recmap.errors import DataError, MissingPackageError, RecmapError
 from recmap.local.local_path import located
 from recmap.machine.lru import Lru
@@ -72,7 +72,7 @@ class Hdf5File:
         self.mapped = located(path).map()
         self.size = self.mapped.size
         self._object = stored
-        self.chunk_cache = ChunkCache()
+        self.chunk_cache = chunk_cache()
         self._lock = RLock()
         self._datasets = Lru[str, Any](_OPEN_DATASETS)
         self._descriptor = -1

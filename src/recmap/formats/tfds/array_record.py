@@ -17,7 +17,7 @@ from recmap.model.batch import RowArray
 from recmap.model.facts import SourceFacts
 from recmap.model.row_sizes import fitting
 from recmap.model.schema import Batch, Schema
-from recmap.tfrecord.decoder import Decoder, ExampleDecoder, StepDecoder, StepNumbers
+from recmap.tfrecord.decoder import Decoder, ExampleDecoder, StepNumbers
 
 _T = TypeVar("_T")
 # Records looked at to judge how many fit into memory, and how much longer values may be than the
@@ -71,7 +71,7 @@ class ArrayRecordSource(EpisodeRecords):
         return self._decode(self._decoder, rows)
 
     def gather_steps(self, decoder: ExampleDecoder, rows: RowArray, steps: StepNumbers) -> Batch:
-        return self._decode(StepDecoder(decoder, steps), rows)
+        return self._decode(decoder.at_steps(steps), rows)
 
     def unverified(self) -> ArrayRecordSource:
         return self  # the package checks what it reads, and nothing else does

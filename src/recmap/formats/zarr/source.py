@@ -20,7 +20,7 @@ import zarr.storage
 
 from recmap.chunks.array import ChunkedArray
 from recmap.chunks.codecs import CodecChain
-from recmap.chunks.groups import ChunkCache
+from recmap.chunks.groups import ChunkCache, chunk_cache
 from recmap.chunks.stored import Grid, LibraryChunks
 from recmap.errors import DataError, OptionError, OptionTypeError, RecmapError
 from recmap.formats.column_readers import DEFAULT_NAME, ColumnReader, decoded_columns
@@ -58,7 +58,7 @@ def open_zarr(
     packed = None if located(path).is_folder() else sniff(path)
     if packed is not None and packed.format is None:
         raise unknown_format(path, packed)
-    store, open_array = _Store(path), partial(_ZarrArray, path, direct, ChunkCache())
+    store, open_array = _Store(path), partial(_ZarrArray, path, direct, chunk_cache())
     arrays = dict(store.arrays)
     found: dict[str, ColumnReader] = {}
     refused = dict(store.broken)
@@ -109,7 +109,7 @@ def open_held(node: Any) -> ColumnsSource:
         arrays = sorted((name, each) for name, each in members if isinstance(each, zarr.Array))
     found: dict[str, ColumnReader] = {}
     refused: dict[str, str] = {}
-    _add_arrays(partial(_ZarrArray, label, True, ChunkCache()), arrays, found, refused)
+    _add_arrays(partial(_ZarrArray, label, True, chunk_cache()), arrays, found, refused)
     columns = choose_columns(label, found, refused, None)
     return ColumnsSource("zarr", [], columns, reopen=partial(open_held, node))
 

@@ -13,8 +13,8 @@ import pytest
 import recmap as rm
 from recmap.native import _core
 from recmap.tfrecord.index import Index, ScannedSpan
-from recmap.tfrecord.parallel_scan import choose_every, join_spans, scan_span
 from recmap.tfrecord.plain_file import PlainFile
+from recmap.tfrecord.scan import choose_every, join_spans, scan_span
 
 
 def write(records: list[bytes], name: str = "x.tfrecord") -> str:
