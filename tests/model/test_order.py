@@ -11,7 +11,7 @@ import pytest
 import recmap as rm
 from recmap.dataset.split import split
 from recmap.errors import OptionTypeError
-from recmap.formats.memory import MemorySource
+from recmap.formats.memory import memory_source
 from recmap.model.order import ENDLESS, Chained, Order, Picked, Span
 from recmap.model.ordered_rows import OrderedRows, sliced
 from recmap.model.permutation import Permutation
@@ -26,7 +26,7 @@ ROWS = 200
 
 @pytest.fixture
 def source() -> Source:
-    return MemorySource({"x": np.arange(ROWS)}, Schema({"x": "int64"}))
+    return memory_source({"x": np.arange(ROWS)}, Schema({"x": "int64"}))
 
 
 def numbers(source: Source) -> list[int]:

@@ -10,7 +10,7 @@ import pytest
 import recmap as rm
 from recmap.conversion.cast import cast_columns
 from recmap.formats.combined import ConcatenatedSource, SideBySideSource
-from recmap.formats.memory import MemorySource
+from recmap.formats.memory import memory_source
 from recmap.model.batch import PadSpec, RowNumbers
 from recmap.model.ordered_rows import sliced
 from recmap.model.ragged import Ragged
@@ -44,7 +44,7 @@ WRAPPERS: dict[str, Callable[[Source], Source]] = {
     "side by side": lambda source: SideBySideSource(
         {
             "tokens": source,
-            "more": MemorySource({"more": np.arange(ROWS)}, Schema({"more": "int64"})),
+            "more": memory_source({"more": np.arange(ROWS)}, Schema({"more": "int64"})),
         }
     ),
     "concatenated": lambda source: ConcatenatedSource([source, source]),
@@ -142,7 +142,7 @@ def test_maps_that_change_nothing_go_when_columns_are_selected(tokens: Source) -
 
 
 def test_rows_that_a_slice_leaves_out_are_not_converted() -> None:
-    source = MemorySource({"x": np.array([1, 300, 2, 300])}, Schema({"x": "int64"}))
+    source = memory_source({"x": np.array([1, 300, 2, 300])}, Schema({"x": "int64"}))
     part = sliced(cast_columns(source, {"x": "uint8"}), slice(None, None, 2))
     assert part.read(0, 2, 1 << 20)["x"].tolist() == [1, 2]
     with pytest.raises(rm.FieldMismatchError, match="300"):

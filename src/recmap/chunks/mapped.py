@@ -53,7 +53,8 @@ class MappedChunks:
 
     @cached_property
     def _boxes(self) -> list[_Box]:
-        return [_box(tile, self._grid, self._dtype.itemsize) for tile in self._grid.tiles()]
+        tiles = map(self._grid.tile, range(self._grid.chunks_per_group))
+        return [_box(tile, self._grid, self._dtype.itemsize) for tile in tiles]
 
     def read(self, start: int, stop: int) -> npt.NDArray[Any] | None:
         """Read a span of rows; None if they are not mapped.

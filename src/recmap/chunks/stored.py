@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple, TypeAlias
 
@@ -96,10 +96,6 @@ class Grid:
             if len(self._tiles) < _MOST_TILES:
                 self._tiles[number] = found
         return found
-
-    def tiles(self) -> Iterator[Tile]:
-        """Yield the parts of a row, in the order of the chunks of a row group."""
-        return map(self.tile, range(self.chunks_per_group))
 
 
 class ChunkBytes(NamedTuple):

@@ -22,7 +22,7 @@ from recmap.dataset.tables import Wanted, is_table, open_hugging_face, open_tabl
 from recmap.errors import ColumnError, DataError, OptionTypeError, RecmapError
 from recmap.formats.array_object import as_array, is_array, open_array
 from recmap.formats.column_readers import DEFAULT_NAME
-from recmap.formats.memory import MemorySource
+from recmap.formats.memory import memory_source
 from recmap.model.coerce import as_columns, fit, infer_schema
 from recmap.model.ragged import Ragged, has_mask
 from recmap.model.source import Source
@@ -114,7 +114,7 @@ def held_columns(columns: Mapping[str, Any]) -> OpenedRows:
     given = as_columns(columns)
     schema = infer_schema(given)
     batch, _ = fit(given, schema)
-    return OpenedRows(MemorySource(batch, schema), lasting=False)
+    return OpenedRows(memory_source(batch, schema), lasting=False)
 
 
 def _open_array(x: Any, column: str | None) -> OpenedRows | None:

@@ -21,7 +21,7 @@ from recmap.errors import (
 from recmap.formats.array_object import open_array
 from recmap.formats.column_readers import DEFAULT_NAME
 from recmap.formats.combined import ConcatenatedSource, SideBySideSource
-from recmap.formats.memory import MemorySource, StreamSource
+from recmap.formats.memory import StreamSource, memory_source
 from recmap.model.arguments import check_column_name
 from recmap.model.arrow import ArrowReader
 from recmap.model.coerce import Given, as_columns, empty_column, fit, infer_schema, text_column
@@ -150,10 +150,10 @@ def _open_arrow(x: Any, wanted: Wanted) -> Source:
         ) from e
     if not stored:
         return StreamSource(reader.batches(), reader.schema)
-    parts: list[Source] = [MemorySource(batch, reader.schema) for batch in reader.batches()]
+    parts: list[Source] = [memory_source(batch, reader.schema) for batch in reader.batches()]
     if not parts:
         empty = {name: empty_column(field) for name, field in reader.schema.items()}
-        parts = [MemorySource(empty, reader.schema)]
+        parts = [memory_source(empty, reader.schema)]
     return parts[0] if len(parts) == 1 else ConcatenatedSource(parts)
 
 
@@ -247,7 +247,7 @@ def _of_sequences(name: str, values: Any) -> Source | None:
             return None
         raise
     schema = infer_schema(given)
-    return MemorySource(fit(given, schema)[0], schema)
+    return memory_source(fit(given, schema)[0], schema)
 
 
 def _arrow_reads(values: Any) -> bool:

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from recmap.errors import ColumnError, DataError
-from recmap.formats.array_sidecar import remove_description
 from recmap.formats.column_readers import ArrayColumn
 from recmap.formats.column_source import ColumnsSource
 from recmap.formats.raw import RawSink
@@ -58,33 +57,29 @@ def open_llmc(path: str) -> ColumnsSource:
     return ColumnsSource("llmc", [path], {"tokens": tokens}, reopen=again, mapped=file)
 
 
-class LlmcSink(RawSink):
-    """Writes one token in each row, after a header that says how many there are."""
+def create_llmc(output: Output, schema: Schema, *, expected: int | None = None) -> RawSink:
+    """Create a file of one token in each row, after a header that says how many there are."""
+    fields = list(schema.values())
+    if len(fields) != 1 or fields[0].shape or fields[0].dtype.name not in _KINDS:
+        raise ColumnError(
+            f"{output.target}: files of llm.c hold one column of uint16 or uint32, with a "
+            f"token in each row, not {schema}; make it with "
+            'select("ids").cast({"ids": "uint16"}).explode("ids")'
+        )
+    header = partial(_header, output.target, fields[0].dtype.name)
+    return RawSink(output, schema, expected, header, describe=False)
 
-    def __init__(self, output: Output, schema: Schema, *, expected: int | None = None) -> None:
-        fields = list(schema.values())
-        if len(fields) != 1 or fields[0].shape or fields[0].dtype.name not in _KINDS:
-            raise ColumnError(
-                f"{output.target}: files of llm.c hold one column of uint16 or uint32, with a "
-                f"token in each row, not {schema}; make it with "
-                'select("ids").cast({"ids": "uint16"}).explode("ids")'
-            )
-        super().__init__(output, schema, expected=expected)
 
-    def _header(self, rows: int | None) -> bytes:
-        count = rows or 0
-        if count > _MOST:
-            raise ColumnError(
-                f"{self.output.target}: {count:,} tokens, but a file of llm.c holds at most "
-                f"{_MOST:,}; write several shards"
-            )
-        header = np.zeros(_HEADER, "<i4")
-        header[:3] = *_KINDS[self._dtype.name], count
-        return header.tobytes()
-
-    def _describe(self, data: str, path: str) -> None:
-        del data
-        remove_description(path)
+def _header(path: str, dtype: str, rows: int | None) -> bytes:
+    count = rows or 0
+    if count > _MOST:
+        raise ColumnError(
+            f"{path}: {count:,} tokens, but a file of llm.c holds at most "
+            f"{_MOST:,}; write several shards"
+        )
+    header = np.zeros(_HEADER, "<i4")
+    header[:3] = *_KINDS[dtype], count
+    return header.tobytes()
 
 
 def _streams(path: str, schema: Schema, options: Mapping[str, Any]) -> bool:
@@ -93,4 +88,4 @@ def _streams(path: str, schema: Schema, options: Mapping[str, Any]) -> bool:
     return options.get("expected") is not None
 
 
-SINK = SinkKind(LlmcSink, streams=_streams, stored=little_endian, describes=True)
+SINK = SinkKind(create_llmc, streams=_streams, stored=little_endian, describes=True)

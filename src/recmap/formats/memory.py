@@ -51,12 +51,10 @@ class MemoryColumn(ColumnReader):
         return self._column.nbytes // max(len(self), 1)
 
 
-class MemorySource(ColumnsSource):
-    """Columns that are already in memory."""
-
-    def __init__(self, batch: Batch, schema: Schema) -> None:
-        columns = {name: MemoryColumn(column, schema[name]) for name, column in batch.items()}
-        super().__init__("memory", [], columns, "given")
+def memory_source(batch: Batch, schema: Schema) -> ColumnsSource:
+    """Return columns in memory as a source."""
+    columns = {name: MemoryColumn(column, schema[name]) for name, column in batch.items()}
+    return ColumnsSource("memory", [], columns, "given")
 
 
 class StreamSource(Source):

@@ -30,7 +30,7 @@ from recmap.formats.column_readers import (
     array_refusal,
 )
 from recmap.formats.column_source import ColumnsSource
-from recmap.formats.raw import RawSink
+from recmap.formats.raw import RawSink, check_rows, row_dtype
 from recmap.formats.sink import Sink, SinkKind
 from recmap.local.local_path import located
 from recmap.local.output import Output, Spooler
@@ -264,37 +264,23 @@ def _padded(dtype: np.dtype[Any], shape: tuple[int, ...], size: int) -> bytes:
 
 
 def create_npy(output: Output, schema: Schema, *, expected: int | None = None) -> Sink:
-    """Create a .npy file of numbers or of strings."""
+    """Create a .npy file of numbers or of strings; several columns make a structured array."""
     fields = list(schema.values())
     if len(fields) == 1 and fields[0].is_bytes and not fields[0].ragged:
         return StringsSink(output, schema)
-    return NpySink(output, schema, expected=expected)
-
-
-class NpySink(RawSink):
-    """Writes an array as NumPy saves it; several columns become a structured array."""
-
-    def _check(self, path: str, schema: Schema) -> None:
-        lost = [name for name, field in schema.items() if not header_keeps(field.dtype)]
-        if lost and len(schema) > 1:
-            raise ColumnError(
-                f"column {lost[0]!r} is {schema[lost[0]]}, which NumPy's header cannot describe "
-                f"among other columns; write it to a .npy file of its own, or write {path} as "
-                ".npz, .h5, .zarr or .tfrecord"
-            )
-
-    def _header(self, rows: int | None) -> bytes:
-        plain = self._dtype.names is None
-        inner = next(iter(self.schema.values())).inner if plain else ()
-        return header_bytes(self._dtype, inner, rows)
-
-    def _describe(self, data: str, path: str) -> None:
-        # Without a sidecar, a plain array is named DEFAULT_NAME, and bfloat16 becomes bytes.
-        plain = self._dtype.names is None
-        if plain and (list(self.schema) != [DEFAULT_NAME] or not header_keeps(self._dtype)):
-            super()._describe(data, path)
-        else:
-            remove_description(path)
+    check_rows(output.target, schema)
+    lost = [name for name, field in schema.items() if not header_keeps(field.dtype)]
+    if lost and len(schema) > 1:
+        raise ColumnError(
+            f"column {lost[0]!r} is {schema[lost[0]]}, which NumPy's header cannot describe "
+            f"among other columns; write it to a .npy file of its own, or write {output.target} as "
+            ".npz, .h5, .zarr or .tfrecord"
+        )
+    # Without a sidecar, a plain array is named DEFAULT_NAME, and bfloat16 becomes bytes.
+    dtype, plain = row_dtype(schema), len(schema) == 1
+    header = partial(header_bytes, dtype, fields[0].inner if plain else ())
+    describe = plain and (DEFAULT_NAME not in schema or not header_keeps(dtype))
+    return RawSink(output, schema, expected, header, describe=describe)
 
 
 class StringsSink(Sink):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -23,6 +23,7 @@ from recmap.formats.array_sidecar import (
     ArraySidecar,
     description_path,
     load_description,
+    remove_description,
     save_description,
 )
 from recmap.formats.column_readers import DEFAULT_NAME, ColumnReader, array_columns
@@ -109,6 +110,11 @@ def packed_dtype(schema: Schema) -> np.dtype[Any]:
     return np.dtype([(name, field.dtype, field.inner) for name, field in schema.items()])
 
 
+def row_dtype(schema: Schema) -> np.dtype[Any]:
+    """Return the dtype of rows as a file has them: that of the only column, or packed."""
+    return next(iter(schema.values())).dtype if len(schema) == 1 else packed_dtype(schema)
+
+
 def _described(path: str, described: ArraySidecar, size: int) -> np.dtype[Any]:
     """Return the dtype of the rows; refuse a sidecar that does not match the file."""
 
@@ -168,42 +174,29 @@ def _count(
 
 
 class RawSink(Sink):
-    """Writes the bytes of the rows, and a sidecar that describes them."""
+    """Writes the bytes of rows, perhaps after a header, and a sidecar that describes them."""
 
-    def __init__(self, output: Output, schema: Schema, *, expected: int | None = None) -> None:
-        path = output.target
-        loose = [name for name, field in schema.items() if field.row_bytes is None]
-        if loose:
-            raise ColumnError(
-                f"column {loose[0]!r} is {schema[loose[0]]}: rows of different sizes do not fit "
-                f"into {path}; write .npz, .h5, .zarr or .tfrecord"
-            )
-        if not schema:
-            raise ColumnError(f"{path}: there are no columns to write")
-        self._check(path, schema)
+    def __init__(
+        self,
+        output: Output,
+        schema: Schema,
+        expected: int | None,
+        header: Callable[[int | None], bytes] = lambda _: b"",
+        *,
+        describe: bool = True,
+    ) -> None:
+        """``header`` returns the header for a number of rows, which is None until it is known. The
+        size of a header does not depend on it.
+        """
         super().__init__(output, schema)
-        only = len(schema) == 1
-        self._dtype = next(iter(schema.values())).dtype if only else packed_dtype(schema)
-        self._rows = 0
+        self._dtype, self._rows = row_dtype(schema), 0
+        self._new_header, self._describes = header, describe
         # What has been sent cannot be changed, so the number of rows must be known.
         self._expected = None if output.path else expected
         self._stream = output.stream()
-        header = self._header(self._expected)
-        if header:
-            self._stream.write(header)
-
-    def _check(self, path: str, schema: Schema) -> None:
-        """Refuse columns that the format cannot hold."""
-        if not any(field.row_bytes for field in schema.values()):
-            raise ColumnError(
-                f"{path}: rows of {schema} have no bytes, so nothing would show how many there "
-                "are; write .npy"
-            )
-
-    def _header(self, rows: int | None) -> bytes:
-        """Return the header. Its size does not depend on ``rows``, which is None until known."""
-        del rows
-        return b""
+        begin = header(self._expected)
+        if begin:
+            self._stream.write(begin)
 
     def write(self, batch: Mapping[str, Any]) -> None:
         columns, rows = fit(as_columns(batch), self.schema)
@@ -222,7 +215,7 @@ class RawSink(Sink):
         return packed.reshape(rows, 1)
 
     def end(self) -> None:
-        header = self._header(self._rows)
+        header = self._new_header(self._rows)
         if self._expected is None and header:
             self._stream.finish()
             self._stream.write_at(0, header)
@@ -235,7 +228,33 @@ class RawSink(Sink):
 
     def _describe(self, data: str, path: str) -> None:
         """Write the description of ``path``. ``data`` is where the file is now."""
-        save_description(path, self.schema, data)
+        if self._describes:
+            save_description(path, self.schema, data)
+        else:
+            remove_description(path)
 
 
-SINK = SinkKind(RawSink, streams=True, untyped=True, describes=True)
+def check_rows(path: str, schema: Schema) -> None:
+    """Refuse rows of different sizes."""
+    loose = [name for name, field in schema.items() if field.row_bytes is None]
+    if loose:
+        raise ColumnError(
+            f"column {loose[0]!r} is {schema[loose[0]]}: rows of different sizes do not fit "
+            f"into {path}; write .npz, .h5, .zarr or .tfrecord"
+        )
+    if not schema:
+        raise ColumnError(f"{path}: there are no columns to write")
+
+
+def create_raw(output: Output, schema: Schema, *, expected: int | None = None) -> RawSink:
+    """Create a file of numbers without a header."""
+    check_rows(output.target, schema)
+    if not any(field.row_bytes for field in schema.values()):
+        raise ColumnError(
+            f"{output.target}: rows of {schema} have no bytes, so nothing would show how many "
+            "there are; write .npy"
+        )
+    return RawSink(output, schema, expected)
+
+
+SINK = SinkKind(create_raw, streams=True, untyped=True, describes=True)

@@ -32,9 +32,6 @@ class RecordReaders:
 
     def __init__(self, files: Sequence[str]) -> None:
         self.files = list(files)
-        self._open()
-
-    def _open(self) -> None:
         try:
             from array_record.python.array_record_module import ArrayRecordReader
         except ModuleNotFoundError as e:
@@ -78,11 +75,8 @@ class RecordReaders:
             ) from e
         return local
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {"files": self.files}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__init__(state["files"])  # type: ignore[misc]
+    def __reduce__(self) -> tuple[Any, ...]:
+        return RecordReaders, (self.files,)
 
     def __len__(self) -> int:
         return int(self.starts[-1])

@@ -272,9 +272,7 @@ def _verify_records(
         with files_in_turn(files) as reading, ScanProgress(files, progress) as scan:
             for found in pool.map(check, range(len(files))):
                 result.files += 1
-                result.size += found.size
-                result.records += found.records
-                result.damage += found.damage
+                _add(result, found)
     finally:
         pool.shutdown(cancel_futures=True)
     return result

@@ -213,8 +213,9 @@ class CompressedFile(RecordFile):
         """Read rows by number, in one pass."""
         wanted, order = np.unique(rows, return_inverse=True)
         with self._lock:
-            if len(wanted) and wanted[0] > 0 and self._goes_back(int(wanted[0])):
-                self._note_all()
+            first = int(wanted[0]) if len(wanted) else 0
+            if first > 0 and self._passes and (self._held is None or first < self._held.first):
+                self._note_all()  # this goes back
         index = self._usable_index()
         chunks = np.empty(0) if index is None else index.chunks_of(wanted)
         if index is not None and len(wanted) and chunks[0] < chunks[-1]:
@@ -325,11 +326,6 @@ class CompressedFile(RecordFile):
             raise self.error(fault, where(fault.row)[1], held.window.base, decoder)
         return batch
 
-    def error(
-        self, fault: _core.Fault, record: int, base: int, decoder: ExampleDecoder
-    ) -> Exception:
-        return decoder.error(fault, self.path, record, base)
-
     def _rows_from(self, row: int, max_record: int) -> Iterator[_HeldRows]:
         """Yield windows of rows, beginning with the one that holds ``row``.
 
@@ -357,9 +353,6 @@ class CompressedFile(RecordFile):
         if index is not None:
             return _start_of(index, row)
         return self._starts[bisect_right(self._starts, row, key=lambda start: start.row) - 1]
-
-    def _goes_back(self, row: int) -> bool:
-        return self._passes > 0 and (self._held is None or row < self._held.first)
 
     def _note_all(self) -> None:
         """Note an index before going back to a row, if that would help."""

@@ -221,17 +221,13 @@ class ExampleDecoder:
         self, records: Records, verify: bool, threads: int, where: Where
     ) -> tuple[Batch, _core.Fault | None]:
         """Decode records into columns, or return the fault of the first bad one."""
-        nulls = self.new_masks(len(records))
+        nulls = {name: np.zeros(len(records), np.uint8) for name in self.nullable}
         made, fault = self.parts(records, verify, threads, where, nulls=nulls)
         if fault is not None:
             return {}, fault
-        return self.assembled(made, nulls), None
+        return self._assembled(made, nulls), None
 
-    def new_masks(self, rows: int) -> dict[str, Bytes]:
-        """Return a mask for each nullable column, in which no row is null yet."""
-        return {name: np.zeros(rows, np.uint8) for name in self.nullable}
-
-    def assembled(self, made: Mapping[str, _Parts], nulls: Mapping[str, Bytes]) -> Batch:
+    def _assembled(self, made: Mapping[str, _Parts], nulls: Mapping[str, Bytes]) -> Batch:
         """Assemble columns of their parts and masks."""
         columns = {name: _assemble(self.fields[name], parts) for name, parts in made.items()}
         for name, mask in nulls.items():

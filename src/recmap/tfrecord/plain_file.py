@@ -471,11 +471,6 @@ class PlainFile(RecordFile):
         """Replace the index with one that was made elsewhere."""
         self.index = index
 
-    def error(
-        self, fault: _core.Fault, record: int, base: int, decoder: ExampleDecoder
-    ) -> Exception:
-        return decoder.error(fault, self.path, record)
-
 
 def _strided(file: MappedFile, start: int, stop: int, stride: int, lead: int) -> Records:
     """Return records of one size that are read next."""

@@ -140,11 +140,11 @@ class RecordFile(ABC):
         Return None if it cannot be read. Reading the file then reports why.
         """
 
-    @abstractmethod
     def error(
         self, fault: _core.Fault, record: int, base: int, decoder: ExampleDecoder
     ) -> Exception:
         """Make the error for a fault in a window with bytes at ``base``."""
+        return decoder.error(fault, self.path, record, base if self.compression else None)
 
     def release(self) -> None:
         """Free everything held for the next rows."""

@@ -86,7 +86,8 @@ def repair(
     files, target = expand(src, storage), as_path(dst, "dst")
     if os.path.isdir(target):
         raise OptionError(f"{target} is a folder: give the name of the new file")
-    if os.path.exists(target) and any(_is_same(file, target) for file in files):
+    own = located(target).identity() if os.path.exists(target) else None
+    if own is not None and any(located(file).identity() == own for file in files):
         raise OptionError(f"{target} is the file to be repaired: write to another one")
     refuse_existing(target, check_flag("overwrite", overwrite))
     check_flag("durable", durable)
@@ -110,10 +111,6 @@ def repair(
             os.unlink(sidecar_path(target))
     done.size = os.path.getsize(target)
     return done
-
-
-def _is_same(file: str, target: str) -> bool:
-    return located(file).identity() == located(target).identity()
 
 
 def _copy_files(

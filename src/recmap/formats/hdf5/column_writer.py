@@ -1,4 +1,10 @@
-"""Writes one column of an HDF5 file."""
+"""Writes one column of an HDF5 file.
+
+A column of lists of lists is a group of arrays, because HDF5 rows hold only one list: the group
+``x`` holds ``x/values``, ``x/offsets`` and, depending on the depth, ``x/steps`` and so on (see
+``ragged_layout``). Its attribute ``recmap`` holds the field; a group without that attribute is an
+ordinary group.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +17,10 @@ import numpy.typing as npt
 from recmap.errors import ColumnError, Message, Option, OptionError
 from recmap.formats.hdf5.file import h5py
 from recmap.formats.hdf5.types import FIELD_ATTRIBUTE, ORDER_ATTRIBUTE
+from recmap.formats.ragged_layout import VALUES, ColumnPart, Splitter, levels_of
 from recmap.model.description import encode_field
 from recmap.model.field import Field
-from recmap.model.ragged import Column, Ragged, concatenate, owned
+from recmap.model.ragged import BYTE, Column, Ragged, concatenate, owned
 from recmap.model.row_sizes import column_sizes
 
 # Bytes per chunk. The last chunk of a column is stored whole, even if it has few rows.
@@ -216,7 +223,7 @@ def _stored(name: str, field: Field) -> tuple[np.dtype[Any], bool]:
     """Return the stored dtype of the items, and whether the file alone determines the field."""
     if field.is_bytes and not field.ragged:
         return np.dtype(np.uint8), False
-    assert not field.is_bytes  # nested.py writes lists of lists
+    assert not field.is_bytes  # a NestedWriter writes lists of lists
     assert field.ragged < 2
     dtype = field.dtype
     if dtype.kind in "biufc" and dtype.isbuiltin != 2:
@@ -258,3 +265,72 @@ def _chunk(
             "cannot have; give fewer"
         )
     return (rows, *axes)
+
+
+class NestedWriter:
+    """Writes a column of lists of lists."""
+
+    def __init__(
+        self, file: Any, name: str, field: Field, position: int, filters: dict[str, Any], room: int
+    ) -> None:
+        self._splitter = Splitter(name, field)
+        group = file.create_group(name)
+        group.attrs[FIELD_ATTRIBUTE] = encode_field(field)
+        group.attrs[ORDER_ATTRIBUTE] = np.int64(position)
+        self._arrays = {
+            part.key: _ArrayWriter(group, part, filters, room) for part in self._splitter.parts
+        }
+        for key, first in self._splitter.head().items():
+            self._arrays[key].add(first)
+        self._rows = 0
+        # The last offset of each level.
+        self._last = dict.fromkeys(levels_of(field), 0)
+
+    @property
+    def writers(self) -> list[ColumnWriter]:
+        """The writers of the arrays."""
+        return list(self._arrays.values())
+
+    def add(self, column: Column) -> None:
+        """Add rows. They may be views until ``keep`` is called on the writers."""
+        split = self._splitter.split(column)
+        ends, first = np.arange(self._rows, self._rows + len(column)) + 1, self._rows
+        for key, last in self._last.items():
+            self._arrays[key].grow(self._rows, ends + 1)  # one more offset than lists
+            offsets = np.concatenate([[last], split[key]])
+            ends, first = offsets[ends - first], last
+            self._last[key] = int(offsets[-1])
+        self._arrays[VALUES].grow(self._rows, ends)
+        self._rows += len(column)
+        for key, values in split.items():
+            if len(values):
+                self._arrays[key].add(values.view(np.uint8) if values.dtype == BYTE else values)
+
+
+class _ArrayWriter(ColumnWriter):
+    """Writes values or offsets, which are not one per row of the table."""
+
+    def __init__(self, group: Any, part: ColumnPart, filters: dict[str, Any], room: int) -> None:
+        field = Field(np.uint8 if part.dtype == BYTE else part.dtype, part.inner)
+        super().__init__(group, part.key, field, None, None, filters, room, None)
+        # Table rows that added values, and the number of values after each.
+        self._grown: list[tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]] = []
+
+    def grow(self, rows: int, ends: npt.NDArray[np.int64]) -> None:
+        """Record how many values there are after each of the rows being added.
+
+        ``rows`` is the number of table rows before them.
+        """
+        grew = np.flatnonzero(np.diff(ends, prepend=self._written + self._held))
+        if len(grew):
+            self._grown.append((rows + grew + 1, ends[grew]))
+
+    @property
+    def next(self) -> int | None:
+        end = self._end
+        if end is None:
+            return None
+        while self._grown[0][1][-1] < end:
+            self._grown.pop(0)
+        rows, ends = self._grown[0]
+        return int(rows[np.searchsorted(ends, end)])

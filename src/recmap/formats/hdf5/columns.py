@@ -1,4 +1,7 @@
-"""The columns of an HDF5 dataset: mapped, decoded by recmap, or read through h5py."""
+"""The columns of an HDF5 dataset: mapped, decoded by recmap, or read through h5py.
+
+A column of lists of lists is a group of datasets (see ``column_writer``).
+"""
 
 from __future__ import annotations
 
@@ -28,7 +31,8 @@ from recmap.formats.hdf5.chunks import (
     missing_filters,
 )
 from recmap.formats.hdf5.file import Hdf5File, h5py
-from recmap.formats.hdf5.types import Leaf
+from recmap.formats.hdf5.types import Leaf, is_nested, leaves, written_field
+from recmap.formats.ragged_layout import VALUES, join, levels_of
 from recmap.model.batch import RowNumbers
 from recmap.model.fetching import Fetching
 from recmap.model.field import TEXT, Field
@@ -432,3 +436,41 @@ def _dtype(offset: int, size: int) -> np.dtype[Any]:
     return np.dtype(
         {"names": ["length"], "formats": ["<u4"], "offsets": [offset], "itemsize": size}
     )
+
+
+def nested_field(group: Any) -> Field | None:
+    """Return the field of a group that is a column; None for an ordinary group."""
+    field = written_field(group)
+    if field is None or not is_nested(field):
+        return None
+    items = (group.get(key) for key in (VALUES, *levels_of(field)))
+    return field if all(isinstance(item, h5py.Dataset) for item in items) else None
+
+
+def nested_column(file: Hdf5File, name: str, group: Any, direct: bool = True) -> ColumnReader:
+    """Make a reader for a group that is a column."""
+    with file.locked(name):
+        field = nested_field(group)
+        assert field is not None
+        keys = (VALUES, *levels_of(field))
+        arrays = {key: _part(file, f"{name}/{key}", group[key], direct) for key in keys}
+    # Not locked, because join reads offsets, possibly on other threads.
+    column = join(file.path, name, arrays.pop(VALUES), arrays, field.is_bytes, field)
+    if column.field != field:
+        raise DataError(
+            f"{file.path}: {name!r} is {column.field}, not {field} as it says",
+            file=file.path,
+            field=name,
+        )
+    return column
+
+
+def _part(file: Hdf5File, name: str, dataset: Any, direct: bool) -> ColumnReader:
+    why = refusal(file, dataset)
+    found = [] if why else leaves(dataset)
+    if len(found) != 1 or found[0].reason:
+        why = why or "it has fields, or values of no use"
+        raise DataError(
+            f"{file.path}: {name!r} cannot be a part of a column: {why}", file=file.path, field=name
+        )
+    return columns_of(file, name, dataset, found, direct)[0]

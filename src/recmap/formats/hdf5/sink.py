@@ -8,10 +8,9 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from recmap.errors import ColumnError, Message, Option, OptionError
-from recmap.formats.hdf5.column_writer import ColumnWriter
+from recmap.formats.hdf5.column_writer import ColumnWriter, NestedWriter
 from recmap.formats.hdf5.file import Hdf5Output, h5py, limit_metadata_cache
-from recmap.formats.hdf5.nested import NestedWriter, is_nested
-from recmap.formats.hdf5.types import TABLE_ATTRIBUTE
+from recmap.formats.hdf5.types import TABLE_ATTRIBUTE, is_nested
 from recmap.formats.sink import Sink, SinkKind
 from recmap.local.atomic_write import writing
 from recmap.local.output import Output

@@ -22,9 +22,8 @@ from recmap.errors import (
 )
 from recmap.formats.column_readers import ColumnReader
 from recmap.formats.column_source import ColumnsSource, common_length, warn_of_left_out
-from recmap.formats.hdf5.columns import columns_of, refusal
+from recmap.formats.hdf5.columns import columns_of, nested_column, nested_field, refusal
 from recmap.formats.hdf5.file import Hdf5File, h5py
-from recmap.formats.hdf5.nested import nested_column, nested_field
 from recmap.formats.hdf5.types import ORDER_ATTRIBUTE, TABLE_ATTRIBUTE, leaves
 from recmap.formats.null_masks import mask_names, with_nulls
 from recmap.formats.table_columns import and_index, divided

@@ -145,6 +145,11 @@ def _bare(dtype: np.dtype[Any]) -> np.dtype[Any]:
     return np.dtype(dtype.str)
 
 
+def is_nested(field: Field) -> bool:
+    """Tell whether the rows are lists of lists; a string counts as a list."""
+    return field.ragged + field.is_bytes > 1 and field.ragged > 0
+
+
 def written_field(item: Any) -> Field | None:
     """Return the field stored in the attribute of a dataset or group; None without one."""
     try:

@@ -68,6 +68,8 @@ class StoredChecksum:
     ) -> None:
         self._file, self._name, self._field = file, name, field
         self._start, self._size, self._crc = start, size, crc
+        #: All bytes, because reading mapped bytes does not check them.
+        self.ahead = size
         self._lock = Lock()
         # Disjoint spans in order, and their CRCs; a CRC is None while it is being computed.
         self._begins: list[int] = []
@@ -80,11 +82,6 @@ class StoredChecksum:
     def known(self) -> bool:
         """Whether the CRC has been compared and is correct."""
         return self._correct is True
-
-    @property
-    def ahead(self) -> int:
-        """All bytes, because reading mapped bytes does not check them."""
-        return self._size
 
     def passed(self, start: int, stop: int, rows: int, *, in_order: bool) -> None:
         """Check the fraction of the bytes that these rows are of all rows."""
@@ -179,6 +176,9 @@ class Deflated:
     read that goes back starts over. Each thread can have its own pass.
     """
 
+    #: Checking bytes ahead would inflate them twice.
+    ahead = 0
+
     def __init__(
         self, file: MappedFile, name: str, start: int, packed: int, size: int, crc: int
     ) -> None:
@@ -186,7 +186,8 @@ class Deflated:
         self.start, self.packed, self.size, self.crc = start, packed, size, crc
         self._passes: list[_Pass] = []
         self._lock = Lock()
-        self._known = size == 0
+        #: Whether one pass has inflated all bytes and their CRC is correct.
+        self.known = size == 0
         if size > (packed + 16) * _MAX_RATIO:
             raise self.error(f"{packed:,} bytes cannot inflate to {size:,}")
 
@@ -200,16 +201,6 @@ class Deflated:
             del self._passes[: -thread_count()]
         return out
 
-    @property
-    def known(self) -> bool:
-        """Whether one pass has inflated all bytes and their CRC is correct."""
-        return self._known
-
-    @property
-    def ahead(self) -> int:
-        """0, because checking ahead would inflate the bytes twice."""
-        return 0
-
     def passed(self, start: int, stop: int, rows: int, *, in_order: bool) -> None:
         """Do nothing: bytes are checked as they are inflated."""
 
@@ -217,7 +208,7 @@ class Deflated:
         """Inflate all bytes, unless this has been done."""
         whole = _Pass(self)
         buffer = np.empty(_INFLATED, np.uint8)
-        while not self._known and whole.position < self.size:
+        while not self.known and whole.position < self.size:
             whole.read(whole.position, buffer[: self.size - whole.position])
 
     def finished(self, crc: int) -> None:
@@ -227,7 +218,7 @@ class Deflated:
                 f"the CRC is {crc:#010x}, expected {self.crc:#010x}: it is damaged; save or copy "
                 "it again"
             )
-        self._known = True
+        self.known = True
 
     def _nearest_pass(self, offset: int) -> _Pass:
         """Take the pass that has to skip the fewest bytes to reach ``offset``."""

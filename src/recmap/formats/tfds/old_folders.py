@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from recmap.errors import DataError, Message, OptionError
 from recmap.formats.combined import ConcatenatedSource
-from recmap.formats.memory import MemorySource
+from recmap.formats.memory import memory_source
 from recmap.formats.tfds.metadata import (
     FEATURES,
     INFO,
@@ -59,7 +59,7 @@ def open_old(
     shards = [_shards(folder, piece) for piece in pieces]
     every = [shard for those in shards for shard in those]
     if not every:
-        return MemorySource({}, Schema({}))
+        return memory_source({}, Schema({}))
     records = TFRecordSource(every, fields, errors=errors, verify=verify, compression=None)
     if len(pieces) == 1:
         return _part(records, pieces[0])

@@ -22,7 +22,7 @@ from recmap.errors import (
     OptionError,
 )
 from recmap.formats.combined import ConcatenatedSource
-from recmap.formats.memory import MemorySource
+from recmap.formats.memory import memory_source
 from recmap.formats.tfds.feature import Feature, record_decoder
 from recmap.formats.tfds.features_json import described, parse_features
 from recmap.formats.tfds.metadata import (
@@ -99,7 +99,7 @@ def open_tfds(
     ]
     if not parts:
         schema = Schema({name: column.field for name, column in columns.items()})
-        empty: Source = MemorySource({n: empty_column(f) for n, f in schema.items()}, schema)
+        empty: Source = memory_source({n: empty_column(f) for n, f in schema.items()}, schema)
         return TfdsSource(empty, path, None, labels, features)
     rows = parts[0] if len(parts) == 1 else ConcatenatedSource(parts)
     return TfdsSource(rows, path, columns, labels, features)

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from recmap.errors import DataError, MemoryLimitError
 from recmap.formats.combined import ConcatenatedSource
-from recmap.formats.memory import MemorySource
+from recmap.formats.memory import memory_source
 from recmap.formats.tfds.feature import LENGTHS, Feature, record_decoder
 from recmap.model.batch import RowArray, RowNumbers, interleave, join, pick
 from recmap.model.coerce import empty_column
@@ -62,7 +62,7 @@ def open_steps(
         first += len(episodes)
     if not sources:
         schema = Schema({name: step.field for name, step in steps.items()})
-        return MemorySource({name: empty_column(field) for name, field in schema.items()}, schema)
+        return memory_source({name: empty_column(field) for name, field in schema.items()}, schema)
     return sources[0] if len(sources) == 1 else ConcatenatedSource(sources)
 
 

@@ -58,11 +58,12 @@ def open_zarr(
     packed = None if located(path).is_folder() else sniff(path)
     if packed is not None and packed.format is None:
         raise unknown_format(path, packed)
-    store, open_array = _Store(path), partial(_ZarrArray, path, direct, chunk_cache())
-    arrays = dict(store.arrays)
+    attributes, every, broken = _read_store(path)
+    open_array = partial(_ZarrArray, path, direct, chunk_cache())
+    arrays = dict(every)
     found: dict[str, ColumnReader] = {}
-    refused = dict(store.broken)
-    for column in read_columns(path, store.attributes):
+    refused = dict(broken)
+    for column in read_columns(path, attributes):
         keys = levels_of(column.field)
         paths = [f"{column.path}/{key}" for key in (VALUES, *keys)] if keys else [column.path]
         why = next((refused.pop(inner) for inner in paths if inner in refused), "")
@@ -73,10 +74,10 @@ def open_zarr(
             found[column.name] = _ragged(path, open_array, column, its_arrays)
         elif its_arrays[column.path] is not None:
             found |= _columns(open_array, column.name, its_arrays[column.path], column.field)
-    only = default or str(store.attributes.get("name") or DEFAULT_NAME)
+    only = default or str(attributes.get("name") or DEFAULT_NAME)
     _add_arrays(open_array, ((n or only, arrays[n]) for n in sorted(arrays)), found, refused)
-    whats = {inner: f"{array.dtype} {array.shape}" for inner, array in store.arrays.items()}
-    types = read_table_types(store.attributes)
+    whats = {inner: f"{array.dtype} {array.shape}" for inner, array in every.items()}
+    types = read_table_types(attributes)
     columns = choose_columns(path, found, refused, and_index(names, types, found), whats)
     columns, table = divided(columns, types, names)
     located(path).check_unchanged()
@@ -102,11 +103,7 @@ def open_held(node: Any) -> ColumnsSource:
     """Open an array or group in another store, such as one in memory, through its own object."""
     limit_threads()
     label = str(node.store)
-    if isinstance(node, zarr.Array):
-        arrays = [(_name_of(node), node)]
-    else:
-        members = node.members(max_depth=None)
-        arrays = sorted((name, each) for name, each in members if isinstance(each, zarr.Array))
+    arrays = [(_name_of(node), node)] if isinstance(node, zarr.Array) else sorted(_members(node))
     found: dict[str, ColumnReader] = {}
     refused: dict[str, str] = {}
     _add_arrays(partial(_ZarrArray, label, True, chunk_cache()), arrays, found, refused)
@@ -188,66 +185,77 @@ def limit_threads() -> None:
         zarr.config.set({"threading.max_workers": thread_count()})
 
 
-class _Store:
-    """The attributes of a store, its arrays by path, and the reasons others cannot be opened.
+def _read_store(path: str) -> tuple[dict[str, Any], dict[str, Any], dict[str, str]]:
+    """Return the attributes of a store, its arrays by path, and why others cannot be opened.
 
     If the store is a single array, its path is "".
     """
+    limit_threads()
+    try:
+        node, arrays, broken = _open_arrays(located(path).absolute())
+        return dict(node.attrs), arrays, broken
+    except RecmapError:
+        raise
+    except Exception as e:  # damaged metadata may raise anything
+        raise DataError(f"{path}: not a valid Zarr store: {e}", file=path) from e
 
-    def __init__(self, path: str) -> None:
-        limit_threads()
-        self.arrays: dict[str, Any] = {}
-        self.broken: dict[str, str] = {}
+
+def _open_arrays(path: Location) -> tuple[Any, dict[str, Any], dict[str, str]]:
+    try:
+        node = open_node(path)
+        store = store_of(path)
+        if isinstance(node, zarr.Array):
+            return node, {"": node}, {}
+        if store is not None and not store.listed and node.metadata.consolidated_metadata is None:
+            return node, {inner: node[inner] for inner in _written_arrays(path, node)}, {}
+        return node, dict(_members(node)), {}
+    except RecmapError:
+        raise
+    except Exception:
+        # The consolidated metadata or the metadata of an array is damaged.
+        node = open_node(path, use_consolidated=False)
+        if isinstance(node, zarr.Array):
+            raise
+        arrays: dict[str, Any] = {}
+        broken: dict[str, str] = {}
+        _walk(path, node, "", {path.real_path()}, arrays, broken)
+        return node, arrays, broken
+
+
+def _members(group: Any) -> list[tuple[str, Any]]:
+    """Return the arrays in a group and below it, with their paths."""
+    members = group.members(max_depth=None)
+    return [(name, each) for name, each in members if isinstance(each, zarr.Array)]
+
+
+def _walk(
+    path: Location,
+    root: Any,
+    group: str,
+    seen: set[str],
+    arrays: dict[str, Any],
+    broken: dict[str, str],
+) -> None:
+    """Find the arrays in a group one by one, and those that cannot be opened."""
+    for entry in sorted(path.child(group).folders()):
+        inner = f"{group}/{entry}" if group else entry
+        folder = path.child(inner)
+        # Links may lead in circles, also to the store itself.
+        same = folder.real_path()
+        if same in seen or set(folder.children()).isdisjoint(_NODES):
+            continue
+        seen.add(same)
         try:
-            node = self._open(located(path).absolute())
-            self.attributes = dict(node.attrs)
+            node = root[inner]
         except RecmapError:
             raise
         except Exception as e:  # damaged metadata may raise anything
-            raise DataError(f"{path}: not a valid Zarr store: {e}", file=path) from e
-
-    def _open(self, path: Location) -> Any:
-        try:
-            node = open_node(path)
-            store = store_of(path)
-            listed = store is None or store.listed
-            if isinstance(node, zarr.Array):
-                self.arrays = {"": node}
-            elif not listed and node.metadata.consolidated_metadata is None:
-                self.arrays = {inner: node[inner] for inner in _written_arrays(path, node)}
-            else:
-                members = node.members(max_depth=None)
-                self.arrays = {name: a for name, a in members if isinstance(a, zarr.Array)}
-        except RecmapError:
-            raise
-        except Exception:
-            # The consolidated metadata or the metadata of an array is damaged.
-            node = open_node(path, use_consolidated=False)
-            if isinstance(node, zarr.Array):
-                raise
-            self._walk(path, node, "", {path.real_path()})
-        return node
-
-    def _walk(self, path: Location, root: Any, group: str, seen: set[str]) -> None:
-        for entry in sorted(path.child(group).folders()):
-            inner = f"{group}/{entry}" if group else entry
-            folder = path.child(inner)
-            # Links may lead in circles, also to the store itself.
-            same = folder.real_path()
-            if same in seen or set(folder.children()).isdisjoint(_NODES):
-                continue
-            seen.add(same)
-            try:
-                node = root[inner]
-            except RecmapError:
-                raise
-            except Exception as e:  # damaged metadata may raise anything
-                self.broken[inner] = f"cannot be opened: {type(e).__name__}: {e}"
-                continue
-            if isinstance(node, zarr.Array):
-                self.arrays[inner] = node
-            else:
-                self._walk(path, root, inner, seen)
+            broken[inner] = f"cannot be opened: {type(e).__name__}: {e}"
+            continue
+        if isinstance(node, zarr.Array):
+            arrays[inner] = node
+        else:
+            _walk(path, root, inner, seen, arrays, broken)
 
 
 def _written_arrays(path: str, group: Any) -> list[str]:
