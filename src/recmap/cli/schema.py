@@ -19,7 +19,7 @@ from recmap.model.json_text import json_text
 from recmap.model.schema import Schema
 from recmap.model.source import Source
 from recmap.native import _core
-from recmap.tfrecord.decoder import LISTS
+from recmap.tfrecord.embedded_schema import LISTS
 from recmap.tfrecord.encoder import choose_encoding, parsing_of
 
 _EXAMPLES = """  recmap schema train.tfrecord --as tf > features.py

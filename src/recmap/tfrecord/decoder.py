@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -31,24 +31,16 @@ from recmap.model.field import Field
 from recmap.model.ragged import BYTE, TEXT_BYTE, Column, Ragged, masked
 from recmap.model.schema import Batch, Schema
 from recmap.native import _core
+from recmap.tfrecord.embedded_schema import LISTS, EmbeddedSchemas, Where
 from recmap.tfrecord.faults import KIND_NAMES, FieldChoice, fault_error
 from recmap.warn import warn
-
-if TYPE_CHECKING:
-    from recmap.tfrecord.embedded_schema import EmbeddedSchemas
 
 Kind = _core.Kind
 Records = _core.Records
 
-# Prefix of a field that is read from the feature lists, used where records also have a
-# feature of the same name.
-LISTS = "feature_lists/"
-
 Offsets = npt.NDArray[np.uint64]
 Bytes = npt.NDArray[np.uint8]
 _Rows_co = TypeVar("_Rows_co", covariant=True)
-Where: TypeAlias = Callable[[int], tuple[str, int]]
-"""Tells the file of a decoded row, and its number among the records of the file."""
 _Parts: TypeAlias = "npt.NDArray[Any] | _core.Decoded | _core.Padded"
 
 _CODES = {

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -21,10 +21,14 @@ from recmap.model.description import Description, json_object
 from recmap.model.field import Field
 from recmap.model.schema import Schema
 from recmap.native import _core
-from recmap.tfrecord.decoder import LISTS, Where
 
 Bytes = npt.NDArray[np.uint8]
+Where: TypeAlias = Callable[[int], tuple[str, int]]
+"""Tells the file of a decoded row, and its number among the records of the file."""
 
+# Prefix of a field that is read from the feature lists, used where records also have a
+# feature of the same name.
+LISTS = "feature_lists/"
 # Field 14 of an Example or a SequenceExample, length-delimited.
 _TAG = 14 << 3 | 2
 _HEAD = struct.Struct("<8sI")  # magic, CRC32C of the JSON

@@ -27,8 +27,8 @@ from recmap.model.field import Field
 from recmap.model.ragged import Column, Ragged, has_mask, null_mask
 from recmap.model.schema import Batch, Schema
 from recmap.native import _core
-from recmap.tfrecord.decoder import LISTS, check_fill, fill_bytes, row_layout
-from recmap.tfrecord.embedded_schema import description
+from recmap.tfrecord.decoder import check_fill, fill_bytes, row_layout
+from recmap.tfrecord.embedded_schema import LISTS, description
 
 Kind = _core.Kind
 

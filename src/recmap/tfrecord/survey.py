@@ -23,7 +23,8 @@ from recmap.native import _core
 from recmap.store.paths import for_each
 from recmap.store.read_ahead import MOST_OBJECTS
 from recmap.tfrecord.compressed_file import CompressedFile
-from recmap.tfrecord.decoder import LISTS, ExampleDecoder
+from recmap.tfrecord.decoder import ExampleDecoder
+from recmap.tfrecord.embedded_schema import LISTS
 from recmap.tfrecord.faults import KIND_NAMES, describe_record, fault_error, fault_text
 from recmap.tfrecord.index import Index, Offsets
 from recmap.tfrecord.plain_file import PlainFile
