@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from benchmarks.bench import Bench
 from benchmarks.report import Row, Table, compare
@@ -58,9 +59,9 @@ def _shuffled(bench: Bench) -> list[Row]:
     path = _path(bench.source(workload), "gzip and shuffle")
     if bench.worker("h5py").missing or bench.worker("torch").missing:
         return []
-    options = {"path": path, "batch": workload.batch, "column": "x", "checked": True}
-    entrants = bench.entrants("training", "recmap", "train", **options)
-    entrants += bench.entrants("training", "recmap, cache()", "train", cache="1GB", **options)
+    options: dict[str, Any] = {"path": path, "batch": workload.batch, "column": "x"}
+    entrants = bench.entrants("training", "recmap", "train", True, **options)
+    entrants += bench.entrants("training", "recmap, cache()", "train", True, cache="1GB", **options)
     entrants += bench.entrants(
         "torch", "DataLoader over h5py, 2 workers", "train_h5py_rows",
         path=path, batch=workload.batch, rows=_SHUFFLED_ROWS, workers=2, checked=True,
