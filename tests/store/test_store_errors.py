@@ -264,7 +264,7 @@ def test_a_store_shows_no_secrets(any_bucket: Bucket) -> None:
     assert any_bucket.secret is not None
     store = any_bucket.store(**{any_bucket.secret: CANARY})
     again = pickle.loads(pickle.dumps(store))
-    for each in (store, again, store._storage, parse_url(any_bucket.url)):
+    for each in (store, again, store.storage, parse_url(any_bucket.url)):
         assert CANARY not in f"{each!r}{each!s}{each}"
 
 

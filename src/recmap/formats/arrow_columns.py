@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from recmap.errors import (
     DataError,
@@ -39,6 +40,11 @@ from recmap.model.ragged import Column
 from recmap.model.schema import Batch, FieldsLike, Schema
 from recmap.model.text import is_string_type
 
+#: What pyarrow raises for damaged files.
+ARROW_FAILURES = (
+    *(pa.ArrowException, OSError, ValueError),
+    *(MemoryError, OverflowError, RuntimeError),
+)
 _LOOSE = re.compile("date64|time32|time64|decimal|union")
 # Rows that are looked at when a file is opened, to see whether a note fits them, and how many at
 # once.
@@ -256,6 +262,17 @@ class ArrowColumns:
                 field=name,
             )
         return restore(column, field)
+
+
+@contextmanager
+def decoding(file: RowGroupFile, group: int) -> Iterator[None]:
+    """Turn what pyarrow raises for a damaged row group into an error that names it."""
+    try:
+        yield
+    except RecmapError:
+        raise
+    except ARROW_FAILURES as e:
+        raise file.damaged(group, e) from e
 
 
 def check_values(table: Any) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from itertools import pairwise
 from typing import Any, Literal
@@ -16,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from recmap.errors import DataError, RecmapError
-from recmap.formats.arrow_columns import ArrowColumns, check_values
+from recmap.formats.arrow_columns import ARROW_FAILURES, ArrowColumns, check_values, decoding
 from recmap.formats.arrow_messages import ArrowMessage, read_messages
 from recmap.formats.arrow_sizes import bytes_before, check_offsets
 from recmap.formats.exact_nulls import arrow_fields
@@ -40,8 +41,6 @@ also_give_back(pa.default_memory_pool().release_unused)
 
 # Cells that rows are divided into to find large ones, and the part of a piece that one may have.
 _CELLS, _PART = 256, 4
-# What pyarrow raises for damaged files.
-_FAILURES = (pa.ArrowException, OSError, ValueError, MemoryError, OverflowError, RuntimeError)
 
 
 def open_arrow(
@@ -73,7 +72,7 @@ class _ArrowFile(RowGroupFile):
             noted = noted_fields(self._arrow_schema.metadata)
         except RecmapError:
             raise
-        except _FAILURES as e:
+        except ARROW_FAILURES as e:
             raise DataError(f"{path}: not a valid Arrow file: {e}", file=path) from e
         self.columns = ArrowColumns(path, alone, noted, nulls, fields)
         stored = (*self._messages.dictionaries, *self._messages.batches)
@@ -132,14 +131,12 @@ class _ArrowFile(RowGroupFile):
         return self.in_place and kept and all(map(_is_fixed, types))
 
     def take(self, group: int, names: Sequence[str], rows: RowArray) -> Batch | None:
-        try:
+        with decoding(self, group):
             read = self._read(group, names)
             nullable = all(self.schema[name].nullable for name in names)
             if not nullable and any(column.null_count for column in read.columns):
                 return None  # reading them says which row has one
             return self.columns.batch(read.take(pa.array(rows)), names, self.first_row(group))
-        except _FAILURES as e:
-            raise self.damaged(group, e) from e
 
     def row_bytes(self, name: str) -> int:
         known = [field.row_bytes for field in self.schema.values()]
@@ -180,11 +177,9 @@ class _ArrowFile(RowGroupFile):
         return even_cuts(message.rows, each, size)
 
     def _measured_cuts(self, group: int, names: Sequence[str], each: int, size: int) -> Cuts:
-        try:
+        with decoding(self, group):
             read = self._read(group, names)
             cells = _cells(read.columns, 0, read.num_rows, max(1, size // _PART))
-        except _FAILURES as e:
-            raise self.damaged(group, e) from e
         return cut([Cells(*cells)], read.num_rows, each, size)
 
     def _read(self, group: int, names: Sequence[str]) -> Any:
@@ -194,7 +189,7 @@ class _ArrowFile(RowGroupFile):
         return read
 
     def batches(self, group: int, names: Sequence[str], cuts: Cuts) -> Iterator[Batch]:
-        try:
+        with decoding(self, group):
             read = self._read(group, names)
             if read.num_rows != self.group_rows[group]:
                 raise self.damaged(group, f"it has {read.num_rows:,} rows")
@@ -204,10 +199,6 @@ class _ArrowFile(RowGroupFile):
             first = self.first_row(group)
             for start, stop in pairwise(cuts.starts.tolist()):
                 yield self.columns.batch(read.slice(start, stop - start), names, first + start)
-        except RecmapError:
-            raise
-        except _FAILURES as e:
-            raise self.damaged(group, e) from e
 
     def _batch(self, group: int, fields: list[int]) -> Any:
         """Read some columns of a record batch, by number."""
@@ -230,15 +221,9 @@ class _ArrowFile(RowGroupFile):
 
     @guarded
     def check(self, group: int) -> None:
-        try:
-            with self.mapped.hold(*self.spans(group, ())):
-                check_values(self._batch(group, list(range(len(self._arrow_schema)))))
-        except RecmapError:
-            raise
-        except pa.ArrowNotImplementedError:
-            return  # pyarrow does not read one of the columns
-        except _FAILURES as e:
-            raise self.damaged(group, e) from e
+        unread = suppress(pa.ArrowNotImplementedError)  # pyarrow does not read one of the columns
+        with decoding(self, group), unread, self.mapped.hold(*self.spans(group, ())):
+            check_values(self._batch(group, list(range(len(self._arrow_schema)))))
 
 
 def check_arrow(path: str) -> Iterator[tuple[int, DataError | None]]:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import replace
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -34,6 +34,8 @@ from recmap.model.schema import Batch, Schema
 from recmap.model.source import ColumnMap, MappedColumns, Source
 from recmap.model.text import stored_strings
 from recmap.warn import warn
+
+_S = TypeVar("_S", bound=Source)
 
 # Decoded row groups cached for later reads may take this many times the limit of one read, because
 # two threads may be reading.
@@ -191,7 +193,7 @@ class ColumnsSource(Source):
     def __reduce_ex__(self, protocol: Any) -> Any:
         if self._reopen is None:
             return super().__reduce_ex__(protocol)
-        return _reopened, (self._reopen, self._schema, self._rows)
+        return reopened, (self._reopen, self._schema, self._rows)
 
     @property
     def schema(self) -> Schema:
@@ -380,7 +382,8 @@ def _retyped(fields: Mapping[str, Field], reopen: Callable[[], ColumnsSource]) -
     return reopen().with_string_types(fields)
 
 
-def _reopened(reopen: Callable[[], ColumnsSource], schema: Schema, rows: int) -> ColumnsSource:
+def reopened(reopen: Callable[[], _S], schema: Schema, rows: int) -> _S:
+    """Open a file again, which must have the same schema and number of rows as before."""
     source = reopen()
     refuse_changed(source, schema, rows)
     return source

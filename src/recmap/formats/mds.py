@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
@@ -16,8 +17,7 @@ import numpy.typing as npt
 
 from recmap.chunks.codecs import GZIP, ChunkError, CodecChain, packed
 from recmap.errors import DataError, FieldNotFoundError, LeftOut, MissingPackageError
-from recmap.formats.column_source import refuse_changed, warn_of_left_out
-from recmap.formats.mds_encoding import MdsColumn
+from recmap.formats.column_source import reopened, warn_of_left_out
 from recmap.local.local_path import located
 from recmap.local.location import Location
 from recmap.machine.lru import Lru
@@ -30,10 +30,11 @@ from recmap.model.facts import LargestChunk, SourceFacts
 from recmap.model.field import Field
 from recmap.model.info import Info
 from recmap.model.preview import listed
-from recmap.model.ragged import BYTE, Ragged
+from recmap.model.ragged import BYTE, Column, Ragged
 from recmap.model.row_sizes import OFFSET, fitting
 from recmap.model.schema import Batch, Schema
 from recmap.model.source import Source
+from recmap.model.text import stored_strings
 from recmap.store.mapped_files import MappedFiles
 
 Bytes: TypeAlias = npt.NDArray[np.uint8]
@@ -52,6 +53,142 @@ _KEPT = 2
 _CODECS = ("zstd", "gz")
 # Hashes of one length, which Python always has.
 _HASHES = {name for name in hashlib.algorithms_guaranteed if not name.startswith("shake")}
+_SCALARS = {
+    "int": "int64",
+    **{
+        name: name
+        for name in (
+            *("uint8", "uint16", "uint32", "uint64", "int8", "int16", "int32", "int64"),
+            *("float16", "float32", "float64"),
+        )
+    },
+}
+_STRINGS = {
+    **dict.fromkeys(("bytes", "jpeg", "png"), "bytes"),
+    # Numbers of any length are the digits that are stored.
+    **dict.fromkeys(("str", "json", "str_int", "str_float", "str_decimal"), "text"),
+}
+_REFUSED = {
+    "pkl": "holds pickles, which recmap never loads, because they can run any code",
+    "pil": "holds pixels of PIL with sizes of their own; write them as png or jpeg",
+}
+# The numbers of dtypes and of the dtypes of shapes, in arrays that tell them.
+_DTYPES = {
+    8: "uint8", 9: "int8", 16: "uint16", 17: "int16", 18: "float16", 32: "uint32", 33: "int32",
+    34: "float32", 64: "uint64", 65: "int64", 66: "float64",
+}  # fmt: skip
+_SHAPES = ("<u1", "<u2", "<u4", "<u8")
+
+
+@dataclass(frozen=True)
+class MdsColumn:
+    """A column of an index. ``field`` is None if only its values tell their type.
+
+    ``dtype`` and ``shape`` are those of arrays, if the index has them.
+    """
+
+    name: str
+    size: int | None
+    field: Field | None = None
+    refusal: str = ""
+    #: Whether values are arrays, and what the index tells of them.
+    array: bool = False
+    dtype: str | None = None
+
+    @classmethod
+    def listed(cls, shard: Mapping[str, Any]) -> list[MdsColumn]:
+        """Return the columns that the index lists for a shard."""
+        lists = [shard[f"column_{what}"] for what in ("names", "encodings", "sizes")]
+        if len({len(each) for each in lists}) != 1 or len(set(lists[0])) != len(lists[0]):
+            raise ValueError("its column_names, column_encodings and column_sizes do not match")
+        return [cls._of(*each) for each in zip(*lists, strict=True)]
+
+    @classmethod
+    def _of(cls, name: str, encoding: str, size: int | None) -> MdsColumn:
+        column = cls._encoded(name, encoding)
+        if column.refusal:
+            fits = size is None or (type(size) is int and 0 < size < 2**32)
+        else:
+            fits = size == column.size and type(size) is type(column.size)
+        if not fits:
+            raise ValueError(f"column {name!r} is {encoding}, but has the size {size!r}")
+        return replace(column, size=size)
+
+    @classmethod
+    def _encoded(cls, name: str, encoding: str) -> MdsColumn:
+        kind, _, details = encoding.partition(":")
+        if encoding in _SCALARS:
+            field = Field(np.dtype(_SCALARS[encoding]).newbyteorder("<"))
+            return cls(name, field.dtype.itemsize, field)
+        if encoding in _STRINGS:
+            return cls(name, None, Field(_STRINGS[encoding]))
+        if kind != "ndarray":
+            return cls(name, None, refusal=_REFUSED.get(encoding) or f"is {encoding}")
+        dtype, _, shape = details.partition(":")
+        if dtype and dtype not in _DTYPES.values():
+            raise ValueError(f"column {name!r} is {encoding}")
+        if not shape:
+            return cls(name, None, None, array=True, dtype=dtype or None)
+        axes = tuple(int(axis) for axis in shape.split(","))
+        size = math.prod(axes) * np.dtype(dtype).itemsize
+        if not dtype or any(axis < 1 for axis in axes) or size >= 2**32:
+            raise ValueError(f"column {name!r} is {encoding}")
+        return cls(name, size, Field(np.dtype(dtype).newbyteorder("<"), axes))
+
+    def like(self, value: bytes) -> MdsColumn:
+        """Return the column with the type of an array that is in it."""
+        dtype, shape, _ = self._parsed(value)
+        return replace(self, field=Field(dtype, (None, *shape[1:])))
+
+    def decode(self, strings: Ragged, path: str, rows: RowArray) -> Column:
+        """Return the values of rows, given their bytes. ``rows`` are their numbers, for errors."""
+        assert self.field is not None
+        if self.field.is_bytes:
+            return stored_strings(path, self.name, self.field, strings, rows)
+        flat = np.ascontiguousarray(strings.flat).view(np.uint8)
+        if self.size is not None:
+            return flat.view(self.field.dtype).reshape(len(rows), *self.field.inner)
+        inner = self.field.shape[1:]
+        values, lengths = [], []
+        for row, string in zip(rows.tolist(), strings.tolist(), strict=True):
+            try:
+                dtype, shape, found = self._parsed(string)
+                if dtype != self.field.dtype or shape[1:] != inner:
+                    raise ValueError(f"an array of {dtype}{list(shape)}, unlike the first")
+            except ValueError as e:
+                raise DataError(
+                    f"{path}: column {self.name!r}, row {row:,}: {e}; it is {self.field}. Choose "
+                    "other columns, columns=[...]",
+                    file=path,
+                    record=row,
+                    field=self.name,
+                ) from e
+            values.append(found)
+            lengths.append(shape[0])
+        if not values:
+            return empty_column(self.field)
+        return Ragged(
+            np.concatenate(values), np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
+        )
+
+    def _parsed(self, value: bytes) -> tuple[np.dtype[Any], tuple[int, ...], Any]:
+        """Return dtype, shape and values of an array that tells its shape, and perhaps its dtype.
+
+        Raise a ValueError if it is not one.
+        """
+        at, name = 0, self.dtype
+        if name is None:
+            name, at = _DTYPES.get(value[0] if value else -1), 1
+        if name is None or len(value) <= at:
+            raise ValueError("not an array")
+        dtype, kind = np.dtype(name).newbyteorder("<"), np.dtype(_SHAPES[value[at] & 3])
+        axes, at = value[at] >> 2, at + 1
+        end = at + axes * kind.itemsize
+        shape = tuple(np.frombuffer(value[at:end], kind).tolist())
+        size = math.prod(shape) * dtype.itemsize
+        if len(shape) != axes or not axes or 0 in shape or len(value) - end != size:
+            raise ValueError(f"{len(value) - end:,} bytes for an array of {dtype}{list(shape)}")
+        return dtype, shape, np.frombuffer(value, dtype, -1, end).reshape(shape)
 
 
 @dataclass(frozen=True)
@@ -65,11 +202,6 @@ class MdsShard:
     size: int
     samples: int
     hashes: dict[str, str]
-
-
-def open_mds(path: str, names: Sequence[str] | None = None) -> MdsSource:
-    """Open the samples of an index, shard after shard."""
-    return MdsSource(path, names)
 
 
 def check_shards(path: str) -> Iterator[tuple[str, DataError | None]] | None:
@@ -147,7 +279,7 @@ def _name(file: Any) -> str:
 class MdsSource(Source):
     """The samples of all shards, end to end."""
 
-    def __init__(self, path: str, names: Sequence[str] | None) -> None:
+    def __init__(self, path: str, names: Sequence[str] | None = None) -> None:
         self._path = path
         self._columns, self._shards = _read_index(path)
         counts = [shard.samples for shard in self._shards]
@@ -159,7 +291,8 @@ class MdsSource(Source):
         self._schema = Schema({c.name: c.field for c in self._chosen if c.field is not None})
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _opened_again, (self._path, self._schema, len(self))
+        reopen = partial(MdsSource, self._path, list(self._schema))
+        return reopened, (reopen, self._schema, len(self))
 
     def _typed(self, column: MdsColumn) -> MdsColumn:
         """Return a column with a type: arrays that the index does not tell are like the first."""
@@ -338,9 +471,3 @@ def _spans(data: Bytes, starts: RowArray, sizes: RowArray) -> Ragged:
     else:
         flat = data[np.arange(int(offsets[-1])) + np.repeat(starts - offsets[:-1], sizes)]
     return Ragged(flat.view(BYTE), offsets)
-
-
-def _opened_again(path: str, schema: Schema, rows: int) -> MdsSource:
-    source = MdsSource(path, list(schema))
-    refuse_changed(source, schema, rows)
-    return source

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from recmap.errors import DataError, OptionError, RecmapError
-from recmap.formats.arrow_columns import ArrowColumns, check_values
+from recmap.formats.arrow_columns import ARROW_FAILURES, ArrowColumns, check_values, decoding
 from recmap.formats.column_source import warn_of_left_out
 from recmap.formats.exact_nulls import ParquetNulls, parquet_fields
 from recmap.formats.parquet_pages import PageRows
@@ -41,8 +41,6 @@ from recmap.store.open_object import SeekableMapping
 
 also_give_back(pa.default_memory_pool().release_unused)
 
-# What pyarrow raises for damaged files.
-_FAILURES = (pa.ArrowException, OSError, ValueError, MemoryError, OverflowError, RuntimeError)
 # The end of every file: the size of the footer, and the magic number.
 _END = 8
 _COMPRESSIONS = ("zstd", "snappy", "gzip", "lz4", "brotli", None)
@@ -108,7 +106,7 @@ class _ParquetFile(RowGroupFile):
             ]
         except RecmapError:
             raise
-        except _FAILURES as e:
+        except ARROW_FAILURES as e:
             raise DataError(f"{path}: not a valid Parquet file: {e}", file=path) from e
         groups = range(self._metadata.num_row_groups)
         self.group_rows = np.array([self._metadata.row_group(i).num_rows for i in groups], np.int64)
@@ -250,7 +248,7 @@ class _ParquetFile(RowGroupFile):
         return cut(cells, rows, each, size)
 
     def batches(self, group: int, names: Sequence[str], cuts: Cuts) -> Iterator[Batch]:
-        try:
+        with decoding(self, group):
             reader = self._open().reader
             rows = np.diff(cuts.starts).tolist()
             found = reader.iter_batches(
@@ -268,25 +266,22 @@ class _ParquetFile(RowGroupFile):
                     reader.set_batch_size(left)
                 yield self.columns.batch(batch, names, row)
                 row += batch.num_rows
-        except RecmapError:
-            raise
-        except _FAILURES as e:
-            raise self.damaged(group, e) from e
 
     def take_few(self, group: int, names: Sequence[str], rows: RowArray) -> Batch | None:
         try:
             return self._pages.take(group, names, rows)
-        except (*_FAILURES, *THRIFT_FAILURES, DataError):
+        except (*ARROW_FAILURES, *THRIFT_FAILURES, DataError):
             return None  # decoding all of the row group tells what is wrong
 
     @guarded
     def check(self, group: int) -> None:
-        try:
-            self._decode(group, None)
-        except pa.ArrowNotImplementedError:  # pyarrow does not read one of the columns
-            for leaf in range(self._metadata.num_columns):
-                with suppress(pa.ArrowNotImplementedError):
-                    self._decode(group, [leaf])
+        with decoding(self, group):
+            try:
+                self._decode(group, None)
+            except pa.ArrowNotImplementedError:  # pyarrow does not read one of the columns
+                for leaf in range(self._metadata.num_columns):
+                    with suppress(pa.ArrowNotImplementedError):
+                        self._decode(group, [leaf])
 
     def _decode(self, group: int, leaves: list[int] | None) -> None:
         """Decode stored columns of a row group, without keeping their values."""
@@ -294,16 +289,11 @@ class _ParquetFile(RowGroupFile):
         size = self._metadata.row_group(group).total_byte_size // max(1, expected)
         rows = max(1, min(expected, _CHECKED // max(1, size)))
         found = 0
-        try:
-            for batch in self._open().reader.iter_batches(
-                rows, row_groups=[group], column_indices=leaves, use_threads=False
-            ):
-                check_values(batch)
-                found += batch.num_rows
-        except pa.ArrowNotImplementedError:
-            raise
-        except _FAILURES as e:
-            raise self.damaged(group, e) from e
+        for batch in self._open().reader.iter_batches(
+            rows, row_groups=[group], column_indices=leaves, use_threads=False
+        ):
+            check_values(batch)
+            found += batch.num_rows
         if found != expected:
             raise self.damaged(group, f"{found:,} rows were found, not {expected:,}")
 

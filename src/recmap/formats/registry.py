@@ -164,7 +164,7 @@ FORMATS = {
             "array_record:SINK", verified_by_reading=True, extra="arrayrecord",
         ),
         Format(
-            "mds", (), "mds:open_mds", checks="mds:check_shards", verified_by_reading=True,
+            "mds", (), "mds:MdsSource", checks="mds:check_shards", verified_by_reading=True,
         ),
         Format(
             "tfds", (), "tfds.source:open_tfds", "tfds.sink:SINK", marks=(TFDS_FILE, TFDS_INFO),

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from recmap.formats.column_source import refuse_changed
+from recmap.formats.column_source import reopened
 from recmap.formats.row_group_file import Cuts, GroupDecoding, Names, RowGroupFile
 from recmap.formats.row_group_scan import Scan, Scans
 from recmap.local.local_path import any_remote, located
@@ -104,7 +104,7 @@ class RowGroupSource(Source):
         self._lock = Lock()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _reopened, (self._reopen, self._schema, len(self))
+        return reopened, (self._reopen, self._schema, len(self))
 
     @cached_property
     def _row_bytes(self) -> dict[str, int]:
@@ -145,7 +145,8 @@ class RowGroupSource(Source):
     def _chunk_rows(self) -> int:
         if self._file.in_place:
             return 1
-        return max(1, min(self._most_rows, _PIECE // self._decoding_bytes()))
+        row = sum(self._file.decoding_bytes(*each) for each in self._row_bytes.items())
+        return max(1, min(self._most_rows, _PIECE // max(1, row)))
 
     def _largest_chunk(self) -> LargestChunk:
         if self._file.in_place:
@@ -158,10 +159,6 @@ class RowGroupSource(Source):
 
     def _cuts_of(self, group: int, size: int = _PIECE, whole: int | None = None) -> Cuts:
         return self._file.cuts(group, self._row_bytes, size, whole)
-
-    def _decoding_bytes(self) -> int:
-        """Return how many bytes decoding a row takes."""
-        return max(1, sum(self._file.decoding_bytes(*each) for each in self._row_bytes.items()))
 
     @guarded
     def read(self, start: int, stop: int, limit: int | None = None) -> Batch:
@@ -232,7 +229,8 @@ class RowGroupSource(Source):
         owners = np.searchsorted(starts, rows, side="right") - 1
         order = np.argsort(owners, kind="stable")
         numbers, begins = np.unique(owners[order], return_index=True)
-        if self._is_large and not self._pieces.has(group, numbers.tolist(), names):
+        is_large = len(self) * self.row_bytes() > _KEPT  # not all pieces can be kept
+        if is_large and not self._pieces.has(group, numbers.tolist(), names):
             few = self._file.take_few(group, names, rows)
             if few is not None:
                 return few
@@ -242,11 +240,6 @@ class RowGroupSource(Source):
             parts.append(pick(batch, rows[mine] - starts[number]))
             places.append(mine)
         return interleave(parts, places)
-
-    @property
-    def _is_large(self) -> bool:
-        """Whether the pieces of all rows cannot be kept."""
-        return len(self) * self.row_bytes() > _KEPT
 
     def _gathered(self, group: int) -> Cuts:
         """Return how a row group is divided to gather rows, which must not change."""
@@ -334,9 +327,3 @@ def _index_of(reopen: Callable[[], RowGroupSource]) -> RowGroupSource:
 
 def _selected(reopen: Callable[[], RowGroupSource], names: Sequence[str]) -> RowGroupSource:
     return reopen().select(names)
-
-
-def _reopened(reopen: Callable[[], RowGroupSource], schema: Schema, rows: int) -> RowGroupSource:
-    source = reopen()
-    refuse_changed(source, schema, rows)
-    return source

@@ -68,14 +68,14 @@ class HubStore(ObjectStore):
         super().__init__(url, storage)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return HubStore, (self._url, self._storage, self._commit)
+        return HubStore, (self.url, self.storage, self._commit)
 
     def _connect(self, retries: dict[str, Any]) -> Any:
         return self._files_of("main", retries)  # checks the options
 
     def _files_of(self, commit: str, retries: dict[str, Any]) -> Any:
         """Return the store of obstore for the files of a commit."""
-        options = dict(self._storage)
+        options = dict(self.storage)
         client: dict[str, Any] = client_seconds(options)
         for name in _OURS:
             options.pop(name, None)
@@ -91,7 +91,7 @@ class HubStore(ObjectStore):
 
     @cached_property
     def _headers(self) -> dict[str, str]:
-        token = "" if self._storage.get("anonymous") else self._storage.get("token") or _token()
+        token = "" if self.storage.get("anonymous") else self.storage.get("token") or _token()
         return {"authorization": f"Bearer {token}"} if token else {}
 
     @property
@@ -122,14 +122,14 @@ class HubStore(ObjectStore):
 
     @property
     def place(self) -> str:
-        return f"{self._url.root} at {self._endpoint}"
+        return f"{self.url.root} at {self._endpoint}"
 
     def head(self, key: str) -> ObjectInfo:
         folder = key.rpartition("/")[0]
         for info in self.folder(folder).objects:
             if info.key == key:
                 return info
-        raise PathNotFoundError(f"{self._url.at(key)}: no such file in this revision")
+        raise PathNotFoundError(f"{self.url.at(key)}: no such file in this revision")
 
     def _look_up(self, key: str) -> Any:
         return self._send(key, f"/api/datasets/{self._repository}")
@@ -137,7 +137,7 @@ class HubStore(ObjectStore):
     def folder(self, prefix: str) -> Folder:
         prefix = prefix.strip("/")
         if any(part in ("", ".", "..") for part in prefix.split("/")) and prefix:
-            raise PathNotFoundError(f"{self._url.at(prefix)}: no such folder")
+            raise PathNotFoundError(f"{self.url.at(prefix)}: no such folder")
         if prefix not in self._folders:
             self._folders[prefix] = self._listed_now(prefix)
         return self._folders[prefix]
@@ -240,17 +240,17 @@ class HubStore(ObjectStore):
             body = answer.read(_MOST_ANSWER)
             return _Answer(answer.status, body, answer.headers)
         except TimeoutError:
-            url = self._url.at(key)
+            url = self.url.at(key)
             failure = StoreTimeoutError(f"{url}: no answer in time", url=url, transient=True)
         except (OSError, http.client.HTTPException):
-            url = self._url.at(key)
+            url = self.url.at(key)
             failure = StoreError(f"{url}: {UNREACHABLE}", url=url, transient=True)
         finally:
             connection.close()
         raise failure  # its context would have the headers
 
     def _refused(self, key: str, answer: _Answer) -> RecmapError:
-        url, status = self._url.at(key), answer.status
+        url, status = self.url.at(key), answer.status
         code = re.sub(r"[^A-Za-z]", "", str(answer.headers.get("x-error-code") or ""))[:40]
         if status in (401, 403):
             return AccessDeniedError(
@@ -270,7 +270,7 @@ class HubStore(ObjectStore):
         )
 
     def _odd(self, key: str) -> StoreError:
-        url = self._url.at(key)
+        url = self.url.at(key)
         return StoreError(f"{url}: {self._endpoint} does not answer as the Hub does", url=url)
 
 

@@ -19,12 +19,13 @@ from recmap.store.storage import ObjectUrl
 class ObjectAddress(Location):
     """The URL of an object, which may exist or not."""
 
-    __slots__ = ("_beside", "_info", "_store", "_url")
+    __slots__ = ("_beside", "_info", "_url", "store")
 
     remote = True
 
     _url: ObjectUrl
-    _store: ObjectStore
+    #: The bucket or server that holds the object.
+    store: ObjectStore
     # The object as it was when it was found; reading it later fails if it has changed.
     _info: ObjectInfo | None
     # All objects in the same folder, if it was listed.
@@ -38,16 +39,11 @@ class ObjectAddress(Location):
         beside: Mapping[str, ObjectInfo] | None = None,
     ) -> Self:
         path = super().__new__(cls, url.at(url.key))
-        path._url, path._store, path._info, path._beside = url, store, info, beside
+        path._url, path.store, path._info, path._beside = url, store, info, beside
         return path
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self._url, self._store, self._info, self._beside)
-
-    @property
-    def store(self) -> ObjectStore:
-        """The bucket or server that holds the object."""
-        return self._store
+        return type(self), (self._url, self.store, self._info, self._beside)
 
     @property
     def key(self) -> str:
@@ -64,7 +60,7 @@ class ObjectAddress(Location):
         """The object's size and version. Look it up, once; raise if it does not exist."""
         if self._info is None:
             found = self._listed()
-            self._info = self._store.head(self.key) if found is None else found
+            self._info = self.store.head(self.key) if found is None else found
         return self._info
 
     def _listed(self) -> ObjectInfo | None:
@@ -78,22 +74,22 @@ class ObjectAddress(Location):
     def sibling(self, name: str) -> Self:
         folder, slash, _ = self.key.rpartition("/")
         url = self._url._replace(key=f"{folder}{slash}{name}")
-        return type(self)(url, self._store, beside=self._beside)
+        return type(self)(url, self.store, beside=self._beside)
 
     def at(self, key: str) -> Self:
         """Return the path of another object in the same store."""
-        return type(self)(self._url._replace(key=key), self._store)
+        return type(self)(self._url._replace(key=key), self.store)
 
     def child(self, name: str) -> Self:
         folder = self.key.rstrip("/")
         url = self._url._replace(key=f"{folder}/{name}" if folder else name)
-        return type(self)(url, self._store)
+        return type(self)(url, self.store)
 
     def alone(self) -> Self:
-        return type(self)(self._url, self._store, self._info)
+        return type(self)(self._url, self.store, self._info)
 
     def anew(self) -> Self:
-        return type(self)(self._url, self._store)
+        return type(self)(self._url, self.store)
 
 
 def store_of(path: Location) -> ObjectStore | None:

@@ -96,10 +96,10 @@ class ObjectPath(ObjectAddress):
     def expand(self) -> Sequence[ObjectPath]:
         if self._info is not None:
             return [self]
-        found = find_objects(self._store, self._url)
+        found = find_objects(self.store, self._url)
         objects = [
             *(
-                ObjectPath(self._url._replace(key=i.key), self._store, i, found.beside)
+                ObjectPath(self._url._replace(key=i.key), self.store, i, found.beside)
                 for i in found.objects
             ),
             *(self.at(f"{key}/" if key else "") for key in found.stores),

@@ -84,7 +84,10 @@ class ObjectStore:
     """A bucket, or an HTTP server."""
 
     def __init__(self, url: ObjectUrl, storage: Storage) -> None:
-        self._url, self._storage = url, storage
+        #: The URL that the store was made for; its key means nothing here.
+        self.url = url
+        #: The options, with the credentials.
+        self.storage = storage
         self._obstore = _load()
         self._patience = Patience.of(storage)
         self._store = self._connected(alone=False)
@@ -107,33 +110,23 @@ class ObjectStore:
         except self._obstore.exceptions.UnknownConfigurationKeyError as e:
             name = re.search(r"key: '(\w{1,60})'", str(e))
             what = name[1] if name is not None else "one of the names"
-            failure = OptionError(f"storage: {what} is not an option of {self._url.scheme}://")
+            failure = OptionError(f"storage: {what} is not an option of {self.url.scheme}://")
         except (self._obstore.exceptions.BaseError, TypeError, ValueError) as e:
             failure = OptionError(
                 'storage: give the account, as in storage={"account_name": "mine"}'
                 if "Account must be specified" in str(e)
-                else f"storage: an option of {self._url.scheme}:// is missing, or has a wrong value"
+                else f"storage: an option of {self.url.scheme}:// is missing, or has a wrong value"
             )
         raise failure
 
     def _connect(self, retries: dict[str, Any]) -> Any:
-        return _connect(self._url, self._storage, retries)
+        return _connect(self.url, self.storage, retries)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return ObjectStore, (self._url, self._storage)
+        return ObjectStore, (self.url, self.storage)
 
     def __repr__(self) -> str:
-        return f"ObjectStore({self._url.root!r})"
-
-    @property
-    def url(self) -> ObjectUrl:
-        """The URL that the store was made for; its key means nothing here."""
-        return self._url
-
-    @property
-    def storage(self) -> Storage:
-        """The options, with the credentials."""
-        return self._storage
+        return f"ObjectStore({self.url.root!r})"
 
     def request(self, key: str, make: Callable[[Any, Any], _T]) -> _T:
         """Call ``make`` with obstore and its store, and translate its errors."""
@@ -149,7 +142,7 @@ class ObjectStore:
             self._once(key, lambda: self._look_up(key))
         except StoreError as e:
             if e.transient:
-                tell(self._url.root, e, self._patience.seconds)
+                tell(self.url.root, e, self._patience.seconds)
         except PathNotFoundError:
             return
 
@@ -158,10 +151,10 @@ class ObjectStore:
         """Where the store is, to tell buckets of the same name apart."""
         config = getattr(self._store, "config", {})
         given = config.get("endpoint") or config.get("base_url") or config.get("google_base_url")
-        endpoint = given or _endpoint_variable(self._url.scheme)
+        endpoint = given or _endpoint_variable(self.url.scheme)
         account = config.get("account_name") or os.environ.get("AZURE_STORAGE_ACCOUNT_NAME", "")
-        told = [endpoint, account if self._url.scheme == "az" else ""]
-        return " at ".join([self._url.root, *filter(None, told)])
+        told = [endpoint, account if self.url.scheme == "az" else ""]
+        return " at ".join([self.url.root, *filter(None, told)])
 
     def head(self, key: str) -> ObjectInfo:
         """Look an object up."""
@@ -200,12 +193,12 @@ class ObjectStore:
     @property
     def listed(self) -> bool:
         """Whether folders can be listed."""
-        return self._url.scheme not in ("http", "https")
+        return self.url.scheme not in ("http", "https")
 
     def _refuse_unlisted(self, prefix: str) -> None:
         if not self.listed:
             raise OptionError(
-                f"{self._url.at(prefix)}: an HTTP server does not list its files; give the URL "
+                f"{self.url.at(prefix)}: an HTTP server does not list its files; give the URL "
                 "of a file, or a list of them"
             )
 
@@ -258,8 +251,8 @@ class ObjectStore:
 
     def get(self, info: ObjectInfo, begin: int, end: int) -> Any:
         """Read a span with one request, into a buffer of the store's own."""
-        if not info.pinned and not self._storage.get("unpinned"):
-            url = self._url.at(info.key)
+        if not info.pinned and not self.storage.get("unpinned"):
+            url = self.url.at(info.key)
             raise StoreError(
                 f"{url}: the server sends neither an ETag nor a date, so a change of the file "
                 'while it is read would go unnoticed; storage={"unpinned": True} accepts that',
@@ -303,7 +296,7 @@ class ObjectStore:
 
     def attempts(self, *, alone: bool = False) -> Attempts:
         """Count the attempts of a request; ``alone`` if obstore repeats none itself."""
-        return self._patience.attempts(self._url.root, alone=alone)
+        return self._patience.attempts(self.url.root, alone=alone)
 
     def _once(self, key: str, request: Callable[[], _T]) -> _T:
         """Make a request, and translate its errors."""
@@ -344,19 +337,19 @@ class ObjectStore:
         global _used  # noqa: PLW0603
         if _forked:
             raise StoreError(
-                f"{self._url.at(key)}: this process was forked from one that had read from a "
+                f"{self.url.at(key)}: this process was forked from one that had read from a "
                 'store, and cannot do so itself; start workers with workers="spawn:N"',
-                url=self._url.at(key),
+                url=self.url.at(key),
             )
         _used = True
 
     def _changed(self, key: str) -> ObjectChangedError:
-        url = self._url.at(key)
+        url = self.url.at(key)
         return ObjectChangedError(f"{url}: changed while it was open; open it again", url=url)
 
     def _translated(self, key: str, kind: str, text: str) -> RecmapError:
         """Make an error from what obstore says, without repeating it."""
-        url = self._url.at(key)
+        url = self.url.at(key)
         matched = re.search(r"status code: (\d{3})", text)
         status = int(matched[1]) if matched is not None else None
         code = re.search(r"<Code>([A-Za-z]{1,60})</Code>", text)
@@ -370,7 +363,7 @@ class ObjectStore:
                 status=status,
             )
         if reason in ("NoSuchBucket", "ContainerNotFound"):
-            return PathNotFoundError(f"{self._url.root}: no such bucket")
+            return PathNotFoundError(f"{self.url.root}: no such bucket")
         if kind == "FileNotFoundError" or status == 404:
             return PathNotFoundError(f"{url}: no such object")
         if kind in ("PermissionDeniedError", "UnauthenticatedError") or status in (401, 403):
@@ -395,7 +388,7 @@ class ObjectStore:
                 url=url,
             )
         elsewhere = reason in ("AuthorizationHeaderMalformed", "PermanentRedirect")
-        if self._url.scheme == "s3" and (elsewhere or "redirect without LOCATION" in text):
+        if self.url.scheme == "s3" and (elsewhere or "redirect without LOCATION" in text):
             return StoreError(
                 f'{url}: the bucket is in another region; give storage={{"region": ...}}',
                 url=url,
@@ -406,7 +399,7 @@ class ObjectStore:
                 f"{url}: no answer in time, after several attempts", url=url, transient=True
             )
         if _UNKNOWN_HOST.search(text) and not self._answered:
-            by = _NAMED_BY.get(self._url.scheme, "the URL")
+            by = _NAMED_BY.get(self.url.scheme, "the URL")
             return StoreError(f"{url}: there is no server with this name; check {by}", url=url)
         if re.search(r"kind: (Connect|Request|Interrupted|Body)", text) and status is None:
             return StoreError(f"{url}: {UNREACHABLE}", url=url, transient=True)
