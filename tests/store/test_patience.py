@@ -168,7 +168,7 @@ def test_a_server_that_refuses_connections_is_waited_for(
             servers.append(ThreadingHTTPServer(address, OneFile))
             threading.Thread(target=servers[0].serve_forever, args=(0.05,), daemon=True).start()
 
-    monkeypatch.setattr("recmap.store.object_store.time.sleep", start_at_the_second_pause)
+    monkeypatch.setattr("recmap.store.patience.time.sleep", start_at_the_second_pause)
     url = parse_url(f"http://127.0.0.1:{address[1]}/x.bin")
     try:
         assert ObjectStore(url, Storage()).head("x.bin").size == len(DATA)

@@ -114,7 +114,7 @@ class HubStore(ObjectStore):
 
     @cached_property
     def _files(self) -> Any:
-        return self._files_of(self.commit, self._patience.of_obstore(alone=False))
+        return self._files_of(self.commit, self.patience.of_obstore(alone=False))
 
     def connection(self) -> Any:
         self.refuse_fork("")

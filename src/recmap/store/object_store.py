@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import re
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -31,7 +30,7 @@ from recmap.errors import (
     StoreTimeoutError,
 )
 from recmap.store.fetch import Fetch, FetchCounter, request_size, room_for, wait_for
-from recmap.store.patience import UNREACHABLE, Attempts, Patience, tell
+from recmap.store.patience import UNREACHABLE, Patience, tell
 from recmap.store.storage import ObjectUrl, Storage, profile_options
 
 _T = TypeVar("_T")
@@ -89,7 +88,8 @@ class ObjectStore:
         #: The options, with the credentials.
         self.storage = storage
         self._obstore = _load()
-        self._patience = Patience.of(storage)
+        #: How long requests are repeated.
+        self.patience = Patience.of(storage)
         self._store = self._connected(alone=False)
         self._answered = False
         self.counter = FetchCounter()
@@ -103,7 +103,7 @@ class ObjectStore:
         """Make the store of obstore. This sends no request."""
         failure: RecmapError | None = None
         try:
-            retries = self._patience.of_obstore(alone=alone)
+            retries = self.patience.of_obstore(alone=alone)
             return self._connect(retries)
         except RecmapError:
             raise
@@ -142,7 +142,7 @@ class ObjectStore:
             self._once(key, lambda: self._look_up(key))
         except StoreError as e:
             if e.transient:
-                tell(self.url.root, e, self._patience.seconds)
+                tell(self.url.root, e, self.patience.seconds)
         except PathNotFoundError:
             return
 
@@ -284,19 +284,8 @@ class ObjectStore:
 
     def _ask(self, key: str, request: Callable[[], _T], *, alone: bool = False) -> _T:
         """Make a request, repeat it while the store is unavailable, and translate its errors."""
-        attempts = self.attempts(alone=alone)
-        while True:
-            try:
-                return self._once(key, request)
-            except StoreError as e:
-                pause = attempts.pause_after(e)
-                if pause is None:
-                    raise
-            time.sleep(pause)
-
-    def attempts(self, *, alone: bool = False) -> Attempts:
-        """Count the attempts of a request; ``alone`` if obstore repeats none itself."""
-        return self._patience.attempts(self.url.root, alone=alone)
+        once = partial(self._once, key, request)
+        return self.patience.repeat(self.url.root, once, alone=alone)
 
     def _once(self, key: str, request: Callable[[], _T]) -> _T:
         """Make a request, and translate its errors."""

@@ -11,7 +11,7 @@ import os
 import time
 from collections import deque
 from collections.abc import Iterator
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
@@ -26,8 +26,8 @@ from recmap.errors import (
     ObjectChangedError,
     OptionError,
     OutputError,
+    OutputExistsError,
     PathNotFoundError,
-    RecmapError,
 )
 from recmap.local.location import Version
 from recmap.local.output import Output, OutputStream, Spooler
@@ -137,15 +137,11 @@ def replace_object(path: ObjectAddress, data: bytes, seen: Version) -> Version |
 def _put_if(path: ObjectAddress, data: bytes, mode: Any) -> Version | None:
     try:
         return _put(path, data, mode)
-    except (_ExistsError, ObjectChangedError, PathNotFoundError):
+    except (OutputExistsError, ObjectChangedError, PathNotFoundError):
         pass
     # A request that was repeated because its answer was lost refuses itself.
     found = read_object(path)
     return found[1] if found is not None and found[0] == data else None
-
-
-class _ExistsError(RecmapError):
-    """Raised if an object exists that must not."""
 
 
 def _put(path: ObjectAddress, data: bytes | _Bytes, mode: Any) -> Version:
@@ -154,7 +150,7 @@ def _put(path: ObjectAddress, data: bytes | _Bytes, mode: Any) -> Version:
             return obstore.put(store, path.key, data, mode=mode, use_multipart=False)
         except obstore.exceptions.AlreadyExistsError:
             pass
-        raise _ExistsError(f"{path} already exists")
+        raise OutputExistsError(f"{path} already exists")
 
     refuse_unwritable(path)
     return _version(path.store.request(path.key, put))
@@ -223,10 +219,6 @@ def put_file(path: ObjectAddress, file: str, parts: UploadParts) -> Version:
     except BaseException:
         upload.abort()
         raise
-
-
-class _GivenUpError(Exception):
-    """Raised inside an upload to abort it."""
 
 
 class Upload:
@@ -349,7 +341,7 @@ class Upload:
                 while not (self._waiting or self._complete or self._given_up):
                     self._changed.wait()
                 if self._given_up:
-                    raise _GivenUpError
+                    raise CancelledError
                 if not self._waiting:
                     return
                 data = self._waiting.popleft()

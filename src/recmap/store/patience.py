@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import random
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 from recmap.errors import OptionError, StoreError, StoreWaitWarning
 from recmap.model.arguments import as_whole
 from recmap.store.storage import Storage
 from recmap.warn import warn
+
+_T = TypeVar("_T")
 
 # Seconds for which a request is repeated, unless ``retry_timeout`` says otherwise.
 _SECONDS = 180.0
@@ -58,7 +61,7 @@ class Patience:
 
     @property
     def _quick(self) -> int:
-        """How often obstore repeats a request by itself, before ``Attempts`` count it as failed."""
+        """How often obstore repeats a request by itself, before ``pauses`` counts it as failed."""
         return min(_QUICK, self._all)
 
     def of_obstore(self, *, alone: bool) -> dict[str, Any]:
@@ -74,33 +77,40 @@ class Patience:
             },
         }
 
-    def attempts(self, place: str, *, alone: bool = False) -> Attempts:
-        """Begin to count the attempts of a request; ``alone`` if obstore repeats none itself."""
+    def pauses(self, place: str, *, alone: bool = False) -> Callable[[StoreError], float]:
+        """Begin to count the attempts of one request to ``place``, a bucket or server.
+
+        What this returns says how many seconds to wait after an error before the next attempt, and
+        raises the error if there is to be none. ``alone`` says that obstore repeats none itself.
+        """
         quick = 0 if alone else self._quick
-        return Attempts(place, self.seconds, (self._all - quick) // (quick + 1))
+        repeats = (self._all - quick) // (quick + 1)
+        began, longest, told = time.monotonic(), _FIRST_PAUSE, False
 
+        def pause_after(error: StoreError) -> float:
+            nonlocal repeats, longest, told
+            waited = time.monotonic() - began
+            if not error.transient or not repeats or waited + longest > self.seconds:
+                raise error
+            if waited > SILENCE and not told:
+                told = True
+                tell(place, error, self.seconds)
+            repeats -= 1
+            pause = longest * random.uniform(0.5, 1)  # noqa: S311
+            longest = min(2 * longest, _LONGEST_PAUSE)
+            return pause
 
-class Attempts:
-    """The attempts of one request to ``place``, a bucket or server."""
+        return pause_after
 
-    def __init__(self, place: str, seconds: float, repeats: int) -> None:
-        self._place, self._seconds, self._repeats = place, seconds, repeats
-        self._began = time.monotonic()
-        self._pause = _FIRST_PAUSE
-        self._told = False
-
-    def pause_after(self, error: StoreError) -> float | None:
-        """Return how long to wait before the next attempt; None if there is to be none."""
-        waited = time.monotonic() - self._began
-        if not error.transient or not self._repeats or waited + self._pause > self._seconds:
-            return None
-        if waited > SILENCE and not self._told:
-            self._told = True
-            tell(self._place, error, self._seconds)
-        self._repeats -= 1
-        pause = self._pause * random.uniform(0.5, 1)  # noqa: S311
-        self._pause = min(2 * self._pause, _LONGEST_PAUSE)
-        return pause
+    def repeat(self, place: str, request: Callable[[], _T], *, alone: bool = False) -> _T:
+        """Make a request, and repeat it while the store is unavailable, see ``pauses``."""
+        pause_after = self.pauses(place, alone=alone)
+        while True:
+            try:
+                return request()
+            except StoreError as e:
+                pause = pause_after(e)
+            time.sleep(pause)
 
 
 def tell(place: str, error: StoreError, seconds: float) -> None:

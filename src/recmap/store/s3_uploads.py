@@ -12,11 +12,11 @@ import hmac
 import http.client
 import os
 import re
-import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 from urllib.parse import quote, urlsplit
 from xml.etree import ElementTree as ET
@@ -92,15 +92,8 @@ class S3Uploads:
         self._send("DELETE", upload.key, {"uploadId": upload.id}, upload.key)
 
     def _send(self, method: str, key: str, query: Mapping[str, str], place: str) -> bytes:
-        attempts = self.patience.attempts(self.url.root, alone=True)
-        while True:
-            try:
-                return self._answer(method, key, query, place)
-            except StoreError as e:
-                pause = attempts.pause_after(e)
-                if pause is None:
-                    raise
-            time.sleep(pause)
+        answer = partial(self._answer, method, key, query, place)
+        return self.patience.repeat(self.url.root, answer, alone=True)
 
     def _answer(self, method: str, key: str, query: Mapping[str, str], place: str) -> bytes:
         answer: tuple[int, bytes] | None = None

@@ -96,7 +96,7 @@ class StoreLock(RunLock):
         with self._mutex:
             self._held = False
             try:
-                if self._is_ours():
+                if self._version_of_ours() is not None:
                     delete_object(self._object)
             except StoreError as e:
                 # The conversion has succeeded, or has failed with an error that tells more.
@@ -127,10 +127,6 @@ class StoreLock(RunLock):
             return self._said().get("run") != self._run
         except StoreError:
             return False  # nobody knows, and the caller has an error of its own
-
-    def _is_ours(self) -> bool:
-        found = read_object(self._object)
-        return found is not None and _parse(found[0]).get("run") == self._run
 
     def _content(self) -> bytes:
         process = this_process()
@@ -165,7 +161,7 @@ class StoreLock(RunLock):
                     return
 
     def _version_of_ours(self) -> Version | None:
-        """Return the version of the lock if it is ours after all: an answer may have been lost."""
+        """Return the version of the lock if it is ours, though an answer may have been lost."""
         found = read_object(self._object)
         ours = found is not None and _parse(found[0]).get("run") == self._run
         return found[1] if found is not None and ours else None

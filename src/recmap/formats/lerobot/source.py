@@ -133,10 +133,8 @@ class LeRobotSource(WrappedSource):
 
     def _made(self, names: Sequence[str]) -> list[str]:
         """Return the columns that no Parquet file has."""
-        return [name for name in names if name in self._meta.cameras or self._is_task(name)]
-
-    def _is_task(self, name: str) -> bool:
-        return name == _TASK and _TASK not in self._meta.fields
+        added = {*self._meta.cameras, *({_TASK} - set(self._meta.fields))}
+        return [name for name in names if name in added]
 
     def column(self, name: str) -> Column | None:
         return None if self._made([name]) else super().column(name)

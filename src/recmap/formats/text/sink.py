@@ -34,7 +34,9 @@ _ROWS, _FRAME = 4096, 1 << 20
 class TextSink(Sink):
     """Writes rows as lines, and a description of their types next to the file."""
 
-    def __init__(self, output: Output, schema: Schema, compression: str | None) -> None:
+    def __init__(
+        self, output: Output, schema: Schema, *, compression: TextCompression = None
+    ) -> None:
         path = output.target
         if not schema:
             raise ColumnError(f"{path}: there are no columns to write")
@@ -119,11 +121,6 @@ class CsvSink(TextSink):
 
     delimiter = ","
 
-    def __init__(
-        self, output: Output, schema: Schema, *, compression: TextCompression = None
-    ) -> None:
-        super().__init__(output, schema, compression)
-
     def check(self, path: str, name: str, field: Field) -> None:
         if not name:
             raise ColumnError(
@@ -165,19 +162,14 @@ class TsvSink(CsvSink):
 class JsonlSink(TextSink):
     """Writes an object for each row."""
 
-    def __init__(
-        self, output: Output, schema: Schema, *, compression: TextCompression = None
-    ) -> None:
-        self._encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
-        super().__init__(output, schema, compression)
-
     def check(self, path: str, name: str, field: Field) -> None:
         _check_dtype(path, name, field)
 
     def lines(self, columns: Sequence[list[Any]]) -> Iterator[str]:
         names = list(self.schema)
+        encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
         for row in zip(*columns, strict=True):
-            yield self._encode(dict(zip(names, row, strict=True)))
+            yield encode(dict(zip(names, row, strict=True)))
 
 
 def _check_dtype(path: str, name: str, field: Field) -> None:

@@ -86,7 +86,8 @@ def open_tfds(
     labels = _labels(folder, features)
     columns = {feature.name: feature for feature in features}
     pieces = choose_shards(info, split, path)
-    _refuse_unfinished(folder, [name for piece in pieces for name in piece.shards])
+    shards = [name for piece in pieces for name in piece.shards]
+    refuse_unfinished(folder, folder.children(), lambda name: folder.child(name).content(), shards)
     records = [_open_records(folder, info, piece, columns, errors, verify) for piece in pieces]
     folder.check_unchanged()
     spans = [range(piece.start, piece.stop) for piece in pieces]
@@ -103,11 +104,6 @@ def open_tfds(
         return TfdsSource(empty, path, None, labels, features)
     rows = parts[0] if len(parts) == 1 else ConcatenatedSource(parts)
     return TfdsSource(rows, path, columns, labels, features)
-
-
-def _refuse_unfinished(folder: Location, shards: Sequence[str]) -> None:
-    """Raise if a conversion that replaces these shards was not finished."""
-    refuse_unfinished(folder, folder.children(), lambda name: folder.child(name).content(), shards)
 
 
 def _open_old(

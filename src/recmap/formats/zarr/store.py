@@ -98,14 +98,12 @@ class _ZarrRequests(zarr.storage.ObjectStore[Any]):  # type: ignore[misc]  # zar
 
     async def _ask(self, key: str, request: Callable[[], Awaitable[_T]]) -> _T:
         """Make a request, and repeat it while the store is unavailable."""
-        attempts = self._ours.attempts()
+        pause_after = self._ours.patience.pauses(self._ours.url.root)
         while True:
             try:
                 return await self._once(key, request)
             except StoreError as e:
-                pause = attempts.pause_after(e)
-                if pause is None:
-                    raise
+                pause = pause_after(e)
             await asyncio.sleep(pause)
 
     async def _once(self, key: str, request: Callable[[], Awaitable[_T]]) -> _T:
