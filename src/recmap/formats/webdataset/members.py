@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import numpy as np
@@ -68,25 +67,6 @@ def extension_of(name: str, field: Field) -> str:
     return name if ending(name) in known else f"{name}{added}"
 
 
-@dataclass(frozen=True)
-class TarShard:
-    """A tar file, its index, and the name of a column in it for errors."""
-
-    file: MappedFile
-    index: TarIndex
-
-    def fail(self, name: str, members: Members, row: int, why: str) -> NoReturn:
-        byte = int(members.at(range(row, row + 1))[0][0])
-        key = self.index.key(row).decode("utf-8", "replace")
-        raise DataError(
-            f"{self.file.path}: sample {row:,}, {key!r}: {name!r} at byte {byte:,} {why}",
-            file=self.file.path,
-            record=row,
-            byte=byte,
-            field=name,
-        )
-
-
 class KeyColumn(ColumnReader):
     """The keys of samples, which are in memory."""
 
@@ -114,12 +94,25 @@ class MemberColumn(ColumnReader):
     Text is checked by the source.
     """
 
-    def __init__(self, shard: TarShard, name: str, field: Field, members: Members) -> None:
-        self.field, self._shard, self._name, self._members = field, shard, name, members
-        self._file = shard.file
+    def __init__(
+        self, file: MappedFile, index: TarIndex, name: str, field: Field, members: Members
+    ) -> None:
+        self.field, self._file, self._index = field, file, index
+        self._name, self._members = name, members
 
     def __len__(self) -> int:
-        return len(self._shard.index)
+        return len(self._index)
+
+    def _fail(self, row: int, why: str) -> NoReturn:
+        byte = int(self._members.at(range(row, row + 1))[0][0])
+        path, key = self._file.path, self._index.key(row).decode("utf-8", "replace")
+        raise DataError(
+            f"{path}: sample {row:,}, {key!r}: {self._name!r} at byte {byte:,} {why}",
+            file=path,
+            record=row,
+            byte=byte,
+            field=self._name,
+        )
 
     def read(self, start: int, stop: int) -> Column:
         return self._column(range(start, stop))
@@ -146,9 +139,7 @@ class MemberColumn(ColumnReader):
             if _WHOLE.fullmatch(text) and low <= (number := int(text)) <= high:
                 out[i] = number
             elif not missing[i]:
-                self._shard.fail(
-                    self._name,
-                    self._members,
+                self._fail(
                     int(rows[i]),
                     f"is {text[:40]!r}, not a number of {self.field.dtype}; read it as text: "
                     f'fields={{"{self._name}": "text", ...: None}}',
@@ -207,14 +198,15 @@ class ArrayMember(MemberColumn):
 
     def __init__(
         self,
-        shard: TarShard,
+        file: MappedFile,
+        index: TarIndex,
         name: str,
         field: Field,
         members: Members,
         headers: Sequence[NpyHeader | None],
     ) -> None:
         """``headers`` are those of the file by number; None stands for those of other columns."""
-        super().__init__(shard, name, field, members)
+        super().__init__(file, index, name, field, members)
         if not len(members.heads):  # none has one
             headers = [None]
         axes = len(field.shape)
@@ -235,9 +227,7 @@ class ArrayMember(MemberColumn):
         cut = np.flatnonzero((sizes < needed) & ~self._members.missing(rows))
         if len(cut):
             row = int(cut[0])
-            self._shard.fail(
-                self._name,
-                self._members,
+            self._fail(
                 row,
                 f"is cut: its array takes {int(needed[row]):,} bytes of {int(sizes[row]):,}",
             )

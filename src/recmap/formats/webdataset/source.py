@@ -22,7 +22,6 @@ from recmap.formats.webdataset.members import (
     ArrayMember,
     KeyColumn,
     MemberColumn,
-    TarShard,
     array_field,
     ending,
     extension_of,
@@ -30,6 +29,7 @@ from recmap.formats.webdataset.members import (
 )
 from recmap.formats.webdataset.tar_index import Members, TarIndex, find_samples
 from recmap.local.local_path import located
+from recmap.machine.mapped import MappedFile
 from recmap.model.description import Description, json_object
 from recmap.model.field import Field, as_field
 from recmap.model.preview import listed
@@ -75,22 +75,21 @@ def _asked_types(fields: FieldsLike | None) -> dict[str, Field]:
 def _open(path: str, index: TarIndex, plans: Mapping[str, _Plan]) -> ColumnsSource:
     """Open one file whose index is known, so that another process need not make it."""
     file = located(path).map()
-    shard = TarShard(file, index)
-    columns = {name: _column(shard, name, plan) for name, plan in plans.items()}
+    columns = {name: _column(file, index, name, plan) for name, plan in plans.items()}
     return ColumnsSource(
         "webdataset", [path], columns, reopen=partial(_open, path, index, plans), mapped=file
     )
 
 
-def _column(shard: TarShard, name: str, plan: _Plan) -> ColumnReader:
+def _column(file: MappedFile, index: TarIndex, name: str, plan: _Plan) -> ColumnReader:
     extension, field = plan
     if extension == KEY:
-        return KeyColumn(shard.index, field)
-    members = shard.index.members.get(extension) or Members.none(len(shard.index))
+        return KeyColumn(index, field)
+    members = index.members.get(extension) or Members.none(len(index))
     if field.is_bytes or ending(extension) != ARRAY:
-        return MemberColumn(shard, name, field, members)
-    headers = used_headers(shard.index, extension, members)
-    return ArrayMember(shard, name, field, members, headers)
+        return MemberColumn(file, index, name, field, members)
+    headers = used_headers(index, extension, members)
+    return ArrayMember(file, index, name, field, members, headers)
 
 
 class _Columns:
