@@ -28,6 +28,7 @@ from benchmarks.tables import (
     hdf5,
     images,
     imports,
+    larger,
     memory,
     pad,
     parquet,
@@ -44,6 +45,7 @@ from benchmarks.tables import (
 )
 
 _TABLES: dict[str, Callable[[Bench], Table]] = {
+    "larger": larger.measure,
     "write": write.measure,
     "read": read.measure,
     "checked": checked.measure,

@@ -5,6 +5,9 @@ a batch.
 from __future__ import annotations
 
 import functools
+import os
+import time
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -17,6 +20,8 @@ __all__ = [
     "SHAPE",
     "augment",
     "batch_hash",
+    "drop_from_cache",
+    "for_some_time",
     "gather_in_batches",
     "hash_weights",
     "resized",
@@ -59,6 +64,30 @@ def gather_in_batches(column: Any, batch: int) -> Measure:
         for begin in range(0, len(column), batch):
             first += float(column[order[begin : begin + batch]][0, 0])
     return Measure(clock.seconds, len(column), first)
+
+
+def drop_from_cache(path: str) -> None:
+    """Drop the pages of a file from memory, so that the next read is from disk."""
+    with open(path, "rb") as file:
+        os.fsync(file.fileno())
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def for_some_time(batches: Iterable[npt.NDArray[Any]], seconds: float) -> Measure:
+    """Take batches of shuffled rows for so long. Each row begins with its number."""
+    numbers = []
+    begin = time.perf_counter()
+    for batch in batches:
+        numbers.append(np.array(batch[:, 0]))
+        spent = time.perf_counter() - begin
+        if spent > seconds:
+            break
+    else:
+        raise ValueError("the file is too small for so many seconds")
+    seen = np.concatenate(numbers)
+    if len(np.unique(seen)) < len(seen):
+        raise ValueError("a row came twice")
+    return Measure(spent, len(seen))
 
 
 def random_box(height: int, width: int, rng: np.random.Generator) -> tuple[int, int, int, int]:

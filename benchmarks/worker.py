@@ -51,6 +51,11 @@ class Worker:
         )
         self.missing: str | None = self._answer().get("missing")
 
+    @property
+    def process(self) -> int:
+        """Its number."""
+        return self._process.pid
+
     def call(self, job: str, **options: Any) -> Measure:
         """Run a job and wait for it."""
         assert self._process.stdin is not None

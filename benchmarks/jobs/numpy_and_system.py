@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.tasks import gather_in_batches, sum_in_batches
+from benchmarks.tasks import drop_from_cache, for_some_time, gather_in_batches, sum_in_batches
 from benchmarks.timing import Clock, Measure
 
 __all__ = ["JOBS"]
@@ -75,6 +75,28 @@ def repeat(source: str, path: str, rows: int) -> Measure:
     return Measure(clock.seconds, rows)
 
 
+def number_rows(path: str, rows: int, width: int) -> Measure:
+    """Write an .npy file of random rows that begin with their numbers."""
+    some = np.random.default_rng(0).random((1 << 14, width), np.float32)
+    with Clock() as clock, open(path, "wb") as file:
+        header = {"descr": some.dtype.str, "fortran_order": False, "shape": (rows, width)}
+        np.lib.format.write_array_header_1_0(file, header)
+        for begin in range(0, rows, len(some)):
+            part = some[: rows - begin]
+            part[:, 0] = np.arange(begin, begin + len(part))
+            part.tofile(file)
+    return Measure(clock.seconds, rows)
+
+
+def shuffle_larger(path: str, batch: int, seconds: float) -> Measure:
+    """Gather shuffled batches of a file that is not cached, for some time."""
+    drop_from_cache(path)
+    values = np.load(path, mmap_mode="r")
+    order = np.random.default_rng(1).permutation(len(values))
+    batches = (values[order[begin : begin + batch]] for begin in range(0, len(order), batch))
+    return for_some_time(batches, seconds)
+
+
 def _mapped(folder: str) -> Any:
     return np.load(f"{folder}/values.npy", mmap_mode="r")
 
@@ -117,7 +139,9 @@ JOBS = {
     "column_sum": column_sum,
     "find": find,
     "import_time": import_time,
+    "number_rows": number_rows,
     "read": read,
     "repeat": repeat,
+    "shuffle_larger": shuffle_larger,
     "write": write,
 }

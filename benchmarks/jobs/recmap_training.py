@@ -8,13 +8,15 @@ import io
 import itertools
 import os
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import recmap as rm
-from benchmarks.tasks import augment
+from benchmarks.memory_watch import MemoryWatch
+from benchmarks.tasks import augment, drop_from_cache, for_some_time
 from benchmarks.timing import Clock, Measure
 
 __all__ = ["JOBS"]
@@ -28,6 +30,17 @@ def train(
     with Clock() as clock:
         rows, total = _consume(pipeline, column, check)
     return Measure(clock.seconds, rows, total if check else None)
+
+
+def shuffle_larger(path: str, batch: int, seconds: float, watch: bool = False) -> Measure:
+    """Take shuffled batches of a file that is not cached, for some time."""
+    drop_from_cache(path)
+    batches = (columns["data"] for columns in rm.open(path).shuffle(seed=1).batch(batch))
+    if not watch:
+        return for_some_time(batches, seconds)
+    with MemoryWatch() as memory:
+        run = for_some_time(batches, seconds)
+    return replace(run, peak=memory.peak)
 
 
 @functools.cache
@@ -212,6 +225,7 @@ JOBS = {
     "pad_again": pad_again,
     "pad_shuffled": pad_shuffled,
     "plain_iterator": plain_iterator,
+    "shuffle_larger": shuffle_larger,
     "to_tf": to_tf,
     "to_torch": to_torch,
     "train": train,

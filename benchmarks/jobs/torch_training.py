@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.tasks import augment
+from benchmarks.tasks import augment, drop_from_cache, for_some_time
 from benchmarks.timing import Clock, Measure
 
 # Imported by name, so that type checkers do not need it.
@@ -131,6 +131,15 @@ def train_batches(path: str, batch: int, rows: int, workers: int, check: bool = 
     return _consume(batch_loader(path, batch, rows, workers), check)
 
 
+def shuffle_larger(path: str, batch: int, workers: int, seconds: float) -> Measure:
+    """Take shuffled batches of a file that is not cached, for some time."""
+    drop_from_cache(path)
+    dataset = MappedBatches(path, None)
+    sampler = data.BatchSampler(data.RandomSampler(dataset), batch, drop_last=False)
+    loader = data.DataLoader(dataset, batch_size=None, sampler=sampler, num_workers=workers)
+    return for_some_time((tensors.numpy() for tensors in loader), seconds)
+
+
 def _consume(loader: Any, check: bool) -> Measure:
     rows, total = 0, 0.0
     with Clock() as clock:
@@ -144,6 +153,7 @@ def _consume(loader: Any, check: bool) -> Measure:
 JOBS = {
     "augmented": augmented,
     "augmented_again": augmented_again,
+    "shuffle_larger": shuffle_larger,
     "train_batches": train_batches,
     "train_h5py_rows": train_h5py_rows,
     "train_rows": train_rows,

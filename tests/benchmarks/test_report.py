@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from benchmarks.machine import IdleWait
+from benchmarks.memory_limit import MemoryLimit
 from benchmarks.pages import page
 from benchmarks.report import Goal, Row, Table, reach
+from benchmarks.tasks import for_some_time
 from benchmarks.timing import DifferentDataError, Entrant, Measure, Timing, race
 
 
@@ -61,3 +65,36 @@ def test_a_page_begins_each_section_with_its_figures_and_folds_the_table() -> No
     story, table = text.split('<details markdown="1">')[:2]
     assert story.endswith("## Copies\n\n- a file: 2 s; **0.50x** cp (1 s)\n\n")
     assert "all 2 comparisons; 1 of 2 targets met</summary>\n\nHow.\n\n| case " in table
+
+
+def test_a_page_leaves_out_what_could_not_be_measured() -> None:
+    table = Table("Larger than memory", "How. Not measured: this needs root on Linux.")
+    facts = {"date": "today", "cores": "2", "CPU": "a CPU", "memory": "1 GiB", "targets": "1 met"}
+    text = page([table], facts, [])
+    assert "## Larger than memory\n\n\n\n<details" in text
+    assert "all 0 comparisons" in text
+
+
+@pytest.mark.parametrize(
+    ("folder", "file"), [("memory", "memory.limit_in_bytes"), (".", "memory.max")]
+)
+def test_processes_are_put_into_a_group_with_a_limit(
+    folder: str, file: str, tmp_path: Path
+) -> None:
+    (tmp_path / folder).mkdir(exist_ok=True)
+    limit = MemoryLimit(1 << 30, tmp_path)
+    limit.add(17)
+    (group,) = (tmp_path / folder).glob("recmap-bench-*")
+    assert {each.name: each.read_text() for each in group.iterdir()} == {
+        file: "1073741824",
+        "cgroup.procs": "17",
+    }
+
+
+def test_a_timed_run_counts_its_rows_and_refuses_those_that_come_twice() -> None:
+    rows = np.arange(40.0).reshape(10, 4)
+    assert for_some_time(iter([rows, rows + 1]), 0).rows == 10
+    with pytest.raises(ValueError, match="twice"):
+        for_some_time(iter([rows] * 1_000_000), 0.001)
+    with pytest.raises(ValueError, match="too small"):
+        for_some_time(iter([rows]), 60)
