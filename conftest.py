@@ -19,6 +19,7 @@ import pytest
 
 # A busy machine is not a failure. Every run draws other examples, and make hostile tries thousands.
 hypothesis.settings.register_profile("recmap", deadline=None, max_examples=50)
+hypothesis.settings.register_profile("core", deadline=None, max_examples=20)
 hypothesis.settings.load_profile("recmap")
 
 
@@ -93,6 +94,11 @@ _CORE_HAS = 4000  # tests, or more
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--core", action="store_true", help="run what make test-core runs")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("core"):
+        hypothesis.settings.load_profile("core")
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

@@ -94,6 +94,7 @@ def opened(folder: HttpFolder, name: str) -> rm.Dataset:
     return rm.open(folder.url_of(name), storage=folder.storage, **options)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FILES)
 def test_damage_in_use_never_gives_wrong_data(http_folder: HttpFolder, name: str) -> None:
     http_folder.put(name, FILES[name]())

@@ -65,6 +65,7 @@ DAMAGES: dict[str, Callable[[str], Any]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", DAMAGES)
 @pytest.mark.parametrize("file", ["data", "table", "object.json", "index", "usage"])
 @pytest.mark.parametrize("in_use", [False, True])

@@ -16,7 +16,7 @@ from recmap.cache.block_cache import cache_folder
 from tests.command import run
 from tests.processes import WITH_WORKERS, running
 
-pytestmark = WITH_WORKERS
+pytestmark = [*WITH_WORKERS, pytest.mark.slow]
 
 ROWS = 40
 # Fills the cache; every call of the function is noted. It may wait for a line at a row.

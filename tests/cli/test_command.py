@@ -387,6 +387,7 @@ STREAMS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("streams", "code"), STREAMS.items(), ids=STREAMS)
 def test_closed_and_full_streams_end_without_a_traceback(streams: str, code: int) -> None:
     rm.from_arrays({"x": np.arange(1000)}).save("x.npz")

@@ -65,6 +65,7 @@ def write(table: pa.Table, path: str) -> str:
     return path
 
 
+@pytest.mark.slow
 def test_nothing_fails_to_look(capsys: pytest.CaptureFixture[str]) -> None:
     for name, table in {"some": TABLE, "empty": TABLE.slice(0, 0)}.items():
         for ending in (".parquet", ".arrow"):

@@ -87,6 +87,7 @@ _COLUMNS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rows", [0, 1, 50])
 def test_any_columns_are_shown_at_any_width(
     rows: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

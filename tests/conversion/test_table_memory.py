@@ -15,6 +15,8 @@ import recmap as rm
 from tests.buckets import Bucket
 from tests.limited import peak_of
 
+pytestmark = pytest.mark.slow
+
 MB = 10**6
 # Pages of a few kilobytes, as far as rows allow.
 SMALL_PAGES: dict[str, Any] = {"data_page_size": 1 << 16, "write_batch_size": 16}

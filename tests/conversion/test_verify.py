@@ -83,6 +83,7 @@ def test_arrays_that_recmap_maps_wrongly_do_not_pass(
     assert not Path("y.h5").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("together", [1, 3, 7])
 @pytest.mark.parametrize("output", ["y.h5", "y.npz", "y.zarr"])
 def test_every_value_is_compared_however_few_columns_are_compared_at_a_time(

@@ -81,6 +81,7 @@ def test_reductions_match_numpy(name: str, dtype: str) -> None:
         same(reduced(partial(of_numpy, column)), exactly(of_numpy, array))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted({*REDUCTIONS} - {"prod"}))  # prod may overflow early
 @pytest.mark.parametrize("axis", [None, 0, 1])
 def test_reductions_of_many_blocks_keep_nan_and_infinity(name: str, axis: int | None) -> None:

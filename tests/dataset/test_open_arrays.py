@@ -312,6 +312,7 @@ def test_masked_values_of_an_array_are_nulls() -> None:
     assert rm.open(np.ma.masked_array([1, 2]))["data"].tolist() == [1, 2]
 
 
+@pytest.mark.slow
 def test_a_memmap_larger_than_the_limit_is_converted_and_shuffled(tmp_path: Path) -> None:
     path = str(tmp_path / "x.dat")
     x = np.memmap(path, np.float32, "w+", shape=(200_000, 256))

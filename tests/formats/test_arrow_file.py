@@ -87,6 +87,7 @@ def test_a_file_without_rows_or_batches_is_read() -> None:
     assert rm.open("y.arrow")[:]["list"].tolist() == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["file", "stream", "feather-lz4"])
 def test_damaged_bytes_are_an_error_or_other_values_and_never_a_crash(kind: str) -> None:
     table = random_table(60, 1)

@@ -85,6 +85,7 @@ def _no_garbage_collection() -> Iterator[None]:
     gc.enable()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_no_garbage_collection")
 @pytest.mark.parametrize("format", FORMATS)
 def test_damage_is_reported_as_on_disk(gcs_bucket: Bucket, format: str) -> None:

@@ -148,6 +148,7 @@ def test_byte_strings_are_read_as_text_if_asked_and_checked(case: Case) -> None:
     assert rm.open(path, {"caption": "bytes"})[2]["caption"] == b"caf\xe9"
 
 
+@pytest.mark.slow
 @every_loose_pair
 def test_text_converts_from_every_format_to_every_other(source: Case, target: Case) -> None:
     columns = texts(9)

@@ -364,6 +364,7 @@ rm.from_batches(batches()).save("out.npz")
     assert os.listdir() == ["out.npz"]
 
 
+@pytest.mark.slow
 def test_many_columns_take_few_descriptors() -> None:
     columns: dict[str, Any] = {f"c{i}": np.arange(5) + i for i in range(300)}
     columns |= {f"r{i}": rm.Ragged(np.arange(6) * i, [0, 1, 1, 3, 3, 6]) for i in range(100)}

@@ -270,6 +270,7 @@ def test_a_cut_file_is_an_error(cut: int) -> None:
         rm.open("y.parquet")
 
 
+@pytest.mark.slow
 def test_damaged_bytes_are_an_error_or_other_values_and_never_a_crash() -> None:
     whole = np.frombuffer(Path(written(random_table(60, 1), row_group_size=20)).read_bytes(), "u1")
     rng = np.random.default_rng(5)
@@ -382,6 +383,7 @@ def test_a_resumed_conversion_gives_the_same_bytes() -> None:
         assert Path("a", name).read_bytes() == Path("b", name).read_bytes() or name[0] == "."
 
 
+@pytest.mark.slow
 def test_a_row_group_larger_than_the_memory_is_converted_in_pieces() -> None:
     rows = np.random.default_rng(0).integers(0, 3, (400_000, 64), np.uint8)  # 26 MB
     table = pa.table({"x": pa.FixedSizeListArray.from_arrays(pa.array(rows.reshape(-1)), 64)})

@@ -298,6 +298,7 @@ def test_a_broken_description_is_named(content: str) -> None:
         rm.open("x.bin")
 
 
+@pytest.mark.slow
 @given(
     st.recursive(
         st.none() | st.booleans() | st.floats() | st.integers() | st.text(),

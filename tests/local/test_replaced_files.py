@@ -83,6 +83,7 @@ def old_or_refused(read: Callable[[], Any], path: str) -> None:
     assert refused is None or (path in str(refused.file) and "open it again" in str(refused))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("suffix", SUFFIXES)
 def test_rows_of_a_replaced_file_are_never_mixed_with_those_of_the_new_one(suffix: str) -> None:
     for way, read in READS.items():

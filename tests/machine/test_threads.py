@@ -62,6 +62,7 @@ def test_a_small_memory_budget_uses_few_threads(monkeypatch: pytest.MonkeyPatch)
     assert Budget(10**6, 3, 1, 8, "").thread_limit == ThreadLimit(1, 3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["x.tfrecord.gz", "x.h5"])
 @pytest.mark.parametrize("shards", [1, 16])
 def test_many_cpus_do_not_exceed_the_budget(
@@ -87,6 +88,7 @@ print(sum(len(batch["x"]) for batch in ds.batch(1000).prefetch(memory="10MB")))"
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["x.tfrecord.gz", "x.h5"])
 @pytest.mark.parametrize("what", BODIES)
 def test_a_memory_limit_without_room_for_all_threads_is_respected(

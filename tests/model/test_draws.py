@@ -22,6 +22,7 @@ def chances(table: AliasTable) -> list[Fraction]:
     return [chance / len(found) for chance in found]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "weights",
     [

@@ -224,6 +224,7 @@ def test_resizing_never_writes_into_a_copy() -> None:
         _core.resize_image(np.ones((8, 9, 3), np.uint8), out)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("channels", [1, 3, 4])
 @pytest.mark.parametrize("size", ["(224, 224)", "(1, 1)"])
 @pytest.mark.parametrize("sides", ["(1, 8_000_000)", "(8_000_000, 1)", "(23, 400_000)"])

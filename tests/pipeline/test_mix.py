@@ -156,6 +156,7 @@ def test_every_span_holds_the_share_of_every_source(counts: list[int], epoch: in
         assert np.ptp(apart) <= 10  # between any two positions
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("weight", [1e-6, 0.001, 0.3, 0.9, 1 - 1e-6])
 def test_any_weight_is_honoured(weight: float) -> None:
     mix = mixed([None, None], [weight, 1 - weight])

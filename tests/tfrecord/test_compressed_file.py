@@ -345,6 +345,7 @@ def test_an_empty_file_is_one_empty_member() -> None:
     assert list(rm.tfrecord.records("x.gz")) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("packed", ["members", "one member"])
 def test_distant_rows_of_a_large_file_are_correct(packed: str) -> None:
     x = np.random.default_rng(0).random((4000, 1024), np.float32)

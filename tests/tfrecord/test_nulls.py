@@ -216,6 +216,7 @@ def test_a_claimed_size_takes_no_memory_where_the_first_row_is_null() -> None:
         rm.open("y.tfrecord")
 
 
+@pytest.mark.slow
 def test_other_libraries_find_no_feature_where_a_row_is_null() -> None:
     tf = pytest.importorskip("tensorflow")
     rm.open(pa.table({"x": [1, None], "f": pa.array([None, 2], pa.float32())})).save(

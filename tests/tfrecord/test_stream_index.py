@@ -154,6 +154,7 @@ def test_files_are_read_without_the_c_libraries_and_in_folders_that_cannot_be_wr
     assert numbers(ds, np.array([1300, 3])).tolist() == [1300, 3]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("isal", [True, False])
 def test_windows_resume_at_every_bit(isal: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     if not isal:
