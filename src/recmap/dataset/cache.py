@@ -12,12 +12,15 @@ several workers at once.
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import os
+import stat
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from hashlib import sha256
+from importlib.metadata import version
 from typing import Any, TypeVar
 from uuid import uuid4
 
@@ -26,7 +29,6 @@ from recmap.cache.rows_entry import CacheRoom, RowsEntry, open_rows
 from recmap.conversion.cast import cast_columns
 from recmap.conversion.options import SaveOptions
 from recmap.conversion.plan import Sharding
-from recmap.dataset.fingerprint import fingerprint
 from recmap.dataset.held_rows import held_rows
 from recmap.dataset.rows import OpenedRows, numbered_rows
 from recmap.errors import (
@@ -42,6 +44,7 @@ from recmap.errors import (
 from recmap.formats.npy import header_keeps
 from recmap.formats.open_spec import Opening, OpenOptions
 from recmap.formats.registry import check_output
+from recmap.local.local_path import located
 from recmap.machine.mapped import guarded
 from recmap.model.arguments import Workers
 from recmap.model.batch import Allocate, PaddedRows, PadSpec, RowArray, RowNumbers
@@ -157,7 +160,7 @@ class RowCache:
     def _key(self) -> tuple[str, bool]:
         """The key of the entry, and whether it is the same in another process."""
         assert self._plan is not None
-        found = fingerprint(self._rows, self._plan, self._by)
+        found = _fingerprint(self._rows, self._plan, self._by)
         return (sha256(uuid4().bytes).hexdigest(), False) if found is None else (found, True)
 
     @cached_property
@@ -415,3 +418,40 @@ def _check_of_use(plan: Plan) -> None:
                 f"cache comes before {each.name}: it would keep the order of the first epoch; for "
                 "one order in all epochs, shuffle(..., reshuffle=False)"
             )
+
+
+def _fingerprint(rows: OpenedRows, plan: Plan, by: int) -> str | None:
+    """Return a digest of what makes the rows of a plan, or None if not all of it can be told.
+
+    Rows in memory cannot, nor can functions that use objects which cannot be pickled. Other
+    branches of a pipeline, ``by`` functions later, have other random numbers.
+    """
+    if not rows.lasting:
+        return None
+    files = dict.fromkeys(file for source in plan.sources for file in source.facts.files)
+    parts = [_file_state(file) for file in files] + [each.fingerprint() for each in plan.records]
+    if not all(parts):
+        return None
+    opened = [[source.how, str(source.schema)] for source in plan.sources]
+    text = json.dumps(
+        [version("recmap"), parts, opened, plan.caches, by], default=str
+    )  # the time of an object
+    return sha256(text.encode()).hexdigest()
+
+
+def _file_state(path: str) -> list[Any] | None:
+    """Return what changes if a file does, or any file in a folder; None if that cannot be told."""
+    place = located(path)
+    place.check_unchanged()
+    if place.remote:
+        return [path, *place.stat()] if place.pinned else None
+    status = os.stat(path)
+    if not stat.S_ISDIR(status.st_mode):
+        return [os.path.realpath(path), *_times(status)]
+    walked = [os.path.join(folder, name) for folder, _, names in os.walk(path) for name in names]
+    return [os.path.realpath(path), *([name, *_times(os.stat(name))] for name in sorted(walked))]
+
+
+def _times(status: os.stat_result) -> tuple[int, int, int, int]:
+    # The system sets the time of the last change, whatever a program makes of the other one.
+    return status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -40,14 +41,10 @@ _AHEAD = 2
 _NATIVE = frozenset(map(np.dtype, ("i2", "u2", "i4", "u4", "i8", "u8", "f4", "f8")))
 
 
-@dataclass
-class _PieceMoments:
-    """What is found in a piece: counts, sums and limits of each channel, and a sample of it."""
-
-    counts: npt.NDArray[np.int64]
-    sums: npt.NDArray[np.float64]
-    limits: npt.NDArray[Any]
-    samples: list[SortedItems]
+# What is found in a piece: counts, sums and limits of each channel, and a sample of it.
+_PieceMoments: TypeAlias = tuple[
+    npt.NDArray[np.int64], npt.NDArray[np.float64], npt.NDArray[Any], list[SortedItems]
+]
 
 
 class ChannelCollector:
@@ -118,16 +115,14 @@ class ChannelCollector:
             rng = np.random.default_rng(number)
             samples = sorted_sample(values, level, rng, finite=finite)
         shape = -1, self._channels
-        return _PieceMoments(
-            counts.reshape(shape), sums.reshape(shape), limits.reshape(shape), samples
-        )
+        return counts.reshape(shape), sums.reshape(shape), limits.reshape(shape), samples
 
     def result(self) -> tuple[Numbers, ChannelStats]:
         """Return the statistics of all values, and those of each channel."""
         while self._pending:
             self._merged.merge(self._pending.popleft().result())
         found, shape = self._merged.found(), self._shape
-        quantiles = [found.quantiles(channel, self._shares) for channel in range(self._channels)]
+        quantiles = [of(self._shares) if self._shares else [] for of in found.quantiles]
         by_share = np.array(quantiles).reshape(self._channels, len(self._shares)).T
         channels = ChannelStats(
             axis=self._axis,
@@ -165,14 +160,9 @@ class _ChannelMoments:
     std: npt.NDArray[np.float64]
     low: npt.NDArray[Any]
     high: npt.NDArray[Any]
-    sketches: Sequence[QuantileSketch | _ByteQuantiles]
-
-    def quantiles(self, channel: int, shares: Sequence[float]) -> list[float]:
-        return self.sketches[channel].quantiles(shares) if shares else []
-
-    @property
-    def rank_error(self) -> float:
-        return max((each.rank_error for each in self.sketches), default=0.0)
+    #: What returns the quantiles of each channel, and by how much their ranks may be off.
+    quantiles: Sequence[Callable[[Sequence[float]], list[float]]]
+    rank_error: float
 
 
 class _Merged:
@@ -186,22 +176,21 @@ class _Merged:
         self._sketches = [QuantileSketch() for _ in range(channels)]
 
     def merge(self, piece: _PieceMoments) -> None:
-        before, more = self._counts[0].astype(np.float64), piece.counts[0].astype(np.float64)
+        counts, (mean, squares), (low, high), samples = piece
+        before, more = self._counts[0].astype(np.float64), counts[0].astype(np.float64)
         share = more / np.maximum(before + more, 1)
-        mean, squares = piece.sums
         with np.errstate(over="ignore", invalid="ignore"):
             # The mean of nothing is 0, and nothing is added for it.
             apart = np.where(before == 0, 0.0, mean - self._mean)
             self._mean = np.where(before == 0, mean, self._mean + apart * share)
             self._squares = self._squares + squares + apart * apart * (before * share)
-        low, high = piece.limits
         if self._low is not None and self._high is not None:
             # A piece without numbers has no limits.
             low = _merged(self._low, low, before, more, np.minimum)
             high = _merged(self._high, high, before, more, np.maximum)
         self._low, self._high = low, high
-        self._counts += piece.counts
-        for sketch, items in zip(self._sketches, piece.samples, strict=False):
+        self._counts += counts
+        for sketch, items in zip(self._sketches, samples, strict=False):
             sketch.add(items)
 
     def found(self) -> _ChannelMoments:
@@ -216,7 +205,9 @@ class _Merged:
         none = finite == 0
         if none.any():
             mean, std, low, high = (np.where(none, np.nan, each) for each in (mean, std, low, high))
-        return _ChannelMoments(self._counts, mean, std, low, high, self._sketches)
+        quantiles = [each.quantiles for each in self._sketches]
+        error = max((each.rank_error for each in self._sketches), default=0.0)
+        return _ChannelMoments(self._counts, mean, std, low, high, quantiles, error)
 
 
 def _merged(old: Any, new: Any, before: Any, more: Any, choose: Any) -> npt.NDArray[Any]:
@@ -225,18 +216,14 @@ def _merged(old: Any, new: Any, before: Any, more: Any, choose: Any) -> npt.NDAr
     return np.asarray(np.where(more == 0, old, both))
 
 
-class _ByteQuantiles:
-    """The exact quantiles of bytes, from how often each occurs."""
-
-    rank_error = 0.0
-
-    def __init__(self, numbers: npt.NDArray[np.int64], counts: npt.NDArray[np.int64]) -> None:
-        self.numbers, self.counts = numbers[counts > 0], counts[counts > 0]
-
-    def quantiles(self, shares: Sequence[float]) -> list[float]:
-        if not len(self.numbers):
-            return [math.nan] * len(shares)
-        return weighted_quantiles(self.numbers, self.counts, shares)
+def _byte_quantiles(
+    numbers: npt.NDArray[np.int64], counts: npt.NDArray[np.int64], shares: Sequence[float]
+) -> list[float]:
+    """Return the exact quantiles of bytes, from how often each occurs."""
+    seen = counts > 0
+    if not seen.any():
+        return [math.nan] * len(shares)
+    return weighted_quantiles(numbers[seen], counts[seen], shares)
 
 
 class _Bytes:
@@ -264,9 +251,9 @@ class _Bytes:
         low, high = numbers[seen.argmax(1)], numbers[255 - seen[:, ::-1].argmax(1)]
         if not total.all():
             low, high = (np.where(total == 0, np.nan, each) for each in (low, high))
-        quantiles = [_ByteQuantiles(numbers, each) for each in counts]
+        quantiles = [partial(_byte_quantiles, numbers, each) for each in counts]
         return _ChannelMoments(
-            np.stack([total, zeros, zeros, zeros]), mean, std, low, high, quantiles
+            np.stack([total, zeros, zeros, zeros]), mean, std, low, high, quantiles, rank_error=0.0
         )
 
 

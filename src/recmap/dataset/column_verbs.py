@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy.typing as npt
 
 from recmap.dataset.rows import OpenedRows
+from recmap.errors import OptionError
 from recmap.model.arguments import as_mapping, check_choice, check_column_name
 from recmap.model.field import Field
 from recmap.model.habits import helpful
-from recmap.model.source import Source
+from recmap.model.nulls import NULL_SUFFIX
+from recmap.model.source import Source, renamed
 from recmap.pipeline.stream import Stream
 
 if TYPE_CHECKING:
@@ -49,9 +51,7 @@ class ColumnVerbs(Stream):
         given = as_mapping("names", names, '{"old": "new"}')
         for name in given.values():
             check_column_name(name)
-        from recmap.dataset.rename import rename_columns
-
-        change = partial(rename_columns, names=given)
+        change = partial(_renamed, names=given)
         return self._changed(f"rename({given})", change)
 
     def cast(self, dtypes: Mapping[str, npt.DTypeLike], *, casting: Casting = "same_value") -> Self:
@@ -155,3 +155,18 @@ class ColumnVerbs(Stream):
         """Return the columns given, or all that may hold nulls."""
         given = list(dict.fromkeys(self.schema.select(columns)))
         return given or [name for name, field in self.schema.items() if field.has_nulls]
+
+
+def _renamed(source: Source, names: Mapping[str, str]) -> Source:
+    """Return the source with new names: ``{"old": "new"}``; the source itself if none changes."""
+    schema = source.schema
+    for old in names:
+        schema[old]  # raises an error that lists the columns
+    # A mask keeps the name of its column, unless it is given a name of its own.
+    masks = {old + NULL_SUFFIX: new + NULL_SUFFIX for old, new in names.items()}
+    changed = {**masks, **names}
+    old_names = {changed.get(name, name): name for name in schema}
+    if len(old_names) != len(schema):
+        raise OptionError("two columns would have the same name")
+    same = all(new == old for new, old in old_names.items())
+    return source if same else renamed(source, old_names)

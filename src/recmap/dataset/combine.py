@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import wraps
-from typing import Any, Protocol, TypedDict, Unpack, overload
+from typing import Any, overload
 
 from recmap.dataset.dataset import Dataset
 from recmap.dataset.open import open
@@ -14,52 +14,46 @@ from recmap.pipeline.transforms.mix import Schedule, Until
 from recmap.store.paths import PathLike, is_path
 
 
-class _Concat(Protocol):
-    @overload
-    def __call__(self, *datasets: Dataset | PathLike | Sequence[Dataset | PathLike]) -> Dataset: ...
-    @overload
-    def __call__(self, *datasets: Stream | PathLike | Sequence[Stream | PathLike]) -> Stream: ...
+@overload
+def concat(*datasets: Dataset | PathLike | Sequence[Dataset | PathLike]) -> Dataset: ...
+@overload
+def concat(*datasets: Stream | PathLike | Sequence[Stream | PathLike]) -> Stream: ...
+@wraps(combine.concat)
+def concat(*datasets: Any, **options: Any) -> Any:
+    return combine.concat(*map(_opened, datasets), **options)
 
 
-class _MixOptions(TypedDict, total=False):
-    weights: Sequence[float] | None
-    schedule: Schedule | None
-    until: Until | None
-    seed: int
+@overload
+def mix(
+    *datasets: Dataset | PathLike,
+    weights: Sequence[float] | None = None,
+    until: Until | None = None,
+    seed: int = 0,
+    schedule: Schedule | None = None,
+) -> Dataset: ...
+@overload
+def mix(
+    *datasets: Stream | PathLike,
+    weights: Sequence[float] | None = None,
+    until: Until | None = None,
+    seed: int = 0,
+    schedule: Schedule | None = None,
+) -> Stream: ...
+@wraps(combine.mix)
+def mix(*datasets: Any, **options: Any) -> Any:
+    return combine.mix(*map(_opened, datasets), **options)
 
 
-class _Mix(Protocol):
-    @overload
-    def __call__(
-        self, *datasets: Dataset | PathLike, **options: Unpack[_MixOptions]
-    ) -> Dataset: ...
-    @overload
-    def __call__(self, *datasets: Stream | PathLike, **options: Unpack[_MixOptions]) -> Stream: ...
-
-
-class _Zip(Protocol):
-    @overload
-    def __call__(self, *datasets: Dataset | PathLike) -> Dataset: ...
-    @overload
-    def __call__(self, *datasets: Stream | PathLike) -> Stream: ...
+@overload
+def zip(*datasets: Dataset | PathLike) -> Dataset: ...
+@overload
+def zip(*datasets: Stream | PathLike) -> Stream: ...
+@wraps(combine.zip)
+def zip(*datasets: Any, **options: Any) -> Any:
+    return combine.zip(*map(_opened, datasets), **options)
 
 
 def _opened(given: Any) -> Any:
     if isinstance(given, list | tuple):
         return list(map(_opened, given))
     return open(given) if is_path(given) else given
-
-
-def _opening_paths(function: Callable[..., Any]) -> Any:
-    """Make a function of datasets open the paths among them."""
-
-    @wraps(function)
-    def call(*datasets: Any, **options: Any) -> Any:
-        return function(*map(_opened, datasets), **options)
-
-    return call
-
-
-concat: _Concat = _opening_paths(combine.concat)
-mix: _Mix = _opening_paths(combine.mix)
-zip: _Zip = _opening_paths(combine.zip)

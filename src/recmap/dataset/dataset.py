@@ -359,7 +359,7 @@ class Dataset(RowVerbs):
             rows = replace(self._opened, how=how_made(self._plan))
         if rows.source.facts.table_index is not None and not options.append:
             from recmap.conversion.plan import output_format
-            from recmap.dataset.frame_index import with_index
+            from recmap.dataset.tables import with_index
 
             format = output_format(dst, options.format)
             rows = rows.changed(partial(with_index, format=format, options=options.for_sink()))

@@ -8,8 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from recmap.dataset.channel_stats import By, ChannelStats, check_by
-from recmap.dataset.scaling import Scaling, scale_values, scaling_by
+from recmap.dataset.channel_stats import (
+    By,
+    ChannelStats,
+    Scaling,
+    check_by,
+    scale_values,
+    scaling_by,
+)
 from recmap.errors import OptionError
 from recmap.model.field import Field
 

@@ -60,14 +60,6 @@ def _counted(
     return Items(len(source), 0, offsets_of(np.concatenate([np.empty(0, np.int64), *found])))
 
 
-class _Made(NamedTuple):
-    """What the function made of the row with this number."""
-
-    epoch: int
-    row: int
-    batch: Batch
-
-
 class _MadeRows(NamedTuple):
     """The rows made from one place to another."""
 
@@ -144,8 +136,9 @@ class FlatMappedRows(ExplodedRows):
         # Workers count before they read: each reads other rows.
         self._early = early if workers is None and not transform.varies else None
         self._largest = 0
-        # Batches of consecutive rows often share a row of the source.
-        self._last: _Made | None = None
+        # What was made last: the epoch, the row of the source, and the rows made of it. Batches of
+        # consecutive rows often share a row of the source.
+        self._last: tuple[int, int, Batch] | None = None
 
     @cached_property
     def _trial(self) -> Trial:
@@ -262,14 +255,14 @@ class FlatMappedRows(ExplodedRows):
         """Return all rows made of those with these numbers, in ascending order."""
         last, parts = self._last, []
         if last is not None and len(sources) and (self._epoch, sources[0]) == last[:2]:
-            parts = [last.batch]
+            parts = [last[2]]
         rest = sources[len(parts) :]
         if len(rest) or not parts:
             parts.append(self._called(rest, np.diff(starts)[len(parts) :]))
         batch = join(parts)
         if len(sources):
             mine = pick(batch, slice(int(starts[-2]), int(starts[-1])))
-            self._last = _Made(self._epoch, int(sources[-1]), mine)
+            self._last = self._epoch, int(sources[-1]), mine
         return batch
 
     def _called(self, sources: RowArray, counts: Positions) -> Batch:

@@ -115,7 +115,7 @@ def thumbnail(value: Any) -> Markup | None:
         picture = png_of(value, _SIDE)
         if picture is not None:
             shape = " × ".join(map(str, value.shape))  # noqa: RUF001  # a sign, not a letter
-            return _tag("image/png", picture.png, f"{value.dtype} array of {shape}")
+            return _tag("image/png", picture[0], f"{value.dtype} array of {shape}")
     return None
 
 

@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from recmap.dataset.channel_stats import By
-from recmap.dataset.scaling import FLOAT32, Scaling, check_channels
+from recmap.dataset.channel_stats import FLOAT32, By, Scaling, check_channels
 from recmap.dataset.stats import Stats
 from recmap.errors import OptionError, OptionTypeError
 from recmap.model.batch import RowNumbers

@@ -16,7 +16,7 @@ from recmap.dataset.column_scan import FromRows
 from recmap.errors import OptionError
 from recmap.machine.mapped import guarded
 from recmap.model.batch import Positions, RowArray
-from recmap.model.order import Chained, Late, Order, Span
+from recmap.model.order import Chained, Late, Order, Span, is_counted
 from recmap.model.permutation import Permutation
 from recmap.model.ragged import Column, Ragged, has_mask
 from recmap.model.source import Source
@@ -76,7 +76,7 @@ def split(
     _check(source, parts, seed, by, stratify)
     compute = partial(_parts, parts=dict(parts), seed=seed, by=by, stratify=stratify)
     found = FromRows(source, compute, reopen)
-    known = partial(_is_known, found) if by or stratify else partial(_is_counted, source)
+    known = partial(_is_known, found) if by or stratify else partial(is_counted, source)
     return {name: Late(partial(_part, found, name), known) for name in parts}
 
 
@@ -86,10 +86,6 @@ def _part(found: FromRows[dict[str, Order]], name: str) -> Order:
 
 def _is_known(found: FromRows[dict[str, Order]]) -> bool:
     return found.known() is not None
-
-
-def _is_counted(source: Source) -> bool:
-    return source.known_rows() is not None
 
 
 @guarded

@@ -8,9 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from recmap.dataset.channel_stats import By, ChannelStats, check_by
+from recmap.dataset.channel_stats import By, ChannelStats, check_by, scale_values
 from recmap.dataset.field_stats import FieldStats, Histogram, Numbers, ValueCounts
-from recmap.dataset.scaling import scale_values
 from recmap.dataset.stats_json import load_stats, read_stats
 from recmap.errors import OptionError
 from recmap.local.location import Location

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from functools import partial
 from threading import RLock
-from typing import Any, NamedTuple
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -34,6 +34,8 @@ from recmap.model.schema import Batch
 from recmap.model.source import Source
 from recmap.model.value_test import ValueRange
 
+# The rows found in some of them, the row where these end, and their bytes.
+_Matches: TypeAlias = tuple[npt.NDArray[Any], int, int]
 # Bytes that a thread tests at a time: few enough for its cache, enough to be worth a task.
 _PIECE = 1 << 21
 # Row numbers in one array, which take 4 bytes each up to this one.
@@ -138,21 +140,14 @@ class Search:
             counter.add(self._next)
 
             def take(found: _Matches) -> bool:
-                self._rows.append(found.rows)
-                counter.add(found.stop - self._next, found.size)
-                self._next = found.stop
+                rows, stop, size = found
+                self._rows.append(rows)
+                counter.add(stop - self._next, size)
+                self._next = stop
                 return count is None or len(self._rows) < count
 
             self.done = _search(source, self._expression, self._next, take)
             counter.finish()
-
-
-class _Matches(NamedTuple):
-    """The rows found in some bytes, up to row ``stop``."""
-
-    rows: npt.NDArray[Any]
-    stop: int
-    size: int
 
 
 @guarded
@@ -187,7 +182,7 @@ def _test(predicate: Predicate, batch: Batch, first: int) -> _Matches:
     found = np.flatnonzero(predicate.rows(batch))
     found += first
     narrow = first + rows <= _NARROW
-    return _Matches(found.astype(np.int32) if narrow else found, first + rows, size)
+    return found.astype(np.int32) if narrow else found, first + rows, size
 
 
 def _pieces(first: int, block: Batch) -> Iterator[tuple[int, Batch]]:

@@ -22,10 +22,17 @@ from recmap.model.arguments import is_iterable
 from recmap.model.field import Field
 from recmap.model.habits import helpful
 from recmap.model.nulls import NULL_SUFFIX, values_and_validity
-from recmap.model.plain_value import plain_value, value_text
 from recmap.model.row_sizes import measure
 from recmap.model.schema import Batch, Schema
-from recmap.model.value_test import Bits, Relation, ValueRange, ValueTest, value_test
+from recmap.model.value_test import (
+    Bits,
+    Relation,
+    ValueRange,
+    ValueTest,
+    plain_value,
+    value_test,
+    value_text,
+)
 
 # The repr of a longer list of values shows some of them, and a digest of all.
 _MOST_SHOWN = 50

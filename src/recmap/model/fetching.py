@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
@@ -21,22 +22,10 @@ class FetchCounts(NamedTuple):
     waited: float = 0.0
 
     def plus(self, other: FetchCounts) -> FetchCounts:
-        return FetchCounts(
-            self.requests + other.requests,
-            self.fetched + other.fetched,
-            self.used + other.used,
-            self.cache_hits + other.cache_hits,
-            self.waited + other.waited,
-        )
+        return FetchCounts(*map(operator.add, self, other))
 
     def minus(self, other: FetchCounts) -> FetchCounts:
-        return FetchCounts(
-            self.requests - other.requests,
-            self.fetched - other.fetched,
-            self.used - other.used,
-            self.cache_hits - other.cache_hits,
-            self.waited - other.waited,
-        )
+        return FetchCounts(*map(operator.sub, self, other))
 
 
 class Closable(Protocol):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 import zlib
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -16,13 +16,6 @@ _LEAST_PIXELS = 8
 _CHANNELS = (1, 3, 4)
 # The colour types of PNG, by the number of channels.
 _COLOR_TYPES = {1: 0, 3: 2, 4: 6}
-
-
-class Picture(NamedTuple):
-    """A PNG, and what was done to the array."""
-
-    png: bytes
-    note: str
 
 
 def is_picture(dtype: np.dtype[Any], shape: tuple[int, ...]) -> bool:
@@ -46,8 +39,8 @@ def _channels_first(shape: tuple[int, ...]) -> bool:
     return shape[0] in (1, 3) and min(shape[1:]) >= _LEAST_PIXELS
 
 
-def png_of(array: npt.NDArray[Any], most: int) -> Picture | None:
-    """Return an array of pixels as a PNG, or None if it is not shown as a picture.
+def png_of(array: npt.NDArray[Any], most: int) -> tuple[bytes, str] | None:
+    """Return an array of pixels as a PNG, and what was done; None if it is not shown as a picture.
 
     Larger ones are thinned out to ``most`` pixels a side. Floats are scaled, and the note says how.
     """
@@ -63,7 +56,7 @@ def png_of(array: npt.NDArray[Any], most: int) -> Picture | None:
     if array.dtype != np.uint8:
         array, scaled = _as_bytes(array)
         note += f", {scaled}"
-    return Picture(_png(array), note)
+    return _png(array), note
 
 
 @np.errstate(all="ignore")  # pixels may be any bits

@@ -13,6 +13,7 @@ import operator
 import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from datetime import date, datetime, timedelta
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
@@ -20,8 +21,8 @@ import numpy.typing as npt
 
 from recmap.errors import OptionError, OptionTypeError
 from recmap.model import string_match
+from recmap.model.arguments import is_iterable
 from recmap.model.field import Field
-from recmap.model.plain_value import value_text
 from recmap.model.ragged import Column
 
 Bits: TypeAlias = npt.NDArray[np.bool_]
@@ -42,6 +43,18 @@ RELATIONS: dict[str, Callable[[Any, Any], Any]] = {
 _OPPOSITE = {"<": ">=", "<=": ">", ">": "<=", ">=": "<"}
 # A date without a time zone. NumPy also takes words such as "now".
 _DATE = re.compile(r"[+-]?\d{4,}(-\d\d){0,2}([T ]\d\d(:\d\d){0,2}(\.\d+)?)?")
+# No column holds whole numbers of more bits.
+_MOST_BITS = 1 << 12
+# The plain value of a subclass, such as a member of an enumeration, which has a repr of its own.
+_PLAIN_VALUES: dict[type, Callable[[Any], Any]] = {
+    int: int.__int__,
+    float: float.__float__,
+    complex: complex.__complex__,
+    str: str.__str__,
+    bytes: bytes.__bytes__,
+    bytearray: bytes,
+    memoryview: bytes,
+}
 # Numbers that are compared one by one. More are looked up.
 _FEW = 8
 
@@ -351,3 +364,54 @@ def _parsed_date(name: str, field: Field, value: Any) -> Any:
             "'2024-01-31' or '2024-01-31T23:59', without a time zone"
         )
     return made
+
+
+def plain_value(where: str, value: Any) -> Any:
+    """Return what a column is compared with as a plain value; refuse null, NaN and arrays."""
+    plain = _plain_value(value)
+    if plain is None or (isinstance(plain, np.datetime64 | np.timedelta64) and np.isnat(plain)):
+        raise OptionError(f"{where} {value!r}: nothing equals null; use is_null() to find it")
+    if isinstance(plain, float | complex) and plain != plain:  # noqa: PLR0124  # NaN
+        raise OptionError(f"{where} {value!r}: nothing equals NaN; use is_nan() to find it")
+    if isinstance(plain, int) and plain.bit_length() > _MOST_BITS:
+        raise OptionError(f"{where} a number of {plain.bit_length():,} bits: no column holds those")
+    if isinstance(plain, str | bytes | int | float | complex | np.datetime64 | np.timedelta64):
+        return plain
+    hint = "; for several values, use is_in" if is_iterable(plain) else ""
+    raise OptionTypeError(
+        f"{where} {type(value).__name__}: compare it with a number, text, bytes or a date{hint}"
+    )
+
+
+def _plain_value(value: Any) -> Any:
+    if isinstance(value, np.ndarray) and not value.ndim:
+        value = value[()]
+    if getattr(value, "tzinfo", None) is not None:
+        raise OptionError(
+            f"{value!r} has a time zone, and columns have none: give the time as it is in the "
+            "column, usually UTC, without tzinfo"
+        )
+    for convert in ("to_datetime64", "to_timedelta64"):  # of pandas, exact to the nanosecond
+        if isinstance(value, datetime | timedelta) and hasattr(value, convert):
+            return getattr(value, convert)()
+    if isinstance(value, date):
+        return np.datetime64(value)
+    if isinstance(value, timedelta):
+        return np.timedelta64(value)
+    if isinstance(value, np.generic) and not isinstance(value, np.datetime64 | np.timedelta64):
+        value = value.item()
+    if type(value) is bool:
+        return value
+    return next(
+        (plain(value) for kind, plain in _PLAIN_VALUES.items() if isinstance(value, kind)), value
+    )
+
+
+def value_text(value: Any) -> str:
+    """Return a plain value as Python, the same in every version of NumPy."""
+    if isinstance(value, np.datetime64):
+        return repr(str(value))
+    if isinstance(value, np.timedelta64):
+        unit, count = np.datetime_data(value.dtype)
+        return f"np.timedelta64({int(value.astype(np.int64)) * count}, {unit!r})"
+    return repr(value)

@@ -12,7 +12,7 @@ from recmap.errors import OptionError, RowNotFoundError
 from recmap.machine.mapped import guarded
 from recmap.model.arguments import size_text
 from recmap.model.permutation import Permutation
-from recmap.view.boxes import BOX_ORDERS, BoxColumns, usual_order
+from recmap.view.boxes import BOX_ORDERS, box_columns, boxes_on_images, usual_order
 from recmap.view.cells import (
     DTYPES,
     Cell,
@@ -47,7 +47,7 @@ class Api:
         self._names = list(table.schema)
         if other is not None:
             self._names += [name for name in other.schema if name not in table.schema]
-        self._boxes = BoxColumns(table.schema)
+        self._boxes = box_columns(table.schema)
         self._calls = {
             "info": self.info,
             "rows": self.rows,
@@ -77,8 +77,9 @@ class Api:
             "size": None if table.size is None else size_text(table.size),
             "columns": [self._column(name) for name in self._names],
             "count": self._count(),
-            "boxes": [" ".join(each) for each in self._boxes.columns],
-            "box_orders": list(BOX_ORDERS) if self._boxes.ambiguous else [],
+            "boxes": [" ".join(each) for each in self._boxes],
+            # Whether one column has the four numbers of a box, and their order has to be chosen.
+            "box_orders": list(BOX_ORDERS) if any(len(n) != 4 for n in self._boxes) else [],
             "box_order": usual_order(table.format),
             "operators": list(OPERATORS),
             "dtypes": list(DTYPES),
@@ -182,8 +183,11 @@ class Api:
             for name, cell in zip(names, found["cells"], strict=True)
             if cell and cell["kind"] == "image"
         ]
-        drawn = self._boxes.on_images(row.values, images, order)
-        boxes = {names.index(name): [box._asdict() for box in each] for name, each in drawn.items()}
+        drawn = boxes_on_images(self._boxes, row.values, images, order)
+        boxes = {
+            names.index(name): [{"boxes": some, "fractions": parts} for some, parts in each]
+            for name, each in drawn.items()
+        }
         return {**found, "boxes": boxes} if boxes else found
 
     def _cells(self, row: TableRow, names: Sequence[str]) -> list[Cell | None]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -19,35 +19,23 @@ _BOX_NAMES = ("bbox", "bboxes", "box", "boxes")
 _MOST_BOXES = 100
 
 
-class Boxes(NamedTuple):
-    """Boxes as left, top, right, bottom: in fractions of the image, or in pixels."""
+# The columns of some boxes: four, one for each corner, or one of four numbers.
+BoxColumns: TypeAlias = tuple[str, ...]
+# Boxes as left, top, right, bottom, and whether these are fractions of the image, or else pixels.
+Boxes: TypeAlias = tuple[list[list[float]], bool]
 
-    boxes: list[list[float]]
-    fractions: bool
 
-
-class BoxColumns:
-    """The columns of boxes: four, one for each corner, or one of four numbers."""
-
-    def __init__(self, schema: Schema) -> None:
-        self.columns = _box_columns(schema)
-
-    @property
-    def ambiguous(self) -> bool:
-        """Whether what the four numbers of a box are has to be chosen."""
-        return any(len(each) != 4 for each in self.columns)
-
-    def on_images(
-        self, values: Mapping[str, Any], images: Sequence[str], order: str
-    ) -> dict[str, list[Boxes]]:
-        """Return the boxes of a row by the image they are drawn on."""
-        drawn: dict[str, list[Boxes]] = {}
-        for columns in self.columns:
-            image = _image_for(columns, images)
-            found = None if image is None else _boxes_of(values, columns, order)
-            if image is not None and found is not None:
-                drawn.setdefault(image, []).append(found)
-        return drawn
+def boxes_on_images(
+    every: Sequence[BoxColumns], values: Mapping[str, Any], images: Sequence[str], order: str
+) -> dict[str, list[Boxes]]:
+    """Return the boxes of a row by the image they are drawn on."""
+    drawn: dict[str, list[Boxes]] = {}
+    for columns in every:
+        image = _image_for(columns, images)
+        found = None if image is None else _boxes_of(values, columns, order)
+        if image is not None and found is not None:
+            drawn.setdefault(image, []).append(found)
+    return drawn
 
 
 def usual_order(format: str) -> str:
@@ -55,13 +43,13 @@ def usual_order(format: str) -> str:
     return BOX_ORDERS[1] if format == "TFDS" else BOX_ORDERS[0]
 
 
-def _box_columns(schema: Schema) -> list[tuple[str, ...]]:
+def box_columns(schema: Schema) -> list[BoxColumns]:
     """Return the columns of boxes.
 
-    >>> _box_columns(Schema({"objects/bbox": "float32[*, 4]"}))
+    >>> box_columns(Schema({"objects/bbox": "float32[*, 4]"}))
     [('objects/bbox',)]
     """
-    found: list[tuple[str, ...]] = []
+    found: list[BoxColumns] = []
     for name, field in schema.items():
         last = _last_part(name)
         if last.lower() == "xmin":
@@ -81,7 +69,7 @@ def _last_part(name: str) -> str:
     return name
 
 
-def _boxes_of(values: Mapping[str, Any], columns: tuple[str, ...], order: str) -> Boxes | None:
+def _boxes_of(values: Mapping[str, Any], columns: BoxColumns, order: str) -> Boxes | None:
     arrays = [_floats(values.get(name)) for name in columns]
     if any(array is None for array in arrays):
         return None
@@ -97,7 +85,7 @@ def _boxes_of(values: Mapping[str, Any], columns: tuple[str, ...], order: str) -
     if len(columns) == 1:
         boxes = _ordered(boxes, order)
     fractions = bool(boxes.size) and bool((boxes >= 0).all()) and bool((boxes <= 1).all())
-    return Boxes(boxes.tolist(), fractions) if boxes.size else None
+    return (boxes.tolist(), fractions) if boxes.size else None
 
 
 def _ordered(boxes: npt.NDArray[np.float64], order: str) -> npt.NDArray[np.float64]:
@@ -114,7 +102,7 @@ def _floats(value: Any) -> npt.NDArray[np.float64] | None:
     return as_floats(np.asarray(value))
 
 
-def _image_for(columns: tuple[str, ...], images: Sequence[str]) -> str | None:
+def _image_for(columns: BoxColumns, images: Sequence[str]) -> str | None:
     """Return the image that boxes are drawn on: the one whose name is most like theirs."""
 
     def alike(name: str) -> int:

@@ -306,7 +306,7 @@ def sniffed(data: bytes) -> Media | None:
 def image_of(array: npt.NDArray[Any], most: int = _MOST_PIXELS) -> Media | None:
     """Return an array of pixels as an image, or None if it is not shown as one."""
     picture = png_of(array, most)
-    return None if picture is None else Media("image/png", "array", picture.png, picture.note)
+    return None if picture is None else Media("image/png", "array", *picture)
 
 
 def sound_of(array: npt.NDArray[Any], rate: int) -> Media | None:

@@ -21,7 +21,7 @@ from recmap.model.preview import printable, quantity
 from recmap.model.progress import Counter, ProgressOption, check_progress
 from recmap.pipeline.transforms.image_reader import image_size, small_png
 from recmap.store.paths import PathLike, as_path
-from recmap.view.boxes import BoxColumns, Boxes, usual_order
+from recmap.view.boxes import BoxColumns, Boxes, box_columns, boxes_on_images, usual_order
 from recmap.view.cells import Cell, Media, cell_of, hex_dump, image_of, media_of
 from recmap.view.search import SearchHits, differing, find_differences
 from recmap.view.summary import summary
@@ -107,7 +107,7 @@ def _about(table: Any) -> Iterator[str]:
     yield f"<h2>{'All' if count.exact and len(shown) == count.rows else 'The first'} "
     yield f'{quantity(len(shown), "row")}</h2><div class="scroll"><table><tr><th>row'
     yield "".join(f"<th>{escape(each)}" for each in names[:_COLUMNS]) + "</tr>"
-    room, boxes = _MediaRoom(_MOST_MEDIA), BoxColumns(table.schema)
+    room, boxes = _MediaRoom(_MOST_MEDIA), box_columns(table.schema)
     for row in shown:
         yield _row(row, names[:_COLUMNS], table, room, boxes)
     yield "</table></div></html>\n"
@@ -273,12 +273,14 @@ def _column(name: str, kind: str, found: Mapping[str, Any]) -> str:
     return "<tr>" + "".join(f"<td>{cell}" for cell in cells) + "</tr>"
 
 
-def _row(row: TableRow, names: list[str], table: Any, room: _MediaRoom, boxes: BoxColumns) -> str:
+def _row(
+    row: TableRow, names: list[str], table: Any, room: _MediaRoom, boxes: list[BoxColumns]
+) -> str:
     if row.damage is not None:
         return f'<tr><td>{row.number:,}<td colspan="{len(names)}">{_damage(row.damage)}</tr>'
     cells = {name: _value(name, row.values[name], table.labels, room) for name in names}
     images = [name for name, cell in cells.items() if cell.startswith("<img")]
-    drawn = boxes.on_images(row.values, images, usual_order(table.format))
+    drawn = boxes_on_images(boxes, row.values, images, usual_order(table.format))
     for name, each in drawn.items():
         cells[name] = _boxed(cells[name], row.values[name], each)
     return f"<tr><td>{row.number:,}" + "".join(f"<td>{cell}" for cell in cells.values()) + "</tr>"
