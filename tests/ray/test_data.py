@@ -14,8 +14,7 @@ import numpy as np
 import pytest
 
 import recmap as rm
-from recmap.ray.staged_output import StagedShard
-from recmap.ray.staging import staged_output
+from recmap.ray.staging import StagedShard, staged_output
 from tests.frameworks import ray, tf
 
 pytestmark = [

@@ -16,8 +16,7 @@ import numpy as np
 import pytest
 
 import recmap as rm
-from recmap.ray.staged_output import StagedShard
-from recmap.ray.staging import staged_output
+from recmap.ray.staging import StagedShard, staged_output
 
 
 def replace(folder: str, dst: str, format: str, count: int, nth: int) -> None:

@@ -15,7 +15,7 @@ from recmap.adapters.columns import (
     unknown_dtype,
 )
 from recmap.adapters.feed import Feed
-from recmap.adapters.placed_batches import PlacedBatches, check_prefetch
+from recmap.adapters.resumable import PlacedBatches, check_prefetch
 from recmap.errors import FieldNotFoundError, MissingPackageError, OptionError
 from recmap.model.arguments import no_column
 from recmap.model.schema import Batch

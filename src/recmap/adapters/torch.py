@@ -16,8 +16,13 @@ import numpy as np
 
 from recmap.adapters.columns import FeaturesAndLabels, Names
 from recmap.adapters.feed import ExternalReader, Feed, LoaderWorkers, check_on_host
-from recmap.adapters.placed_batches import PlacedBatches, check_prefetch
-from recmap.adapters.resumable import Resumable, check_workers, loaded_state
+from recmap.adapters.resumable import (
+    PlacedBatches,
+    Resumable,
+    check_prefetch,
+    check_workers,
+    loaded_state,
+)
 from recmap.adapters.trainer_habits import (
     check_lightning_saves,
     is_prepared_by_accelerate,

@@ -344,37 +344,27 @@ class BoundedReader:
         return batch if rows else None
 
 
-@dataclass(frozen=True)
-class Sample:
-    """The size of a row in bytes, in the file or in memory, whichever is larger.
+def take_sample(source: Source, rows: int | None, least: Budget) -> tuple[int, str]:
+    """Read the first of the ``rows`` rows of a source to find out how large they are.
 
-    ``speed`` describes how fast rows are read, if that was measured.
+    Return the bytes of a row, in the file or in memory, whichever is larger, and how fast rows are
+    read, if that was measured.
     """
-
-    row_bytes: int
-    speed: str = ""
-
-    def __str__(self) -> str:
-        return f"; {self.speed}" if self.speed else ""
-
-
-def take_sample(source: Source, rows: int | None, least: Budget) -> Sample:
-    """Read the first of the ``rows`` rows of a source to find out how large they are."""
     if rows is None:
-        return Sample(source.row_bytes())  # they can be read only once
+        return source.row_bytes(), ""  # they can be read only once
     first = _first_rows(source, least)
     count, size = measure(first)
     row_bytes = max(source.row_bytes(), size // max(count, 1), 1)
     if row_bytes * rows < _TIMED_FROM:
-        return Sample(row_bytes)
+        return row_bytes, ""
     budget = replace(least, slab_rows=max(1, _TIMED_SIZE // row_bytes))
     begun = time.perf_counter()
     timed = BoundedReader(source, budget, 0, rows).next() or {}
     seconds = time.perf_counter() - begun
     # If two reads return the same address, nothing was copied.
     if all(_address(first[name]) == _address(timed[name]) for name in timed):
-        return Sample(row_bytes, "rows are read in place, without a copy")
-    return Sample(row_bytes, f"rows are read at {size_text(measure(timed)[1] / seconds)}/s")
+        return row_bytes, "; rows are read in place, without a copy"
+    return row_bytes, f"; rows are read at {size_text(measure(timed)[1] / seconds)}/s"
 
 
 def _address(column: Column) -> int:

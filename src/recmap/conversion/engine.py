@@ -27,7 +27,6 @@ from typing import Any
 
 from recmap.conversion.budget import (
     Budget,
-    Sample,
     choose_budget,
     least_budget,
     take_sample,
@@ -121,7 +120,10 @@ class Report:
 
 @dataclass(frozen=True)
 class _ConversionPlan:
-    """The plan derived from the options: the shards, and the budget to write them."""
+    """The plan derived from the options: the shards, and the budget to write them.
+
+    ``speed`` says how fast rows are read, if that was measured.
+    """
 
     source: Source
     options: SaveOptions
@@ -130,7 +132,7 @@ class _ConversionPlan:
     rows: int | None
     shards: list[Shard]
     budget: Budget
-    sample: Sample
+    speed: str
 
 
 def convert_source(
@@ -202,7 +204,7 @@ def convert_source(
         skipped=len(source.facts.skipped),
         seconds=time.monotonic() - begun,
         resumed=len(plan.shards) - len(unfinished),
-        explanation=Message(f"{plan.budget}{plan.sample}", runner.explain(len(plan.shards))),
+        explanation=Message(f"{plan.budget}{plan.speed}", runner.explain(len(plan.shards))),
     )
 
 
@@ -253,18 +255,18 @@ def _make_plan(
     with within(least.thread_limit):
         rows = _count_rows(source, least)
         with least.fetching():
-            sample = take_sample(source, rows, least)
+            row_bytes, speed = take_sample(source, rows, least)
     named = None if _has_plain_names(dst, options, stored) else stored.get("compression")
     sharding = options.shards or Sharding()
-    shards = plan_shards(dst, format, rows, sample.row_bytes, sharding, named)
-    largest = None if rows is None else max(map(_rows_of, shards), default=0) * sample.row_bytes
+    shards = plan_shards(dst, format, rows, row_bytes, sharding, named)
+    largest = None if rows is None else max(map(_rows_of, shards), default=0) * row_bytes
     budget = choose_budget(
-        least, source, options.memory, runner.threads, len(shards), sample.row_bytes, largest
+        least, source, options.memory, runner.threads, len(shards), row_bytes, largest
     )
     staged = parts is not None and not kind.sends(dst, source.schema, {**stored, "expected": rows})
     if staged and largest is not None:
         check_space(largest * min(budget.workers, len(shards)), dst)
-    return _ConversionPlan(source, options, format, stored, rows, shards, budget, sample)
+    return _ConversionPlan(source, options, format, stored, rows, shards, budget, speed)
 
 
 def _has_plain_names(dst: str, options: SaveOptions, stored: Mapping[str, Any]) -> bool:

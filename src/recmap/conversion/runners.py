@@ -16,11 +16,10 @@ import threading
 from collections import deque
 from concurrent.futures import FIRST_EXCEPTION, Future
 from concurrent.futures import wait as wait_for_futures
-from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from multiprocessing.connection import wait as wait_for_connections
 from types import FunctionType
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 from recmap.conversion.cleanup import clear_temporary
 from recmap.conversion.plan import Shard
@@ -34,6 +33,9 @@ from recmap.native import _core
 
 # Seconds to let processes stop and clean up before they are killed.
 _PATIENCE = 30.0
+
+# A pickled writer, and functions that are not pickled.
+_Sent: TypeAlias = tuple[bytes, list[FunctionType]]
 
 
 class Runner(Protocol):
@@ -128,7 +130,7 @@ class ProcessRunner:
         """Write these shards."""
         workers: list[_ShardProcess] = []
         try:
-            sent = _Sent.of(writer, self._context.get_start_method())
+            sent = _sent(writer, self._context.get_start_method())
             while len(workers) < min(self.processes, len(shards)):
                 workers.append(_ShardProcess(self._context, sent, workers))
             _hand_out(workers, deque(shards), counter)
@@ -142,49 +144,38 @@ class ProcessRunner:
                 clear_temporary([shard.path for shard in shards])
 
 
-@dataclass(frozen=True)
-class _Sent:
-    """A writer as bytes: unpickling opens files, which each process has to do itself.
+def _sent(writer: ShardWriter, method: str) -> _Sent:
+    """Return a writer as bytes: unpickling opens files, which each process has to do itself.
 
     A forked process has the functions of the parent, so lambdas and closures need not be pickled.
+    They come in a list, and the bytes have their places in it.
     """
+    file, functions = io.BytesIO(), list[FunctionType]()
 
-    pickled: bytes
-    functions: list[FunctionType]
-
-    @classmethod
-    def of(cls, writer: ShardWriter, method: str) -> _Sent:
-        file, functions = io.BytesIO(), list[FunctionType]()
-        try:
-            (_WriterPickler(file, functions) if method == "fork" else pickle.Pickler(file)).dump(
-                writer
-            )
-        except (pickle.PicklingError, AttributeError, TypeError) as e:
-            raise OptionError(
-                f"these rows cannot be sent to other processes ({method}): {e}; use a function of "
-                "a module, or save in threads: map(fn, workers='threads:4')"
-            ) from e
-        return cls(file.getvalue(), functions)
-
-    def writer(self) -> ShardWriter:
-        unpickler = pickle.Unpickler(io.BytesIO(self.pickled))  # noqa: S301 - our own
-        unpickler.persistent_load = self.functions.__getitem__  # type: ignore[method-assign]
-        writer: ShardWriter = unpickler.load()
-        return writer
-
-
-class _WriterPickler(pickle.Pickler):
-    """Keeps functions in a list, and pickles their places in it."""
-
-    def __init__(self, file: io.BytesIO, functions: list[FunctionType]) -> None:
-        super().__init__(file)
-        self._functions = functions
-
-    def persistent_id(self, obj: Any) -> int | None:
-        if not isinstance(obj, FunctionType):
+    def place_of(value: Any) -> int | None:
+        if not isinstance(value, FunctionType):
             return None
-        self._functions.append(obj)
-        return len(self._functions) - 1
+        functions.append(value)
+        return len(functions) - 1
+
+    pickler = pickle.Pickler(file)
+    if method == "fork":
+        pickler.persistent_id = place_of  # type: ignore[method-assign]
+    try:
+        pickler.dump(writer)
+    except (pickle.PicklingError, AttributeError, TypeError) as e:
+        raise OptionError(
+            f"these rows cannot be sent to other processes ({method}): {e}; use a function of "
+            "a module, or save in threads: map(fn, workers='threads:4')"
+        ) from e
+    return file.getvalue(), functions
+
+
+def _received(sent: _Sent) -> ShardWriter:
+    unpickler = pickle.Unpickler(io.BytesIO(sent[0]))  # noqa: S301 - our own
+    unpickler.persistent_load = sent[1].__getitem__  # type: ignore[method-assign]
+    writer: ShardWriter = unpickler.load()
+    return writer
 
 
 class _ShardProcess:
@@ -272,7 +263,7 @@ def _serve(
         end.close()
     with acting_for(owner):
         try:
-            writer = sent.writer()
+            writer = _received(sent)
             while True:
                 shard: Shard = connection.recv()
                 writer.write(shard, lambda *done: connection.send(done), connection.poll)

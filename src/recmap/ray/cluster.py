@@ -9,8 +9,7 @@ import socket
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, chdir, contextmanager, nullcontext
 from dataclasses import dataclass
-from types import TracebackType
-from typing import Any
+from typing import Any, TypeAlias
 
 from recmap.conversion.manifest import manifest_path
 from recmap.conversion.plan import is_output_folder
@@ -51,31 +50,20 @@ def load_ray() -> Any:
     return ray
 
 
-@dataclass(frozen=True)
-class Connection:
-    """A connection to a cluster. ``close`` disconnects only if recmap ``opened`` it."""
-
-    ray: Any
-    opened: bool
-
-    def close(self) -> None:
-        if self.opened:
-            self.ray.shutdown()
-
-    def __enter__(self) -> Any:
-        return self.ray
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
+@contextmanager
+def connected(address: str | None) -> Iterator[Any]:
+    """Connect to a cluster, and disconnect at the end unless this program was connected before."""
+    opens = not load_ray().is_initialized()
+    ray = connect(address)
+    try:
+        yield ray
+    finally:
+        if opens:
+            ray.shutdown()
 
 
-def connect(address: str | None) -> Connection:
-    """Return this program's existing connection, or connect to the cluster at ``address``.
+def connect(address: str | None) -> Any:
+    """Return Ray, connected as this program already is or to the cluster at ``address``.
 
     As in ``ray.init``, None means the cluster on this machine, or a new one if there is none.
     """
@@ -90,7 +78,7 @@ def connect(address: str | None) -> Connection:
                     "or call ray.shutdown() first",
                 )
             )
-        return Connection(ray, opened=False)
+        return ray
     try:
         _check_reachable(address)
         ray.init(
@@ -108,7 +96,7 @@ def connect(address: str | None) -> Connection:
                 "starts one and prints its address",
             )
         ) from e
-    return Connection(ray, opened=True)
+    return ray
 
 
 def _check_reachable(address: str | None) -> None:
@@ -196,27 +184,23 @@ def task_result(ray: Any, task: Any, purpose: str, retries: int) -> Any:
     raise error
 
 
-@dataclass(frozen=True)
-class _SeenPath:
-    """What a process sees at a path.
+_Seen: TypeAlias = tuple[str, tuple[int, int | str] | None]
+
+
+def _seen(path: str) -> _Seen:
+    """Return a path, and what this process sees there.
 
     That is the size and modification time of a file, the size and version of an object, and None
     for a folder and for an object that does not exist.
     """
-
-    path: str
-    state: tuple[int, int | str] | None
-
-    @classmethod
-    def here(cls, path: str) -> _SeenPath:
-        now = located(path).anew()
-        if now.is_folder():
-            return cls(now, None)
-        if not now.remote:
-            found = now.stat()
-            return cls(now, (found.size, int(found.version) // 10**9))
-        (there,) = now.stats([now])
-        return cls(now, None if there is None else (there.size, there.version))
+    now = located(path).anew()
+    if now.is_folder():
+        return now, None
+    if not now.remote:
+        found = now.stat()
+        return now, (found.size, int(found.version) // 10**9)
+    (there,) = now.stats([now])
+    return now, None if there is None else (there.size, there.version)
 
 
 def check_visible(ray: Any, driver: Driver, files: Sequence[str], dst: str | None = None) -> None:
@@ -228,7 +212,7 @@ def check_visible(ray: Any, driver: Driver, files: Sequence[str], dst: str | Non
     with nullcontext() if dst is None else _probe_file(dst) as probe:
         paths = [*_one_of_each_store(files), *([probe] if probe else [])]
         # Pickled here, so that the task itself reports what is wrong with the options of a store.
-        seen = pickle.dumps([_SeenPath.here(path) for path in paths])
+        seen = pickle.dumps(list(map(_seen, paths)))
         look = ray.remote(_find_difference)
         affinity = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy
         asked = {
@@ -288,11 +272,11 @@ def _cannot_run(node: Node, error: Exception) -> WorkerDiedError:
 def _find_difference(driver: Driver, pickled: bytes) -> tuple[str, str] | None:
     """Return the first path that looks different in this process, and why. Runs in a task."""
     with driver.impersonated():
-        expected: list[_SeenPath] = pickle.loads(pickled)  # noqa: S301 - our own
-        for wanted in expected:
-            path = str(wanted.path)  # without the options of a store
+        expected: list[_Seen] = pickle.loads(pickled)  # noqa: S301 - our own
+        for there, wanted in expected:
+            path = str(there)  # without the options of a store
             try:
-                found = _SeenPath.here(wanted.path)
+                _, found = _seen(there)
             except FileNotFoundError:
                 return path, "does not see it"
             except AccessDeniedError:
@@ -302,7 +286,7 @@ def _find_difference(driver: Driver, pickled: bytes) -> tuple[str, str] | None:
             except OSError as e:
                 return path, f"cannot read it ({e.strerror})"
             if found != wanted:
-                missing = found.state is None and located(wanted.path).remote
+                missing = found is None and located(there).remote
                 return path, "does not see it" if missing else "sees another file under that name"
     return None
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
@@ -26,16 +25,6 @@ _TASKS_PER_CPU = 4
 _RETRIES = 5
 
 
-@dataclass(frozen=True)
-class _FileSearch:
-    """A file, and the byte spans to search."""
-
-    file: PlainFile
-    every: int
-    starts: list[int]
-    stops: list[int]
-
-
 def find_records(ray: Any, driver: Driver, source: Source, span_bytes: int | None = None) -> None:
     """Index the source in tasks that search ``span_bytes`` each.
 
@@ -54,30 +43,35 @@ def find_records(ray: Any, driver: Driver, source: Source, span_bytes: int | Non
     find = ray.remote(_find).options(
         num_cpus=TASK_CPUS, max_retries=_RETRIES, scheduling_strategy="SPREAD"
     )
-    searches = [_divide(file, span_bytes) for file in files]
-    found = _search_all(ray, find, driver, searches, _TASKS_PER_CPU * cpus)
-    for search in searches:
-        _join(ray, find, driver, search, list(islice(found, len(search.stops))))
+    searches = [(file, choose_every(file.size, file.row_bytes())) for file in files]
+    found = _search_all(ray, find, driver, searches, span_bytes, _TASKS_PER_CPU * cpus)
+    for file, every in searches:
+        spans = list(islice(found, len(_starts(file, span_bytes))))
+        _join(ray, find, driver, file, every, [*_starts(file, span_bytes)[1:], file.size], spans)
 
 
-def _divide(file: PlainFile, span_bytes: int) -> _FileSearch:
-    starts = list(range(0, file.size, span_bytes))
-    every = choose_every(file.size, file.row_bytes())
-    return _FileSearch(file, every, starts, [*starts[1:], file.size])
+def _starts(file: PlainFile, span_bytes: int) -> range:
+    """Return where the spans to search begin."""
+    return range(0, file.size, span_bytes)
 
 
 def _search_all(
-    ray: Any, find: Any, driver: Driver, searches: list[_FileSearch], most_tasks: int
+    ray: Any,
+    find: Any,
+    driver: Driver,
+    searches: list[tuple[PlainFile, int]],
+    span_bytes: int,
+    most_tasks: int,
 ) -> Iterator[ScannedSpan]:
     """Yield the result of each span, file by file.
 
     At most ``most_tasks`` tasks are pending at a time, so an error wastes little work.
     """
     tasks: deque[Any] = deque()
-    for search in searches:
-        for start, stop in zip(search.starts, search.stops, strict=True):
-            path, entered = located(search.file.path).alone(), start == 0
-            tasks.append(find.remote(driver, path, start, stop, search.every, entered=entered))
+    for file, every in searches:
+        for start in _starts(file, span_bytes):
+            path, stop = located(file.path).alone(), min(start + span_bytes, file.size)
+            tasks.append(find.remote(driver, path, start, stop, every, entered=start == 0))
             if len(tasks) >= most_tasks:
                 yield task_result(ray, tasks.popleft(), "searching for records", _RETRIES)
     while tasks:
@@ -85,16 +79,20 @@ def _search_all(
 
 
 def _join(
-    ray: Any, find: Any, driver: Driver, search: _FileSearch, found: list[ScannedSpan]
+    ray: Any,
+    find: Any,
+    driver: Driver,
+    file: PlainFile,
+    every: int,
+    stops: list[int],
+    found: list[ScannedSpan],
 ) -> None:
-    file, every = search.file, search.every
-
     def find_again(start: int, stop: int) -> ScannedSpan:
         task = find.remote(driver, located(file.path).alone(), start, stop, every, entered=True)
         again: ScannedSpan = task_result(ray, task, file.path, _RETRIES)
         return again
 
-    file.use(join_spans(file.size, every, search.stops, found, find_again))
+    file.use(join_spans(file.size, every, stops, found, find_again))
 
 
 def _find(

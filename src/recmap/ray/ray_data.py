@@ -25,7 +25,7 @@ from recmap.model.row_sizes import measure
 from recmap.model.schema import Schema
 from recmap.ray.arrow_tables import batch_of, schema_of, table_of, table_of_block
 from recmap.ray.file_partitions import RowSpan, assign_rows
-from recmap.ray.staged_output import StagedOutput, StagedShard
+from recmap.ray.staging import StagedOutput, StagedShard
 
 __all__ = ["RecmapDatasink", "RecmapDatasource", "read_datasource"]
 

@@ -73,7 +73,7 @@ def read(
 
     source, reopen, skip = _opened(src, fields, options)
     # The connection stays open, because the dataset is read later.
-    ray, driver = connect(None).ray, Driver.here()
+    ray, driver = connect(None), Driver.here()
     check_visible(ray, driver, source.facts.files)
     find_records(ray, driver, source)
     schema = _select(source.schema, None if columns is None else list(columns))

@@ -26,7 +26,7 @@ from recmap.ray.cluster import (
     TASK_CPUS,
     Driver,
     check_visible,
-    connect,
+    connected,
     output_folder,
     task_result,
     working_nodes,
@@ -60,7 +60,7 @@ def on_cluster(
         )
     located(dst).refuse_unwritable()
     driver = Driver.here()
-    with connect(address) as ray, output_folder(dst):
+    with connected(address) as ray, output_folder(dst):
         check_visible(ray, driver, source.facts.files, dst)
         find_records(ray, driver, source)
         yield RayRunner(ray, driver, source, workers)

@@ -84,7 +84,7 @@ def write(
     schema = known_schema(dataset, given_fields)
     check_output(dst, output.format, schema or Schema({}), stored)
     if located(dst).remote:
-        check_visible(connect(None).ray, Driver.here(), [], dst)
+        check_visible(connect(None), Driver.here(), [], dst)
     with output.staged() as stage:
         for_sink = {**stored, "durable": chosen.durable}
         sink = RecmapDatasink(

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -24,15 +23,84 @@ from recmap.model.schema import Batch, Schema
 from recmap.native import _core
 from recmap.pipeline.transforms.batch import END, Group
 from recmap.pipeline.transforms.pad import as_ragged, fitting_fill
-from recmap.pipeline.transforms.segments import Segments, UnfinishedRows, held_segments
 
 Added: TypeAlias = Literal["positions", "segments", "cu_seqlens"]
 Long: TypeAlias = Literal["error", "cut", "split"]
+
+Sequences: TypeAlias = tuple[dict[str, npt.NDArray[Any]], Positions, Positions]
+"""The values of each column, where in them each sequence starts, and how long it is."""
+Held: TypeAlias = list[list[list[int]]]
+"""The segments of rows, each ``[position, begin, end]``, ready for JSON."""
 
 #: The columns that are added unless others are asked for.
 ADDED: tuple[Added, ...] = ("segments", "positions")
 # Rows that were finished in the run before.
 _RESTORED = -2
+
+
+class Segments(NamedTuple):
+    """Segments of sequences: items ``begins`` to ``ends`` of the sequence at ``positions``.
+
+    Each is in one of ``rows``, from item ``places`` of the row on.
+    """
+
+    positions: Positions
+    begins: Positions
+    ends: Positions
+    rows: Positions
+    places: Positions
+
+    @classmethod
+    def none(cls) -> Segments:
+        return cls(*[np.empty(0, np.int64)] * 5)
+
+    @property
+    def sizes(self) -> Positions:
+        return self.ends - self.begins
+
+    def where(self, which: Any) -> Segments:
+        return Segments(*(each[which] for each in self))
+
+    def joined(self, more: Segments) -> Segments:
+        return Segments(*map(np.concatenate, zip(self, more, strict=True)))
+
+
+class UnfinishedRows(NamedTuple):
+    """Rows that have not been given out. The workspace has a row for each of ``numbers``.
+
+    ``finished`` are in order. When each was finished, ``after`` segments had been placed, and all
+    sequences before number ``at`` had been taken in.
+    """
+
+    numbers: Positions
+    work: dict[str, npt.NDArray[Any]]
+    segments: Segments
+    finished: Positions
+    after: Positions
+    at: Positions
+
+    def without(self, given: int) -> UnfinishedRows:
+        """Leave out the first rows that were finished."""
+        if not given:
+            return self
+        kept = ~np.isin(self.numbers, self.finished[:given])
+        left = ~np.isin(self.segments.rows, self.finished[:given])
+        # Segments are counted from the first that is left.
+        before = np.concatenate([[0], np.cumsum(left)])
+        return UnfinishedRows(
+            self.numbers[kept],
+            {name: work[kept] for name, work in self.work.items()},
+            self.segments.where(left),
+            self.finished[given:],
+            before[self.after[given:]],
+            self.at[given:],
+        )
+
+    def finishing(self, rows: Positions, after: Positions, at: Positions) -> UnfinishedRows:
+        """Add rows that are finished."""
+        more = zip((self.finished, self.after, self.at), (rows, after, at), strict=True)
+        finished, after, at = map(np.concatenate, more)
+        return self._replace(finished=finished, after=after, at=at)
 
 
 class Packer:
@@ -126,8 +194,9 @@ class Packer:
             self._place(positions, sequences)
             return
         packed = {name: batch[name] for name in self._fields}
-        if not sequences.lengths.all():  # empty ones do not count
-            there = np.flatnonzero(sequences.lengths)
+        lengths = sequences[2]
+        if not lengths.all():  # empty ones do not count
+            there = np.flatnonzero(lengths)
             packed, positions = pick(packed, there), positions[there]
         self._pending.append((packed, positions))
         count = sum(len(each) for _, each in self._pending)
@@ -176,7 +245,7 @@ class Packer:
         upto, at = (int(rows.after[end - 1]), int(rows.at[end - 1])) if end > begin else (0, END)
         at = self._first if at == _RESTORED else at
         # What is held is put into words only if a state is saved.
-        return Group(batch, firsts, at, partial(held_segments, rows, end, upto))
+        return Group(batch, firsts, at, partial(_held_segments, rows, end, upto))
 
     def _added(self, segments: Segments, counts: Positions) -> Batch:
         shape, none = (len(counts), self._length), np.empty(0, np.int32)
@@ -209,7 +278,7 @@ class Packer:
         sizes = table[:, 2] - table[:, 1]
         edges = offsets_of(sizes)
         used = np.diff(edges[offsets_of(counts)])
-        fits = (table[:, 1] >= 0) & (sizes > 0) & (table[:, 2] <= sequences.lengths)
+        fits = (table[:, 1] >= 0) & (sizes > 0) & (table[:, 2] <= sequences[2])
         if not fits.all() or min(used) < 1 or max(used) > self._length:
             raise OptionError("the state to restore is not one of these sequences and this length")
         # The fitter numbers open rows from 0; those before are full.
@@ -225,7 +294,7 @@ class Packer:
 
     def _place(self, positions: Positions, sequences: Sequences) -> None:
         """Find places for sequences, and copy them there."""
-        stops = sequences.lengths
+        _, _, stops = sequences
         if self._long == "cut":
             stops = np.minimum(stops, self._length)
         counts = -(-stops // self._length)
@@ -265,7 +334,8 @@ class Packer:
         numbers = np.concatenate([rows.numbers, begun])
         slots = np.searchsorted(numbers, segments.rows)
         to = slots * self._length + segments.places
-        starts = sequences.starts[which] + segments.begins
+        columns, firsts, _ = sequences
+        starts = firsts[which] + segments.begins
         work: dict[str, npt.NDArray[Any]] = {}
         for name, kind in self._fields.items():
             shape = (len(numbers), self._length, *kind.inner)
@@ -274,7 +344,7 @@ class Packer:
             np.copyto(out[len(rows.numbers) :], self._fill_of(name), casting="unsafe")
             if len(rows.numbers):
                 out[: len(rows.numbers)] = rows.work[name]
-            values = np.ascontiguousarray(sequences.values[name])
+            values = np.ascontiguousarray(columns[name])
             item = kind.dtype.itemsize * math.prod(kind.inner)
             if item:
                 flat = out.reshape(-1).view(np.uint8)
@@ -306,8 +376,9 @@ class Packer:
             fitting_fill(self._fill_of(name), kind.dtype, name)
 
     def _sequences(self, positions: Positions, batch: Batch) -> Sequences:
-        sequences = Sequences.of(batch, positions, self._names)
-        fields, lengths = sequences.fields, sequences.lengths
+        sequences = _sequences_of(batch, positions, self._names)
+        values, _, lengths = sequences
+        fields = {name: Field(array.dtype, array.shape[1:]) for name, array in values.items()}
         if not self._fields:
             self._check(fields)
             self._fields, self._names = fields, list(fields)
@@ -322,6 +393,24 @@ class Packer:
                 f"packed rows have {self._length:,} (long='cut' or 'split' accepts it)"
             )
         return sequences
+
+
+def _held_segments(rows: UnfinishedRows, given: int, upto: int) -> dict[str, Held]:
+    """Return the segments of rows that are open, and of those that are full, for a state.
+
+    They are those after ``upto`` segments had been placed, and ``given`` rows had been given out.
+    """
+    done = int(np.searchsorted(rows.after, upto, side="right"))
+    before = rows.segments.where(np.argsort(rows.segments.places[:upto], kind="stable"))
+    held: dict[int, list[list[int]]] = {}
+    columns = (before.rows, before.positions, before.begins, before.ends)
+    for row, *segment in zip(*(each.tolist() for each in columns), strict=True):
+        held.setdefault(row, []).append(segment)
+    finished = rows.finished.tolist()
+    full = [held.pop(row) for row in finished[given:done]]
+    for row in finished[:given]:
+        held.pop(row, None)
+    return {"open": [held[row] for row in sorted(held)], "full": full}
 
 
 def _row_by_row(rows: UnfinishedRows) -> tuple[Positions, Positions]:
@@ -352,54 +441,36 @@ def _edges_of(segments: Segments, counts: Positions, length: int) -> Ragged:
     return Ragged(edges.astype(np.int32), offsets_of(sizes + 1))
 
 
-@dataclass(frozen=True)
-class Sequences:
-    """Sequence ``i`` is ``values[starts[i] : starts[i] + lengths[i]]`` of every column."""
+def _sequences_of(batch: Batch, positions: Positions, names: Sequence[str] | None) -> Sequences:
+    """Return the sequences of the named columns, or of all that hold sequences of numbers.
 
-    values: dict[str, npt.NDArray[Any]]
-    starts: npt.NDArray[np.int64]
-    lengths: npt.NDArray[np.int64]
-
-    @classmethod
-    def of(
-        cls, batch: Batch, positions: npt.NDArray[np.int64], names: Sequence[str] | None
-    ) -> Sequences:
-        """Return the sequences of the named columns, or of all that hold sequences of numbers.
-
-        Refuse columns with different lengths in any row.
-        """
-        if names is None:
-            names = [name for name, column in batch.items() if _is_sequences(column)]
-        if missing := [name for name in names if name not in batch]:
-            raise ColumnError(f"the batch lacks {missing[0]!r}, which is to be packed")
-        if not names:
-            raise OptionError("no column to pack: none holds sequences of numbers")
-        columns = {name: as_ragged(batch[name], 1, name) for name in names}
-        (first, leader), *others = columns.items()
-        lengths = leader.lengths
-        if len(positions) != len(lengths):
-            raise ColumnError(f"{len(positions):,} positions of {len(lengths):,} rows of {first!r}")
-        for name, column in others:
-            if len(column) != len(leader):
-                raise ColumnError(
-                    f"{first!r} has {len(leader):,} rows, but {name!r} {len(column):,}"
-                )
-            differ = np.flatnonzero(lengths != column.lengths)
-            if differ.size:
-                row = int(differ[0])
-                raise DataError(
-                    f"row {int(positions[row]):,}: {int(lengths[row]):,} items in {first!r}, but "
-                    f"{int(column.lengths[row]):,} in {name!r}; columns that are packed together "
-                    "must be equally long",
-                    field=name,
-                )
-        values = {name: _numbers(name, column) for name, column in columns.items()}
-        return cls(values, leader.offsets[:-1] - leader.offsets[0], lengths)
-
-    @property
-    def fields(self) -> dict[str, Field]:
-        """The field of one item of each column."""
-        return {name: Field(array.dtype, array.shape[1:]) for name, array in self.values.items()}
+    Refuse columns with different lengths in any row.
+    """
+    if names is None:
+        names = [name for name, column in batch.items() if _is_sequences(column)]
+    if missing := [name for name in names if name not in batch]:
+        raise ColumnError(f"the batch lacks {missing[0]!r}, which is to be packed")
+    if not names:
+        raise OptionError("no column to pack: none holds sequences of numbers")
+    columns = {name: as_ragged(batch[name], 1, name) for name in names}
+    (first, leader), *others = columns.items()
+    lengths = leader.lengths
+    if len(positions) != len(lengths):
+        raise ColumnError(f"{len(positions):,} positions of {len(lengths):,} rows of {first!r}")
+    for name, column in others:
+        if len(column) != len(leader):
+            raise ColumnError(f"{first!r} has {len(leader):,} rows, but {name!r} {len(column):,}")
+        differ = np.flatnonzero(lengths != column.lengths)
+        if differ.size:
+            row = int(differ[0])
+            raise DataError(
+                f"row {int(positions[row]):,}: {int(lengths[row]):,} items in {first!r}, but "
+                f"{int(column.lengths[row]):,} in {name!r}; columns that are packed together "
+                "must be equally long",
+                field=name,
+            )
+    values = {name: _numbers(name, column) for name, column in columns.items()}
+    return values, leader.offsets[:-1] - leader.offsets[0], lengths
 
 
 def _is_sequences(column: Column) -> bool:

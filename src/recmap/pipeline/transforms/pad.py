@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias, get_args
 
@@ -159,8 +159,13 @@ class Padding:
         batches together take more than ``max_bytes``.
         """
         pads, native = self._prepared(schema)
-        buffers = _BoundedBuffers(max_bytes if len(positions) > size else sys.maxsize)
-        read = rows.read_padded(positions, native, size, buffers.bytes)
+        count = _limit(max_bytes if len(positions) > size else sys.maxsize)
+
+        def allocate(bytes_: int) -> npt.NDArray[np.uint8]:
+            count(bytes_)
+            return empty_bytes(bytes_)
+
+        read = rows.read_padded(positions, native, size, allocate)
         if read is None:
             return []
         columns: dict[str, Sequence[Column]] = {}
@@ -168,13 +173,13 @@ class Padding:
             if name in read.padded:
                 made = self._parts(name, pads[name], read.padded[name], size)
                 added = [parts for part_of, parts in made.items() if part_of != name]
-                buffers.count(sum(part.nbytes for parts in added for part in parts))
+                count(sum(part.nbytes for parts in added for part in parts))
                 columns |= made
                 continue
             parts = cut(read.others[name], size)
             if name in pads:  # lists of lists
                 done = [self.apply({name: part}, schema) for part in parts]
-                buffers.count(sum(part.nbytes for each in done for part in each.values()))
+                count(sum(part.nbytes for each in done for part in each.values()))
                 columns |= {made: [each[made] for each in done] for made in done[0]}
             else:
                 columns[name] = parts
@@ -299,21 +304,17 @@ def has_ragged(schema: Schema) -> bool:
 _NO_PADDING = Padding({})
 
 
-class _BoundedBuffers:
-    """Allocates arrays of at most ``max_bytes`` in total."""
+def _limit(max_bytes: int) -> Callable[[int], None]:
+    """Return a function that counts bytes, and raises once they are more than ``max_bytes``."""
+    left = max_bytes
 
-    def __init__(self, max_bytes: int) -> None:
-        self._left = max_bytes
-
-    def bytes(self, size: int) -> npt.NDArray[np.uint8]:
-        self.count(size)
-        return empty_bytes(size)
-
-    def count(self, size: int) -> None:
-        """Count memory that was allocated elsewhere."""
-        self._left -= size
-        if self._left < 0:
+    def count(size: int) -> None:
+        nonlocal left
+        left -= size
+        if left < 0:
             raise MemoryLimitError("these batches are too large to be read together")
+
+    return count
 
 
 def fitting_fill(fill: Any, dtype: np.dtype[Any], name: str) -> None:
