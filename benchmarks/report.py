@@ -25,7 +25,10 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Row:
-    """One comparison. ``met`` is None where there is no target."""
+    """One comparison. ``met`` is None where there is no target.
+
+    ``cpu`` is the processor time per GB of both, in seconds, where it was measured.
+    """
 
     case: str
     ours: str
@@ -34,11 +37,12 @@ class Row:
     ratio: float | None
     target: str = ""
     met: bool | None = None
+    cpu: str = ""
 
     def cells(self) -> list[str]:
         ratio = "" if self.ratio is None else _times(self.ratio)
         verdict = {None: "", True: "met", False: "**missed**"}[self.met]
-        return [self.case, self.ours, self.peer, self.theirs, ratio, self.target, verdict]
+        return [self.case, self.ours, self.peer, self.theirs, ratio, self.cpu, self.target, verdict]
 
 
 @dataclass(frozen=True)
@@ -74,13 +78,14 @@ def compare(
     ratio = ours.rows_per_second / theirs.rows_per_second
     target = "" if at_least is None else f"≥ {_times(at_least)}{reason}"
     met = None if at_least is None else ratio >= at_least
-    return Row(case, rate(ours), theirs.name, rate(theirs), ratio, target, met)
+    cpu = f"{ours.cpu_per_gigabyte:.2g} / {theirs.cpu_per_gigabyte:.2g} s/GB"
+    return Row(case, rate(ours), theirs.name, rate(theirs), ratio, target, met, cpu)
 
 
 def reach(case: str, ours: Timing, goal: Goal) -> Row:
     """Return recmap's rate, and whether it reaches a goal."""
     met = goal.met(ours.rows_per_second, ours.row_bytes)
-    return Row(case, rate(ours), "", "", None, str(goal), met)
+    return Row(case, rate(ours), "", "", None, str(goal), met, f"{ours.cpu_per_gigabyte:.2g} s/GB")
 
 
 def rate(timing: Timing) -> str:
@@ -100,7 +105,7 @@ def _times(ratio: float) -> str:
     return f"{ratio:,.0f}x" if ratio >= 10 else f"{ratio:.2f}x"
 
 
-_HEADER = ("case", "recmap", "peer", "its rate", "ratio", "target", "")
+_HEADER = ("case", "recmap", "peer", "its rate", "ratio", "processor time", "target", "")
 
 
 def markdown(tables: Iterable[Table]) -> str:

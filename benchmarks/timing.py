@@ -41,13 +41,15 @@ class DifferentDataError(Exception):
 class Measure:
     """One run of a job.
 
-    ``check`` is the sum of the values it read, if asked for. ``memory`` has the memory in use, as
+    ``check`` is the sum of the values it read, if asked for. ``cpu`` is the processor time, in
+    seconds, of the job's process and those that it started. ``memory`` has the memory in use, as
     pairs of seconds and bytes; ``peak`` is its maximum.
     """
 
     seconds: float
     rows: int
     check: float | None = None
+    cpu: float = 0.0
     peak: int = 0
     memory: list[tuple[float, int]] = field(default_factory=list)
 
@@ -110,6 +112,12 @@ class Timing:
     @property
     def bytes_per_second(self) -> float:
         return self.rows_per_second * self.row_bytes
+
+    @property
+    def cpu_per_gigabyte(self) -> float:
+        """Processor time in seconds, of all runs: that of a short one is only known roughly."""
+        rows = sum(run.rows for run in self.runs)
+        return sum(run.cpu for run in self.runs) / (rows * self.row_bytes / 1e9)
 
 
 def fastest(choices: Iterable[_Choice], run: Callable[[_Choice], Measure]) -> _Choice:

@@ -8,6 +8,7 @@ The parent writes one line of JSON per job; the child answers each with another.
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import importlib
 import json
@@ -16,9 +17,11 @@ import subprocess
 import sys
 import traceback
 from collections.abc import Callable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, TextIO
+
+import psutil
 
 from benchmarks.timing import Measure
 
@@ -59,8 +62,18 @@ class Worker:
     def call(self, job: str, **options: Any) -> Measure:
         """Run a job and wait for it."""
         assert self._process.stdin is not None
+        before = self._cpu_seconds()
         print(json.dumps({"job": job, "options": options}), file=self._process.stdin, flush=True)
-        return Measure(**self._answer())
+        return replace(Measure(**self._answer()), cpu=self._cpu_seconds() - before)
+
+    def _cpu_seconds(self) -> float:
+        """Return the processor time of the process and of those that it started."""
+        process = psutil.Process(self._process.pid)
+        total = 0.0
+        for each in (process, *process.children(recursive=True)):
+            with contextlib.suppress(psutil.NoSuchProcess):  # it has ended just now
+                total += sum(each.cpu_times()[:4])  # its own, and that of children that ended
+        return total
 
     def _answer(self) -> dict[str, Any]:
         assert self._process.stdout is not None
