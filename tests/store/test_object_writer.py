@@ -17,12 +17,11 @@ from recmap.store.object_writer import (
     Upload,
     UploadParts,
     choose_parts,
-    create_object,
     delete_object,
     put_file,
+    put_if,
     put_object,
     read_object,
-    replace_object,
 )
 from recmap.store.s3_uploads import S3Uploads, find_s3_uploads
 from recmap.store.storage import Storage
@@ -67,20 +66,20 @@ def test_an_object_is_put_and_deleted(bucket: Bucket) -> None:
 
 def test_an_object_is_created_only_once(bucket: Bucket) -> None:
     path = _path(bucket)
-    assert create_object(path, b"one") is not None
-    assert create_object(path, b"two") is None
+    assert put_if(path, b"one", None) is not None
+    assert put_if(path, b"two", None) is None
     assert _content(path) == b"one"
 
 
 def test_an_object_is_replaced_only_if_it_is_the_one_seen(bucket: Bucket) -> None:
     path = _path(bucket)
     first = put_object(path, b"one")
-    second = replace_object(path, b"two", first)
+    second = put_if(path, b"two", first)
     assert second is not None
-    assert replace_object(path, b"three", first) is None
+    assert put_if(path, b"three", first) is None
     assert _content(path) == b"two"
     delete_object(path)
-    assert replace_object(path, b"three", second) is None
+    assert put_if(path, b"three", second) is None
     assert read_object(path) is None
 
 
@@ -90,8 +89,8 @@ def test_a_condition_holds_if_the_answer_to_it_was_lost(bucket: Bucket) -> None:
     # The server has made the object, but a proxy says that it failed: the second attempt finds
     # the object of the first.
     bucket.proxy.faults.extend([Status(412)])
-    assert create_object(path, b"one") is not None
-    assert create_object(path, b"other") is None
+    assert put_if(path, b"one", None) is not None
+    assert put_if(path, b"other", None) is None
 
 
 def test_requests_are_repeated(bucket: Bucket) -> None:

@@ -21,8 +21,8 @@ from recmap.store.object_writer import (
     Upload,
     UploadParts,
     copy_object,
-    create_object,
     delete_object,
+    put_if,
     put_object,
     read_object,
 )
@@ -71,7 +71,7 @@ def requests_to(bucket: Bucket, storage: Storage) -> dict[str, Callable[[], obje
         "tree": lambda: tree_of(at("")),
         "get": lambda: read_object(at("x.bin")),
         "put": lambda: put_object(at("put.bin"), DATA),
-        "create": lambda: create_object(at("new.bin"), DATA),
+        "create": lambda: put_if(at("new.bin"), DATA, None),
         "parts": send_parts,
         "copy": lambda: copy_object(at("x.bin"), at("copy.bin")),
         "delete": lambda: delete_object(at("old.bin")),

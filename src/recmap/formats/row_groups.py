@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import wait
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import cache, cached_property, partial
 from threading import Lock
 from typing import Any
 
@@ -100,7 +100,8 @@ class RowGroupSource(Source):
         self._pieces, self._scans = _Pieces(file, self._gathered), Scans()
         # How row groups are divided to gather rows.
         self._cuts: dict[int, Cuts] = {}
-        self._pool: tuple[int, Threads] | None = None
+        # By process: threads do not survive a fork.
+        self._threads = cache(lambda _: Threads(pool_size(), "recmap-row-groups"))
         self._lock = Lock()
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -180,7 +181,7 @@ class RowGroupSource(Source):
         begin = partial(Scan, self._file, self._bundles, size, cuts)
         scan = self._scans.find(start, size, begin, _SCANS * room)
         few = (stop - start) * self.row_bytes() < _FEW_BYTES
-        threads = None if few or thread_count() == 1 else self._threads()
+        threads = None if few or thread_count() == 1 else self._threads(os.getpid())
         try:
             batch = scan.read(start, stop, limit, room, threads)
         except BaseException:
@@ -259,7 +260,7 @@ class RowGroupSource(Source):
     def _run(self, jobs: Sequence[Callable[[], Batch]], *, alone: bool) -> list[Batch]:
         if alone or len(jobs) < 2 or thread_count() == 1:
             return [job() for job in jobs]
-        pool = self._threads()
+        pool = self._threads(os.getpid())
         futures = [pool.submit(job) for job in jobs]
         try:
             return [future.result() for future in futures]
@@ -268,13 +269,6 @@ class RowGroupSource(Source):
                 future.cancel()
             wait(futures)  # the caller may replace the file
             raise
-
-    def _threads(self) -> Threads:
-        with self._lock:
-            # Threads do not survive a fork.
-            if self._pool is None or self._pool[0] != os.getpid():
-                self._pool = os.getpid(), Threads(pool_size(), "recmap-row-groups")
-            return self._pool[1]
 
     def fetch_ahead(self, rows: RowNumbers) -> Fetching | None:
         if self._file.mapped.whole or not len(rows):

@@ -96,8 +96,8 @@ class FetchCounter:
 
     def __init__(self) -> None:
         self._lock = Lock()
-        self._requests = self._fetched = self._used = self._cache_hits = 0
-        self._waited = 0.0
+        #: What was counted so far.
+        self.counts = FetchCounts()
         _counters.add(self)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -112,20 +112,9 @@ class FetchCounter:
         waited: float = 0.0,
     ) -> None:
         """Add to what ``FetchCounts`` tells."""
+        more = FetchCounts(requests, fetched, used, cache_hits, waited)
         with self._lock:
-            self._requests += requests
-            self._fetched += fetched
-            self._used += used
-            self._cache_hits += cache_hits
-            self._waited += waited
-
-    @property
-    def counts(self) -> FetchCounts:
-        """What was counted so far."""
-        with self._lock:
-            return FetchCounts(
-                self._requests, self._fetched, self._used, self._cache_hits, self._waited
-            )
+            self.counts = self.counts.plus(more)
 
 
 _counters: weakref.WeakSet[FetchCounter] = weakref.WeakSet()

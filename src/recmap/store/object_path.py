@@ -29,14 +29,13 @@ from recmap.store.object_store import ObjectInfo, ObjectStore
 from recmap.store.object_writer import (
     SentObject,
     copy_object,
-    create_object,
     delete_object,
     parts_to_send,
     put_file,
+    put_if,
     put_object,
     read_object,
     refuse_unwritable,
-    replace_object,
 )
 from recmap.store.open_object import OpenObject, ReadInOrder, SeekableObject
 from recmap.store.s3_uploads import find_s3_uploads
@@ -220,7 +219,7 @@ class ObjectPath(ObjectAddress):
         put_object(self, data)
 
     def write_if(self, data: bytes, seen: Version | None) -> Version | None:
-        return create_object(self, data) if seen is None else replace_object(self, data, seen)
+        return put_if(self, data, seen)
 
     def append(self, data: bytes, before: bytes) -> None:
         put_object(self, before + data)

@@ -124,19 +124,10 @@ def put_object(path: ObjectAddress, data: bytes | _Bytes) -> Version:
     return _put(path, data, "overwrite")
 
 
-def create_object(path: ObjectAddress, data: bytes) -> Version | None:
-    """Write an object if there is none; return None if there is."""
-    return _put_if(path, data, "create")
-
-
-def replace_object(path: ObjectAddress, data: bytes, seen: Version) -> Version | None:
-    """Write an object if it is still the one ``seen``; return None if it is not."""
-    return _put_if(path, data, seen.condition)
-
-
-def _put_if(path: ObjectAddress, data: bytes, mode: Any) -> Version | None:
+def put_if(path: ObjectAddress, data: bytes, seen: Version | None) -> Version | None:
+    """Write an object if it is still the one ``seen``, or there still is none; else return None."""
     try:
-        return _put(path, data, mode)
+        return _put(path, data, "create" if seen is None else seen.condition)
     except (OutputExistsError, ObjectChangedError, PathNotFoundError):
         pass
     # A request that was repeated because its answer was lost refuses itself.

@@ -21,10 +21,9 @@ from recmap.local.temporary import Process, runs, this_process
 from recmap.machine.threads import start_thread
 from recmap.store.object_address import ObjectAddress
 from recmap.store.object_writer import (
-    create_object,
     delete_object,
+    put_if,
     read_object,
-    replace_object,
 )
 from recmap.warn import warn
 
@@ -58,13 +57,13 @@ class StoreLock(RunLock):
     def acquire(self) -> None:
         """Create the object, or take over one that has expired; raise if another run has it."""
         for _ in range(_ATTEMPTS):
-            self._version = create_object(self._object, self._content())
+            self._version = put_if(self._object, self._content(), None)
             if self._version is None:
                 found = read_object(self._object)
                 if found is None:
                     continue  # it was released just now
                 self._refuse_if_alive(found[0])
-                self._version = replace_object(self._object, self._content(), found[1])
+                self._version = put_if(self._object, self._content(), found[1])
             if self._version is not None:
                 break
         else:
@@ -86,7 +85,7 @@ class StoreLock(RunLock):
         with self._mutex:
             self._stopped, self._known = True, None
             if self._held and self._version is not None:
-                self._version = replace_object(self._object, self._content(), self._version)
+                self._version = put_if(self._object, self._content(), self._version)
                 self._lost = self._version is None
 
     def release(self) -> None:
@@ -148,7 +147,7 @@ class StoreLock(RunLock):
                 if not self._held or self._version is None:
                     return
                 try:
-                    made = replace_object(self._object, self._content(), self._version)
+                    made = put_if(self._object, self._content(), self._version)
                     if made is None:
                         made = self._version_of_ours()
                 except StoreError:

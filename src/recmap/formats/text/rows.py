@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import pairwise
-from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -106,8 +105,8 @@ class TextRows(Source):
         self._index = RowIndex(self._text, parser.syntax, parser.rules, parser.skipped)
         self._index.load()
         self._choose(names)
-        self._pool: tuple[int, Threads] | None = None
-        self._lock = Lock()
+        # By process: threads do not survive a fork.
+        self._threads = cache(lambda _: Threads(pool_size(), "recmap-text"))
 
     def _choose(self, names: Sequence[str]) -> None:
         known = {column.name: column for column in self._parser.columns}
@@ -247,7 +246,7 @@ class TextRows(Source):
             if len(parts) == 1:
                 found = [self._parsed_rows(parts[0])]
             else:
-                found = list(self._threads().map(self._parsed_rows, parts))
+                found = list(self._threads(os.getpid()).map(self._parsed_rows, parts))
             row = first_row
             for part, place, (rows, _, fault) in zip(parts, cuts, found, strict=False):
                 if fault is not None:
@@ -325,13 +324,6 @@ class TextRows(Source):
         with self._text.spans(offsets, ends) as text:
             begins, stops = _core.locate_text_rows(text, self._parser.syntax, offsets, steps)
         return self._fixed + (stops - begins).astype(np.int64) * self._growth
-
-    def _threads(self) -> Threads:
-        with self._lock:
-            # Threads do not survive a fork.
-            if self._pool is None or self._pool[0] != os.getpid():
-                self._pool = os.getpid(), Threads(pool_size(), "recmap-text")
-            return self._pool[1]
 
     def select(self, names: Sequence[str]) -> TextRows:
         chosen = TextRows.__new__(TextRows)
