@@ -209,6 +209,9 @@ def test_rows_are_filtered_by_a_condition(mixed: str, capsys: pytest.CaptureFixt
     assert [json.loads(line) for line in rows.splitlines()] == [{"label": -1}]
     found = json.loads(output(capsys, "stats", mixed, "--where", "label > 0", "--json"))
     assert found["label"]["values"]["max"] == 7
+    both = ["--where", "label > -5", "--where", "label < 0"]
+    rows = output(capsys, "head", mixed, "--field", "label", *both, "--json")
+    assert [json.loads(row)["label"] for row in rows.splitlines()] == [-1]
     output(capsys, "convert", mixed, "some.tfrecord", "--where", 'name.starts_with(b"two")')
     assert rm.open("some.tfrecord")["label"][:].tolist() == [-1]
     output(capsys, "diff", "some.tfrecord", "mixed.tfrecord", "--where", "label == -1")

@@ -122,9 +122,10 @@ def add_where(parser: Any) -> None:
     """Add ``--where``."""
     parser.add_argument(
         "--where",
+        action="append",
         metavar="CONDITION",
         help="only rows for which this holds: 'label == 3 and size > 10', "
-        "'kind in [\"a\", \"b\"]', '`image/label` is not null'",
+        "'kind in [\"a\", \"b\"]', '`image/label` is not null'; of several, all must hold",
     )
 
 
@@ -214,8 +215,9 @@ def opened(args: argparse.Namespace, *, progress: ProgressOption = None, **chang
     Filter their rows by ``--where``, and show the ``progress`` of that.
     """
     dataset = open_dataset(_paths(args.path), _fields(args), **{**_options(args), **changed})
-    condition = getattr(args, "where", None)
-    return dataset if condition is None else dataset.where(condition, progress=progress)
+    for condition in getattr(args, "where", None) or []:
+        dataset = dataset.where(condition, progress=progress)
+    return dataset
 
 
 def call_text(args: argparse.Namespace) -> str:

@@ -40,6 +40,11 @@ _TURNED = {"__lt__": "__gt__", "__le__": "__ge__", "__gt__": "__lt__", "__ge__":
 # How many arguments the tests of a column take, and how else people write them.
 _TESTS = {"is_in": 1, "between": 2, "starts_with": 1, "contains": 1, "is_null": 0, "is_nan": 0}
 _ALSO = {"startswith": "starts_with", "isin": "is_in", "isnull": "is_null", "isnan": "is_nan"}
+# What stands between two texts that Python makes one.
+_BETWEEN_TEXTS = re.compile(r"\s*[bBrRuU]{0,2}")
+# What a date without quotes looks like.
+_DATE = re.compile(r"(?<![\w.])\d{4}-\d{2}(?!\w)")
+_QUOTE_DATES = 'put dates in quotes: day >= "2024-01-31"'
 # Longer texts are shortened in messages.
 _LONG = 200
 _EXAMPLE = 'write it like: label == 3 and kind in ["a", "b"]'
@@ -61,6 +66,7 @@ class _ConditionParser:
 
     def parse(self) -> Expression:
         source = _QUOTED.sub(self._plain_name, self._text.strip())
+        self._refuse_adjacent_texts(source)
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # of Python, about the text
@@ -78,6 +84,16 @@ class _ConditionParser:
         plain = f"__column_{len(self._names)}"
         self._names[plain] = match[1]
         return plain
+
+    def _refuse_adjacent_texts(self, source: str) -> None:
+        """Refuse ``'it''s'``, which is ``it's`` in SQL and ``its`` in Python."""
+        end: int | None = None
+        for text in _QUOTED.finditer(source):
+            if end is not None and re.fullmatch(
+                r"\s*[bru]{0,2}", source[end : text.start()], re.IGNORECASE
+            ):
+                self._refuse('two texts side by side: write "it\'s" for a text with a quote')
+            end = text.end()
 
     def _refuse(self, why: str) -> NoReturn:
         text = self._text if len(self._text) <= _LONG else f"{self._text[:_LONG]}..."
@@ -189,10 +205,14 @@ class _ConditionParser:
 
     def _not_a_value(self, node: ast.expr) -> str:
         shown = self._shown(node)
+        if shown.lower() == "nan":
+            return "nothing equals NaN; use is_nan(x) to find it"
         if self._is_column(node):
             return f"{shown} is read as a column; put text in quotes: {shown!r}"
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitAnd | ast.BitOr):
             return "put each comparison in parentheses: (a == 1) & (b > 2), or write and, or"
+        if isinstance(node, ast.BinOp) and _DATE.search(self._text):
+            return _QUOTE_DATES
         return f'{shown} is not a value, such as 3, 1.5, "text" or b"bytes"'
 
     def _duration(self, node: ast.Call) -> Any:
@@ -224,6 +244,12 @@ def _hint(source: str, error: Exception) -> str:
         return "write != instead of <>"
     if re.search(r"\b(AND|OR|NOT|IN|IS)\b", outside):
         return "write and, or, not, in and is in small letters"
+    if re.search(r"\blike\b", outside, re.IGNORECASE):
+        return 'write contains(name, "x") or starts_with(name, "x") instead of like'
+    if re.search(r"\bbetween\b(?!\s*\()", outside, re.IGNORECASE):
+        return "write between(size, 1, 5), or 1 <= size <= 5"
+    if _DATE.search(outside):
+        return _QUOTE_DATES
     if "&&" in outside or "||" in outside or re.search(r"!(?!=)", outside):
         return "write and, or, not instead of &&, ||, !"
     return f"it cannot be read; {_EXAMPLE}; a name with other characters goes in backquotes"
