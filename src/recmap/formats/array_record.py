@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from recmap.errors import ColumnError, DataError, MissingPackageError
-from recmap.formats.record_readers import RecordReaders, framed
+from recmap.errors import ColumnError, DataError
+from recmap.formats.record_readers import RecordReaders, array_record_module, framed
 from recmap.formats.sink import Sink, SinkKind
 from recmap.formats.tfds.array_record import ArrayRecordSource
 from recmap.formats.tfrecord_schema import sampled_schema
@@ -119,13 +119,8 @@ class ArrayRecordSink(Sink):
                 "write .tfrecord"
             )
         super().__init__(output, schema)
-        try:
-            from array_record.python.array_record_module import ArrayRecordWriter
-        except ModuleNotFoundError as e:
-            raise MissingPackageError(
-                "ArrayRecord files need the package array_record", extra="arrayrecord"
-            ) from e
-        self._writer: Any = ArrayRecordWriter(output.path, f"group_size:{group_size}")
+        module = array_record_module()
+        self._writer = module.ArrayRecordWriter(output.path, f"group_size:{group_size}")
         self._rows = 0
 
     def write(self, batch: Mapping[str, Any]) -> None:

@@ -29,7 +29,7 @@ from recmap.model.field import Field
 from recmap.model.info import Info
 from recmap.model.preview import listed
 from recmap.model.ragged import Column, Ragged
-from recmap.model.row_sizes import RowSizes, added, fitting, largest
+from recmap.model.row_sizes import RowSizes, added_up, fitting, largest
 from recmap.model.schema import Batch, Schema
 from recmap.model.source import ColumnMap, MappedColumns, Source
 from recmap.model.text import stored_strings
@@ -214,7 +214,8 @@ class ColumnsSource(Source):
         for column in self._columns.values() if self._chunk_bytes else ():
             column.keep(None if limit is None else max(1, _KEPT * limit // self._chunk_bytes))
         if limit is not None and start < stop:
-            sizes = _sizes(self._columns.values(), slice(start, stop), limit)
+            span = slice(start, stop)
+            sizes = added_up(column.sizes(span, limit) for column in self._columns.values())
             stop = start + (1 if sizes is None else fitting(sizes, stop - start, limit))
         with self._fetched(range(start, stop)):
             if self._unchecked:
@@ -268,7 +269,7 @@ class ColumnsSource(Source):
     @guarded
     def row_sizes(self, rows: npt.NDArray[np.int64]) -> RowSizes | None:
         self._check_size()
-        return _sizes(self._columns.values(), rows, _NO_LIMIT)
+        return added_up(column.sizes(rows, _NO_LIMIT) for column in self._columns.values())
 
     def select(self, names: Sequence[str]) -> ColumnsSource:
         chosen = {name: self._columns[name] for name in self._schema.select(names)}
@@ -319,16 +320,6 @@ class ColumnsSource(Source):
         )
 
 
-def _sizes(columns: Iterable[ColumnReader], rows: Which, limit: int) -> RowSizes | None:
-    total: RowSizes = 0
-    for column in columns:
-        sizes = column.sizes(rows, limit)
-        if sizes is None:
-            return None
-        total = added(total, sizes)
-    return total
-
-
 # Facts of a source that outlive it do not keep it.
 
 
@@ -339,15 +330,15 @@ def _largest_row(
     files: tuple[str, ...],
     above: int,
 ) -> tuple[int, int] | None:
-    def sizes(start: int, stop: int) -> RowSizes | None:
-        return _sizes(columns.values(), slice(start, stop), _NO_LIMIT)
+    def sizes(which: Which) -> RowSizes | None:
+        return added_up(column.sizes(which, _NO_LIMIT) for column in columns.values())
 
     with Guard(files):
         if mapped is not None:
             mapped.check_size()
-        if _sizes(columns.values(), np.empty(0, np.int64), _NO_LIMIT) is None:
+        if sizes(np.empty(0, np.int64)) is None:
             return None
-        return largest(sizes, rows, above)
+        return largest(lambda start, stop: sizes(slice(start, stop)), rows, above)
 
 
 def _unchanged(open_reference: Callable[[], ColumnsSource], files: Sequence[str]) -> ColumnsSource:

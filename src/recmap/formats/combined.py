@@ -32,7 +32,7 @@ from recmap.model.fill_null import with_the_same_nulls
 from recmap.model.info import Info
 from recmap.model.order import finite
 from recmap.model.ragged import Column, offsets_of
-from recmap.model.row_sizes import RowSizes, added, measure
+from recmap.model.row_sizes import RowSizes, added_up, measure
 from recmap.model.schema import Batch, Schema
 from recmap.model.source import (
     Source,
@@ -268,13 +268,7 @@ class SideBySideSource(CombinedSource):
         return fetching_all(source.fetch_ahead(rows) for source in self._sources)
 
     def row_sizes(self, rows: npt.NDArray[np.int64]) -> RowSizes | None:
-        total: RowSizes = 0
-        for source in self._sources:
-            sizes = source.row_sizes(rows)
-            if sizes is None:
-                return None
-            total = added(total, sizes)
-        return total
+        return added_up(source.row_sizes(rows) for source in self._sources)
 
     def column(self, name: str) -> Column | None:
         return self._owner(name).column(name)

@@ -25,7 +25,7 @@ from recmap.model.fetching import Fetching, fetching_all
 from recmap.model.field import Field
 from recmap.model.null_columns import without_masks
 from recmap.model.ragged import Column, Ragged, masked, null_mask
-from recmap.model.row_sizes import RowSizes, added
+from recmap.model.row_sizes import RowSizes, added_up
 from recmap.model.schema import Batch, Schema
 
 _ROWS, _ITEMS = "?", "[?]"
@@ -103,13 +103,7 @@ class _Nullable(ColumnReader):
             each.keep(groups)
 
     def sizes(self, rows: Which, limit: int) -> RowSizes | None:
-        total: RowSizes = 0
-        for each in self._all:
-            sizes = each.sizes(rows, limit)
-            if sizes is None:
-                return None
-            total = added(total, sizes)
-        return total
+        return added_up(each.sizes(rows, limit) for each in self._all)
 
     def fetch_ahead(self, rows: RowNumbers) -> Fetching | None:
         return fetching_all(each.fetch_ahead(rows) for each in self._all)

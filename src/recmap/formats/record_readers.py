@@ -23,6 +23,17 @@ _PART = 16 << 20
 _FAILURES = (RuntimeError, ValueError, IndexError)
 
 
+def array_record_module() -> Any:
+    """Return the module that reads and writes ArrayRecord files."""
+    try:
+        from array_record.python import array_record_module
+    except ModuleNotFoundError as e:
+        raise MissingPackageError(
+            "ArrayRecord files need the package array_record", extra="arrayrecord"
+        ) from e
+    return array_record_module
+
+
 class RecordReaders:
     """The records of several files, end to end.
 
@@ -32,18 +43,13 @@ class RecordReaders:
 
     def __init__(self, files: Sequence[str]) -> None:
         self.files = list(files)
-        try:
-            from array_record.python.array_record_module import ArrayRecordReader
-        except ModuleNotFoundError as e:
-            raise MissingPackageError(
-                "ArrayRecord files need the package array_record", extra="arrayrecord"
-            ) from e
+        module = array_record_module()
         self._readers: list[Any] = []
         counts: list[int] = []
         for path in self.files:
             local = self._downloaded(located(path)) if located(path).remote else path
             try:
-                reader = ArrayRecordReader(
+                reader = module.ArrayRecordReader(
                     local, "readahead_buffer_size:0", file_reader_buffer_size=32768
                 )
                 if not reader.ok():  # it would have no records

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TypeAlias
 
 import numpy as np
@@ -50,6 +50,16 @@ def added(a: RowSizes, b: RowSizes) -> RowSizes:
         return a + b
     rows = min(len(a), len(b))
     total: npt.NDArray[np.int64] = a[:rows] + b[:rows]
+    return total
+
+
+def added_up(sizes: Iterable[RowSizes | None]) -> RowSizes | None:
+    """Add the sizes of several columns; return None if those of one are unknown."""
+    total: RowSizes = 0
+    for each in sizes:
+        if each is None:
+            return None
+        total = added(total, each)
     return total
 
 
