@@ -178,17 +178,7 @@ class ColumnsSource(Source):
         """Return the columns that are the index of the table, if there are any."""
         if not self._table.index:
             return None
-        return ColumnsSource(
-            self._facts.format,
-            self._facts.files,
-            self._table.index,
-            self._facts.origin,
-            self._reopen and partial(_index_of, self._reopen),
-            self._mapped,
-            self._reference and partial(_index_of, self._reference),
-            self._sums,
-            table=TableColumns(self._table.types),
-        )
+        return self._with(self._table.index, {}, _index_of, TableColumns(self._table.types))
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         if self._reopen is None:
@@ -286,6 +276,7 @@ class ColumnsSource(Source):
         columns: Mapping[str, ColumnReader],
         strings: Mapping[str, Field],
         change: Callable[[Callable[[], ColumnsSource]], ColumnsSource],
+        table: TableColumns | None = None,
     ) -> ColumnsSource:
         """Return the same source with other columns; ``change`` makes that change again."""
         reopen = self._reopen and partial(change, self._reopen)
@@ -300,7 +291,7 @@ class ColumnsSource(Source):
             reference,
             self._sums,
             strings,
-            self._table,
+            self._table if table is None else table,
         )
 
     def row_bytes(self) -> int:

@@ -107,10 +107,13 @@ class CombinedSource(VaryingRows):
         self._sources = list(sources)
         self._schema = schema
 
-    def _over(self, sources: Sequence[Source]) -> Self:
-        """Return the same combination of other sources, which have as many rows."""
+    def _over(self, sources: Sequence[Source], schema: Schema | None = None) -> Self:
+        """Return the same combination of other sources with as many rows, or of some columns."""
         other = copy(self)
         other._sources = list(sources)  # noqa: SLF001  # a copy of this one
+        if schema is not None:
+            other._schema = schema  # noqa: SLF001
+            other.__dict__.pop("_told", None)
         return other
 
     def rebuilt(self, change: Callable[[Source], Source]) -> Source:
@@ -289,9 +292,7 @@ class SideBySideSource(CombinedSource):
 
     def _of(self, sources: Sequence[Source], names: Sequence[str]) -> Source:
         """Return columns of other sources with as many rows."""
-        other = self._over(sources)
-        other._schema = _joint_schema(sources)  # noqa: SLF001  # a copy of this one
-        other.__dict__.pop("_told", None)
+        other = self._over(sources, _joint_schema(sources))
         same = list(other.schema) == list(names)
         return other if same else renamed(other, {name: name for name in names})
 
@@ -461,10 +462,8 @@ class ConcatenatedSource(CombinedSource):
         return found
 
     def select(self, names: Sequence[str]) -> Source:
-        chosen = self._over([source.select(names) for source in self._sources])
-        chosen._schema = self._schema.select(names)  # noqa: SLF001  # a copy of this one
-        chosen.__dict__.pop("_told", None)
-        return chosen
+        chosen = [source.select(names) for source in self._sources]
+        return self._over(chosen, self._schema.select(names))
 
     @property
     def sources(self) -> Sequence[Source]:

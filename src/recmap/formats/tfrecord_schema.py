@@ -57,7 +57,7 @@ class SchemaChoice(NamedTuple):
         )
 
 
-def _asked(fields: FieldsLike | None) -> FieldChoice:
+def _choice(fields: FieldsLike | None) -> FieldChoice:
     """Return what the user passed as ``fields=``. The names of all fields are known later."""
     if fields is None:
         return FieldChoice((), {}, whole=True)
@@ -79,8 +79,8 @@ def choose_schema(
     Stored types come from the ``examined`` files. The other files are compared with them when
     they are first read. Records are sampled only if the stored types do not suffice.
     """
-    given = _asked(fields)
-    need_types = given.whole or None in given.given.values()
+    asked = _choice(fields)
+    need_types = asked.whole or None in asked.given.values()
     stored = _stored(files, sidecars, examined, skip) if need_types else None
     for i, (file, sidecar) in enumerate(zip(files, sidecars, strict=True)):
         if i not in examined:
@@ -92,17 +92,17 @@ def choose_schema(
         described = described_by(stored, stored.schema, skip)
         decoder = ExampleDecoder(stored.schema, None, kinds, unknown, described)
         return SchemaChoice(decoder, stored.origin).with_table(stored, kinds)
-    return _by_sample(files[0].path, given, stored, sample(files, skip), kinds, skip)
+    return _by_sample(files[0].path, asked, stored, sample(files, skip), kinds, skip)
 
 
 def sampled_schema(path: str, fields: FieldsLike | None, summary: Summary) -> SchemaChoice:
     """Choose how to decode records of another kind of file, of which some were looked at."""
-    return _by_sample(path, _asked(fields), None, summary, {}, skip=False)
+    return _by_sample(path, _choice(fields), None, summary, {}, skip=False)
 
 
 def _by_sample(
     path: str,
-    given: FieldChoice,
+    asked: FieldChoice,
     stored: Types | None,
     summary: Summary,
     kinds: Mapping[str, _core.Kind],
@@ -110,17 +110,17 @@ def _by_sample(
 ) -> SchemaChoice:
     records = "1 record" if summary.rows == 1 else f"{summary.rows:,} records"
     origin = f"inferred from {records}"
-    if given.whole and not given.given:
+    if asked.whole and not asked.given:
         unknown = UnknownFeatures(origin)
         decoder = ExampleDecoder(summary.schema(), summary.places(), summary.kinds(), unknown)
         return SchemaChoice(decoder, origin, summary)
-    decoder = _given_decoder(path, given, stored, summary, kinds, origin, skip)
+    decoder = _given_decoder(path, asked, stored, summary, kinds, origin, skip)
     return SchemaChoice(decoder, "given").with_table(stored, kinds)
 
 
 def _given_decoder(
     path: str,
-    given: FieldChoice,
+    asked: FieldChoice,
     stored: Types | None,
     summary: Summary,
     kinds: Mapping[str, _core.Kind],
@@ -133,10 +133,10 @@ def _given_decoder(
     """
     seen = [name for name, feature in summary.features.items() if feature.kinds]
     known = list(stored.schema) if stored else seen
-    fields = {**dict.fromkeys(known if given.whole else ()), **given.given}
+    fields = {**dict.fromkeys(known if asked.whole else ()), **asked.given}
     absent = [n for n in fields if n not in summary.features and n not in known]
     if absent and summary.rows:
-        _check_absent(path, absent, given, summary)
+        _check_absent(path, absent, asked, summary)
     untyped = [n for n, field in fields.items() if field is None and n not in absent]
     types = stored.whole_schema if stored else summary.schema(untyped)
     schema = Schema({n: types[n] if f is None else f for n, f in fields.items()})
@@ -144,9 +144,9 @@ def _given_decoder(
         schema,
         summary.places(),
         {n: kind for n, kind in (kinds or summary.kinds()).items() if n in untyped},
-        _unknown(stored, inferred) if given.whole else None,
+        _unknown(stored, inferred) if asked.whole else None,
         described_by(stored, untyped, skip),
-        given._replace(names=list(schema)),
+        asked._replace(names=list(schema)),
     )
 
 
@@ -156,13 +156,13 @@ def _unknown(stored: Types | None, inferred: str) -> UnknownFeatures:
     return UnknownFeatures(stored.origin, hidden=stored.hidden)
 
 
-def _check_absent(path: str, absent: list[str], given: FieldChoice, summary: Summary) -> None:
+def _check_absent(path: str, absent: list[str], asked: FieldChoice, summary: Summary) -> None:
     """Refuse features missing from the sample, unless their field allows rows without them."""
     for name in absent:
-        field = given.given[name]
+        field = asked.given[name]
         if field is not None and (field.fill is not None or field.ragged or field.nullable):
             continue
-        option = given.fields_option(name, ragged_text(field or Field("int64")))
+        option = asked.fields_option(name, ragged_text(field or Field("int64")))
         raise FieldMismatchError(
             Message(
                 f"{path}: no feature {name!r} in the {summary.rows:,} records looked at; they "

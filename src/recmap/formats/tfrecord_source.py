@@ -178,7 +178,7 @@ class TFRecordSource(Source):
         with file.file.hold(0, file.size):
             offsets = read_text_index(path, file.file.bytes)
         rows = np.arange(len(offsets), dtype=np.uint64)
-        file.use(Index.of_anchors(len(offsets), None, rows, offsets, file.size))
+        file.index = Index.of_anchors(len(offsets), None, rows, offsets, file.size)
 
     def _largest_row(self, above: int) -> tuple[int, int] | None:
         self._settle()

@@ -92,7 +92,7 @@ def _join(
         again: ScannedSpan = task_result(ray, task, file.path, _RETRIES)
         return again
 
-    file.use(join_spans(file.size, every, stops, found, find_again))
+    file.index = join_spans(file.size, every, stops, found, find_again)
 
 
 def _find(

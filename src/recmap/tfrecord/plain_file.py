@@ -467,10 +467,6 @@ class PlainFile(RecordFile):
         found = _core.scan(data, _core.ScanRequest(limit=1))
         return data[: found.end] if found.records else None
 
-    def use(self, index: Index) -> None:
-        """Replace the index with one that was made elsewhere."""
-        self.index = index
-
 
 def _strided(file: MappedFile, start: int, stop: int, stride: int, lead: int) -> Records:
     """Return records of one size that are read next."""

@@ -356,7 +356,7 @@ def survey(
             index.add_good(window.scan, good)
     if isinstance(file, PlainFile):
         index.complete, index.end = True, file.size
-        file.use(index)
+        file.index = index
     elif skip and isinstance(file, CompressedFile):
         file.leave_out(np.array(bad_rows, dtype=np.int64), seen - len(bad_rows))
     return decoder, skipped
