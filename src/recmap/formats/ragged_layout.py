@@ -127,14 +127,21 @@ class ArraysSink(Sink):
         _check_names(schema)
 
     @abstractmethod
-    def append(self, name: str, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
-        """Append items to each array of a column."""
+    def append(self, name: str, key: str, items: npt.NDArray[Any]) -> None:
+        """Append items to one of the arrays of a column."""
+
+    def begin(self) -> None:
+        """Append the first items of all arrays."""
+        for name, splitter in self.splitters.items():
+            for key, items in splitter.head().items():
+                self.append(name, key, items)
 
     def write(self, batch: Mapping[str, Any]) -> None:
         """Append rows."""
         columns, rows = fit(as_columns(batch), self.schema)
         for name, column in columns.items() if rows else ():
-            self.append(name, self.splitters[name].split(column))
+            for key, items in self.splitters[name].split(column).items():
+                self.append(name, key, items)
 
 
 def _check_names(schema: Schema) -> None:

@@ -108,7 +108,7 @@ def verify(
     others = [file for file in files if not FORMATS[formats[file]].records]
     result = Verified()
     if records:
-        result = _verify_records(records, workers=given.count, progress=progress)
+        result = _verify_records(records, given.count, progress)
     if not others:
         return result
     # Of the others, only the header is read.
@@ -181,7 +181,7 @@ def _start_process(parent: int) -> None:
 
 def _verify_file(file: str, format: str) -> Verified:
     if FORMATS[format].records:
-        return _verify_records([file], workers=1)
+        return _verify_records([file], 1)
     return _verify_one(file, format)
 
 
@@ -254,15 +254,14 @@ def _read_all(source: Source) -> Iterator[int]:
 
 
 def _verify_records(
-    files: Sequence[str], *, workers: int | None = None, progress: ProgressOption = None
+    files: Sequence[str], workers: int, progress: ProgressOption = None
 ) -> Verified:
     """Check both CRCs of every record of TFRecord files, ``workers`` files at a time.
 
     The check continues after damage.
     """
     result = Verified()
-    at_once = min(workers or thread_count(), len(files))
-    pool = Threads(at_once, "recmap-verify")
+    pool = Threads(min(workers, len(files)), "recmap-verify")
 
     def check(number: int) -> Verified:
         with reading(number):

@@ -62,13 +62,10 @@ class NpzSink(ArraysSink):
         self._names = {at: _name(output.target, at[0], part) for at, part in self._parts.items()}
         dtypes = {at: part.dtype for at, part in self._parts.items()}
         self._arrays = SpooledArrays(output, dtypes)
-        for name, splitter in self.splitters.items():
-            self.append(name, splitter.head())
+        self.begin()
 
-    def append(self, name: str, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
-        """Append items to the arrays of a column."""
-        for key, rows in arrays.items():
-            self._arrays.append((name, key), rows)
+    def append(self, name: str, key: str, items: npt.NDArray[Any]) -> None:
+        self._arrays.append((name, key), items)
 
     def end(self) -> None:
         """Join the arrays."""

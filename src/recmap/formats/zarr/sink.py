@@ -95,12 +95,10 @@ class ZarrSink(ArraysSink):
                     None if part.key else expected,
                     max(_LEAST_CHUNK, min(_CHUNK, _HELD // len(schema))),
                 )
-            self.append(column, splitter.head())
+        self.begin()
 
-    def append(self, name: str, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
-        """Append items to the arrays of a column."""
-        for key, rows in arrays.items():
-            self._arrays[name, key].append(rows)
+    def append(self, name: str, key: str, items: npt.NDArray[Any]) -> None:
+        self._arrays[name, key].append(items)
 
     def end(self) -> None:
         for array in self._arrays.values():
