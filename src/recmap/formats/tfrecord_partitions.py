@@ -25,27 +25,28 @@ _MAX_ANCHORS = 1 << 14
 Read: TypeAlias = Callable[[int, int, int | None], Batch]
 
 
-class Partition(Protocol):
+@dataclass(frozen=True)
+class Partition:
     """Files for one cluster task to read. It is small, is pickled, and the task opens it."""
 
-    @property
-    def files(self) -> list[str]: ...
-
-    @property
-    def rows(self) -> int | None:
-        """The number of rows; None if it is unknown until they are read."""
-        ...
-
-    @property
-    def unit(self) -> int:
-        """The number of rows that it is best to read together."""
-        ...
+    files: list[str]
+    #: The number of rows; None if it is unknown until they are read.
+    rows: int | None
+    #: The number of rows that it is best to read together.
+    unit: int
+    #: Opens the files, given the columns to read and the index.
+    opener: Callable[[Sequence[str], Index | None], Read]
+    #: Where the records of a plain TFRecord file are, so that a task can begin at any of them.
+    index: Index | None = None
 
     def part(self, start: int, stop: int) -> Partition:
         """Return a partition for a task that reads only this span of rows."""
-        ...
+        if self.index is None:
+            return self
+        return replace(self, index=self.index.span(start, stop, _MAX_ANCHORS))
 
-    def open(self, columns: Sequence[str]) -> Read: ...
+    def open(self, columns: Sequence[str]) -> Read:
+        return self.opener(columns, self.index)
 
 
 @runtime_checkable
@@ -71,75 +72,48 @@ def record_partitions(
 def _partition(file: RecordFile, decoder: ExampleDecoder, verify: bool, skip: bool) -> Partition:
     path = located(file.path).alone()
     if isinstance(file, PlainFile):
-        file.count()  # so that a task can begin at any record
-        return _PlainPartition(path, file.size, decoder, verify, file.index)
+        rows = file.count()  # so that a task can begin at any record
+        opener = partial(_open_plain, path, file.size, decoder, verify)
+        return Partition([path], rows, 1, opener, file.index)
     count = file.known_count()
     assert file.compression is not None
-    return _CompressedPartition(path, file.compression, decoder, verify, count, skip)
+    # A compressed file can only be read from the start.
+    compressed = partial(_open_compressed, path, file.compression, decoder, verify, skip)
+    return Partition([path], count, max(1, count or 1), compressed)
 
 
-@dataclass(frozen=True)
-class _PlainPartition:
-    """A plain file, and the index of its records."""
-
-    path: str
-    size: int
-    decoder: ExampleDecoder
-    verify: bool
-    index: Index
-    unit: int = 1
-
-    @property
-    def files(self) -> list[str]:
-        return [self.path]
-
-    @property
-    def rows(self) -> int | None:
-        return self.index.count
-
-    def part(self, start: int, stop: int) -> Partition:
-        return replace(self, index=self.index.span(start, stop, _MAX_ANCHORS))
-
-    def open(self, columns: Sequence[str]) -> Read:
-        file = PlainFile(self.path, self.verify, self.index)
-        if file.size != self.size:
-            raise DataError(
-                f"{self.path}: it has {file.size:,} bytes, but had {self.size:,} when it was "
-                "opened; open it again",
-                file=self.path,
-            )
-        return partial(file.read, _selected(self.decoder, columns))
+def _open_plain(
+    path: str,
+    size: int,
+    decoder: ExampleDecoder,
+    verify: bool,
+    columns: Sequence[str],
+    index: Index | None,
+) -> Read:
+    file = PlainFile(path, verify, index)
+    if file.size != size:
+        raise DataError(
+            f"{path}: it has {file.size:,} bytes, but had {size:,} when it was opened; open it "
+            "again",
+            file=path,
+        )
+    return partial(file.read, _selected(decoder, columns))
 
 
-@dataclass(frozen=True)
-class _CompressedPartition:
-    """A compressed file, which can only be read from the start."""
-
-    path: str
-    compression: Literal["gzip", "zlib"]
-    decoder: ExampleDecoder
-    verify: bool
-    rows: int | None
-    skip: bool
-
-    @property
-    def files(self) -> list[str]:
-        return [self.path]
-
-    @property
-    def unit(self) -> int:
-        return max(1, self.rows or 1)
-
-    def part(self, start: int, stop: int) -> Partition:
-        del start, stop
-        return self
-
-    def open(self, columns: Sequence[str]) -> Read:
-        file = CompressedFile(self.path, self.compression, self.verify, None)
-        if self.skip:
-            # Check all columns: a record is bad if any of them is.
-            survey(file, self.decoder, None, True)
-        return partial(file.read, _selected(self.decoder, columns))
+def _open_compressed(
+    path: str,
+    compression: Literal["gzip", "zlib"],
+    decoder: ExampleDecoder,
+    verify: bool,
+    skip: bool,
+    columns: Sequence[str],
+    _index: Index | None,
+) -> Read:
+    file = CompressedFile(path, compression, verify, None)
+    if skip:
+        # Check all columns: a record is bad if any of them is.
+        survey(file, decoder, None, True)
+    return partial(file.read, _selected(decoder, columns))
 
 
 def _selected(decoder: ExampleDecoder, columns: Sequence[str]) -> ExampleDecoder:

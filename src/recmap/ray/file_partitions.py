@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -17,6 +18,7 @@ from recmap.formats.tfrecord_partitions import Partition, Read, RecordSource
 from recmap.local.local_path import located
 from recmap.local.location import Stat
 from recmap.model.source import Source
+from recmap.tfrecord.index import Index
 
 # Ray spends about 15 ms on each block, little compared to reading this many bytes.
 _GOOD_SIZE = 16 << 20
@@ -90,38 +92,31 @@ def file_partitions(source: Source, reopen: Callable[[], Source], skip: bool) ->
     sources: Sequence[Source] = [source]
     if isinstance(source, ConcatenatedSource) and isinstance(reopen, Opening):
         sources = source.sources
-    return [_FilesPartition.of(each, reopen) for each in sources]
+    return [_files_partition(each, reopen) for each in sources]
 
 
-@dataclass(frozen=True)
-class _FilesPartition:
-    """Files that need no index, because their headers say where the rows are."""
+def _files_partition(source: Source, reopen: Callable[[], Source]) -> Partition:
+    """Return files that need no index, because their headers say where the rows are."""
+    files: list[str] = [located(file).alone() for file in source.facts.files]
+    if isinstance(reopen, Opening):
+        reopen = replace(reopen, paths=files)  # the others may be many
+    return Partition(
+        files, len(source), source.facts.chunk_rows(), partial(_open_files, reopen, files)
+    )
 
-    reopen: Callable[[], Source]
-    files: list[str]
-    rows: int | None
-    unit: int
 
-    @classmethod
-    def of(cls, source: Source, reopen: Callable[[], Source]) -> Partition:
-        files: list[str] = [located(file).alone() for file in source.facts.files]
-        if isinstance(reopen, Opening):
-            reopen = replace(reopen, paths=files)  # the others may be many
-        return cls(reopen, files, len(source), source.facts.chunk_rows())
-
-    def part(self, start: int, stop: int) -> Partition:
-        return self
-
-    def open(self, columns: Sequence[str]) -> Read:
-        if isinstance(self.reopen, Opening):
-            return self.reopen.only(self.files, columns)().read
-        source = self.reopen()
-        for old, new in zip(self.files, source.facts.files, strict=True):
-            if _version(old) != _version(new):
-                raise ObjectChangedError(
-                    f"{old}: changed while it was open; open it again", url=str(old)
-                )
-        return select(source, columns, self.files[0]).read
+def _open_files(
+    reopen: Callable[[], Source], files: Sequence[str], columns: Sequence[str], _index: Index | None
+) -> Read:
+    if isinstance(reopen, Opening):
+        return reopen.only(files, columns)().read
+    source = reopen()
+    for old, new in zip(files, source.facts.files, strict=True):
+        if _version(old) != _version(new):
+            raise ObjectChangedError(
+                f"{old}: changed while it was open; open it again", url=str(old)
+            )
+    return select(source, columns, files[0]).read
 
 
 def _version(path: str) -> Stat | None:
