@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -22,31 +22,19 @@ from recmap.model.source import Source, at_epoch, row_name
 _T = TypeVar("_T")
 
 
-class FromRows(Generic[_T]):
-    """What ``compute`` makes of rows: computed when it is first needed, and remembered.
+def from_rows(
+    source: Source,
+    compute: Callable[[Source], _T],
+    reopen: Callable[[], Source] | None = None,
+) -> Remembered[int, _T]:
+    """Return what ``compute`` makes of the rows of each epoch, once it is needed.
 
-    If the rows differ from epoch to epoch, so does what is made of them. Pickling computes it
+    If the rows are the same in every epoch, so is what is made of them. Pickling computes it
     before, so that other processes get it as it is. ``reopen`` opens the rows in a process that
     was forked.
     """
-
-    def __init__(
-        self,
-        source: Source,
-        compute: Callable[[Source], _T],
-        reopen: Callable[[], Source] | None = None,
-    ) -> None:
-        self._varies = source.facts.varies
-        made = partial(_computed, compute, source, reopen, os.getpid())
-        self._made = Remembered[int, _T](made, 0, only=not self._varies)
-
-    def at(self, epoch: int) -> _T:
-        """Return what is made of the rows of an epoch."""
-        return self._made.at(epoch if self._varies else 0)
-
-    def known(self) -> _T | None:
-        """Return what is made of the rows of the first epoch, if it has been computed."""
-        return self._made.known(0)
+    made = partial(_computed, compute, source, reopen, os.getpid())
+    return Remembered(made, 0, only=not source.facts.varies)
 
 
 def _computed(

@@ -7,7 +7,7 @@ from functools import partial
 
 import numpy as np
 
-from recmap.dataset.column_scan import FromRows
+from recmap.dataset.column_scan import from_rows
 from recmap.dataset.rows import read_blocks
 from recmap.machine.mapped import guarded
 from recmap.model.fill_null import complete_rows
@@ -31,7 +31,7 @@ def rows_without_nulls(
     if not names:
         return counted_order(source, _all_rows)
     compute = partial(_complete_rows, names=list(names), progress=progress)
-    return Late(partial(FromRows(source, compute, reopen).at, 0))
+    return Late(partial(from_rows(source, compute, reopen).at, 0))
 
 
 def _all_rows(count: int) -> Span:

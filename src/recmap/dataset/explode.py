@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from recmap.dataset.column_scan import FromRows, check_same_rows
+from recmap.dataset.column_scan import check_same_rows, from_rows
 from recmap.dataset.rows import read_blocks
 from recmap.errors import DataError, OptionError, OptionTypeError
 from recmap.machine.mapped import guarded
@@ -20,6 +20,7 @@ from recmap.model.fetching import Coming, Fetching
 from recmap.model.field import Field
 from recmap.model.progress import Counter, ProgressOption
 from recmap.model.ragged import Column, Ragged, has_mask, null_mask
+from recmap.model.remembered import Remembered
 from recmap.model.row_sizes import RowSizes, fitting, measure
 from recmap.model.schema import Batch, Schema
 from recmap.model.source import Source, WrappedSource, row_name
@@ -56,7 +57,7 @@ def counted_items(
     columns: Sequence[str],
     progress: ProgressOption,
     reopen: Callable[[], Source] | None,
-) -> FromRows[Items]:
+) -> Remembered[int, Items]:
     """Return the items of these columns, which are counted when they are first needed."""
     check_same_rows("explode", source)
     if not columns:
@@ -72,7 +73,7 @@ def counted_items(
         listed = " and ".join(f"{length:,} in {name!r}" for name, length in fixed.items())
         raise OptionError(f"explode: every row has {listed}; the numbers must be equal")
     compute = partial(_counted, columns=list(columns), progress=progress)
-    return FromRows(source, compute, reopen)
+    return from_rows(source, compute, reopen)
 
 
 @guarded
@@ -122,7 +123,9 @@ def _lengths(source: Source, batch: Batch, start: int) -> npt.NDArray[np.int64]:
 class ExplodedRows(WrappedSource):
     """The rows of a source, once for each item of their lists."""
 
-    def __init__(self, source: Source, columns: Sequence[str], items: FromRows[Items]) -> None:
+    def __init__(
+        self, source: Source, columns: Sequence[str], items: Remembered[int, Items]
+    ) -> None:
         super().__init__(source)
         self._columns, self._lazy_items = tuple(columns), items
 
@@ -149,7 +152,7 @@ class ExplodedRows(WrappedSource):
         return self._items.count
 
     def known_rows(self) -> int | None:
-        known = self._lazy_items.known()
+        known = self._lazy_items.known(0)
         return None if known is None else known.count
 
     def prepare(self) -> None:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from recmap.dataset.column_scan import FromRows, check_same_rows
+from recmap.dataset.column_scan import check_same_rows, from_rows
 from recmap.dataset.explode import ExplodedRows, Items
 from recmap.errors import MapError, MemoryLimitError, OptionError
 from recmap.model.arguments import Workers
@@ -20,6 +20,7 @@ from recmap.model.facts import SourceFacts
 from recmap.model.order import ENDLESS
 from recmap.model.progress import ProgressOption
 from recmap.model.ragged import offsets_of
+from recmap.model.remembered import Remembered
 from recmap.model.row_sizes import RowSizes, measure
 from recmap.model.schema import Batch, Schema
 from recmap.model.source import Source, at_epoch, reseeded, row_name
@@ -44,7 +45,7 @@ def flat_mapped(plan: Plan, transform: FlatMapRows, progress: ProgressOption) ->
     count = CountReturnedRows(transform.function)
     counting = replace(plan.with_rows(rows), transforms=(count,))
     early = None if progress else _MadeInOrder()
-    items = FromRows(rows, partial(_counted, plan=counting, progress=progress, early=early))
+    items = from_rows(rows, partial(_counted, plan=counting, progress=progress, early=early))
     return FlatMappedRows(rows, transform, items, plan.workers, early)
 
 
@@ -127,7 +128,7 @@ class FlatMappedRows(ExplodedRows):
         self,
         source: Source,
         transform: FlatMapRows,
-        items: FromRows[Items],
+        items: Remembered[int, Items],
         workers: Workers | None,
         early: _MadeInOrder | None = None,
     ) -> None:
@@ -164,7 +165,7 @@ class FlatMappedRows(ExplodedRows):
         return replace(
             facts,
             functions=(*facts.functions, *self._transform.functions),
-            searched=self._lazy_items.known() is not None,
+            searched=self._lazy_items.known(0) is not None,
             open_ended=self._early is not None,
             varies=self._transform.varies,
             labels={},
@@ -175,12 +176,12 @@ class FlatMappedRows(ExplodedRows):
         return max(1, self._trial.row_bytes)
 
     def __len__(self) -> int:
-        if self._early is not None and self._lazy_items.known() is None:
+        if self._early is not None and self._lazy_items.known(0) is None:
             self._make(self._early, ENDLESS)
         return super().__len__()
 
     def up_to(self, stop: int) -> int:
-        if self._early is None or self._lazy_items.known() is not None:
+        if self._early is None or self._lazy_items.known(0) is not None:
             return super().up_to(stop)
         self._make(self._early, stop)
         return stop if self._early.count >= stop else super().up_to(stop)
@@ -201,7 +202,7 @@ class FlatMappedRows(ExplodedRows):
 
     def _items_of(self, rows: RowArray) -> Items:
         stop = int(rows.max(initial=-1)) + 1
-        known = self._lazy_items.known()
+        known = self._lazy_items.known(0)
         if known is None and self._early is not None and self.up_to(stop) == stop:
             return self._early.items
         return known or self._items

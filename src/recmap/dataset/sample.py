@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from recmap.dataset.column_scan import FromRows, check_reread, refuse_nulls, scan_column
+from recmap.dataset.column_scan import check_reread, from_rows, refuse_nulls, scan_column
 from recmap.errors import DataError, OptionError, OptionTypeError, RecmapError
 from recmap.machine.cpus import thread_share
 from recmap.machine.mapped import guarded
@@ -88,7 +88,7 @@ def _sampling(
         )
     if count and not rows:
         raise OptionError(f"sample: n={count}, but there are no rows to draw from")
-    draw = FromRows(source, _draw(rows, weights, balance, count, replace, progress))
+    draw = from_rows(source, _draw(rows, weights, balance, count, replace, progress))
     order = Sampling(count, seed, draw)
     if weights is None and balance is None:
         order.prepare()  # nothing is read for it
@@ -98,7 +98,7 @@ def _sampling(
 class Sampling(Order):
     """Rows that are drawn anew in every epoch."""
 
-    def __init__(self, count: int, seed: Seed, draw: FromRows[Draw]) -> None:
+    def __init__(self, count: int, seed: Seed, draw: Remembered[int, Draw]) -> None:
         self._count, self._seed, self._draw = count, seed, draw
         self._epochs = self._new_epochs()
 
@@ -112,7 +112,7 @@ class Sampling(Order):
 
     @property
     def searched(self) -> bool:
-        return self._draw.known() is not None
+        return self._draw.known(0) is not None
 
     @property
     def varies(self) -> bool:
@@ -142,12 +142,8 @@ def _draw_any(rows: int, replace: bool, count: int, seed: list[int]) -> Drawn:
     """Draw from all rows, which are equally likely."""
     del count  # without replacement, these are the first of all rows, shuffled
     if replace:
-        return partial(_uniform, rows, key_of(seed))
+        return partial(below, rows, key=key_of(seed))
     return partial(_permuted, Permutation(rows, seed))
-
-
-def _uniform(rows: int, key: np.uint64, positions: Positions) -> RowArray:
-    return below(rows, positions, key)
 
 
 def _permuted(order: Permutation, positions: Positions) -> RowArray:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from recmap.dataset.column_scan import FromRows, check_reread, scan_column
+from recmap.dataset.column_scan import check_reread, from_rows, scan_column
 from recmap.errors import OptionError
 from recmap.machine.mapped import guarded
 from recmap.model.batch import Positions, RowArray
@@ -36,7 +36,7 @@ class Sorted(Order):
         _check(source, column)
         self._varies = source.facts.varies
         compute = partial(_sorted, name=column, descending=descending, progress=progress)
-        self._rows = FromRows(source, compute, reopen)
+        self._rows = from_rows(source, compute, reopen)
         self._known: int | None = source.known_rows()
 
     @property
@@ -51,7 +51,7 @@ class Sorted(Order):
 
     @property
     def searched(self) -> bool:
-        return self._rows.known() is not None
+        return self._rows.known(0) is not None
 
     @property
     def endless(self) -> bool:

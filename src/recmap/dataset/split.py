@@ -12,13 +12,14 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from recmap.dataset.column_scan import FromRows
+from recmap.dataset.column_scan import from_rows
 from recmap.errors import OptionError
 from recmap.machine.mapped import guarded
 from recmap.model.batch import Positions, RowArray
 from recmap.model.order import Chained, Late, Order, Span, is_counted
 from recmap.model.permutation import Permutation
 from recmap.model.ragged import Column, Ragged, has_mask
+from recmap.model.remembered import Remembered
 from recmap.model.source import Source
 
 Bits: TypeAlias = npt.NDArray[np.bool_]
@@ -75,17 +76,17 @@ def split(
     """Return the rows of each part. They are found when they are first needed."""
     _check(source, parts, seed, by, stratify)
     compute = partial(_parts, parts=dict(parts), seed=seed, by=by, stratify=stratify)
-    found = FromRows(source, compute, reopen)
+    found = from_rows(source, compute, reopen)
     known = partial(_is_known, found) if by or stratify else partial(is_counted, source)
     return {name: Late(partial(_part, found, name), known) for name in parts}
 
 
-def _part(found: FromRows[dict[str, Order]], name: str) -> Order:
+def _part(found: Remembered[int, dict[str, Order]], name: str) -> Order:
     return found.at(0)[name]
 
 
-def _is_known(found: FromRows[dict[str, Order]]) -> bool:
-    return found.known() is not None
+def _is_known(found: Remembered[int, dict[str, Order]]) -> bool:
+    return found.known(0) is not None
 
 
 @guarded

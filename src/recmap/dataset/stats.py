@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import base64
 import itertools
+import json
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from recmap.dataset.channel_stats import By, ChannelStats, check_by, scale_values
 from recmap.dataset.field_stats import FieldStats, Histogram, Numbers, ValueCounts
-from recmap.dataset.stats_json import load_stats, read_stats
-from recmap.errors import OptionError
+from recmap.errors import DataError, OptionError
 from recmap.local.location import Location
+from recmap.model.field import Field
 from recmap.model.json_text import json_text
 from recmap.model.preview import number, preview, quantity
 from recmap.model.ragged import Ragged
@@ -20,6 +24,9 @@ from recmap.model.table import Column, Table
 from recmap.store.paths import PathLike, as_location
 from recmap.store.storage import Storage
 
+# Larger files are not statistics.
+_MOST = 1 << 30
+_UNUSUAL = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 _BARS = " ▁▂▃▄▅▆▇█"
 # Most bars of a histogram.
 _MOST_BARS = 32
@@ -67,7 +74,7 @@ class Stats(dict[str, FieldStats]):
     @classmethod
     def from_json(cls, text: str | bytes) -> Stats:
         """Return the statistics that ``to_json`` wrote."""
-        return cls(read_stats(text, "from_json"))
+        return cls(_read(text, "from_json"))
 
     def save(self, path: PathLike, *, storage: Mapping[str, Any] | None = None) -> None:
         """Write the statistics to a JSON file, or an object in a store; replace what is there."""
@@ -76,7 +83,7 @@ class Stats(dict[str, FieldStats]):
     @classmethod
     def load(cls, path: PathLike, *, storage: Mapping[str, Any] | None = None) -> Stats:
         """Read the statistics that ``save`` wrote."""
-        return cls(load_stats(_location(path, storage).anew()))
+        return cls(_load(_location(path, storage).anew()))
 
     def normalize(self, batch: Mapping[str, Any], *columns: str, by: By = "std") -> dict[str, Any]:
         """Normalize columns of a batch: those given, or all float columns that have statistics.
@@ -233,3 +240,106 @@ def _distinct(counts: ValueCounts | None) -> tuple[str, str]:
     shown = [f"{preview(value)} ({count:,})" for value, count in top]
     more = ["..."] if counts.distinct > len(top) else []
     return distinct, sample + ", ".join(shown + more)
+
+
+def _load(location: Location) -> dict[str, FieldStats]:
+    """Read statistics from a file."""
+    try:
+        text = location.text(_MOST)
+    except ValueError as e:
+        raise _not_stats(location.public(), e) from None
+    return _read(text, location.public())
+
+
+def _read(text: str | bytes, name: str) -> dict[str, FieldStats]:
+    """Return the statistics in a text, which errors call ``name``."""
+    try:
+        return {field: _read_field_stats(told) for field, told in json.loads(text).items()}
+    except (
+        ArithmeticError,
+        AttributeError,
+        LookupError,
+        RecursionError,
+        TypeError,
+        ValueError,
+    ) as e:
+        raise _not_stats(name, e) from None
+
+
+def _not_stats(name: str, error: Exception) -> DataError:
+    return DataError(
+        f"{name}: not the statistics of a dataset, as stats.save and recmap stats --json write "
+        f"them: {type(error).__name__}: {error}"
+    )
+
+
+def _read_field_stats(told: Mapping[str, Any]) -> FieldStats:
+    field = Field.parse(told["field"])
+    counts, channels = told["counts"], told.get("channels")
+    return FieldStats(
+        field=field,
+        rows=int(told["rows"]),
+        values=_read_numbers(told["values"], dates=field.dtype.kind in "mM"),
+        lengths=tuple(each for each in map(_read_numbers, told["lengths"]) if each is not None),
+        sizes=_read_numbers(told["sizes"]),
+        counts=None if counts is None else _read_counts(counts, field),
+        nulls=int(told["nulls"]),
+        channels=None if channels is None else _read_channels(channels),
+    )
+
+
+def _read_numbers(told: Mapping[str, Any] | None, *, dates: bool = False) -> Numbers | None:
+    if told is None:
+        return None
+    found = told["histogram"]
+    histogram = None if found is None else Histogram(
+        float(found["start"]), float(found["width"]), [int(count) for count in found["counts"]]
+    )  # fmt: skip
+    low, high = (told[name] if dates else _read_number(told[name]) for name in ("min", "max"))
+    mean, std = _read_number(told["mean"]), _read_number(told["std"])
+    return Numbers(int(told["count"]), int(told["nan"]), low, high, mean, std, histogram)
+
+
+def _read_number(told: Any) -> Any:
+    """Return a number, or None; JSON has no NaN, which is a string."""
+    if isinstance(told, str):
+        return _UNUSUAL[told]
+    if told is not None and not isinstance(told, int | float):
+        raise ValueError(f"{told!r} is not a number")
+    return told
+
+
+def _read_counts(told: Mapping[str, Any], field: Field) -> ValueCounts:
+    top = [(_read_value(value, field), int(count)) for value, count in told["top"]]
+    return ValueCounts(int(told["distinct"]), bool(told["complete"]), int(told["counted"]), top)
+
+
+def _read_value(told: Any, field: Field) -> Any:
+    if field.is_text or not isinstance(told, str | dict):
+        return told
+    return told.encode() if isinstance(told, str) else base64.b64decode(told["base64"])
+
+
+def _read_channels(told: Mapping[str, Any]) -> ChannelStats:
+    count = np.array(told["count"], np.int64)
+    shape = count.shape
+    return ChannelStats(
+        axis=tuple(int(axis) for axis in told["axis"]),
+        count=count,
+        nan=np.array(told["nan"], np.int64).reshape(shape),
+        inf=np.array(told["inf"], np.int64).reshape(shape),
+        min=_read_array(told["min"], shape),
+        max=_read_array(told["max"], shape),
+        mean=_read_array(told["mean"], shape).astype(np.float64),
+        std=_read_array(told["std"], shape).astype(np.float64),
+        quantiles={
+            float(share): _read_array(values, shape).astype(np.float64)
+            for share, values in told["quantiles"].items()
+        },
+        rank_error=float(told["rank_error"]),
+    )
+
+
+def _read_array(told: Any, shape: tuple[int, ...]) -> npt.NDArray[Any]:
+    flat = [_read_number(each) for each in np.array(told, object).reshape(-1)]
+    return np.array(flat).reshape(shape) if flat else np.empty(shape)

@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 import numpy as np
 import numpy.typing as npt
 
-from recmap.dataset.column_scan import FromRows, check_reread
+from recmap.dataset.column_scan import check_reread, from_rows
 from recmap.dataset.megatron_order import MegatronOrder
 from recmap.dataset.rows import read_blocks
 from recmap.errors import DataError, OptionError
@@ -159,11 +159,13 @@ def joined_documents(
             "tokens: these rows differ from epoch to epoch; only shuffle(seed=...) may come before "
             "tokens, directly before it, and everything else after it"
         )
-    lengths = FromRows(found[0], partial(_offsets, cut=cut, progress=progress), reopen)
+    lengths = from_rows(found[0], partial(_offsets, cut=cut, progress=progress), reopen)
     return Remembered(partial(_documents, source, lengths, cut), 0, only=not varies)
 
 
-def _documents(source: Source, offsets: FromRows[RowArray], cut: Cut, epoch: int) -> Documents:
+def _documents(
+    source: Source, offsets: Remembered[int, RowArray], cut: Cut, epoch: int
+) -> Documents:
     starts = offsets.at(0)
     if cut.megatron is not None:
         rows, samples = cut.megatron.of(starts, cut.length, cut.size - cut.length)
@@ -237,7 +239,7 @@ class TokenRows(WrappedSource):
         )
 
     def _joined(self) -> Documents:
-        return self._documents.at(self._epoch if self._source.facts.varies else 0)
+        return self._documents.at(self._epoch)
 
     def _count(self, documents: Documents) -> int:
         return max(0, (documents.tokens - self._cut.target) // self._cut.length)

@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from recmap.dataset.column_scan import FromRows, check_same_rows, refuse_nulls, scan_column
+from recmap.dataset.column_scan import check_same_rows, from_rows, refuse_nulls, scan_column
 from recmap.errors import DataError, MemoryLimitError, OptionError, OptionTypeError
 from recmap.machine.mapped import guarded
 from recmap.model.arguments import as_list, as_whole, is_iterable
@@ -21,6 +21,7 @@ from recmap.model.field import Field
 from recmap.model.progress import ProgressOption
 from recmap.model.ragged import Column, Ragged, concatenate, has_mask, offsets_of
 from recmap.model.ranks import byte_ranks
+from recmap.model.remembered import Remembered
 from recmap.model.row_sizes import RowSizes, batch_sizes, fitting, measure
 from recmap.model.schema import Batch, Schema
 from recmap.model.source import Source, WrappedSource, gather_within, row_name
@@ -146,7 +147,7 @@ def window_order(
     edges: Edges,
     progress: ProgressOption,
     reopen: Callable[[], Source] | None,
-) -> FromRows[WindowOrder]:
+) -> Remembered[int, WindowOrder]:
     """Return the windows, which are found when they are first needed."""
     check_same_rows("windows", source)
     if within is not None:
@@ -158,7 +159,7 @@ def window_order(
         make=partial(WindowOrder, low=low, high=high, stride=stride, drop=edges == "drop"),
         progress=progress,
     )
-    return FromRows(source, compute, reopen)
+    return from_rows(source, compute, reopen)
 
 
 def _extent(parts: Mapping[str, Part]) -> tuple[int, int]:
@@ -236,7 +237,7 @@ class RowWindows(WrappedSource):
         self,
         source: Source,
         parts: Mapping[str, Part],
-        order: FromRows[WindowOrder],
+        order: Remembered[int, WindowOrder],
         edges: Edges,
         extent: tuple[int, int] | None = None,
     ) -> None:
@@ -270,7 +271,7 @@ class RowWindows(WrappedSource):
         return self._order.at(0).count
 
     def known_rows(self) -> int | None:
-        known = self._order.known()
+        known = self._order.known(0)
         return None if known is None else known.count
 
     def row_bytes(self) -> int:

@@ -25,7 +25,7 @@ class Remembered(Generic[_K, _V]):
     def __init__(
         self, compute: Callable[[_K], _V], first: _K, *, only: bool = False, keep: int = 1
     ) -> None:
-        """With ``only``, no other key is ever asked for, so ``compute`` is not pickled."""
+        """With ``only``, the value is the same for all keys, so ``compute`` is not pickled."""
         self._compute: Callable[[_K], _V] | None = compute
         self._first, self._only, self._keep = first, only, keep
         self._values: dict[_K, _V] = {}
@@ -33,6 +33,8 @@ class Remembered(Generic[_K, _V]):
 
     def at(self, key: _K) -> _V:
         """Return the value of a key."""
+        if self._only:
+            key = self._first
         try:
             return self._values[key]
         except KeyError:
@@ -49,7 +51,7 @@ class Remembered(Generic[_K, _V]):
 
     def known(self, key: _K) -> _V | None:
         """Return the value of a key if it has been computed, else None."""
-        return self._values.get(key)
+        return self._values.get(self._first if self._only else key)
 
     def __getstate__(self) -> dict[str, Any]:
         values = {self._first: self.at(self._first)}
