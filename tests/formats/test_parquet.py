@@ -215,6 +215,21 @@ def test_nulls_are_kept_filled_masked_or_an_error() -> None:
         rm.open(path, nulls="fill")[:]
 
 
+@pytest.mark.parametrize(("version", "advice"), [("25.0.1", True), ("26.0.1", False)])
+def test_what_an_old_pyarrow_cannot_decode_names_the_release_that_can(
+    version: str, advice: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise pa.ArrowInvalid("Expected all lists to be of size=2 but index 2 had size=0")
+
+    ds = rm.open(written(pa.table({"x": pa.array([[1, 2], None], pa.list_(pa.int32(), 2))})))
+    monkeypatch.setattr(pa, "__version__", version)
+    monkeypatch.setattr("recmap.formats.arrow_columns.ArrowColumns.batch", fail)
+    with pytest.raises(rm.DataError, match="row group 0 cannot be decoded: Expected") as caught:
+        ds[0]
+    assert ("since release 26" in str(caught.value)) == advice
+
+
 def test_only_the_chosen_columns_are_read() -> None:
     rng = np.random.default_rng(0)
     table = pa.table({"x": rng.random(5000), "y": rng.random(5000)})

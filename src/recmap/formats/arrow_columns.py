@@ -272,7 +272,15 @@ def decoding(file: RowGroupFile, group: int) -> Iterator[None]:
     except RecmapError:
         raise
     except ARROW_FAILURES as e:
-        raise file.damaged(group, e) from e
+        raise file.damaged(group, f"{e}{_advice(e)}") from e
+
+
+def _advice(error: BaseException) -> str:
+    # Older releases cannot read back what they write themselves.
+    old = int(pa.__version__.split(".")[0]) < 26
+    if not old or not str(error).startswith("Expected all lists to be of size"):
+        return ""
+    return " (pyarrow decodes null lists of a fixed size since release 26: pip install -U pyarrow)"
 
 
 def check_values(table: Any) -> None:
