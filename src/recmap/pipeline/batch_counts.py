@@ -85,7 +85,7 @@ def batches_left(plan: Plan, start: Cursor) -> int:
     """Count the batches of this rank that are left in an epoch."""
     rows = max(0, len(plan.share_at(start)) - start.at)
     size = plan.groups.rows_per_group or 1
-    batches = rows // size if plan.groups.drops_last else -(-rows // size)
+    batches = rows // size if plan.groups.drop_last else -(-rows // size)
     return plan.batch_slice.wanted(start.given, batches)
 
 

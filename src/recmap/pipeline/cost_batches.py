@@ -154,10 +154,7 @@ class MeasureCosts(Transform):
 
     limits: CostLimits
     buckets: Buckets | None
-
-    @property
-    def name(self) -> str:
-        return "cost"
+    name = "cost"
 
     def output(self, schema: Schema) -> Schema:
         self.limits.check(schema)

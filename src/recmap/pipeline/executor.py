@@ -194,7 +194,7 @@ class Blocks:
             start, end, given = self._epoch_span(cursor, share, is_open)
             if plain and share.part[1] > 1:
                 # Another process of the rank reads the batch after the last of this epoch.
-                count = share.batches(self._groups.drops_last)
+                count = share.batches(self._groups.drop_last)
                 self.check_progress(cursor, count)
                 following = following._replace(done=cursor.done + count if following.turn else 0)
             elif plain:
@@ -219,7 +219,7 @@ class Blocks:
     def _goes_on(self, share: Share, stop: int, end: int) -> bool:
         """Return whether another batch follows ``stop``, unless nothing after it is wanted."""
         tail = share.left.tail
-        need = min(stop + (self.size if self._groups.drops_last else 1), end) + tail
+        need = min(stop + (self.size if self._groups.drop_last else 1), end) + tail
         if need > self._sure:
             # Look a little further, so that small batches do not ask each time.
             rows = self._plan.rows
@@ -234,7 +234,7 @@ class Blocks:
         """Return where to start and stop reading an epoch, and the batches before that."""
         plan, size = self._plan, self.size
         end, given = len(share), cursor.given
-        if plan.plain and self._groups.drops_last and (is_open or not plan.damaged):
+        if plan.plain and self._groups.drop_last and (is_open or not plan.damaged):
             end -= end % size
         start = end if cursor.at >= end else cursor.at - cursor.at % size
         wanted = plan.batch_slice
@@ -283,7 +283,7 @@ class Blocks:
             positions = span.share.positions(span.start, span.stop)
             sound = count_sound(self._plan.rows, positions)
             if sound < len(positions):
-                dropped = self._plan.plain and self._groups.drops_last
+                dropped = self._plan.plain and self._groups.drop_last
                 dropped = dropped or self._groups.by_cost is not None
                 if sound and not dropped:
                     yield replace(span, stop=span.start + sound, last=False)
@@ -407,17 +407,14 @@ class BlockTask:
         return padding_while_read(self.rows, self.batch_transforms)
 
     def __call__(self, request: Request) -> Result:
-        if not self.may_fail:
-            return self._guarded(request)
         try:
-            return self._guarded(request)
+            with Guard(NO_FILES):
+                return self._result(request)
         except Exception:
+            if not self.may_fail:
+                raise
             # One of the batches is bad, or they are too large together.
             return Result([])
-
-    def _guarded(self, request: Request) -> Result:
-        with Guard(NO_FILES):
-            return self._result(request)
 
     def _result(self, request: Request) -> Result:
         if request.batch is None and self._reads_ragged:

@@ -16,13 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from recmap.adapters.feed import ExternalReader, ImagesOnDevice, LoaderWorkers, check_on_host
-from recmap.errors import (
-    OptionError,
-    OptionTypeError,
-    RowNotFoundError,
-    UnshardedWarning,
-)
+from recmap.adapters.feed import ExternalReader, ImagesOnDevice, LoaderWorkers
+from recmap.errors import OptionError, OptionTypeError, RowNotFoundError, UnshardedWarning
 from recmap.model.arguments import Workers, as_whole
 from recmap.model.field import Field
 from recmap.model.progress import Counter, ProgressOption
@@ -46,11 +41,7 @@ from recmap.pipeline.sharding import Remaining, divided_by_others, reads_for_its
 from recmap.pipeline.signature import Seed, compare, signed
 from recmap.pipeline.state import Cursor, CursorLog, NextCursor, load, redealt, save
 from recmap.pipeline.state_check import check_world, checked
-from recmap.pipeline.transforms.batch import Batches
 from recmap.warn import warn
-
-# Bytes of rows that a table takes at a time.
-_TABLE_BYTES = 16 << 20
 
 
 class PipelineFeed:
@@ -201,7 +192,7 @@ class PipelineFeed:
         They do with ``drop_last``, unless a function of batches may change the number.
         """
         grouping = self._plan.grouping
-        if grouping is None or not grouping.drops_last:
+        if grouping is None or not grouping.drop_last:
             return None
         fixed = not any(each.calls_user_code for each in self.ready.batch_transforms)
         return grouping.full_size if fixed else None
@@ -496,18 +487,3 @@ def _counted(made: tuple[Batch, Cursor], done: int) -> tuple[Batch, Cursor]:
     batch, after = made
     # After the last epoch the count starts again.
     return batch, after._replace(done=done) if after.is_middle else after
-
-
-def table_feed(plan: Plan) -> PipelineFeed:
-    """Return a feed for a table: single rows are put into batches of some megabytes.
-
-    It is not the feed of the pipeline: a table begins with the first epoch, and moves nothing.
-    """
-    plan.check_no_bucket()
-    feed = PipelineFeed(plan)
-    check_on_host(feed, "a table")
-    if feed.batched:
-        return feed
-    plan.check_no_total_slice("a table of single rows")
-    rows = max(1, _TABLE_BYTES // feed.ready.row_bytes)
-    return PipelineFeed(replace(plan, grouping=Batches(rows, keeps_nulls=True)))

@@ -94,9 +94,7 @@ class Kept(Order):
 class NumberRows(Transform):
     """Replaces rows by their numbers."""
 
-    @property
-    def name(self) -> str:
-        return "number"
+    name = "number"
 
     def prepared(self, schema: Schema, sample: Block) -> tuple[Transform, Schema]:
         del schema, sample

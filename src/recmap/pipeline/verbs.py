@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 # Rows and batches are counted in 64 bits.
 _MOST = 2**62
+# Bytes of rows that a table takes at a time.
+_TABLE_BYTES = 16 << 20
 
 
 @helpful
@@ -64,9 +66,19 @@ class Verbs(Frameworks):
         return PipelineFeed(self._plan)
 
     def _table(self) -> tuple[Schema, Iterable[Batch]]:
-        from recmap.pipeline.feed import table_feed
+        from recmap.adapters.feed import check_on_host
+        from recmap.pipeline.feed import PipelineFeed
+        from recmap.pipeline.transforms.batch import Batches
 
-        feed = table_feed(self._plan)
+        plan = self._plan
+        plan.check_no_bucket()
+        # Not the feed of the pipeline: a table begins with the first epoch, and moves nothing.
+        feed = PipelineFeed(plan)
+        check_on_host(feed, "a table")
+        if not feed.batched:
+            plan.check_no_total_slice("a table of single rows")
+            rows = max(1, _TABLE_BYTES // feed.ready.row_bytes)
+            feed = PipelineFeed(replace(plan, grouping=Batches(rows, keeps_nulls=True)))
         return feed.schema, feed
 
     def _table_facts(self) -> SourceFacts:

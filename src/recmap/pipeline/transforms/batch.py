@@ -74,6 +74,8 @@ class Grouping(ABC):
     reads_several: ClassVar[bool] = False
     #: Whether rows may have nulls. Batches for training may not.
     keeps_nulls = False
+    #: Whether an incomplete group at the end is dropped.
+    drop_last = False
 
     @property
     @abstractmethod
@@ -94,11 +96,6 @@ class Grouping(ABC):
     def full_size(self) -> int | None:
         """Rows of a full group; None if groups differ."""
         return self.rows_per_group
-
-    @property
-    def drops_last(self) -> bool:
-        """Whether an incomplete group at the end is dropped."""
-        return False
 
     def batched(self, size: Any, drop_last: bool) -> Grouping:
         """Return the grouping with the options of ``batch``. Raise if there are batches already."""
@@ -182,10 +179,6 @@ class Batches(Grouping):
     @property
     def rows_per_group(self) -> int:
         return self.size
-
-    @property
-    def drops_last(self) -> bool:
-        return self.drop_last
 
     def start(self) -> Grouper:
         return _Batcher(self.size, self.drop_last)

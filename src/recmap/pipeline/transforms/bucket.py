@@ -69,10 +69,6 @@ class Buckets(Grouping):
     def full_size(self) -> int | None:
         return self.sizes[0] if len(set(self.sizes)) == 1 else None
 
-    @property
-    def drops_last(self) -> bool:
-        return self.drop_last
-
     def schema(self, schema: Schema) -> Schema:
         if isinstance(self.by, str) and not schema[self.by].ragged:
             if schema[self.by].is_bytes or not schema[self.by].shape:

@@ -44,6 +44,7 @@ class DecodeAudio(Transform):
     channels: int
     dtype: SampleType
     errors: BadSound
+    name = "decode_audio"
 
     @classmethod
     def checked(cls, column: Any, rate: Any, channels: Any, dtype: Any, errors: Any) -> DecodeAudio:
@@ -52,10 +53,6 @@ class DecodeAudio(Transform):
         channels = as_whole("channels", channels, 1, _MOST_CHANNELS)
         kind = check_choice("dtype", np.dtype(dtype).name, get_args(SampleType))
         return cls(column, rate, channels, kind, check_choice("errors", errors, get_args(BadSound)))
-
-    @property
-    def name(self) -> str:
-        return "decode_audio"
 
     @property
     def drops(self) -> bool:

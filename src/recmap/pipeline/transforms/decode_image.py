@@ -40,10 +40,7 @@ class DecodeImages(Transform):
 
     decoder: ImageDecoder
     skips_bad: bool
-
-    @property
-    def name(self) -> str:
-        return "decode_image"
+    name = "decode_image"
 
     @property
     def drops(self) -> bool:

@@ -40,6 +40,7 @@ class DecodeVideo(Transform):
     size: tuple[int, int]
     folder: Location | None
     errors: BadVideos
+    name = "decode_video"
 
     @classmethod
     def checked(
@@ -61,10 +62,6 @@ class DecodeVideo(Transform):
             None if folder is None else as_location(folder, "folder").absolute(),
             check_choice("errors", errors, get_args(BadVideos)),
         )
-
-    @property
-    def name(self) -> str:
-        return "decode_video"
 
     @property
     def drops(self) -> bool:

@@ -58,10 +58,6 @@ class Packs(Grouping):
     def is_open(self) -> bool:
         return self.size is None
 
-    @property
-    def drops_last(self) -> bool:
-        return self.drop_last
-
     def batched(self, size: Any, drop_last: bool) -> Grouping:
         if not self.is_open:
             return super().batched(size, drop_last)

@@ -259,10 +259,7 @@ class PadBatches(Transform):
 
     padding: Padding
     before: Schema | None = None
-
-    @property
-    def name(self) -> str:
-        return "pad"
+    name = "pad"
 
     def prepared(self, schema: Schema, sample: Block) -> tuple[Transform, Schema]:
         return replace(self, before=schema), self.padding.schema(schema)

@@ -29,10 +29,7 @@ class SelectColumns(Transform):
     """Keeps the columns with these names, after functions that need other columns too."""
 
     columns: tuple[str, ...]
-
-    @property
-    def name(self) -> str:
-        return "select"
+    name = "select"
 
     def prepared(self, schema: Schema, sample: Block) -> tuple[Transform, Schema]:
         return SelectColumns(tuple(with_masks(self.columns, schema))), self.output(schema)
