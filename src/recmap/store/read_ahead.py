@@ -3,7 +3,7 @@
 Whatever is read in order, the rule is the same: begin twice what has been read, so that
 a few rows cost little, within a number of bytes and of pieces. Give up what has been passed, and
 everything once the reading breaks off. Bytes of one object (``ReadAhead``), files one after another
-(``files_ahead``), rows of a pipeline (``pipeline/lookahead``) and row groups
+(``files_ahead``), rows of a pipeline (``pipeline/workers/lookahead``) and row groups
 (``formats/row_group_scan``) differ in what a piece is.
 """
 
