@@ -22,6 +22,7 @@ VERBS: list[tuple[dict[str, Any], str]] = [
     ({"casting": "unsafe", "cast": {"b": "u1"}}, ".cast({'b': 'u1'}, casting='unsafe')"),
     ({"shuffle": True}, ".shuffle()"),
     ({"seed": 3, "shuffle": True}, ".shuffle(seed=3)"),
+    ({"where": "a > 3"}, ".where('a > 3')"),
     ({"shuffle": True, "seed": 3, "columns": ["a"]}, ".select('a').shuffle(seed=3)"),
 ]
 
@@ -82,3 +83,21 @@ def test_columns_of_convert_may_give_types() -> None:
     rm.from_arrays({"x": rm.Ragged.from_bytes(rows)}).save("x.tfrecord")
     rm.convert("x.tfrecord", "x.npy", columns={"x": "float32[2]"})
     assert np.load("x.npy").tolist() == [[1, 1]] * 3
+
+
+def test_options_of_other_libraries_are_refused_with_the_word_here() -> None:
+    np.save("x.npy", np.arange(3))
+    save: Any = ROWS.save
+    convert: Any = rm.convert
+    for option, advice in [
+        ("num_proc", "use 'workers'"),
+        ("n_jobs", "use 'workers'"),
+        ("num_shards", "use 'shards'"),
+        ("batch_size", "memory bounds how many rows are held"),
+        ("verbose", "use 'progress'"),
+        ("overwrit", "did you mean 'overwrite'"),
+    ]:
+        with pytest.raises(rm.OptionTypeError, match=f"save: .*{option!r}.*{advice}"):
+            save("y.npz", **{option: 2})
+        with pytest.raises(rm.OptionTypeError, match=f"rm.convert: .*{option!r}.*{advice}"):
+            convert("x.npy", "y.npz", **{option: 2})

@@ -11,7 +11,8 @@ from recmap.dataset.dataset import Dataset, save_rows
 from recmap.dataset.moved_options import keywords, opening_text, refuse_moved
 from recmap.dataset.open import open
 from recmap.errors import OptionError, OptionTypeError
-from recmap.model.arguments import as_mapping, checked, unknown_option
+from recmap.model.arguments import as_mapping, checked
+from recmap.model.habits import no_option
 from recmap.model.progress import ProgressOption
 from recmap.store.paths import PathLike
 
@@ -95,7 +96,7 @@ def convert(
     _refuse_old(opening, format)
     for option, value in opening.items():
         if option not in _OPEN_OPTIONS:
-            raise unknown_option(option, _KNOWN, "rm.convert: ", value)
+            raise no_option("rm.convert", option, _KNOWN, value)
     chosen = checked(SaveOptions, locals())
     target = chosen.located(dst, storage)
     if isinstance(src, Dataset) and opening:

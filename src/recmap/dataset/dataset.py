@@ -36,10 +36,9 @@ from recmap.model.arguments import (
     as_whole,
     check_flag,
     checked,
-    unknown_option,
 )
 from recmap.model.facts import Skipped, SourceFacts
-from recmap.model.habits import helpful
+from recmap.model.habits import helpful, no_option
 from recmap.model.info import Info
 from recmap.model.iteration import Iteration
 from recmap.model.nulls import with_masks
@@ -347,7 +346,7 @@ class Dataset(RowVerbs):
 
         refuse_moved("save ", unknown, "ds")
         for option, value in dict[str, Any](unknown).items():
-            raise unknown_option(option, Dataset.save.__kwdefaults__, value=value)
+            raise no_option("save", option, Dataset.save.__kwdefaults__ or (), value)
         chosen = checked(SaveOptions, locals())
         return self._saved(chosen.located(dst, storage), chosen)
 

@@ -25,6 +25,7 @@ def _rows(rows: Any) -> str:
 # What became a verb, in the order in which the options were applied.
 _VERBS: dict[str, Callable[[Any], str]] = {
     "columns": _columns,
+    "where": "where({!r})".format,
     "rows": _rows,
     "rename": "rename({!r})".format,
     "cast": "cast({!r})".format,

@@ -33,6 +33,7 @@ _SAME: dict[str, tuple[str, ...]] = {
     "num_parallel_calls": _WORKERS,
     "num_threads": ("threads", *_WORKERS),
     "n_jobs": _WORKERS,
+    "jobs": _WORKERS,
     "max_workers": _WORKERS,
     "use_multiprocessing": _WORKERS,
     "drop_remainder": ("drop_last",),
@@ -112,7 +113,7 @@ _SAME: dict[str, tuple[str, ...]] = {
     "padding": ("pad",),
     "padded_shapes": ("pad",),
     "fill_value": ("fill", "value"),
-    "num_shards": ("count",),
+    "num_shards": ("count", "shards"),
     "world_size": ("count",),
     "num_replicas": ("count",),
     "rank": ("index",),
@@ -185,6 +186,8 @@ _OF_VERB: dict[tuple[str, str], str] = {
     ("filter", "batch_size"): "with batched=True, recmap chooses how many rows the function gets",
     ("filter", "workers"): "ds.map(f, workers=4).filter(g) calls both in workers",
     ("map", "drop_last"): "ds.batch(32, drop_last=True).map(f) gives the function whole batches",
+    ("save", "batch_size"): f"memory bounds how many rows are held; {_LEAVE_OUT}",
+    ("rm.convert", "batch_size"): f"memory bounds how many rows are held; {_LEAVE_OUT}",
     ("sort", "ascending"): "use descending=True for the other order",
     **{
         (verb, "columns"): f'write {verb}("x", "y")'
