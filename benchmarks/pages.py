@@ -56,7 +56,6 @@ _IN_README = {
     _LARGER: [_LARGER_CASE],
     "Read": ["40 B rows, float_list"],
     "Training batches": ["4 KB rows"],
-    "Padded sequences": ["sequences of 10 to 500 int64"],
     "HDF5": ["gzip and shuffle"],
     "Convert": ["4 KB rows, npy to TFRecord"],
 }
