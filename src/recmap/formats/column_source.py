@@ -18,12 +18,11 @@ import numpy.typing as npt
 from recmap.errors import DataError, FieldNotFoundError, LeftOut, LeftOutWarning, Message, Option
 from recmap.formats.column_readers import ColumnReader, Which
 from recmap.formats.null_masks import with_nulls
-from recmap.formats.table_columns import TableColumns
 from recmap.local.local_path import any_remote, check_all_unchanged, located
 from recmap.machine.mapped import Guard, MappedFile, guarded
 from recmap.model.arguments import is_pattern, matching, no_column
 from recmap.model.batch import RowNumbers
-from recmap.model.facts import LargestChunk, SourceFacts
+from recmap.model.facts import LargestChunk, SourceFacts, TableType
 from recmap.model.fetching import Fetching, fetching_all
 from recmap.model.field import Field
 from recmap.model.info import Info
@@ -131,19 +130,19 @@ class ColumnsSource(Source):
         reference: Callable[[], ColumnsSource] | None = None,
         sums: Mapping[str, Sequence[Checksum]] | None = None,
         strings: Mapping[str, Field] | None = None,
-        table: TableColumns | None = None,
+        table: tuple[Mapping[str, TableType], Mapping[str, ColumnReader]] = ({}, {}),
     ) -> None:
         """``reopen`` opens the same file again in a process that unpickles this source.
         ``reference`` opens it with the format's own library. ``mapped`` is the file that
         columns are views of. ``sums`` holds the checksums of each column, and ``strings`` the
         fields of strings that are to be text or bytes, whatever their readers say. ``table`` is
-        what columns were in the table that was saved.
+        what columns were in the table that was saved, and its index.
         """
         self._columns = dict(columns)
         self._reopen, self._reference = reopen, reference
         self._mapped = mapped
         self._sums = {name: tuple(found) for name, found in (sums or {}).items()}
-        self._table = TableColumns() if table is None else table
+        self._table_types, self._table_index = table
         fields = {name: column.field for name, column in columns.items()} | dict(strings or {})
         self._schema = Schema(fields)
         self._strings = {name: field for name, field in fields.items() if field.is_bytes}
@@ -170,15 +169,15 @@ class ColumnsSource(Source):
             checksums=[self._unchecked],
             largest_row=partial(_largest_row, columns, self._rows, mapped, tuple(files)),
             reference=reference and partial(_unchanged, reference, files),
-            table_types={n: each for n, each in self._table.types.items() if n in fields},
+            table_types={n: each for n, each in self._table_types.items() if n in fields},
         )
         self._facts = replace(self._facts, table_index=self._index())
 
     def _index(self) -> ColumnsSource | None:
         """Return the columns that are the index of the table, if there are any."""
-        if not self._table.index:
+        if not self._table_index:
             return None
-        return self._with(self._table.index, {}, _index_of, TableColumns(self._table.types))
+        return self._with(self._table_index, {}, _index_of, (self._table_types, {}))
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         if self._reopen is None:
@@ -276,7 +275,7 @@ class ColumnsSource(Source):
         columns: Mapping[str, ColumnReader],
         strings: Mapping[str, Field],
         change: Callable[[Callable[[], ColumnsSource]], ColumnsSource],
-        table: TableColumns | None = None,
+        table: tuple[Mapping[str, TableType], Mapping[str, ColumnReader]] | None = None,
     ) -> ColumnsSource:
         """Return the same source with other columns; ``change`` makes that change again."""
         reopen = self._reopen and partial(change, self._reopen)
@@ -291,7 +290,7 @@ class ColumnsSource(Source):
             reference,
             self._sums,
             strings,
-            self._table if table is None else table,
+            (self._table_types, self._table_index) if table is None else table,
         )
 
     def row_bytes(self) -> int:

@@ -10,12 +10,14 @@ import base64
 import json
 import re
 import sys
-from collections.abc import Collection, Mapping
-from typing import Any
+from collections.abc import Collection, Mapping, Sequence, Sized
+from typing import Any, TypeVar
 
 from recmap.model.description import decode_field, encode_field, json_object
 from recmap.model.facts import IndexLevel, NotedType, TableType
 from recmap.model.field import Field
+
+_Column = TypeVar("_Column", bound=Sized)
 
 KEY = b"recmap.table"
 # More categories are not noted.
@@ -167,6 +169,32 @@ def index_columns(types: Mapping[str, TableType], names: Collection[str]) -> lis
     """Return those of the columns that are the index of a DataFrame; none if one is missing."""
     levels = [name for name, each in types.items() if each.level is not None]
     return levels if all(name in names for name in levels) else []
+
+
+def and_index(
+    names: Sequence[str] | None, types: Mapping[str, TableType], found: Collection[str]
+) -> list[str] | None:
+    """Return the names to read: those of columns that are asked for, and of the index."""
+    if names is None:
+        return None
+    return list(dict.fromkeys([*names, *index_columns(types, found)]))
+
+
+def divided(
+    columns: Mapping[str, _Column], types: Mapping[str, TableType], names: Sequence[str] | None
+) -> tuple[dict[str, _Column], tuple[Mapping[str, TableType], Mapping[str, _Column]]]:
+    """Take the index away from the columns, unless ``names`` asks for it.
+
+    Return the rest, and what columns were in the table that was saved, with its index.
+    """
+    index = {name: columns[name] for name in index_columns(types, columns)}
+    rest = {name: column for name, column in columns.items() if name not in index}
+    asked = {name: column for name, column in index.items() if name in (names or ())}
+    lengths = {len(column) for column in columns.values()}
+    if index and rest and not asked and len(lengths) == 1:
+        return rest, (types, index)
+    shown = dict(columns) if names is None else {**rest, **asked}
+    return shown, (types, {})
 
 
 def _decoded(

@@ -26,12 +26,11 @@ from recmap.formats.hdf5.columns import columns_of, nested_column, nested_field,
 from recmap.formats.hdf5.file import Hdf5File, h5py
 from recmap.formats.hdf5.types import ORDER_ATTRIBUTE, TABLE_ATTRIBUTE, leaves
 from recmap.formats.null_masks import mask_names, with_nulls
-from recmap.formats.table_columns import and_index, divided
 from recmap.local.local_path import located
 from recmap.model.arguments import did_you_mean, is_pattern, matching
 from recmap.model.facts import TableType
 from recmap.model.source import Source, renamed
-from recmap.model.table_notes import decode_note
+from recmap.model.table_notes import and_index, decode_note, divided
 
 # Drivers of files that are not on disk under their name.
 _IN_MEMORY = ("core", "fileobj", "ros3")

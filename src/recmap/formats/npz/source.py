@@ -37,14 +37,13 @@ from recmap.formats.npz.members import (
 )
 from recmap.formats.null_masks import mask_names
 from recmap.formats.ragged_layout import VALUES, join, levels
-from recmap.formats.table_columns import and_index, divided
 from recmap.local.local_path import located
 from recmap.machine.mapped import Guard, MappedFile
 from recmap.model.arguments import size_text
 from recmap.model.description import decode_field, misfit, warn_of_notes
 from recmap.model.field import Field
 from recmap.model.ragged import BYTE
-from recmap.model.table_notes import decode_note
+from recmap.model.table_notes import and_index, decode_note, divided
 
 # Precedes the field in the comment of a member, if its header cannot hold the field.
 FIELD_PREFIX = "recmap: "

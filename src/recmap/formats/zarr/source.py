@@ -27,7 +27,6 @@ from recmap.formats.column_readers import DEFAULT_NAME, ColumnReader, decoded_co
 from recmap.formats.column_source import ColumnsSource, choose_columns
 from recmap.formats.ragged_layout import VALUES, join, levels_of
 from recmap.formats.stored_columns import native, viewed
-from recmap.formats.table_columns import and_index, divided
 from recmap.formats.zarr.attributes import ZarrColumn, read_columns, read_table_types
 from recmap.formats.zarr.encoding import encoding_of
 from recmap.formats.zarr.store import ZarrChunks, open_node
@@ -36,6 +35,7 @@ from recmap.local.location import Location
 from recmap.machine.cpus import pool_size, thread_count
 from recmap.model.description import misfit, warn_of_notes
 from recmap.model.field import Field
+from recmap.model.table_notes import and_index, divided
 from recmap.recognise.sniff import sniff, unknown_format
 from recmap.store.object_address import store_of
 
