@@ -164,6 +164,8 @@ def test_a_summary_says_what_was_read_and_what_is_missing() -> None:
     assert (strings["empty"], strings["top"][0]["count"]) == (5000, 5000)
 
 
+# NumPy 2.5 says so where the test makes times without a unit.
+@pytest.mark.filterwarnings("ignore:The 'generic' unit:DeprecationWarning")
 def test_the_most_frequent_dates_are_dates_in_any_unit() -> None:
     assert ask(api_of({"x": np.array([1, 1, 2], "m8")}), "summary", column=0)["distinct"] == 2
     for unit in ("D", "s", "ns"):
