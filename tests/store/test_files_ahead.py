@@ -342,3 +342,5 @@ def test_all_files_of_the_next_part_of_a_concatenation_come(
         assert len(list(joined.coming(0))) == files - 1
         assert len(list(joined.coming(21))) == files - 2
         assert len(list(joined.coming(0, 61))) == 3
+    windows = [part.windows(2) for part in parts]
+    assert len(list(opened_rows(rm.concat(*windows[:2])).source.coming(0))) == 5

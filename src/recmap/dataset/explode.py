@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any
@@ -11,19 +11,19 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap.dataset.column_scan import check_same_rows, from_rows
+from recmap.dataset.derived_rows import DerivedRows
 from recmap.dataset.rows import read_blocks
 from recmap.errors import DataError, OptionError, OptionTypeError
 from recmap.machine.mapped import guarded
-from recmap.model.batch import Positions, RowArray, RowNumbers
+from recmap.model.batch import Positions, RowArray
 from recmap.model.facts import SourceFacts
-from recmap.model.fetching import Coming, Fetching
 from recmap.model.field import Field
 from recmap.model.progress import Counter, ProgressOption
 from recmap.model.ragged import Column, Ragged, has_mask, null_mask
 from recmap.model.remembered import Remembered
 from recmap.model.row_sizes import RowSizes, fitting, measure
 from recmap.model.schema import Batch, Schema
-from recmap.model.source import Source, WrappedSource, row_name
+from recmap.model.source import Source, row_name
 
 
 class Items:
@@ -120,18 +120,14 @@ def _lengths(source: Source, batch: Batch, start: int) -> npt.NDArray[np.int64]:
     return first[1]
 
 
-class ExplodedRows(WrappedSource):
+class ExplodedRows(DerivedRows[Items]):
     """The rows of a source, once for each item of their lists."""
 
     def __init__(
         self, source: Source, columns: Sequence[str], items: Remembered[int, Items]
     ) -> None:
-        super().__init__(source)
-        self._columns, self._lazy_items = tuple(columns), items
-
-    @property
-    def _items(self) -> Items:
-        return self._lazy_items.at(0)
+        super().__init__(source, items)
+        self._columns = tuple(columns)
 
     @cached_property
     def schema(self) -> Schema:
@@ -140,49 +136,34 @@ class ExplodedRows(WrappedSource):
 
     @property
     def facts(self) -> SourceFacts:
-        facts = self._source.facts
-        return replace(
-            facts.of_other_rows(known=self.known_rows() is not None),
-            descriptions={
-                n: told for n, told in facts.descriptions.items() if n not in self._columns
-            },
-        )
-
-    def __len__(self) -> int:
-        return self._items.count
-
-    def known_rows(self) -> int | None:
-        known = self._lazy_items.known(0)
-        return None if known is None else known.count
-
-    def prepare(self) -> None:
-        super().prepare()
-        self._lazy_items.at(0)
+        facts = super().facts
+        told = {n: text for n, text in facts.descriptions.items() if n not in self._columns}
+        return replace(facts, descriptions=told)
 
     def read(self, start: int, stop: int, limit: int | None = None) -> Batch:
         stop = min(stop, len(self))
         if start >= stop:
             return self._of_rows(self._source.read(0, 0), np.empty(0, np.int64), 0)
-        first, last = self._items.row(start), self._items.row(stop - 1) + 1
+        first, last = self._layout.row(start), self._layout.row(stop - 1) + 1
         # The rows that are read are in memory together with those that are made of them.
         batch = self._source.read(first, last, None if limit is None else limit // 2)
         read = first + measure(batch)[0]
-        end = stop if read >= last else int(self._items.first(np.array([read]))[0])
+        end = stop if read >= last else int(self._layout.first(np.array([read]))[0])
         items = np.arange(start, end, dtype=np.int64)
         if limit is not None:
             items = items[: fitting(self._sizes(batch, items, first), len(items), limit // 2)]
         return self._of_rows(batch, items, first)
 
     def gather(self, rows: RowArray) -> Batch:
-        sources, places = np.unique(self._items.rows(rows), return_inverse=True)
+        sources, places = np.unique(self._layout.rows(rows), return_inverse=True)
         batch = self._source.gather(sources)
-        within = rows - self._items.first(sources[places.reshape(-1)])
+        within = rows - self._layout.first(sources[places.reshape(-1)])
         return self._picked(batch, places.reshape(-1), within)
 
     def _of_rows(self, batch: Batch, items: Positions, first: int) -> Batch:
         """Return items of rows that were read from row ``first`` on."""
-        rows = self._items.rows(items) if len(items) else items
-        within = items - self._items.first(rows) if len(items) else items
+        rows = self._layout.rows(items) if len(items) else items
+        within = items - self._layout.first(rows) if len(items) else items
         return self._picked(batch, rows - first, within)
 
     def _picked(self, batch: Batch, places: Positions, within: Positions) -> Batch:
@@ -194,8 +175,8 @@ class ExplodedRows(WrappedSource):
 
     def _sizes(self, batch: Batch, items: Positions, first: int) -> npt.NDArray[np.int64]:
         """Return the bytes that each item takes, with all that is repeated for it."""
-        rows = self._items.rows(items)
-        places, within = rows - first, items - self._items.first(rows)
+        rows = self._layout.rows(items)
+        places, within = rows - first, items - self._layout.first(rows)
         sizes = np.zeros(len(items), np.int64)
         for name, column in batch.items():
             if name not in self._columns:
@@ -207,36 +188,24 @@ class ExplodedRows(WrappedSource):
         return sizes
 
     def row_sizes(self, rows: RowArray) -> RowSizes | None:
-        sources, places = np.unique(self._items.rows(rows), return_inverse=True)
+        sources, places = np.unique(self._layout.rows(rows), return_inverse=True)
         sizes = self._source.row_sizes(sources)  # of all the items of a row
         return sizes if sizes is None or isinstance(sizes, int) else sizes[places.reshape(-1)]
 
-    def fetch_ahead(self, rows: RowNumbers) -> Fetching | None:
-        if not len(rows):
-            return None
-        if isinstance(rows, range):
-            first, last = self._items.row(rows[0]), self._items.row(rows[-1])
-            return self._source.fetch_ahead(range(first, last + 1))
-        return self._source.fetch_ahead(np.unique(self._items.rows(rows)))
+    def _needed(self, rows: RowArray) -> RowArray:
+        return np.unique(self._layout.rows(rows))
 
-    def coming(self, start: int, stop: int | None = None) -> Iterator[Coming]:
-        end = len(self) if stop is None else min(stop, len(self))
-        if start >= end:
-            return iter(())
-        first = self._items.row(start) if start >= 0 else start
-        return self._source.coming(first, self._items.row(end - 1) + 1)
+    def _span(self, start: int, stop: int) -> range:
+        return range(self._layout.row(start), self._layout.row(stop - 1) + 1)
 
     def row_name(self, row: int) -> str:
-        source = self._items.row(row)
-        item = row - int(self._items.first(np.array([source]))[0])
+        source = self._layout.row(row)
+        item = row - int(self._layout.first(np.array([source]))[0])
         return f"item {item:,} of {row_name(self._source, source)}"
 
-    def select(self, names: Sequence[str]) -> ExplodedRows:
+    def select(self, names: Sequence[str]) -> Source:
         columns = [name for name in self._columns if name in names]
-        return ExplodedRows(self._source.select(names), columns, self._lazy_items)
-
-    # Rows are others than those of the source.
-    column, read_padded = Source.column, Source.read_padded
+        return ExplodedRows(self._source.select(names), columns, self._found)
 
 
 def _item(field: Field) -> Field:

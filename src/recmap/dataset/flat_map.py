@@ -165,7 +165,7 @@ class FlatMappedRows(ExplodedRows):
         return replace(
             facts,
             functions=(*facts.functions, *self._transform.functions),
-            searched=self._lazy_items.known(0) is not None,
+            searched=self._found.known(0) is not None,
             open_ended=self._early is not None,
             varies=self._transform.varies,
             labels={},
@@ -176,12 +176,12 @@ class FlatMappedRows(ExplodedRows):
         return max(1, self._trial.row_bytes)
 
     def __len__(self) -> int:
-        if self._early is not None and self._lazy_items.known(0) is None:
+        if self._early is not None and self._found.known(0) is None:
             self._make(self._early, ENDLESS)
         return super().__len__()
 
     def up_to(self, stop: int) -> int:
-        if self._early is None or self._lazy_items.known(0) is not None:
+        if self._early is None or self._found.known(0) is not None:
             return super().up_to(stop)
         self._make(self._early, stop)
         return stop if self._early.count >= stop else super().up_to(stop)
@@ -202,10 +202,10 @@ class FlatMappedRows(ExplodedRows):
 
     def _items_of(self, rows: RowArray) -> Items:
         stop = int(rows.max(initial=-1)) + 1
-        known = self._lazy_items.known(0)
+        known = self._found.known(0)
         if known is None and self._early is not None and self.up_to(stop) == stop:
             return self._early.items
-        return known or self._items
+        return known or self._layout
 
     @property
     def _row_size(self) -> int:
@@ -296,11 +296,11 @@ class FlatMappedRows(ExplodedRows):
     def reseeded(self, by: int) -> Source:
         transform = self._transform.reseeded(by)
         source = reseeded(self._source, by)
-        return FlatMappedRows(source, transform, self._lazy_items, self._workers)
+        return FlatMappedRows(source, transform, self._found, self._workers)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_last": None, "_early": None}
 
     # The function may need all columns, and makes others.
-    def select(self, names: Sequence[str]) -> Source:  # type: ignore[override]
+    def select(self, names: Sequence[str]) -> Source:
         return Source.select(self, names)

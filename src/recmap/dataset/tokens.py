@@ -6,7 +6,7 @@ documents lie end to end in a mapped file, windows are copied straight from ther
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap.dataset.column_scan import check_reread, from_rows
+from recmap.dataset.derived_rows import DerivedRows
 from recmap.dataset.megatron_order import MegatronOrder
 from recmap.dataset.rows import read_blocks
 from recmap.errors import DataError, OptionError
@@ -25,7 +26,7 @@ from recmap.machine.memory import empty
 from recmap.model.arguments import as_names, as_whole, check_choice
 from recmap.model.batch import Positions, RowArray, RowNumbers
 from recmap.model.facts import SourceFacts
-from recmap.model.fetching import Coming, Fetching
+from recmap.model.fetching import Fetching
 from recmap.model.field import Field
 from recmap.model.ordered_rows import unshuffled
 from recmap.model.progress import Counter, ProgressOption
@@ -33,7 +34,7 @@ from recmap.model.ragged import Column, Ragged, offsets_of
 from recmap.model.remembered import Remembered
 from recmap.model.row_sizes import RowSizes, measure
 from recmap.model.schema import Batch, Schema
-from recmap.model.source import Source, WrappedSource, at_epoch, gather_within, row_name
+from recmap.model.source import Source, at_epoch, gather_within, row_name
 from recmap.native import _core
 
 Added: TypeAlias = Literal["positions", "segments", "cu_seqlens"]
@@ -114,20 +115,18 @@ class DocumentParts(NamedTuple):
     counts: Positions
 
 
-class Documents(NamedTuple):
-    """Documents in the order in which they are joined.
+@dataclass(frozen=True)
+class Documents:
+    """Documents in the order in which they are joined, and how many rows they are cut into.
 
     Document ``i`` has tokens ``starts[i]`` to ``starts[i + 1]``, and is row ``rows[i]`` of the
     source, or row ``i`` if ``rows`` is None. ``samples`` is the order of what they are cut into.
     """
 
+    count: int
     starts: RowArray
     rows: RowArray | None
-    samples: RowArray | None = None
-
-    @property
-    def tokens(self) -> int:
-        return int(self.starts[-1])
+    samples: RowArray | None
 
     def numbers(self, documents: Positions) -> RowArray:
         """Return the rows of documents."""
@@ -167,14 +166,16 @@ def _documents(
     source: Source, offsets: Remembered[int, RowArray], cut: Cut, epoch: int
 ) -> Documents:
     starts = offsets.at(0)
+    rows: RowArray | None = None
+    samples: RowArray | None = None
     if cut.megatron is not None:
         rows, samples = cut.megatron.of(starts, cut.length, cut.size - cut.length)
-        return Documents(offsets_of(np.diff(starts)[rows]), rows, samples)
-    found = unshuffled(at_epoch(source, epoch)) if source.facts.varies else None
-    if found is None:
-        return Documents(starts, None)
-    rows = found[1].numbers(np.arange(len(starts) - 1))
-    return Documents(offsets_of(np.diff(starts)[rows]), rows)
+    elif source.facts.varies and (found := unshuffled(at_epoch(source, epoch))) is not None:
+        rows = found[1].numbers(np.arange(len(starts) - 1))
+    if rows is not None:
+        starts = offsets_of(np.diff(starts)[rows])
+    count = max(0, (int(starts[-1]) - cut.target) // cut.length)
+    return Documents(count, starts, rows, samples)
 
 
 @guarded
@@ -212,12 +213,12 @@ def _checked_offsets(source: Source, cut: Cut, column: Ragged) -> RowArray:
     return offsets
 
 
-class TokenRows(WrappedSource):
+class TokenRows(DerivedRows[Documents]):
     """Documents of a source, joined and cut into rows of one length."""
 
     def __init__(self, source: Source, cut: Cut, documents: Remembered[int, Documents]) -> None:
-        super().__init__(source)
-        self._cut, self._documents, self._epoch = cut, documents, 0
+        super().__init__(source, documents)
+        self._cut, self._epoch = cut, 0
         self._schema = cut.schema(source.schema)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -230,33 +231,13 @@ class TokenRows(WrappedSource):
 
     @property
     def facts(self) -> SourceFacts:
-        facts = self._source.facts
-        return replace(
-            facts.of_other_rows(known=self.known_rows() is not None),
-            labels={},
-            descriptions={},
-            table_types={},
-        )
+        return replace(super().facts, labels={}, descriptions={}, table_types={})
 
     def _joined(self) -> Documents:
-        return self._documents.at(self._epoch)
-
-    def _count(self, documents: Documents) -> int:
-        return max(0, (documents.tokens - self._cut.target) // self._cut.length)
-
-    def __len__(self) -> int:
-        return self._count(self._documents.at(0))
-
-    def known_rows(self) -> int | None:
-        known = self._documents.known(0)
-        return None if known is None else self._count(known)
+        return self._found.at(self._epoch)
 
     def row_bytes(self) -> int:
         return sum(field.row_bytes or 0 for field in self._schema.values())
-
-    def prepare(self) -> None:
-        super().prepare()
-        self._documents.at(0)
 
     def at_epoch(self, epoch: int) -> Source:
         if epoch == self._epoch or not self._source.facts.varies:
@@ -403,7 +384,6 @@ class TokenRows(WrappedSource):
         return np.diff(whole[offsets_of(pieces.counts)]) + 2 * own
 
     def _needed(self, rows: RowArray) -> RowArray:
-        """Return the rows of the source that rows are made of."""
         documents = self._joined()
         pieces = documents.pieces(self._begins(documents, rows), self._cut.size)
         if self._source.schema[self._cut.column].shape:
@@ -411,20 +391,14 @@ class TokenRows(WrappedSource):
         size = np.arange(self._cut.size)
         return np.unique((pieces.begins[:, None] + size).reshape(-1))
 
-    def fetch_ahead(self, rows: RowNumbers) -> Fetching | None:
-        if not len(rows) or not self._source.facts.remote:
+    def _span(self, start: int, stop: int) -> range | None:
+        if self._joined().rows is not None:
             return None
-        needed = self._needed(np.asarray(rows, np.int64))
-        if isinstance(rows, range) and self._joined().rows is None:
-            return self._base().fetch_ahead(range(int(needed[0]), int(needed[-1]) + 1))
-        return self._base().fetch_ahead(needed)
+        needed = self._needed(np.array([start, stop - 1]))
+        return range(int(needed[0]), int(needed[-1]) + 1)
 
-    def coming(self, start: int, stop: int | None = None) -> Iterator[Coming]:
-        end = len(self) if stop is None else min(stop, len(self))
-        if start >= end or self._joined().rows is not None:
-            return iter(())
-        needed = self._needed(np.array([start, end - 1]))
-        return self._base().coming(int(needed[0]), int(needed[-1]) + 1)
+    def fetch_ahead(self, rows: RowNumbers) -> Fetching | None:
+        return super().fetch_ahead(rows) if self._source.facts.remote else None
 
     def row_name(self, row: int) -> str:
         first = int(self._needed(np.array([row]))[0])
@@ -432,10 +406,6 @@ class TokenRows(WrappedSource):
 
     def select(self, names: Sequence[str]) -> Source:
         return Source.select(self, names)
-
-    # Rows are others than those of the source.
-    column, read_padded = Source.column, Source.read_padded
-    value_ranges = Source.value_ranges
 
 
 def _rows_of(flat: Tokens, rows: RowArray, length: int) -> Tokens:

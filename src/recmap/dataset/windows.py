@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any, Literal, NamedTuple, TypeAlias
@@ -11,12 +11,12 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap.dataset.column_scan import check_same_rows, from_rows, refuse_nulls, scan_column
+from recmap.dataset.derived_rows import DerivedRows
 from recmap.errors import DataError, MemoryLimitError, OptionError, OptionTypeError
 from recmap.machine.mapped import guarded
 from recmap.model.arguments import as_list, as_whole, is_iterable
 from recmap.model.batch import Positions, RowArray, RowNumbers, join
 from recmap.model.facts import SourceFacts
-from recmap.model.fetching import Coming, Fetching
 from recmap.model.field import Field
 from recmap.model.progress import ProgressOption
 from recmap.model.ragged import Column, Ragged, concatenate, has_mask, offsets_of
@@ -24,7 +24,7 @@ from recmap.model.ranks import byte_ranks
 from recmap.model.remembered import Remembered
 from recmap.model.row_sizes import RowSizes, batch_sizes, fitting, measure
 from recmap.model.schema import Batch, Schema
-from recmap.model.source import Source, WrappedSource, gather_within, row_name
+from recmap.model.source import Source, gather_within, row_name
 
 Edges: TypeAlias = Literal["drop", "repeat", "pad"]
 # Rows relative to the one that a window belongs to; None is that row's own value, without an axis.
@@ -227,7 +227,7 @@ def _refuse_return(source: Source, name: str, kinds: Column, edges: RowArray) ->
         )
 
 
-class RowWindows(WrappedSource):
+class RowWindows(DerivedRows[WindowOrder]):
     """The windows of a source as rows. A row that several windows share is read once.
 
     Where any row can be read alone, reading it again is as fast as copying it.
@@ -241,8 +241,8 @@ class RowWindows(WrappedSource):
         edges: Edges,
         extent: tuple[int, int] | None = None,
     ) -> None:
-        super().__init__(source)
-        self._parts, self._order, self._edges = dict(parts), order, edges
+        super().__init__(source, order)
+        self._parts, self._edges = dict(parts), edges
         self._low, self._high = _extent(parts) if extent is None else extent
         self._schema = _window_schema(source.schema, parts, edges)
         self._groups = dict[Offsets, dict[str, str]]()
@@ -251,7 +251,7 @@ class RowWindows(WrappedSource):
         self._total = sum(1 if offsets is None else len(offsets) for offsets in self._groups)
 
     def _over(self, source: Source) -> RowWindows:
-        return RowWindows(source, self._parts, self._order, self._edges, (self._low, self._high))
+        return RowWindows(source, self._parts, self._found, self._edges, (self._low, self._high))
 
     @property
     def schema(self) -> Schema:
@@ -259,30 +259,19 @@ class RowWindows(WrappedSource):
 
     @property
     def facts(self) -> SourceFacts:
-        facts = self._source.facts
+        facts = super().facts
         own = {name for name, part in self._parts.items() if part.offsets is None}
         return replace(
-            facts.of_other_rows(known=self.known_rows() is not None),
+            facts,
             descriptions={n: told for n, told in facts.descriptions.items() if n in own},
             table_types={n: told for n, told in facts.table_types.items() if n in own},
         )
 
-    def __len__(self) -> int:
-        return self._order.at(0).count
-
-    def known_rows(self) -> int | None:
-        known = self._order.known(0)
-        return None if known is None else known.count
-
     def row_bytes(self) -> int:
         return self._source.row_bytes() * self._total
 
-    def prepare(self) -> None:
-        super().prepare()
-        self._order.at(0)
-
     def _windows(self, rows: RowNumbers) -> Windows:
-        return self._order.at(0).at(np.asarray(rows, np.int64))
+        return self._layout.at(np.asarray(rows, np.int64))
 
     def read(self, start: int, stop: int, limit: int | None = None) -> Batch:
         stop = min(stop, len(self))
@@ -327,8 +316,7 @@ class RowWindows(WrappedSource):
         windows = self._windows(rows)
         if self._alone:
             return self._made_alone(windows)
-        needed = [windows.rows(offsets or (0,))[0] for offsets in self._groups]
-        found = np.unique(np.concatenate(needed))
+        found = self._rows_of(windows)
         block = self._source.gather(found)
         return self._made(windows, lambda rows: (block, np.searchsorted(found, rows)))
 
@@ -389,21 +377,17 @@ class RowWindows(WrappedSource):
             total += each.reshape(len(rows), len(offsets or (0,))).sum(1)
         return total
 
-    def fetch_ahead(self, rows: RowNumbers) -> Fetching | None:
-        if not len(rows):
-            return None
-        windows = self._windows(rows)
-        if isinstance(rows, range):
-            return self._source.fetch_ahead(range(*windows.span(self._low, self._high)))
+    def _rows_of(self, windows: Windows) -> RowArray:
+        """Return the rows of windows, each once, in ascending order."""
         needed = [windows.rows(offsets or (0,))[0] for offsets in self._groups]
-        return self._source.fetch_ahead(np.unique(np.concatenate(needed)))
+        return np.unique(np.concatenate(needed))
 
-    def coming(self, start: int, stop: int | None = None) -> Iterator[Coming]:
-        end = len(self) if stop is None else min(stop, len(self))
-        if start >= end:
-            return iter(())
-        windows = self._windows(np.array([start, end - 1]))
-        return self._source.coming(*windows.span(self._low, self._high))
+    def _needed(self, rows: RowArray) -> RowArray:
+        return self._rows_of(self._windows(rows))
+
+    def _span(self, start: int, stop: int) -> range:
+        windows = self._windows(np.array([start, stop - 1]))
+        return range(*windows.span(self._low, self._high))
 
     def row_name(self, row: int) -> str:
         [anchor] = self._windows(np.array([row])).anchors
@@ -414,17 +398,13 @@ class RowWindows(WrappedSource):
         parts = {name: part for name, part in self._parts.items() if name in wanted}
         columns = list(dict.fromkeys(part.column for part in parts.values()))
         source = RowWindows(
-            self._source.select(columns), parts, self._order, self._edges, (self._low, self._high)
+            self._source.select(columns), parts, self._found, self._edges, (self._low, self._high)
         )
         exact = list(names) == list(source.schema)
         return source if exact else Source.select(source, names)
 
     def _pads(self, name: str) -> bool:
         return self._edges == "pad" and name not in self._parts
-
-    # Rows are others than those of the source.
-    column, read_padded = Source.column, Source.read_padded
-    value_ranges = Source.value_ranges
 
 
 def _window_schema(schema: Schema, parts: Mapping[str, Part], edges: Edges) -> Schema:

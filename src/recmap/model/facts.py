@@ -198,24 +198,6 @@ class SourceFacts:
         types = {name: each for name, each in self.table_types.items() if not each.coded}
         return replace(self, table_types=types, labels={})
 
-    def of_other_rows(self, *, known: bool) -> SourceFacts:
-        """Return these facts for other rows, which are made of those in the files.
-
-        ``known`` says whether they are counted.
-        """
-        return replace(
-            self,
-            in_order=False,
-            searched=self.searched and known,
-            open_ended=False,
-            table_index=None,
-            owns_rows=True,
-            can_pad=False,
-            rows_before_damage=None,
-            sound_rows=None,
-            largest_row=unknown_row,
-        )
-
     @property
     def calls_user_code(self) -> bool:
         """Whether reading calls the user's functions, which not every thread may do."""
