@@ -134,6 +134,17 @@ def test_a_batch_that_claims_fewer_rows_than_its_columns_is_an_error(kind: str) 
             rm.open("y.arrow", format="arrow")
 
 
+@pytest.mark.parametrize("kind", ["file", "stream"])
+@pytest.mark.parametrize("wrong", ["zone", "name"])
+def test_a_name_or_a_time_zone_that_is_not_text_is_an_error(kind: str, wrong: str) -> None:
+    table = pa.table({"name": pa.array([1], pa.timestamp("ns", "zone"))})
+    path = Path(written(table, kind, 1))
+    path.write_bytes(path.read_bytes().replace(wrong.encode(), b"x\xfex" + wrong[3:].encode()))
+    with pytest.raises(rm.DataError, match="x.arrow: not a valid Arrow file: 'utf-8' codec") as e:
+        rm.open(path)
+    assert e.value.file == "x.arrow"
+
+
 def test_the_file_is_read_by_other_programs() -> None:
     columns = {"x": np.arange(6.0).reshape(2, 3), "s": [b"a", b""]}
     for compression in ("none", "zstd"):

@@ -302,6 +302,19 @@ def test_damaged_bytes_are_an_error_or_other_values_and_never_a_crash() -> None:
             continue
 
 
+def test_a_time_zone_that_is_not_text_is_an_error() -> None:
+    pq.write_table(pa.table({"x": pa.array([1], pa.timestamp("ns", "Europe/Berlin"))}), "x.parquet")
+    data = Path("x.parquet").read_bytes()
+    stored = base64.b64decode(pq.read_metadata("x.parquet").metadata[b"ARROW:schema"])
+    damaged = stored.replace(b"Europe", b"Eur\xfepe")
+    assert damaged != stored
+    data = data.replace(base64.b64encode(stored), base64.b64encode(damaged))
+    Path("x.parquet").write_bytes(data)
+    with pytest.raises(rm.DataError, match="x.parquet: not a valid Parquet file: 'utf-8'") as e:
+        rm.open("x.parquet")
+    assert e.value.file == "x.parquet"
+
+
 def test_an_unknown_compression_is_an_error_and_not_the_end_of_the_process() -> None:
     pq.write_table(pa.table({"x": np.arange(100)}), "x.parquet", compression="snappy")
     snappy, unknown = b"\x18\x01x\x15\x02", b"\x18\x01x\x15\x41"

@@ -35,7 +35,7 @@ from recmap.model.arguments import check_choice
 from recmap.model.batch import RowArray
 from recmap.model.nulls import Nulls
 from recmap.model.schema import Batch, FieldsLike, Schema
-from recmap.model.table_notes import stored_types
+from recmap.model.table_notes import arrow_types, stored_types
 
 also_give_back(pa.default_memory_pool().release_unused)
 
@@ -69,7 +69,8 @@ class _ArrowFile(RowGroupFile):
                 (field.name, pa.RecordBatchReader.from_batches(pa.schema([field]), []))
                 for field in self._exact_fields()
             ]
-            noted = noted_fields(self._arrow_schema.metadata)
+            metadata = self._arrow_schema.metadata
+            noted, types = noted_fields(metadata), arrow_types(self._arrow_schema)
         except RecmapError:
             raise
         except ARROW_FAILURES as e:
@@ -82,7 +83,7 @@ class _ArrowFile(RowGroupFile):
         self.packed = self._compressed or self._messages.big_endian or streamed
         self.in_place = not self.packed and self.mapped.whole
         self.columns.compare_notes(self)
-        self.table_types = stored_types(self._arrow_schema, self.schema)
+        self.table_types = stored_types(types, metadata, self.schema)
 
     def _exact_fields(self) -> Any:
         if self._nulls not in ("keep", "mask"):

@@ -35,7 +35,7 @@ from recmap.model.arguments import as_whole, check_choice
 from recmap.model.batch import RowArray
 from recmap.model.nulls import Nulls
 from recmap.model.schema import Batch, FieldsLike, Schema
-from recmap.model.table_notes import stored_types
+from recmap.model.table_notes import arrow_types, stored_types
 from recmap.model.value_test import ValueRange
 from recmap.store.open_object import SeekableMapping
 
@@ -104,6 +104,7 @@ class _ParquetFile(RowGroupFile):
                 (field.name, pa.RecordBatchReader.from_batches(pa.schema([field]), []))
                 for field in exact
             ]
+            types = arrow_types(schema)
         except RecmapError:
             raise
         except ARROW_FAILURES as e:
@@ -117,7 +118,7 @@ class _ParquetFile(RowGroupFile):
             self.mapped, footer, self._sizes, self._metadata, schema, verify, self.columns
         )
         self.columns.compare_notes(self)
-        self.table_types = stored_types(schema, self.schema)
+        self.table_types = stored_types(types, schema.metadata, self.schema)
 
     def _footer(self) -> tuple[int, int]:
         """Return where the footer is, which says where all else is."""

@@ -158,11 +158,19 @@ def decode_note(note: Any) -> dict[str, TableType]:
         return {}
 
 
-def stored_types(schema: Any, fields: Mapping[str, Field]) -> dict[str, TableType]:
-    """Return the types of the columns of an Arrow schema, and those that it notes."""
-    own = {name: each for name, each in arrow_types(schema).items() if name in fields}
-    types = {name: TableType(fields[name].without_nulls(), each) for name, each in own.items()}
-    return types | decode_types(schema.metadata)
+def stored_types(
+    own: Mapping[str, Any], metadata: Mapping[bytes, bytes] | None, fields: Mapping[str, Field]
+) -> dict[str, TableType]:
+    """Return the types of the columns of an Arrow schema, and those that its metadata notes.
+
+    ``own`` is what ``arrow_types`` tells of it.
+    """
+    types = {
+        name: TableType(fields[name].without_nulls(), each)
+        for name, each in own.items()
+        if name in fields
+    }
+    return types | decode_types(metadata)
 
 
 def index_columns(types: Mapping[str, TableType], names: Collection[str]) -> list[str]:
@@ -226,7 +234,10 @@ def _level(name: Any, step: Any, freq: Any) -> IndexLevel:
 
 
 def arrow_types(schema: Any) -> dict[str, Any]:
-    """Return the types of an Arrow schema that the fields of columns do not tell."""
+    """Return the types of an Arrow schema that the fields of columns do not tell.
+
+    pyarrow raises a ValueError if a name, or that of a time zone, is not UTF-8.
+    """
     return {field.name: field.type for field in schema if not _is_plain(field.type)}
 
 
