@@ -48,6 +48,14 @@ def test_a_copy_has_the_value_and_does_not_compute_it() -> None:
     assert other.at(7) == [7] * 3
 
 
+def test_what_is_not_pickled_is_computed_again() -> None:
+    _calls.clear()
+    copied = pickle.loads(pickle.dumps(Remembered(compute, 1, pickled=False)))
+    assert _calls == []
+    assert copied.at(1) == copied.at(1) == [1] * 3
+    assert _calls == [1]
+
+
 def test_a_failure_is_not_remembered() -> None:
     tries: list[int] = []
 

@@ -100,11 +100,8 @@ class Sampling(Order):
 
     def __init__(self, count: int, seed: Seed, draw: Remembered[int, Draw]) -> None:
         self._count, self._seed, self._draw = count, seed, draw
-        self._epochs = self._new_epochs()
-
-    def _new_epochs(self) -> Remembered[tuple[int, int], Drawn]:
         # Two, because the last batches of one epoch are read together with the first of the next.
-        return Remembered(self._of_epoch, (0, 0), keep=2)
+        self._epochs = Remembered(self._of_epoch, (0, 0), keep=2, pickled=False)
 
     @property
     def count(self) -> int:
@@ -129,13 +126,6 @@ class Sampling(Order):
 
     def _of_epoch(self, key: tuple[int, int]) -> Drawn:
         return self._draw.at(key[1])(self._count, [*key, _SALT])
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: each for name, each in self.__dict__.items() if name != "_epochs"}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._epochs = self._new_epochs()
 
 
 def _draw_any(rows: int, replace: bool, count: int, seed: list[int]) -> Drawn:

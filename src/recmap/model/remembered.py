@@ -23,11 +23,20 @@ class Remembered(Generic[_K, _V]):
     """
 
     def __init__(
-        self, compute: Callable[[_K], _V], first: _K, *, only: bool = False, keep: int = 1
+        self,
+        compute: Callable[[_K], _V],
+        first: _K,
+        *,
+        only: bool = False,
+        keep: int = 1,
+        pickled: bool = True,
     ) -> None:
-        """With ``only``, the value is the same for all keys, so ``compute`` is not pickled."""
+        """With ``only``, the value is the same for all keys, so ``compute`` is not pickled.
+
+        Unless values are ``pickled``, other processes compute those that they need.
+        """
         self._compute: Callable[[_K], _V] | None = compute
-        self._first, self._only, self._keep = first, only, keep
+        self._first, self._only, self._keep, self._pickled = first, only, keep, pickled
         self._values: dict[_K, _V] = {}
         self._lock, self._process = Lock(), os.getpid()
 
@@ -54,7 +63,7 @@ class Remembered(Generic[_K, _V]):
         return self._values.get(self._first if self._only else key)
 
     def __getstate__(self) -> dict[str, Any]:
-        values = {self._first: self.at(self._first)}
+        values = {self._first: self.at(self._first)} if self._pickled else {}
         compute = None if self._only else self._compute
         return {**self.__dict__, "_values": values, "_compute": compute, "_lock": None}
 

@@ -224,7 +224,7 @@ class CostBatches(Grouping):
         varies = plan.varies and not self._shuffled
         self._costs = Remembered(self._measured, 0, only=not varies)
         self._varies = varies
-        self._cuts = Remembered(self._cut, 0, keep=2)
+        self._cuts = Remembered(self._cut, 0, keep=2, pickled=False)
 
     def _unshuffled(self, epoch: int) -> tuple[Source, Order] | None:
         found = unshuffled(at_epoch(self._plan.rows, epoch))
@@ -244,14 +244,6 @@ class CostBatches(Grouping):
 
     def start(self) -> Grouper:
         raise AssertionError("a block that is read is a batch already")
-
-    def __getstate__(self) -> dict[str, Any]:
-        # Other processes compute the cuts of the epochs that they read.
-        return {**self.__dict__, "_cuts": None}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._cuts = Remembered(self._cut, 0, keep=2)
 
     def _cut(self, epoch: int) -> EpochCuts:
         costs, buckets = self._costs.at(epoch if self._varies else 0)
