@@ -38,30 +38,19 @@ class ColumnReader(Protocol):
     """
 
     field: Field
+    #: The number of rows decoded together; 1 if any row can be read alone.
+    chunk_rows: int = 1
+    #: The number of rows stored together, even if a row can be read alone.
+    stored_rows: int = 1
+    #: The bytes of a row group: all chunks that hold the same rows, which are decoded together.
+    #: 0 if a row can be read alone.
+    chunk_bytes: int = 0
 
     def __len__(self) -> int: ...
 
     def read(self, start: int, stop: int) -> Column: ...
 
     def gather(self, rows: npt.NDArray[np.int64]) -> Column: ...
-
-    @property
-    def chunk_rows(self) -> int:
-        """The number of rows decoded together; 1 if any row can be read alone."""
-        return 1
-
-    @property
-    def stored_rows(self) -> int:
-        """The number of rows stored together, even if a row can be read alone."""
-        return self.chunk_rows
-
-    @property
-    def chunk_bytes(self) -> int:
-        """The bytes of a row group: all chunks that hold the same rows, which are decoded together.
-
-        0 if a row can be read alone.
-        """
-        return 0
 
     @property
     def note(self) -> str:
@@ -349,14 +338,9 @@ class _DecodedColumn(ColumnReader):
         self._objects = sample.dtype.kind == "O"
         self._items = math.prod(sample.shape[1:])
         self._row_bytes = sample.dtype.itemsize * self._items
-
-    @property
-    def chunk_rows(self) -> int:
-        return self._array.chunk_rows
-
-    @property
-    def stored_rows(self) -> int:
-        return self._array.stored_rows
+        self.chunk_rows, self.stored_rows = array.chunk_rows, array.stored_rows
+        whole = array.dtype.itemsize * math.prod(array.shape[1:])
+        self.chunk_bytes = array.chunk_bytes * self._row_bytes // max(whole, 1)
 
     @property
     def note(self) -> str:
@@ -370,11 +354,6 @@ class _DecodedColumn(ColumnReader):
 
     def gather(self, rows: npt.NDArray[np.int64]) -> Column:
         return self._column(self._array.gather(rows))
-
-    @property
-    def chunk_bytes(self) -> int:
-        whole = self._array.dtype.itemsize * math.prod(self._array.shape[1:])
-        return self._array.chunk_bytes * self._row_bytes // max(whole, 1)
 
     def keep(self, groups: int | None) -> None:
         self._array.keep(groups)

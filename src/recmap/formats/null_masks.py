@@ -66,6 +66,8 @@ class _Nullable(ColumnReader):
         self._all = [each for each in (values, rows, items) if each is not None]
         if len({len(each) for each in self._all}) > 1:
             raise DataError("a column and its mask have different numbers of rows")
+        self.chunk_rows, self.stored_rows = values.chunk_rows, values.stored_rows
+        self.chunk_bytes = sum(each.chunk_bytes for each in self._all)
 
     def __len__(self) -> int:
         return len(self._values)
@@ -81,18 +83,6 @@ class _Nullable(ColumnReader):
         missing = None if self._rows is None else self._rows.gather(rows)
         items = None if self._items is None else self._items.gather(rows)
         return _joined(column, missing, items)
-
-    @property
-    def chunk_rows(self) -> int:
-        return self._values.chunk_rows
-
-    @property
-    def stored_rows(self) -> int:
-        return self._values.stored_rows
-
-    @property
-    def chunk_bytes(self) -> int:
-        return sum(each.chunk_bytes for each in self._all)
 
     @property
     def note(self) -> str:

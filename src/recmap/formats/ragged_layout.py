@@ -202,22 +202,13 @@ class _RaggedColumn(ColumnReader):
         inner = values.field
         self._strings = strings
         self.field = Field("bytes") if strings else Field(inner.dtype, (None, *inner.shape))
-
-    @property
-    def chunk_rows(self) -> int:
-        return self._rows_of(self._values.chunk_rows)
-
-    @property
-    def stored_rows(self) -> int:
-        return self._rows_of(self._values.stored_rows)
+        self.chunk_rows = self._rows_of(values.chunk_rows)
+        self.stored_rows = self._rows_of(values.stored_rows)
+        self.chunk_bytes = values.chunk_bytes
 
     def _rows_of(self, values: int) -> int:
         """Return roughly the number of rows with values in one chunk of so many values."""
         return 1 if values == 1 else max(1, values * len(self) // max(len(self._values), 1))
-
-    @property
-    def chunk_bytes(self) -> int:
-        return self._values.chunk_bytes
 
     @property
     def note(self) -> str:
