@@ -20,6 +20,7 @@ __all__ = ["case"]
 
 Batches = list[list[int]]
 Place = tuple[int, int]  # an epoch, and the batches of it that were given
+_ALL = 1 << 30  # more batches than an epoch has
 
 
 @dataclass
@@ -34,6 +35,10 @@ class Reader:
     next: Place = (0, 0)
     #: Where state_dict() is; None if workers have read last.
     state: Place | None = (0, 0)
+    #: The epoch whose last batch the stream gave last, without being asked for another one.
+    ended: int | None = None
+    #: Such an epoch of the state that was loaded, until another is read or chosen.
+    over: int | None = None
 
     def __post_init__(self) -> None:
         self.rebuild()
@@ -59,13 +64,19 @@ class Reader:
     def loader(self, workers: int, **how: Any) -> Any:
         return DataLoader(self.stream, batch_size=None, num_workers=workers, **how)
 
-    def given(self, count: int | None, *, here: bool) -> Batches:
+    def choose(self, place: Place) -> None:
+        self.next = self.state = place
+        self.over = self.ended = None
+
+    def given(self, count: int | None, *, here: bool, by_stream: bool = True) -> Batches:
         """Return what the next iteration gives, if ``count`` batches are taken, and move on."""
         epoch, before = self.next
         left = self.epoch(epoch)[before:]
         taken = left if count is None else left[:count]
         self.next = (epoch + 1, 0)
         over = len(taken) == len(left)
+        ended = here and by_stream and count == len(left)
+        self.over, self.ended = None, epoch if ended else None
         self.state = None
         if here:
             self.state = self.next if over else (epoch, before + len(taken))
@@ -136,7 +147,7 @@ def _iterate(case: Case, reader: Reader) -> None:
     if count == 0:
         return
     found = _rows(batches if count is None else islice(batches, count))
-    wanted = reader.given(count, here=True)
+    wanted = reader.given(count, here=True, by_stream=source is reader.stream)
     _compare(found, wanted, "directly")
 
 
@@ -145,12 +156,16 @@ def _choose(case: Case, reader: Reader) -> None:
     if case.chance(0.7):
         case.note(f"set_epoch({epoch})")
         reader.stream.set_epoch(epoch)
+        if epoch == reader.over:
+            reader.choose((epoch, _ALL))
+            return
         if epoch == reader.next[0]:
+            reader.over = reader.ended = None
             return
     else:
         case.note(f"epoch = {epoch}")
         reader.pipeline.epoch = epoch
-    reader.next = reader.state = (epoch, 0)
+    reader.choose((epoch, 0))
 
 
 def _save(case: Case, reader: Reader) -> None:
@@ -163,8 +178,14 @@ def _save(case: Case, reader: Reader) -> None:
             return
         raise AssertionError("a state while workers read")
     state = json.loads(json.dumps(reader.stream.state_dict()))
+    ended = reader.over if reader.ended is None else reader.ended
+    reader.ended = None
     reader.rebuild()
     reader.stream.load_state_dict(state)
-    reader.next = reader.state
+    epoch, before = reader.state
+    if before == _ALL:  # nothing is left of an epoch, so the next one begins
+        reader.state, ended = (epoch + 1, 0), epoch
+    reader.next, reader.over = reader.state, ended
     if case.chance(0.5):
+        reader.over = None
         reader.stream.set_epoch(reader.next[0])  # as Accelerate does

@@ -127,6 +127,37 @@ def test_after_the_last_batch_the_next_epoch_begins_unless_the_loop_says_otherwi
         assert ids(loader(again, 2)) == whole(3)[2 if expected else 1]
 
 
+@pytest.mark.parametrize("how", ["workers", "pipeline", "stream", "epoch"])
+def test_a_loaded_epoch_begins_again_once_another_was_read(how: str) -> None:
+    before, epochs = chain().to_torch(), whole(3)
+    list(islice(before, len(epochs[0])))  # does not reach the end of the iteration
+    pipeline = chain()
+    stream = pipeline.to_torch()
+    stream.load_state_dict(saved(before))
+    if how == "epoch":
+        pipeline.epoch = 1
+    else:
+        others = {"workers": loader(stream, 1), "pipeline": pipeline, "stream": stream}
+        assert ids(others[how]) == epochs[1]
+    stream.set_epoch(0)
+    assert [ids(stream), ids(stream)] == epochs[:2]
+
+
+@pytest.mark.parametrize("count", [0, 5, None])
+def test_a_state_of_what_the_pipeline_read_is_not_of_the_epoch_before(count: int | None) -> None:
+    pipeline, epochs = chain(), whole(2)
+    stream = pipeline.to_torch()
+    list(islice(stream, 3))
+    if count == 0:
+        pipeline.epoch = 1
+    else:
+        list(islice(pipeline, count))
+    again = chain().to_torch()
+    again.load_state_dict(saved(stream))
+    again.set_epoch(0)
+    assert ids(again) == epochs[0]
+
+
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_stateful_loader_gives_the_empty_rest_of_an_epoch(workers: int) -> None:
     def load() -> Any:

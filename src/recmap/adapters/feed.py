@@ -156,6 +156,9 @@ class Feed(Protocol):
         """Return the number of batches, or rows, in the next iteration."""
         ...
 
+    moves: int
+    """How often the place of the next iteration was chosen, by epochs and states."""
+
     def choose_epoch(self, epoch: int) -> None:
         """Make the next iteration begin with an epoch, or resume in it if it already would."""
         ...

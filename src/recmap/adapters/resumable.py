@@ -29,8 +29,11 @@ class Resumable:
     _feed: Feed
     # The epoch that the current iteration began with; None between iterations.
     _began: int | None = None
-    # The first epoch of the iteration whose end was loaded.
+    # The first epoch of the iteration whose end was loaded, and that of the one after it.
     _over: int | None = None
+    _after: int | None = None
+    # The moves of the feed that the above take into account.
+    _moves = 0
 
     @property
     def epoch(self) -> int:
@@ -47,6 +50,7 @@ class Resumable:
 
         An iteration that was going to resume in this epoch still does.
         """
+        self._follow()
         if epoch == self._over:
             self._feed.choose_rest_of(epoch)
         else:
@@ -68,10 +72,13 @@ class Resumable:
 
     def state_dict(self) -> dict[str, Any]:
         """Return the same as ``state()``, in the form that trainers save."""
+        self._follow()
         state = self.state()
-        first = self._over if self._began is None else self._began
-        if first is None:
-            first = state["epoch"] - state["turn"]
+        first = state["epoch"] - state["turn"]
+        if self._began is None:
+            first = first if self._over is None else self._over
+        elif first == self._began + self._feed.turns and state["turn"] == state["at"] == 0:
+            first = self._began  # its last batch was given, but it was not asked for more
         # Text, because PyTorch's distributed checkpoint loads only the keys that the state of a
         # new run has, and not all states have the same.
         return {"workers": 0, "epoch": first, "state": json.dumps(state)}
@@ -81,12 +88,26 @@ class Resumable:
         loaded = loaded_state(state_dict)
         check_workers(loaded, 0)
         self.restore(loaded["state"])
-        first = self._feed.first_epoch
-        self._over = loaded["epoch"] if loaded.get("epoch", first) != first else None
+        self._after = self._feed.first_epoch
+        over = loaded.get("epoch", self._after)
+        self._over = over if over != self._after else None
 
     def _forget(self) -> None:
         """Forget the current iteration: the feed now knows what comes next."""
         self._began = self._over = None
+        self._moves = self._feed.moves
+
+    def _follow(self) -> None:
+        """Forget what is no longer so: others read the pipeline too, or choose its epoch."""
+        if self._moves != self._feed.moves:
+            self._began = self._over = None
+        elif self._over is not None and self._feed.first_epoch != self._after:
+            self._over = None
+
+    def _begin(self, epoch: int) -> None:
+        """Note that an iteration begins with an epoch."""
+        self._began, self._over = epoch, None
+        self._moves = self._feed.moves
 
 
 class PlacedBatches(Resumable, ABC):
@@ -131,7 +152,8 @@ class PlacedBatches(Resumable, ABC):
 
     def _prefetched(self, batches: Iterator[dict[str, Any]]) -> Iterator[Any]:
         # An iteration begins when its first batch is asked for.
-        self._given, self._began, self._over = 0, self._feed.first_epoch, None
+        self._given = 0
+        self._begin(self._feed.first_epoch)
         self._feed.warn_if_unsharded()
         ahead: deque[Any] = deque()
         placed = map(self._place, batches)

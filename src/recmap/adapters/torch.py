@@ -241,7 +241,7 @@ class TorchStream(_ForTrainers):
     def _begun(self) -> Iterator[Never]:
         """Note that an iteration begins, when its first batch is asked for."""
         self._feed.warn_if_unsharded()
-        self._began, self._over = self._feed.first_epoch, None
+        self._begin(self._feed.first_epoch)
         yield from ()
 
     def _ended(self) -> Iterator[Never]:
@@ -255,7 +255,8 @@ class TorchStream(_ForTrainers):
         self._iterations += 1
         feed = self._feed.part_of_worker(info.id, workers, loaded.get("state"), loaded.get("epoch"))
         epoch = loaded.get("epoch", feed.first_epoch)
-        self._reading, self._began = feed, epoch
+        self._reading = feed
+        self._begin(epoch)
         if info.id == 0:
             if not self._reads.begun():
                 self._feed.warn_if_unsharded()
@@ -302,6 +303,7 @@ class TorchStream(_ForTrainers):
 
     def continue_iteration(self) -> None:
         """Make the next iteration the rest of the one that was loaded, even if nothing is left."""
+        self._follow()
         if self._over is not None:
             self.set_epoch(self._over)
 

@@ -58,6 +58,7 @@ class PipelineFeed:
         self._elsewhere: list[tuple[ExternalReader, int]] = []
         self._out_of_turn = False
         self._warned = False
+        self.moves = 0  # how often the place of the next iteration was chosen
 
     @property
     def ready(self) -> ReadyPlan:
@@ -449,6 +450,7 @@ class PipelineFeed:
 
     def begin_at(self, cursor: Cursor) -> None:
         """Begin the next iteration at a cursor."""
+        self.moves += 1
         self._next.set(cursor)
         self._log = CursorLog(cursor)
         self._known_here()
