@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from hostile import case as cases
+from hostile.areas.audio import are_near
 from hostile.case import AREAS, NoReferenceError, run_case
 from hostile.runner import run
 from hostile.table import assert_same
@@ -47,6 +48,14 @@ def test_a_wrong_value_is_told_from_a_right_one() -> None:
             assert_same([wrong], [zeros], "x")
     with pytest.raises(AssertionError, match="1 rows, not 2"):
         assert_same([zeros], [zeros, zeros], "x")
+
+
+def test_sound_is_compared_by_its_peak() -> None:
+    loud = np.array([1324.0, 2.5, np.nan])
+    assert are_near(loud + 1e-4, loud, "float64")  # as float32 sums differ
+    assert not are_near(loud / 1324 + 1e-4, loud / 1324, "float64")
+    assert not are_near(loud + 1, loud, "float64")
+    assert are_near(np.empty(0), np.empty(0), "float32")
 
 
 BROKEN = """
