@@ -6,6 +6,7 @@ import io
 import os
 import pickle
 from datetime import datetime
+from decimal import Decimal
 from typing import Any
 
 import duckdb
@@ -221,6 +222,22 @@ def test_strings_in_lists_of_pandas_are_text() -> None:
 def test_what_pandas_cannot_give_is_an_error_of_the_data(values: Any, why: str) -> None:
     with pytest.raises(rm.DataError, match=why):
         rm.open(pd.DataFrame({"x": values}))
+
+
+@pytest.mark.parametrize("text", ["Infinity", "-Infinity"])
+def test_an_infinite_decimal_of_pandas_is_named(text: str) -> None:
+    values = [Decimal("1.5"), None, Decimal("NaN"), Decimal(text)]
+    frame = pd.DataFrame({"n": range(4), "x": values}, index=list("abcd"))
+    with pytest.raises(rm.DataError, match=rf"Decimal\('{text}'\) in column 'x', row 3,") as e:
+        rm.open(frame)
+    assert e.value.field == "x"
+    frame["x"] = frame["x"].astype(float)
+    assert rm.open(frame)["x"][3] == float(text)
+
+
+def test_decimals_of_pandas_that_are_no_numbers_are_null() -> None:
+    frame = pd.DataFrame({"x": [Decimal("1.5"), Decimal("NaN"), Decimal("sNaN")]})
+    assert rm.open(frame)["x"][:].tolist() == [1.5, None, None]
 
 
 def test_empty_tables_have_a_schema() -> None:

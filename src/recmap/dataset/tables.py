@@ -14,6 +14,7 @@ import numpy as np
 from recmap.dataset.rows import OpenedRows
 from recmap.errors import (
     ColumnError,
+    DataError,
     LeftOutWarning,
     MissingPackageError,
     OptionError,
@@ -221,13 +222,29 @@ def _open_pandas(frame: Any, wanted: Wanted) -> Source:
     if others:
         chosen = frame.iloc[:, others].reset_index(drop=True)
         theirs = [names[place] for place in others]
-        sources[""] = _open_arrow(chosen, wanted.of(theirs, names))
+        try:
+            sources[""] = _open_arrow(chosen, wanted.of(theirs, names))
+        except DataError as e:
+            _refuse_infinite(chosen, e)
+            raise
         for own in sources[""].schema:
             if own in sources:
                 raise ColumnError(f"the DataFrame has two columns {own!r}; rename one of them")
     beside = SideBySideSource(sources)
     order = [own for name in names for own in beside.schema if _belongs(own, name, names)]
     return beside.select(order)
+
+
+def _refuse_infinite(frame: Any, error: DataError) -> None:
+    """Name an infinite decimal, if there is one: pyarrow does not say what it cannot read."""
+    for name in frame.select_dtypes(object):
+        for row, value in enumerate(frame[name]):
+            if isinstance(value, Decimal) and value.is_infinite():
+                raise DataError(
+                    f"the DataFrame has {value!r} in column {name!r}, row {row:,}, and decimals of "
+                    f"Arrow are finite; convert the column: df[{name!r}].astype(float)",
+                    field=name,
+                ) from error
 
 
 def _belongs(own: str, name: str, names: Sequence[str]) -> bool:
