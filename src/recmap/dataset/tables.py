@@ -237,7 +237,7 @@ def _open_pandas(frame: Any, wanted: Wanted) -> Source:
 
 def _refuse_infinite(frame: Any, error: DataError) -> None:
     """Name an infinite decimal, if there is one: pyarrow does not say what it cannot read."""
-    for name in frame.select_dtypes(object):
+    for name in frame.columns[[dtype.kind == "O" for dtype in frame.dtypes]]:
         for row, value in enumerate(frame[name]):
             if isinstance(value, Decimal) and value.is_infinite():
                 raise DataError(
