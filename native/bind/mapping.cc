@@ -75,7 +75,12 @@ void bind_mapping(nb::module_& m) {
            "nanoseconds. One that was removed or replaced counts as unchanged.")
       .def("release_pages", &Mapping::release_pages, nb::arg("begin"), nb::arg("end"),
            nb::call_guard<nb::gil_scoped_release>(),
-           "Unmap the pages of a span from this process. The system keeps them cached.");
+           "Unmap the pages of a span from this process. The system keeps them cached.")
+      .def("begin_scattered_reads", &Mapping::begin_scattered_reads,
+           nb::call_guard<nb::gil_scoped_release>(),
+           "Let the system read only the pages that are touched, and nothing around them.")
+      .def("end_scattered_reads", &Mapping::end_scattered_reads,
+           nb::call_guard<nb::gil_scoped_release>(), "End what begin_scattered_reads() began.");
   m.def("first_shrunk", &first_shrunk, nb::arg("mappings"), nb::arg("by_page"),
         "Return the number of the first file that is shorter than when it was mapped, if any. "
         "`by_page` is quicker, but does not notice if only a part of the last page is gone.");

@@ -115,4 +115,17 @@ void Mapping::release_pages(size_t begin, size_t end) const {
 #endif
 }
 
+// Two threads may change the advice in the wrong order. Then one batch is read more slowly.
+void Mapping::begin_scattered_reads() const {
+  if (scattered_reads_.fetch_add(1) == 0 && size_ != 0) {
+    madvise(const_cast<uint8_t*>(data_), size_, MADV_RANDOM);
+  }
+}
+
+void Mapping::end_scattered_reads() const {
+  if (scattered_reads_.fetch_sub(1) == 1 && size_ != 0) {
+    madvise(const_cast<uint8_t*>(data_), size_, MADV_NORMAL);
+  }
+}
+
 }  // namespace recmap

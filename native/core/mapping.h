@@ -5,6 +5,7 @@
 
 #include <sys/stat.h>
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -42,6 +43,11 @@ class Mapping {
   // when they are touched.
   void release_pages(size_t begin, size_t end) const;
 
+  // Between these calls, which may be nested, the system reads only the pages that are touched, and
+  // nothing around them.
+  void begin_scattered_reads() const;
+  void end_scattered_reads() const;
+
  private:
   size_t size_in_file() const;
   bool is_mapped(const struct stat& status) const;  // that of the file that is mapped
@@ -52,6 +58,7 @@ class Mapping {
   MappedRange* range_ = nullptr;
   size_t size_ = 0;
   uint64_t device_ = 0, inode_ = 0;
+  mutable std::atomic<int> scattered_reads_ = 0;
 };
 
 }  // namespace recmap

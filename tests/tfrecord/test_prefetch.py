@@ -5,7 +5,9 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
+import re
 import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,7 +15,7 @@ import pytest
 
 import recmap as rm
 from recmap.formats.tfrecord_source import TFRecordSource
-from recmap.machine.mapped import MappedFile
+from recmap.machine.mapped import MappedFile, scattered_reads
 from recmap.native import _core
 from recmap.tfrecord.plain_file import PlainFile
 from tests.jobs import until
@@ -107,6 +109,49 @@ def test_a_shuffle_reads_little_more_than_its_rows() -> None:
     rows = np.random.default_rng(0).permutation(ROWS)[:64]
     assert np.array_equal(ds[rows]["x"], values[rows])
     assert not cached.dropped or cached.pages().mean() < 0.1
+
+
+def is_read_by_page(path: str) -> bool:
+    """Return whether a mapping of a file has the flag of random reads."""
+    _, *mappings = Path("/proc/self/smaps").read_text().split(f"{os.path.abspath(path)}\n")
+    flags = [re.search("VmFlags: (.*)", mapping) for mapping in mappings]
+    assert flags
+    return any("rr" in found[1].split() for found in flags if found is not None)
+
+
+def test_rows_that_are_not_there_yet_are_read_without_what_is_around_them() -> None:
+    np.save("d.npy", np.arange(ROWS * 300, dtype=np.float32).reshape(ROWS, 300))
+    cached, file = Cached("d.npy"), MappedFile("d.npy")
+    places = mmap.PAGESIZE * np.array([3, 900, 400, 700])
+    with scattered_reads([file], 1200, absent=True):
+        with scattered_reads([file], 1200, absent=True):
+            assert is_read_by_page("d.npy")
+        assert is_read_by_page("d.npy")
+        read = [file.bytes[place : place + 4].view(np.float32)[0] for place in places.tolist()]
+        assert read == ((places - 128) // 4).tolist()
+        assert not cached.dropped or cached.pages().sum() == len(places)
+    assert not is_read_by_page("d.npy")
+
+
+@pytest.mark.parametrize(("row_bytes", "absent"), [(1200, False), (64 << 10, True)])
+def test_rows_that_are_there_or_large_are_read_as_usual(row_bytes: int, absent: bool) -> None:
+    np.save("d.npy", np.zeros((ROWS, 300), np.float32))
+    file = MappedFile("d.npy")
+    with scattered_reads([file], row_bytes, absent=absent):
+        assert not is_read_by_page("d.npy")
+
+
+@pytest.mark.parametrize("name", ["d.npy", "d.tfrecord", "d.h5", "d.zarr"])
+def test_rows_that_are_not_cached_are_correct(name: str) -> None:
+    values = np.arange(ROWS * 300, dtype=np.float32).reshape(ROWS, 300)
+    rm.from_arrays({"data": values}).save(name)
+    ds = rm.open(name)
+    paths = [path for path in [Path(name), *Path(name).rglob("*")] if path.is_file()]
+    for path in paths:
+        Cached(str(path))
+    order = np.random.default_rng(1).permutation(ROWS)[:256]
+    assert np.array_equal(ds[order]["data"], values[order])
+    assert not any(map(is_read_by_page, map(str, paths)))
 
 
 def test_rows_that_do_not_exist_are_ignored() -> None:

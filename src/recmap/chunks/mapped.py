@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from recmap.chunks.stored import ChunkPlaces, Grid, Tile
 from recmap.machine.cpus import thread_count
-from recmap.machine.mapped import MappedFile
+from recmap.machine.mapped import MappedFile, scattered_reads
 from recmap.machine.memory import locks_pages
 from recmap.native import _core
 
@@ -138,13 +138,15 @@ class MappedChunks:
         owners = places.owners
         if owners is not None:
             owners = np.ascontiguousarray(owners[groups, tile])
+        absent = False
         if len(offsets) > 1 or box.run > _SMALL_ROW:
-            _core.prefetch_boxes(sources, owners, offsets, box.axes, box.run)
+            absent = _core.prefetch_boxes(sources, owners, offsets, box.axes, box.run)
         flat = out.reshape(-1).view(np.uint8)
         threads = thread_count() if len(offsets) > 1 else 1
-        _core.gather_boxes(
-            sources, owners, offsets, box.axes, box.run, flat, stride, box.at, threads
-        )
+        with scattered_reads(places.files, box.run, absent=absent):
+            _core.gather_boxes(
+                sources, owners, offsets, box.axes, box.run, flat, stride, box.at, threads
+            )
 
 
 def _box(tile: Tile, grid: Grid, itemsize: int) -> _Box:

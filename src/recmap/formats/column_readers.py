@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from recmap.errors import DataError
 from recmap.machine.cpus import thread_count
-from recmap.machine.mapped import MappedFile
+from recmap.machine.mapped import MappedFile, scattered_reads
 from recmap.machine.memory import empty, locks_pages
 from recmap.model.batch import RowNumbers
 from recmap.model.coerce import string_column
@@ -186,10 +186,12 @@ class ArrayColumn(ColumnReader):
         rows = np.ascontiguousarray(rows, np.int64)
         out = empty((len(rows), *array.shape[1:]), array.dtype)
         size = out.nbytes // len(rows)
+        files, absent = [], False
         if file is not None and file.whole and (len(rows) > 1 or size > _SMALL_ROW):
-            _core.prefetch_rows(flat, size, rows)
+            files, absent = [file], _core.prefetch_rows(flat, size, rows)
         threads = thread_count() if len(rows) > 1 else 1
-        _core.gather_rows(flat, size, rows, out.reshape(-1).view(np.uint8), threads)
+        with scattered_reads(files, size, absent=absent):
+            _core.gather_rows(flat, size, rows, out.reshape(-1).view(np.uint8), threads)
         return out
 
     def sizes(self, rows: Which, limit: int) -> RowSizes | None:

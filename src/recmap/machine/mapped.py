@@ -29,6 +29,9 @@ _SMALLEST_WINDOW, _LARGEST_WINDOW = 256 << 20, 8 << 30
 
 _READY: AbstractContextManager[None] = nullcontext()
 
+# Pages of a larger row are read faster with what is around them.
+_LARGE_ROW = 64 << 10
+
 
 class MappedFile:
     """A whole file as an array of bytes, without an open descriptor.
@@ -149,6 +152,37 @@ class MappedFile:
         low, high = reach(view)
         begin = _address(view) - self._begin
         return begin + low, begin + high
+
+
+class _ScatteredReads:
+    """A context in which the system reads only the pages of these files that are touched."""
+
+    __slots__ = ("_mappings",)
+
+    def __init__(self, mappings: list[_core.Mapping]) -> None:
+        self._mappings = mappings
+
+    def __enter__(self) -> None:
+        for mapping in self._mappings:
+            mapping.begin_scattered_reads()
+
+    def __exit__(self, *_: object) -> None:
+        for mapping in self._mappings:
+            mapping.end_scattered_reads()
+
+
+def scattered_reads(
+    files: Iterable[MappedFile], row_bytes: int, *, absent: bool
+) -> AbstractContextManager[None]:
+    """Return a context in which rows of this size are read that are far from each other.
+
+    ``absent`` says whether some were not in memory, so that the system was asked for them. Where
+    memory is short, it drops rows that it was asked for, or never loads them, and then reads
+    around each, up to megabytes.
+    """
+    if not absent or row_bytes >= _LARGE_ROW:
+        return _READY
+    return _ScatteredReads([file._mapping for file in files if file.whole])  # noqa: SLF001
 
 
 #: For a guard around calls that have their own: only what the thread itself runs into counts.

@@ -516,6 +516,14 @@ class Mapping:
         Unmap the pages of a span from this process. The system keeps them cached.
         """
 
+    def begin_scattered_reads(self) -> None:
+        """
+        Let the system read only the pages that are touched, and nothing around them.
+        """
+
+    def end_scattered_reads(self) -> None:
+        """End what begin_scattered_reads() began."""
+
 def first_shrunk(mappings: Sequence[Mapping], by_page: bool) -> int | None:
     """
     Return the number of the first file that is shorter than when it was mapped, if any. `by_page` is quicker, but does not notice if only a part of the last page is gone.

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from recmap.local.local_path import any_remote, located
 from recmap.machine.cpus import thread_count
-from recmap.machine.mapped import Guard, MappedFile
+from recmap.machine.mapped import Guard, MappedFile, scattered_reads
 from recmap.machine.threads import Threads
 from recmap.model.batch import divide_rows
 from recmap.model.fetching import Coming, Fetching, fetching_all
@@ -64,6 +64,7 @@ class FileGroup:
                 index = file.index
                 self._native.add(mapping.bytes, index.stride or 0, *index.anchors, index.lead)
         self._unchecked = set(range(len(files)))
+        self._record_bytes = sum(file.size for file in files) // max(1, int(self._starts[-1]))
         self.whole = all(mapping.whole for mapping in mapped)
         #: Whether some are objects, which the cache may have, or have no longer.
         self.kept = not all(mapping.lends for mapping in mapped)
@@ -90,15 +91,16 @@ class FileGroup:
         # Use more threads than this thread's share: they mostly wait for the disk.
         files, threads = self._native, thread_count() if len(rows) > 1 else 1
         with self._hold(read, numbers, owners):
-            if ask and self.whole:
-                _core.prefetch_records(files, owners, numbers)
-            offsets, fault = _core.locate(files, owners, numbers, threads)
-            if fault is None:
-                self._check_held(read, numbers, owners, offsets)
-                records = Records(files, offsets, owners)
-                decoded, fault = decoder.decode(records, verify, threads, where)
+            absent = ask and self.whole and _core.prefetch_records(files, owners, numbers)
+            mapped = (self._mapped[i] for i in read)
+            with scattered_reads(mapped, self._record_bytes, absent=absent):
+                offsets, fault = _core.locate(files, owners, numbers, threads)
                 if fault is None:
-                    return decoded
+                    self._check_held(read, numbers, owners, offsets)
+                    records = Records(files, offsets, owners)
+                    decoded, fault = decoder.decode(records, verify, threads, where)
+                    if fault is None:
+                        return decoded
         self._check(read, by_page=False)
         path, record = where(fault.row)
         raise decoder.error(fault, path, record)

@@ -16,7 +16,7 @@ from recmap.formats.npy import NpyHeader, parse_header
 from recmap.formats.webdataset.tar_index import Members, Numbers, TarIndex
 from recmap.formats.webdataset.tar_members import BLOCK
 from recmap.machine.cpus import thread_count
-from recmap.machine.mapped import MappedFile
+from recmap.machine.mapped import MappedFile, scattered_reads
 from recmap.machine.memory import empty, empty_bytes
 from recmap.model.batch import RowNumbers
 from recmap.model.fetching import Fetching
@@ -275,10 +275,12 @@ class ArrayMember(MemberColumn):
             return out
         file = self._settled()
         with file.hold(begins, begins + run):
+            absent = False
             if file.whole and (len(rows) > 1 or run > _SMALL_ROW):
-                _core.prefetch_boxes([file.bytes], None, starts, [], run)
+                absent = _core.prefetch_boxes([file.bytes], None, starts, [], run)
             threads = thread_count() if len(rows) > 1 else 1
-            _core.gather_boxes([file.bytes], None, starts, [], run, flat, run, 0, threads)
+            with scattered_reads([file], run, absent=absent):
+                _core.gather_boxes([file.bytes], None, starts, [], run, flat, run, 0, threads)
         return out
 
     def sizes(self, rows: Which, limit: int) -> RowSizes | None:
