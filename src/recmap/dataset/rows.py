@@ -383,7 +383,8 @@ def _row_array(key: Any) -> npt.NDArray[Any]:
         raise OptionError(f"rows cannot be indexed by {type(key).__name__}: {e}") from None
     if numbers is not None:
         return numbers
-    strings = isinstance(key, list | np.ndarray) and np.asarray(key).dtype.kind == "U"
+    found = np.asarray(key) if isinstance(key, list | np.ndarray) else None
+    strings = found is not None and found.ndim == 1 and found.dtype.kind == "U"
     hint = "; for some columns, use ds.select(*names)" if strings else condition_hint(key)
     raise OptionError(
         "rows are indexed by a number, a slice, or a one-dimensional array of numbers or "

@@ -27,7 +27,7 @@ def array_record_module() -> Any:
     """Return the module that reads and writes ArrayRecord files."""
     try:
         from array_record.python import array_record_module
-    except ModuleNotFoundError as e:
+    except ImportError as e:
         raise MissingPackageError(
             "ArrayRecord files need the package array_record", extra="arrayrecord"
         ) from e

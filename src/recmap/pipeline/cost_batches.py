@@ -36,7 +36,7 @@ from recmap.pipeline.transforms.batch import (
     Grouping,
     check_one_size,
 )
-from recmap.pipeline.transforms.bucket import Buckets
+from recmap.pipeline.transforms.bucket import Buckets, name_of
 from recmap.pipeline.transforms.select import Slice
 
 Costs: TypeAlias = npt.NDArray[np.float64]
@@ -94,21 +94,21 @@ class CostLimits:
                 "of numbers, without nulls"
             )
 
-    def of(self, batch: Batch) -> Costs:
+    def of(self, batch: Batch, lengths: LengthsOfRows | None = None) -> Costs:
         """Return what each row costs."""
         if isinstance(self.cost, str):
             return np.asarray(_sizes(batch[self.cost]), np.float64)
         count = len(next(iter(batch.values()), ()))
         try:
-            made = np.asarray(self.cost(LengthsOfRows(batch)))
+            made = np.asarray(self.cost(LengthsOfRows(batch) if lengths is None else lengths))
         except Exception as e:
             raise MapError(
-                f"batch(cost=...): {_name(self.cost)} raised {type(e).__name__}: {e}",
+                f"batch(cost=...): {name_of(self.cost)} raised {type(e).__name__}: {e}",
                 cause_type=type(e).__name__,
             ) from e
         if made.shape != (count,) or made.dtype.kind not in "iuf":
             raise MapError(
-                f"batch(cost=...): {_name(self.cost)} must return one number for each of the "
+                f"batch(cost=...): {name_of(self.cost)} must return one number for each of the "
                 f"{count:,} rows, but returned {made.dtype} of shape {made.shape}"
             )
         return made.astype(np.float64)
@@ -118,7 +118,7 @@ class CostLimits:
         if isinstance(self.cost, str):
             return [self.cost]
         lengths = LengthsOfRows(sample)
-        replace(self, cost=lambda _: self.cost(lengths)).of(sample)  # type: ignore[operator]
+        self.of(sample, lengths)
         return [name for name in sample if name in lengths.seen] or list(sample)[:1]
 
 
@@ -142,10 +142,6 @@ class LengthsOfRows(Mapping[str, Any]):
 
 def _sizes(column: Column) -> npt.NDArray[Any]:
     return column.lengths if isinstance(column, Ragged) else column
-
-
-def _name(fn: Callable[..., Any]) -> str:
-    return str(getattr(fn, "__qualname__", type(fn).__name__))
 
 
 @dataclass(frozen=True)

@@ -77,21 +77,22 @@ class Patience:
             },
         }
 
-    def pauses(self, place: str, *, alone: bool = False) -> Callable[[StoreError], float]:
+    def pauses(self, place: str, *, alone: bool = False) -> Callable[[StoreError], float | None]:
         """Begin to count the attempts of one request to ``place``, a bucket or server.
 
-        What this returns says how many seconds to wait after an error before the next attempt, and
-        raises the error if there is to be none. ``alone`` says that obstore repeats none itself.
+        Return a function that takes an error and returns the seconds to wait before the next
+        attempt, or None if there is to be no other. ``alone`` says that obstore repeats none
+        itself.
         """
         quick = 0 if alone else self._quick
         repeats = (self._all - quick) // (quick + 1)
         began, longest, told = time.monotonic(), _FIRST_PAUSE, False
 
-        def pause_after(error: StoreError) -> float:
+        def pause_after(error: StoreError) -> float | None:
             nonlocal repeats, longest, told
             waited = time.monotonic() - began
             if not error.transient or not repeats or waited + longest > self.seconds:
-                raise error
+                return None
             if waited > SILENCE and not told:
                 told = True
                 tell(place, error, self.seconds)
@@ -109,7 +110,8 @@ class Patience:
             try:
                 return request()
             except StoreError as e:
-                pause = pause_after(e)
+                if (pause := pause_after(e)) is None:
+                    raise
             time.sleep(pause)
 
 

@@ -200,6 +200,7 @@ class ExampleDecoder:
             self.columns.add(key, place, row_layout(field), fill, kind, field.nullable)
 
     def __reduce__(self) -> tuple[Any, ...]:
+        assert self._steps is None
         return ExampleDecoder, (
             self.schema,
             self.places,
@@ -284,6 +285,7 @@ class ExampleDecoder:
 
     def select(self, names: Sequence[str]) -> ExampleDecoder:
         """Return a decoder for these fields only. It ignores all others, known or not."""
+        assert self._steps is None
         described = self.described.select(names) if self.described else None
         schema = self.schema.select(names)
         return ExampleDecoder(schema, self.places, self.kinds, None, described, self.choice)

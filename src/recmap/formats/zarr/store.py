@@ -103,7 +103,8 @@ class _ZarrRequests(zarr.storage.ObjectStore[Any]):  # type: ignore[misc]  # zar
             try:
                 return await self._once(key, request)
             except StoreError as e:
-                pause = pause_after(e)
+                if (pause := pause_after(e)) is None:
+                    raise
             await asyncio.sleep(pause)
 
     async def _once(self, key: str, request: Callable[[], Awaitable[_T]]) -> _T:
@@ -115,8 +116,10 @@ class _ZarrRequests(zarr.storage.ObjectStore[Any]):  # type: ignore[misc]  # zar
             failure = self._ours.translated(key, e)
             if failure is None:
                 raise
-        # Raised here, so that the original is not its context.
-        raise failure
+        try:
+            raise failure  # here, so that the original is not its context
+        finally:
+            del failure  # its traceback would keep this frame and its callers alive
 
 
 class _MappedChunk(NamedTuple):

@@ -76,6 +76,9 @@ class Grouping(ABC):
     keeps_nulls = False
     #: Whether an incomplete group at the end is dropped.
     drop_last = False
+    #: Where the batches of an epoch are cut, as a function of the epoch, if that depends on what
+    #: rows cost.
+    by_cost: Callable[[int], EpochCuts] | None = None
 
     @property
     @abstractmethod
@@ -108,9 +111,6 @@ class Grouping(ABC):
     def sampled(self, batch: Batch) -> Batch:
         """Group a few rows, to see the types."""
         return batch
-
-    #: Returns where the batches of an epoch are cut, if that depends on what rows cost.
-    by_cost: Callable[[int], EpochCuts] | None = None
 
     @property
     def mean_rows(self) -> int:

@@ -98,7 +98,7 @@ class Buckets(Grouping):
                 lengths = np.array([operator.index(self.by(row)) for row in rows], np.int64)
             except Exception as e:
                 raise MapError(
-                    f"bucket: {_name(self.by)} must return a whole number, but: "
+                    f"bucket: {name_of(self.by)} must return a whole number, but: "
                     f"{type(e).__name__}: {e}",
                     cause_type=type(e).__name__,
                 ) from e
@@ -153,7 +153,8 @@ class _Bucketer(Grouper):
                 self._waiting[bucket] = [(block, row) for row in range(len(numbers))]
 
 
-def _name(fn: Callable[..., Any]) -> str:
+def name_of(fn: Callable[..., Any]) -> str:
+    """Return what messages call a function."""
     return str(getattr(fn, "__qualname__", type(fn).__name__))
 
 

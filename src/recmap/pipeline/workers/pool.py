@@ -186,6 +186,7 @@ class OrderedPool(ABC):
             )
 
 
+#: Works on the requests of a run; ``OrderedPool`` says what each method does.
 Pool: TypeAlias = SerialPool | OrderedPool
 
 
