@@ -44,12 +44,12 @@ demo: $(VENV)/recmap
 
 test: room $(NATIVE_CMAKE)
 	@# The compiler waits for CPUs, and pip for files.
-	@$(MAKE) --no-print-directory --jobs 2 test-native test-packages
+	@$(MAKE) --no-print-directory test-native & native=$$!; \
+	$(MAKE) --no-print-directory test-packages || { kill $$native; exit 1; }; wait $$native
 	@# Some tests wait for servers and clusters, so there are more processes than CPUs.
 	$(call pytest,--numprocesses 5)
 
-test-packages:
-	@$(MAKE) --no-print-directory --jobs 1 $(VENV)/recmap $(VENV)/test-group azurite browser ffmpeg
+test-packages: $(VENV)/recmap $(VENV)/test-group azurite browser ffmpeg
 
 test-core: $(VENV)/recmap $(VENV)/test-formats-group
 	$(call pytest,--numprocesses 2 --core tests)

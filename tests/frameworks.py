@@ -15,7 +15,8 @@ class Lazy:
         self._name = name
 
     def __getattr__(self, attribute: str) -> Any:
-        if attribute.startswith("_"):  # pytest looks for fixtures and mocks in every module
+        # pytest asks everything in a module whether it is a test, a fixture or a mock.
+        if attribute.startswith("__") or attribute == "_mock_name":
             raise AttributeError(attribute)
         return getattr(importlib.import_module(self._name), attribute)
 

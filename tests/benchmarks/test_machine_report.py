@@ -138,7 +138,7 @@ def test_reports_are_shown_in_the_page(tmp_path: Path, monkeypatch: pytest.Monke
     assert [*read, "≥ 25 GB/s", "**missed**", ""] in cells
     pad = ["", "pad", "2 M rows/s", "7 M rows/s", "20 M rows/s", "0.2", "10.0x"]
     assert [*pad, "≥ 10 M rows/s", "met", ""] in cells
-    assert ["", "batches", "1 GB/s", "pinned copy", "2 GB/s", "0.50x", "", "", ""] in cells
+    assert ["", "batches", "1 GB/s", "pinned copy", "2 GB/s", "0.50x", "", "", "", ""] in cells
     assert "(images/large.svg)" in shown
     assert drawn == [docs / "images" / "large.svg"] * 2
 

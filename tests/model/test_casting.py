@@ -211,10 +211,7 @@ REFUSED: list[Callable[[Any], Any]] = [
     lambda x: rm.Ragged.from_rows([x]),
     lambda x: list(mapped(lambda _: {"y": x}, fields={"y": "float64[*]"})),
     lambda x: list(rm.from_arrays({"x": np.arange(3)}).filter(lambda _: x > 0, batched=True)),
-    lambda x: rm.from_arrays({"x": np.arange(3)})[x > 0],
     lambda x: rm.Ragged.from_rows([[1], [2], [3]])[x > 0],
-    lambda x: rm.from_arrays({"x": rm.Ragged.from_rows([[1], [2], [3]])})["x"][x > 0],
-    lambda x: rm.open(saved_in_two(np.arange(3)))["data"][x > 0],
     lambda x: rm.Ragged(np.ones((4, 3)), [0, 4]).pad(5, fill=x),
     lambda x: rm.Ragged(np.arange(9), np.cumsum(np.ma.filled(x, 3)).astype(int) * (x > 0)),
 ]
@@ -228,6 +225,20 @@ KEPT: list[Callable[[Any], Any]] = [
     lambda x: rm.Ragged(x, [0, 3])[0],
     lambda x: next(iter(mapped(lambda _: {"y": x})))["y"],
 ]
+
+
+CHOSEN: list[Callable[[Any], Any]] = [
+    lambda mask: rm.from_arrays({"x": np.arange(3)})[mask]["x"],
+    lambda mask: rm.from_arrays({"x": rm.Ragged.from_rows([[], [1], [1, 1]])})["x"][mask].lengths,
+    lambda mask: rm.open(saved_in_two(np.arange(3)))["data"][mask],
+]
+
+
+@pytest.mark.parametrize("use", CHOSEN, ids=range(len(CHOSEN)))
+def test_a_mask_chooses_no_row_where_it_is_masked(use: Callable[[Any], Any]) -> None:
+    x = np.ma.array([1.0, np.nan, 3.0], mask=[False, True, False])
+    assert use(x > 0).tolist() == [0, 2]
+    assert use(x > 1).tolist() == [2]
 
 
 @pytest.mark.parametrize("use", REFUSED, ids=range(len(REFUSED)))
