@@ -67,8 +67,9 @@ def _folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     return (base / str(number) for number in itertools.count())
 
 
-# A test of the core needs no framework, no server and no browser.
+# A test of the core needs no framework, no server, no browser, and no package outside its group.
 _FRAMEWORKS = (
+    "array_record",
     "datasets",
     "jax",
     "keras",
