@@ -6,6 +6,7 @@ import gzip
 import os
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import recmap as rm
@@ -127,3 +128,24 @@ def test_several_outputs_appear_together(places: list[tuple[Location, bool]]) ->
         assert [file.anew().stat().size for file in files] == list(range(11))
         notes = [located(beside(file)).anew().text(9) for file in files]
         assert notes == [str(i) for i in range(11)]
+
+
+@pytest.mark.parametrize("durable", [True, False])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("x.npy", "x.npz", "x.dat", "x.tfrecord", "x.h5", "x.zarr"),
+        *("x.parquet", "x.arrow", "x.csv", "x.jsonl", "x.tar", "out/"),
+    ],
+)
+def test_what_is_saved_is_on_disk_unless_durable_is_false(
+    name: str, durable: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: set[int] = set()
+    monkeypatch.setattr(os, "fsync", lambda file: synced.add(os.fstat(file).st_ino))
+    rm.from_arrays({"x": np.arange(1000)}).save(name, options={"durable": durable})
+    paths = [path for path in [Path(name), *Path(name).rglob("*")] if path.is_file()]
+    # Not the manifest, which is always synced, nor the index, which can be made again.
+    files = {path.stat().st_ino for path in paths if path.name[0] not in "._"}
+    assert files
+    assert files <= synced if durable else not files & synced
