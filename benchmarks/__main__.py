@@ -7,12 +7,12 @@ import json
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import asdict
 from pathlib import Path
 
 from benchmarks import machine_report
 from benchmarks.bench import Bench
 from benchmarks.machine import IdleWait, describe
+from benchmarks.measured import Measured
 from benchmarks.pages import fill, fill_front, fill_readme, front_ratios, page
 from benchmarks.plots import draw, draw_ratios
 from benchmarks.report import Table, facts_table, markdown
@@ -99,39 +99,47 @@ def _measure_machine(options: argparse.Namespace) -> None:
 def _measure_tables(options: argparse.Namespace) -> None:
     facts = describe() | {"sizes": "quick" if options.quick else "full"}
     print(f"# Benchmarks\n\n{facts_table(facts)}\n", flush=True)
-    tables, begin, idle = [], time.perf_counter(), IdleWait(options.wait)
+    measured = Measured.kept_in(options.json, facts)
+    begin, idle = time.perf_counter(), IdleWait(options.wait)
     with (
         tempfile.TemporaryDirectory(prefix="recmap-bench-", dir=options.folder) as folder,
         Bench(Path(folder), options.quick, options.rounds, idle) as bench,
     ):
         for name in options.only or _TABLES:
+            bench.races.clear()
             table = _TABLES[name](bench)
-            tables.append(table)
+            measured.put(name, table, [*bench.races], options.json)
             if name == "questions" and options.docs:
                 fill(options.docs / "questions", table, facts | {"use by others": idle.describe()})
             print(markdown([table]), flush=True)
-    verdicts = [row.met for table in tables for row in table.rows if row.met is not None]
-    facts["targets"] = f"{sum(verdicts)} met, {len(verdicts) - sum(verdicts)} missed"
     facts["use by others"] = idle.describe()
     spent = time.perf_counter() - begin - idle.waited
     facts["took"] = f"{spent:.0f} s, and {idle.waited:.0f} s of waiting for others"
     print(facts_table({name: facts[name] for name in ("targets", "use by others", "took")}))
     if options.docs:
-        drawings = draw(bench.races, facts, options.docs / "images")
-        text = page(tables, facts, drawings)
-        (options.docs / "benchmarks.md").write_text(f"{text}\n{machine_report.EMPTY}")
-        if not options.only:
-            fill_front(options.docs / "index.md", tables, facts)
-            fill_readme(options.docs.parent / "README.md", tables, facts)
-            draw_ratios(front_ratios(tables), facts, options.docs / "images" / "ratios.svg")
-    if options.json:
-        raw = {"machine": facts, "tables": [asdict(t) for t in tables], "races": bench.races}
-        options.json.write_text(json.dumps(raw, indent=1) + "\n")
+        _write_docs(options.docs, measured)
+
+
+def _write_docs(folder: Path, measured: Measured) -> None:
+    facts = measured.facts
+    tables = [measured.tables[name] for name in _TABLES if name in measured.tables]
+    races = [race for each in measured.races.values() for race in each]
+    drawings = draw(races, facts, folder / "images")
+    text = page(tables, facts, drawings)
+    (folder / "benchmarks.md").write_text(f"{text}\n{machine_report.EMPTY}")
+    if len(tables) == len(_TABLES):
+        fill_front(folder / "index.md", tables, facts)
+        fill_readme(folder.parent / "README.md", tables, facts)
+        draw_ratios(front_ratios(tables), facts, folder / "images" / "ratios.svg")
 
 
 def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the raw numbers")
+    parser.add_argument(
+        "--json", type=Path, metavar="FILE",
+        help="write the raw numbers after each table; tables that FILE has already and that are "
+        "not measured now stay, and are written into --docs, too",
+    )  # fmt: skip
     parser.add_argument(
         "--docs", type=Path, metavar="FOLDER",
         help="write the tables, the plots and the figures of the questions into this folder "

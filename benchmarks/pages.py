@@ -110,7 +110,8 @@ def _fill_rows(
     for title, row in _front_rows(tables, titles):
         case, ours, peer, theirs, ratio, *_ = row.cells()
         lines.append(f"| {title}: {case} | {ours} | {peer}: {theirs} | {ratio} |")
-    lines += ["", f"`make bench`, {facts['date']}: {_where(facts)}, {_CACHE}.", ""]
+    dates = sorted({table.date.split()[0] for table in tables if table.title in titles})
+    lines += ["", f"`make bench`, {' and '.join(dates)}: {_where(facts)}, {_CACHE}.", ""]
     _put(path, "\n".join(lines))
 
 
@@ -149,7 +150,8 @@ def _section(table: Table) -> str:
     if verdicts:
         summary += f"; {sum(verdicts)} of {len(verdicts)} targets met"
     story = "\n".join(lines)
-    return f"## {table.title}\n\n{story}\n\n{folded(summary, table.note, comparisons(table))}"
+    note = f"{table.note} Measured {table.date}." if table.date else table.note
+    return f"## {table.title}\n\n{story}\n\n{folded(summary, note, comparisons(table))}"
 
 
 def _shown(table: Table) -> list[Row]:

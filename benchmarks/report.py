@@ -64,11 +64,12 @@ class Goal:
 
 @dataclass
 class Table:
-    """Rows under a title, and a note on how they were measured."""
+    """Rows under a title, and a note on how and when they were measured."""
 
     title: str
     note: str
     rows: list[Row] = field(default_factory=list)
+    date: str = ""
 
 
 def compare(

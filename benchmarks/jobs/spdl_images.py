@@ -58,7 +58,11 @@ def _pipeline(folder: str, batch: int, size: int, load: Callable[[list[str], int
 
 def _load_with_ffmpeg(files: list[str], size: int) -> Any:
     decoder: Any = importlib.import_module("spdl.io")
-    buffer = decoder.load_image_batch(files, width=size, height=size, pix_fmt="rgb24")
+    # Without a filter of our own, images keep their proportions and get black edges.
+    stretched = decoder.get_video_filter_desc(
+        scale_width=size, scale_height=size, scale_algo="bilinear", scale_mode=None, pix_fmt="rgb24"
+    )
+    buffer = decoder.load_image_batch(files, width=None, height=None, filter_desc=stretched)
     return decoder.to_numpy(buffer).astype(np.float32)
 
 

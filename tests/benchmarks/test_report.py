@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from benchmarks.machine import IdleWait
+from benchmarks.measured import Measured
 from benchmarks.memory_limit import MemoryLimit
 from benchmarks.pages import page
 from benchmarks.report import Goal, Row, Table, reach
@@ -62,11 +63,14 @@ def test_a_page_begins_each_section_with_its_figures_and_folds_the_table() -> No
         Row("a file", "2 s", "dd", "4 s", 2.0, "≥ 3.00x", met=False),
     ]
     facts = {"date": "today", "cores": "2", "CPU": "a CPU", "memory": "1 GiB", "targets": "1 met"}
-    text = page([Table("Copies", "How.", rows)], facts, [])
+    text = page([Table("Copies", "How.", rows, "today")], facts, [])
     assert "2 cores of a CPU, 1 GiB, today, page cache warm" in text
     story, table = text.split('<details markdown="1">')[:2]
     assert story.endswith("## Copies\n\n- a file: 2 s; **0.50x** cp (1 s)\n\n")
-    assert "all 2 comparisons; 1 of 2 targets met</summary>\n\nHow.\n\n| case " in table
+    assert (
+        "all 2 comparisons; 1 of 2 targets met</summary>\n\nHow. Measured today.\n\n| case "
+        in table
+    )
 
 
 def test_a_page_leaves_out_what_could_not_be_measured() -> None:
@@ -75,6 +79,26 @@ def test_a_page_leaves_out_what_could_not_be_measured() -> None:
     text = page([table], facts, [])
     assert "## Larger than memory\n\n\n\n<details" in text
     assert "all 0 comparisons" in text
+
+
+def test_a_run_of_one_table_replaces_that_table_alone(tmp_path: Path) -> None:
+    file, facts = tmp_path / "raw.json", {"CPU": "a CPU", "numpy": "2"}
+    row = Row("a file", "2 s", "cp", "1 s", 0.5, "≥ 0.40x", met=True)
+    slow = replace(row, ratio=0.3, met=False)
+    first = Measured.kept_in(file, facts | {"date": "Monday"})
+    first.put("read", Table("Read", "How.", [row]), [{"case": "read"}], file)
+    first.put("write", Table("Write", "How.", [slow]), [], file)
+    again = Measured.kept_in(file, facts | {"date": "Friday"})
+    again.put("write", Table("Write", "How.", [row, row]), [], file)
+    kept = Measured.kept_in(file, facts | {"date": "later"})
+    assert kept.tables == {
+        "read": Table("Read", "How.", [row], "Monday"),
+        "write": Table("Write", "How.", [row, row], "Friday"),
+    }
+    assert kept.races == {"read": [{"case": "read"}], "write": []}
+    assert again.facts["targets"] == "3 met, 0 missed"
+    with pytest.raises(SystemExit, match="another machine"):
+        Measured.kept_in(file, facts | {"numpy": "3"})
 
 
 @pytest.mark.parametrize(
