@@ -50,6 +50,7 @@ AREAS = (
     "array_record",
     "text",
     "mds",
+    "episodes",
 )
 
 #: The last line of a log while the reference library reads. If it crashes on a damaged file, recmap

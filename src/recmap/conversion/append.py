@@ -28,6 +28,7 @@ from recmap.errors import (
 from recmap.formats.detect import detect_all
 from recmap.formats.open_spec import OpenOptions, open_source
 from recmap.formats.registry import FORMATS, known_to_sink
+from recmap.formats.sink import StatsOf
 from recmap.local.local_path import located
 from recmap.model.fill_null import as_nullable
 from recmap.model.schema import Schema
@@ -42,6 +43,8 @@ def append_source(
     options: SaveOptions,
     runner: Runner,
     opened: Mapping[str, str],
+    *,
+    stats: StatsOf,
 ) -> Report:
     """Add all rows of a source to a folder, or write the first ones.
 
@@ -50,7 +53,7 @@ def append_source(
     _check_folder(dst, options)
     there = _opened(dst)
     if there is None or _wrote(source, dst, dst, options, opened):
-        return convert_source(source, dst, options, runner, opened)
+        return convert_source(source, dst, options, runner, opened, stats=stats)
     format = _common_format(dst, there, options)
     folder = Manifest(manifest_path(dst), [], Schema({}), format, [], {})
     with folder.running():
@@ -60,7 +63,7 @@ def append_source(
         source = _fitting(stored, there.schema, dst)
         last = os.path.basename(max(there.facts.files).rstrip("/"))
         target = _target(source, dst, last, options, opened)
-        return convert_source(source, target, options, runner, opened, folder.lock)
+        return convert_source(source, target, options, runner, opened, folder.lock, stats=stats)
 
 
 def _check_folder(dst: str, options: SaveOptions) -> None:

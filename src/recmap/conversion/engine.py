@@ -47,7 +47,7 @@ from recmap.conversion.runners import Runner
 from recmap.conversion.shard_writer import ShardWriter
 from recmap.errors import Message, OptionError, OutputError
 from recmap.formats.registry import FORMATS, check_output, known_to_sink, parameters
-from recmap.formats.sink import SinkKind
+from recmap.formats.sink import SinkKind, StatsOf, Written
 from recmap.local.atomic_write import writing
 from recmap.local.local_path import located
 from recmap.local.run_lock import RunLock
@@ -142,23 +142,31 @@ def convert_source(
     runner: Runner,
     opened: Mapping[str, str],
     lock: RunLock | None = None,
+    *,
+    stats: StatsOf,
 ) -> Report:
     """Write all rows of a source.
 
     ``opened`` says how the source was opened, and the verbs since. The manifest stores it, so
     that a different conversion of the same files is not resumed by mistake. ``lock`` is that
-    of the folder which files are added to, if the caller holds it.
+    of the folder which files are added to, if the caller holds it. ``stats`` is for formats that
+    keep statistics of their rows.
     """
     begun = time.monotonic()
     if options.verify == "full" and source.facts.once:
         raise OptionError('verify="full" reads the rows twice, but these can be read only once')
     located(dst).refuse_unwritable()
-    source, order = unshuffled(source) or (source, None)
     format = output_format(dst, options.format)
     kind = FORMATS[format].sink_kind()
     # To see the columns may take counting rows, or reading some.
     with within(threads_within(options.memory, runner.processes)):
-        stored = {**known_to_sink(format, source), **options.for_sink()}
+        given = options.for_sink()
+        check_output(dst, format, source.schema, given)
+        arranged = source if kind.arrange is None else kind.arrange(source, given)
+        # Rows that were arranged are put in order first.
+        unordered = unshuffled(source) if arranged is source else None
+        source, order = unordered or (arranged, None)
+        stored = {**known_to_sink(format, source), **given}
         check_output(dst, format, source.schema, stored)
         source = as_stored(source, kind)
         plan = _make_plan(source, dst, options, format, stored, runner)
@@ -190,7 +198,7 @@ def convert_source(
             counts = [rows if s.stop is None else s.stop - s.start for s in plan.shards]
             with writing(dst):
                 if kind.complete is not None:
-                    kind.complete(dst, source.schema, counts, sizes, stored)
+                    kind.complete(Written(dst, source, paths, counts, sizes, stored, stats))
                 manifest.finish({"rows": rows, "bytes": sizes})
     except BaseException as e:
         explained = _explained(e, manifest, dst)
@@ -258,7 +266,8 @@ def _make_plan(
             row_bytes, speed = take_sample(source, rows, least)
     named = None if _has_plain_names(dst, options, stored) else stored.get("compression")
     sharding = options.shards or Sharding()
-    shards = plan_shards(dst, format, rows, row_bytes, sharding, named)
+    starts = None if kind.starts is None else kind.starts(source)
+    shards = plan_shards(dst, format, rows, row_bytes, sharding, named, starts)
     largest = None if rows is None else max(map(_rows_of, shards), default=0) * row_bytes
     budget = choose_budget(
         least, source, options.memory, runner.threads, len(shards), row_bytes, largest

@@ -419,7 +419,7 @@ class Manifest:
         format = FORMATS[self._plan["format"]]
         folder = format.folder and known_by_state(self.path)
         appended = appended_manifest(os.path.basename(self.shards[0].path)) is not None
-        return not single or folder or appended or format.sink_kind().numbered
+        return not single or folder or appended or format.sink_kind().names is not None
 
     @property
     def done(self) -> int:

@@ -9,6 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from recmap.errors import FileChangedError, Message, ObjectChangedError, Option, OptionError
 from recmap.formats.array_sidecar import described_name
 from recmap.formats.registry import FORMATS, format_of, written_formats
@@ -128,10 +131,12 @@ def plan_shards(
     row_bytes: int,
     sharding: Sharding,
     compression: str | None = None,
+    starts: npt.NDArray[np.int64] | None = None,
 ) -> list[Shard]:
     """Divide ``rows`` rows of about ``row_bytes`` bytes each among shards.
 
-    ``compression`` is what their names tell.
+    ``compression`` is what their names tell. A shard begins with one of the rows in ``starts``,
+    which end with the number of rows; by default, with any row.
     """
     per_file = sharding.rows_per_file(row_bytes)
     if rows is None:
@@ -150,8 +155,22 @@ def plan_shards(
         edges = [min(i * per_file, rows) for i in range(count + 1)]
     else:
         edges = [rows * i // count for i in range(count + 1)]
+    if starts is not None:
+        edges = _nearest(edges, starts)
+        count = len(edges) - 1
     paths = _paths(dst, format, count, compression)
     return [Shard(i, path, edges[i], edges[i + 1]) for i, path in enumerate(paths)]
+
+
+def _nearest(edges: Sequence[int], starts: npt.NDArray[np.int64]) -> list[int]:
+    """Return the starts that are nearest to the edges, each once.
+
+    >>> _nearest([0, 5, 10], np.array([0, 4, 10])), _nearest([0, 3, 6, 9], np.array([0, 9]))
+    ([0, 4, 10], [0, 9])
+    """
+    middles = (starts[1:] + starts[:-1]) / 2
+    found: list[int] = np.unique(starts[np.searchsorted(middles, edges)]).tolist()
+    return found
 
 
 def stem_of(path: str) -> str:
@@ -161,9 +180,13 @@ def stem_of(path: str) -> str:
     ('data', 'x')
     >>> stem_of("data-00003-of-00016.bin.recmap.json"), stem_of("data_append00001.npy")
     ('data', 'data')
+    >>> stem_of("data/chunk-000/file-003.parquet")
+    'file'
     """
     name = described_name(os.path.basename(path))
     name = name.removesuffix(_known_suffix(name))
+    # The shards of LeRobot are called file-000 and so on.
+    name = re.sub(r"\Afile-\d{3}\Z", "file", name)
     return re.sub(r"(_append\d{5,})?(-\d{5,}-of-\d{5,})?\Z", "", name)
 
 
@@ -171,10 +194,9 @@ def _paths(dst: str, format: str, count: int, compression: str | None) -> list[s
     if is_output_folder(dst):
         suffix = FORMATS[format].suffixes[0]
         dst = located(dst).child(f"data{suffix}{_ending(suffix, format, compression)}")
-    if FORMATS[format].sink_kind().numbered:
-        return [
-            located(dst).sibling(each) for each in shard_names(os.path.basename(dst), "", count)
-        ]
+    names = FORMATS[format].sink_kind().names
+    if names is not None:
+        return [located(dst).sibling(each) for each in names(os.path.basename(dst), count)]
     if count == 1:
         return [dst]
     name = os.path.basename(dst)

@@ -66,7 +66,12 @@ def convert(
     With ``format="tfds"``, ``dst`` is a folder of datasets that ``tensorflow_datasets`` reads:
     ``rm.convert("train.npz", "~/tensorflow_datasets", format="tfds", options={"name": "faces",
     "split": "train"})`` writes ``faces/1.0.0``, and another call adds another split. ``dst`` may
-    also be the folder of the version.
+    also be the folder of the version. With the option ``"episodes": "episode_index"``, rows with
+    the same number in that column are one record, the steps of an episode (RLDS).
+
+    With ``format="lerobot"``, ``dst`` is the folder of a LeRobot dataset: ``rm.convert("rlds/1.0.0",
+    "out", split="train", unit="steps", format="lerobot", options={"fps": 10})``. Its other options
+    are ``episodes``, ``task``, ``instruction`` and ``robot_type``.
 
     **Cloud storage.** ``src`` and ``dst`` may be URLs that begin with ``s3://``, ``gs://`` or
     ``az://``, and ``src`` also an ``https://`` one. ``storage`` has the options of the stores,

@@ -108,6 +108,7 @@ class OpenedRows:
         """Write the rows to ``dst``: in threads, in processes or on a cluster."""
         from recmap.conversion.append import append_source
         from recmap.conversion.engine import convert_source
+        from recmap.dataset.frame_stats import frame_stats
 
         if options.workers is None and self.source.facts.calls_user_code:
             # Without workers, the user's functions are called by one thread at a time.
@@ -117,7 +118,7 @@ class OpenedRows:
         options = replace(options, resume=options.resume and self.lasting)
         save = append_source if options.append else convert_source
         with _runner(source, dst, options) as runner:
-            return save(source, dst, options, runner, self.how)
+            return save(source, dst, options, runner, self.how, stats=frame_stats)
 
     def __reduce__(self) -> tuple[Any, ...]:
         # The receiving process opens the files itself; they are not sent to it.

@@ -376,7 +376,10 @@ class ParquetSink(RowGroupSink):
         super().__init__(output, schema, row_group_rows, tensors, room, table_types)
 
     def begin(self, file: Any, empty: Any, metadata: Mapping[bytes, bytes]) -> None:
-        arrow = pa.RecordBatchReader.from_stream(empty).schema.with_metadata(metadata)
+        arrow = pa.RecordBatchReader.from_stream(empty).schema
+        self._open_writer(file, arrow.with_metadata(metadata))
+
+    def _open_writer(self, file: Any, arrow: Any) -> None:
         # Strings repeat. Numbers rarely do, and looking for that takes longer than all else.
         strings = [
             ".".join([name, *["list.element"] * len(field.shape)])

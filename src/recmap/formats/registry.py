@@ -171,7 +171,8 @@ FORMATS = {
             parts="tfds.metadata:shard_files",
         ),
         Format(
-            "lerobot", (), "lerobot.source:open_lerobot", marks=(LEROBOT_FILE,), extra="arrow",
+            "lerobot", (), "lerobot.source:open_lerobot", "lerobot.sink:SINK",
+            marks=(LEROBOT_FILE,), extra="arrow",
         ),
     )
 }  # fmt: skip

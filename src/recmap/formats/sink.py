@@ -5,10 +5,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
 
 from recmap.local.output import Output, OutputStream
 from recmap.model.schema import Schema
+from recmap.model.source import Source
 
 # Memory is counted only for columns beyond this number.
 _FEW_COLUMNS = 100
@@ -64,6 +68,30 @@ class Sink(ABC):
             self.output.abort()
 
 
+# Returns the statistics of the numbers and the encoded images of rows, given the names of the
+# images: for each column, arrays by what they are, such as "mean".
+StatsOf: TypeAlias = Callable[
+    [Source, Sequence[str]], Mapping[str, Mapping[str, npt.NDArray[Any]]]
+]
+
+
+@dataclass(frozen=True)
+class Written:
+    """The shards of an output that are all there, for what they have in common.
+
+    ``rows`` and ``sizes`` are the rows and the bytes of each. ``stats`` may be called once the
+    shards can be read.
+    """
+
+    path: str
+    source: Source
+    shards: Sequence[str]
+    rows: Sequence[int]
+    sizes: Sequence[int]
+    options: Mapping[str, Any]
+    stats: StatsOf
+
+
 @dataclass(frozen=True)
 class SinkKind:
     """How the files of a format are written: what makes a sink, and what else callers need to know.
@@ -95,22 +123,25 @@ class SinkKind:
     waiting_bytes: int = 0
     #: How many additional copies of lists the format's library holds while reading them.
     list_copies: int = 0
-    #: Whether even a single shard has a number in its name, at the end.
-    numbered: bool = False
+    #: Returns the names of so many shards, given the name in ``place``; even one has its own.
+    names: Callable[[str, int], Sequence[str]] | None = None
     #: Columns that count from 0 in each file, and are not compared with the rows of the source.
     counted: Sequence[str] = ()
     #: Returns the path of a second file that belongs to each file.
     beside: Callable[[str], str] | None = None
     #: Returns the path of the shards, given that of the user and the options.
     place: Callable[[str, Mapping[str, Any]], str] | None = None
+    #: Returns the rows as the files hold them, such as those of an episode in one, given all rows
+    #: and the options.
+    arrange: Callable[[Source, Mapping[str, Any]], Source] | None = None
+    #: Returns the rows that a shard may begin with, and the number of rows, given what
+    #: ``arrange`` returned. By default, that is any row.
+    starts: Callable[[Source], npt.NDArray[np.int64]] | None = None
     #: Refuses an output that could not be completed, given its path, its schema, the paths of its
     #: shards, and whether they may be overwritten.
     begin: Callable[[str, Schema, Sequence[str], bool], None] | None = None
-    #: Writes what the shards have in common, given the path, the schema, the rows and the bytes
-    #: of each shard, and the options.
-    complete: (
-        Callable[[str, Schema, Sequence[int], Sequence[int], Mapping[str, Any]], None] | None
-    ) = None
+    #: Writes what the shards have in common.
+    complete: Callable[[Written], None] | None = None
 
     def sends(self, path: str, schema: Schema, options: Mapping[str, Any]) -> bool:
         """Return whether an object is sent while it is written."""

@@ -74,3 +74,42 @@ def _is_mp3_frame(data: bytes) -> bool:
 def _is_id3(data: bytes) -> bool:
     # A version, flags, and a size of four times seven bits.
     return len(data) > 10 and data[3] < 16 and max(data[6:10]) < 128
+
+
+# The segments of a JPEG that have its size: all beginnings of a frame.
+_JPEG_FRAMES = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
+# The channels of the colour types of PNG.
+_PNG_CHANNELS = {0: 1, 2: 3, 3: 3, 4: 2, 6: 4}
+
+
+def image_shape(data: bytes) -> tuple[int, int, int] | None:
+    """Return height, width and channels of a PNG or a JPEG by its header; None if it is neither.
+
+    >>> header = b"\\x89PNG\\r\\n\\x1a\\n\\0\\0\\0\\rIHDR"
+    >>> image_shape(header + struct.pack(">IIBB", 64, 48, 8, 2)), image_shape(b"GIF89a...")
+    ((48, 64, 3), None)
+    """
+    kind = media_kind(data)
+    name = None if kind is None else kind.name
+    try:
+        if name == "PNG" and data[12:16] == b"IHDR":
+            width, height, _, color = struct.unpack_from(">IIBB", data, 16)
+            return height, width, _PNG_CHANNELS[color]
+        return _jpeg_shape(data) if name == "JPEG" else None
+    except (struct.error, KeyError):
+        return None
+
+
+def _jpeg_shape(data: bytes) -> tuple[int, int, int] | None:
+    at = 2
+    while True:
+        mark, code, size = struct.unpack_from(">BBH", data, at)
+        if mark != 0xFF:
+            return None
+        if code == 0xFF:  # a marker may have several
+            at += 1
+        elif code in _JPEG_FRAMES:
+            height, width, channels = struct.unpack_from(">HHB", data, at + 5)
+            return height, width, channels
+        else:
+            at += 2 + size

@@ -56,7 +56,7 @@ def png_of(array: npt.NDArray[Any], most: int) -> tuple[bytes, str] | None:
     if array.dtype != np.uint8:
         array, scaled = _as_bytes(array)
         note += f", {scaled}"
-    return _png(array), note
+    return encode_png(array), note
 
 
 @np.errstate(all="ignore")  # pixels may be any bits
@@ -81,7 +81,8 @@ def _as_bytes(array: npt.NDArray[Any]) -> tuple[npt.NDArray[np.uint8], str]:
     return np.nan_to_num(scaled, nan=0, posinf=255, neginf=0).clip(0, 255).astype(np.uint8), note
 
 
-def _png(pixels: npt.NDArray[np.uint8]) -> bytes:
+def encode_png(pixels: npt.NDArray[np.uint8]) -> bytes:
+    """Return pixels, (height, width) or (height, width, channels), as a PNG."""
     height, width = pixels.shape[:2]
     channels = 1 if pixels.ndim == 2 else pixels.shape[2]
     lines = np.zeros((height, 1 + width * channels), np.uint8)  # each begins with its filter, none

@@ -109,7 +109,13 @@ class StagedOutput(ABC):
 
     def refuse_existing(self) -> None:
         """Raise if a file exists that must not be overwritten."""
-        if FORMATS[self.format].sink_kind().beside:
+        kind = FORMATS[self.format].sink_kind()
+        if kind.starts is not None:
+            raise OptionError(
+                f"{self.dst}: Ray Data writes no {self.format} datasets, whose episodes are found "
+                "first; write Parquet, and convert that"
+            )
+        if kind.beside:
             raise OptionError(
                 f"{self.dst}: Ray Data writes no {self.format} files, which come in pairs; write "
                 "another format, and convert that"

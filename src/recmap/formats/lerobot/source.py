@@ -15,26 +15,30 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from recmap.errors import DataError
+from recmap.errors import DataError, OptionError
 from recmap.formats.lerobot.metadata import CameraVideos, LeRobotMeta, load_meta
 from recmap.formats.open_spec import OpenOptions, open_source
 from recmap.formats.video import WantedFrames, decode_frames
 from recmap.local.local_path import located
+from recmap.local.location import Location
+from recmap.local.whole_output import refuse_unfinished
 from recmap.model.batch import Allocate, PaddedRows, PadSpec, RowArray, RowNumbers
 from recmap.model.facts import SourceFacts
-from recmap.model.field import Field
+from recmap.model.field import Field, as_field
 from recmap.model.info import Info
 from recmap.model.ragged import Column, Ragged
 from recmap.model.row_sizes import RowSizes, added, fitting
-from recmap.model.schema import Batch, Schema
+from recmap.model.schema import Batch, FieldsLike, Schema
 from recmap.model.source import ColumnMap, MappedColumns, Source, WrappedSource
 
 _TASK = "task"
 _EPISODE, _TIME, _TASK_NUMBER = "episode_index", "timestamp", "task_index"
 
 
-def open_lerobot(path: str) -> Source:
+def open_lerobot(path: str, *, fields: FieldsLike | None = None) -> Source:
     """Open the folder of a dataset, which has ``meta/info.json``."""
+    if not located(path).is_folder():
+        return _open_shard(path, fields)
     folder = located(path).child("")
     meta = load_meta(folder)
     for name in (_EPISODE, _TIME, _TASK_NUMBER):
@@ -42,6 +46,7 @@ def open_lerobot(path: str) -> Source:
             raise DataError(f"{path}: the feature {name!r} is missing or not a number", file=path)
     if not meta.data:
         raise DataError(f"{path} has no episodes", file=path)
+    _refuse_unfinished(meta.data)
     columns = {name: name for name in meta.fields}
     columns |= {name: f"{name}/bytes" for name in meta.images}
     names = list(columns.values())
@@ -51,6 +56,27 @@ def open_lerobot(path: str) -> Source:
         for name, column in columns.items()
     }
     return LeRobotSource(MappedColumns(stored, maps), meta, path)
+
+
+def _open_shard(path: str, fields: FieldsLike | None) -> Source:
+    """Open one of the Parquet files, with the columns that were written."""
+    if not isinstance(fields, Mapping):
+        raise OptionError(f"{path}: a LeRobot dataset is opened by its folder")
+    stored = open_source(path, None, OpenOptions(format="parquet"))
+    maps = {}
+    for name, field in fields.items():
+        column = name if name in stored.schema else f"{name}/bytes"
+        maps[name] = _map(path, column, stored.schema[column], as_field(field))
+    return MappedColumns(stored, maps)
+
+
+def _refuse_unfinished(files: Sequence[Location]) -> None:
+    """Raise if a conversion still writes these files: recmap writes them into one folder."""
+    folders = {file.folder for file in files}
+    if len(folders) == 1:
+        (folder,) = folders
+        names = [file.name for file in files]
+        refuse_unfinished(folder, folder.children(), lambda n: folder.child(n).content(), names)
 
 
 def _map(path: str, name: str, stored: Field, told: Field | None) -> ColumnMap:

@@ -25,7 +25,7 @@ import numpy.typing as npt
 
 from recmap.errors import DataError
 from recmap.model.field import BYTES, TEXT, Field
-from recmap.model.ragged import Column, Ragged, offsets_of
+from recmap.model.ragged import BYTE, Column, Ragged, offsets_of
 from recmap.model.row_sizes import OFFSET, RowSizes, added, column_sizes
 from recmap.model.schema import Batch, Schema
 from recmap.native import _core
@@ -417,10 +417,15 @@ def _inflated(items: Ragged, sizes: _Lengths | None) -> Ragged:
 
 
 def disassemble(feature: Feature, column: Column) -> Batch:
-    """Return the features that store a column inside two or more sequences."""
+    """Return the features that store a column inside sequences, other than as a list."""
     assert isinstance(column, Ragged)
     stored: Batch = {}
     ends = column.offsets - column.offsets[0]
+    if feature.encoding == "bytes":
+        flat = np.ascontiguousarray(column.flat)
+        size = flat.itemsize * math.prod(flat.shape[1:])
+        items = Ragged(flat.reshape(-1).view(BYTE), np.arange(len(flat) + 1) * size)
+        return {feature.name: Ragged(items, ends)}
     inside = column.flat
     for i in range(len(feature.lengths) - 1):
         assert isinstance(inside, Ragged)

@@ -211,6 +211,18 @@ def feature_group(inner: dict[str, Any]) -> dict[str, Any]:
     return _class("features_dict.FeaturesDict", "featuresDict", {"features": inner})
 
 
+def step_group(inner: dict[str, Any]) -> dict[str, Any]:
+    """Return the description of a nested dataset, such as the steps of an episode."""
+    content = {"feature": feature_group(inner), "length": _written(None)}
+    return _class("dataset_feature.Dataset", "sequence", content)
+
+
+def described_image(feature: Feature, kind: str) -> dict[str, Any]:
+    """Return the description of a column of images of any size, encoded as png or jpeg."""
+    image = {"shape": {"dimensions": ["-1", "-1", "3"]}, "dtype": "uint8", "encodingFormat": kind}
+    return described(replace(feature, entry=_class("image_feature.Image", "image", image)))
+
+
 def described(feature: Feature, classes: int = 0) -> dict[str, Any]:
     """Return the description of a column, as ``features.json`` has it."""
     if feature.entry is not None:

@@ -1,7 +1,8 @@
 """Writing TFDS folders.
 
 Every shard is a TFRecord file. The metadata comes last, so that a split appears in
-``dataset_info.json`` when all its shards are there.
+``dataset_info.json`` when all its shards are there. A group ``steps`` of lists is the nested
+dataset of RLDS: a record is an episode.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -22,9 +24,11 @@ from recmap.errors import (
     OptionTypeError,
     OutputExistsError,
 )
-from recmap.formats.sink import SinkKind
+from recmap.formats.episodes import find_episodes
+from recmap.formats.sink import SinkKind, Written
+from recmap.formats.tfds.episode_rows import STEPS, EpisodeRows
 from recmap.formats.tfds.feature import Feature, disassemble
-from recmap.formats.tfds.features_json import described, feature_group, parse_features
+from recmap.formats.tfds.features_json import described, feature_group, parse_features, step_group
 from recmap.formats.tfds.metadata import (
     FEATURES,
     INFO,
@@ -44,6 +48,8 @@ from recmap.local.output import Output
 from recmap.model.field import TEXT, Field
 from recmap.model.ragged import Ragged
 from recmap.model.schema import Schema
+from recmap.model.source import Source
+from recmap.store.paths import shard_names
 from recmap.tfrecord.encoder import little_endian
 
 _VERSION = "1.0.0"
@@ -106,11 +112,14 @@ class TfdsShard(TFRecordSink):
         *,
         name: str = "",
         split: str = "",
+        episodes: str | None = None,
         labels: Mapping[str, Sequence[str]] | None = None,
         descriptions: Mapping[str, Any] | None = None,
     ) -> None:
         del name, split, labels, descriptions  # for the metadata
+        del episodes  # for the rows
         self._columns = shard_features(schema)
+        self._steps = [name for name, column in self._columns.items() if column.steps]
         fields = {
             n: f for column in self._columns.values() for n, f in column.stored_fields.items()
         }
@@ -121,6 +130,7 @@ class TfdsShard(TFRecordSink):
 
     def write(self, batch: Mapping[str, Any]) -> None:
         stored: dict[str, Any] = {}
+        _check_steps(batch, self._steps)
         for name, column in self._columns.items():
             values = batch[name]
             if column.simple:
@@ -129,6 +139,19 @@ class TfdsShard(TFRecordSink):
                 assert isinstance(values, Ragged)
                 stored |= disassemble(column, values)
         super().write(stored)
+
+
+def _check_steps(batch: Mapping[str, Any], steps: Sequence[str]) -> None:
+    """Raise if the lists of the nested dataset do not have an item for each step."""
+    for name in steps[1:]:
+        wrong = np.flatnonzero(batch[name].lengths != batch[steps[0]].lengths)
+        if len(wrong):
+            row = int(wrong[0])
+            raise ColumnError(
+                f"columns {steps[0]!r} and {name!r}: a row has {len(batch[steps[0]][row]):,} and "
+                f"{len(batch[name][row]):,} items, but in a TFDS dataset, the group {STEPS!r} has "
+                "the steps of an episode; rename the columns if they are none"
+            )
 
 
 def _encodings(column: Feature) -> list[tuple[str, str]]:
@@ -143,7 +166,11 @@ def _encodings(column: Feature) -> list[tuple[str, str]]:
 
 def shard_features(schema: Schema) -> dict[str, Feature]:
     """Return how the columns of a schema are stored, without losing a bit."""
-    made = {name: _feature(name, field) for name, field in schema.items()}
+    nested = _nested(schema)
+    made = {
+        name: _step_feature(name, field) if name in nested else _feature(name, field)
+        for name, field in schema.items()
+    }
     for name in made:
         parents = name.split("/")
         for i in range(1, len(parents)):
@@ -153,6 +180,21 @@ def shard_features(schema: Schema) -> dict[str, Feature]:
                     "is either a column or a group of columns; rename one of them"
                 )
     return made
+
+
+def _nested(schema: Schema) -> set[str]:
+    """Return the columns of the nested dataset: a group of lists that is called ``steps``."""
+    group = {name for name in schema if name.startswith(f"{STEPS}/")}
+    return group if all(schema[name].ragged for name in group) else set()
+
+
+def _step_feature(name: str, field: Field) -> Feature:
+    """Return how a column with a list of items, one for each step, is stored."""
+    if field.dtype == TEXT or field.ragged > 1:
+        return replace(_feature(name, field), steps=STEPS)
+    item = Field(field.dtype, field.shape[1:])
+    feature = _feature(name, item)
+    return replace(feature, lengths=(None, *feature.lengths), steps=STEPS)
 
 
 def _feature(name: str, field: Field) -> Feature:
@@ -238,23 +280,22 @@ def _layout(feature: Feature) -> list[Any]:
     return [feature.encoding, feature.field, feature.stored_fields, feature.kinds()]
 
 
-def complete_folder(
-    path: str, schema: Schema, rows: Sequence[int], sizes: Sequence[int], options: Mapping[str, Any]
-) -> None:
+def complete_folder(written: Written) -> None:
     """Add a split to the metadata of its folder, or write the metadata."""
-    folder, (name, split) = located(path).folder, _name_and_split(path)
+    schema = written.source.schema
+    folder, (name, split) = located(written.path).folder, _name_and_split(written.path)
     features = shard_features(schema)
 
     def kept(content: dict[str, Any] | None) -> Mapping[str, Any]:
         if content is None:
-            return _new_features(folder, schema, features, options)
+            return _new_features(folder, schema, features, written.options)
         _refuse_others(folder, content, features)
         return content
 
     keep_features(folder, kept)
     version = folder.rstrip("/").rpartition("/")[2]
     new = DatasetInfo(name, version if is_version(version) else _VERSION)
-    add_split(folder, new, Split(split, tuple(rows), sum(sizes)))
+    add_split(folder, new, Split(split, tuple(written.rows), sum(written.sizes)))
 
 
 def _new_features(
@@ -265,11 +306,8 @@ def _new_features(
     tree: dict[str, Any] = {}
     for name, feature in features.items():
         classes = labels.get(name, ()) if schema[name] == Field(np.int64) else ()
-        *parents, last = feature.path
-        at = tree
-        for parent in parents:
-            at = at.setdefault(parent, feature_group({}))["featuresDict"]["features"]
-        at[last] = _given(feature, given.get(name)) or described(feature, len(classes))
+        told = _given(feature, given.get(name)) or described(feature, len(classes))
+        _place(tree, feature, told)
         if classes:
             if any(each != each.strip() or not each or "\n" in each for each in classes):
                 raise DataError(f"column {name!r}: a class has a name that no line can hold")
@@ -278,15 +316,41 @@ def _new_features(
     return feature_group(tree)
 
 
+def _place(tree: dict[str, Any], feature: Feature, described: Mapping[str, Any]) -> None:
+    """Put the description of a column into the tree of all columns."""
+    *parents, last = feature.path
+    at = tree
+    for parent in parents:
+        if at is tree and feature.steps:
+            # The nested dataset is the first of the sequences that the column is in.
+            described = described["sequence"]["feature"]
+            at = at.setdefault(parent, step_group({}))["sequence"]["feature"]
+        else:
+            at = at.setdefault(parent, feature_group({}))
+        at = at["featuresDict"]["features"]
+    at[last] = described
+
+
 def _given(feature: Feature, description: Any) -> dict[str, Any] | None:
     """Return the description that a column had in another folder, if it still is what it was."""
     if description is None:
         return None
-    inner: Any = description
-    for name in reversed(feature.path):
-        inner = feature_group({name: inner})
-    (found,) = parse_features(inner, FEATURES)
+    if feature.steps and not isinstance(description.get("sequence"), dict):
+        return None
+    tree: dict[str, Any] = {}
+    _place(tree, feature, description)
+    (found,) = parse_features(feature_group(tree), FEATURES)
     return dict(description) if _layout(found) == _layout(feature) else None
+
+
+def arranged(source: Source, options: Mapping[str, Any]) -> Source:
+    """Return a row for each episode, if ``episodes`` names the column that tells them apart."""
+    column = options.get("episodes")
+    if column is None:
+        return source
+    if not isinstance(column, str):
+        raise OptionTypeError(f"episodes={column!r}: give the name of a column")
+    return EpisodeRows(source, find_episodes(source, column), column)
 
 
 SINK = SinkKind(
@@ -294,8 +358,9 @@ SINK = SinkKind(
     streams=True,
     untyped=True,
     stored=little_endian,
-    numbered=True,
+    names=lambda name, count: shard_names(name, "", count),
     place=split_path,
+    arrange=arranged,
     begin=check_folder,
     complete=complete_folder,
 )

@@ -1,0 +1,411 @@
+"""LeRobot datasets that recmap writes, from RLDS and other episodes, and RLDS made of them."""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import recmap as rm
+from tests.conversion.test_killed_overwrites import killed
+from tests.formats.tfds.compare import plain
+
+pa = pytest.importorskip("pyarrow")
+pq = pytest.importorskip("pyarrow.parquet")
+Image = pytest.importorskip("PIL.Image")
+
+LENGTHS, FPS = (5, 1, 9, 3), 10
+TASKS = ("pick the cube", "räum auf", "pick the cube", "stop")
+TOP, WRIST = "observation/images/top", "observation/images/wrist"
+STEPS = sum(LENGTHS)
+OPTIONS = {"fps": FPS}
+
+
+def encoded(pixels: Any, kind: str = "PNG") -> bytes:
+    file = io.BytesIO()
+    Image.fromarray(pixels).save(file, kind)
+    return file.getvalue()
+
+
+def columns(lengths: tuple[int, ...] = LENGTHS) -> dict[str, Any]:
+    """Return steps of episodes as RLDS has them."""
+    rng = np.random.default_rng(1)
+    count = sum(lengths)
+    episode = np.repeat(np.arange(len(lengths)), lengths)
+    pixels = rng.integers(0, 256, (count, 8, 12, 3), "uint8")
+    return {
+        "episode": episode,
+        "step": np.concatenate([np.arange(n) for n in lengths]),
+        "observation/state": rng.random((count, 3)).astype("float32"),
+        TOP: rm.Ragged.from_bytes([encoded(each) for each in pixels]),
+        WRIST: rm.Ragged.from_bytes([encoded(each, "JPEG") for each in pixels[:, :4, :4]]),
+        "action": rng.random((count, 2)),
+        "grid": rng.integers(-9, 9, (count, 2, 3)),
+        "reward": rng.random(count).astype("float32"),
+        "is_terminal": rng.integers(0, 2, count).astype(bool),
+        "note": rm.Ragged.from_text([f"n{'ü' * (i % 3)}" for i in range(count)]),
+        "language_instruction": rm.Ragged.from_text([TASKS[i % len(TASKS)] for i in episode]),
+    }
+
+
+def save(folder: Path, given: dict[str, Any] | None = None, **more: Any) -> Any:
+    options = {**OPTIONS, **more.pop("options", {})}
+    ds = rm.from_arrays(columns() if given is None else given)
+    return ds.save(folder, format="lerobot", options=options, **more)
+
+
+def info_of(folder: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((folder / "meta/info.json").read_text())
+    return found
+
+
+def test_steps_become_frames_of_episodes(tmp_path: Path) -> None:
+    given = columns()
+    report = save(tmp_path / "out", verify="full", options={"robot_type": "arm"})
+    assert [Path(file).name for file in report.files] == ["file-000.parquet"]
+    ds = rm.open(tmp_path / "out")
+    assert ds.info().format == "lerobot"
+    assert {name: str(field) for name, field in ds.schema.items()} == {
+        "observation.state": "float32[3]", "observation.images.top": "bytes",
+        "observation.images.wrist": "bytes", "action": "float64[2]", "grid": "int64[2,3]",
+        "reward": "float32", "is_terminal": "bool", "note": "text", "timestamp": "float32",
+        "frame_index": "int64", "episode_index": "int64", "index": "int64",
+        "task_index": "int64", "task": "text",
+    }  # fmt: skip
+    found = ds[:]
+    for name in ("observation/state", TOP, WRIST, "action", "grid", "reward", "is_terminal",
+                 "note"):  # fmt: skip
+        assert plain(found[name.replace("/", ".")]) == plain(given[name])
+    assert found["episode_index"].tolist() == given["episode"].tolist()
+    assert found["frame_index"].tolist() == given["step"].tolist()
+    assert found["index"].tolist() == list(range(STEPS))
+    assert found["timestamp"].tolist() == (given["step"] / FPS).astype("float32").tolist()
+    assert found["task"].tolist() == given["language_instruction"].tolist()
+    assert sorted(set(found["task_index"].tolist())) == [0, 1, 2]
+    info = info_of(tmp_path / "out")
+    assert (info["robot_type"], info["fps"], info["codebase_version"]) == ("arm", FPS, "v3.0")
+    assert (info["total_episodes"], info["total_frames"], info["total_tasks"]) == (4, STEPS, 3)
+    assert info["features"]["observation.images.top"] == {
+        "dtype": "image", "shape": [8, 12, 3], "names": ["height", "width", "channels"]
+    }  # fmt: skip
+    assert info["features"]["note"] == {"dtype": "string", "shape": [1], "names": None}
+
+
+def test_statistics_are_those_of_numpy(tmp_path: Path) -> None:
+    given = columns()
+    save(tmp_path, shards=2)
+    stats = json.loads((tmp_path / "meta/stats.json").read_text())
+    assert "note" not in stats
+    for name in ("observation/state", "action", "grid", "reward", "is_terminal"):
+        found, values = stats[name.replace("/", ".")], given[name].astype(float)
+        shape = values.shape[1:] or (1,)
+        values = values.reshape(STEPS, *shape)
+        for what in ("min", "max", "mean", "std"):
+            assert np.allclose(found[what], getattr(values, what)(0)), (name, what)
+        for share in (1, 10, 50, 90, 99):
+            assert np.allclose(found[f"q{share:02}"], np.quantile(values, share / 100, 0)), name
+        assert found["count"] == [STEPS]
+    pixels = np.stack([np.asarray(Image.open(io.BytesIO(each))) for each in given[TOP]]) / 255
+    found = stats["observation.images.top"]
+    assert np.shape(found["mean"]) == (3, 1, 1)
+    assert np.allclose(np.ravel(found["mean"]), pixels.mean((0, 1, 2)))
+    assert np.allclose(np.ravel(found["std"]), pixels.std((0, 1, 2)))
+
+
+def features_of(info: dict[str, Any]) -> Any:
+    """Return the types that LeRobot gives to ``datasets``."""
+    datasets = pytest.importorskip("datasets")
+    made = {}
+    for name, told in info["features"].items():
+        shape, dtype = tuple(told["shape"]), told["dtype"]
+        if dtype == "image":
+            made[name] = datasets.Image()
+        elif shape == (1,):
+            made[name] = datasets.Value(dtype)
+        elif len(shape) == 1:
+            made[name] = datasets.Sequence(length=shape[0], feature=datasets.Value(dtype))
+        else:
+            made[name] = getattr(datasets, f"Array{len(shape)}D")(shape=shape, dtype=dtype)
+    return datasets.Features(made)
+
+
+@pytest.mark.parametrize("told", [True, False], ids=["as LeRobot does", "a file alone"])
+def test_the_libraries_of_lerobot_read_it(tmp_path: Path, told: bool) -> None:
+    """LeRobot reads the frames and the episodes with ``datasets``, and the tasks with pandas."""
+    datasets = pytest.importorskip("datasets")
+    pandas = pytest.importorskip("pandas")
+    given, out = columns(), tmp_path / "out"
+    save(out, shards=3)
+    info = info_of(out)
+    files = sorted(map(str, (out / "data").glob("*/*.parquet")))
+    cache = str(tmp_path / "cache")
+    features = features_of(info) if told else None
+    frames = datasets.Dataset.from_parquet(files, features=features, cache_dir=cache)
+    assert len(frames) == STEPS
+    for row, frame in enumerate(frames):
+        top = np.asarray(Image.open(io.BytesIO(given[TOP][row])))
+        assert (np.asarray(frame["observation.images.top"]) == top).all()
+        assert frame["action"] == given["action"][row].tolist()
+        assert np.asarray(frame["grid"]).tolist() == given["grid"][row].tolist()
+        assert frame["note"] == given["note"][row]
+        assert frame["is_terminal"] is bool(given["is_terminal"][row])
+        assert frame["index"] == row
+    meta = sorted(map(str, (out / "meta/episodes").glob("*/*.parquet")))
+    episodes = datasets.Dataset.from_parquet(meta, cache_dir=cache)
+    assert episodes["length"][:] == list(LENGTHS)
+    assert episodes["tasks"][:] == [[task] for task in TASKS]
+    for each in episodes:
+        assert each["dataset_to_index"] - each["dataset_from_index"] == each["length"]
+        place = info["data_path"].format(
+            chunk_index=each["data/chunk_index"], file_index=each["data/file_index"]
+        )
+        inside = set(pq.read_table(out / place)["episode_index"].to_pylist())
+        assert each["episode_index"] in inside
+    tasks = pandas.read_parquet(out / "meta/tasks.parquet")
+    assert tasks.loc["räum auf"].task_index == 1
+    assert tasks.iloc[2].name == "stop"
+
+
+def test_files_begin_with_an_episode(tmp_path: Path) -> None:
+    report = save(tmp_path / "three", shards=3)
+    names = [f"file-{number:03}.parquet" for number in range(3)]
+    assert [Path(file).name for file in report.files] == names
+    first = [pq.read_table(file)["frame_index"][0].as_py() for file in report.files]
+    assert first == [0, 0, 0]
+    # There are no more files than episodes.
+    report = save(tmp_path / "many", shards="1 rows")
+    assert [pq.read_table(file).num_rows for file in report.files] == list(LENGTHS)
+
+
+def test_decoded_frames_become_png(tmp_path: Path) -> None:
+    rng = np.random.default_rng(2)
+    frames = rng.integers(0, 256, (4, 6, 5, 3), "uint8")
+    gray = rng.integers(0, 256, (4, 6, 5, 1), "uint8")
+    given = {"camera": frames, "gray": gray, "episode_index": [7, 7, 3, 3], "one": np.ones((4, 1))}
+    save(tmp_path / "out", given, options={"instruction": "look"}, verify="full")
+    ds = rm.open(tmp_path / "out")
+    assert str(ds.schema["one"]) == "float64"
+    assert ds["episode_index"][:].tolist() == [0, 0, 1, 1]
+    assert ds["task"][:].tolist() == ["look"] * 4
+    decoded = ds.decode_image("camera").decode_image("gray", mode="L").batch(4)
+    (batch,) = decoded
+    assert (batch["camera"] == frames).all()
+    assert (batch["gray"].reshape(gray.shape) == gray).all()
+
+
+def test_rows_of_a_lerobot_dataset_are_numbered_again(tmp_path: Path) -> None:
+    save(tmp_path / "a")
+    ds = rm.open(tmp_path / "a")
+    ds[np.flatnonzero(ds["episode_index"][:] != 1)].save(
+        tmp_path / "b", format="lerobot", options=OPTIONS
+    )
+    again = rm.open(tmp_path / "b")[:]
+    assert again["episode_index"].tolist() == [0] * 5 + [1] * 9 + [2] * 3
+    assert again["index"].tolist() == list(range(STEPS - 1))
+    assert sorted(set(again["task_index"].tolist())) == [0, 1]
+    rm.convert(tmp_path / "a", tmp_path / "c", format="lerobot", options=OPTIONS)
+    assert rm.diff(tmp_path / "a", tmp_path / "c").same
+
+
+@pytest.mark.parametrize(
+    ("change", "options", "reason"),
+    [
+        ({}, {"fps": None}, r'needs options=\{"fps": 10\}'),
+        ({}, {"fps": 0}, "fps=0: give the number"),
+        ({}, {"fps": "ten"}, "fps='ten': give the number"),
+        ({"episode": None}, {}, "needs the episode of each row, and there is no column"),
+        ({}, {"episodes": "nope"}, "episodes='nope': no column 'nope'"),
+        ({}, {"episodes": "action"}, "must have the number or the name"),
+        ({}, {"episodes": 3}, "episodes=3: give text"),
+        ({"language_instruction": None}, {}, 'if it is the same for all, give options={"instr'),
+        ({}, {"task": "reward"}, "the column is float32, not text"),
+        ({}, {"task": "note", "instruction": "go"}, "give task, the name of a column, or"),
+        ({"episode": np.arange(STEPS) % 2}, {}, "episode 0 goes on here, after others"),
+        ({"step": np.arange(STEPS)}, {}, "row 5: step is 5, but this is frame 0 of its episode"),
+        ({"timestamp": np.arange(STEPS) / 30}, {}, "timestamp is .* at 0.1 s, with 10 frames"),
+        ({"frame_index": np.zeros((STEPS, 2))}, {}, "'frame_index' is float64.2., but LeRobot"),
+        ({"index": np.arange(STEPS)}, {}, "column 'index' is there, too, but LeRobot has"),
+        ({"observation.state": np.arange(STEPS)}, {}, "would both be 'observation.state'"),
+        ({"action": rm.Ragged.from_rows([[1]] * STEPS)}, {}, "has only rows of one shape"),
+        ({"note": rm.Ragged.from_bytes([b"x"] * STEPS)}, {}, "is bytes, but no PNG or JPEG in"),
+        ({"reward": np.ones(STEPS, "complex64")}, {}, "has no such numbers"),
+        ({WRIST: "one is larger"}, {}, "is an image of 5 x 4 pixels and 3 channels, but the first"),
+        ({WRIST: "one is cut"}, {}, "is not a PNG or a JPEG"),
+        ({"language_instruction": rm.Ragged.from_bytes([b"\xff"] * STEPS)}, {}, "is not UTF-8"),
+        ({}, {"level": 3}, "level"),
+    ],
+)  # fmt: skip
+def test_what_is_not_an_episode_is_refused(
+    tmp_path: Path, change: dict[str, Any], options: dict[str, Any], reason: str
+) -> None:
+    given = {**columns(), **change}
+    if isinstance(given[WRIST], str):
+        other = encoded(np.zeros((4, 5, 3), "uint8")) if "larger" in given[WRIST] else b""
+        images = columns()[WRIST].tolist()
+        given[WRIST] = rm.Ragged.from_bytes([*images[:7], other, *images[8:]])
+    kept = {name: column for name, column in given.items() if column is not None}
+    with pytest.raises(rm.RecmapError, match=reason):
+        save(tmp_path / "out", kept, options=options)
+    assert not (tmp_path / "out/meta").exists()
+
+
+def test_nothing_is_no_dataset(tmp_path: Path) -> None:
+    empty = rm.from_arrays({name: column[:0] for name, column in columns().items()})
+    with pytest.raises(rm.DataError, match="there are no rows, and a LeRobot dataset has"):
+        empty.save(tmp_path / "out", format="lerobot", options=OPTIONS)
+    with pytest.raises(rm.OptionError, match="their order|once"):
+        rm.from_arrays(columns()).save(tmp_path, format="lerobot", append=True, options=OPTIONS)
+
+
+def test_files_that_lerobot_would_read_too_are_refused(tmp_path: Path) -> None:
+    save(tmp_path / "out", shards=3)
+    again = columns((6, 12))
+    with pytest.raises(rm.OutputExistsError, match="already exists"):
+        save(tmp_path / "out", again)
+    save(tmp_path / "out", again, overwrite=True)
+    names = sorted(path.name for path in (tmp_path / "out/data/chunk-000").glob("*.parquet"))
+    assert names == ["file-000.parquet"]
+    assert rm.open(tmp_path / "out")["episode_index"][:].tolist() == [0] * 6 + [1] * 12
+    shutil.copy(tmp_path / "out/data/chunk-000/file-000.parquet",
+                tmp_path / "out/data/chunk-000/file-007.parquet")  # fmt: skip
+    with pytest.raises(rm.OutputExistsError, match=r"file-007\.parquet would be read together"):
+        save(tmp_path / "out", again, overwrite=True)
+
+
+@pytest.mark.usefixtures("in_time")
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:.*fork.*:RuntimeWarning")
+@pytest.mark.slow
+def test_a_killed_conversion_resumes(tmp_path: Path) -> None:
+    rm.from_arrays(columns()).save(tmp_path / "steps.parquet")
+    whole = tmp_path / "whole"
+
+    def convert(folder: Path) -> Any:
+        return rm.convert(
+            tmp_path / "steps.parquet", folder, format="lerobot", shards=4, workers=1,
+            options=OPTIONS,
+        )  # fmt: skip
+
+    convert(whole)
+    at, resumed = 0, 0
+    while True:
+        at += 3
+        folder = tmp_path / f"killed-{at}"
+        if not killed(lambda: convert(folder), at):  # noqa: B023  # called at once
+            break
+        # LeRobot opens nothing before all is there.
+        assert not (folder / "meta/info.json").exists() or rm.diff(folder, whole).same
+        resumed += convert(folder).resumed
+        assert rm.diff(folder, whole).same
+        names = {path.name for path in folder.rglob("*") if path.suffix in (".parquet", ".json")}
+        wanted = {path.name for path in whole.rglob("*") if path.suffix in (".parquet", ".json")}
+        assert names == wanted
+    assert at > 9
+    assert resumed > 3
+
+
+# RLDS.
+
+
+def rlds(folder: Path, name: str = "robot") -> Path:
+    steps = rm.from_arrays({n: c for n, c in columns().items() if n != "step"})
+    options = {"name": name, "split": "train", "episodes": "episode"}
+    steps.save(folder, format="tfds", shards=2, options=options, verify="full")
+    return folder / f"{name}/1.0.0"
+
+
+def test_steps_become_episodes_of_rlds(tmp_path: Path) -> None:
+    given, folder = columns(), rlds(tmp_path)
+    episodes = rm.open(folder, split="train", unit="episodes")
+    assert len(episodes) == len(LENGTHS)
+    assert episodes["steps/is_first"][:].lengths.tolist() == list(LENGTHS)
+    steps = rm.open(folder, split="train", unit="steps")
+    assert set(steps.schema) == {*given, "is_first", "is_last"}
+    found = steps[:]
+    for name, column in given.items():
+        assert plain(found[name]) == plain(column), name
+    assert found["is_last"].tolist() == (np.diff([*given["episode"], -1]) != 0).tolist()
+    content = json.loads((folder / "features.json").read_text())["featuresDict"]["features"]
+    assert content["steps"]["pythonClassName"].endswith("dataset_feature.Dataset")
+    nested = content["steps"]["sequence"]["feature"]["featuresDict"]["features"]
+    cameras = nested["observation"]["featuresDict"]["features"]["images"]["featuresDict"]
+    assert cameras["features"]["wrist"]["image"]["encodingFormat"] == "jpeg"
+
+
+def test_rlds_to_lerobot_and_back(tmp_path: Path) -> None:
+    folder = rlds(tmp_path)
+    rm.convert(folder, tmp_path / "robot", split="train", unit="steps", format="lerobot",
+               shards=2, options=OPTIONS)  # fmt: skip
+    options = {"name": "again", "split": "train", "episodes": "episode_index"}
+    rm.convert(tmp_path / "robot", tmp_path, format="tfds", options=options)
+    before = rm.open(folder, split="train", unit="steps")[:]
+    after = rm.open(tmp_path / "again/1.0.0", split="train", unit="steps")[:]
+    renamed = {"language_instruction": "task", "step": "frame_index"}
+    for name, column in before.items():
+        assert plain(after[renamed.get(name, name)]) == plain(column), name
+    # An episode that is kept whole is a record, also in a copy of the folder.
+    copied = {"name": "copy", "split": "train"}
+    rm.open(folder, split="train").save(tmp_path, format="tfds", options=copied)
+    assert (tmp_path / "copy/1.0.0/features.json").read_text() == (
+        folder / "features.json"
+    ).read_text()
+
+
+def test_episodes_of_rlds_are_opened_by_their_steps(tmp_path: Path) -> None:
+    with pytest.raises(rm.OptionError, match='open it with unit="steps"'):
+        rm.open(rlds(tmp_path), split="train").save(
+            tmp_path / "out", format="lerobot", options=OPTIONS
+        )
+
+
+@pytest.mark.parametrize(
+    ("change", "options", "reason"),
+    [
+        ({}, {"episodes": "nope"}, "no column 'nope'"),
+        ({}, {"episodes": 1}, "episodes=1: give the name of a column"),
+        ({"episode": np.arange(STEPS) % 3}, {}, "episode 0 goes on here"),
+        ({"a.b": np.arange(STEPS), "a/b": np.arange(STEPS)}, {}, "would be 'steps/a/b'"),
+    ],
+)
+def test_what_is_not_an_episode_of_rlds_is_refused(
+    tmp_path: Path, change: dict[str, Any], options: dict[str, Any], reason: str
+) -> None:
+    told = {"name": "x", "split": "train", "episodes": "episode", **options}
+    with pytest.raises(rm.RecmapError, match=reason):
+        rm.from_arrays({**columns(), **change}).save(tmp_path, format="tfds", options=told)
+
+
+def test_an_episode_larger_than_the_memory_is_refused(tmp_path: Path) -> None:
+    steps = rm.from_arrays({"episode": np.repeat([0, 1], [9, 400]), "x": np.ones((409, 50_000))})
+    told = {"name": "x", "split": "train", "episodes": "episode"}
+    with pytest.raises(rm.MemoryLimitError, match="memory="):
+        steps.save(tmp_path, format="tfds", options=told, memory="64MB")
+
+
+def test_a_group_of_steps_has_as_many_of_all(tmp_path: Path) -> None:
+    ragged = rm.Ragged.from_rows([[1, 2], [3]]), rm.Ragged.from_rows([[1], [3, 4]])
+    ds = rm.from_arrays({"steps/a": ragged[0], "steps/b": ragged[1]})
+    with pytest.raises(rm.ColumnError, match="'steps/a' and 'steps/b': a row has 2 and 1 items"):
+        ds.save(tmp_path, format="tfds", options={"name": "x", "split": "train"})
+
+
+@pytest.mark.slow
+def test_tfds_reads_the_episodes(
+    tmp_path: Path, read_with_tfds: Callable[..., dict[str, list[dict[str, Any]]]]
+) -> None:
+    given, folder = columns(), rlds(tmp_path)
+    (found,) = read_with_tfds(f"{folder}:train").values()
+    assert [len(episode["steps"]) for episode in found] == list(LENGTHS)
+    steps = [step for episode in found for step in episode["steps"]]
+    for row, step in enumerate(steps):
+        for name in ("action", "grid", "reward", "is_terminal", "note"):
+            assert plain(step[name]) == plain(given[name][row]), name
+        assert plain(step["observation"]["state"]) == plain(given["observation/state"][row])
+        top = np.asarray(Image.open(io.BytesIO(given[TOP][row])))
+        assert (step["observation"]["images"]["top"] == top).all()
