@@ -67,6 +67,15 @@ def append_source(
 
 
 def _check_folder(dst: str, options: SaveOptions) -> None:
+    if options.format is not None and FORMATS[options.format].sink_kind().starts is not None:
+        raise OptionError(
+            Message(
+                f"{dst}: ",
+                _APPEND,
+                f" does not add to a {options.format} dataset, whose episodes are numbered; write "
+                "a new one",
+            )
+        )
     if not is_output_folder(dst):
         raise OptionError(
             Message(

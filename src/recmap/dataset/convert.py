@@ -69,9 +69,9 @@ def convert(
     also be the folder of the version. With the option ``"episodes": "episode_index"``, rows with
     the same number in that column are one record, the steps of an episode (RLDS).
 
-    With ``format="lerobot"``, ``dst`` is the folder of a LeRobot dataset: ``rm.convert("rlds/1.0.0",
-    "out", split="train", unit="steps", format="lerobot", options={"fps": 10})``. Its other options
-    are ``episodes``, ``task``, ``instruction`` and ``robot_type``.
+    With ``format="lerobot"``, ``dst`` is the folder of a LeRobot dataset:
+    ``rm.convert("rlds/1.0.0", "out", split="train", unit="steps", format="lerobot", options={"fps":
+    10})``. Its other options are ``episodes``, ``task``, ``instruction`` and ``robot_type``.
 
     **Cloud storage.** ``src`` and ``dst`` may be URLs that begin with ``s3://``, ``gs://`` or
     ``az://``, and ``src`` also an ``https://`` one. ``storage`` has the options of the stores,

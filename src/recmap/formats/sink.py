@@ -70,9 +70,7 @@ class Sink(ABC):
 
 # Returns the statistics of the numbers and the encoded images of rows, given the names of the
 # images: for each column, arrays by what they are, such as "mean".
-StatsOf: TypeAlias = Callable[
-    [Source, Sequence[str]], Mapping[str, Mapping[str, npt.NDArray[Any]]]
-]
+StatsOf: TypeAlias = Callable[[Source, Sequence[str]], Mapping[str, Mapping[str, npt.NDArray[Any]]]]
 
 
 @dataclass(frozen=True)

@@ -89,6 +89,13 @@ def arrange(source: Source, options: Mapping[str, Any]) -> Source:
         if not isinstance(options.get(name), str | None):
             raise OptionTypeError(f"{name}={options[name]!r}: give text")
     fields = source.schema
+    if any(name.startswith("steps/") and field.ragged for name, field in fields.items()):
+        steps = Option("unit", "steps", of_input=True)
+        raise OptionError(
+            Message(
+                "each row is an episode, and LeRobot has a row for each step: open it with ", steps
+            )
+        )
     episodes = _told(source, options.get("episodes"), _EPISODES, "episodes", "episode")
     task = None
     if options.get("instruction") is None:
@@ -128,8 +135,6 @@ def _told(source: Source, given: str | None, known: Sequence[str], option: str, 
     if option == "task":
         text = {"instruction": "Pick up the cube."}
         hint = ("; if it is the same for all, give ", Option("options", text))
-    elif any(field.ragged for field in source.schema.values()):
-        hint = ("; if each row is an episode of RLDS, open it with ", Option("unit", "steps"))
     raise OptionError(
         Message(
             f'format="lerobot" needs the {what} of each row, and there is no column '
@@ -389,4 +394,5 @@ def _size(shape: tuple[int, int, int]) -> str:
 
 def _allowed(times: npt.NDArray[np.float32]) -> npt.NDArray[np.float64]:
     """Return how far times may be from those of the rate: float32 is coarse for long episodes."""
-    return np.maximum(_TOLERANCE, np.spacing(times) * 2)
+    allowed: npt.NDArray[np.float64] = np.maximum(_TOLERANCE, np.spacing(times) * 2)
+    return allowed

@@ -66,7 +66,8 @@ def _open_shard(path: str, fields: FieldsLike | None) -> Source:
     maps = {}
     for name, field in fields.items():
         column = name if name in stored.schema else f"{name}/bytes"
-        maps[name] = _map(path, column, stored.schema[column], as_field(field))
+        told = None if field is None else as_field(field)
+        maps[name] = _map(path, column, stored.schema[column], told)
     return MappedColumns(stored, maps)
 
 

@@ -93,9 +93,9 @@ class EpisodeRows(WrappedSource):
         if strings and len(self):
             first = self._source.select(strings).gather(np.zeros(1, np.int64))
             for name in strings:
-                kind = media_kind(first[name][0])
-                if kind is not None and kind.name in ("PNG", "JPEG"):
-                    kinds[name] = kind.name.lower()
+                found = media_kind(first[name][0])
+                if found is not None and found.name in ("PNG", "JPEG"):
+                    kinds[name] = found.name.lower()
         made: dict[str, object] = {}
         for name, kind in kinds.items():
             own = self._steps[name]
@@ -135,9 +135,7 @@ class EpisodeRows(WrappedSource):
         del parts
         return self._rows(pick(steps, slice(int(self._starts[whole]) - first)), start, whole)
 
-    def _part(
-        self, episode: int, at: int, last: int, left: int | None, room: int | None
-    ) -> Batch:
+    def _part(self, episode: int, at: int, last: int, left: int | None, room: int | None) -> Batch:
         """Read some steps of an episode and those after it, within the memory that is left."""
         try:
             return self._source.read(at, last, left)
