@@ -351,6 +351,8 @@ class Dataset(RowVerbs):
         return self._saved(chosen.located(dst, storage), chosen)
 
     def _saved(self, dst: str, options: SaveOptions) -> Report:
+        from recmap.dataset.frame_stats import frame_stats
+
         if self._as_opened is not None:
             rows = self._as_opened
         else:
@@ -362,7 +364,7 @@ class Dataset(RowVerbs):
 
             format = output_format(dst, options.format)
             rows = rows.changed(partial(with_index, format=format, options=options.for_sink()))
-        return rows.save(dst, options)
+        return rows.save(dst, options, frame_stats)
 
     def view(self, *, height: int = 640, port: int = 0) -> widget.Widget:
         """Show the page of ``recmap view`` in a notebook, in a frame of this ``height``.

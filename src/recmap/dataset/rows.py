@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from recmap.conversion.engine import Report
     from recmap.conversion.options import SaveOptions
     from recmap.conversion.runners import Runner
+    from recmap.formats.sink import StatsOf
     from recmap.pipeline.plan import Plan
 
 # The key of the verbs of a dataset in manifests. split() was the first verb.
@@ -104,11 +105,13 @@ class OpenedRows:
         how = {**self.how, **how}
         return OpenedRows(change(self.source), how, self.lasting, reopen, steps=self.steps)
 
-    def save(self, dst: str, options: SaveOptions) -> Report:
-        """Write the rows to ``dst``: in threads, in processes or on a cluster."""
+    def save(self, dst: str, options: SaveOptions, stats: StatsOf) -> Report:
+        """Write the rows to ``dst``: in threads, in processes or on a cluster.
+
+        ``stats`` computes the statistics that some formats keep.
+        """
         from recmap.conversion.append import append_source
         from recmap.conversion.engine import convert_source
-        from recmap.dataset.frame_stats import frame_stats
 
         if options.workers is None and self.source.facts.calls_user_code:
             # Without workers, the user's functions are called by one thread at a time.
@@ -118,7 +121,7 @@ class OpenedRows:
         options = replace(options, resume=options.resume and self.lasting)
         save = append_source if options.append else convert_source
         with _runner(source, dst, options) as runner:
-            return save(source, dst, options, runner, self.how, stats=frame_stats)
+            return save(source, dst, options, runner, self.how, stats=stats)
 
     def __reduce__(self) -> tuple[Any, ...]:
         # The receiving process opens the files itself; they are not sent to it.
