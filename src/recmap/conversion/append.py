@@ -44,7 +44,7 @@ def append_source(
     runner: Runner,
     opened: Mapping[str, str],
     *,
-    stats: StatsOf,
+    stats: StatsOf | None = None,
 ) -> Report:
     """Add all rows of a source to a folder, or write the first ones.
 

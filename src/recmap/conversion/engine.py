@@ -143,7 +143,7 @@ def convert_source(
     opened: Mapping[str, str],
     lock: RunLock | None = None,
     *,
-    stats: StatsOf,
+    stats: StatsOf | None = None,
 ) -> Report:
     """Write all rows of a source.
 

@@ -105,7 +105,7 @@ class OpenedRows:
         how = {**self.how, **how}
         return OpenedRows(change(self.source), how, self.lasting, reopen, steps=self.steps)
 
-    def save(self, dst: str, options: SaveOptions, stats: StatsOf) -> Report:
+    def save(self, dst: str, options: SaveOptions, stats: StatsOf | None = None) -> Report:
         """Write the rows to ``dst``: in threads, in processes or on a cluster.
 
         ``stats`` computes the statistics that some formats keep.

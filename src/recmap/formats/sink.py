@@ -87,7 +87,7 @@ class Written:
     rows: Sequence[int]
     sizes: Sequence[int]
     options: Mapping[str, Any]
-    stats: StatsOf
+    stats: StatsOf | None
 
 
 @dataclass(frozen=True)

@@ -180,6 +180,7 @@ def complete_folder(written: Written) -> None:
     """Write what is in ``meta``."""
     frames = written.source
     assert isinstance(frames, Frames)
+    assert written.stats is not None
     folder, schema = _folder_of(written.path), frames.schema
     rows = open_source(list(written.shards), dict(schema), OpenOptions(format="lerobot"))
     stats = {
