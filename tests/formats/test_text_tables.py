@@ -16,6 +16,7 @@ import pytest
 
 import recmap as rm
 from recmap.cli import main
+from recmap.formats.text import text_file
 
 PACKED = ["", ".gz", ".zst"]
 
@@ -401,3 +402,35 @@ def test_the_command_line_shows_and_verifies_them(capsys: pytest.CaptureFixture[
     write("b.csv", "a,b\n" + f"1,2{' ' * 40}\n" * 200_000 + "x,2\n")
     assert main(["verify", "b.csv"]) == 1
     assert "line 200,002" in "".join(capsys.readouterr())
+
+
+@pytest.mark.filterwarnings("ignore::recmap.errors.SlowOrderWarning")
+@pytest.mark.parametrize("end", [".csv", ".jsonl"])
+def test_going_back_in_gzip_makes_an_index(end: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(text_file, "_KEPT", 1 << 20)
+    rng = np.random.default_rng(0)
+    words = [rng.bytes(int(size)).hex() for size in rng.integers(0, 300, 20_000)]
+    if end == ".csv":
+        text = "i,t\n" + "".join(f'{i},"{word}\n"\n' for i, word in enumerate(words))
+    else:
+        text = "".join(
+            json.dumps({"i": i, "t": f"{word}\n"}) + "\n" for i, word in enumerate(words)
+        )
+    path = f"a{end}.gz"
+    Path(path).write_bytes(gzip.compress(text.encode()))
+    rows = rng.permutation(20_000)
+    expected = [f"{words[row]}\n" for row in rows.tolist()]
+    ds = rm.open(path)
+    assert len(ds) == 20_000
+    assert f".{path}.recmap-gz" not in os.listdir()
+    assert ds[rows[:50]]["t"].tolist() == expected[:50]
+    assert f".{path}.recmap-gz" in os.listdir()
+    assert ds[rows]["t"].tolist() == expected
+    again = rm.open(path)
+    assert again[rows[:100]]["t"].tolist() == expected[:100]
+    assert len(again) == 20_000
+    assert again[:]["i"].tolist() == list(range(20_000))
+    assert pickle.loads(pickle.dumps(again))[rows]["t"].tolist() == expected
+    again.save("b.npz", verify="full")
+    Path(path).write_bytes(gzip.compress(text.replace("0", "1").encode()))
+    assert rm.open(path)[19_999]["i"] == 19_999

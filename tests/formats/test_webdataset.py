@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bz2
 import gc
 import gzip
 import io
@@ -243,9 +244,9 @@ def test_what_is_ambiguous_or_unsafe_is_refused_with_a_remedy() -> None:
         ds[1]
     assert (caught.value.record, caught.value.field) == (1, "cls")
     assert rm.open("n.tar", fields={"cls": "text"})[1] == {"cls": "cat"}
-    Path("x.tar.gz").write_bytes(gzip.compress(Path("x.tar").read_bytes()))
+    Path("x.tar.bz2").write_bytes(bz2.compress(Path("x.tar").read_bytes()))
     with pytest.raises(rm.DataError, match="decompress it first"):
-        rm.open("x.tar.gz", format="webdataset")
+        rm.open("x.tar.bz2", format="webdataset")
 
 
 def test_columns_that_do_not_fit_are_refused() -> None:
@@ -316,3 +317,111 @@ def test_rows_are_read_from_a_bucket_and_its_index_from_the_cache(bucket: S3Buck
     assert np.array_equal(ds[[33, 2, 17]]["x"], x[[33, 2, 17]])
     ds.save("copy.tar", verify="full")
     assert np.array_equal(rm.open("copy.tar")[:]["x"], x)
+
+
+def noise(i: int) -> bytes:
+    """Return bytes that hardly become smaller, some of them over a megabyte."""
+    size = 3_000_000 if i == 4 else 70_000 + i
+    return np.random.default_rng(i).bytes(size)
+
+
+@pytest.mark.filterwarnings("ignore::recmap.errors.SlowOrderWarning")
+@pytest.mark.parametrize("name", ["x.tar.gz", "x.tgz", "x"])
+def test_archives_of_gzip_are_read_at_random(name: str) -> None:
+    import webdataset  # imports PyTorch if it is installed
+
+    with webdataset.TarWriter("x.tar") as writer:
+        for i in range(40):
+            writer.write(
+                {"__key__": f"{i:03d}", "cls": i, "bin": noise(i), "npy": np.arange(3) + i}
+            )
+    plain = Path("x.tar").read_bytes()
+    os.unlink("x.tar")
+    packings = {
+        "one stream": gzip.compress(plain),
+        "members": b"".join(
+            gzip.compress(plain[i : i + 99_999]) for i in range(0, len(plain), 99_999)
+        ),
+        "stored": gzip.compress(plain, 0),
+    }
+    for packed in packings.values():
+        Path(name).write_bytes(packed)
+        ds = rm.open(name)
+        assert str(ds.schema["npy"]) == "int64[3]"
+        rows = np.random.default_rng(0).permutation(40)
+        batch = ds[rows]
+        assert batch["cls"].tolist() == rows.tolist()
+        assert batch["bin"].tolist() == [noise(i) for i in rows.tolist()]
+        assert batch["npy"].tolist() == [[i, i + 1, i + 2] for i in rows.tolist()]
+        assert {f".{name}.recmap", f".{name}.recmap-gz"} <= set(os.listdir())
+        again = rm.open(name)
+        assert [row["cls"] for row in again] == list(range(40))
+        sent = pickle.loads(pickle.dumps(again))
+        assert sent[[39, 0]]["bin"].tolist() == [noise(39), noise(0)]
+        found = [
+            int(cls)
+            for batch in again.shuffle(seed=1).map(lambda row: row, workers=2).batch(7)
+            for cls in batch["cls"]
+        ]
+        assert sorted(found) == list(range(40))
+        assert again.save("y.npz", verify="full", overwrite=True).rows == 40
+
+
+def test_archives_of_gzip_are_written_for_webdataset() -> None:
+    columns = {"bin": [noise(i) for i in range(6)], "label": np.arange(6), "text": ["ä"] * 6}
+    made = rm.from_arrays(columns)
+    made.save("x.tar.gz", verify="full")
+    made.save("out/x.tgz", shards=2, verify="full")
+    assert sorted(os.listdir("out"))[-2:] == ["x-00000-of-00002.tgz", "x-00001-of-00002.tgz"]
+    assert Path("x.tar.gz").read_bytes()[:2] == b"\x1f\x8b"
+    samples = decoded(["x.tar.gz"])
+    assert [each["bin"] for each in samples] == columns["bin"]
+    assert [each["__key__"] for each in samples] == [f"x-{i:09d}" for i in range(6)]
+    for path in ("x.tar.gz", "out/"):
+        ds = rm.open(path)
+        assert list(ds.schema)[1:] == ["bin", "label", "text"] or "label" in ds.schema
+        assert ds["label"].tolist() == list(range(6))
+        assert ds[:]["bin"].tolist() == columns["bin"]
+
+
+def test_a_damaged_archive_of_gzip_is_an_error() -> None:
+    rm.from_arrays({"bin": [noise(i) for i in range(40)]}).save("x.tar", options={"index": False})
+    packed = gzip.compress(Path("x.tar").read_bytes())
+    Path("cut.tar.gz").write_bytes(packed[:-5000])
+    with pytest.raises(rm.CompressionError, match="cut.tar.gz: the gzip stream ends early"):
+        rm.open("cut.tar.gz")
+    plain = Path("x.tar").read_bytes()
+    Path("short.tar.gz").write_bytes(gzip.compress(plain[:1_000_000]))
+    with pytest.raises(rm.DataError, match="short.tar.gz: byte .*is cut"):
+        rm.open("short.tar.gz")
+    Path("empty.tar.gz").write_bytes(gzip.compress(b""))
+    with pytest.raises(rm.DataError, match="nothing in this gzip file"):
+        rm.open("empty.tar.gz", format="webdataset")
+    Path("x.tar.gz").write_bytes(packed)
+    ds = rm.open("x.tar.gz")
+    kept = Path(".x.tar.gz.recmap-gz").read_bytes()
+    assert ds[39]["bin"] == noise(39)
+    damaged = bytearray(packed)
+    middle = len(packed) // 2 + 1
+    damaged[middle : middle + 40] = bytes(40)
+    Path("x.tar.gz").write_bytes(damaged)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", rm.StaleIndexWarning)
+        with pytest.raises(rm.DataError):
+            rm.open("x.tar.gz")[:]
+    Path("x.tar.gz").write_bytes(packed)
+    Path(".x.tar.gz.recmap-gz").write_bytes(kept[:-1] + bytes([kept[-1] ^ 1]))
+    assert rm.open("x.tar.gz")[20]["bin"] == noise(20)
+    os.unlink("x.tar.gz")
+    rm.from_arrays({"bin": [b"another"]}).save("x.tar.gz")
+    Path(".x.tar.gz.recmap-gz").write_bytes(kept)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", rm.StaleIndexWarning)
+        assert rm.open("x.tar.gz")[0]["bin"] == b"another"
+
+
+def test_an_archive_of_gzip_in_a_bucket(bucket: S3Bucket) -> None:
+    rm.from_arrays({"bin": [noise(i) for i in range(30)]}).save("x.tar.gz")
+    bucket.put("x.tar.gz", Path("x.tar.gz").read_bytes())
+    ds = rm.open(f"{bucket.url}/x.tar.gz", storage=bucket.storage)
+    assert ds[[29, 4]]["bin"].tolist() == [noise(29), noise(4)]

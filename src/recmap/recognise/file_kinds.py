@@ -173,7 +173,7 @@ def _unpacked(kind: FileKind, content: Content) -> FileKind | None:
     records = inner.format == "tfrecord" if inner is not None else whole and not plain
     if records and kind.what in ("gzip", "zlib"):
         return FileKind("TFRecord", format="tfrecord", packed=kind.what)
-    if inner is not None and inner.format in _TEXTS and kind.what == "gzip":
+    if inner is not None and inner.format in _IN_GZIP and kind.what == "gzip":
         return replace(inner, packed=kind.what)
     then = "open that file"
     if inner is not None and inner.advice.startswith("Try "):
@@ -382,7 +382,7 @@ def _is_late_hdf5(content: Content) -> bool:
 
 _guess = partial(FileKind, certain=False)
 _text = partial(_guess, detail=_in_utf8)
-_TEXTS = ("csv", "tsv", "jsonl")
+_IN_GZIP = ("csv", "tsv", "jsonl", "webdataset")
 _packed = partial(FileKind, detail=_unpacked)
 _HDF5 = b"\x89HDF\r\n\x1a\n"
 _ZIP, _PARQUET = rb"PK(\x03\x04|\x05\x06)", rb"PAR[1E]"

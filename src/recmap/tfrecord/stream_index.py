@@ -94,6 +94,16 @@ class StreamIndex:
         return len(self._table)
 
     @property
+    def size(self) -> int:
+        """The number of plain bytes."""
+        return int(self._bases[-1])
+
+    @property
+    def bases(self) -> npt.NDArray[np.int64]:
+        """Where each chunk begins in the plain bytes, and where the last one ends."""
+        return self._bases
+
+    @property
     def chunk_rows(self) -> int:
         """The rows of a chunk, on average."""
         return max(1, self.count // max(len(self), 1))
@@ -118,7 +128,7 @@ class StreamIndex:
         most = self._most_ahead()
         at, waiting = first + 1, deque[Future[Bytes | None]]()
         with located(path).open(in_order=True) as file:
-            inflated = partial(self._inflated, file, compression)
+            inflated = partial(self.chunk, file, compression)
             for chunk in range(first, len(self)):
                 while chunk > first and ahead and at < len(self) and len(waiting) < most:
                     waiting.append(stream_threads().submit(inflated, at))
@@ -145,7 +155,7 @@ class StreamIndex:
     def _end(self, chunk: int, size: int) -> int:
         return int(self._table["position"][chunk + 1]) if chunk + 1 < len(self) else size
 
-    def _inflated(
+    def chunk(
         self, file: OpenFile, compression: Literal["gzip", "zlib"], chunk: int
     ) -> Bytes | None:
         """Return the plain bytes of a chunk, or None if they are not what was there before."""
@@ -278,11 +288,15 @@ class IndexBuilder:
             entry.row, entry.offset = row + first, int(offsets[first])
             self._rowless += 1
 
-    def finished(self, count: int) -> StreamIndex | None:
-        """Return the index of a stream that was read to its end, if it is worth one."""
+    def finished(self, count: int, *, alone: bool = False) -> StreamIndex | None:
+        """Return the index of a stream that was read to its end, if it is worth one.
+
+        If it ``alone`` can tell where rows are, it always is, unless it gets too large.
+        """
         noted = self._noted
         windows = sum(1 for entry in noted if entry.window)
-        if self._given_up or not windows or self._size < _LEAST_CHUNK * len(noted):
+        few = not windows or self._size < _LEAST_CHUNK * len(noted)
+        if self._given_up or not noted or (few and not alone):
             return None
         for entry in noted[self._rowless :]:
             entry.row, entry.offset = count, self._size

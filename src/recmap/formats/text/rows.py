@@ -142,7 +142,7 @@ class TextRows(Source):
         )
         if packing is None:
             return facts
-        # Reading a row inflates all rows before it.
+        # Reading a row inflates all rows before it, or those around it.
         return replace(
             facts,
             compressed_files={self._path: packing},
@@ -151,8 +151,10 @@ class TextRows(Source):
         )
 
     def _chunk_rows(self) -> int:
-        rows = self.known_rows()
-        return _UNCOUNTED if rows is None else rows
+        rows, parts = self.known_rows(), 1
+        if isinstance(self._text, PlainText):
+            parts = max(1, self._text.parts)
+        return _UNCOUNTED if rows is None else max(min(rows, 1), rows // parts)
 
     def known_rows(self) -> int | None:
         return self._index.count if self._index.complete else None

@@ -6,7 +6,7 @@ import os
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from threading import RLock
 from typing import Any, Literal, TypeAlias
@@ -15,9 +15,11 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap.errors import CompressionError, MissingPackageError
+from recmap.formats.inflated_file import InflatedFile, inflated_file
 from recmap.local.inflate import inflate
 from recmap.local.local_path import located
 from recmap.recognise.sniff import sniff
+from recmap.tfrecord.stream_index import load_stream_index
 
 Packing: TypeAlias = Literal["gzip", "zstd"] | None
 Bytes: TypeAlias = npt.NDArray[np.uint8]
@@ -59,11 +61,15 @@ class TextFile(ABC):
 
 
 class PlainText(TextFile):
-    """A mapped file, or an object whose bytes are fetched when they are held."""
+    """A mapped file, or one whose bytes are fetched or inflated when they are held."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, inflated: InflatedFile | None = None) -> None:
+        """``inflated`` is the plain file, if it is compressed with gzip."""
         super().__init__(path)
-        self.mapped = located(path).map()
+        self.packing = None if inflated is None else "gzip"
+        #: The parts of the file that are inflated on their own.
+        self.parts = 0 if inflated is None else inflated.chunks
+        self.mapped = located(path).map() if inflated is None else inflated
         with self.span(0, min(len(_MARK), self.mapped.size)) as head:
             self.begin = len(_MARK) if head.tobytes() == _MARK else 0
 
@@ -94,12 +100,17 @@ class PlainText(TextFile):
 
 
 class PackedText(TextFile):
-    """The plain bytes of a compressed file, in one pass that starts again to go back."""
+    """The plain bytes of a compressed file, in one pass that starts again to go back.
+
+    The first time that it goes back in a file of gzip, it notes where inflating can begin.
+    """
 
     def __init__(self, path: str, packing: Packing) -> None:
         super().__init__(path)
         self.packing = packing
         self._lock = RLock()
+        self._indexed: PlainText | None = None
+        self._tried = packing != "gzip"
         self._restart()
         self.begin = len(_MARK) if self._bytes(0, len(_MARK)).tobytes() == _MARK else 0
 
@@ -131,7 +142,14 @@ class PackedText(TextFile):
 
     def _reach(self, begin: int, end: int) -> None:
         """Inflate up to a place, keeping what comes after ``begin``."""
-        passed = self._chunks and self._chunks[0][0] > begin
+        passed = bool(self._chunks) and self._chunks[0][0] > begin
+        if passed and not self._tried:
+            self._tried = True
+            with suppress(CompressionError):  # the rows before the damage are read without an index
+                self._indexed = PlainText(self.path, inflated_file(self.path))
+                self._chunks.clear()
+        if self._indexed is not None:
+            return
         if self._failed or passed or self._process != os.getpid():
             self._restart()
         while self._passed < end and not self._ended:
@@ -146,6 +164,8 @@ class PackedText(TextFile):
     def window(self, at: int) -> tuple[Bytes, int]:
         with self._lock:
             self._reach(at, at + _INFLATED + 1)
+            if self._indexed is not None:
+                return self._indexed.window(at)
             found = self._bytes(at, min(at + _INFLATED, self._passed))
             end = at + len(found)
             after = -1 if self._ended and end >= self._passed else int(self._bytes(end, end + 1)[0])
@@ -153,6 +173,9 @@ class PackedText(TextFile):
 
     def _bytes(self, begin: int, end: int) -> Bytes:
         self._reach(begin, end)
+        if self._indexed is not None:
+            with self._indexed.span(begin, end) as found:
+                return found.copy()
         parts = [
             chunk[max(0, begin - first) : max(0, end - first)]
             for first, chunk in self._chunks
@@ -171,6 +194,8 @@ def open_text(path: str) -> TextFile:
     """Open the bytes of a text, which may be compressed with gzip or zstd."""
     found = sniff(path)
     packing = next((p for p in _PACKINGS if found is not None and found.packed == p), None)
+    if packing == "gzip" and (index := load_stream_index(path)) is not None:
+        return PlainText(path, InflatedFile(path, index))
     return PlainText(path) if packing is None else PackedText(path, packing)
 
 

@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from recmap.errors import ColumnError, DataError
 from recmap.formats.column_readers import ColumnReader, Which
+from recmap.formats.inflated_file import InflatedFile
 from recmap.formats.npy import NpyHeader, parse_header
 from recmap.formats.webdataset.tar_index import Members, Numbers, TarIndex
 from recmap.formats.webdataset.tar_members import BLOCK
@@ -99,6 +100,8 @@ class MemberColumn(ColumnReader):
     ) -> None:
         self.field, self._file, self._index = field, file, index
         self._name, self._members = name, members
+        if isinstance(file, InflatedFile):
+            self.chunk_rows = self.stored_rows = max(1, len(index) // file.chunks)
 
     def __len__(self) -> int:
         return len(self._index)

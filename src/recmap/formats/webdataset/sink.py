@@ -7,6 +7,7 @@ import json
 import os
 import re
 import tarfile
+import zlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -31,13 +32,16 @@ _END, _RECORD = 2 * BLOCK, 20 * BLOCK
 # Bytes collected before they are written.
 _JOINED = 1 << 20
 _META = re.compile(r"__[^/]*__($|/)")
+_PACKED = re.compile(r"\.(tar\.gz|tgz)\Z", re.IGNORECASE)
 _MODE = 0o644
+_GZIP = 31
 
 
 class WebDatasetSink(Sink):
     """Writes a sample for each row: a member for each column, called by its key and extension.
 
-    The keys are the column ``__key__``, or else the numbers of rows.
+    The keys are the column ``__key__``, or else the numbers of rows. With a name that
+    ends with .tar.gz or .tgz, the file is compressed.
     """
 
     def __init__(self, output: Output, schema: Schema, *, index: bool = True) -> None:
@@ -45,14 +49,19 @@ class WebDatasetSink(Sink):
         self._extensions = _extensions(output.target, schema)
         self._encoders = {name: _encoder(name, schema[name]) for name in self._extensions}
         super().__init__(output, schema)
-        self._stem = os.path.basename(output.target).removesuffix(".tar").replace(".", "_")
+        name = os.path.basename(output.target)
+        packed = _PACKED.search(name)
+        bare = name.removesuffix(".tar") if packed is None else name[: packed.start()]
+        self._stem = bare.replace(".", "_")
         self._rows = self._size = self._written = 0
         self._keys: set[int] = set()
         self._parts: list[bytes] = []
         self._stream = output.stream()
+        # One member: webdataset reads archives with tarfile, which ignores all others.
+        self._packer = None if packed is None else zlib.compressobj(wbits=_GZIP)
         text = json.dumps(Description(schema, fills=False).texts)
         self._put(tarfile.TarInfo.create_pax_global_header({DESCRIPTION: text}))
-        if index:
+        if index and packed is None:  # the first to read a compressed file makes its indexes
             output.accompany(sidecar_path, _save_index)
 
     def write(self, batch: Mapping[str, Any]) -> None:
@@ -107,7 +116,8 @@ class WebDatasetSink(Sink):
 
     def _flush(self) -> None:
         self._written += self._size
-        self._stream.write(b"".join(self._parts))
+        joined = b"".join(self._parts)
+        self._stream.write(joined if self._packer is None else self._packer.compress(joined))
         self._parts, self._size = [], 0
 
     def end(self) -> None:
@@ -115,6 +125,8 @@ class WebDatasetSink(Sink):
         self._flush()
         self._put(bytes(-self._written % _RECORD))
         self._flush()
+        if self._packer is not None:
+            self._stream.write(self._packer.flush())
 
 
 def _extensions(path: str, schema: Schema) -> dict[str, str]:

@@ -27,8 +27,7 @@ from recmap.formats.webdataset.members import (
     extension_of,
     used_headers,
 )
-from recmap.formats.webdataset.tar_index import Members, TarIndex, find_samples
-from recmap.local.local_path import located
+from recmap.formats.webdataset.tar_index import Members, TarIndex, find_samples, open_tar
 from recmap.machine.mapped import MappedFile
 from recmap.model.description import Description, json_object
 from recmap.model.field import Field, as_field
@@ -49,7 +48,8 @@ def open_webdataset(files: Sequence[str], fields: FieldsLike | None = None) -> S
     """
     from recmap.formats.open_spec import select
 
-    indexes = for_each_file(find_samples, files)
+    opened = for_each_file(_indexed, files)
+    indexes = [index for _, index in opened]
     found = _Columns(files, indexes, _asked_types(fields))
     plans = found.described() or found.by_extension()
     if fields is None or ... in fields:
@@ -60,7 +60,7 @@ def open_webdataset(files: Sequence[str], fields: FieldsLike | None = None) -> S
                 raise DataError(
                     f"{files[0]}: {name!r} {found.refused[name]}", file=files[0], field=name
                 )
-    shards = [_open(path, index, plans) for path, index in zip(files, indexes, strict=True)]
+    shards = [_source(path, *each, plans) for path, each in zip(files, opened, strict=True)]
     source: Source = shards[0] if len(shards) == 1 else ConcatenatedSource(shards)
     return source if fields is None else select(source, fields, files[0])
 
@@ -72,9 +72,19 @@ def _asked_types(fields: FieldsLike | None) -> dict[str, Field]:
     return {name: replace(field.without_nulls(), fill=None) for name, field in types.items()}
 
 
+def _indexed(path: str) -> tuple[MappedFile, TarIndex]:
+    file = open_tar(path)
+    return file, find_samples(path, file)
+
+
 def _open(path: str, index: TarIndex, plans: Mapping[str, _Plan]) -> ColumnsSource:
     """Open one file whose index is known, so that another process need not make it."""
-    file = located(path).map()
+    return _source(path, open_tar(path), index, plans)
+
+
+def _source(
+    path: str, file: MappedFile, index: TarIndex, plans: Mapping[str, _Plan]
+) -> ColumnsSource:
     columns = {name: _column(file, index, name, plan) for name, plan in plans.items()}
     return ColumnsSource(
         "webdataset", [path], columns, reopen=partial(_open, path, index, plans), mapped=file

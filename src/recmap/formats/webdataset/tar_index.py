@@ -1,7 +1,8 @@
 """The index of a tar file: its samples, and where the members of each lie.
 
-It is made by one scan of the headers. recmap keeps it next to files that it wrote or indexed, and
-those of objects in the disk cache. It is used only if it was made from exactly this file.
+It is made by one scan of the headers. recmap keeps it next to files that it wrote or indexed, or
+had to inflate, and those of objects in the disk cache. It is used only if it was made from exactly
+this file.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import re
 import struct
 from array import array
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
@@ -18,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap.errors import DataError, StaleIndexWarning, StoreError
+from recmap.formats.inflated_file import InflatedFile, inflated_file, is_gzip
 from recmap.formats.npy import SHORT_HEADER
 from recmap.formats.webdataset.tar_members import BLOCK, TarMember, TarMembers
 from recmap.local.local_path import located
@@ -221,39 +224,61 @@ class _TarScan:
         )
 
 
-def scan_tar(path: str) -> TarIndex:
-    """Find the samples of a tar file."""
-    file = located(path).map()
+def open_tar(path: str) -> MappedFile:
+    """Map a tar file, or open the plain bytes of one that is compressed with gzip."""
+    return inflated_file(path) if is_gzip(path) else located(path).map()
+
+
+def scan_tar(path: str, file: MappedFile | None = None) -> TarIndex:
+    """Find the samples of a tar file, which may be open already."""
+    file = open_tar(path) if file is None else file
     with Guard(path):
         index = _TarScan(path, file).run()
         file.check_size()
     return index
 
 
-def find_samples(path: str) -> TarIndex:
+def find_samples(path: str, file: MappedFile | None = None) -> TarIndex:
     """Return the index of a file, kept or made now."""
-    index = _beside(path) or _kept(path)
+    index = _beside(path, warns=not isinstance(file, InflatedFile)) or _kept(path)
     if index is None:
-        index = scan_tar(path)
+        file = open_tar(path) if file is None else file
+        index = scan_tar(path, file)
         if located(path).remote:
-            located(path).keep(_KEPT, _encoded(index, Fingerprint(located(path).stat().size, 0)))
+            known = Fingerprint(located(path).stat().size, 0)
+            located(path).keep(_KEPT, _encoded(index, known, _inflated_size(file)))
+        elif isinstance(file, InflatedFile):
+            with suppress(OSError):  # the folder may not be ours
+                _save(path, _encoded(index, Fingerprint.of(path), _inflated_size(file)))
     return index
 
 
 def save_index(data: str, path: str) -> str:
     """Write the index of a file that is at ``data`` next to ``path``."""
+    file = open_tar(data)
+    content = _encoded(scan_tar(data, file), Fingerprint.of(data), _inflated_size(file))
+    return _save(path, content)
+
+
+def _inflated_size(file: MappedFile) -> int | None:
+    """Return the size of the plain file, if it is compressed."""
+    return file.size if isinstance(file, InflatedFile) else None
+
+
+def _save(path: str, content: bytes) -> str:
     target = sidecar_path(path)
-    content = _encoded(scan_tar(data), Fingerprint.of(data))
     target.write_whole(content, durable=False, temporary=temporary_path(path, ".recmap"))
     return target.public()
 
 
-def _encoded(index: TarIndex, fingerprint: Fingerprint) -> bytes:
+def _encoded(index: TarIndex, fingerprint: Fingerprint, plain: int | None = None) -> bytes:
+    """Return the content of an index. ``plain`` is the size of a file before compression."""
     arrays: list[npt.NDArray[Any]] = [index.keys, index.key_ends]
     for each in index.members.values():
         arrays += [each.blocks, each.sizes, each.heads]
+    size = {} if plain is None else {"plain": plain}
     info = {
-        "file": {"size": fingerprint.size, "crc": fingerprint.crc},
+        "file": {"size": fingerprint.size, "crc": fingerprint.crc, **size},
         "members": list(index.members),
         "arrays": [[each.dtype.str, len(each)] for each in arrays],
         "heads": [head.decode("latin-1") for head in index.heads],
@@ -294,7 +319,7 @@ def _decoded(content: npt.NDArray[np.uint8]) -> tuple[TarIndex, Fingerprint]:
         if (len(each.blocks), len(each.sizes), len(each.heads)) != (rows, rows, heads):
             raise ValueError("members of other samples")
         sizes = each.sizes.astype(np.int64)
-        last = info["file"]["size"] - sizes
+        last = info["file"].get("plain", info["file"]["size"]) - sizes
         blocks = each.blocks.astype(np.int64)  # bytes may overflow
         if bool(((sizes < 0) | (blocks < 0) | (blocks > last // BLOCK)).any()):
             raise ValueError("members outside of the file")
@@ -319,8 +344,11 @@ _WRONG = (
 )  # fmt: skip
 
 
-def _beside(path: str) -> TarIndex | None:
-    """Return the index next to a file, if it was made from exactly this file."""
+def _beside(path: str, *, warns: bool) -> TarIndex | None:
+    """Return the index next to a file, if it was made from exactly this file.
+
+    One that nobody asked for is made again without a word.
+    """
     target = sidecar_path(path)
     try:
         content = target.load(_MOST)
@@ -329,24 +357,25 @@ def _beside(path: str) -> TarIndex | None:
     except FileNotFoundError:
         return None
     except (OSError, ValueError):
-        _distrust(target, "it cannot be read")
+        _distrust(target, "it cannot be read", warns=warns)
         return None
     try:
         index, known = _decoded(content)
     except _WRONG as e:
-        _distrust(target, f"it is damaged: {e}")
+        _distrust(target, f"it is damaged: {e}", warns=warns)
         return None
     if known.fits(path):
         return index
-    _distrust(target, "the data changed after it was made")
+    _distrust(target, "the data changed after it was made", warns=warns)
     return None
 
 
-def _distrust(target: str, why: str) -> None:
-    warn(
-        f"{target} was not used: {why}; run `recmap index` to renew it, or delete it",
-        StaleIndexWarning,
-    )
+def _distrust(target: str, why: str, *, warns: bool) -> None:
+    if warns:
+        warn(
+            f"{target} was not used: {why}; run `recmap index` to renew it, or delete it",
+            StaleIndexWarning,
+        )
 
 
 def _kept(path: str) -> TarIndex | None:

@@ -9,7 +9,9 @@ from typing import NamedTuple, NoReturn
 import numpy as np
 
 from recmap.errors import DataError
+from recmap.formats.inflated_file import InflatedFile
 from recmap.local.local_path import located
+from recmap.local.location import OpenFile
 from recmap.machine.mapped import MappedFile
 
 BLOCK = 512
@@ -57,7 +59,7 @@ class TarMembers:
             self.read = lambda at, count: content[at : at + count].tobytes()
             yield from self._members(self.read)
             return
-        with located(self._path).open(in_order=True) as file:
+        with self._opened() as file:
             window = (0, b"")
 
             def read(at: int, count: int) -> bytes:
@@ -70,13 +72,20 @@ class TarMembers:
             self.read = read
             yield from self._members(read)
 
+    def _opened(self) -> OpenFile:
+        if isinstance(self._file, InflatedFile):
+            return self._file.opened()
+        return located(self._path).open(in_order=True)
+
     def _members(self, read: Read) -> Iterator[TarMember]:
         at, last = 0, b""
         while True:
             header = read(at, BLOCK)
             if at == 0 and header[:4].startswith(_PACKED):
                 self._fail(
-                    "a compressed tar file, which cannot be read at random; decompress it first", 0
+                    "a compressed tar file, of which recmap reads those of gzip, called .tar.gz; "
+                    "decompress it first",
+                    0,
                 )
             if len(header) < BLOCK or not header[0]:
                 self._end(read, at, header, last)
