@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import partial
 from typing import Any, Literal, TypedDict, Unpack
 
@@ -43,7 +43,7 @@ from recmap.model.nulls import NULL_SUFFIX, Nulls, with_masks
 from recmap.model.schema import FieldsLike, Schema
 from recmap.model.source import Errors, Source, renamed
 from recmap.pipeline.stream import Stream
-from recmap.store.paths import PathLike, absolute, given_paths
+from recmap.store.paths import PathLike, absolute, as_location, given_paths
 from recmap.store.storage import Storage
 
 # Newer options. States and manifests that mention none of them still compare equal.
@@ -51,6 +51,7 @@ _NEW_OPTIONS = {
     "delimiter": None,
     "group": None,
     "header": True,
+    "labels": None,
     "nulls": "keep",
     "split": None,
     "unit": None,
@@ -81,6 +82,7 @@ def open(
     unit: Literal["episodes", "steps"] | None = None,
     delimiter: str | None = None,
     header: bool = True,
+    labels: PathLike | None = None,
     storage: Mapping[str, Any] | None = None,
     **old: Unpack[OldNames],
 ) -> Dataset:
@@ -133,6 +135,11 @@ def open(
     ``columns={"x": "float64"}`` gives them. ``delimiter`` separates the values of CSV, and with
     ``header=False``, its first line is a row.
 
+    ``rm.open("photos/", labels="instances.json")`` makes a row of each file in a folder, with its
+    labels: a JSON file of COCO, a folder of YOLO text files, or a table, such as CSV, with a column
+    that names the files. ``format="files"`` reads a folder without labels, or with its folders as
+    classes. ``errors="skip"`` leaves out files without labels, and labels without files.
+
     For TFRecord, ``errors="skip"`` leaves out bad records and lists them in ``ds.skipped``.
     ``verify=False`` skips the CRC checks of the data. ``compression`` is ``"gzip"``, ``"zlib"`` or
     None; by default, recmap detects it. ``index`` is a text index of offsets and sizes, as used by
@@ -157,6 +164,8 @@ def open(
     options = checked(OpenOptions, locals())
     fields = _columns(columns, dict(old))
     store = None if storage is None else Storage(storage)
+    if labels is not None and store is not None:
+        options = replace(options, labels=as_location(labels, "labels", store))
     if isinstance(path, Stream):  # iterable, but over rows, not paths
         return _already_open(path, fields, options)
     if not isinstance(path, str | bytes | os.PathLike):

@@ -146,6 +146,7 @@ class CombinedSource(VaryingRows):
     def _collected(self, told: list[SourceFacts]) -> SourceFacts:
         return SourceFacts(
             files=[file for each in told for file in each.files],
+            digest=" ".join(each.digest for each in told if each.digest),
             origin=told[0].origin,
             chunk_rows=partial(_chunk_rows, told),
             largest_chunk=partial(_largest_chunk, told),

@@ -24,9 +24,10 @@ from recmap.formats.column_source import with_string_types
 from recmap.formats.combined import ConcatenatedSource
 from recmap.formats.detect import check_raw, detect_all, has_header, refuse_packed
 from recmap.formats.lazy_files import LazySource, OpenFiles, max_open_files
-from recmap.formats.registry import FORMATS, HEADERLESS, Format, parameters
+from recmap.formats.registry import FORMATS, HEADERLESS, LISTED, Format, parameters
 from recmap.local.file_state import is_indexed
 from recmap.local.inflate import CompressionOption
+from recmap.local.location import Location
 from recmap.machine.mapped import guarded
 from recmap.model.arguments import (
     as_dtype,
@@ -47,7 +48,14 @@ from recmap.model.schema import FieldsLike, Schema
 from recmap.model.source import Errors, Source, renamed
 from recmap.model.text import is_string_type
 from recmap.recognise.sniff import sniff
-from recmap.store.paths import PathsLike, as_path, as_paths, expand, for_each_file
+from recmap.store.paths import (
+    PathsLike,
+    as_location,
+    as_path,
+    as_paths,
+    expand,
+    for_each_file,
+)
 
 
 def _format(name: str, value: Any) -> Any:
@@ -87,6 +95,10 @@ def _index_file(name: str, index: Any) -> str:
             f"{name}={index!r}: no such file; rm.index(path, text=True) makes it"
         )
     return file
+
+
+def _labels(name: str, labels: Any) -> Location:
+    return as_location(labels, name)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,6 +146,12 @@ class OpenOptions:
         metavar="CHAR",
     )
     header: bool = option(True, check_flag, "the first line of CSV files is a row, not names")
+    labels: Location | None = option(
+        None,
+        _labels,
+        "labels of a folder of files: a COCO .json, a folder of YOLO .txt, a .csv or other table",
+        metavar="PATH",
+    )
     index: str | None = option(None, _index_file)
 
     @property
@@ -159,6 +177,11 @@ class Opening:
     fields: FieldsLike | None
     options: OpenOptions
 
+    def __post_init__(self) -> None:
+        if self.options.labels is not None:
+            options = replace(self.options, labels=self.options.labels.absolute())
+            object.__setattr__(self, "options", options)
+
     def __call__(self) -> Source:
         return open_source(self.paths, self.fields, self.options)
 
@@ -177,6 +200,8 @@ def open_source(paths: PathsLike, fields: FieldsLike | None, options: OpenOption
     """Open files as one source."""
     if options.group is not None:
         return _open_group(paths, fields, options)
+    if options.format is None and options.labels is not None:
+        options = replace(options, format=LISTED)
     if options.format is not None and FORMATS[options.format].lists:
         return _open_listed(paths, FORMATS[options.format], fields, options)
     files = _expand(paths)
@@ -194,8 +219,10 @@ def _open_listed(
 ) -> Source:
     """Open what a format lists itself."""
     given = as_paths(paths)
-    folder = given if isinstance(given, str) else given[0]
-    if not isinstance(given, str) and len(given) > 1:
+    folder, *others = [given] if isinstance(given, Location) else given
+    if others and others == [options.labels]:  # found before, so they must not have changed
+        options = replace(options, labels=others.pop())
+    if others:
         raise OptionError(f"format={format.name!r} takes one folder; join several with rm.concat")
     _check_options(folder, format, parameters(format.opener()), options)
     return decided(_open_one(folder, format, _without_masks(fields), options), options.nulls)
@@ -293,6 +320,10 @@ def _check_options(
                 f"{name}={value!r} is for TFDS folders, which have a dataset_info.json; {file} is "
                 f"{format.name}"
             )
+    if "labels" not in accepted and options.labels is not None:
+        raise OptionError(
+            f"labels is for a folder of files, format={LISTED!r}; {file} is {format.name}"
+        )
     if "delimiter" not in accepted and (options.delimiter is not None or not options.header):
         raise OptionError(f"delimiter and header are for CSV files; {file} is {format.name}")
     if "compression" not in accepted and options.compression in ("gzip", "zlib"):

@@ -155,10 +155,10 @@ FORMATS = {
             checksums=False, checks_groups="safetensors:check_tensors",
         ),
         Format(
-            "webdataset", (".tar",), "webdataset.source:open_webdataset",
+            "webdataset", (".tar", ".tar.gz", ".tgz"), "webdataset.source:open_webdataset",
             "webdataset.sink:SINK", checksums=False, indexes="webdataset.tar_index:save_index",
         ),
-        Format("files", (), "files:open_files", checksums=False, lists=True),
+        Format("files", (), "files.open_files:open_files", checksums=False, lists=True),
         Format(
             "array_record", (".array_record", ".arrayrecord"), "array_record:open_array_record",
             "array_record:SINK", verified_by_reading=True, extra="arrayrecord",
@@ -176,11 +176,13 @@ FORMATS = {
         ),
     )
 }  # fmt: skip
-# The formats of what nothing else identifies: records, numbers without a header, text, and folders.
+# The formats of what nothing else identifies: records, numbers without a header, text, folders, and
+# folders of other files.
 RECORDS = next(name for name, format in FORMATS.items() if format.records)
 HEADERLESS = next(name for name, format in FORMATS.items() if format.header == "never")
 TEXTS = [name for name, format in FORMATS.items() if format.opens.startswith("text.")]
 FOLDER = next(name for name, format in FORMATS.items() if format.folder)
+LISTED = next(name for name, format in FORMATS.items() if format.lists)
 # Parameters of sinks that note the types of tables: all of them, or those that fields do not tell.
 _TABLES = ("table_types", "table_note")
 

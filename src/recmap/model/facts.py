@@ -133,6 +133,8 @@ class SourceFacts:
     format: str = "rows"
     #: The files, in the order of their rows.
     files: list[str] = field(default_factory=list)
+    #: A digest of what was read from files of which states compare only some, such as labels.
+    digest: str = ""
     #: Where the schema comes from, in words.
     origin: str = "from the file"
     #: Returns the number of rows that are decoded together; 1 if any row can be read alone. If that

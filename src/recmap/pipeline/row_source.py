@@ -74,6 +74,7 @@ class SourceRows(WrappedSource):
         self._facts = SourceFacts(
             format=facts.format,
             files=facts.files,
+            digest=facts.digest,
             origin=facts.origin,
             stored_in_order=facts.stored_in_order,
             in_order=facts.in_order,

@@ -275,6 +275,8 @@ def data_of(source: Source, rows: int) -> dict[str, Any]:
     ]
     if not files:
         contents = [_sampled(source)]
+    if source.facts.digest:
+        contents.append(source.facts.digest)
     return {
         "files": names[:_NAMES],
         "count": len(files),

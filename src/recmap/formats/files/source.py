@@ -1,26 +1,24 @@
-"""One file per sample: the files below a folder are rows, and its folders may be classes."""
+"""The files below a folder as rows: their paths, their contents, and their folders as classes."""
 
 from __future__ import annotations
 
-import glob
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from copy import copy
 from functools import partial
 
 import numpy as np
 import numpy.typing as npt
 
-from recmap.errors import DataError, FileChangedError, OptionError, PathNotFoundError
-from recmap.local.local_path import located
+from recmap.errors import DataError, FileChangedError
 from recmap.local.location import Location, Stat
 from recmap.machine.threads import Threads
 from recmap.model.batch import RowArray
 from recmap.model.facts import SourceFacts
-from recmap.model.field import Field, as_field
+from recmap.model.field import Field
 from recmap.model.info import Info
 from recmap.model.ragged import Ragged
 from recmap.model.row_sizes import OFFSET, RowSizes, fitting, largest
-from recmap.model.schema import Batch, FieldsLike, Schema
+from recmap.model.schema import Batch, Schema
 from recmap.model.source import Source
 from recmap.model.text import stored_strings
 
@@ -37,37 +35,21 @@ _AT_ONCE, _FEW = 32, 4
 _SHOWN = 5
 
 
-def open_files(path: str, fields: FieldsLike | None = None) -> FilesSource:
-    """List the files below a folder, and open them as rows.
-
-    Text is checked to be UTF-8, unless ``fields`` ask for bytes.
-    """
-    folder = located(path)
-    if glob.has_magic(path) and not folder.exists():
-        raise OptionError(f'{path}: format="files" takes a folder, not a pattern')
-    found = folder.below()
-    if not found:
-        raise PathNotFoundError(f"{path}: no files in this folder or below it")
-    for name, _ in found:
-        try:
-            name.encode()
-        except UnicodeEncodeError:
-            raise DataError(
-                f"{path}: the name {name!r} is not UTF-8; rename the file", file=path
-            ) from None
-    asked = fields.get("text") if isinstance(fields, Mapping) else None
-    as_bytes = asked is not None and as_field(asked) == Field("bytes")
-    return FilesSource(folder, found, Field("bytes" if as_bytes else "text"))
-
-
 class FilesSource(Source):
     """The files below a folder as they were when they were listed, sorted by path.
 
     Every read opens the files anew. One that has changed since is an error.
     """
 
-    def __init__(self, folder: Location, found: Sequence[tuple[str, Stat]], text: Field) -> None:
-        """``text`` is the field of text files."""
+    def __init__(
+        self,
+        folder: Location,
+        found: Sequence[tuple[str, Stat]],
+        text: Field,
+        *,
+        classes: bool = True,
+    ) -> None:
+        """``text`` is the field of text files. Folders are ``classes`` if all files are in some."""
         self._folder, self._found = folder, found
         self._sizes = np.array([stat.size for _, stat in found], np.int64)
         self._content = _content_name([name for name, _ in found])
@@ -75,7 +57,7 @@ class FilesSource(Source):
         if self._content == "text":
             fields["text"] = text
         folders = [name.partition("/")[0] if "/" in name else "" for name, _ in found]
-        self._classes = sorted(set(folders)) if all(folders) else []
+        self._classes = sorted(set(folders)) if classes and all(folders) else []
         if self._classes:
             fields[_LABEL] = Field("int64")
             self._labels = np.searchsorted(self._classes, folders).astype(np.int64)
