@@ -1,53 +1,67 @@
-"""One of two processes that make global arrays together: ``RANK PORT FOLDER``.
+"""One of several processes that make global arrays together: ``NAME RANK WORLD PORT FOLDER``.
 
-It writes the rows of its own devices in each step: of an epoch, and of its rest after a state of
-rank 0. See test_jax_ranks.py.
+It logs the rows of its own devices in each step. The run that begins saves the state with Orbax in
+the middle of an epoch, and is killed in the step after that. See test_jax_ranks.py.
 """
 
 from __future__ import annotations
 
 import json
+import os
+import signal
 import sys
 from pathlib import Path
 from typing import Any
 
 import jax
 import numpy as np
+import orbax.checkpoint as ocp
 from jax.experimental import multihost_utils
 from jax.sharding import NamedSharding, PartitionSpec
 
 import recmap as rm
 
-WORLD, ROWS, SAVED_AFTER = 2, 48, 3
+ROWS, BATCH, EPOCHS, SAVED_AFTER = 48, 4, 3, 9
 
 
 def batches() -> Any:
     mesh = jax.make_mesh((len(jax.devices()),), ("data",))
-    ds = rm.from_arrays({"id": np.arange(ROWS, dtype=np.int32)}).shuffle(seed=1).batch(4)
+    ds = rm.from_arrays({"id": np.arange(ROWS, dtype=np.int32)}).shuffle(seed=1).batch(BATCH)
     rows = NamedSharding(mesh, PartitionSpec("data"))
     return ds.shard(even="drop").to_jax(sharding=rows)
 
 
-def step(batch: Any) -> dict[str, Any]:
+def step(epoch: int, batch: Any) -> dict[str, Any]:
     shards = batch["id"].addressable_shards
     own = [int(number) for shard in shards for number in np.asarray(shard.data)]
-    return {"global": list(batch["id"].shape), "own": own}
+    return {"epoch": epoch, "global": list(batch["id"].shape), "own": own}
 
 
-def main(rank: int, port: str, folder: Path) -> None:
+def main(name: str, rank: int, world: int, port: str, folder: Path) -> None:
     jax.config.update("jax_platforms", "cpu")
-    jax.config.update("jax_cpu_collectives_implementation", "gloo")
-    jax.distributed.initialize(f"localhost:{port}", WORLD, rank)
-    train, whole = batches(), []
-    for batch in train:
-        whole.append(step(batch))
-        if len(whole) == SAVED_AFTER and rank == 0:
-            (folder / "state.json").write_text(json.dumps(train.state()))
-    multihost_utils.sync_global_devices("saved")
-    state = json.loads((folder / "state.json").read_text())
-    rest = [step(batch) for batch in batches().restore(state)]
-    (folder / f"{rank}.json").write_text(json.dumps({"whole": whole, "rest": rest}))
+    if world > 1:
+        jax.config.update("jax_cpu_collectives_implementation", "gloo")
+        jax.distributed.initialize(f"localhost:{port}", world, rank)
+    train, steps = batches(), 0
+    manager = ocp.CheckpointManager(folder / "saved")
+    begins = manager.latest_step() is None
+    if not begins:
+        saved = manager.restore(None, args=ocp.args.Composite(data=ocp.args.JsonRestore()))
+        train.restore(saved["data"])
+    with (folder / f"{name}-{rank}.log").open("w") as log:
+        for epoch in range(train.epoch, EPOCHS):
+            for batch in train:
+                if begins and steps == SAVED_AFTER:
+                    multihost_utils.sync_global_devices("saved")
+                    os.kill(os.getpid(), signal.SIGKILL)
+                log.write(json.dumps(step(epoch, batch)) + "\n")
+                log.flush()
+                steps += 1
+                if begins and steps == SAVED_AFTER:
+                    state = ocp.args.JsonSave(train.state())
+                    manager.save(steps, args=ocp.args.Composite(data=state))
+                    manager.wait_until_finished()
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), sys.argv[2], Path(sys.argv[3]))
+    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4], Path(sys.argv[5]))

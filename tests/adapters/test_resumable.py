@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 from itertools import islice, product
 from typing import Any
 
@@ -13,6 +14,7 @@ import recmap as rm
 from tests.numbered import ids
 
 ROWS = 53
+PLACE = {"at": 0, "given": 0, "done": 0}
 
 
 def chain() -> rm.Stream:
@@ -81,3 +83,71 @@ def test_a_state_of_workers_is_refused_where_none_read() -> None:
         state = {**saved(chain().to_torch()), "workers": 2}
         with pytest.raises(rm.OptionError, match="saved with num_workers=2"):
             ids(each.restore(state))
+
+
+@pytest.mark.parametrize("kind", ["torch", "device", "jax"])
+def test_a_place_that_is_chosen_in_the_middle_of_an_epoch_is_in_the_state(kind: str) -> None:
+    epochs = whole(4)
+    pipeline = chain()
+    adapters: dict[str, Any] = {
+        "torch": pipeline.to_torch,
+        "device": lambda: pipeline.to_torch(device="cpu"),
+        "jax": pipeline.to_jax,
+    }
+    one = adapters[kind]()
+    list(islice(one, 5))
+    begun = one.state()
+    pipeline.epoch = 2
+    start = {**begun, **PLACE, "epoch": 2}
+    assert one.state() == pipeline.state() == start
+    assert json.loads(saved(one)["state"]) == one.state()
+    list(islice(one, 3))
+    pipeline.restore(begun)
+    assert one.state() == begun
+    assert ids(one) == epochs[0][5:]
+    list(islice(pipeline, 2))  # read without it
+    assert one.state() == pipeline.state()
+    assert ids(chain().restore(one.state())) == epochs[1][2:]
+
+
+def test_the_state_of_the_pipeline_is_that_of_the_loop_when_batches_are_read_ahead() -> None:
+    pipeline = chain()
+    for placed in (pipeline.to_torch(device="cpu", prefetch=4), pipeline.to_jax(prefetch=4)):
+        pipeline.epoch = 0
+        for count, _ in enumerate(placed, 1):
+            assert pipeline.state() == placed.state() == pipeline.state(batches=count)
+        assert pipeline.state()["epoch"] == 1
+
+
+def test_a_later_iteration_has_its_own_state_whatever_an_earlier_one_gives() -> None:
+    placed = chain().to_torch(device="cpu")
+    first = iter(placed)
+    next(first)
+    second = iter(placed)
+    next(second)
+    next(second)
+    state = placed.state()
+    next(first)
+    assert placed.state() == state
+    assert (state["epoch"], state["given"]) == (1, 2)
+
+
+def test_copies_keep_their_place() -> None:
+    placed = chain().to_torch(device="cpu")
+    list(islice(placed, 3))
+    copied = pickle.loads(pickle.dumps(chain().restore(placed.state())))
+    assert copied.state() == placed.state()
+
+
+def test_leaving_the_place_that_was_restored_warns() -> None:
+    stream = chain().to_torch()
+    list(stream)
+    list(islice(stream, 3))
+    for again in all_kinds()[1:]:
+        again.load_state_dict(saved(stream))
+        with pytest.warns(rm.NotResumableWarning, match="of epoch 1, is not used"):
+            again.set_epoch(0)
+        assert ids(again) == whole(1)[0]
+        again.load_state_dict(saved(stream))
+        again.set_epoch(2)  # what a limited epoch has left is not wanted
+        assert ids(again) == whole(3)[2]

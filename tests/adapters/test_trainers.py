@@ -20,7 +20,15 @@ from tests.numbered import flat, ids
 pytestmark = pytest.mark.slow
 
 ROWS, BATCH, EPOCHS = 48, 4, 3
-EXACT = ["ddp", "stateful", "distributed_checkpoint", "accelerated", "keras_fit"]
+ELASTIC = [
+    "ddp",
+    "stateful",
+    "stateful_worker",
+    "loader_workers",
+    "distributed_checkpoint",
+    "accelerated",
+    "keras_fit",
+]
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +74,7 @@ def refusal(path: Path, name: str) -> str:
     return (path / f"{name}-0.error").read_text().splitlines()[-1]
 
 
-@pytest.mark.parametrize("case", EXACT)
+@pytest.mark.parametrize("case", [*ELASTIC, "stateful_workers"])
 def test_as_many_ranks_continue_where_they_were_killed(logs: Path, case: str) -> None:
     for rank in range(2):
         assert (
@@ -74,7 +82,7 @@ def test_as_many_ranks_continue_where_they_were_killed(logs: Path, case: str) ->
         ) == uninterrupted(rank)
 
 
-@pytest.mark.parametrize("case", EXACT)
+@pytest.mark.parametrize("case", ELASTIC)
 def test_other_ranks_read_the_rest_of_the_epoch_once(logs: Path, case: str) -> None:
     path = logs / case / "other"
     for rank in range(2):
@@ -82,6 +90,10 @@ def test_other_ranks_read_the_rest_of_the_epoch_once(logs: Path, case: str) -> N
     for epoch in range(EPOCHS):
         parts = [of_epoch(path, name, n, epoch) for name, n in (("killed", 2), ("one", 1))]
         assert sorted(flat([*parts, of_epoch(path, "two", 2, epoch)])) == list(range(ROWS))
+
+
+def test_several_workers_are_refused_other_ranks_in_the_middle_of_an_epoch(logs: Path) -> None:
+    assert "with 2 ranks" in refusal(logs / "stateful_workers" / "other", "one")
 
 
 @pytest.mark.parametrize("case", ["lightning_fit", "lightning_on_device"])

@@ -69,9 +69,9 @@ class Run:
 
 
 def stream() -> Any:
-    """Return batches: on a device if this rank is alone, so that each takes the other's states."""
-    alone = os.environ["WORLD_SIZE"] == "1"
-    return chain().to_torch(device="cpu") if alone else chain().to_torch()
+    """Return batches: on a device in every other rank, so that each takes the other's states."""
+    alone, odd = os.environ["WORLD_SIZE"] == "1", int(os.environ["RANK"]) % 2
+    return chain().to_torch(device="cpu") if alone or odd else chain().to_torch()
 
 
 def ddp(run: Run) -> None:
@@ -92,10 +92,11 @@ def ddp(run: Run) -> None:
                 dist.barrier()
 
 
-def stateful(run: Run) -> None:
+def stateful(run: Run, workers: int = 0) -> None:
     """Use a loader that loads its state when the loop begins, so the epoch is saved beside it."""
     dist.init_process_group("gloo")
-    loader, first = StatefulDataLoader(chain().to_torch(), batch_size=None), 0
+    train = chain().to_torch()
+    loader, first = StatefulDataLoader(train, batch_size=None, num_workers=workers), 0
     if run.was_saved:
         first, state = torch.load(run.saved)
         loader.load_state_dict(state)
@@ -104,6 +105,29 @@ def stateful(run: Run) -> None:
             if run.step(epoch, batch):
                 if dist.get_rank() == 0:
                     torch.save([epoch, loader.state_dict()], run.saved)
+                dist.barrier()
+
+
+def stateful_worker(run: Run) -> None:
+    stateful(run, workers=1)
+
+
+def stateful_workers(run: Run) -> None:
+    stateful(run, workers=2)
+
+
+def loader_workers(run: Run) -> None:
+    """Read in workers, which know nothing of the loop: it counts the batches of the epoch."""
+    dist.init_process_group("gloo")
+    train = chain()
+    if run.was_saved:
+        train.restore(torch.load(run.saved))
+    loader = DataLoader(train.to_torch(), batch_size=None, num_workers=2)
+    for epoch in range(train.epoch, EPOCHS):
+        for count, batch in enumerate(loader, 1):
+            if run.step(epoch, batch):
+                if dist.get_rank() == 0:
+                    torch.save(train.state(batches=count), run.saved)
                 dist.barrier()
 
 
@@ -342,7 +366,16 @@ def kill_and_resume(case: Callable[[Run], None], folder: Path) -> None:
 def main(folder: Path) -> None:
     torch.set_num_threads(1)
     chain().to_torch(device="cpu")  # imports what each rank would import
-    for case in (ddp, stateful, distributed_checkpoint, accelerated, keras_fit):
+    for case in (
+        ddp,
+        stateful,
+        stateful_worker,
+        stateful_workers,
+        loader_workers,
+        distributed_checkpoint,
+        accelerated,
+        keras_fit,
+    ):
         kill_and_resume(case, folder / case.__name__)
     path = folder / "lightning"
     start(lightning_fit, path, "killed", 2, save_at=9)

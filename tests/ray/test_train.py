@@ -61,6 +61,8 @@ def example(workers: int, killed_at: dict[int, int]) -> str:
         ("    model = ray.train.torch", BEGUN + "    model = ray.train.torch"),
         ("            loss = torch", STEP + "            loss = torch"),
         ("batch(64)", f"batch({BATCH})"),
+        # One worker alone has its batches on a device: each takes the states of the other.
+        (".to_torch()", ".to_torch()" if workers > 1 else ".to_torch(device='cpu')"),
         ("step % 100", "step % 4"),
         ("max_failures=3", "max_failures=1"),
         ("num_workers=2", f"num_workers={workers}"),

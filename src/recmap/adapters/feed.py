@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
@@ -85,6 +86,13 @@ class Feed(Protocol):
         ...
 
     def __iter__(self) -> Iterator[dict[str, Any]]: ...
+
+    def read_ahead(self, handed_out: HandedOut) -> Iterator[dict[str, Any]]:
+        """Run an iteration for a reader that takes batches before its loop gets them.
+
+        ``state()`` is then the state after those that were handed out.
+        """
+        ...
 
     def share_with_workers(self) -> None:
         """Let the workers that this process starts know which epoch is next."""
@@ -171,6 +179,11 @@ class Feed(Protocol):
         """Return the state after the last batch, or after ``batches`` of this iteration."""
         ...
 
+    @property
+    def given(self) -> int:
+        """Batches, or rows, of this iteration that the loop has got."""
+        ...
+
     def restore(self, state: State, check: bool = True) -> Feed:
         """Make the next iteration continue from a state.
 
@@ -185,6 +198,13 @@ class Feed(Protocol):
     def read_by(self, reader: ExternalReader) -> None:
         """Register a reader outside this pipeline, so that ``state()`` can take it into account."""
         ...
+
+
+@dataclass
+class HandedOut:
+    """How many batches of an iteration a loop has got from a reader that reads ahead."""
+
+    batches: int = 0
 
 
 class LoaderWorkers(NamedTuple):

@@ -10,10 +10,11 @@ from itertools import islice
 from typing import Any, Self
 
 from recmap.adapters.columns import FeaturesAndLabels
-from recmap.adapters.feed import Feed, State
-from recmap.errors import OptionError
+from recmap.adapters.feed import Feed, HandedOut, State
+from recmap.errors import NotResumableWarning, OptionError
 from recmap.machine.memory import locked_pages
 from recmap.model.iteration import Iteration
+from recmap.warn import warn
 
 # A pipeline remembers the states after somewhat more batches.
 _MOST_PREFETCHED = 200
@@ -29,7 +30,8 @@ class Resumable:
     _feed: Feed
     # The epoch that the current iteration began with; None between iterations.
     _began: int | None = None
-    # The first epoch of the iteration whose end was loaded, and that of the one after it.
+    # The first epoch of the iteration whose end was loaded; that of the next one, after a state was
+    # loaded. None once it has begun.
     _over: int | None = None
     _after: int | None = None
     # The moves of the feed that the above take into account.
@@ -54,8 +56,22 @@ class Resumable:
         if epoch == self._over:
             self._feed.choose_rest_of(epoch)
         else:
+            self._warn_if_place_is_left(epoch)
             self._feed.choose_epoch(epoch)
         self._forget()
+
+    def _warn_if_place_is_left(self, epoch: int) -> None:
+        """Warn if a run begins over, in an epoch before that of the state that was restored."""
+        first = self._feed.first_epoch
+        restored = self._after is not None or self._feed.resumed
+        if restored and epoch < first:
+            warn(
+                f"set_epoch({epoch}) begins epoch {epoch}, so the state that was restored, of "
+                f"epoch {first}, is not used; begin with that epoch, as in for epoch in "
+                "range(train.epoch, epochs), or give Lightning its checkpoint: "
+                "fit(..., ckpt_path=...)",
+                NotResumableWarning,
+            )
 
     def state(self, batches: int | None = None) -> dict[str, Any]:
         """Return the state after the last batch returned, or after ``batches`` of this iteration.
@@ -68,12 +84,16 @@ class Resumable:
         """Make the next iteration continue from a state, like ``Stream.restore()``."""
         self._feed.restore(state, check)
         self._forget()
+        self._after = self._feed.first_epoch
         return self
 
     def state_dict(self) -> dict[str, Any]:
         """Return the same as ``state()``, in the form that trainers save."""
+        return self._with_epoch(self.state())
+
+    def _with_epoch(self, state: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a state in the form that trainers save, with the epoch they are in."""
         self._follow()
-        state = self.state()
         first = state["epoch"] - state["turn"]
         if self._began is None:
             first = first if self._over is None else self._over
@@ -88,25 +108,24 @@ class Resumable:
         loaded = loaded_state(state_dict)
         check_workers(loaded, 0)
         self.restore(loaded["state"])
-        self._after = self._feed.first_epoch
         over = loaded.get("epoch", self._after)
         self._over = over if over != self._after else None
 
     def _forget(self) -> None:
         """Forget the current iteration: the feed now knows what comes next."""
-        self._began = self._over = None
+        self._began = self._over = self._after = None
         self._moves = self._feed.moves
 
     def _follow(self) -> None:
         """Forget what is no longer so: others read the pipeline too, or choose its epoch."""
         if self._moves != self._feed.moves:
-            self._began = self._over = None
-        elif self._over is not None and self._feed.first_epoch != self._after:
-            self._over = None
+            self._began = self._over = self._after = None
+        elif self._after is not None and self._feed.first_epoch != self._after:
+            self._over = self._after = None
 
     def _begin(self, epoch: int) -> None:
         """Note that an iteration begins with an epoch."""
-        self._began, self._over = epoch, None
+        self._began, self._over, self._after = epoch, None, None
         self._moves = self._feed.moves
 
 
@@ -122,8 +141,6 @@ class PlacedBatches(Resumable, ABC):
     ) -> None:
         self._feed, self._chosen, self._prefetch = feed, chosen, prefetch
         self._gpu = gpu  # the number of the GPU that batches are copied to
-        # Batches of this iteration that the loop has got; None before the first iteration.
-        self._given: int | None = None
 
     @abstractmethod
     def _place(self, columns: dict[str, Any]) -> Any:
@@ -137,22 +154,16 @@ class PlacedBatches(Resumable, ABC):
         return len(self._feed)
 
     def __iter__(self) -> Iterator[Any]:
-        return Iteration(self._prefetched(iter(self._feed)))
+        return Iteration(self._counted(ahead=False))
 
-    def state(self, batches: int | None = None) -> dict[str, Any]:
-        """Return the state after the last batch returned, or after ``batches`` of this iteration.
-
-        The state after the last batch of an epoch is the beginning of the next one.
-        """
-        return self._feed.state(self._given if batches is None else batches)
-
-    def _forget(self) -> None:
-        super()._forget()
-        self._given = None
+    def _counted(self, *, ahead: bool) -> Iterator[Any]:
+        """Run an iteration for a loop, or for a loader that takes a batch ahead of it."""
+        handed_out = HandedOut()
+        batches = self._prefetched(self._feed.read_ahead(handed_out))
+        return counted(batches, handed_out, ahead=ahead)
 
     def _prefetched(self, batches: Iterator[dict[str, Any]]) -> Iterator[Any]:
         # An iteration begins when its first batch is asked for.
-        self._given = 0
         self._begin(self._feed.first_epoch)
         self._feed.warn_if_unsharded()
         ahead: deque[Any] = deque()
@@ -181,8 +192,18 @@ class PlacedBatches(Resumable, ABC):
     def _hand_out(self, ahead: deque[Any]) -> Any:
         # A separate function: a local variable in the generator would keep the batch alive
         # until the next one is requested.
-        self._given = (self._given or 0) + 1
         return self._finished(ahead.popleft())
+
+
+def counted(batches: Iterator[Any], handed_out: HandedOut, *, ahead: bool) -> Iterator[Any]:
+    """Yield batches, and count those that a loop has got.
+
+    With ``ahead``, its loader asks for the next batch before it hands one to the loop.
+    """
+    while batch := list(islice(batches, 1)):
+        handed_out.batches += not ahead
+        yield batch.pop()
+        handed_out.batches += ahead
 
 
 def check_prefetch(feed: Feed, prefetch: int, verb: str) -> None:

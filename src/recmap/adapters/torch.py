@@ -10,28 +10,43 @@ import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from multiprocessing.context import get_spawning_popen
+from types import FrameType
 from typing import Any, Never, Self, TypeAlias
 
 import numpy as np
 
 from recmap.adapters.columns import FeaturesAndLabels, Names
-from recmap.adapters.feed import ExternalReader, Feed, LoaderWorkers, check_on_host
+from recmap.adapters.feed import ExternalReader, Feed, HandedOut, LoaderWorkers, check_on_host
 from recmap.adapters.resumable import (
     PlacedBatches,
     Resumable,
     check_prefetch,
     check_workers,
+    counted,
     loaded_state,
 )
 from recmap.adapters.trainer_habits import (
+    ahead_when_saved,
     check_lightning_saves,
+    check_not_skipped,
+    epoch_in_lightning,
+    epoch_of_prepared,
+    has_fetched,
+    has_several,
+    is_in_epoch,
     is_prepared_by_accelerate,
+    loop_of_lightning,
+    loop_that_fetches,
     refuse_other_ranks,
     refuse_other_steps,
     refuse_second_batching,
     refuse_second_division,
+    refuse_several_uncounted,
+    refuse_shared_stream,
     refuse_state_ahead,
     refuse_state_of_prepared,
+    repeats_batches,
+    takes_batch_ahead,
     warn_of_place_not_saved,
 )
 from recmap.errors import MissingPackageError, OptionError, RowNotFoundError
@@ -121,7 +136,11 @@ class TorchRows(torch.utils.data.Dataset):  # type: ignore[misc]  # untyped
         self._epoch[0] = epoch
 
     def __len__(self) -> int:
-        refuse_other_steps(sys._getframe(1))  # noqa: SLF001
+        caller = sys._getframe(1)  # noqa: SLF001
+        refuse_other_steps(caller)
+        epoch = epoch_of_prepared(caller)
+        if epoch is not None:
+            self.set_epoch(epoch)
         return self._count
 
     def __getitem__(self, index: Any) -> Any:
@@ -160,19 +179,44 @@ class _ForTrainers(Resumable, torch.utils.data.IterableDataset):  # type: ignore
         caller = sys._getframe(1)  # noqa: SLF001
         prepared, self._prepared = self._prepared, is_prepared_by_accelerate(caller)
         if self._prepared and not prepared and self._feed.varies:
-            warn_of_place_not_saved()
+            warn_of_place_not_saved(caller, counted=self._is_counted)
         if (self._feed.world or 1) > 1:
             refuse_second_division(caller)
-        super().set_epoch(epoch)
+        if (loop := loop_of_lightning(caller)) is None:
+            super().set_epoch(epoch)
+        else:
+            self._begin_in_lightning(loop, epoch)
+
+    def _begin_in_lightning(self, loop: Any, epoch: int) -> None:
+        refuse_shared_stream(loop, self._feed)
+        epoch = epoch_in_lightning(loop, epoch)
+        self._follow()
+        # A shorter stream of several begins again within an epoch of Lightning.
+        continues = has_several(loop) and is_in_epoch(loop)
+        if continues:
+            refuse_several_uncounted(counted=self._is_counted)
+        if self._began == epoch and has_fetched(loop):
+            return  # its first batch was taken already
+        if repeats_batches(loop):
+            if not is_in_epoch(loop):
+                self.epoch = 0
+        elif continues and self._after is not None:
+            super().set_epoch(max(epoch, self._after if self._over is None else self._over))
+        elif has_several(loop):
+            self.epoch = epoch
+        else:
+            super().set_epoch(epoch)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state after the last batch requested from this process.
 
         The state after the last batch of an epoch is the beginning of the next one.
         """
+        caller = sys._getframe(1)  # noqa: SLF001
         if self._prepared:
-            refuse_state_ahead(sys._getframe(1))  # noqa: SLF001
-        return super().state_dict()
+            refuse_state_ahead(caller)
+        ahead = ahead_when_saved(caller)
+        return self._with_epoch(self.state(self._feed.given - ahead if ahead else None))
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Make the next iteration continue from a state."""
@@ -182,6 +226,27 @@ class _ForTrainers(Resumable, torch.utils.data.IterableDataset):  # type: ignore
         if self._feed.resumed:
             saved, now = loaded["state"]["world"], self._feed.world or 1
             refuse_other_ranks(sys._getframe(1), saved, now)  # noqa: SLF001
+
+    @property
+    def _is_counted(self) -> bool:
+        try:
+            return len(self._feed) >= 0
+        except TypeError:
+            return False
+
+    def _check_iteration(self, caller: FrameType) -> None:
+        """Find out who iterates, and raise if rows would be lost."""
+        loop = loop_that_fetches(caller)
+        if loop is not None and self._after is None and not self._is_counted:
+            # Lightning takes the first batch before it says which epoch begins.
+            self.epoch = 0 if repeats_batches(loop) else loop.epoch_progress.current.processed
+        check_not_skipped(caller, resumed=self._feed.resumed, varies=self._feed.varies)
+
+    def continue_iteration(self) -> None:
+        """Make the next iteration the rest of the one that was loaded, even if nothing is left."""
+        self._follow()
+        if self._over is not None:
+            self.set_epoch(self._over)
 
     def __len__(self) -> int:
         check_lightning_saves(sys._getframe(1))  # noqa: SLF001
@@ -220,11 +285,16 @@ class TorchStream(_ForTrainers):
     def __iter__(self) -> Iterator[Any]:
         if self._feed.batched:
             refuse_second_batching(sys._getframe(1).f_locals.get("self"))  # noqa: SLF001
+        self._check_iteration(sys._getframe(1))  # noqa: SLF001
         info = torch.utils.data.get_worker_info()
         if self._loaded is not None:
             check_workers(self._loaded, 0 if info is None else info.num_workers)
         if info is None:
-            return self._iteration(chain(self._begun(), self._feed, self._ended()))
+            batches: Iterable[dict[str, Any]] = self._feed
+            if takes_batch_ahead(sys._getframe(1)):  # noqa: SLF001
+                handed_out = HandedOut()
+                batches = counted(self._feed.read_ahead(handed_out), handed_out, ahead=True)
+            return self._iteration(chain(self._begun(), batches, self._ended()))
         if self._pin_memory:
             raise OptionError(
                 "to_torch(pin_memory=True) in a worker of a DataLoader, which may not use the GPU; "
@@ -301,26 +371,20 @@ class TorchStream(_ForTrainers):
         super()._forget()
         self._reading, self._loaded = self._feed, None
 
-    def continue_iteration(self) -> None:
-        """Make the next iteration the rest of the one that was loaded, even if nothing is left."""
-        self._follow()
-        if self._over is not None:
-            self.set_epoch(self._over)
-
     def __getstate__(self) -> dict[str, Any]:
         if get_spawning_popen() is not None:  # a spawned worker may not know its rank
             self._feed.warn_if_unsharded()
         return {**self.__dict__, "_reading": self._feed, "_began": None}
 
 
-class _Tensors(map):  # type: ignore[type-arg]  # of anything
+class _LoaderIteration:
     """An iteration of a stream. ``StatefulDataLoader`` saves and resumes iterations.
 
     If it has saved one after its last batch, it wants the rest, which is nothing, and not the
     next epoch.
     """
 
-    stream: TorchStream
+    stream: _ForTrainers
 
     def state_dict(self) -> dict[str, Any]:
         return {}
@@ -328,6 +392,14 @@ class _Tensors(map):  # type: ignore[type-arg]  # of anything
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         del state_dict  # the stream has its own
         self.stream.continue_iteration()
+
+
+class _Tensors(_LoaderIteration, map):  # type: ignore[type-arg]  # of anything
+    pass
+
+
+class _Placed(_LoaderIteration, Iteration[Any]):
+    pass
 
 
 class TorchBatches(_ForTrainers, PlacedBatches):
@@ -353,8 +425,12 @@ class TorchBatches(_ForTrainers, PlacedBatches):
                 "to_torch(device=...) in a worker of a DataLoader, which may not use the device; "
                 "iterate over it directly: it reads ahead by itself"
             )
-        refuse_second_batching(sys._getframe(1).f_locals.get("self"))  # noqa: SLF001
-        return super().__iter__()
+        caller = sys._getframe(1)  # noqa: SLF001
+        refuse_second_batching(caller.f_locals.get("self"))
+        self._check_iteration(caller)
+        made = _Placed(self._counted(ahead=takes_batch_ahead(caller)))
+        made.stream = self
+        return made
 
     def _place(self, columns: dict[str, Any]) -> Any:
         wanted = {name: columns[name] for name in self._chosen.names if name not in self._images}

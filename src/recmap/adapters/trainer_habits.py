@@ -5,7 +5,7 @@ A dataset is not told who reads it, so these look at who calls.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from types import FrameType
 from typing import Any
 
@@ -43,8 +43,22 @@ _REGISTER = (
 )
 
 
-def warn_of_place_not_saved() -> None:
-    """Warn that Accelerate does not save the position of a loader that it prepared."""
+def warn_of_place_not_saved(caller: FrameType, *, counted: bool) -> None:
+    """Warn that Accelerate does not save the position of a loader that it prepared.
+
+    The Trainer of transformers then skips batches, for which it needs to know their number.
+    """
+    trainer = _epoch_of_transformers(caller)
+    if trainer is not None:
+        if not counted and trainer.get("steps_trained_in_current_epoch"):
+            warn(
+                "the Trainer does not know how many rows an epoch has, so it skips what it was "
+                "trained on from the beginning of the first one: if it was in a later epoch, rows "
+                "come again; give it rows with numbers, as shuffle(), cache() or take() after "
+                "filter() makes them: train_dataset=ds.filter(...).shuffle(seed=1).to_torch()",
+                NotResumableWarning,
+            )
+        return
     warn(
         "accelerator.save_state() does not save the position of a loader that "
         "accelerator.prepare() returned, so a resumed run starts the epoch, and the sequence of "
@@ -86,7 +100,7 @@ def check_lightning_saves(caller: FrameType) -> None:
         "around it: train.shard(even='drop').to_torch()"
     )
     plain = _module(caller) == _LOADERS[0]
-    if plain and _is_in_epoch(loop.f_locals.get("self")):
+    if plain and is_in_epoch(loop.f_locals.get("self")):
         raise OptionError(
             "Lightning resumes in the middle of an epoch, but has not saved where the DataLoader "
             f"was: rows would come twice, and others never; {instead}, and resume with the "
@@ -99,13 +113,153 @@ def check_lightning_saves(caller: FrameType) -> None:
     )
 
 
-def _is_in_epoch(loop: Any) -> bool:
+def is_in_epoch(loop: Any) -> bool:
     """Return whether a loop of Lightning has been restored in the middle of an epoch."""
     try:
         progress = loop.epoch_loop.batch_progress
         return bool(loop.restarting and progress.current.ready and not progress.is_last_batch)
     except AttributeError:  # another version of Lightning
         return False
+
+
+def loop_of_lightning(caller: FrameType) -> Any:
+    """Return the loop of Lightning that says which epoch begins; None for any other caller."""
+    if not _module(caller).endswith(".utilities.data") or "lightning" not in _module(caller):
+        return None
+    loops = (".loops.fit_loop", ".loops.evaluation_loop")
+    found = (each for each in _callers(caller) if _module(each).endswith(loops))
+    return next((each.f_locals.get("self") for each in found), None)
+
+
+def repeats_batches(loop: Any) -> bool:
+    """Return whether Lightning is to train on the same few batches in every epoch.
+
+    It turns off the shuffling of a ``DataLoader`` for that.
+    """
+    trains = hasattr(loop, "epoch_loop")
+    return trains and bool(getattr(loop.trainer, "overfit_batches", 0))
+
+
+def has_several(loop: Any) -> bool:
+    """Return whether Lightning trains on several streams; a shorter one then begins again."""
+    return len(getattr(getattr(loop, "_combined_loader", None), "flattened", ())) > 1
+
+
+def fetched_ahead(loop: Any) -> int:
+    """Return how many batches a loop has taken but not trained on.
+
+    It takes one ahead if it does not know how many there are.
+    """
+    return len(getattr(getattr(loop, "_data_fetcher", None), "batches", ()))
+
+
+def has_fetched(loop: Any) -> bool:
+    """Return whether a loop has taken the first batch of the epoch that begins."""
+    if not hasattr(loop, "epoch_loop") or not fetched_ahead(loop):
+        return False
+    continues = loop.is_resuming or loop.epoch_loop.restarting
+    return bool(continues or not loop.trainer.current_epoch)
+
+
+def loop_that_fetches(caller: FrameType) -> Any:
+    """Return the loop of Lightning that begins to iterate before its epoch; None if none does."""
+    for each in _callers(caller):
+        if _module(each).endswith(".loops.fit_loop"):
+            return each.f_locals.get("self") if each.f_code.co_name == "setup_data" else None
+    return None
+
+
+def refuse_several_uncounted(*, counted: bool) -> None:
+    """Raise if Lightning resumes on several streams, and does not know when they end.
+
+    It does not save which of them has ended before, and would begin that one too often.
+    """
+    if not counted:
+        raise OptionError(
+            "Lightning cannot resume in the middle of an epoch with several streams if the length "
+            "of one is not known; shuffle() or cache() after filter() counts the rows, or resume "
+            "from the end of an epoch"
+        )
+
+
+def epoch_in_lightning(loop: Any, epoch: int) -> int:
+    """Return the epoch that begins when Lightning says that one does.
+
+    If it resumes from the end of an epoch with ``max_steps``, it counts that one twice, but not in
+    ``current_epoch``.
+    """
+    return min(epoch, loop.trainer.current_epoch) if hasattr(loop, "epoch_loop") else epoch
+
+
+def ahead_when_saved(caller: FrameType) -> int:
+    """Return how many batches Lightning has taken ahead of the checkpoint that it saves."""
+    for each in _callers(caller):
+        if _module(each).endswith(".loops.fit_loop"):
+            return fetched_ahead(each.f_locals.get("self"))
+    return 0
+
+
+def refuse_shared_stream(loop: Any, feed: Any) -> None:
+    """Raise if Lightning validates, in the middle of an epoch, on what it trains on."""
+    fit = getattr(getattr(loop, "trainer", None), "fit_loop", None)
+    if fit is None or fit is loop:
+        return
+    trained = getattr(getattr(fit, "_combined_loader", None), "flattened", ())
+    progress = getattr(fit.epoch_loop, "batch_progress", None)
+    done = progress is None or not progress.current.ready or progress.is_last_batch
+    if not done and any(getattr(each, "_feed", None) is feed for each in trained):
+        raise OptionError(
+            "Lightning validates in the middle of an epoch on the pipeline that it trains on, "
+            "which would lose its place in it; make a pipeline of its own for validation"
+        )
+
+
+def check_not_skipped(caller: FrameType, *, resumed: bool, varies: bool) -> None:
+    """Raise, or warn, if ``skip_first_batches()`` of Accelerate skips batches of a stream."""
+    for each in _callers(caller):
+        loader = each.f_locals.get("self") if _module(each) == "accelerate.data_loader" else None
+        if not getattr(loader, "skip_batches", 0):
+            continue
+        if resumed:
+            raise OptionError(
+                "skip_first_batches() would skip batches of a stream that already continues after "
+                "the last one, so they would be lost; leave it out, and iterate over train itself"
+            )
+        if varies and type(loader).__name__ == "SkipDataLoader":
+            warn(
+                "skip_first_batches() reads the batches that it skips, and does not tell the "
+                f"stream which epoch it is in; {_REGISTER}",
+                NotResumableWarning,
+            )
+        return
+
+
+def takes_batch_ahead(caller: FrameType) -> bool:
+    """Return whether a loader iterates that takes a batch before the loop gets the one before it.
+
+    Those that Ray Train and Accelerate have prepared do.
+    """
+    for each in _callers(caller):
+        module = _module(each)
+        if module == "ray.train.torch.train_loop_utils" and each.f_code.co_name == "__iter__":
+            return True
+        if module == "accelerate.data_loader" and each.f_code.co_name == "__iter__":
+            return hasattr(each.f_locals.get("self"), "iteration")
+    return False
+
+
+def epoch_of_prepared(caller: FrameType) -> int | None:
+    """Return the epoch of the loader that Accelerate has prepared, if it asks for the rows.
+
+    Its sampler does, when an epoch begins. Accelerate does not tell the dataset on several ranks,
+    nor when it skips batches.
+    """
+    for each in _callers(caller):
+        if _module(each) == "accelerate.data_loader" and each.f_code.co_name == "__iter__":
+            epoch = getattr(each.f_locals.get("self"), "iteration", None)
+            if type(epoch) is int:
+                return epoch
+    return None
 
 
 def refuse_other_ranks(caller: FrameType, saved: int, world: int) -> None:
@@ -124,9 +278,7 @@ def refuse_other_steps(caller: FrameType) -> None:
 
     It counts steps. The caller asks for the number of rows, as a sampler does when an epoch begins.
     """
-    where = "transformers.trainer", "_run_epoch"
-    callers = ((_module(each), each.f_code.co_name, each.f_locals) for each in _callers(caller))
-    found = next((names for *place, names in callers if tuple(place) == where), None)
+    found = _epoch_of_transformers(caller)
     if found is None:
         return
     trainer: Any = found.get("self")
@@ -144,6 +296,14 @@ def refuse_other_steps(caller: FrameType) -> None:
             "it saved, so some rows would come twice and others never; keep ranks x "
             "per_device_train_batch_size x gradient_accumulation_steps unchanged"
         )
+
+
+def _epoch_of_transformers(caller: FrameType) -> Mapping[str, Any] | None:
+    """Return the variables of the Trainer of transformers where it runs an epoch."""
+    for each in _callers(caller):
+        if (_module(each), each.f_code.co_name) == ("transformers.trainer", "_run_epoch"):
+            return each.f_locals
+    return None
 
 
 def _callers(frame: FrameType) -> Iterator[FrameType]:

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from recmap.adapters.feed import ExternalReader, ImagesOnDevice, LoaderWorkers
+from recmap.adapters.feed import ExternalReader, HandedOut, ImagesOnDevice, LoaderWorkers
 from recmap.errors import OptionError, OptionTypeError, RowNotFoundError, UnshardedWarning
 from recmap.model.arguments import Workers, as_whole
 from recmap.model.field import Field
@@ -213,13 +213,17 @@ class PipelineFeed:
         return len(self) if count is None else count
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
-        self._ready = self.ready  # raises now if a function fails on the first rows
-        return self._iteration()
+        return self.read_ahead(None)
 
-    def _iteration(self) -> Iterator[dict[str, Any]]:
+    def read_ahead(self, handed_out: HandedOut | None) -> Iterator[dict[str, Any]]:
+        """Run an iteration for a reader that takes batches before its loop gets them."""
+        self._ready = self.ready  # raises now if a function fails on the first rows
+        return self._iteration(handed_out)
+
+    def _iteration(self, handed_out: HandedOut | None) -> Iterator[dict[str, Any]]:
         """Run an iteration, which begins when the first batch is asked for."""
         cursor, meter = self._next.take(self._following), self._new_meter()
-        log = self._log = CursorLog(cursor)
+        log = self._log = CursorLog(cursor, handed_out)
         self._meter = meter
         self._known_here()
         with closing(self._batches(cursor, meter)) as batches:
@@ -383,6 +387,11 @@ class PipelineFeed:
         if cursor is None:
             cursor = self._log.after(batches)
         return self._saved(cursor)
+
+    @property
+    def given(self) -> int:
+        """Batches, or rows, of this iteration that the loop has got."""
+        return self._log.given
 
     def _saved(self, cursor: Cursor) -> dict[str, Any]:
         signature = signed([each.known_by for each in self._plan.sources], self._plan.records)

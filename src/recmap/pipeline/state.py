@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from recmap.adapters.feed import LoaderWorkers
+from recmap.adapters.feed import HandedOut, LoaderWorkers
 from recmap.errors import OptionError
 from recmap.machine.shared_value import SharedValue
 from recmap.model.order import ENDLESS
@@ -72,12 +72,18 @@ class CursorLog:
     """The cursors after each of the most recent batches of an iteration.
 
     Frameworks take batches before they train on them, so they may ask for a state from a few
-    batches ago.
+    batches ago. A reader that reads ahead counts in ``handed_out`` what its loop has got.
     """
 
-    def __init__(self, start: Cursor) -> None:
+    def __init__(self, start: Cursor, handed_out: HandedOut | None = None) -> None:
         self._cursors = deque([start], maxlen=_LOGGED + 1)
         self._given = 0
+        self._handed_out = handed_out
+
+    @property
+    def given(self) -> int:
+        """Batches that the loop has got."""
+        return self._given if self._handed_out is None else self._handed_out.batches
 
     def add(self, cursor: Cursor) -> None:
         """Add the cursor after another batch that was given out."""
@@ -89,8 +95,8 @@ class CursorLog:
         self._cursors[-1] = cursor
 
     def after(self, batches: int | None) -> Cursor:
-        """Return the cursor after ``batches`` batches; None means all that were given out."""
-        back = 0 if batches is None else self._given - batches
+        """Return the cursor after ``batches`` batches; None means all that the loop has got."""
+        back = self._given - (self.given if batches is None else batches)
         if 0 <= back < len(self._cursors):
             return self._cursors[-1 - back]
         raise OptionError(
