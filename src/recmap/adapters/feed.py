@@ -37,7 +37,7 @@ class Feed(Protocol):
 
     @property
     def images_on_device(self) -> Mapping[str, ImagesOnDevice]:
-        """The columns of encoded images that are to be decoded on a device."""
+        """The columns of images that are to be decoded or cropped on a device."""
         ...
 
     @property
@@ -231,7 +231,7 @@ class LoaderWorkers(NamedTuple):
 
 
 class ImagesOnDevice(Protocol):
-    """How to decode a column of encoded images on a device."""
+    """How to decode or crop a column of images on a device."""
 
     @property
     def device(self) -> Any:
@@ -239,8 +239,32 @@ class ImagesOnDevice(Protocol):
         ...
 
     @property
+    def column(self) -> str: ...
+
+    @property
     def field(self) -> Field:
-        """The field of the decoded images."""
+        """The field of the images that are made."""
+        ...
+
+    @property
+    def planes(self) -> bool:
+        """Whether their channels come first."""
+        ...
+
+    @property
+    def place_column(self) -> str | None:
+        """The column with the position and the epoch of each row; None if nothing is random."""
+        ...
+
+    @property
+    def crops(self) -> bool:
+        """Whether images are cropped or mirrored."""
+        ...
+
+    def boxes(
+        self, places: npt.NDArray[np.int64], height: int, width: int
+    ) -> npt.NDArray[np.int64]:
+        """Return what to keep of images of one size: top, left, height, width, and 1 to mirror."""
         ...
 
     @property
@@ -256,8 +280,10 @@ class ImagesOnDevice(Protocol):
         """Make a JPEG that every decoder reads."""
         ...
 
-    def decode_rows(self, strings: Ragged, rows: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
-        """Decode some images on the CPU."""
+    def decode_rows(
+        self, strings: Ragged, rows: npt.NDArray[np.int64], places: npt.NDArray[np.int64]
+    ) -> npt.NDArray[Any]:
+        """Decode some images on the CPU. ``places`` are those of all rows."""
         ...
 
 

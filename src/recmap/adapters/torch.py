@@ -52,6 +52,7 @@ from recmap.adapters.trainer_habits import (
 from recmap.errors import MissingPackageError, OptionError, RowNotFoundError
 from recmap.model.arguments import check_choice
 from recmap.model.iteration import Iteration
+from recmap.model.ragged import Ragged
 from recmap.model.source import at_epoch
 
 try:
@@ -437,7 +438,7 @@ class TorchBatches(_ForTrainers, PlacedBatches):
         with self._copies.of_batch() as copy:
             tensors = as_tensors(wanted, self._ragged, copy)
             for name, images in self._images.items():
-                tensors[name] = copy.made(images.decode(columns[name], copy))
+                tensors[name] = copy.made(images.made(columns, copy))
             return self._chosen.arrange(tensors), copy
 
     def _finished(self, placed: Any) -> Any:
@@ -447,10 +448,14 @@ class TorchBatches(_ForTrainers, PlacedBatches):
 
 
 def _device_images(feed: Feed, chosen: FeaturesAndLabels, device: Any) -> dict[str, DeviceImages]:
-    """Return what decodes the columns of images that are decoded on the device."""
+    """Return what makes the columns of images that are decoded or cropped on the device."""
     wanted = {n: images for n, images in feed.images_on_device.items() if n in chosen.names}
     check_devices(wanted, device)
-    return {name: DeviceImages(images, device) for name, images in wanted.items()}
+    first = feed.sample()
+    return {
+        name: DeviceImages(images, device, encoded=isinstance(first[name], Ragged))
+        for name, images in wanted.items()
+    }
 
 
 def _as_device(device: Device) -> Any:

@@ -1,12 +1,14 @@
-"""Tensors of columns: in the memory of a batch, copied to a device, or decoded there.
+"""Tensors of columns: in the memory of a batch, copied to a device, or made there from images.
 
 The encoded images of a batch are decoded together by TorchCodec or torchvision, whichever is
-installed, and resized on the device. What a GPU does not decode, or might decode without noticing
-that something is missing, is decoded on the CPU and copied.
+installed. What a GPU does not decode, or might decode without noticing that something is missing,
+is decoded on the CPU and copied. Images that are arrays are copied as they are stored. All are
+cropped and resized on the device.
 """
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -25,6 +27,8 @@ from recmap.model.ragged import Ragged
 RaggedAs: TypeAlias = Literal["nested", "list", "parts"]
 _Offsets: TypeAlias = npt.NDArray[np.int64]
 _Place: TypeAlias = Callable[[Any], Any]
+# The position and the epoch of each row.
+_Places: TypeAlias = npt.NDArray[np.int64]
 
 # Takes encoded images, the name of a colour mode and a device; returns (channels, height, width),
 # or None for an image to be left to the CPU.
@@ -206,33 +210,54 @@ def check_devices(images: Mapping[str, ImagesOnDevice], device: Any) -> None:
 
 
 class DeviceImages:
-    """Decodes a column of images on a device."""
+    """Decodes, crops and resizes a column of images on a device.
 
-    def __init__(self, images: ImagesOnDevice, device: Any) -> None:
+    Images that are not ``encoded`` are arrays, (rows, height, width, channels).
+    """
+
+    def __init__(self, images: ImagesOnDevice, device: Any, *, encoded: bool) -> None:
         self._images, self._device = images, device
-        self._decode_jpegs = _jpeg_decoder()
+        self._shape: Any = images.field.shape
+        planes: Any = self._shape if images.planes else (self._shape[2], *self._shape[:2])
+        self._channels, self._size = planes[0], planes[1:]
         self._dtype = getattr(torch, images.field.dtype.name)
-        self._height, self._width, self._channels = images.field.shape
         self._mode = "GRAY" if self._channels == 1 else "RGB"
-        self._check_device()
+        if encoded:
+            self._check_device()
 
-    def decode(self, strings: Ragged, copy: Callable[[Any], Any]) -> Any:
-        """Return a tensor of (rows, height, width, channels) on the device.
-
-        ``copy`` copies a tensor there.
-        """
-        shape = (len(strings), self._height, self._width, self._channels)
+    def made(self, columns: Mapping[str, Any], copy: _Place) -> Any:
+        """Return a tensor of the images of a batch on the device; ``copy`` copies tensors there."""
+        column, noted = columns[self._images.column], self._images.place_column
+        places = np.zeros((len(column), 2), np.int64) if noted is None else columns[noted]
+        shape = (len(column), *self._shape)
         out = torch.empty(shape, dtype=self._dtype, device=self._device)
+        if isinstance(column, Ragged):
+            self._decode(column, places, out, copy)
+            return out
+        stored = copy(_tensor(self._images.column, column)).permute(0, 3, 1, 2)
+        for some in self._together(stored.shape[1:], range(len(column))):
+            rows = slice(some[0], some[-1] + 1)
+            out[rows] = self._values(self._levels(stored[rows], places[rows], copy))
+        return out
+
+    def _decode(self, strings: Ragged, places: _Places, out: Any, copy: _Place) -> None:
         data = list(strings)
         jpegs = [row for row, each in enumerate(data) if self._images.is_sound_jpeg(each)]
         decoded = dict(zip(jpegs, self._decoded([data[row] for row in jpegs]), strict=True))
-        self._put({row: image for row, image in decoded.items() if image is not None}, out)
+        by_size: dict[Any, list[int]] = defaultdict(list)
+        for row, image in decoded.items():
+            if image is not None:
+                by_size[image.shape].append(row)
+        for shape, rows in by_size.items():
+            for some in self._together(shape, rows):
+                images = torch.stack([decoded[row] for row in some])
+                where = torch.tensor(some, device=self._device)
+                out[where] = self._values(self._levels(images, places[some], copy))
         others = [row for row in range(len(data)) if decoded.get(row) is None]
         if others:
-            pixels = self._images.decode_rows(strings, np.array(others))
+            pixels = self._images.decode_rows(strings, np.array(others), places)
             where = torch.tensor(others, device=self._device)
             out[where] = copy(torch.from_numpy(as_native(pixels)))
-        return out
 
     def _check_device(self) -> None:
         """Refuse a device that cannot decode JPEGs. Later failures are those of an image."""
@@ -271,38 +296,62 @@ class DeviceImages:
             # torchvision decodes on a stream of its own, which does not wait for what this
             # one still does with memory that it uses again.
             torch.cuda.current_stream(self._device).synchronize()
-        return self._decode_jpegs(jpegs, self._mode, self._device)
+        return _jpeg_decoder()(jpegs, self._mode, self._device)
 
-    def _put(self, decoded: Mapping[int, Any], out: Any) -> None:
-        """Resize images, those of one size together, and put them into their rows."""
-        by_size: dict[Any, list[int]] = defaultdict(list)
-        for row, image in decoded.items():
-            by_size[image.shape].append(row)
-        for shape, rows in by_size.items():
-            most = max(shape.numel(), out.shape[1:].numel())
-            together = max(1, _LEVELS_TOGETHER // most)
-            for start in range(0, len(rows), together):
-                some = rows[start : start + together]
-                levels = self._resized(torch.stack([decoded[row] for row in some]))
-                if self._channels == 4:
-                    levels = torch.nn.functional.pad(levels, (0, 0, 0, 0, 0, 1), value=255)
-                where = torch.tensor(some, device=self._device)
-                out[where] = self._values(levels.permute(0, 2, 3, 1))
+    def _together(self, shape: Any, rows: Sequence[int]) -> Iterator[Sequence[int]]:
+        """Yield some of the rows at a time, of images of one shape."""
+        most = max(math.prod(shape), math.prod(self._shape))
+        count = max(1, _LEVELS_TOGETHER // most)
+        for start in range(0, len(rows), count):
+            yield rows[start : start + count]
+
+    def _levels(self, images: Any, places: _Places, copy: _Place) -> Any:
+        """Crop and resize images of (rows, channels, height, width) like the CPU does."""
+        if not self._images.crops:
+            return self._resized(images)
+        boxes = self._images.boxes(places, *images.shape[2:])
+        # Of each image, the box that is kept, as numbers that can be combined with its weights.
+        top, left, height, width, flip = copy(torch.from_numpy(boxes)).view(-1, 5, 1, 1).unbind(1)
+        down = self._weights(top, height, self._size[0], images.shape[2])
+        across = self._weights(left, width, self._size[1], images.shape[3])
+        across = torch.where(flip > 0, across.flip(1), across)
+        with torch.autocast(self._device.type, enabled=False):
+            made = torch.einsum("nyh,nchw->ncyw", down, images.float())
+            return _whole_levels(torch.einsum("nxw,ncyw->ncyx", across, made))
+
+    def _weights(self, start: Any, length: Any, size: int, whole: int) -> Any:
+        """Return how much each pixel of a side counts in each that the box is resized to.
+
+        They are those of the triangle filter: (rows, ``size``, ``whole``).
+        """
+        scale = length / size
+        centre = (torch.arange(size, device=self._device).view(-1, 1) + 0.5) * scale
+        pixel = torch.arange(whole, device=self._device) + 0.5 - start
+        weights = (1 - (pixel - centre).abs() / scale.clamp(min=1)).clamp(min=0)
+        weights = weights * ((pixel > 0) & (pixel < length))
+        return weights / weights.sum(2, keepdim=True)
 
     def _resized(self, images: Any) -> Any:
-        """Resize images like the CPU does, to whole levels."""
-        size = (self._height, self._width)
-        if tuple(images.shape[2:]) == size:
+        """Resize whole images."""
+        if tuple(images.shape[2:]) == self._size:
             return images.float()
         made = torch.nn.functional.interpolate(
-            images.float(), size, mode="bilinear", antialias=True, align_corners=False
+            images.float(), self._size, mode="bilinear", antialias=True, align_corners=False
         )
-        return made.add_(0.5).floor_().clamp_(0, 255)
+        return _whole_levels(made)
 
     def _values(self, levels: Any) -> Any:
+        """Return what becomes of levels, in the layout of the output."""
+        if levels.shape[1] < self._channels:
+            levels = torch.nn.functional.pad(levels, (0, 0, 0, 0, 0, 1), value=255)
         if self._images.scaled:
             levels = (levels.double() if self._dtype.itemsize == 8 else levels) / 255
-        return levels.to(self._dtype)
+        values = levels.to(self._dtype)
+        return values if self._images.planes else values.permute(0, 2, 3, 1)
+
+
+def _whole_levels(levels: Any) -> Any:
+    return levels.add_(0.5).floor_().clamp_(0, 255)
 
 
 @lru_cache(maxsize=1)

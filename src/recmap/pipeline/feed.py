@@ -12,14 +12,13 @@ from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from itertools import islice
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 from recmap.adapters.feed import ExternalReader, HandedOut, ImagesOnDevice, LoaderWorkers
 from recmap.errors import OptionError, OptionTypeError, RowNotFoundError, UnshardedWarning
 from recmap.model.arguments import Workers, as_whole
-from recmap.model.field import Field
 from recmap.model.progress import Counter, ProgressOption
 from recmap.model.schema import Batch, Schema
 from recmap.model.source import Source
@@ -42,6 +41,8 @@ from recmap.pipeline.signature import Seed, compare, signed
 from recmap.pipeline.state import Cursor, CursorLog, NextCursor, load, redealt, save
 from recmap.pipeline.state_check import check_world, checked
 from recmap.warn import warn
+
+_T = TypeVar("_T")
 
 
 class PipelineFeed:
@@ -71,20 +72,26 @@ class PipelineFeed:
     def schema(self) -> Schema:
         """The fields of the rows or batches that come out."""
         made = {name: images.field for name, images in self.images_on_device.items()}
-        return Schema({**self.ready.schema, **made}) if made else self.ready.schema
+        shown = self._without_places(self.ready.schema)
+        return Schema({**shown, **made}) if made else self.ready.schema
 
     def sample(self) -> Batch:
         """Return the transformed first rows, which tell ragged columns from padded ones."""
-        return self.ready.sample
+        return self._without_places(self.ready.sample)
+
+    def _without_places(self, columns: Mapping[str, _T]) -> dict[str, _T]:
+        """Leave out the columns that are only for cropping images on a device."""
+        places = {images.place_column for images in self._plan.images_on_device}
+        return {name: each for name, each in columns.items() if name not in places}
 
     @property
     def images_on_device(self) -> Mapping[str, ImagesOnDevice]:
-        """The columns of encoded images that a device decodes."""
+        """The columns of images that a device decodes or crops."""
         images = {each.column: each for each in self._plan.images_on_device}
         # A later select may have left some out.
         found = {name: each for name, each in images.items() if name in self.ready.schema}
-        for name in found:
-            if self.ready.schema[name] != Field("bytes"):
+        for name, each in found.items():
+            if each.field_of(self.ready.schema[name]) is None:
                 raise OptionError(f"decode_image: {name!r} is {self.ready.schema[name]}, not bytes")
         return found
 

@@ -116,6 +116,8 @@ class Plan:
     def with_columns(self, names: Sequence[str]) -> Plan:
         """Select columns; the others are not read if that can be avoided."""
         self.check_no_bucket()
+        images = [each for each in self.images_on_device if each.column in names]
+        names = [*names, *(each.place_column for each in images if each.place_column)]
         # Grouping by length or by content may need the other columns.
         needs_all = self.grouping is not None and self.grouping.rows_per_group is None
         # What functions make is known when they have been tried, as before rows are combined.

@@ -288,9 +288,10 @@ class Verbs(Frameworks):
         ``row["image"].pad()`` is the array of one row, and ``batch(n, pad="longest")`` pads
         images to the largest of a batch.
 
-        With ``device="cuda"``, ``to_torch(device="cuda")`` decodes JPEGs on the GPU, by
-        TorchCodec or torchvision. Only ``shuffle``, ``batch`` and other verbs that need no
-        pixels may come in between, and images are not cropped.
+        With ``device="cuda"``, ``to_torch(device="cuda")`` copies images as they are stored, and
+        decodes, crops, resizes and converts them on the GPU. JPEGs need TorchCodec or torchvision,
+        arrays only PyTorch. Crops are those of the CPU. Only ``shuffle``, ``batch`` and other verbs
+        that need no pixels may come in between.
 
         >>> import numpy as np, recmap as rm
         >>> ds = rm.from_arrays({"image": np.zeros((4, 256, 256, 3), np.uint8)})
@@ -302,7 +303,7 @@ class Verbs(Frameworks):
 
         from recmap.pipeline.cropped_rows import with_images_cropped
         from recmap.pipeline.signature import record
-        from recmap.pipeline.transforms.decode_image import DecodeImages, ImageDecoder
+        from recmap.pipeline.transforms.decode_image import DecodeImages, ImageDecoder, NotePlaces
 
         self._plan.check_before_batch("decode_image")
         decoder = ImageDecoder(
@@ -327,10 +328,12 @@ class Verbs(Frameworks):
         verb = record(self.decode_image, *given)
         transform = DecodeImages(decoder, errors == "skip")
         if device is not None:  # a state may be continued with another device, or none
-            images = (*self._plan.images_on_device, decoder)
-            if (schema := self._plan.seen_schema) is not None:
+            plan, images = self._plan, (*self._plan.images_on_device, decoder)
+            if (schema := plan.seen_schema) is not None:
                 transform.output(schema)
-            return self._rows(replace(self._plan, images_on_device=images), verb)
+            if (places := decoder.place_column) is not None:
+                plan = plan.with_transform(NotePlaces(places))
+            return self._rows(replace(plan, images_on_device=images), verb)
         return self._rows(with_images_cropped(self._plan, transform), verb)
 
     def decode_audio(

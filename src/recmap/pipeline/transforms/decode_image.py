@@ -86,6 +86,34 @@ class DecodeImages(Transform):
         return made.where(good) if self.drops else made
 
 
+@dataclass(frozen=True)
+class NotePlaces(Transform):
+    """Adds a column with the position and the epoch of each row.
+
+    What is random about an image that is cropped on a device is drawn there, from these.
+    """
+
+    column: str
+    name = "decode_image"
+    varies = True
+
+    def leaves(self, name: str) -> bool:
+        return name != self.column
+
+    def output(self, schema: Schema) -> Schema:
+        if self.column in schema:
+            raise OptionError(
+                f"decode_image(device=...) makes a column {self.column!r}, and there is one: "
+                "rename it"
+            )
+        return Schema({**schema, self.column: Field("int64", (2,))})
+
+    def apply(self, block: Block) -> Block:
+        places = np.empty((len(block.positions), 2), np.int64)
+        places[:, 0], places[:, 1] = block.positions, block.epoch
+        return replace(block, batch={**block.batch, self.column: places})
+
+
 class ImageDecoder:
     """Decodes JPEG, PNG, WebP, BMP and the first frame of GIF into one column.
 
@@ -115,7 +143,7 @@ class ImageDecoder:
 
     At most ``threads`` CPUs work at a time; None uses all.
 
-    ``device`` is where images are decoded instead, when a batch is placed there: see
+    ``device`` is where images are decoded and cropped instead, when a batch is placed there: see
     ``recmap.adapters.torch_tensors``.
     """
 
@@ -158,14 +186,9 @@ class ImageDecoder:
             raise OptionError("layout='CHW' with size=None: give one size, such as size=224")
         #: What is kept of each image.
         self.crop = ImageCrop.parse(crop, flip, self.size, as_whole("seed", seed))
-        self._planes = layout == "CHW"
+        self.planes = layout == "CHW"
         if device is not None:
             _check_for_device(self.size, errors, fast)
-            if self.crop.kind is not None or flip or self._planes:
-                raise OptionError(
-                    "decode_image(crop=, flip= or layout=, with device=...): images are cropped "
-                    "on the CPU; leave device= out"
-                )
         self._channels, self._errors, self._threads = channels, errors, threads
         self.scaled = scale is not None
         self._values = _values_of_levels(self._dtype, scale)
@@ -181,9 +204,7 @@ class ImageDecoder:
         if stored == Field("bytes"):
             return self.field
         shape = stored.shape
-        if stored != Field("uint8", shape) or len(shape) != 3 or None in shape:
-            return None
-        if self.device is not None or 0 in shape[:2]:
+        if stored != Field("uint8", shape) or len(shape) != 3 or None in shape or 0 in shape[:2]:
             return None
         if shape[2] != self._channels:
             raise OptionError(
@@ -196,7 +217,7 @@ class ImageDecoder:
         return Field(self._dtype, self._shape(*(self.size or shape[:2])))
 
     def _shape(self, height: Any, width: Any) -> tuple[Any, ...]:
-        return (self._channels, height, width) if self._planes else (height, width, self._channels)
+        return (self._channels, height, width) if self.planes else (height, width, self._channels)
 
     def reseeded(self, by: int) -> ImageDecoder:
         """Return it for another branch of a pipeline, with other random numbers."""
@@ -224,7 +245,7 @@ class ImageDecoder:
             crops.flips,
             out.view(f"u{out.itemsize}"),
             self._values,
-            self._planes,
+            self.planes,
             min(self._threads or thread_count(), thread_count()),
         )
         return out
@@ -249,6 +270,31 @@ class ImageDecoder:
         out[~good] = 0
         return out, good
 
+    @property
+    def crops(self) -> bool:
+        """Whether images are cropped or mirrored."""
+        return self.crop.kind is not None or self.crop.flip
+
+    @property
+    def place_column(self) -> str | None:
+        """The column that says where rows are, for random crops on a device; None without."""
+        return f"{self.column}/place" if self.device is not None and self.crop.is_random else None
+
+    def boxes(
+        self, places: npt.NDArray[np.int64], height: int, width: int
+    ) -> npt.NDArray[np.int64]:
+        """Return what to keep of images of one size: top, left, height, width, and 1 to mirror.
+
+        ``places`` are the positions and the epochs of their rows.
+        """
+        crops = self._crops_at(places)
+        flips = np.zeros(len(places), np.int64) if crops.flips is None else crops.flips
+        return np.column_stack([crops.boxes(height, width), flips])
+
+    def _crops_at(self, places: npt.NDArray[np.int64]) -> RowCrops:
+        positions, epochs = np.ascontiguousarray(places.T)
+        return RowCrops(self.crop, positions, epochs)
+
     def is_sound_jpeg(self, data: bytes) -> bool:
         """Return whether this looks like a whole JPEG, of a kind that every decoder reads."""
         return self._reader.is_sound_jpeg(data)
@@ -257,12 +303,19 @@ class ImageDecoder:
         """Make a JPEG that every decoder reads."""
         return sample_jpeg()
 
-    def decode_rows(self, strings: Ragged, rows: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
-        """Decode some images of a batch."""
+    def decode_rows(
+        self, strings: Ragged, rows: npt.NDArray[np.int64], places: npt.NDArray[np.int64]
+    ) -> npt.NDArray[Any]:
+        """Decode some images of a batch; ``places`` are the positions and epochs of all rows."""
         assert self.size is not None
-        out = empty((len(rows), *self.size, self._channels), self._dtype)
-        place = {int(row): at for at, row in enumerate(rows)}
-        good = self._decode_all(strings, lambda row, px, _: self._store(px, out[place[row]]), place)
+        out = empty((len(rows), *self._shape(*self.size)), self._dtype)
+        crops = self._crops_at(places)
+        target = {int(row): at for at, row in enumerate(rows)}
+
+        def put(row: int, pixels: npt.NDArray[np.uint8], box: Box | None) -> None:
+            self._store(pixels, out[target[row]], box, flip=_flips(crops, row))
+
+        good = self._decode_all(strings, put, target, crops)
         out[~good[rows]] = 0
         return out
 
@@ -352,7 +405,7 @@ class ImageDecoder:
     ) -> None:
         """Resize an image, or a box of it, to the size of ``out``, and write its values there."""
         _core.resize_image(
-            pixels, out.view(f"u{out.itemsize}"), self._values, box, flip, self._planes
+            pixels, out.view(f"u{out.itemsize}"), self._values, box, flip, self.planes
         )
 
 

@@ -7,9 +7,9 @@ The random numbers of a row depend only on the seed, the epoch and its position,
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Literal, Self, TypeAlias
 
 import numpy as np
@@ -135,26 +135,35 @@ class ImageCrop:
 
 @dataclass(frozen=True)
 class RowCrops:
-    """The crops of the rows of a block."""
+    """The crops of some rows. ``epoch`` is that of all of them, or of each."""
 
     crop: ImageCrop
     positions: Positions
-    epoch: int
+    epoch: int | npt.NDArray[np.int64]
 
     def box(self, row: int, height: int, width: int) -> Box:
         """Return the box of one row."""
+        epoch = int(self.epoch[row]) if isinstance(self.epoch, np.ndarray) else self.epoch
         where = self.positions[row : row + 1]
-        top, left, tall, wide = self.crop.boxes(where, self.epoch, height, width)[0].tolist()
+        top, left, tall, wide = self.crop.boxes(where, epoch, height, width)[0].tolist()
         return top, left, tall, wide
 
     def boxes(self, height: int, width: int) -> npt.NDArray[np.int64]:
         """Return the boxes of all rows."""
-        return self.crop.boxes(self.positions, self.epoch, height, width)
+        return self._drawn(partial(self.crop.boxes, height=height, width=width))
 
     @cached_property
     def flips(self) -> npt.NDArray[np.uint8] | None:
         """Which rows to mirror; None if none are."""
-        return self.crop.flips(self.positions, self.epoch)
+        return self._drawn(self.crop.flips) if self.crop.flip else None
+
+    def _drawn(self, draw: Callable[[Positions, int], Any]) -> npt.NDArray[Any]:
+        """Return what ``draw`` gives for the positions of an epoch, for each row in its epoch."""
+        if not isinstance(self.epoch, np.ndarray):
+            return np.asarray(draw(self.positions, self.epoch))
+        epochs, which = np.unique(self.epoch, return_inverse=True)
+        drawn = np.stack([draw(self.positions, epoch) for epoch in epochs.tolist()])
+        return np.asarray(drawn[which, np.arange(len(which))])
 
 
 def _pair(name: str, value: Any, most: float) -> tuple[float, float]:
