@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -61,22 +62,23 @@ def pick(batch: Batch, rows: Positions | slice) -> Batch:
     return {name: column[rows] for name, column in batch.items()}
 
 
-def cut(column: Column, size: int) -> list[Column]:
-    """Cut a column into parts of ``size`` rows, which share its memory; the last may be shorter.
+def cut(column: Column, ends: Sequence[int]) -> list[Column]:
+    """Cut a column into parts that end at these rows, and share its memory.
 
-    >>> [part.tolist() for part in cut(np.arange(5), 2)]
+    The last may be shorter.
+
+    >>> [part.tolist() for part in cut(np.arange(5), [2, 4, 6])]
     [[0, 1], [2, 3], [4]]
     """
-    starts = range(0, len(column), size)
-    if len(starts) <= 1:
+    if len(ends) <= 1:
         return [column]
     if not isinstance(column, Ragged):
-        return [column[start : start + size] for start in starts]
+        return [column[start:end] for start, end in pairwise([0, *ends])]
     values, offsets, parts = column.values, column.offsets, list[Column]()
-    for start in starts:
-        mine = offsets[start : start + size + 1]
+    for start, end in pairwise([0, *ends]):
+        mine = offsets[start : end + 1]
         first = int(mine[0])
-        mask = None if column.mask is None else column.mask[start : start + size]
+        mask = None if column.mask is None else column.mask[start:end]
         parts.append(Ragged(values[first : int(mine[-1])], mine - first, mask))
     return parts
 

@@ -324,7 +324,8 @@ class Blocks:
         for number, span in enumerate(spans):
             self._waiting[number] = span
             positions = span.share.positions(span.start, span.stop)
-            yield Request(number, span.cursor.epoch, positions)
+            ends = span.share.ends(span.start, span.stop)
+            yield Request(number, span.cursor.epoch, positions, ends=ends)
 
     def _read(self, request: Request) -> Request:
         begun = time.perf_counter()
@@ -350,11 +351,11 @@ class Blocks:
         return span, result
 
 
-def _cut(batch: Batch, rows: int, size: int) -> list[Batch]:
-    """Cut a batch into views of ``size`` rows each."""
-    if rows <= size:
+def _cut(batch: Batch, ends: Sequence[int]) -> list[Batch]:
+    """Cut a batch into views that end at these rows."""
+    if len(ends) == 1:
         return [batch]
-    columns = [cut(column, size) for column in batch.values()]
+    columns = [cut(column, ends) for column in batch.values()]
     return [dict(zip(batch, parts, strict=True)) for parts in zip(*columns, strict=True)]
 
 
@@ -426,7 +427,7 @@ class BlockTask:
         places = [np.searchsorted(request.positions, each) for each in reached]
         seconds += spent
         if not self.batch_transforms:
-            return Result(_cut(block.batch, len(block.positions), self.size), kept, places, seconds)
+            return Result(_cut(block.batch, request.batch_ends(self.size)), kept, places, seconds)
         starts = range(0, max(1, len(block.positions)), self.size)
         blocks = [block.span(at, at + self.size) for at in starts] if len(starts) > 1 else [block]
         result = self._finished(blocks, seconds, self.batch_transforms)
@@ -446,13 +447,13 @@ class BlockTask:
         reader = self._reader
         positions, epoch = request.positions, request.epoch
         batches, transforms = list[Batch](), self.batch_transforms
-        if reader is not None:
+        if reader is not None and request.ends is None:
             size = min(self.size, max(1, len(positions)))  # a batch by cost is a whole block
             padding, schema, left = reader
             rows = at_epoch(self.rows, epoch)
             batches = padding.read(rows, positions, size, self.max_bytes, schema)
             transforms = left if batches else transforms
-        batches = batches or self._read_in_turn(positions, epoch)
+        batches = batches or self._read_in_turn(request)
         # How much of that was padding is unknown.
         unknown = [0.0] * (len(self.batch_transforms) - len(transforms))
         seconds = [time.perf_counter() - begun, *unknown]
@@ -465,10 +466,10 @@ class BlockTask:
         ]
         return self._finished(blocks, seconds, transforms)
 
-    def _read_in_turn(self, positions: Positions, epoch: int) -> list[Batch]:
-        batches, total, rows = list[Batch](), 0, at_epoch(self.rows, epoch)
-        for start in range(0, max(1, len(positions)), self.size):
-            batches.append(rows.gather(positions[start : start + self.size]))
+    def _read_in_turn(self, request: Request) -> list[Batch]:
+        batches, total, rows = list[Batch](), 0, at_epoch(self.rows, request.epoch)
+        for begin, end in pairwise([0, *request.batch_ends(self.size)]):
+            batches.append(rows.gather(request.positions[begin:end]))
             total += measure(batches[-1])[1]
             if total > self.max_bytes and len(batches) > 1:
                 raise MemoryLimitError("these batches are too large to be read together")

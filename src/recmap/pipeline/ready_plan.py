@@ -57,12 +57,12 @@ class ReadyPlan:
     @cached_property
     def batches_per_block(self) -> int:
         """Batches to read at once."""
-        plan, size = self.plan, self.plan.groups.block
+        plan = self.plan
         if plan.groups.reads_several:
             return self._blocks_together
         if not plan.plain or plan.transforms or plan.mask is not None:
             return 1
-        if plan.groups.by_cost is not None:
+        if plan.groups.by_cost is not None and self.batch_transforms:
             return 1
         if plan.pool.kind != "threads" or plan.workers or plan.prefetch is not None:
             return 1
@@ -73,6 +73,7 @@ class ReadyPlan:
         dense = all(isinstance(column, np.ndarray) for column in self.sample.values())
         if plan.in_order and not dense:
             return 1
+        size = plan.groups.mean_rows
         fitting = min(_TOGETHER_BYTES, plan.memory // 8) // max(1, self.row_bytes * size)
         return max(1, min(fitting, self._most_together, _TOGETHER_ROWS * thread_count() // size))
 

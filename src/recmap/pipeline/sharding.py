@@ -19,6 +19,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from heapq import heapify, heapreplace
+from itertools import accumulate
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -175,6 +176,11 @@ class Share(Order):
         """Return the positions of rows ``start`` to ``stop`` of this rank."""
         return self.numbers(np.arange(start, min(stop, len(self)), dtype=np.int64))
 
+    def ends(self, start: int, stop: int) -> Sequence[int] | None:
+        """Return where several batches end among ``positions``; None if all have one size."""
+        del start, stop
+        return None
+
     def real(self, start: int, stop: int) -> npt.NDArray[np.bool_]:
         """Return which rows are real. The others repeat the last one, to fill up the rank."""
         mine = self._of_whole_rank(np.arange(start, min(stop, len(self)), dtype=np.int64))
@@ -286,6 +292,13 @@ class CutShare(Share):
         spans = [self._span(batch) for batch in range(start, min(stop, len(self)))]
         rows = [np.arange(begin, end, dtype=np.int64) for begin, end in spans]
         return self._placed(np.concatenate([np.empty(0, np.int64), *rows]))
+
+    def ends(self, start: int, stop: int) -> Sequence[int] | None:
+        batches = range(start, min(stop, len(self)))
+        if len(batches) < 2:
+            return None
+        spans = (self._span(batch) for batch in batches)
+        return list(accumulate(end - begin for begin, end in spans))
 
     def _placed(self, rows: Positions) -> Positions:
         """Return the positions in the epoch of rows that are left."""

@@ -176,7 +176,8 @@ class Padding:
                 count(sum(part.nbytes for parts in added for part in parts))
                 columns |= made
                 continue
-            parts = cut(read.others[name], size)
+            ends = range(size, size + max(1, len(positions)), size)
+            parts = cut(read.others[name], ends)
             if name in pads:  # lists of lists
                 done = [self.apply({name: part}, schema) for part in parts]
                 count(sum(part.nbytes for each in done for part in each.values()))

@@ -43,12 +43,20 @@ class UnpicklableError(OptionError):
 
 @dataclass(frozen=True)
 class Request:
-    """The positions of the rows to work on, and their columns if they have been read."""
+    """The positions of the rows to work on, and their columns if they have been read.
+
+    ``ends`` says where batches of different sizes end. Requests for processes have one batch.
+    """
 
     number: int
     epoch: int
     positions: npt.NDArray[np.int64]
     batch: Batch | None = None
+    ends: Sequence[int] | None = None
+
+    def batch_ends(self, size: int) -> Sequence[int]:
+        """Return where each batch ends. Unless ``ends`` says it, they have ``size`` rows."""
+        return self.ends or range(size, size + max(1, len(self.positions)), size)
 
 
 @dataclass(frozen=True)
