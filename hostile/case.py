@@ -51,6 +51,8 @@ AREAS = (
     "text",
     "mds",
     "episodes",
+    "anndata",
+    "netcdf",
 )
 
 #: The last line of a log while the reference library reads. If it crashes on a damaged file, recmap

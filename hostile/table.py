@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 import recmap as rm
 
-__all__ = ["Table", "as_bytes", "assert_same", "plain", "rows_of", "table_of"]
+__all__ = ["Table", "as_bytes", "assert_same", "plain", "rows_of", "table_of", "with_masks"]
 
 #: Rows by column. A row is an array of any shape, bytes, or a list of these.
 Table: TypeAlias = dict[str, list[Any]]
@@ -66,3 +66,16 @@ def assert_same(found: Iterable[Any], wanted: Sequence[Any], where: str) -> None
     for i, (a, b) in enumerate(zip(rows, expected, strict=True)):
         if a != b:
             raise AssertionError(f"{where}: row {i} is {str(a)[:300]}, not {str(b)[:300]}")
+
+
+def with_masks(table: Table, schema: Mapping[str, rm.Field]) -> Table:
+    """Return columns as ``nulls="mask"`` gives them: filled, with a column that tells where."""
+    masked: Table = {}
+    for name, rows in table.items():
+        masked[name] = rows
+        if schema[name].nullable:
+            dtype = schema[name].dtype
+            empty = "" if dtype.kind == "U" else np.zeros((), dtype)[()]
+            masked[name] = [empty if row is None else row for row in rows]
+            masked[f"{name}/is_null"] = [np.bool_(row is None) for row in rows]
+    return masked

@@ -285,7 +285,7 @@ def test_a_file_of_another_format_is_named(kind: str, capsys: pytest.CaptureFixt
 
 ADVISED = [
     "latin-1", "utf-16", "latin-1 text", "mat 4", "jpeg 2000", "ppm", "old torch",
-    "json", "json on lines", "text", "torch", "mat", "netcdf", "PNG", "JPEG", "tiff",
+    "json", "json on lines", "text", "torch", "mat", "PNG", "JPEG", "tiff",
 ]  # fmt: skip
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
@@ -16,10 +16,10 @@ from recmap.machine.mapped import MappedFile, scattered_reads
 from recmap.machine.memory import empty, locks_pages
 from recmap.model.batch import RowNumbers
 from recmap.model.coerce import string_column
-from recmap.model.fetching import Fetching
+from recmap.model.fetching import Fetching, fetching_all
 from recmap.model.field import Field
 from recmap.model.ragged import Column
-from recmap.model.row_sizes import OFFSET, STRING, RowSizes
+from recmap.model.row_sizes import OFFSET, STRING, RowSizes, added_up
 from recmap.native import _core
 from recmap.store.mapped_files import fetch_ahead
 
@@ -262,6 +262,57 @@ def field_paths(dtype: np.dtype[Any]) -> dict[str, tuple[str, ...]]:
                 raise DataError(f"two fields of the array would be the column {name!r}")
             paths[name] = (field, *path)
     return paths
+
+
+class ComputedColumn(ColumnReader):
+    """A column whose rows are computed from those of other columns, its ``parts``.
+
+    A row takes up to ``row_size`` bytes of memory in addition to those of the parts.
+    """
+
+    def __init__(
+        self,
+        parts: Sequence[ColumnReader],
+        field: Field,
+        compute: Callable[..., Column],
+        row_size: int,
+        note: str = "",
+    ) -> None:
+        self._parts, self._compute, self._row_size = list(parts), compute, row_size
+        self._note = "; ".join(filter(None, (note, parts[0].note)))
+        self.field = field
+        self.chunk_rows, self.stored_rows = parts[0].chunk_rows, parts[0].stored_rows
+        self.chunk_bytes = sum(part.chunk_bytes for part in parts)
+
+    @property
+    def note(self) -> str:
+        return self._note
+
+    def __len__(self) -> int:
+        return len(self._parts[0])
+
+    def read(self, start: int, stop: int) -> Column:
+        return self._compute(*[part.read(start, stop) for part in self._parts])
+
+    def gather(self, rows: npt.NDArray[np.int64]) -> Column:
+        return self._compute(*[part.gather(rows) for part in self._parts])
+
+    def keep(self, groups: int | None) -> None:
+        for part in self._parts:
+            part.keep(groups)
+
+    def sizes(self, rows: Which, limit: int) -> RowSizes | None:
+        return added_up([self._row_size, *[part.sizes(rows, limit) for part in self._parts]])
+
+    def fetch_ahead(self, rows: RowNumbers) -> Fetching | None:
+        return fetching_all(part.fetch_ahead(rows) for part in self._parts)
+
+    @property
+    def remote(self) -> bool:
+        return any(part.remote for part in self._parts)
+
+    def row_bytes(self) -> int:
+        return sum(part.row_bytes() for part in self._parts)
 
 
 class DecodedArray(Protocol):

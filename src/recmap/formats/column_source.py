@@ -131,18 +131,21 @@ class ColumnsSource(Source):
         sums: Mapping[str, Sequence[Checksum]] | None = None,
         strings: Mapping[str, Field] | None = None,
         table: tuple[Mapping[str, TableType], Mapping[str, ColumnReader]] = ({}, {}),
+        notes: Mapping[str, str] | None = None,
     ) -> None:
         """``reopen`` opens the same file again in a process that unpickles this source.
         ``reference`` opens it with the format's own library. ``mapped`` is the file that
         columns are views of. ``sums`` holds the checksums of each column, and ``strings`` the
         fields of strings that are to be text or bytes, whatever their readers say. ``table`` is
-        what columns were in the table that was saved, and its index.
+        what columns were in the table that was saved, and its index. ``notes`` is what the file
+        says of columns, for display.
         """
         self._columns = dict(columns)
         self._reopen, self._reference = reopen, reference
         self._mapped = mapped
         self._sums = {name: tuple(found) for name, found in (sums or {}).items()}
         self._table_types, self._table_index = table
+        self._notes = dict(notes or {})
         fields = {name: column.field for name, column in columns.items()} | dict(strings or {})
         self._schema = Schema(fields)
         self._strings = {name: field for name, field in fields.items() if field.is_bytes}
@@ -291,12 +294,14 @@ class ColumnsSource(Source):
             self._sums,
             strings,
             (self._table_types, self._table_index) if table is None else table,
+            self._notes,
         )
 
     def row_bytes(self) -> int:
         return max(1, sum(column.row_bytes() for column in self._columns.values()))
 
     def info(self) -> Info:
+        told = {n: (self._notes.get(n, ""), column.note) for n, column in self._columns.items()}
         files = self._facts.files
         return Info(
             format=self._facts.format,
@@ -306,7 +311,7 @@ class ColumnsSource(Source):
             schema=self._schema,
             origin=self._facts.origin,
             mapped=[n for n, c in self._columns.items() if c.view() is not None and files],
-            notes={n: c.note for n, c in self._columns.items() if c.note},
+            notes={n: "; ".join(filter(None, each)) for n, each in told.items() if any(each)},
         )
 
 

@@ -50,7 +50,8 @@ def detect(path: str) -> str:
     bare = named is not None and FORMATS[named].header == "usually"
     described = not bare and description_path(path).is_file()
     if found is not None and found.format is not None and not (described and _written_raw(path)):
-        return found.format
+        told = named is not None and FORMATS[named].within == found.format
+        return str(named) if told else found.format
     if described:
         return HEADERLESS
     if named in (RECORDS, HEADERLESS, *TEXTS) and file.stat().size == 0:

@@ -244,6 +244,8 @@ def _without_masks(fields: FieldsLike | None) -> FieldsLike | None:
 def _opened(
     files: list[str], format: Format, fields: FieldsLike | None, options: OpenOptions
 ) -> Source:
+    if len(files) > 1 and format.alike:
+        format.load(format.alike)(files, _names(fields))
     if "files" in parameters(format.opener()):
         return _call_opener(format, files, fields, options)
     if len(files) == 1:
@@ -355,10 +357,15 @@ def _call_opener(
             fields = with_matches(fields, _call_opener(format, target, None, options).schema)
         arguments["fields"] = fields
     if "names" in accepted:
-        # An ellipsis stands for all other columns.
-        names = None if fields is None else list(fields)
-        arguments["names"] = None if names is None or ... in names else names
+        arguments["names"] = _names(fields)
     return opener(target, **arguments)
+
+
+def _names(fields: FieldsLike | None) -> list[Any] | None:
+    """Return the names of the columns that are asked for; None for all."""
+    # An ellipsis stands for all other columns.
+    names = None if fields is None else list(fields)
+    return None if names is None or ... in names else names
 
 
 def _open_lazily(

@@ -72,6 +72,11 @@ class Format:
     descriptors: int = 0
     #: The function that writes an index, given where a file is and what it will be called.
     indexes: str = ""
+    #: The format of the files, of which only their names tell them apart.
+    within: str = ""
+    #: The function that raises if columns of several files do not mean the same, given the files
+    #: and the names of the columns, or None for all.
+    alike: str = ""
     #: The extra of recmap that installs what the format needs, if it is not called like it.
     extra: str = ""
 
@@ -119,6 +124,16 @@ FORMATS = {
         Format(
             "hdf5", (".h5", ".hdf5", ".he5"), "hdf5.source:open_hdf5", "hdf5.sink:SINK",
             verified_by_reading=True, descriptors=2, groups=True,
+        ),
+        Format(
+            "anndata", (".h5ad",), "hdf5.anndata:open_anndata", within="hdf5",
+            verified_by_reading=True, descriptors=2, groups=True, extra="hdf5",
+            alike="hdf5.anndata:check_alike",
+        ),
+        Format(
+            "netcdf", (".nc", ".nc4"), "hdf5.netcdf:open_netcdf", within="hdf5",
+            verified_by_reading=True, descriptors=2, groups=True, extra="hdf5",
+            alike="hdf5.netcdf:check_alike",
         ),
         Format(
             "zarr", (".zarr",), "zarr.source:open_zarr", "zarr.sink:SINK",

@@ -426,11 +426,9 @@ _KINDS = (
     FileKind("a zip archive", _ZIP, _UNPACK),
     FileKind("an Arrow file", rb"ARROW1\0\0", format="arrow"),
     FileKind("Feather of version 1", rb"FEA1", "Try rm.open(pandas.read_feather({path}))"),
-    FileKind("netCDF-3", rb"CDF[\x01\x02]",
-        'Try rm.from_arrays({"x": scipy.io.netcdf_file({path}, mmap=False).variables["x"][:]}), '
-        "with the names of its variables"),
-    FileKind("netCDF-3", rb"CDF\x05",
-        "Turn it into netCDF-4, which is HDF5: nccopy -k nc4 IN OUT"),
+    FileKind("netCDF-3", rb"CDF[\x01\x02\x05]",
+        'Turn it into netCDF-4, which recmap reads: nccopy -k nc4 IN OUT, or in Python '
+        'xarray.open_dataset({path}).to_netcdf("new.nc", engine="h5netcdf")'),
     FileKind("ArrayRecord", rb"\x83\xaf\x70\xd1\x0d\x88\x4a\x3f\0{8}", format="array_record"),
     FileKind("tokens of llm.c", rb"(\x88\xd8\x34\x01\x01|\xa1\xd9\x34\x01\x07)\0{3}",
         format="llmc"),

@@ -453,7 +453,7 @@ def nested_column(file: Hdf5File, name: str, group: Any, direct: bool = True) ->
         field = nested_field(group)
         assert field is not None
         keys = (VALUES, *levels_of(field))
-        arrays = {key: _part(file, f"{name}/{key}", group[key], direct) for key in keys}
+        arrays = {key: array_column(file, f"{name}/{key}", group[key], direct) for key in keys}
     # Not locked, because join reads offsets, possibly on other threads.
     column = join(file.path, name, arrays.pop(VALUES), arrays, field.is_bytes, field)
     if column.field != field:
@@ -465,7 +465,7 @@ def nested_column(file: Hdf5File, name: str, group: Any, direct: bool = True) ->
     return column
 
 
-def _part(file: Hdf5File, name: str, dataset: Any, direct: bool) -> ColumnReader:
+def array_column(file: Hdf5File, name: str, dataset: Any, direct: bool) -> ColumnReader:
     why = refusal(file, dataset)
     found = [] if why else leaves(dataset)
     if len(found) != 1 or found[0].reason:

@@ -75,13 +75,16 @@ def _table_types(file: Hdf5File) -> dict[str, TableType]:
     return decode_note(note) if isinstance(note, str) else {}
 
 
-class _DatasetColumns:
+class DatasetColumns:
     """The columns of a dataset, or of a group that is a column.
 
-    ``refused`` says why the other fields are not columns.
+    ``refused`` says why the other fields are not columns. With ``text``, strings are text even if
+    recmap did not write them.
     """
 
-    def __init__(self, file: Hdf5File, name: str, dataset: Any, direct: bool = True) -> None:
+    def __init__(
+        self, file: Hdf5File, name: str, dataset: Any, direct: bool = True, *, text: bool = False
+    ) -> None:
         self.name = name
         self.columns: dict[str, ColumnReader] = {}
         self.refused: dict[str, str] = {}
@@ -101,7 +104,7 @@ class _DatasetColumns:
                 if leaf.reason:
                     self.refused[column] = leaf.reason
                 else:
-                    readable.append((column, leaf))
+                    readable.append((column, leaf.as_text() if text else leaf))
             readers = columns_of(file, name, dataset, [leaf for _, leaf in readable], direct)
             for (column, _), reader in zip(readable, readers, strict=True):
                 self.columns[column] = reader
@@ -185,17 +188,17 @@ def _asked(file: Hdf5File, names: list[str], direct: bool) -> dict[str, ColumnRe
 
 def _all(file: Hdf5File, inside: str, pattern: str = "*") -> dict[str, ColumnReader]:
     """Return the columns in a group that match a pattern and have equally many rows."""
-    tables: list[_DatasetColumns] = []
+    tables: list[DatasetColumns] = []
     refused: dict[str, str] = {}
     whats: dict[str, str] = {}
-    for name, item in _items(file, inside):
+    for name, item in items_of(file, inside):
         if isinstance(item, str):
             refused |= dict.fromkeys(matching(pattern, [name]), item)
             continue
         with file.locked(name):
             whats[name] = _what(item)
         try:
-            table = _DatasetColumns(file, name, item)
+            table = DatasetColumns(file, name, item)
         except DataError as e:
             refused |= dict.fromkeys(matching(pattern, [name]), str(e))
             continue
@@ -243,7 +246,7 @@ def _left_out(refused: Mapping[str, str], whats: Mapping[str, str]) -> dict[str,
     return found
 
 
-def _items(file: Hdf5File, inside: str) -> Iterator[tuple[str, Any]]:
+def items_of(file: Hdf5File, inside: str) -> Iterator[tuple[str, Any]]:
     """Walk the tree of the file, holding the lock only to open the next item."""
     entries = _walk(file.root, inside)
     while True:
@@ -255,7 +258,7 @@ def _items(file: Hdf5File, inside: str) -> Iterator[tuple[str, Any]]:
 
 
 def _of_equal_length(
-    tables: list[_DatasetColumns], refused: dict[str, str]
+    tables: list[DatasetColumns], refused: dict[str, str]
 ) -> dict[str, ColumnReader]:
     lengths = [len(next(iter(table.columns.values()))) for table in tables]
     rows = common_length(lengths)
@@ -274,7 +277,7 @@ def _of_equal_length(
 
 
 def _named(file: Hdf5File, names: list[str], direct: bool) -> dict[str, ColumnReader]:
-    tables: dict[str, _DatasetColumns] = {}
+    tables: dict[str, DatasetColumns] = {}
     columns: dict[str, ColumnReader] = {}
     for name in names:
         with file.locked(name):
@@ -283,18 +286,18 @@ def _named(file: Hdf5File, names: list[str], direct: bool) -> dict[str, ColumnRe
             raise FieldNotFoundError(f"{file.path}: no dataset {name!r}{_available(file, name)}")
         path, dataset = found
         if path not in tables:
-            tables[path] = _DatasetColumns(file, path, dataset, direct)
+            tables[path] = DatasetColumns(file, path, dataset, direct)
         columns[name] = _column(file, tables[path], name)
         for mask in mask_names(name):
             with file.locked(name):
                 stored = _find(file.root, mask.strip("/"))
             # Only a dataset of its own, not the member of a table.
             if stored is not None and stored[0] == mask.strip("/") and mask not in names:
-                columns |= _DatasetColumns(file, mask, stored[1], direct).columns
+                columns |= DatasetColumns(file, mask, stored[1], direct).columns
     return columns
 
 
-def _column(file: Hdf5File, table: _DatasetColumns, name: str) -> ColumnReader:
+def _column(file: Hdf5File, table: DatasetColumns, name: str) -> ColumnReader:
     plain = name.strip("/")
     if plain in table.columns:
         return table.columns[plain]

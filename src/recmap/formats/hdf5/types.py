@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ from recmap.errors import DataError
 from recmap.formats.hdf5.file import h5py
 from recmap.model.coerce import empty_column, string_column
 from recmap.model.description import decode_field, misfit, warn_of_notes
-from recmap.model.field import Field
+from recmap.model.field import TEXT, Field
 from recmap.model.ragged import BYTE, Column, Ragged
 
 # The attribute that holds the field of a dataset, if HDF5 has no such type.
@@ -41,6 +41,10 @@ class Leaf:
     def row_bytes(self) -> int:
         """Bytes of a row in memory; an estimate for lists and strings."""
         return self.field.row_bytes or 16 * max(self.field.count, 1)
+
+    def as_text(self) -> Leaf:
+        """Return the leaf with its strings as text."""
+        return replace(self, field=Field(TEXT, self.field.shape)) if self.field.is_bytes else self
 
     def in_dtype(self, dataset: Any) -> np.dtype[Any]:
         """Return the dtype h5py uses for the leaf; objects are lists or strings."""
@@ -182,3 +186,12 @@ def _holds(stored: np.dtype[Any], noted: np.dtype[Any]) -> bool:
     if noted.kind in "biufc" and noted.isbuiltin != 2:
         return noted.newbyteorder("=") == np.dtype(stored.str).newbyteorder("=")
     return stored.kind in "iu" and stored.itemsize == noted.itemsize
+
+
+def text_of(value: Any) -> str:
+    """Return an attribute that is text; "" if it is not, or is not there."""
+    if isinstance(value, np.ndarray) and value.size == 1:
+        value = value.ravel()[0]
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "replace")
+    return value if isinstance(value, str) else ""
