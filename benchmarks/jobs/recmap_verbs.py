@@ -83,7 +83,12 @@ def map_and_save(path: str, output: str, workers: int) -> Measure:
         report = (
             rm.open(path)
             .map(_augmented)
-            .save(f"{output}/images.npy", workers=f"processes:{workers}", verify=False)
+            .save(
+                f"{output}/images.npy",
+                workers=f"processes:{workers}",
+                verify=False,
+                options={"durable": False},
+            )
         )
     shutil.rmtree(output)
     return Measure(clock.seconds, report.rows)
