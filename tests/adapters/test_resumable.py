@@ -151,3 +151,17 @@ def test_leaving_the_place_that_was_restored_warns() -> None:
         again.load_state_dict(saved(stream))
         again.set_epoch(2)  # what a limited epoch has left is not wanted
         assert ids(again) == whole(3)[2]
+
+
+def test_the_end_of_a_repetition_is_not_taken_for_a_later_epoch() -> None:
+    def repeated() -> Any:
+        rows = rm.from_arrays({"id": np.arange(ROWS)}).shuffle(seed=1).batch(4)
+        return rows.repeat(2).to_torch(device="cpu")
+
+    one = repeated()
+    list(islice(one, len(one)))  # does not reach the end of the iteration
+    again = repeated()
+    again.load_state_dict(saved(one))
+    again.set_epoch(0)  # the rest is not asked for
+    again.set_epoch(1)
+    assert len(ids(again)) == len(one)

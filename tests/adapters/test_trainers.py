@@ -71,7 +71,7 @@ def uninterrupted(rank: int) -> list[list[int]]:
 
 
 def refusal(path: Path, name: str) -> str:
-    return (path / f"{name}-0.error").read_text().splitlines()[-1]
+    return (path / f"{name}-0.error").read_text().rstrip().splitlines()[-1]
 
 
 @pytest.mark.parametrize("case", [*ELASTIC, "stateful_workers"])

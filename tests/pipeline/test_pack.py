@@ -495,3 +495,17 @@ def test_an_epoch_of_packed_rows_ends_with_a_batch() -> None:
     once = [len(batch["tokens"]) for batch in words().pack(6).batch(4)]
     assert [len(b["tokens"]) for b in words().pack(6).repeat(2).batch(4)] == once * 2
     assert [len(b["tokens"]) for b in words().pack(6).batch(4).repeat(2)] == once * 2
+
+
+def test_a_function_is_tried_on_a_later_epoch_if_the_first_has_no_packed_row() -> None:
+    first = []
+    for seed in range(4):
+        rows = rm.from_arrays({"t": rm.Ragged.from_rows([[], [7]], np.int64)}).shuffle(seed=seed)
+        packed = rows.take(1).pack(4).map(lambda row: {**row, "size": row["segments"].sum()})
+        stream = packed.batch(1)
+        assert "size" in stream.schema
+        epochs = [[batch["size"].tolist() for batch in stream] for _ in range(8)]
+        assert all(epoch in ([], [[1]]) for epoch in epochs)
+        assert [[1]] in epochs
+        first.append(epochs[0])
+    assert [] in first

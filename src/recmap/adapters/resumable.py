@@ -64,7 +64,8 @@ class Resumable:
         """Warn if a run begins over, in an epoch before that of the state that was restored."""
         first = self._feed.first_epoch
         restored = self._after is not None or self._feed.resumed
-        if restored and epoch < first:
+        # With repeat(), an iteration is several epochs, and trainers count iterations.
+        if restored and epoch < first and self._feed.turns == 1:
             warn(
                 f"set_epoch({epoch}) begins epoch {epoch}, so the state that was restored, of "
                 f"epoch {first}, is not used; begin with that epoch, as in for epoch in "

@@ -150,7 +150,10 @@ class PipelineFeed:
 
     def choose_epoch(self, epoch: int) -> None:
         """Make the next iteration begin with an epoch, or resume in it if it already would."""
-        if as_whole("epoch", epoch) not in (self.epoch, self.first_epoch):
+        left = self._next.get().left
+        is_over = left is not None and not left
+        resumes = {self.first_epoch} if is_over else {self.epoch, self.first_epoch}
+        if as_whole("epoch", epoch) not in resumes:
             self.epoch = epoch
 
     def choose_rest_of(self, epoch: int) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
@@ -14,6 +14,7 @@ from recmap.model.field import Field
 from recmap.model.nulls import TRAINING, refuse_nulls
 from recmap.model.order import finite
 from recmap.model.schema import Batch, Schema
+from recmap.model.source import at_epoch
 from recmap.pipeline.plan import Plan
 from recmap.pipeline.transforms.base import Block, Transform, prepared, run_transforms
 from recmap.pipeline.transforms.batch import Group
@@ -202,18 +203,34 @@ def _first_batch(plan: Plan, transforms: Sequence[Transform], sample: Block) -> 
 
 
 def _first_group(plan: Plan, transforms: Sequence[Transform]) -> Group | None:
-    grouper, size = plan.groups.start(), plan.groups.block
+    """Make the first batch, of a later epoch if those before it have none."""
+    tried = 0
+    for epoch in range(_TRIED_BLOCKS if plan.varies else 1):
+        blocks = _blocks_of(plan, epoch, _TRIED_BLOCKS - tried)
+        grouper = plan.groups.start()
+        for block in blocks:
+            tried += 1
+            made, _ = run_transforms(block, transforms)
+            for group in grouper.add(made.batch, made.positions):
+                return group
+        for group in grouper.flush():
+            return group
+        if tried >= _TRIED_BLOCKS:
+            break
+    return None
+
+
+def _blocks_of(plan: Plan, epoch: int, most: int) -> Iterator[Block]:
+    """Read the first blocks of an epoch, up to a bad row."""
+    size = plan.groups.block
     share = plan.open_share if plan.open_ended else plan.share
-    for start in range(0, min(_TRIED_BLOCKS * size, len(share)), size):
+    rows = at_epoch(plan.rows, epoch)
+    for start in range(0, min(most * size, len(share)), size):
         positions = share.positions(start, start + size)
-        positions = positions[positions < plan.rows.up_to(int(positions[-1]) + 1)]
+        positions = positions[positions < rows.up_to(int(positions[-1]) + 1)]
         if not len(positions):
             break
         try:
-            block = read_block(plan.rows, positions)
+            yield read_block(rows, positions, epoch)
         except DataError:
             break  # make do with the rows before the bad one
-        block, _ = run_transforms(block, transforms)
-        for group in grouper.add(block.batch, block.positions):
-            return group
-    return next(grouper.flush(), None)

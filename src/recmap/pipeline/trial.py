@@ -99,15 +99,15 @@ def _first_rows(rows: Source, size: int) -> Block:
     return read_block(rows, np.arange(rows.up_to(size), dtype=np.int64))
 
 
-def read_block(rows: Source, positions: Positions) -> Block:
-    """Read rows of the first epoch, up to a bad one. Raise if the first row is bad."""
+def read_block(rows: Source, positions: Positions, epoch: int = 0) -> Block:
+    """Read rows of an epoch, up to a bad one. Raise if the first row is bad."""
     try:
-        return Block(rows.gather(positions), positions, 0, rows)
+        return Block(rows.gather(positions), positions, epoch, rows)
     except DataError:
         positions = positions[: count_sound(rows, positions)]
         if not len(positions):
             raise
-        return Block(rows.gather(positions), positions, 0, rows)
+        return Block(rows.gather(positions), positions, epoch, rows)
 
 
 def tried(
