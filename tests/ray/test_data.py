@@ -446,3 +446,14 @@ def test_either_all_files_are_published_or_none() -> None:
         with pytest.raises(FileNotFoundError):
             output.publish(staged, stage)
     assert {path: path.read_bytes() for path in Path("out").iterdir()} == before
+
+
+def test_a_folder_of_files_is_read_with_its_labels() -> None:
+    for i in range(6):
+        Path(f"photos/{i % 2}").mkdir(parents=True, exist_ok=True)
+        Path(f"photos/{i % 2}/{i}.jpg").write_bytes(b"%d" % i)
+    Path("labels.csv").write_text("id,age\n" + "".join(f"{i},{i * i}\n" for i in range(6)))
+    rows = rm.ray.read(rm.open("photos", labels="labels.csv")).take_all()
+    found = sorted((bytes(row["image"]), row["age"]) for row in rows)
+    assert found == [(b"%d" % i, i * i) for i in range(6)]
+    assert len(rm.ray.read("photos", format="files").take_all()) == 6

@@ -133,8 +133,6 @@ class SourceFacts:
     format: str = "rows"
     #: The files, in the order of their rows.
     files: list[str] = field(default_factory=list)
-    #: A digest of what was read from files of which states compare only some, such as labels.
-    digest: str = ""
     #: Where the schema comes from, in words.
     origin: str = "from the file"
     #: Returns the number of rows that are decoded together; 1 if any row can be read alone. If that
@@ -194,6 +192,8 @@ class SourceFacts:
     largest_row: Callable[[int], tuple[int, int] | None] = unknown_row
     #: Opens the same rows with the format's own library; None if they are read by no other.
     reference: Callable[[], Any] | None = None
+    #: A digest of what was read of files that are not compared as a whole, such as labels.
+    digest: str = ""
 
     def after_functions(self) -> SourceFacts:
         """Return these facts after functions of the user, which may have made other values."""

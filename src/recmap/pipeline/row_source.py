@@ -126,6 +126,8 @@ class SourceRows(WrappedSource):
         had = found = ""
         if None not in (before, rows) and rows != before:
             had, found = f"{before:,} rows", f"{rows:,} rows"
+        if source.facts.digest != self._facts.digest:
+            had, found = "labels", "others"
         if source.schema != self._schema:
             had, found = f"{had}{' of ' if had else ''}{self._schema}", str(source.schema)
         if found:

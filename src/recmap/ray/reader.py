@@ -18,7 +18,7 @@ from recmap.model.source import Source
 from recmap.ray.cluster import Driver, check_visible, connect, cpu_count, load_ray
 from recmap.ray.file_partitions import file_partitions, good_count
 from recmap.ray.parallel_index import find_records
-from recmap.store.paths import PathsLike, absolute, expand, given_paths
+from recmap.store.paths import PathsLike, absolute, as_paths, expand, given_paths
 from recmap.store.storage import Storage
 
 
@@ -132,8 +132,11 @@ def _in_original_folder(source: Source, reopen: Callable[[], Source]) -> Source:
     now = [located(file).absolute() for file in source.facts.files]
     if now == source.facts.files:
         return source
-    if isinstance(reopen, Opening) and now == expand(reopen.paths):
-        return source
+    if isinstance(reopen, Opening):
+        opened = as_paths(reopen.paths)
+        # A folder of files stands for itself.
+        if now in ([opened], opened) or now == expand(reopen.paths):
+            return source
     return reopen()
 
 

@@ -115,8 +115,12 @@ def test_a_change_of_the_labels_is_noticed() -> None:
     again = opened(good).batch(2)
     again.restore(state)
     assert [batch["n"].tolist() for batch in again] == [[3]]
+    ds = opened(good)
+    assert "from the names" in str(ds.info())
     with pytest.raises(rm.OptionError, match="the contents of 2 files"):
         opened(good.replace("3", "4")).batch(2).restore(state)
+    with pytest.raises(rm.FileChangedError, match="labels.csv: was changed"):
+        ds[0]
 
 
 def test_many_files_are_found_by_name() -> None:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import recmap as rm
+from recmap.pipeline.row_source import SourceRows
 from tests.pictures import encoded, picture
 
 LINES = {
@@ -141,3 +142,8 @@ def test_a_change_of_the_labels_is_noticed() -> None:
     Path("d/labels/d.txt").write_text("0 .5 0.5 1 1.0\r\n\n")
     with pytest.raises(rm.OptionError, match="the contents of 2 files"):
         rm.open("d/images", labels="d/labels").batch(2).restore(state)
+    rows = SourceRows(ds._source, ds._opened.reopen)
+    with pytest.raises(
+        rm.DataError, match="it had labels, and a worker that opened it found others"
+    ):
+        pickle.loads(pickle.dumps(rows)).gather(np.array([3]))

@@ -16,8 +16,8 @@ from recmap.model.order import Picked
 from recmap.model.ordered_rows import OrderedRows
 from recmap.model.preview import listed
 from recmap.model.ragged import Column
-from recmap.model.schema import FieldsLike
-from recmap.model.source import Source
+from recmap.model.schema import Batch, FieldsLike
+from recmap.model.source import Source, WrappedSource
 
 # Rows that tell which column names files, and rows that are read at once.
 _SAMPLE, _ROWS = 1000, 1 << 16
@@ -46,8 +46,27 @@ def open_table(
             f"{labels}: no labels: its only column, {column!r}, names the files", file=labels
         )
     source = _typed(table, labels, fields).select(others)
-    same = len(rows) == len(source) and bool((rows == np.arange(len(rows))).all())
-    return keep, source if same else OrderedRows(source, Picked(rows))
+    if len(rows) < len(source) or bool((rows != np.arange(len(rows))).any()):
+        source = OrderedRows(source, Picked(rows))
+    return keep, LabelTable(source, labels)
+
+
+class LabelTable(WrappedSource):
+    """Rows of a table, which must stay as it was when its names were read."""
+
+    keeps_rows = True
+
+    def __init__(self, source: Source, labels: Location) -> None:
+        super().__init__(source)
+        self._labels = labels
+
+    def read(self, start: int, stop: int, limit: int | None = None) -> Batch:
+        self._labels.check_unchanged()
+        return super().read(start, stop, limit)
+
+    def gather(self, rows: RowArray) -> Batch:
+        self._labels.check_unchanged()
+        return super().gather(rows)
 
 
 def _typed(table: Source, labels: Location, fields: FieldsLike | None) -> Source:
