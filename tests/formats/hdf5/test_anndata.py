@@ -239,7 +239,7 @@ def test_files_of_the_same_genes_are_one_dataset() -> None:
 
 
 def test_tables_of_earlier_versions() -> None:
-    """Categories of anndata 0.7 are in a group of the table, and those of 0.6 in ``uns``."""
+    """Categories of anndata 0.7 are in a group of their own in the table."""
     write(made())
     with h5py.File("a.h5ad", "r+") as file:
         for name in ("cell_type", "batch"):
@@ -253,12 +253,43 @@ def test_tables_of_earlier_versions() -> None:
     assert ds["cell_type"][:].tolist() == values(cells()["cell_type"])
     assert ds.select("batch").to_pandas()["batch"].cat.ordered
     assert not [name for name in ds.schema if "__categories" in name]
+
+
+def test_files_from_before_0_7() -> None:
+    """Tables are datasets with fields, and the names of categories are in ``uns``."""
+    matrix_ = counts()
+    obs = np.zeros(CELLS, [("index", "S9"), ("kind", "i1"), ("only", "i1"), ("n", "f4")])
+    obs["index"] = [f"c{i}" for i in range(CELLS)]
+    obs["kind"] = np.arange(CELLS) % 3 - 1
+    var = np.zeros(GENES, [("index", "S9"), ("kind", "i8")])
+    var["index"] = [f"g{i}" for i in range(GENES)]
     with h5py.File("old.h5ad", "w") as file:
-        file["obs"] = np.zeros(3, [("index", "S5"), ("n", "i4")])
-        file["var"] = np.zeros(2, [("index", "S5")])
-        file["X"] = np.zeros((3, 2))
-    with pytest.raises(rm.DataError, match=r"before 0.7; write it again: anndata.read_h5ad"):
-        rm.open("old.h5ad")
+        file["obs"], file["var"], file["raw.var"] = obs, var, var
+        file["obsm"] = np.zeros(CELLS, [("X_pca", "f4", (3,)), ("X_umap", "f8", (2,))])
+        file["varm"] = np.zeros(GENES, [("PCs", "f8", (3,))])
+        for name in ("X", "raw.X"):
+            for part in ("data", "indices", "indptr"):
+                file[f"{name}/{part}"] = getattr(matrix_, part)
+            file[name].attrs.update(h5sparse_format="csr", h5sparse_shape=matrix_.shape)
+        file["uns/kind_categories"] = np.array([b"a", b"b"])
+        file["uns/only_categories"] = np.array([b"one"])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        adata = anndata.read_h5ad("old.h5ad")
+    ds = rm.open("old.h5ad")
+    assert list(ds.schema)[2:] == [
+        "obs/index", "obs/kind", "obs/only", "obs/n", "obsm/X_pca", "obsm/X_umap",
+        "raw/X/data", "raw/X/indices",
+    ]  # fmt: skip
+    for name in ("kind", "only"):
+        assert ds[f"obs/{name}"][:].tolist() == values(adata.obs[name])
+    same_matrix(matrix(ds[:]), adata.X)
+    same_matrix(matrix(ds[:], "raw/X"), adata.raw.X)
+    genes = rm.open("old.h5ad", group="var")
+    assert str(genes.schema["kind"]) == "int64"
+    assert genes["index"][:].tolist() == adata.var_names.tolist()
+    assert rm.open("old.h5ad", group="raw/var")["index"][3] == "g3"
+    assert len(rm.open(["old.h5ad", "old.h5ad"])) == 2 * CELLS
 
 
 def test_damage_is_reported() -> None:

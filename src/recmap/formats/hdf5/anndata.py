@@ -39,9 +39,10 @@ _TABLES = {
 }
 # The matrices whose columns are the rows of a table.
 _MATRICES = {"var": ("X", "layers"), "raw/var": ("raw/X",)}
-_OLD = (
-    "it was written by anndata before 0.7; write it again: anndata.read_h5ad(old).write_h5ad(new)"
-)
+# Before anndata 0.7, tables are datasets with fields, some are called otherwise, and the names of
+# categories are in "uns".
+_FORMER = {"raw/X": "raw.X", "raw/var": "raw.var"}
+_TABLES_OF_FIELDS = ("obs", "var", "obsm", "varm", "raw/var")
 _BY_COLUMN = (
     "is stored by column (CSC), so that reading one row would take reading all of them; store it "
     "by row: adata.X = adata.X.tocsr(); adata.write_h5ad(new)"
@@ -108,8 +109,9 @@ def _names_in(path: str, table: str) -> bytes | None:
     """Return a hash of the names of the rows of a table; None if there is no such table."""
     contents = _AnnData(path, True, {})
     with contents.file.locked(table):
-        group = contents.file.root.get(table)
-        name = None if group is None else f"{table}/{text_of(group.attrs.get('_index'))}"
+        group = contents.item(table)
+        index = "index" if group is None else text_of(group.attrs.get("_index")) or "index"
+    name = f"{table}/{index}"
     if name not in contents.makers:
         return None
     column = contents.makers[name]()
@@ -133,6 +135,8 @@ class _AnnData:
         self.nullable = dict(nullable)
         self.types: dict[str, TableType] = {}
         self._check()
+        with self.file.locked():
+            self._former = {name: each for name, each in _FORMER.items() if each in self.file.root}
         for elements in _TABLES.values():
             for name in elements:
                 self._add(name)
@@ -150,8 +154,17 @@ class _AnnData:
                     ),
                     file=self.file.path,
                 )
-            if not (isinstance(cells, h5py.Group) and isinstance(genes, h5py.Group)):
-                raise DataError(f"{self.file.path}: {_OLD}", file=self.file.path)
+
+    def _path(self, name: str) -> str:
+        """Return where an element or a part of one is in the file."""
+        for element, former in self._former.items():
+            if name == element or name.startswith(f"{element}/"):
+                return former + name.removeprefix(element)
+        return name
+
+    def item(self, name: str) -> Any:
+        """Return what is stored under a name; None if there is nothing. Calls h5py."""
+        return self.file.root.get(self._path(name))
 
     def shape(self) -> str:
         """Return where the columns come from, and how many cells and genes there are."""
@@ -159,15 +172,16 @@ class _AnnData:
         for table in ("obs", "var"):
             with self.file.locked(table):
                 group = self.file.root[table]
-                index = group.get(text_of(group.attrs.get("_index")) or "_index")
-                sizes.append(f"{len(index):,}" if isinstance(index, h5py.Dataset) else "?")
+                if isinstance(group, h5py.Group):
+                    group = group.get(text_of(group.attrs.get("_index")) or "_index")
+                sizes.append(f"{len(group):,}" if isinstance(group, h5py.Dataset) else "?")
         return f"from the file, which has {' x '.join(sizes)} (obs x var)"
 
     def _add(self, name: str) -> None:
         """Add the columns of an element and of those in it."""
         try:
             with self.file.locked(name):
-                item = self.file.root.get(name)
+                item = self.item(name)
                 if isinstance(item, h5py.Group):
                     self._add_group(name, item)
                 elif isinstance(item, h5py.Dataset):
@@ -182,13 +196,22 @@ class _AnnData:
         if isinstance(categories, h5py.Reference):  # before anndata 0.8
             values = self.file.root[categories]
             ordered = bool(values.attrs.get("ordered", False))
-            self._add_categories(name, name, values.name.strip("/"), ordered)
+            self._add_categories(name, partial(self._array, name), values.name.strip("/"), ordered)
             return
-        found = DatasetColumns(self.file, name, item, self._direct, text=True)
-        self.makers |= {column: partial(_given, each) for column, each in found.columns.items()}
-        self.refused |= {
-            column: f"cannot be a column: {why}" for column, why in found.refused.items()
-        }
+        path = self._path(name)
+        found = DatasetColumns(self.file, path, item, self._direct, text=True)
+        fields = name in _TABLES_OF_FIELDS
+        for column, why in found.refused.items():
+            self.refused[_named(name, path, column, fields)] = f"cannot be a column: {why}"
+        for column, reader in found.columns.items():
+            shown, read = _named(name, path, column, fields), partial(_given, reader)
+            kinds = f"uns/{shown.partition('/')[2]}_categories"
+            # Those of a column of cells, if genes have one of that name, too.
+            of_cells = name == "var" and f"obs/{shown.removeprefix('var/')}" in self.makers
+            if name in ("obs", "var") and not of_cells and kinds in self.file.root:
+                self._add_categories(shown, read, kinds, ordered=False)
+            else:
+                self.makers[shown] = read
 
     def _add_group(self, name: str, group: Any) -> None:
         kind = text_of(group.attrs.get("encoding-type")) or text_of(
@@ -202,7 +225,8 @@ class _AnnData:
             self.refused[name] = _BY_COLUMN
         elif kind == "categorical":
             ordered = bool(group.attrs.get("ordered", False))
-            self._add_categories(name, f"{name}/codes", f"{name}/categories", ordered)
+            codes = partial(self._array, f"{name}/codes")
+            self._add_categories(name, codes, f"{name}/categories", ordered)
         elif kind.startswith("nullable-"):
             self.makers[name] = partial(self._nullable, name)
         elif kind in ("dataframe", "dict", ""):
@@ -214,13 +238,16 @@ class _AnnData:
         elif kind != "null":
             self.refused[name] = f"has the encoding {kind!r}, which recmap does not read"
 
-    def _add_categories(self, name: str, codes: str, values: str, ordered: bool) -> None:
+    def _add_categories(
+        self, name: str, codes: Callable[[], ColumnReader], values: str, ordered: bool
+    ) -> None:
         self.makers[name] = partial(self._categories, name, codes, values, ordered)
-        self.codes[f"{name}/codes"] = partial(self._array, codes)
+        self.codes[f"{name}/codes"] = codes
 
     def _array(self, name: str) -> ColumnReader:
         with self.file.locked(name):
-            return array_column(self.file, name, self.file.root[name], self._direct)
+            path = self._path(name)
+            return array_column(self.file, path, self.file.root[path], self._direct)
 
     def _values(self, name: str) -> ColumnReader:
         """Return the only column of a dataset, with strings as text."""
@@ -235,7 +262,7 @@ class _AnnData:
     def _sparse(self, name: str, part: str, rows: int) -> ColumnReader:
         values, ends = (self._array(f"{name}/{each}") for each in (part, "indptr"))
         with self.file.locked(name):
-            lengths = {len(self.file.root[f"{name}/{each}"]) for each in ("data", "indices")}
+            lengths = {len(self.item(f"{name}/{each}")) for each in ("data", "indices")}
         if len(ends) != rows + 1 or len(lengths) != 1:
             raise self._error(
                 name,
@@ -253,8 +280,10 @@ class _AnnData:
             [values, missing], replace(values.field, nullable=True), _with_nulls, size
         )
 
-    def _categories(self, name: str, codes: str, values: str, ordered: bool) -> ColumnReader:
-        read, stored = self._array(codes), self._values(values)
+    def _categories(
+        self, name: str, codes: Callable[[], ColumnReader], values: str, ordered: bool
+    ) -> ColumnReader:
+        read, stored = codes(), self._values(values)
         if read.field.dtype.kind not in "iu" or read.field.shape or stored.field.shape:
             raise self._error(name, f"has codes that are {read.field} for {stored.field}")
         categories = stored.read(0, len(stored))
@@ -312,6 +341,12 @@ class _AnnData:
         if not found:
             raise FieldNotFoundError(f"{self.file.path}: {no_column(name, self.makers)}")
         return found
+
+
+def _named(name: str, path: str, column: str, fields: bool) -> str:
+    """Return the name of a column of a dataset. The fields of a table are columns in a group."""
+    rest = column.removeprefix(path)
+    return name + (rest.replace(".", "/", 1) if fields else rest)
 
 
 def _table_of(name: str) -> str:

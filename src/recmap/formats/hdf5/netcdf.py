@@ -170,7 +170,9 @@ class _Netcdf:
             if dtype.kind in "biufc":
                 decoding = _Decoding.of(item)
                 if isinstance(decoding, str):
-                    variable.refused[name] = f"cannot be decoded: {decoding}"
+                    variable.refused[name] = (
+                        f'cannot be decoded: {decoding}; format="hdf5" reads the stored numbers'
+                    )
                     return
                 read = self._read_as(path, item, Field(decoding.stored, inner))
                 if decoding.times is not None:
