@@ -11,7 +11,10 @@ AZURITE := 3.35.0
 # A broken link is an error, but not with --quiet. The variable silences an advertisement.
 MKDOCS := NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
-.PHONY: help demo test test-packages test-core room test-native test-musl test-wheel check docs bench fuzz hostile survey faults stubs format wheel sdist clean azurite browser ffmpeg
+# Tests start many processes that import the same modules.
+unexport PYTHONDONTWRITEBYTECODE
+
+.PHONY: help demo test test-python test-packages test-core room test-native test-musl test-wheel check docs bench fuzz hostile survey faults stubs format wheel sdist clean azurite browser ffmpeg
 
 help:
 	@echo "make demo    build recmap and see it work"
@@ -31,27 +34,50 @@ $(VENV)/pip:
 	$(BIN)/pip install --quiet --upgrade pip
 	touch $@
 
-$(VENV)/recmap: $(VENV)/pip $(NATIVE)
-	$(BIN)/pip install --quiet --editable .
+# Compiled without what recmap depends on, so that a group can be installed meanwhile.
+$(VENV)/built: $(VENV)/pip $(NATIVE)
+	env -u MAKEFLAGS $(BIN)/pip install --quiet --no-deps --editable .
 	touch $@
 
+$(VENV)/recmap: $(VENV)/built
+	$(BIN)/pip install --quiet recmap # is there, so this adds what it depends on
+	touch $@
+
+# Modules are compiled when they are first imported: most never are.
 $(VENV)/%-group: $(VENV)/pip pyproject.toml
-	$(BIN)/pip install --quiet --group $*
+	$(BIN)/pip install --quiet --no-compile --group $*
 	touch $@
 
 demo: $(VENV)/recmap
 	$(BIN)/python examples/demo.py
 
 test: room $(NATIVE_CMAKE)
-	@# The compiler waits for CPUs, and pip for files.
-	@$(MAKE) --no-print-directory test-native & native=$$!; \
-	$(MAKE) --no-print-directory test-packages || { kill $$native; exit 1; }; wait $$native
-	@# Some tests wait for servers and clusters, so there are more processes than CPUs.
-	$(call pytest,--numprocesses 5)
+	@# The native tests take what the others leave of the CPUs, and say what they found at the end.
+	@mkdir -p build
+	@nice $(MAKE) --no-print-directory test-native >build/test-native.log 2>&1 & native=$$!; \
+	trap "kill $$native 2>/dev/null" EXIT; trap "exit 1" INT TERM; \
+	$(MAKE) --no-print-directory test-packages || exit 1; \
+	$(MAKE) --no-print-directory test-python; found=$$?; \
+	if wait $$native; then tail -n 1 build/test-native.log; else cat build/test-native.log; found=1; fi; \
+	exit $$found
 
-test-packages: $(VENV)/recmap $(VENV)/test-group azurite browser ffmpeg
+# Some tests wait for servers and clusters, so there are more processes than CPUs. All of them would
+# compile the same modules at first.
+test-python: $(VENV)/compiled
+	$(call pytest,--numprocesses 6)
 
-test-core: $(VENV)/recmap $(VENV)/test-formats-group
+$(VENV)/compiled: $(VENV)/recmap $(VENV)/test-group
+	@-$(BIN)/python -m pytest --collect-only --quiet >/dev/null
+	touch $@
+
+# The compiler waits for CPUs, pip for files, and npm and apt for others.
+test-packages:
+	@$(MAKE) --no-print-directory --jobs 4 $(VENV)/built $(VENV)/test-group azurite browser ffmpeg
+	@$(MAKE) --no-print-directory $(VENV)/recmap
+
+test-core:
+	@$(MAKE) --no-print-directory --jobs 2 $(VENV)/built $(VENV)/test-formats-group
+	@$(MAKE) --no-print-directory $(VENV)/recmap
 	$(call pytest,--numprocesses 2 --core tests)
 
 # One folder for all temporary files, removed if all tests pass. Its name is short, because that of
@@ -88,7 +114,7 @@ browser:
 	$(call apt,chromium chromium-driver)
 
 # FFmpeg's shared libraries, for the tests of video, in the same way.
-ffmpeg:
+ffmpeg: | browser # apt runs once at a time
 	@command -v ffmpeg >/dev/null || { $(call apt,ffmpeg); }
 
 apt = if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
