@@ -163,7 +163,12 @@ def _slow_first(items: list[pytest.Item]) -> list[pytest.Item]:
         name = _group(item)
         (quick if name is None else groups.setdefault(name, [])).append(item)
     processes = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
-    parts = [list(itertools.chain(*list(groups.values())[n::processes])) for n in range(processes)]
+    every = list(groups.values())
+    shared, slow = every[: len(_SHARED)], every[len(_SHARED) :]
+    parts = [list(itertools.chain(*shared[n::processes])) for n in range(processes)]
+    free = parts[min(_LONGEST, processes - 1) :]
+    for number, tests in enumerate(slow):
+        free[number % len(free)].extend(tests)
     rest, left = iter(quick), len(items)
     for number, part in enumerate(parts):
         size = left // (processes - number)
@@ -172,8 +177,9 @@ def _slow_first(items: list[pytest.Item]) -> list[pytest.Item]:
     return [*itertools.chain(*parts), *rest]
 
 
-# What takes seconds to start.
+# What takes seconds to start. The processes of the longest, the first two, get no other slow tests.
 _SHARED = ("ray", "frameworks", "azure", "browser", "moto")
+_LONGEST = 2
 
 
 def _group(item: pytest.Item) -> str | None:
@@ -209,6 +215,18 @@ def _is_core(item: pytest.Item) -> bool:
     if _group(item) is not None or "spawn" in item.name or "torch" in item.name:
         return False
     return not _SERVERS.intersection(getattr(item, "fixturenames", ()))
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Let the tests of Ray go first: they are all in one process, and would be the last to end."""
+    if "cluster" not in getattr(item, "fixturenames", ()):
+        _let_others_go_first()
+
+
+@functools.cache
+def _let_others_go_first() -> None:
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        os.nice(5)
 
 
 _PASSED = pytest.StashKey[bool]()

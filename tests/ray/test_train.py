@@ -100,9 +100,12 @@ def attempts(rank: int) -> list[list[tuple[tuple[int, int], list[float]]]]:
 
 
 @pytest.mark.usefixtures("cluster")
-def test_killed_workers_resume_with_as_many_and_with_fewer() -> None:
+def test_killed_workers_resume_with_as_many_and_with_fewer(monkeypatch: pytest.MonkeyPatch) -> None:
     from ray.train import TrainingFailedError
 
+    # Ray notices a kill at once, and starts no process that waits for a cloud to take nodes away.
+    monkeypatch.setenv("RAY_TRAIN_HEALTH_CHECK_INTERVAL_S", "0.2")
+    monkeypatch.setenv("RAY_TRAIN_ENABLE_PREEMPTION_WATCHER", "0")
     x = np.arange(ROWS * 4, dtype="float32").reshape(ROWS, 4) / 400
     rm.from_arrays({"x": x, "y": x.sum(axis=1)}).save("train.tfrecord")
     # In epoch 1, which is saved after 4 steps; again before it is saved; and then with one worker.
