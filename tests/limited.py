@@ -28,15 +28,16 @@ resource.setrlimit(resource.RLIMIT_DATA, (before + {limit}, before + {limit}))
 
 
 WATCHED = """
-import sys, threading
+import os, resource, sys, threading
 import h5py, zarr
 import pyarrow.parquet
 import numpy as np
 import recmap as rm
 all(getattr(rm, name) for name in rm.__all__)  # names are loaded on first use
+pages = os.open("/proc/self/statm", os.O_RDONLY)  # quicker to read than status
 def anonymous():
-    with open("/proc/self/status") as status:
-        return next(int(l.split()[1]) * 1024 for l in status if l.startswith("RssAnon"))
+    resident, shared = os.pread(pages, 100, 0).split()[1:3]
+    return (int(resident) - int(shared)) * resource.getpagesize()
 before = peak = anonymous()
 done = threading.Event()
 def watch():
