@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import recmap as rm
+from tests.buckets import S3Bucket
 from tests.conversion.test_killed_overwrites import killed
 from tests.formats.robot_steps import (
     FPS,
@@ -287,3 +288,37 @@ def test_a_killed_conversion_resumes(tmp_path: Path) -> None:
         assert names == wanted
     assert at > 9
     assert resumed > 3
+
+
+def test_a_bucket_has_datasets(bucket: S3Bucket) -> None:
+    rm.from_arrays(columns()).save(
+        f"{bucket.url}/robot", format="lerobot", shards=2, options=OPTIONS, storage=bucket.storage
+    )
+    ds = rm.open(f"{bucket.url}/robot", storage=bucket.storage)
+    assert ds["action"][:].tolist() == columns()["action"].tolist()
+    with pytest.raises(rm.OutputExistsError, match="already exists"):
+        rm.from_arrays(columns((6,))).save(
+            f"{bucket.url}/robot", format="lerobot", options=OPTIONS, storage=bucket.storage
+        )
+    rm.from_arrays(columns((6,))).save(
+        f"{bucket.url}/robot", format="lerobot", options=OPTIONS, storage=bucket.storage,
+        overwrite=True,
+    )  # fmt: skip
+    assert len(rm.open(f"{bucket.url}/robot", storage=bucket.storage)) == 6
+
+
+@pytest.mark.parametrize("workers", ["threads:2", "processes:2"])
+def test_workers_write_the_files(tmp_path: Path, workers: str) -> None:
+    rm.from_arrays(columns()).save("steps.parquet")
+    for folder, given in (("one", {"shards": 1}), ("some", {"shards": 3, "workers": workers})):
+        rm.open("steps.parquet").save(tmp_path / folder, format="lerobot", options=OPTIONS, **given)
+    assert rm.diff(tmp_path / "one", tmp_path / "some").same
+
+
+def test_a_dataset_that_is_not_finished_is_refused(tmp_path: Path) -> None:
+    save(tmp_path, shards=2)
+    manifest = tmp_path / "data/chunk-000/.file.parquet.manifest.json"
+    content = json.loads(manifest.read_text())
+    manifest.write_text(json.dumps({**content, "complete": False}))
+    with pytest.raises(rm.UnfinishedOutputError, match="its conversion is not finished"):
+        rm.open(tmp_path)

@@ -83,6 +83,10 @@ class LocalPath(Location):
     def folder(self) -> LocalPath:
         return LocalPath(os.path.dirname(self))
 
+    @property
+    def parent(self) -> LocalPath:
+        return LocalPath(os.path.dirname(self.rstrip(os.sep)))
+
     def children(self) -> list[str]:
         return os.listdir(self or ".") if os.path.isdir(self or ".") else []
 

@@ -110,6 +110,11 @@ class Location(str):
     def folder(self) -> Location:
         """The folder that it is in."""
 
+    @property
+    @abstractmethod
+    def parent(self) -> Location:
+        """The folder that this folder is in."""
+
     @abstractmethod
     def children(self) -> list[str]:
         """Return the names of all files and folders in this one; none if it cannot be listed."""

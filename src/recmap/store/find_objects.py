@@ -11,6 +11,7 @@ from typing import NamedTuple, TypeAlias
 from recmap.errors import AccessDeniedError, PathNotFoundError
 from recmap.local.file_state import (
     DESCRIPTION,
+    LEROBOT_FILE,
     STORE_FILES,
     TEXT_INDEX,
     ZARR_FILES,
@@ -79,7 +80,7 @@ def find_objects(store: ObjectStore, url: ObjectUrl) -> FoundObjects:
         what = "no object matches"
     else:
         listed = listing(key)
-        if _is_store(listed):
+        if _is_store(listed) or _is_lerobot(listed, listing):
             return FoundObjects([], None, [key.rstrip("/")])
         if key.rstrip("/").endswith(".zarr") and (listed.objects or listed.folders):
             # The arrays of half a store are not stores to be read one after the other.
@@ -114,6 +115,13 @@ def find_objects(store: ObjectStore, url: ObjectUrl) -> FoundObjects:
 
 def _is_store(folder: Folder, names: Sequence[str] = STORE_FILES) -> bool:
     return is_store_of({_name(each.key) for each in folder.objects}, names)
+
+
+def _is_lerobot(folder: Folder, listing: _Listing) -> bool:
+    """Return whether what tells of a LeRobot dataset is in a folder below this one."""
+    below, _, name = LEROBOT_FILE.partition("/")
+    inside = [each for each in folder.folders if _name(each) == below]
+    return any(_name(each.key) == name for meta in inside for each in listing(meta).objects)
 
 
 def _stores_among(store: ObjectStore, folders: Sequence[str], names: Sequence[str]) -> list[str]:

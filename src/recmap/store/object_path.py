@@ -60,6 +60,10 @@ class ObjectPath(ObjectAddress):
     def folder(self) -> Self:
         return self.sibling("")
 
+    @property
+    def parent(self) -> Self:
+        return self.at(self.key.rstrip("/").rpartition("/")[0])
+
     def children(self) -> list[str]:
         if not self.store.listed:
             return []

@@ -143,7 +143,7 @@ def data_names(name: str, count: int) -> list[str]:
 
 def _folder_of(path: str) -> Location:
     """Return the folder of the dataset that a path of ``data_path`` is in."""
-    return located(path).folder.folder.folder
+    return located(path).folder.parent.parent
 
 
 def check_folder(path: str, schema: Schema, shards: Sequence[str], overwrite: bool) -> None:
