@@ -289,9 +289,9 @@ class Verbs(Frameworks):
         images to the largest of a batch.
 
         With ``device="cuda"``, ``to_torch(device="cuda")`` copies images as they are stored, and
-        decodes, crops, resizes and converts them on the GPU. JPEGs need TorchCodec or torchvision,
-        arrays only PyTorch. Crops are those of the CPU. Only ``shuffle``, ``batch`` and other verbs
-        that need no pixels may come in between.
+        decodes, crops, resizes and converts them on the GPU. JPEGs need TorchCodec or torchvision.
+        Crops are those of the CPU. Only ``shuffle``, ``batch`` and other verbs that need no pixels
+        may come in between.
 
         >>> import numpy as np, recmap as rm
         >>> ds = rm.from_arrays({"image": np.zeros((4, 256, 256, 3), np.uint8)})

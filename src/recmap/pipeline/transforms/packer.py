@@ -34,6 +34,8 @@ Held: TypeAlias = list[list[list[int]]]
 
 #: The columns that are added unless others are asked for.
 ADDED: tuple[Added, ...] = ("segments", "positions")
+# Rows whose numbers are not much further apart are looked up in a table.
+_FAR_APART = 1 << 16
 # Rows that were finished in the run before.
 _RESTORED = -2
 
@@ -332,7 +334,7 @@ class Packer:
         rows, self._given = self._rows.without(self._given), 0
         begun = np.unique(segments.rows[segments.places == 0])
         numbers = np.concatenate([rows.numbers, begun])
-        slots = np.searchsorted(numbers, segments.rows)
+        slots = _slots(numbers, segments.rows)
         to = slots * self._length + segments.places
         columns, firsts, _ = sequences
         starts = firsts[which] + segments.begins
@@ -417,11 +419,21 @@ def _row_by_row(rows: UnfinishedRows) -> tuple[Positions, Positions]:
     """Return the segments of finished rows, row by row, and where those of each row end."""
     rank = np.full(len(rows.numbers), len(rows.finished))
     rank[np.searchsorted(rows.numbers, rows.finished)] = np.arange(len(rows.finished))
-    ranks = rank[np.searchsorted(rows.numbers, rows.segments.rows)]
+    ranks = rank[_slots(rows.numbers, rows.segments.rows)]
     # Of a row, what begins first comes first.
     length = 1 + int(rows.segments.places.max(initial=0))
     order = np.argsort(ranks * length + rows.segments.places)
     return order, np.searchsorted(ranks[order], np.arange(len(rows.finished) + 1))
+
+
+def _slots(numbers: Positions, rows: Positions) -> Positions:
+    """Return where each of some rows is among ``numbers``, which ascend."""
+    first = int(numbers[0]) if len(numbers) else 0
+    if not len(rows) or int(numbers[-1]) - first > _FAR_APART + len(rows):
+        return np.searchsorted(numbers, rows)
+    slots = np.zeros(int(numbers[-1]) - first + 1, np.int64)
+    slots[numbers - first] = np.arange(len(numbers))
+    return slots[rows - first]
 
 
 def _rows_of(work: npt.NDArray[Any], slots: Positions) -> npt.NDArray[Any]:
