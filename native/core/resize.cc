@@ -165,18 +165,30 @@ void resize_lines(const float* lines, size_t stride, const Weights& weights, siz
   }
 }
 
+// The same for up to kLines lines.
+template <size_t kChannels>
+void resize_some(const float* lines, size_t stride, size_t count, const Weights& weights,
+                 size_t width, float* out, size_t out_stride) {
+  if (count == kLines) {
+    return resize_lines<kChannels, kLines>(lines, stride, weights, width, out, out_stride);
+  }
+  for (size_t i = 0; i < count; ++i) {
+    resize_lines<kChannels, 1>(lines + i * stride, 0, weights, width, out + i * out_stride, 0);
+  }
+}
+
 void round_levels(const float* values, size_t count, uint8_t* out) {
   for (size_t i = 0; i < count; ++i) {
     out[i] = static_cast<uint8_t>(static_cast<int32_t>(values[i] + 0.5F));
   }
 }
 
-// Makes every line of `out` from lines of floats, `length` long.
-void resize_down(const std::vector<float>& lines, size_t length, const Weights& down, size_t height,
-                 uint8_t* out) {
+// Makes every line of `out` from lines of floats, `length` long and `stride` apart.
+void resize_down(const std::vector<float>& lines, size_t length, size_t stride, const Weights& down,
+                 size_t height, uint8_t* out) {
   std::vector<float> made(length);
   for (size_t y = 0; y < height; ++y, out += length) {
-    add_lines(lines.data() + down.first(y) * length, length, length, down.of(y), made.data());
+    add_lines(lines.data() + down.first(y) * stride, length, stride, down.of(y), made.data());
     round_levels(made.data(), length, out);
   }
 }
@@ -191,7 +203,8 @@ void resize_wide(const Pixels& image, size_t height, size_t width, uint8_t* out)
       add_items(line, kChannels, kChannels, Triangle(image.width, width, x), made);
     }
   }
-  resize_down(narrow, width * kChannels, Weights(image.height, height), height, out);
+  const size_t length = width * kChannels;
+  resize_down(narrow, length, length, Weights(image.height, height), height, out);
 }
 
 template <size_t kChannels>
@@ -216,17 +229,22 @@ void resize_by(const Pixels& image, size_t height, size_t width, uint8_t* out) {
   }
   const Weights down(image.height, height), across(image.width, width);
   const size_t from = image.width * kChannels, to = width * kChannels;
+  const size_t stride = from + kBehind, made_stride = to + kBehind;
   // The order that keeps what lies between the two steps small.
   if (height > image.height) {
-    std::vector<float> line(from + kBehind), narrow(image.height * to + kBehind);
-    for (size_t y = 0; y < image.height; ++y) {
-      std::copy_n(image.data + y * image.stride, from, line.data());
-      resize_lines<kChannels, 1>(line.data(), 0, across, width, narrow.data() + y * to, 0);
+    const size_t most = std::min(kLines, image.height);
+    std::vector<float> lines(most * stride), narrow(image.height * made_stride);
+    for (size_t y = 0; y < image.height; y += kLines) {
+      const size_t count = std::min(kLines, image.height - y);
+      for (size_t i = 0; i < count; ++i) {
+        std::copy_n(image.data + (y + i) * image.stride, from, lines.data() + i * stride);
+      }
+      resize_some<kChannels>(lines.data(), stride, count, across, width,
+                             narrow.data() + y * made_stride, made_stride);
     }
-    return resize_down(narrow, to, down, height, out);
+    return resize_down(narrow, to, made_stride, down, height, out);
   }
   const auto add = down.taps() <= kMostShortTaps ? add_bytes : add_lines<uint8_t>;
-  const size_t stride = from + kBehind, made_stride = to + kBehind;
   const size_t most = std::min(kLines, height);
   std::vector<float> lines(most * stride), made(most * made_stride);
   for (size_t y = 0; y < height; y += kLines) {
@@ -235,15 +253,7 @@ void resize_by(const Pixels& image, size_t height, size_t width, uint8_t* out) {
       add(image.data + down.first(y + i) * image.stride, from, image.stride, down.of(y + i),
           lines.data() + i * stride);
     }
-    if (count == kLines) {
-      resize_lines<kChannels, kLines>(lines.data(), stride, across, width, made.data(),
-                                      made_stride);
-    } else {
-      for (size_t i = 0; i < count; ++i) {
-        resize_lines<kChannels, 1>(lines.data() + i * stride, 0, across, width,
-                                   made.data() + i * made_stride, 0);
-      }
-    }
+    resize_some<kChannels>(lines.data(), stride, count, across, width, made.data(), made_stride);
     for (size_t i = 0; i < count; ++i, out += to) {
       round_levels(made.data() + i * made_stride, to, out);
     }
