@@ -379,3 +379,35 @@ def test_masked_floats_are_nan_in_every_source() -> None:
     for each in (table, "x.npz", *in_every_file(table)):
         batch = rm.open(each, nulls="mask")[:]
         assert np.isnan(batch["x"]).tolist() == batch["x/is_null"].tolist() == [False, True]
+
+
+@pytest.mark.parametrize("shape", ["times", "lists", "structs", "maps"])
+def test_times_of_96_bits_are_never_turned_into_others(shape: str) -> None:
+    early, late = np.datetime64("2024-01-01T01:02:03", "us"), np.datetime64("9999-12-31", "us")
+    time = pa.timestamp("us")
+    type = {
+        "times": time,
+        "lists": pa.list_(time),
+        "structs": pa.struct({"t": time}),
+        "maps": pa.map_(pa.string(), time),
+    }[shape]
+
+    def inside(time: Any) -> Any:
+        each = None if time is None else time.astype(object)
+        made = {"times": each, "lists": [each, None], "structs": {"t": each}, "maps": [("k", each)]}
+        return made[shape]
+
+    def written(*times: Any) -> rm.Dataset:
+        rows = list(map(inside, times))
+        table = pa.table({"a": pa.array(rows, type), "b": [1] * len(rows)})
+        pq.write_table(table, "t.parquet", use_deprecated_int96_timestamps=True)
+        return rm.open("t.parquet")
+
+    assert str(early) in str(written(early, None)[:])
+    ds = written(early, None, late)
+    for key in (slice(None), [0], 2):
+        with pytest.raises(rm.DataError, match=r"'a.*, row group 0: a time is out of the range"):
+            ds[key]
+    assert ds["b"][:].tolist() == [1, 1, 1]
+    table = pq.read_table("t.parquet", coerce_int96_timestamp_unit="us")
+    assert "9999-12-31" in str(rm.open(table)[2])

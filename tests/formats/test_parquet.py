@@ -17,6 +17,7 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyarrow.parquet import encryption
 
 import recmap as rm
 from recmap.cli import main
@@ -477,3 +478,19 @@ def test_a_dictionary_of_no_strings_is_read_without_a_warning() -> None:
     ds = rm.open("x.parquet")
     assert ds[:]["x"].tolist() == [None, None]
     assert ds.where("x is null")["i"][:].tolist() == [1, 2]
+
+
+class Keys(encryption.KmsClient):  # type: ignore[misc]
+    def wrap_key(self, key: bytes, name: str) -> bytes:
+        return base64.b64encode(key)
+
+
+def test_encrypted_columns_are_refused_by_name() -> None:
+    secret = encryption.EncryptionConfiguration(
+        "f", column_keys={"k": ["b"]}, plaintext_footer=True
+    )
+    keys = encryption.CryptoFactory(lambda _: Keys())
+    made = keys.file_encryption_properties(encryption.KmsConnectionConfig(), secret)
+    path = written(pa.table({"a": [1, 2], "b": [3, 4]}), encryption_properties=made)
+    with pytest.raises(rm.DataError, match="encrypted Parquet: 'b'. Decrypt it"):
+        rm.open(path)

@@ -241,6 +241,8 @@ HOSTILE: dict[str, list[tuple[Any, str]]] = {
         ('a,b\n1,x"y\n', "a quote inside a field"),
         ('a,b\n1,"x"y\n', "a quote inside a field"),
         ("a,b\r1,2\r", "carriage return without"),
+        ("# made by x\na,b\n1,2\n", "more fields than the 1 column .the first line begins with #"),
+        ('# by "x"\na,b\n1,2\n', "a quote inside a field.*the first line begins with #"),
         ("a,a\n1,2\n", "two columns are called 'a'"),
         (b"a,b\n1,x\n" + b"1,yyyyyyyyyyyy\n" * 999 + b"1,\xff\n", "is not UTF-8"),
     ],

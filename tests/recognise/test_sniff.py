@@ -129,9 +129,13 @@ JSON_LINES = b"".join(b'{"a": %d, "b": "x"}\n' % i for i in range(2000))
 PICKLED = {"x": np.arange(5), "y": [1, "two"]}
 
 KINDS: dict[str, tuple[str, Callable[[], bytes], str]] = {
-    "latin-1": ("a.csv", lambda: "naïve,b\né,2\nü,3\n".encode("latin-1"), "CSV"),
-    "utf-16": ("a.csv", lambda: "naïve,b\né,2\nü,3\n".encode("utf-16"), "CSV"),
-    "latin-1 text": ("a.txt", lambda: "Gr\xfc\xdfe aus K\xf6ln".encode("latin-1"), "text"),
+    "latin-1": ("a.csv", lambda: "naïve,b\né,2\nü,3\n".encode("latin-1"), "CSV that is not UTF-8"),
+    "utf-16": ("a.csv", lambda: "naïve,b\né,2\nü,3\n".encode("utf-16"), "CSV that is not UTF-8"),
+    "latin-1 text": (
+        "a.txt",
+        lambda: "Gr\xfc\xdfe aus K\xf6ln".encode("latin-1"),
+        "text that is not UTF-8",
+    ),
     "json": ("a.json", lambda: json.dumps({"a": list(range(9999))}).encode(), "JSON"),
     "json on lines": ("a.json", lambda: json.dumps([{"a": 1}], indent=1).encode(), "JSON"),
     "text": ("notes.txt", "Grüße, nothing more.\n".encode, "text"),

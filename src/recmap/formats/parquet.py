@@ -14,14 +14,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from recmap.errors import DataError, OptionError, RecmapError
+from recmap.errors import DataError, OptionError, RecmapError, UnknownFormatError
 from recmap.formats.arrow_columns import ARROW_FAILURES, ArrowColumns, check_values, decoding
 from recmap.formats.column_source import warn_of_left_out
 from recmap.formats.exact_nulls import ParquetNulls, parquet_fields
 from recmap.formats.parquet_pages import PageRows
 from recmap.formats.parquet_sizes import CODECS, LEVELS, ParquetSizes
 from recmap.formats.parquet_statistics import value_ranges
-from recmap.formats.parquet_thrift import THRIFT_FAILURES
+from recmap.formats.parquet_thrift import THRIFT_FAILURES, ThriftReader
 from recmap.formats.row_group_file import Cuts, RowGroupFile, check_groups, cut, even_cuts
 from recmap.formats.row_group_sink import RowGroupSink
 from recmap.formats.row_groups import RowGroupSource
@@ -43,6 +43,10 @@ also_give_back(pa.default_memory_pool().release_unused)
 
 # The end of every file: the size of the footer, and the magic number.
 _END = 8
+# What 64 bits of nanoseconds hold, in seconds.
+_SECONDS = (1 << 63) // 10**9
+# Numbers of fields in the footer: the row groups, the columns of one, how a column is encrypted.
+_ROW_GROUPS, _CHUNKS, _ENCRYPTION = 4, 1, 8
 _COMPRESSIONS = ("zstd", "snappy", "gzip", "lz4", "brotli", None)
 # Rows and bytes to read to estimate the size of a row, and how large pages may be for that.
 _SAMPLED, _SAMPLE_SIZE, _SAMPLED_PAGES = 32, 1 << 20, 8 << 20
@@ -87,12 +91,14 @@ class _ParquetFile(RowGroupFile):
     def __init__(self, path: str, fields: FieldsLike | None, nulls: Nulls, verify: bool) -> None:
         super().__init__(path, located(path).map())
         self._verify, self._given_nulls = verify, nulls
+        self._checked_int96: set[tuple[int, int]] = set()
         try:
             footer = self._footer()
             with self.mapped.hold(*footer):
                 self._metadata: Any = None
                 file = self._open()
                 self._metadata = file.metadata
+                self._check_encryption(footer)
                 self._sizes = ParquetSizes(self.mapped, footer, self._metadata, self._open)
                 if not self.mapped.whole:
                     self._sizes.read_footer()  # it would have to be fetched again
@@ -140,6 +146,29 @@ class _ParquetFile(RowGroupFile):
             )
         return size - _END - length, size
 
+    def _check_encryption(self, footer: tuple[int, int]) -> None:
+        """Refuse encrypted columns: pyarrow ends the process when it is asked about one."""
+        begin, end = footer[0], footer[1] - _END
+        if self._metadata.serialized_size == end - begin:
+            return
+        # The footer is signed, as it is if some columns are encrypted but it is not.
+        try:
+            content = ThriftReader(self.mapped.bytes[begin:end].tobytes()).struct()
+            groups = content.get(_ROW_GROUPS) or [{_CHUNKS: []}]
+            encrypted = [
+                repr(self._metadata.schema.column(leaf).path)
+                for leaf, chunk in enumerate(groups[0][_CHUNKS])
+                if _ENCRYPTION in chunk
+            ]
+        except THRIFT_FAILURES as e:
+            raise DataError(f"{self.path}: a damaged footer: {e}", file=self.path) from e
+        if encrypted:
+            raise UnknownFormatError(
+                f"{self.path}: encrypted Parquet: {', '.join(encrypted)}. Decrypt it: write it "
+                "again with pyarrow.parquet",
+                file=self.path,
+            )
+
     def _nulls(self, footer: tuple[int, int]) -> ParquetNulls:
         def read() -> bytes:
             with self.mapped.hold(*footer):
@@ -147,8 +176,12 @@ class _ParquetFile(RowGroupFile):
 
         return ParquetNulls(self._metadata, read)
 
-    def _open(self, dictionaries: Sequence[str] = ()) -> Any:
-        """Open the file. The strings of some columns are left in their ``dictionaries``."""
+    def _open(self, dictionaries: Sequence[str] = (), int96: str | None = None) -> Any:
+        """Open the file.
+
+        The strings of some columns are left in their ``dictionaries``. ``int96`` is the unit of
+        times of 96 bits.
+        """
         # Each thread opens the file for itself: an open one remembers the size of batches.
         file = self.mapped
         source = pa.BufferReader(pa.py_buffer(file.bytes)) if file.whole else SeekableMapping(file)
@@ -159,6 +192,7 @@ class _ParquetFile(RowGroupFile):
             pre_buffer=False,
             buffer_size=0 if file.whole else _BUFFER,
             page_checksum_verification=self._verify,
+            coerce_int96_timestamp_unit=int96,
         )
 
     def _check_rows(self) -> None:
@@ -249,6 +283,7 @@ class _ParquetFile(RowGroupFile):
         return cut(cells, rows, each, size)
 
     def batches(self, group: int, names: Sequence[str], cuts: Cuts) -> Iterator[Batch]:
+        self._check_int96(group, names)
         with decoding(self, group):
             reader = self._open().reader
             rows = np.diff(cuts.starts).tolist()
@@ -270,9 +305,40 @@ class _ParquetFile(RowGroupFile):
 
     def take_few(self, group: int, names: Sequence[str], rows: RowArray) -> Batch | None:
         try:
+            self._check_int96(group, names)
             return self._pages.take(group, names, rows)
         except (*ARROW_FAILURES, *THRIFT_FAILURES, DataError):
             return None  # decoding all of the row group tells what is wrong
+
+    @cached_property
+    def _int96(self) -> frozenset[int]:
+        schema = self._metadata.schema
+        leaves = range(self._metadata.num_columns)
+        return frozenset(i for i in leaves if schema.column(i).physical_type == "INT96")
+
+    def _check_int96(self, group: int, names: Sequence[str]) -> None:
+        """Refuse times of 96 bits that pyarrow would turn into others: it does not check."""
+        for leaf in self._int96.intersection(self._leaves_of(names) if self._int96 else ()):
+            if (group, leaf) in self._checked_int96:
+                continue
+            with decoding(self, group):
+                reader = self._open(int96="s").reader
+                found = [
+                    _bounds(batch.column(0))
+                    for batch in reader.iter_batches(
+                        _CHECKED // 16, row_groups=[group], column_indices=[leaf], use_threads=False
+                    )
+                ]
+            most = max((abs(each) for pair in found for each in pair), default=0)
+            if most >= _SECONDS:
+                unit = "us" if most < _SECONDS * 1000 else "ms"
+                raise DataError(
+                    f"{self.path}: column {self._metadata.schema.column(leaf).path!r}, row group "
+                    f"{group}: a time is out of the range of nanoseconds; rm.open(pyarrow.parquet."
+                    f"read_table(..., coerce_int96_timestamp_unit={unit!r})) reads it",
+                    file=self.path,
+                )
+            self._checked_int96.add((group, leaf))
 
     @guarded
     def check(self, group: int) -> None:
@@ -302,6 +368,19 @@ class _ParquetFile(RowGroupFile):
 def check_parquet(path: str) -> Iterator[tuple[int, DataError | None]]:
     """Decode all of a file, and yield the rows of each row group and what is wrong with it."""
     return check_groups(_ParquetFile(path, None, "keep", verify=True))
+
+
+def _bounds(times: Any) -> tuple[int, int]:
+    """Return the first and last of times in seconds, which may be in structs and lists."""
+    type = times.type
+    if pa.types.is_struct(type):
+        return _bounds(times.flatten()[0])
+    if pa.types.is_map(type):  # of which one stored column was read
+        return _bounds(times.keys if pa.types.is_timestamp(type.key_type) else times.items)
+    if pa.types.is_nested(type):
+        return _bounds(times.flatten())
+    valid = times.drop_null().cast(pa.int64()).to_numpy()
+    return (int(valid.min()), int(valid.max())) if valid.size else (0, 0)
 
 
 def _codec_name(number: int) -> str:

@@ -106,13 +106,14 @@ def _is_text(character: str) -> bool:
 
 
 def _with_advice(kind: FileKind, content: Content) -> FileKind:
-    """Name the file in the advice, and its encoding if that is not UTF-8."""
+    """Name the file in the advice, and say so if it is text that is not UTF-8."""
     if not kind.advice:
         return kind
     encoding = content.decoded[1] if "{encoding}" in kind.advice else None
     option = "" if encoding is None else f', encoding="{encoding}"'
     advice = kind.advice.replace(", {encoding}", option).replace("{encoding}", option[2:])
-    return replace(kind, advice=advice.replace("{path}", _quoted(content.path)))
+    what = kind.what if encoding is None else f"{kind.what} that is not UTF-8"
+    return replace(kind, what=what, advice=advice.replace("{path}", _quoted(content.path)))
 
 
 def _quoted(path: str) -> str:

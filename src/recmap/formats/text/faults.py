@@ -43,6 +43,7 @@ _TYPES = {
     _Code.not_bool: "text",
     _Code.not_utf8_text: "bytes",
 }
+_COMMENTS = "the first line begins with #; remove it if it is a comment, and others like it"
 
 
 def found_value(text: Bytes, fault: _core.TextFault) -> bytes:
@@ -66,7 +67,7 @@ def damaged_row(
     if code == _Code.few_fields:
         what = f"{quantity(fault.found, 'field')}, but there are {columns:,} columns"
     elif code == _Code.many_fields:
-        what = f"more fields than the {columns:,} columns"
+        what = f"more fields than the {quantity(columns, 'column')}"
     else:
         shown = value.strip(b'"') if code in (_Code.duplicate, _Code.unknown_key) else value
         what = _WRONG[code].format(value=_shown(shown))
@@ -79,6 +80,8 @@ def damaged_row(
     elif code == _Code.unknown_key:
         given = {value.strip(b'"').decode("utf-8", "replace"): "float64?", ...: None}
         hint = ("give its type, as in ", Option("fields", given))
+    elif _begins_with_comment(text):
+        hint = (_COMMENTS,)
     place = f"{text.path}: row {row:,}{_line(text, byte)}, byte {byte:,}: "
     return DataError(
         Message(place + what, hint=hint), file=text.path, record=row, byte=byte, field=name
@@ -110,12 +113,19 @@ def misplaced(text: TextFile, fault: Any, row: int, byte: int) -> DataError:
     else:
         what = "a carriage return without a line feed, outside of quotes; turn it into a line feed"
     row = max(row, 0)
+    place = f"{text.path}: row {row:,}{_line(text, byte)}, byte {byte:,}: "
     return DataError(
-        f"{text.path}: row {row:,}{_line(text, byte)}, byte {byte:,}: {what}",
+        Message(place + what, hint=(_COMMENTS,) if _begins_with_comment(text) else ()),
         file=text.path,
         record=row,
         byte=byte,
     )
+
+
+def _begins_with_comment(text: TextFile) -> bool:
+    if not isinstance(text, PlainText) or not text.mapped.whole:
+        return False
+    return text.mapped.bytes[text.begin : text.begin + 1].tobytes() == b"#"
 
 
 def _line(text: TextFile, byte: int) -> str:
