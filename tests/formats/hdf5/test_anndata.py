@@ -168,6 +168,7 @@ def test_every_array_of_cells_is_a_column() -> None:
     with pytest.raises(rm.DataError, match="a row for each row of 'var', not of 'obs'"):
         rm.open("a.h5ad", ["X", "var/length"])
     assert "60 x 25 (obs x var)" in str(ds.info())
+    assert "a sparse matrix with 25 columns" in ds.info().notes["layers/counts/data"]
     assert rm.verify("a.h5ad").ok
 
 

@@ -78,6 +78,7 @@ def open_anndata(
         mapped=contents.file.mapped,
         reference=partial(again, direct=False),
         table=(types, {}),
+        notes=contents.notes,
     )
 
 
@@ -134,6 +135,8 @@ class _AnnData:
         #: Which categories have nulls.
         self.nullable = dict(nullable)
         self.types: dict[str, TableType] = {}
+        #: What to say about columns.
+        self.notes: dict[str, str] = {}
         self._check()
         with self.file.locked():
             self._former = {name: each for name, each in _FORMER.items() if each in self.file.root}
@@ -220,6 +223,7 @@ class _AnnData:
         if kind.startswith("csr"):
             shape = group.attrs["shape" if "shape" in group.attrs else "h5sparse_shape"]
             for part in ("data", "indices"):
+                self.notes[f"{name}/{part}"] = f"of a sparse matrix with {int(shape[1]):,} columns"
                 self.makers[f"{name}/{part}"] = partial(self._sparse, name, part, int(shape[0]))
         elif kind.startswith("csc"):
             self.refused[name] = _BY_COLUMN

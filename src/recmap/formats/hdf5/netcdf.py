@@ -118,18 +118,23 @@ class _Netcdf:
                 items.append((name, item))
             elif isinstance(item, str):
                 self._refused[name] = f"is left out: {item}"
+        # By address: to tell the name of what is referred to, HDF5 searches all of the file.
+        addresses: dict[int, str] = {}
         numbered: dict[int, str] = {}
         for name, item in items:
             with self.file.locked(name):
+                addresses[_address(item)] = name
                 number = item.attrs.get("_Netcdf4Dimid")
                 if number is not None and _is_scale(item):
                     numbered[int(number)] = name
                 if item.maxshape and item.maxshape[0] is None and _is_scale(item):
                     self._unlimited.add(name)
         for name, item in items:
-            self._add(name, item, numbered)
+            self._add(name, item, numbered, addresses)
 
-    def _add(self, path: str, item: Any, numbered: dict[int, str]) -> None:
+    def _add(
+        self, path: str, item: Any, numbered: dict[int, str], addresses: dict[int, str]
+    ) -> None:
         group, _, last = path.rpartition("/")
         last = last.removeprefix(_HIDDEN)
         name = f"{group}/{last}" if group else last
@@ -142,7 +147,7 @@ class _Netcdf:
                 if why:
                     self._refused[name] = f"cannot be a column: {why}"
                     return
-                dimensions = _dimensions(path, item, numbered)
+                dimensions = _dimensions(path, item, numbered, addresses)
                 unit = _unit(item)
                 scale = dimensions[0] == path
             found = _Variable(name, path, len(item), dimensions, scale, unit)
@@ -182,7 +187,8 @@ class _Netcdf:
             attributes = [key for key in (*_MARKS, *_PACKED) if key in item.attrs]
             if attributes and h5py.check_string_dtype(dtype) is None:
                 variable.refused[name] = (
-                    f"has the attribute {attributes[0]}, which recmap does not apply to {dtype}"
+                    f"has the attribute {attributes[0]}, which recmap applies only to numbers; "
+                    'format="hdf5" reads the stored values'
                 )
                 return
         found = DatasetColumns(self.file, path, item, self._direct, text=dtype.kind == "O")
@@ -279,7 +285,13 @@ def _is_scale(item: Any) -> bool:
     return bool(h5py.h5ds.is_scale(item.id))
 
 
-def _dimensions(path: str, item: Any, numbered: dict[int, str]) -> list[str]:
+def _address(item: Any) -> int:
+    return int(h5py.h5o.get_info(item.id).addr)
+
+
+def _dimensions(
+    path: str, item: Any, numbered: dict[int, str], addresses: dict[int, str]
+) -> list[str]:
     """Return the names of the dimensions of a variable. One without a name has its length."""
     numbers = item.attrs.get("_Netcdf4Coordinates")
     if numbers is not None and len(numbers) == item.ndim:
@@ -288,7 +300,7 @@ def _dimensions(path: str, item: Any, numbered: dict[int, str]) -> list[str]:
         return [path, *(f"dimension of {size:,}" for size in item.shape[1:])]
     named = []
     for axis, size in zip(item.dims, item.shape, strict=True):
-        name = (axis[0].name or "").strip("/") if len(axis) else ""
+        name = addresses.get(_address(axis[0])) if len(axis) else None
         named.append(name or f"dimension of {size:,}")
     return named
 
