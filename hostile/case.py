@@ -53,6 +53,7 @@ AREAS = (
     "episodes",
     "anndata",
     "netcdf",
+    "labels",
 )
 
 #: The last line of a log while the reference library reads. If it crashes on a damaged file, recmap

@@ -107,6 +107,7 @@ def test_what_does_not_fit_is_an_error_that_names_it() -> None:
     refused("width is 12, not a fraction of the image", "0 0 0 12 1")
     refused("x is nan, not a fraction", "0 nan 0 1 1")
     refused("'0 a 1 1' are not four numbers", "0 0 a 1 1")
+    refused("'0 0_1 1 1' are not four numbers", "0 0 0_1 1 1")
     Path("d/labels/c.txt").write_bytes(b"0 0 0 1 1 \xff")
     with pytest.raises(rm.DataError, match="c.txt: not labels of YOLO: not UTF-8"):
         rm.open("d/images", labels="d/labels")

@@ -165,6 +165,8 @@ class _Reader:
             )
         try:
             numbers = list(map(float, rest))
+            if "_" in "".join(rest):  # Python takes 0_1 for a number
+                raise ValueError
         except ValueError:
             return f"{' '.join(rest)[:80]!r} are not four numbers"
         for what, value in zip(("x", "y", "width", "height"), numbers, strict=True):
