@@ -177,7 +177,6 @@ def lightning_fit(run: Run, train: Any = None) -> None:
         enable_checkpointing=False,
         enable_progress_bar=False,
         enable_model_summary=False,
-        use_distributed_sampler=False,
     )
     path = run.saved if run.was_saved else None
     train = chain().to_torch() if train is None else train

@@ -37,6 +37,7 @@ from recmap.adapters.trainer_habits import (
     is_prepared_by_accelerate,
     loop_of_lightning,
     loop_that_fetches,
+    refuse_batch_too_many,
     refuse_other_ranks,
     refuse_other_steps,
     refuse_second_batching,
@@ -196,6 +197,7 @@ class _ForTrainers(Resumable, torch.utils.data.IterableDataset):  # type: ignore
         continues = has_several(loop) and is_in_epoch(loop)
         if continues:
             refuse_several_uncounted(counted=self._is_counted)
+        refuse_batch_too_many(loop, alone=self._is_counted and not has_several(loop))
         if self._began == epoch and has_fetched(loop):
             return  # its first batch was taken already
         if repeats_batches(loop):

@@ -191,6 +191,22 @@ def epoch_in_lightning(loop: Any, epoch: int) -> int:
     return min(epoch, loop.trainer.current_epoch) if hasattr(loop, "epoch_loop") else epoch
 
 
+def refuse_batch_too_many(loop: Any, *, alone: bool) -> None:
+    """Raise if Lightning takes a batch of the next epoch for one that has ended.
+
+    It does with ``max_steps``, if it resumes at the end of an epoch, and does not validate there.
+    One stream alone whose length is known has nothing left then.
+    """
+    ended = getattr(loop, "restarted_on_epoch_end", False) and loop.trainer.max_steps != -1
+    fetcher = getattr(loop, "_data_fetcher", None)
+    if ended and not alone and not loop.epoch_loop._should_check_val_fx(fetcher):  # noqa: SLF001
+        raise OptionError(
+            "with max_steps, Lightning trains on a batch twice if it resumes at the end of an "
+            "epoch, and does not validate there; resume in the middle of an epoch, validate after "
+            "every epoch, or use max_epochs"
+        )
+
+
 def ahead_when_saved(caller: FrameType) -> int:
     """Return how many batches Lightning has taken ahead of the checkpoint that it saves."""
     for each in _callers(caller):
