@@ -141,8 +141,9 @@ def test_batches_of_a_stream_are_not_skipped_twice() -> None:
 def test_the_loader_of_ray_train_is_not_ahead_of_the_state() -> None:
     from ray.train.torch.train_loop_utils import _WrappedDataLoader
 
-    for to in ({}, {"device": "cpu"}):
-        stream = rows().shuffle(seed=1).batch(4).to_torch(**to)
+    batches = rows().shuffle(seed=1).batch(4)
+    for stream in (batches.to_torch(), batches.to_torch(device="cpu")):
+        stream.epoch = 0
         loader = _WrappedDataLoader(
             torch.utils.data.DataLoader(stream, batch_size=None), torch.device("cpu"), True
         )
