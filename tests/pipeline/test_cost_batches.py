@@ -319,3 +319,27 @@ def test_no_rows_make_no_batches() -> None:
     ds = _dataset().take(0)
     for world in (1, 3):
         assert _rows(ds.batch(cost="tokens", limit=3).shard(0, world)) == []
+
+
+def test_batches_that_are_read_together_are_those_that_are_read_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ds = _dataset(500)
+    pipelines: list[Any] = [
+        lambda: ds.batch(cost="tokens", limit=50),
+        lambda: ds.select("row", "n").batch(cost="n", limit=50),
+        lambda: ds.shuffle(seed=1).batch(cost="tokens", limit=50).shard(1, 3).repeat(2),
+        lambda: ds.map(dict).batch(cost="tokens", limit=50),
+    ]
+    for make in pipelines:
+        together = list(make())
+        with monkeypatch.context() as patched:
+            patched.setattr("recmap.pipeline.ready_plan._TOGETHER_BATCHES", 1)
+            alone = list(make())
+        assert len(together) == len(alone) > 10
+        for batch, wanted in zip(together, alone, strict=True):
+            assert list(batch) == list(wanted)
+            for name in batch:
+                assert batch[name].tolist() == wanted[name].tolist()
+            if "tokens" in batch:
+                assert len(batch["tokens"].values) == batch["tokens"].lengths.sum()
