@@ -190,12 +190,13 @@ def test_matrices_by_column_are_refused_with_the_remedy() -> None:
     adata = made(counts().tocsc())
     adata.layers["more"] = counts().tocsc()
     write(adata)
-    with pytest.raises(rm.OptionError, match=r"stored by column \(CSC\).*tocsr\(\)") as caught:
+    with pytest.raises(rm.DataError, match=r"stored by column \(CSC\).*tocsr\(\)") as caught:
         rm.open("a.h5ad")
     assert 'columns=["obs/*"]' in str(caught.value)
     with pytest.raises(rm.DataError, match=r"'layers/more' is stored by column"):
         rm.open("a.h5ad", ["layers/more"])
     assert len(rm.open("a.h5ad", ["obs/*"])) == CELLS
+    assert "stored by column" in rm.verify("a.h5ad").damage[0].reason
     adata.X = adata.X.tocsr()
     write(adata, "new.h5ad")
     with pytest.warns(rm.LeftOutWarning, match="'layers/more' is stored by column"):

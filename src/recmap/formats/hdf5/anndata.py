@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from recmap.errors import DataError, FieldNotFoundError, Message, Option, OptionError
+from recmap.errors import DataError, FieldNotFoundError, Message, Option
 from recmap.formats.column_readers import ColumnReader, ComputedColumn
 from recmap.formats.column_source import ColumnsSource, choose_columns
 from recmap.formats.hdf5.columns import array_column
@@ -312,11 +312,13 @@ class _AnnData:
         if names is None:
             table = "obs"
             if "X" in self.refused:
-                raise OptionError(
+                raise DataError(
                     Message(
                         f"{self.file.path}: X {self.refused['X']}; or leave it out, ",
                         Option("fields", ["obs/*"]),
-                    )
+                    ),
+                    file=self.file.path,
+                    field="X",
                 )
             asked = [name for name in self.makers if _table_of(name) == table]
         else:
