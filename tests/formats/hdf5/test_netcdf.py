@@ -255,6 +255,16 @@ def test_other_units_leave_numbers(units: str, calendar: str) -> None:
     assert units in ds.info().notes["x"]
 
 
+def test_bounds_have_the_units_of_their_times() -> None:
+    ds = weather()
+    ds["time"].attrs["bounds"] = "time_bnds"
+    ds["time_bnds"] = (("time", "nv"), np.stack([ds.time.to_numpy()] * 2, axis=1))
+    write(ds, encoding={"time": {"units": "hours since 2020-01-01"}})
+    with h5py.File("a.nc") as file:
+        assert "units" not in file["time_bnds"].attrs
+    assert (opened("a.nc", "time_bnds")[:]["time_bnds"] == ds["time_bnds"].to_numpy()).all()
+
+
 def test_missing_times_are_nat_and_far_ones_are_refused() -> None:
     variable([1, 2, -1], "i4", {"units": "days since 2000-01-01"}, -1)
     assert [str(each) for each in rm.open("a.nc")["x"][:]] == [

@@ -93,13 +93,19 @@ class _Variable:
     rows: int
     dimensions: list[str]
     scale: bool
-    unit: str
+    units: tuple[str, str]
     columns: dict[str, ColumnReader] = field(default_factory=dict)
     refused: dict[str, str] = field(default_factory=dict)
 
     @property
     def along(self) -> str:
         return self.dimensions[0]
+
+    @property
+    def unit(self) -> str:
+        """The unit of numbers, with the calendar of times."""
+        unit, calendar = self.units
+        return ", ".join(filter(None, (unit, calendar and f"calendar {calendar}")))
 
 
 class _Netcdf:
@@ -112,6 +118,7 @@ class _Netcdf:
         self._unlimited: set[str] = set()
         self._refused: dict[str, str] = {}
         self._whats: dict[str, str] = {}
+        self._bounds: dict[str, tuple[str, str]] = {}
         items = []
         for name, item in items_of(self.file, ""):
             if isinstance(item, h5py.Dataset):
@@ -124,6 +131,9 @@ class _Netcdf:
         for name, item in items:
             with self.file.locked(name):
                 addresses[_address(item)] = name
+                bounds = text_of(item.attrs.get("bounds"))
+                if bounds:  # have the units of what they are the bounds of
+                    self._bounds[f"{name.rpartition('/')[0]}/{bounds}".lstrip("/")] = _units(item)
                 number = item.attrs.get("_Netcdf4Dimid")
                 if number is not None and _is_scale(item):
                     numbered[int(number)] = name
@@ -148,9 +158,10 @@ class _Netcdf:
                     self._refused[name] = f"cannot be a column: {why}"
                     return
                 dimensions = _dimensions(path, item, numbered, addresses)
-                unit = _unit(item)
+                units = _units(item)
+                units = units if units[0] else self._bounds.get(path, units)
                 scale = dimensions[0] == path
-            found = _Variable(name, path, len(item), dimensions, scale, unit)
+            found = _Variable(name, path, len(item), dimensions, scale, units)
             self._make_columns(found, item)
         except DataError as e:
             self._refused[name] = f"cannot be read: {e}"
@@ -173,7 +184,7 @@ class _Netcdf:
                 variable.columns[name] = made
                 return
             if dtype.kind in "biufc":
-                decoding = _Decoding.of(item)
+                decoding = _Decoding.of(item, variable.units)
                 if isinstance(decoding, str):
                     variable.refused[name] = (
                         f'cannot be decoded: {decoding}; format="hdf5" reads the stored numbers'
@@ -181,7 +192,7 @@ class _Netcdf:
                     return
                 read = self._read_as(path, item, Field(decoding.stored, inner))
                 if decoding.times is not None:
-                    variable.unit = ""  # its dates mean the same in any unit
+                    variable.units = ("", "")  # its dates mean the same in any unit
                 variable.columns[name] = decoding.applied(self.file.path, name, read)
                 return
             attributes = [key for key in (*_MARKS, *_PACKED) if key in item.attrs]
@@ -305,10 +316,9 @@ def _dimensions(
     return named
 
 
-def _unit(item: Any) -> str:
-    """Return the unit of numbers, with the calendar of times."""
-    unit, calendar = (text_of(item.attrs.get(key)) for key in ("units", "calendar"))
-    return ", ".join(filter(None, (unit, calendar and f"calendar {calendar}")))
+def _units(item: Any) -> tuple[str, str]:
+    """Return the unit of numbers and the calendar of times."""
+    return text_of(item.attrs.get("units")), text_of(item.attrs.get("calendar"))
 
 
 def _joined(letters: npt.NDArray[np.uint8]) -> Column:
@@ -337,7 +347,7 @@ class _Decoding:
     unit: str
 
     @classmethod
-    def of(cls, item: Any) -> _Decoding | str:
+    def of(cls, item: Any, units: tuple[str, str]) -> _Decoding | str:
         """Return what the attributes of a variable say, or why they cannot be followed."""
         given = {}
         for key in (*_MARKS, *_PACKED):
@@ -365,8 +375,7 @@ class _Decoding:
             scale = offset = None  # which would only change the dtype
         packed = scale is not None or offset is not None
         boolean = stored.kind in "iu" and text_of(item.attrs.get("dtype")) == "bool" and not packed
-        units, calendar = (text_of(item.attrs.get(key)) for key in ("units", "calendar"))
-        times = TimeUnit.parsed(units, calendar) if stored.kind in "iuf" else None
+        times = TimeUnit.parsed(*units) if stored.kind in "iuf" else None
         dtype = stored
         if packed:
             dtype = _unpacked_dtype(stored, [each for each in (scale, offset) if each is not None])
@@ -375,7 +384,7 @@ class _Decoding:
         if times is None and missing and dtype.kind not in "fc" and item.ndim > 1:
             dtype = np.dtype(np.float32 if stored.itemsize <= 2 else np.float64)
         nullable = times is None and bool(missing) and dtype.kind not in "fc"
-        return cls(stored, dtype, tuple(missing), scale, offset, nullable, times, units)
+        return cls(stored, dtype, tuple(missing), scale, offset, nullable, times, units[0])
 
     @property
     def _packed(self) -> bool:
