@@ -43,7 +43,8 @@ MEASURED = [
 
 
 @pytest.fixture
-def bench(tmp_path: Path) -> Iterator[Bench]:
+def bench(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
+    monkeypatch.setattr("benchmarks.timing._TURN_RUNS", 1)
     folder = tmp_path / "bench"
     folder.mkdir()
     with Bench(folder, quick=True, rounds=1, idle=IdleWait(0)) as made:
