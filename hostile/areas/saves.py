@@ -50,7 +50,7 @@ def case(case: Case) -> None:
     case.note(f"{rows} rows of {ds.schema}")
     kind = case.pick(list(_FORMATS))
     path = case.path("x" + _FORMATS[kind])
-    tfds: dict[str, Any] = {"format": "tfds", "name": "set", "split": "train"}
+    tfds: dict[str, Any] = {"format": "tfds", "options": {"name": "set", "split": "train"}}
     try:
         ds.save(path, **(tfds if kind == "tfds" else {}))
     except rm.RecmapError as e:

@@ -110,10 +110,10 @@ class StagedOutput(ABC):
     def refuse_existing(self) -> None:
         """Raise if a file exists that must not be overwritten."""
         kind = FORMATS[self.format].sink_kind()
-        if kind.starts is not None:
+        if kind.complete is not None:
             raise OptionError(
-                f"{self.dst}: Ray Data writes no {self.format} datasets, whose episodes are found "
-                "first; write Parquet, and convert that"
+                f"{self.dst}: Ray Data writes no {self.format} datasets, which have files that "
+                "describe all others; write Parquet, and convert that"
             )
         if kind.beside:
             raise OptionError(
