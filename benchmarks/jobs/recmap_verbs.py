@@ -77,7 +77,7 @@ def _drawn(path: str, batch: int, verb: str) -> rm.Stream:
 
 
 def map_and_save(path: str, output: str, workers: int) -> Measure:
-    """Save augmented images as an .npy file."""
+    """Save augmented images as .npy files."""
     shutil.rmtree(output, ignore_errors=True)
     with Clock() as clock:
         report = (
@@ -85,6 +85,7 @@ def map_and_save(path: str, output: str, workers: int) -> Measure:
             .map(_augmented)
             .save(
                 f"{output}/images.npy",
+                shards=2 * workers,
                 workers=f"processes:{workers}",
                 verify=False,
                 options={"durable": False},

@@ -22,9 +22,9 @@ _NOTE = (
     "TFRecord file with its index is compared with reading the column of labels of the same file; "
     "its rows hold {width} floats, too. sample: an epoch of draws, compared with an epoch of "
     "shuffle of the same .npy file of 4 KB rows, in batches of {batch}. map and save: a NumPy "
-    "function of images (see Augmentation) in 2 worker processes, saved as an .npy file that is "
-    "not verified, compared with iterating over the same batches; fsync is never called. cache: an "
-    "epoch of "
+    "function of images (see Augmentation) in 2 worker processes, saved as four .npy files, "
+    "which are not verified, compared with iterating over the same batches; fsync is never called. "
+    "cache: an epoch of "
     'rm.open("x.h5").cache().shuffle(seed=1), an exact shuffle of 4 KB rows in chunks with gzip '
     "and shuffle, in batches of {batch}. The first epoch, which fills the cache, is compared with "
     "a pass in order over the same file and an epoch of shuffle of an .npy file of the same size; "
