@@ -217,6 +217,7 @@ def test_what_needs_the_pixels_on_the_host_is_refused() -> None:
     for refused in (
         lambda: ds.map(dict),
         lambda: ds.filter(bool),
+        lambda: ds.rename({"image": "picture"}),
         lambda: ds.batch(2).map(dict),
         lambda: ds.bucket("image", [3]),
         lambda: ds.pack(8),

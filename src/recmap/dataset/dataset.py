@@ -150,7 +150,9 @@ class Dataset(RowVerbs):
             return Dataset(self._as_opened.derive(verb, change))
         from recmap.pipeline.signature import VerbRecord
 
-        rows = self._plan.random_access(verb.partition("(")[0])
+        name = verb.partition("(")[0]
+        self._plan.check_images_on_host(name)
+        rows = self._plan.random_access(name)
         return self._rows(self._plan.with_rows(change(rows)), VerbRecord(verb))
 
     def _with_columns(self, names: Sequence[str], record: VerbRecord) -> Dataset:
