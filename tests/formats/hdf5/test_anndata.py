@@ -300,13 +300,13 @@ def test_damage_is_reported() -> None:
         file["obs/cell_type/codes"][5] = 9
     with pytest.raises(rm.DataError, match="'obs/cell_type' has codes from -1 to 9, and 3 cat"):
         rm.open("a.h5ad")[:]
-    write(made())
-    with h5py.File("a.h5ad", "r+") as file:
+    write(made(), "cut.h5ad")
+    with h5py.File("cut.h5ad", "r+") as file:
         ends = file["X/indptr"][:-1]
         del file["X/indptr"]
         file["X/indptr"] = ends
     with pytest.raises(rm.DataError, match=r"'X' is damaged: a matrix of 60 rows has 60 offsets"):
-        rm.open("a.h5ad")
+        rm.open("cut.h5ad")
     with h5py.File("b.h5ad", "w") as file:
         file["x"] = np.arange(3)
     with pytest.raises(rm.DataError, match=r"not an AnnData file, for it has no 'obs'"):
