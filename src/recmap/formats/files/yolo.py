@@ -92,7 +92,7 @@ def open_yolo(
     if gone:
         warn_of_skipped(labels, folder, 0, len(gone))
     classes, place = class_names(labels)
-    read = _Reader(classes, place)
+    read = _BoxReader(classes, place)
     paths = [labels.child_found(texts[key], found[texts[key]]) for key in owners]
     with Threads(_AT_ONCE, "recmap-labels") as threads:
         boxes = list(threads.map(read, paths))
@@ -130,7 +130,7 @@ def _columns(rows: Sequence[_Boxes | None]) -> dict[str, Column]:
     }
 
 
-class _Reader:
+class _BoxReader:
     """Reads the labels of an image."""
 
     def __init__(self, names: Sequence[str] | None, place: str) -> None:
