@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import shutil
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -132,6 +133,40 @@ def test_tables_come_back_as_frames() -> None:
     assert rm.open("a.h5ad", ["obs/cell_type/codes"])[:4]["obs/cell_type/codes"].tolist() == [
         0, 1, 2, -1,
     ]  # fmt: skip
+
+
+def test_strings_of_pandas_3_are_stored_with_masks() -> None:
+    text = pd.StringDtype("python")
+    obs = pd.DataFrame(
+        {
+            "kind": pd.Categorical(pd.array(["a", None, "b"], text), ordered=True),
+            "flag": pd.Categorical([True, False, True]),
+            "note": pd.Series(["x", "", "é"], dtype=text).array,
+            "count": pd.array([1, 2, 3], "Int16"),
+        },
+        pd.Index(["r0", "r1", "r2"], dtype=text),
+    )
+    obs["note"] = obs["note"].astype(text)
+    x = np.ones((3, 2), "float32")
+    write(anndata.AnnData(x, obs=obs, var=pd.DataFrame(index=pd.Index(["g0", "g1"], dtype=text))))
+    with h5py.File("a.h5ad") as file:
+        assert {"values", "mask"} == set(file["obs/_index"]) == set(file["obs/kind/categories"])
+    ds = rm.open("a.h5ad", group="obs")
+    assert ds.info().origin == "from the file, which has 3 x 2 (obs x var)"
+    assert str(ds.schema) == (
+        "Schema(_index: text, kind: text?, flag: bool, note: text, count: int16)"
+    )
+    frame = ds.to_pandas().set_index("_index")
+    assert frame["kind"].dtype == pd.CategoricalDtype(["a", "b"], ordered=True)
+    assert values(frame["kind"]) == ["a", None, "b"]
+    assert frame["flag"].dtype == pd.CategoricalDtype([False, True])
+    assert frame["count"].dtype == pd.Int16Dtype()
+    assert [row["note"] for row in ds] == ["x", "", "é"]
+    shutil.copy("a.h5ad", "b.h5ad")
+    with h5py.File("b.h5ad", "r+") as file:
+        file["obs/kind/categories/mask"][0] = True
+    with pytest.raises(rm.DataError, match="'obs/kind/categories' has a null, which no category"):
+        rm.open("b.h5ad")
 
 
 def test_every_array_of_cells_is_a_column() -> None:

@@ -47,7 +47,7 @@ _BY_COLUMN = (
     "is stored by column (CSC), so that reading one row would take reading all of them; store it "
     "by row: adata.X = adata.X.tocsr(); adata.write_h5ad(new)"
 )
-# Codes that are looked at together.
+# Codes, or values of a mask, that are looked at together.
 _SPAN = 1 << 20
 # More categories are not noted, and longer ones are gathered without a list of their bytes.
 _MOST_NOTED, _SHORT = 10_000, 64
@@ -62,8 +62,8 @@ def open_anndata(
 ) -> ColumnsSource:
     """Open the columns of the cells, or those in ``names``, which may be those of genes.
 
-    Without ``direct``, h5py reads all values. ``nullable`` says which categories have nulls, as far
-    as that is known.
+    Without ``direct``, h5py reads all values. ``nullable`` says which columns have nulls, as far as
+    that is known.
     """
     contents = _AnnData(path, direct, nullable or {})
     columns = contents.choose(names)
@@ -132,7 +132,7 @@ class _AnnData:
         self.codes: dict[str, Callable[[], ColumnReader]] = {}
         #: Why others are not columns.
         self.refused: dict[str, str] = {}
-        #: Which categories have nulls.
+        #: Which columns have nulls.
         self.nullable = dict(nullable)
         self.types: dict[str, TableType] = {}
         #: What to say about columns.
@@ -177,6 +177,8 @@ class _AnnData:
                 group = self.file.root[table]
                 if isinstance(group, h5py.Group):
                     group = group.get(text_of(group.attrs.get("_index")) or "_index")
+                if isinstance(group, h5py.Group):  # strings with a mask
+                    group = group.get("values")
                 sizes.append(f"{len(group):,}" if isinstance(group, h5py.Dataset) else "?")
         return f"from the file, which has {' x '.join(sizes)} (obs x var)"
 
@@ -257,6 +259,8 @@ class _AnnData:
         """Return the only column of a dataset, with strings as text."""
         with self.file.locked(name):
             item = self.file.root[name]
+            if isinstance(item, h5py.Group):
+                raise self._error(name, "is a group, not an array")
             found = DatasetColumns(self.file, name, item, self._direct, text=True)
         if list(found.columns) != [name]:
             why = "; ".join(found.refused.values()) or "it has fields"
@@ -279,30 +283,54 @@ class _AnnData:
         values, missing = self._values(f"{name}/values"), self._array(f"{name}/mask")
         if missing.field != Field(np.bool_) or len(missing) != len(values):
             raise self._error(name, "has a mask that does not fit its values")
+        if not values.field.is_bytes:
+            kind = values.field.dtype.name.replace("int", "Int").replace("u", "U")
+            noted = NotedType("pandas", "boolean" if kind == "bool" else kind)
+            self.types[name] = TableType(values.field, noted)
+        if not self._has_nulls(name, missing, np.any):
+            return values
         size = values.row_bytes() + OFFSET
         return ComputedColumn(
             [values, missing], replace(values.field, nullable=True), _with_nulls, size
         )
 
+    def _has_nulls(
+        self, name: str, column: ColumnReader, found: Callable[[npt.NDArray[Any]], Any]
+    ) -> bool:
+        """Return whether a column has nulls: whether some of its codes, or of its mask, say so."""
+        if name not in self.nullable:
+            self.nullable[name] = any(
+                bool(found(np.asarray(column.read(at, min(at + _SPAN, len(column))))))
+                for at in range(0, len(column), _SPAN)
+            )
+        return self.nullable[name]
+
     def _categories(
         self, name: str, codes: Callable[[], ColumnReader], values: str, ordered: bool
     ) -> ColumnReader:
-        read, stored = codes(), self._values(values)
+        read, stored = codes(), self._category_values(values)
         if read.field.dtype.kind not in "iu" or read.field.shape or stored.field.shape:
             raise self._error(name, f"has codes that are {read.field} for {stored.field}")
         categories = stored.read(0, len(stored))
-        if name not in self.nullable:
-            self.nullable[name] = any(
-                bool((np.asarray(read.read(at, min(at + _SPAN, len(read)))) < 0).any())
-                for at in range(0, len(read), _SPAN)
-            )
-        field = replace(stored.field, nullable=self.nullable[name])
+        nullable = self._has_nulls(name, read, lambda numbers: (numbers < 0).any())
+        field = replace(stored.field, nullable=nullable)
         noted = _plain(categories)
         if noted is not None:
             kind = NotedType("pandas", "category", noted, ordered)
             self.types[name] = TableType(field.without_nulls(), kind)
         decode = _Categories(self.file.path, name, categories, field.nullable)
         return ComputedColumn([read], field, decode, decode.row_size, f"{len(stored):,} categories")
+
+    def _category_values(self, name: str) -> ColumnReader:
+        """Return the categories. Those that are strings of pandas 3 are stored with a mask."""
+        with self.file.locked(name):
+            grouped = isinstance(self.file.root[name], h5py.Group)
+        if not grouped:
+            return self._values(name)
+        missing = self._array(f"{name}/mask")
+        if np.any(missing.read(0, len(missing))):
+            raise self._error(name, "has a null, which no category is")
+        return self._values(f"{name}/values")
 
     def _error(self, name: str, why: str) -> DataError:
         return DataError(f"{self.file.path}: {name!r} {why}", file=self.file.path, field=name)
@@ -386,7 +414,7 @@ def _plain(categories: Column) -> list[Any] | None:
     if len(categories) > _MOST_NOTED:
         return None
     if not isinstance(categories, Ragged):
-        return categories.tolist() if categories.dtype.kind in "iuf" else None
+        return categories.tolist() if categories.dtype.kind in "biuf" else None
     try:
         return [bytes(each).decode() for each in categories]
     except UnicodeDecodeError:
