@@ -358,6 +358,32 @@ def test_hdf5_without_dimensions_is_read_by_length() -> None:
         rm.open("empty.nc")
 
 
+@pytest.mark.parametrize("kind", ["references", "numbers", "one number", "too many", "a group"])
+def test_damaged_references_to_dimensions_leave_them_without_a_name(kind: str) -> None:
+    with h5py.File("a.h5", "w") as file:
+        file["t"], file["x"] = np.arange(3), np.arange(3.0)
+        file["t"].make_scale("t")
+        file["x"].dims[0].attach_scale(file["t"])
+        lists = file["x"].attrs["DIMENSION_LIST"]
+        if kind == "a group":
+            del file["t"]
+            file.create_group("t")
+        else:
+            del file["x"].attrs["DIMENSION_LIST"]
+        if kind == "references":  # not lists of them, with which the HDF5 library crashes
+            file["x"].attrs.create("DIMENSION_LIST", file["t"].ref, (1,), h5py.ref_dtype)
+        elif kind == "numbers":
+            file["x"].attrs["DIMENSION_LIST"] = [1.5]
+        elif kind == "one number":
+            file["x"].attrs["DIMENSION_LIST"] = 3
+        elif kind == "too many":
+            dtype = h5py.vlen_dtype(h5py.ref_dtype)
+            file["x"].attrs.create("DIMENSION_LIST", np.repeat(lists, 2), dtype=dtype)
+    ds = rm.open("a.h5", ["x"], format="netcdf")
+    assert ds.info().origin == "from the file, a row for each step of 'dimension of 3'"
+    assert ds["x"][:].tolist() == [0, 1, 2]
+
+
 def test_it_converts_trains_and_travels() -> None:
     ds = weather()
     packed = {"dtype": "int16", "scale_factor": 0.01, "_FillValue": -1, "zlib": True}

@@ -309,11 +309,20 @@ def _dimensions(
         return [numbered.get(int(each), f"{int(each)}") for each in numbers]
     if _is_scale(item):
         return [path, *(f"dimension of {size:,}" for size in item.shape[1:])]
-    named = []
-    for axis, size in zip(item.dims, item.shape, strict=True):
-        name = addresses.get(_address(axis[0])) if len(axis) else None
-        named.append(name or f"dimension of {size:,}")
-    return named
+    # Not item.dims: with a scale that is no longer there, it crashes in the HDF5 library.
+    scales = item.attrs.get("DIMENSION_LIST")
+    if not isinstance(scales, np.ndarray) or scales.shape != (item.ndim,):
+        scales = [()] * item.ndim
+    return [
+        _scale_name(item, scale, addresses) or f"dimension of {size:,}"
+        for scale, size in zip(scales, item.shape, strict=True)
+    ]
+
+
+def _scale_name(item: Any, scales: Any, addresses: dict[int, str]) -> str | None:
+    """Return the name of the first of the scales of an axis; None if there is none."""
+    first = scales[0] if isinstance(scales, np.ndarray) and len(scales) else None
+    return addresses.get(_address(item.file[first])) if isinstance(first, h5py.Reference) else None
 
 
 def _units(item: Any) -> tuple[str, str]:
