@@ -5,6 +5,7 @@ from __future__ import annotations
 import bz2
 import gzip
 import io
+import itertools
 import json
 import lzma
 import os
@@ -235,6 +236,11 @@ TEXTS: dict[str, tuple[str, Callable[[], bytes], str]] = {
     "json lines without a name": ("a", lambda: JSON_LINES, "jsonl"),
     "gzip of csv": ("a.csv.gz", lambda: gzip.compress(CSV), "csv"),
     "gzip of json": ("a.json.gz", lambda: gzip.compress(JSON_LINES), "jsonl"),
+    "gzip of csv in members": (
+        "a.csv.gz",
+        lambda: b"".join(gzip.compress(part) for part in (b"", CSV[:5], b"", CSV[5:], b"")),
+        "csv",
+    ),
 }
 
 
@@ -253,6 +259,17 @@ def test_a_tar_file_in_gzip_is_opened_whatever_its_name() -> None:
     for name in ("a.tar.gz", "a.tgz", "a", "a.npy.gz"):
         Path(name).write_bytes(gzip.compress(tarred()))
         assert rm.open(name)["jpg"][:].tolist() == [b"abc"]
+
+
+def test_gzip_files_may_consist_of_members_of_any_size() -> None:
+    plain = tarred()
+    for i, ends in enumerate([(0,), (100,), (0, 0, 257, 257), (512, len(plain))]):
+        cuts = [0, *ends, len(plain)]
+        members = [plain[a:b] for a, b in itertools.pairwise(cuts)]
+        Path(f"{i}.tar.gz").write_bytes(b"".join(map(gzip.compress, members)))
+        for _ in range(2):  # the second time with the index
+            assert rm.open(f"{i}.tar.gz")["jpg"][:].tolist() == [b"abc"]
+        assert Path(f".{i}.tar.gz.recmap-gz").exists()
 
 
 @pytest.mark.parametrize("kind", ["parquet", "feather", "file", "stream"])

@@ -198,29 +198,40 @@ def _in_utf8(kind: FileKind, content: Content) -> FileKind:
 
 
 def _inflated(packer: str, head: bytes) -> tuple[bytes | None, bool]:
-    """Unpack the beginning of a stream, and return whether that is all of it.
+    """Unpack the beginning of a stream of one or more members, and return whether that is all.
 
     The bytes are None if it is something else.
     """
-    engine: Any
-    errors: Any
+    plain, whole = b"", False
+    while head and len(plain) < HEAD:
+        made = _unpacker(packer)
+        if made is None:
+            return b"", True
+        engine, errors = made
+        try:
+            plain += bytes(engine.decompress(head, HEAD - len(plain)))
+        except errors:
+            # For xz, a large dictionary or damage: its magic number is long enough.
+            first = (b"", True) if packer == "xz" else (None, False)
+            return (plain, False) if plain or whole else first
+        whole = bool(engine.eof)
+        head = engine.unused_data if whole else b""
+    return plain, whole
+
+
+def _unpacker(packer: str) -> tuple[Any, Any] | None:
+    """Return what unpacks one member, and the errors it raises; None if nothing here does."""
     if packer in ("gzip", "zlib"):
-        engine, errors = inflater("gzip" if packer == "gzip" else "zlib")
-    elif packer == "bzip2":
+        return inflater("gzip" if packer == "gzip" else "zlib")
+    if packer == "bzip2":
         import bz2
 
-        engine, errors = bz2.BZ2Decompressor(), (OSError, ValueError)
-    elif packer == "xz":
+        return bz2.BZ2Decompressor(), (OSError, ValueError)
+    if packer == "xz":
         import lzma
 
-        engine, errors = lzma.LZMADecompressor(memlimit=128 << 20), lzma.LZMAError
-    else:
-        return b"", True
-    try:
-        return bytes(engine.decompress(head, HEAD)), bool(engine.eof)
-    except errors:
-        # For xz, a large dictionary or damage: its magic number is long enough.
-        return (b"", True) if packer == "xz" else (None, False)
+        return lzma.LZMADecompressor(memlimit=128 << 20), lzma.LZMAError
+    return None
 
 
 def _is_npz(content: Content) -> bool:

@@ -189,7 +189,7 @@ class StreamIndex:
         """Raise a ValueError if numbers cannot be right, whatever the data."""
         table, bases = self._table, self._bases
         first = table[0] if len(table) else np.ones(1, _TABLE)[0]
-        if any(int(first[name]) for name in ("position", "base", "row", "offset", "bits", "crc")):
+        if any(int(first[name]) for name in ("base", "row", "offset", "bits", "crc")):
             raise ValueError("no entry at the beginning")
         sizes = np.diff(bases)
         in_order = all(
