@@ -245,6 +245,7 @@ def test_units_of_time_are_understood(units: str, first: str) -> None:
         ("days since 2000-01-01", "noleap"),
         ("days since 2000-01-01", "360_day"),
         ("days since then", ""),
+        ("hours since 2000-01-01 61:75", ""),
     ],
 )
 def test_other_units_leave_numbers(units: str, calendar: str) -> None:

@@ -15,7 +15,8 @@ import numpy.typing as npt
 
 _UNITS = re.compile(
     r"""\s*(?P<unit>[a-z]+)\s+since\s+(?P<date>\d{1,4}-\d{1,2}-\d{1,2})
-        ([t\s]+(?P<hour>\d{1,2})(:(?P<minute>\d{1,2})(:(?P<second>\d{1,2})(\.(?P<part>\d*))?)?)?)?
+        ([t\s]+(?P<hour>[01]?\d|2[0-4])
+           (:(?P<minute>[0-5]?\d)(:(?P<second>[0-5]?\d|60)(\.(?P<part>\d*))?)?)?)?
         \s*(z|utc|gmt|(?P<sign>[+-])(?P<east>\d{1,2})(:?(?P<south>\d{2}))?)?\s*""",
     re.VERBOSE | re.IGNORECASE,
 )
