@@ -157,7 +157,7 @@ QUANTILES = [0.0, 0.001, 0.01, 0.25, 0.5, 0.9, 0.99, 0.999, 1.0]
 
 @pytest.mark.parametrize("order", ["random", "ascending", "descending", "few"])
 def test_quantiles_are_within_their_error(order: str) -> None:
-    values = RNG.lognormal(0, 3, 3_000_000).astype(np.float32)
+    values = RNG.lognormal(0, 3, 1_000_000).astype(np.float32)
     if order == "few":
         values = np.floor(values).clip(0, 5)
     elif order != "random":

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import recmap as rm
@@ -68,7 +68,6 @@ def assert_same(found: Any, wanted: npt.NDArray[Any]) -> None:
 
 @pytest.mark.parametrize("mapped", [False, True])
 @given(data=st.data())
-@settings(max_examples=60, deadline=None)
 def test_arrays_of_any_layout_are_read_as_numpy_reads_them(
     mapped: bool, data: st.DataObject
 ) -> None:

@@ -203,9 +203,9 @@ def save_texts(case: Case, columns: dict[str, Any]) -> str:
     return path
 
 
-def folders(names: list[str]) -> Iterator[str]:
-    """Yield each name, in a folder of its own."""
-    for number, name in enumerate(names):
+def folders(groups: list[list[str]]) -> Iterator[list[str]]:
+    """Yield each group, in a folder of its own."""
+    for number, group in enumerate(groups):
         os.mkdir(str(number))
         with contextlib.chdir(str(number)):
-            yield name
+            yield group

@@ -411,7 +411,7 @@ def test_the_command_line_shows_and_verifies_them(capsys: pytest.CaptureFixture[
 def test_going_back_in_gzip_makes_an_index(end: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(text_file, "_KEPT", 1 << 20)
     rng = np.random.default_rng(0)
-    words = [rng.bytes(int(size)).hex() for size in rng.integers(0, 300, 20_000)]
+    words = [rng.bytes(int(size)).hex() for size in rng.integers(0, 800, 4_000)]
     if end == ".csv":
         text = "i,t\n" + "".join(f'{i},"{word}\n"\n' for i, word in enumerate(words))
     else:
@@ -419,20 +419,20 @@ def test_going_back_in_gzip_makes_an_index(end: str, monkeypatch: pytest.MonkeyP
             json.dumps({"i": i, "t": f"{word}\n"}) + "\n" for i, word in enumerate(words)
         )
     path = f"a{end}.gz"
-    Path(path).write_bytes(gzip.compress(text.encode()))
-    rows = rng.permutation(20_000)
+    Path(path).write_bytes(gzip.compress(text.encode(), 1))
+    rows = rng.permutation(4_000)
     expected = [f"{words[row]}\n" for row in rows.tolist()]
     ds = rm.open(path)
-    assert len(ds) == 20_000
+    assert len(ds) == 4_000
     assert f".{path}.recmap-gz" not in os.listdir()
     assert ds[rows[:50]]["t"].tolist() == expected[:50]
     assert f".{path}.recmap-gz" in os.listdir()
     assert ds[rows]["t"].tolist() == expected
     again = rm.open(path)
     assert again[rows[:100]]["t"].tolist() == expected[:100]
-    assert len(again) == 20_000
-    assert again[:]["i"].tolist() == list(range(20_000))
+    assert len(again) == 4_000
+    assert again[:]["i"].tolist() == list(range(4_000))
     assert pickle.loads(pickle.dumps(again))[rows]["t"].tolist() == expected
     again.save("b.npz", verify="full")
-    Path(path).write_bytes(gzip.compress(text.replace("0", "1").encode()))
-    assert rm.open(path)[19_999]["i"] == 19_999
+    Path(path).write_bytes(gzip.compress(text.replace("0", "1").encode(), 1))
+    assert rm.open(path)[3_999]["i"] == 3_999

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable
+from functools import cache
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,7 @@ FIELDS = {
 NUMBERS = ["id", "tokens", "small", "scores", "boxes", "raw", "steps"]
 
 
+@cache
 def columns(rows: int = ROWS, longest: int = 40) -> dict[str, Any]:
     """Every kind of column that can be padded, and some that cannot."""
     rng = np.random.default_rng(0)

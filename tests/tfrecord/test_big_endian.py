@@ -14,19 +14,22 @@ BIG = [">f4", ">f8", ">f2", ">i2", ">i4", ">i8", ">u2", ">u4", ">u8", ">c8", ">c
        ">m8[s]"]  # fmt: skip
 
 
-@pytest.mark.parametrize("dtype", BIG)
 @pytest.mark.parametrize("shape", [(), (3,), (2, 20)])
 @pytest.mark.parametrize("way", ["writer", "inferred", "save", "convert", "gzip", "ragged"])
-def test_big_endian_columns_are_written_little_endian(dtype: str, shape: Any, way: str) -> None:
-    x = np.arange(5 * int(np.prod(shape, dtype=int))).astype(dtype).reshape(5, *shape)
-    native = x.astype(x.dtype.newbyteorder("="))
-    given: Any = {"x": x}
+def test_big_endian_columns_are_written_little_endian(shape: Any, way: str) -> None:
+    numbers = np.arange(5 * int(np.prod(shape, dtype=int))).reshape(5, *shape)
+    given: Any = {dtype: numbers.astype(dtype) for dtype in BIG}
+    native: Any = {dtype: x.astype(x.dtype.newbyteorder("=")) for dtype, x in given.items()}
     if way == "ragged":
-        x, native = x.reshape(-1), native.reshape(-1)
-        given = {"x": rm.Ragged(x, [0, 2, len(x)])}
+        offsets = [0, 2, numbers.size]
+        given, native = (
+            {dtype: rm.Ragged(x.reshape(-1), offsets) for dtype, x in columns.items()}
+            for columns in (given, native)
+        )
     if way in ("writer", "ragged"):
-        field = rm.Field(dtype, (None,) if way == "ragged" else shape)
-        with rm.TFRecordWriter("x.tfrecord", {"x": field}) as w:
+        inner = (None,) if way == "ragged" else shape
+        schema = {dtype: rm.Field(dtype, inner) for dtype in BIG}
+        with rm.TFRecordWriter("x.tfrecord", schema) as w:
             w.write(given)
     elif way == "inferred":
         with rm.TFRecordWriter("x.tfrecord") as w:
@@ -35,16 +38,20 @@ def test_big_endian_columns_are_written_little_endian(dtype: str, shape: Any, wa
         compression = "gzip" if way == "gzip" else None
         rm.from_arrays(given).save("x.tfrecord", verify="full", compression=compression)
     else:
-        np.save("x.npy", x)
-        rm.open("x.npy").rename({"data": "x"}).save("x.tfrecord", verify="full")
+        for dtype, x in given.items():
+            np.save(f"{dtype}.npy", x)
+        rm.open({dtype: f"{dtype}.npy" for dtype in BIG}).save("x.tfrecord", verify="full")
     with rm.TFRecordWriter("native.tfrecord") as w:
-        w.write({"x": rm.Ragged(native, [0, 2, len(x)]) if way == "ragged" else native})
+        w.write(native)
     for path in ("x.tfrecord", copied("x.tfrecord")):
         ds = rm.open(path)
         assert ds.schema == rm.open("native.tfrecord").schema
-        found = ds[:]["x"].flat if way == "ragged" else ds[:]["x"]
-        assert found.dtype == native.dtype
-        assert np.array_equal(found, native)
+        for dtype, column in ds[:].items():
+            found, wanted = (
+                each.flat if way == "ragged" else each for each in (column, native[dtype])
+            )
+            assert found.dtype == wanted.dtype
+            assert np.array_equal(found, wanted)
     theirs = list(rm.tfrecord.records("native.tfrecord"))
     assert list(rm.tfrecord.records("x.tfrecord")) == theirs
 

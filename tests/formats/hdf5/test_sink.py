@@ -86,10 +86,13 @@ def test_h5py_reads_the_same_values() -> None:
 def test_the_bytes_do_not_depend_on_batches(options: dict[str, Any]) -> None:
     source = rm.from_arrays(COLUMNS)._source
     found = set()
-    for step in (1, 7, 256, ROWS):
+    for most in (7, 256, ROWS):
         sink = create_sink("x.h5", "hdf5", source.schema, **options)
-        for start in range(0, ROWS, step):
+        start, step = 0, 1
+        while start < ROWS:
             sink.write(source.read(start, min(start + step, ROWS)))
+            # Some batches of one row at first, as they take long.
+            start, step = start + step, 1 if start < 20 else most
         sink.commit()
         found.add(digest("x.h5"))
     assert len(found) == 1
@@ -131,8 +134,8 @@ def test_a_row_larger_than_a_chunk_is_cut() -> None:
 
 
 def test_a_row_of_more_strings_than_a_chunk_is_cut() -> None:
-    strings = rm.Ragged.from_bytes([b"a", b"bc"] * 200_000)
-    source = rm.from_batches([{"x": rm.Ragged(strings, [0, 400_000])}], {"x": "bytes[400000]"})
+    strings = rm.Ragged.from_bytes([b"a", b"bc"] * 40_000)
+    source = rm.from_batches([{"x": rm.Ragged(strings, [0, 80_000])}], {"x": "bytes[80000]"})
     source.save("x.h5")
     with h5py.File("x.h5") as file:
         assert file["x"].chunks == (1, 4096)
@@ -296,8 +299,8 @@ for limit in (100, 5_000, 600_000, 2_700_000):
 
 @pytest.mark.parametrize("name", ["x.h5", "x.zarr"])
 def test_many_columns_of_few_rows_take_little_more_than_their_values(name: str) -> None:
-    columns = {f"c{i}": np.arange(10, dtype="<i4") for i in range(150)}
+    columns = {f"c{i}": np.arange(10, dtype="<i4") for i in range(60)}
     rm.from_arrays(columns).save(name, compression=None, options={"durable": False})
-    assert rm.open(name)[:]["c149"].tolist() == list(range(10))
+    assert rm.open(name)[:]["c59"].tolist() == list(range(10))
     files = [p for p in Path(name).rglob("*") if p.is_file()] or [Path(name)]
-    assert sum(p.stat().st_size for p in files) < 150 * 4_000
+    assert sum(p.stat().st_size for p in files) < 60 * 4_000
