@@ -163,7 +163,7 @@ class MemberColumn(ColumnReader):
         if isinstance(rows, range):
             file.will_read(int(begins.min()), int(ends.max()))
         with file.hold(begins, ends):
-            _core.copy_sequences(file.bytes, starts, offsets[:-1], sizes, 1, out)
+            _core.copy_sequences(file.bytes, starts, offsets[:-1], sizes, 1, out, 1)
         return out, offsets
 
     def _settled(self) -> MappedFile:

@@ -6,6 +6,7 @@ Where sequences go is found by the native core, which also copies them.
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Literal, NamedTuple, TypeAlias, get_args
@@ -14,11 +15,12 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap.errors import ColumnError, DataError, OptionError
+from recmap.machine.cpus import thread_count
 from recmap.machine.memory import empty
 from recmap.model.arguments import check_choice, did_you_mean
-from recmap.model.batch import Positions, join, pick
+from recmap.model.batch import Positions
 from recmap.model.field import Field
-from recmap.model.ragged import Column, Ragged, offsets_of
+from recmap.model.ragged import Column, Ragged, concatenate, offsets_of, owned
 from recmap.model.schema import Batch, Schema
 from recmap.native import _core
 from recmap.pipeline.transforms.batch import END, Group
@@ -27,34 +29,54 @@ from recmap.pipeline.transforms.pad import as_ragged, fitting_fill
 Added: TypeAlias = Literal["positions", "segments", "cu_seqlens"]
 Long: TypeAlias = Literal["error", "cut", "split"]
 
-Sequences: TypeAlias = tuple[dict[str, npt.NDArray[Any]], Positions, Positions]
-"""The values of each column, where in them each sequence starts, and how long it is."""
+Values: TypeAlias = dict[str, npt.NDArray[Any]]
 Held: TypeAlias = list[list[list[int]]]
 """The segments of rows, each ``[position, begin, end]``, ready for JSON."""
 
 #: The columns that are added unless others are asked for.
 ADDED: tuple[Added, ...] = ("segments", "positions")
-# Rows whose numbers are not much further apart are looked up in a table.
-_FAR_APART = 1 << 16
 # Rows that were finished in the run before.
 _RESTORED = -2
+_NONE = np.empty(0, np.int64)
+_NO_NUMBERS = np.empty(0, np.int32)
+
+
+class Sequences(NamedTuple):
+    """Sequences, end to end: the values of each column, and their positions and lengths."""
+
+    values: Values
+    positions: Positions
+    lengths: Positions
+
+    def joined(self, more: Sequences) -> Sequences:
+        values = {name: _end_to_end([a, more.values[name]]) for name, a in self.values.items()}
+        positions = np.concatenate([self.positions, more.positions])
+        return Sequences(values, positions, np.concatenate([self.lengths, more.lengths]))
+
+    def divided(self, count: int) -> tuple[Sequences, Sequences]:
+        """Return the first sequences, and the others."""
+        at = int(self.lengths[:count].sum())
+        first = {name: array[:at] for name, array in self.values.items()}
+        others = {name: array[at:] for name, array in self.values.items()}
+        return (
+            Sequences(first, self.positions[:count], self.lengths[:count]),
+            Sequences(others, self.positions[count:], self.lengths[count:]),
+        )
 
 
 class Segments(NamedTuple):
     """Segments of sequences: items ``begins`` to ``ends`` of the sequence at ``positions``.
 
-    Each is in one of ``rows``, from item ``places`` of the row on.
+    Each is in one of ``rows``, from item ``places`` of the row on, and has one of ``numbers``: 1,
+    2, 3, ... in its row.
     """
 
-    positions: Positions
-    begins: Positions
-    ends: Positions
-    rows: Positions
-    places: Positions
-
-    @classmethod
-    def none(cls) -> Segments:
-        return cls(*[np.empty(0, np.int64)] * 5)
+    positions: Positions = _NONE
+    begins: Positions = _NONE
+    ends: Positions = _NONE
+    rows: Positions = _NONE
+    places: Positions = _NONE
+    numbers: Positions = _NONE
 
     @property
     def sizes(self) -> Positions:
@@ -67,42 +89,54 @@ class Segments(NamedTuple):
         return Segments(*map(np.concatenate, zip(self, more, strict=True)))
 
 
-class UnfinishedRows(NamedTuple):
-    """Rows that have not been given out. The workspace has a row for each of ``numbers``.
+class OpenRows(NamedTuple):
+    """Rows that have room, in the order in which they were begun.
 
-    ``finished`` are in order. When each was finished, ``after`` segments had been placed, and all
-    sequences before number ``at`` had been taken in.
+    ``firsts`` are the positions of their first sequences.
     """
 
-    numbers: Positions
-    work: dict[str, npt.NDArray[Any]]
+    work: Values = {}  # noqa: RUF012  # never changed
+    firsts: Positions = _NONE
+    segments: Segments = Segments()
+
+
+class Placed(NamedTuple):
+    """Segments in the order in which they were placed, and the rows that were finished by them.
+
+    When each of these ``rows`` was finished, ``after`` segments had been placed.
+    """
+
     segments: Segments
-    finished: Positions
+    rows: Positions
     after: Positions
+
+    def held(self, given: int) -> dict[str, Held]:
+        """Return the segments of open and of full rows when row ``given`` was finished."""
+        upto = int(self.after[given - 1])
+        done = int(np.searchsorted(self.after, upto, side="right"))
+        there = self.segments.where(np.argsort(self.segments.places[:upto], kind="stable"))
+        held: dict[int, list[list[int]]] = {}
+        columns = (there.rows, there.positions, there.begins, there.ends)
+        for row, *segment in zip(*(each.tolist() for each in columns), strict=True):
+            held.setdefault(row, []).append(segment)
+        rows = self.rows.tolist()
+        full = [held.pop(row) for row in rows[given:done]]
+        for row in rows[:given]:
+            held.pop(row, None)
+        return {"open": [held[row] for row in sorted(held)], "full": full}
+
+
+class FinishedRows(NamedTuple):
+    """Rows that were finished by the same sequences, in order.
+
+    ``firsts`` are the positions of their first sequences. When each was finished, all sequences
+    before number ``at`` had been taken in.
+    """
+
+    batch: Batch
+    firsts: Positions
     at: Positions
-
-    def without(self, given: int) -> UnfinishedRows:
-        """Leave out the first rows that were finished."""
-        if not given:
-            return self
-        kept = ~np.isin(self.numbers, self.finished[:given])
-        left = ~np.isin(self.segments.rows, self.finished[:given])
-        # Segments are counted from the first that is left.
-        before = np.concatenate([[0], np.cumsum(left)])
-        return UnfinishedRows(
-            self.numbers[kept],
-            {name: work[kept] for name, work in self.work.items()},
-            self.segments.where(left),
-            self.finished[given:],
-            before[self.after[given:]],
-            self.at[given:],
-        )
-
-    def finishing(self, rows: Positions, after: Positions, at: Positions) -> UnfinishedRows:
-        """Add rows that are finished."""
-        more = zip((self.finished, self.after, self.at), (rows, after, at), strict=True)
-        finished, after, at = map(np.concatenate, more)
-        return self._replace(finished=finished, after=after, at=at)
+    placed: Placed
 
 
 class Packer:
@@ -155,12 +189,13 @@ class Packer:
         self._names, self._fill, self._window, self._add = columns, fill, window, tuple(add)
         self._fields: dict[str, Field] = {}  # of the packed columns, after the first batch
         self._fitter = _core.RowFitter(length, open_rows)
-        none = np.empty(0, np.int64)
-        self._rows = UnfinishedRows(none, {}, Segments.none(), none, none, none)
-        self._given = 0  # of the finished rows
-        self._sorted: tuple[Positions, Positions] | None = None  # see _row_by_row
+        self._fills: Values = {}  # a row of filler for each of the columns
+        self._open = OpenRows()
+        self._finished: deque[FinishedRows] = deque()
+        self._given = 0  # of the first of these
+        self._waiting = 0
         self._first = END  # the first sequence that was taken in
-        self._pending: list[tuple[Batch, Positions]] = []
+        self._pending: Sequences | None = None
 
     def schema(self, schema: Schema) -> Schema:
         """Return the fields of packed rows; refuse columns that cannot be packed."""
@@ -185,7 +220,7 @@ class Packer:
     @property
     def waiting(self) -> int:
         """The rows that are finished and not given out."""
-        return len(self._rows.finished) - self._given
+        return self._waiting
 
     def add(self, positions: Positions, batch: Batch) -> None:
         """Take in sequences and their positions."""
@@ -193,34 +228,27 @@ class Packer:
         if self._first == END and len(positions):
             self._first = int(positions[0])
         if self._window is None:
-            self._place(positions, sequences)
+            self._place(sequences)
             return
-        packed = {name: batch[name] for name in self._fields}
-        lengths = sequences[2]
-        if not lengths.all():  # empty ones do not count
-            there = np.flatnonzero(lengths)
-            packed, positions = pick(packed, there), positions[there]
-        self._pending.append((packed, positions))
-        count = sum(len(each) for _, each in self._pending)
-        if count >= self._window:
-            self._place_pending(count - count % self._window)
-
-    def _place_pending(self, size: int) -> None:
-        """Place the first of the sequences that wait for their window to be full."""
-        numbers = np.concatenate([each for _, each in self._pending])
-        batch = join([each for each, _ in self._pending])
-        some = pick(batch, slice(size))
-        self._pending = [(pick(batch, slice(size, len(numbers))), numbers[size:])]
-        self._place(numbers[:size], self._sequences(numbers[:size], some))
+        if not sequences.lengths.all():  # empty ones do not count
+            there = np.flatnonzero(sequences.lengths)
+            lengths = sequences.lengths[there]
+            sequences = Sequences(sequences.values, positions[there], lengths)
+        if self._pending is not None:
+            sequences = self._pending.joined(sequences)
+        count = len(sequences.lengths)
+        whole, self._pending = sequences.divided(count - count % self._window)
+        self._place(whole)
 
     def end(self) -> None:
         """Finish the rows that are not full, oldest first."""
-        if count := sum(len(each) for _, each in self._pending):
-            self._place_pending(count)
-        more, count = np.asarray(self._fitter.finish()), len(self._rows.segments.rows)
-        after, at = np.full(len(more), count), np.full(len(more), END)
-        self._rows = self._rows.finishing(more, after, at)
-        self._sorted = None
+        if self._pending is not None:
+            self._place(self._pending)
+            self._pending = None
+        if count := len(self._open.firsts):
+            used = np.asarray(self._fitter.finish())
+            finished = np.column_stack([np.arange(count), used, np.zeros(count, np.int64)])
+            self._write({}, Segments(), _NONE, finished, np.full(count, END))
 
     def take(self, count: int) -> Group:
         """Return the next rows that are finished, at most ``count``, as a batch.
@@ -229,41 +257,25 @@ class Packer:
         filler; ``positions`` starts from 0 in each segment; ``cu_seqlens`` has where each segment
         begins, and the last one, filler included, ends.
         """
-        rows, begin = self._rows, self._given
-        end = min(begin + count, len(rows.finished))
-        self._given = end
-        if self._sorted is None:
-            self._sorted = _row_by_row(rows)
-        order, edges = self._sorted
-        segments = rows.segments.where(order[edges[begin] : edges[end]])
-        counts = np.diff(edges[begin : end + 1])
-        slots = np.searchsorted(rows.numbers, rows.finished[begin:end])
-        batch: Batch = {name: _rows_of(work, slots) for name, work in rows.work.items()}
-        if not rows.work:
-            fields = self._fields.items()
-            batch = {n: np.empty((0, self._length, *f.inner), f.dtype) for n, f in fields}
-        batch |= self._added(segments, counts)
-        firsts = segments.positions[edges[begin:end] - edges[begin]]
-        upto, at = (int(rows.after[end - 1]), int(rows.at[end - 1])) if end > begin else (0, END)
+        if not self._waiting:
+            return Group(self._batch(self._empty_rows(0), Segments(), _NONE), _NONE, END)
+        batches, firsts = list[Batch](), list[Positions]()
+        rows, end = self._finished[0], 0
+        while count and self._waiting:
+            rows, begin = self._finished[0], self._given
+            end = min(begin + count, len(rows.firsts))
+            batches.append({name: _span(c, begin, end) for name, c in rows.batch.items()})
+            firsts.append(rows.firsts[begin:end])
+            count -= end - begin
+            self._waiting -= end - begin
+            self._given = end % len(rows.firsts)
+            if not self._given:
+                self._finished.popleft()
+        at = int(rows.at[end - 1])
         at = self._first if at == _RESTORED else at
         # What is held is put into words only if a state is saved.
-        return Group(batch, firsts, at, partial(_held_segments, rows, end, upto))
-
-    def _added(self, segments: Segments, counts: Positions) -> Batch:
-        shape, none = (len(counts), self._length), np.empty(0, np.int32)
-        made: dict[str, npt.NDArray[np.int32]] = {}
-        for name in set(ADDED) & set(self._add):
-            made[name] = empty(shape, np.dtype(np.int32))
-            made[name][:] = 0
-        sizes, offsets = segments.sizes, offsets_of(counts)
-        number = np.arange(len(sizes)) - np.repeat(offsets[:-1], counts) + 1
-        to = segments.places + np.repeat(np.arange(len(counts)) * self._length, counts)
-        flat = [made[name].reshape(-1) if name in made else none for name in ADDED]
-        _core.number_items(to, sizes, number, flat[1], flat[0])
-        batch: Batch = {**made}
-        if "cu_seqlens" in self._add:
-            batch["cu_seqlens"] = _edges_of(segments, counts, self._length)
-        return {name: batch[name] for name in self._add}
+        held = partial(rows.placed.held, end)
+        return Group(_joined(batches), np.concatenate(firsts), at, held)
 
     def restore(self, held: Any, fetch: Callable[[Sequence[int]], Batch]) -> None:
         """Hold the rows of a state again; ``fetch`` reads sequences by position."""
@@ -275,89 +287,119 @@ class Packer:
         listed = [segment for row in rows for segment in row]
         batch = fetch([segment[0] for segment in listed])
         table = np.array(listed, np.int64).reshape(-1, 3)
-        sequences = self._sequences(table[:, 0].copy(), batch)
+        sequences = self._sequences(np.ascontiguousarray(table[:, 0]), batch)
         counts = np.array([len(row) for row in rows], np.int64)
         sizes = table[:, 2] - table[:, 1]
         edges = offsets_of(sizes)
         used = np.diff(edges[offsets_of(counts)])
-        fits = (table[:, 1] >= 0) & (sizes > 0) & (table[:, 2] <= sequences[2])
+        fits = (table[:, 1] >= 0) & (sizes > 0) & (table[:, 2] <= sequences.lengths)
         if not fits.all() or min(used) < 1 or max(used) > self._length:
             raise OptionError("the state to restore is not one of these sequences and this length")
-        # The fitter numbers open rows from 0; those before are full.
-        numbers = np.arange(len(rows)) - len(held["full"])
+        full = len(held["full"])
+        numbers = np.arange(len(table)) - np.repeat(offsets_of(counts)[:-1], counts) + 1
         places = edges[:-1] - np.repeat(edges[offsets_of(counts)][:-1], counts)
-        columns = table[:, 0], table[:, 1], table[:, 2], np.repeat(numbers, counts), places
+        columns = (*table.T, np.repeat(np.arange(len(rows)), counts), places, numbers)
         segments = Segments(*map(np.ascontiguousarray, columns))
-        self._write(segments, sequences, np.arange(len(table)))
-        self._fitter.restore(self._length - used[len(held["full"]) :])
-        full = numbers[: len(held["full"])]
-        after, at = np.full(len(full), len(table)), np.full(len(full), _RESTORED)
-        self._rows = self._rows.finishing(full, after, at)
+        starts = offsets_of(sequences.lengths)[:-1] + segments.begins
+        finished = np.column_stack([np.arange(full), used[:full], np.full(full, len(table))])
+        self._write(sequences.values, segments, starts, finished, np.full(full, _RESTORED))
+        self._fitter.restore(self._length - used[full:], counts[full:])
 
-    def _place(self, positions: Positions, sequences: Sequences) -> None:
+    def _place(self, sequences: Sequences) -> None:
         """Find places for sequences, and copy them there."""
-        _, _, stops = sequences
-        if self._long == "cut":
-            stops = np.minimum(stops, self._length)
-        counts = -(-stops // self._length)
-        which = np.repeat(np.arange(len(stops)), counts)
-        begins = (np.arange(len(which)) - np.repeat(offsets_of(counts)[:-1], counts)) * self._length
-        ends = np.minimum(begins + self._length, stops[which])
+        values, positions, lengths = sequences
+        stops = np.minimum(lengths, self._length) if self._long == "cut" else lengths
+        which, begins, ends = _pieces(stops, self._length)
         if not len(which):
             return
-        rows, places, finished, after = self._fitted(ends - begins, offsets_of(counts))
-        self._write(Segments(positions[which], begins, ends, rows, places), sequences, which)
-        # A state is between sequences, so all segments of the last one have been placed in it.
-        numbers = positions[which]
-        at = np.where(after > 0, numbers[after - 1] + 1, numbers[0])
-        after = np.where(after > 0, offsets_of(counts)[1:][which[after - 1]], 0)
-        before = len(self._rows.segments.rows) - len(which)
-        self._rows = self._rows.finishing(finished, after + before, at)
+        # Where windows of sequences end among these pieces.
+        windows: Positions | None = None
+        if self._window is not None:
+            last = np.arange(self._window, len(stops) + self._window, self._window)
+            windows = np.searchsorted(which, last)
+        rows, places, numbers, table = self._fitter.place(ends - begins, windows)
+        finished = np.asarray(table)
+        of = positions[which]
+        segments = Segments(of, begins, ends, *map(np.asarray, (rows, places, numbers)))
+        # A state is between sequences, so all pieces of the last one have been placed in it.
+        last = finished[:, 2] - 1
+        at = np.where(last < 0, of[0], of[last] + 1)
+        finished[:, 2] = np.where(last < 0, 0, np.searchsorted(which, which[last], side="right"))
+        starts = offsets_of(lengths)[:-1][which] + begins
+        self._write(values, segments, starts, finished, at)
 
-    def _fitted(self, sizes: Positions, edges: Positions) -> list[Positions]:
-        """Return what the fitter finds; the segments of sequence ``i`` end at ``edges[i + 1]``."""
-        if self._window is None:
-            return [np.asarray(each) for each in self._fitter.place(sizes, sorted=False)]
-        found: list[list[Positions]] = [[], [], [], []]
-        for start in range(0, len(edges) - 1, self._window):
-            stop = min(start + self._window, len(edges) - 1)
-            window = self._fitter.place(sizes[edges[start] : edges[stop]], sorted=True)
-            rows, places, finished, after = map(np.asarray, window)
-            for all_of_it, part in zip(
-                found, (rows, places, finished, after + edges[start]), strict=True
-            ):
-                all_of_it.append(part)
-        return list(map(np.concatenate, found))
+    def _write(
+        self,
+        values: Values,
+        segments: Segments,
+        starts: Positions,
+        finished: npt.NDArray[np.int64],
+        at: Positions,
+    ) -> None:
+        """Copy segments, which begin at ``starts`` of the values, into rows.
 
-    def _write(self, segments: Segments, sequences: Sequences, which: Positions) -> None:
-        """Copy segments of sequences into rows, some of which are new."""
-        rows, self._given = self._rows.without(self._given), 0
-        begun = np.unique(segments.rows[segments.places == 0])
-        numbers = np.concatenate([rows.numbers, begun])
-        slots = _slots(numbers, segments.rows)
-        to = slots * self._length + segments.places
-        columns, firsts, _ = sequences
-        starts = firsts[which] + segments.begins
-        work: dict[str, npt.NDArray[Any]] = {}
-        for name, kind in self._fields.items():
-            shape = (len(numbers), self._length, *kind.inner)
-            out = empty(shape, kind.dtype)
+        ``finished`` has the number and the items of each row that is finished with them, and how
+        many of the segments had been placed by then.
+        """
+        opened, full = self._open, len(finished)
+        before = len(opened.firsts)
+        count = max(before, int(segments.rows.max(initial=-1)) + 1)
+        done, used, after = map(np.ascontiguousarray, finished.T)
+        # Rows that are finished come first, in order.
+        slots = np.full(count, -1)
+        slots[done] = np.arange(full)
+        slots[slots < 0] = np.arange(full, count)
+        there, sizes = slots[segments.rows], segments.sizes
+        to, rest = there * self._length + segments.places, self._length - used
+        filled, zeros = np.arange(full) * self._length + used, np.zeros(full, np.int64)
+        work = self._empty_rows(count)
+        for name, out in work.items():
+            if before:
+                out[slots[:before]] = opened.work[name]
+            if name in values:
+                _copy(values[name], starts, to, sizes, out)
+            _copy(self._filler(name, out), zeros, filled, rest, out)
+        flat = [work[name].reshape(-1) if name in work else _NO_NUMBERS for name in ADDED]
+        _core.number_items(to, sizes, segments.numbers, flat[1], flat[0], thread_count())
+        firsts = np.empty(count, np.int64)
+        firsts[slots[:before]] = opened.firsts
+        begun = np.flatnonzero(segments.places == 0)
+        firsts[there[begun]] = segments.positions[begun]
+        if before:
+            segments = opened.segments.joined(segments)
+            there = np.concatenate([slots[opened.segments.rows], there])
+        left = np.flatnonzero(there >= full)
+        kept = segments.where(left)._replace(rows=there[left] - full)
+        self._open = OpenRows({n: out[full:] for n, out in work.items()}, firsts[full:], kept)
+        if full:
+            batch = self._batch({n: out[:full] for n, out in work.items()}, segments, there)
+            placed = Placed(segments, done, after + (len(there) - len(sizes)))
+            self._finished.append(FinishedRows(batch, firsts[:full], at, placed))
+            self._waiting += full
+
+    def _batch(self, work: Values, segments: Segments, there: Positions) -> Batch:
+        """Return columns in order. The segments are in rows number ``there``, if they are full."""
+        batch: Batch = {**work}
+        if "cu_seqlens" in self._add:
+            rows = len(next(iter(work.values())))
+            which = np.flatnonzero(there < rows)
+            ends = there[which] * self._length + (segments.places + segments.sizes)[which]
+            batch["cu_seqlens"] = _edges_of(np.sort(ends), rows, self._length)
+        return {name: batch[name] for name in (*self._fields, *self._add)}
+
+    def _empty_rows(self, count: int) -> Values:
+        kinds = self._fields | {n: Field(np.int32) for n in self._add if n in ADDED}
+        shapes = {name: (count, self._length, *kind.inner) for name, kind in kinds.items()}
+        return {name: empty(shape, kinds[name].dtype) for name, shape in shapes.items()}
+
+    def _filler(self, name: str, out: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Return a row of filler."""
+        if name not in self._fills:
+            self._fills[name] = np.empty(out.shape[1:], out.dtype)
+            value = self._fill_of(name) if name in self._fields else 0
             # Assigning would refuse 0 for bytes of a fixed size.
-            np.copyto(out[len(rows.numbers) :], self._fill_of(name), casting="unsafe")
-            if len(rows.numbers):
-                out[: len(rows.numbers)] = rows.work[name]
-            values = np.ascontiguousarray(columns[name])
-            item = kind.dtype.itemsize * math.prod(kind.inner)
-            if item:
-                flat = out.reshape(-1).view(np.uint8)
-                _core.copy_sequences(
-                    values.reshape(-1).view(np.uint8), starts, to, segments.sizes, item, flat
-                )
-            work[name] = out
-        self._rows = rows._replace(
-            numbers=numbers, work=work, segments=rows.segments.joined(segments)
-        )
-        self._sorted = None
+            np.copyto(self._fills[name], value, casting="unsafe")
+        return self._fills[name]
 
     def _fill_of(self, name: str) -> Any:
         return self._fill.get(name, 0) if isinstance(self._fill, Mapping) else self._fill
@@ -397,60 +439,62 @@ class Packer:
         return sequences
 
 
-def _held_segments(rows: UnfinishedRows, given: int, upto: int) -> dict[str, Held]:
-    """Return the segments of rows that are open, and of those that are full, for a state.
+def _pieces(lengths: Positions, most: int) -> tuple[Positions, Positions, Positions]:
+    """Cut sequences into pieces: which one each is of, and where it begins and ends there."""
+    if lengths.min(initial=1) and lengths.max(initial=0) <= most:
+        return np.arange(len(lengths)), np.zeros_like(lengths), lengths
+    counts = -(-lengths // most)
+    which = np.repeat(np.arange(len(lengths)), counts)
+    begins = (np.arange(len(which)) - np.repeat(offsets_of(counts)[:-1], counts)) * most
+    return which, begins, np.minimum(begins + most, lengths[which])
 
-    They are those after ``upto`` segments had been placed, and ``given`` rows had been given out.
+
+def _copy(
+    values: npt.NDArray[Any],
+    starts: Positions,
+    to: Positions,
+    sizes: Positions,
+    out: npt.NDArray[Any],
+) -> None:
+    """Copy items to places in rows."""
+    item = out.itemsize * math.prod(out.shape[2:])
+    if item:
+        flat, into = (a.reshape(-1).view(np.uint8) for a in (np.ascontiguousarray(values), out))
+        _core.copy_sequences(flat, starts, to, sizes, item, into, thread_count())
+
+
+def _span(column: Column, begin: int, end: int) -> Column:
+    part = column[begin:end]
+    return owned(part) if isinstance(part, Ragged) else part
+
+
+def _joined(batches: Sequence[Batch]) -> Batch:
+    if len(batches) == 1:
+        return batches[0]
+    joined: Batch = {}
+    for name in batches[0]:
+        columns = [batch[name] for batch in batches]
+        arrays = [column for column in columns if isinstance(column, np.ndarray)]
+        joined[name] = _end_to_end(arrays) if arrays else concatenate(columns)
+    return joined
+
+
+def _end_to_end(arrays: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:
+    out = empty((sum(map(len, arrays)), *arrays[0].shape[1:]), arrays[0].dtype)
+    return np.concatenate(arrays, out=out)
+
+
+def _edges_of(ends: Positions, rows: int, length: int) -> Ragged:
+    """Return where the segments of each row begin, and the last one ends; filler is one.
+
+    ``ends`` are where they end, row by row, all rows being end to end.
     """
-    done = int(np.searchsorted(rows.after, upto, side="right"))
-    before = rows.segments.where(np.argsort(rows.segments.places[:upto], kind="stable"))
-    held: dict[int, list[list[int]]] = {}
-    columns = (before.rows, before.positions, before.begins, before.ends)
-    for row, *segment in zip(*(each.tolist() for each in columns), strict=True):
-        held.setdefault(row, []).append(segment)
-    finished = rows.finished.tolist()
-    full = [held.pop(row) for row in finished[given:done]]
-    for row in finished[:given]:
-        held.pop(row, None)
-    return {"open": [held[row] for row in sorted(held)], "full": full}
-
-
-def _row_by_row(rows: UnfinishedRows) -> tuple[Positions, Positions]:
-    """Return the segments of finished rows, row by row, and where those of each row end."""
-    rank = np.full(len(rows.numbers), len(rows.finished))
-    rank[np.searchsorted(rows.numbers, rows.finished)] = np.arange(len(rows.finished))
-    ranks = rank[_slots(rows.numbers, rows.segments.rows)]
-    # Of a row, what begins first comes first.
-    length = 1 + int(rows.segments.places.max(initial=0))
-    order = np.argsort(ranks * length + rows.segments.places)
-    return order, np.searchsorted(ranks[order], np.arange(len(rows.finished) + 1))
-
-
-def _slots(numbers: Positions, rows: Positions) -> Positions:
-    """Return where each of some rows is among ``numbers``, which ascend."""
-    first = int(numbers[0]) if len(numbers) else 0
-    if not len(rows) or int(numbers[-1]) - first > _FAR_APART + len(rows):
-        return np.searchsorted(numbers, rows)
-    slots = np.zeros(int(numbers[-1]) - first + 1, np.int64)
-    slots[numbers - first] = np.arange(len(numbers))
-    return slots[rows - first]
-
-
-def _rows_of(work: npt.NDArray[Any], slots: Positions) -> npt.NDArray[Any]:
-    out = empty((len(slots), *work.shape[1:]), work.dtype)
-    return np.take(work, slots, axis=0, out=out, mode="clip")  # "raise" would copy twice
-
-
-def _edges_of(segments: Segments, counts: Positions, length: int) -> Ragged:
-    """Return where the segments of each row begin, and the last one ends; filler is one."""
-    offsets = offsets_of(counts)
-    ends = segments.places + segments.sizes
-    filled = ends[offsets[1:] - 1] < length
-    lasts = offsets[1:][filled]
-    edges = np.insert(ends, lasts, length)
-    sizes = counts + filled
-    edges = np.insert(edges, offsets_of(sizes)[:-1], 0)
-    return Ragged(edges.astype(np.int32), offsets_of(sizes + 1))
+    starts = np.arange(rows) * length
+    # The end of a full row is there already.
+    both = np.union1d(ends, starts + length)
+    counts = np.diff(np.searchsorted(both, np.append(starts, rows * length), side="right"))
+    edges = np.insert(both, offsets_of(counts)[:-1], starts) - np.repeat(starts, counts + 1)
+    return Ragged(edges.astype(np.int32), offsets_of(counts + 1))
 
 
 def _sequences_of(batch: Batch, positions: Positions, names: Sequence[str] | None) -> Sequences:
@@ -482,7 +526,7 @@ def _sequences_of(batch: Batch, positions: Positions, names: Sequence[str] | Non
                 field=name,
             )
     values = {name: _numbers(name, column) for name, column in columns.items()}
-    return values, leader.offsets[:-1] - leader.offsets[0], lengths
+    return Sequences(values, positions, lengths)
 
 
 def _is_sequences(column: Column) -> bool:
