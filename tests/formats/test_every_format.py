@@ -57,6 +57,7 @@ def test_ragged_rows_of_every_dtype_keep_their_bits(case: Case) -> None:
     found = rm.open(case.save(columns))[:]
     for dtype, column in columns.items():
         values = column.values
+        assert isinstance(values, np.ndarray)
         if values.dtype.kind != "V":
             values = values.astype(values.dtype.newbyteorder("="))
         assert_same(found[dtype], rm.Ragged(values, column.offsets))

@@ -327,8 +327,10 @@ class _AnnData:
             grouped = isinstance(self.file.root[name], h5py.Group)
         if not grouped:
             return self._values(name)
-        missing = self._array(f"{name}/mask")
-        if np.any(missing.read(0, len(missing))):
+        mask = self._array(f"{name}/mask")
+        missing = mask.read(0, len(mask))
+        assert isinstance(missing, np.ndarray)
+        if missing.any():
             raise self._error(name, "has a null, which no category is")
         return self._values(f"{name}/values")
 
