@@ -107,6 +107,7 @@ DescriptionList list_descriptions(const Descriptions& descriptions);
 void bind_arrow_export(nb::module_& m);
 void bind_arrow_import(nb::module_& m);
 void bind_buffer_pool(nb::module_& m);
+void bind_chunks(nb::module_& m);
 void bind_column(nb::module_& m);
 void bind_cut_batches(nb::module_& m);
 void bind_decode(nb::module_& m);

@@ -8,6 +8,7 @@ NB_MODULE(_core, m) {
   recmap::bind::bind_arrow_export(m);
   recmap::bind::bind_arrow_import(m);
   recmap::bind::bind_buffer_pool(m);
+  recmap::bind::bind_chunks(m);
   recmap::bind::bind_column(m);
   recmap::bind::bind_cut_batches(m);
   recmap::bind::bind_decode(m);

@@ -82,23 +82,12 @@ void gather(RowAt row_at, size_t count, size_t row_bytes, std::span<uint8_t> to,
   parallel_blocks(count, block, threads, [&](size_t begin, size_t end) { rows.copy(begin, end); });
 }
 
-void copy_box(uint8_t* to, const uint8_t* from, std::span<const BoxAxis> axes, size_t run) {
-  if (axes.empty()) {
-    std::memcpy(to, from, run);
-    return;
-  }
-  const BoxAxis& axis = axes.front();
-  for (size_t i = 0; i < axis.count; ++i) {
-    copy_box(to + i * axis.to_step, from + i * axis.from_step, axes.subspan(1), run);
-  }
-}
-
 // How far a box reaches where it lies and where it goes; SIZE_MAX if that overflows.
 struct Reach {
   size_t from, to;
 
-  explicit Reach(const Boxes& boxes) : from(boxes.run), to(boxes.run) {
-    for (const BoxAxis& axis : boxes.axes) {
+  Reach(std::span<const BoxAxis> axes, size_t run) : from(run), to(run) {
+    for (const BoxAxis& axis : axes) {
       from = extended(from, axis.count, axis.from_step);
       to = extended(to, axis.count, axis.to_step);
     }
@@ -115,6 +104,22 @@ struct Reach {
 };
 
 }  // namespace
+
+bool box_fits(std::span<const BoxAxis> axes, size_t run, size_t from, size_t to) {
+  const Reach reach(axes, run);
+  return reach.from <= from && reach.to <= to;
+}
+
+void copy_box(uint8_t* to, const uint8_t* from, std::span<const BoxAxis> axes, size_t run) {
+  if (axes.empty()) {
+    std::memcpy(to, from, run);
+    return;
+  }
+  const BoxAxis& axis = axes.front();
+  for (size_t i = 0; i < axis.count; ++i) {
+    copy_box(to + i * axis.to_step, from + i * axis.from_step, axes.subspan(1), run);
+  }
+}
 
 bool gather_rows(std::span<const uint8_t> from, size_t row_bytes, std::span<const int64_t> rows,
                  std::span<uint8_t> to, size_t threads) {
@@ -139,7 +144,7 @@ Bytes box_at(const Boxes& boxes, size_t reach, size_t i) {
 
 bool gather_boxes(const Boxes& boxes, std::span<uint8_t> to, size_t stride, size_t at,
                   size_t threads) {
-  const Reach reach(boxes);
+  const Reach reach(boxes.axes, boxes.run);
   const size_t count = boxes.offsets.size();
   if (boxes.run == 0 || reach.to > stride || at > stride - reach.to) return false;
   if (to.size() / stride != count || to.size() % stride != 0) return false;
@@ -165,7 +170,7 @@ bool gather_boxes(const Boxes& boxes, std::span<uint8_t> to, size_t stride, size
 }
 
 bool prefetch_boxes(const Boxes& boxes) {
-  const Reach reach(boxes);
+  const Reach reach(boxes.axes, boxes.run);
   if (boxes.run == 0 || (!boxes.owners.empty() && boxes.owners.size() != boxes.offsets.size())) {
     return false;
   }

@@ -20,6 +20,10 @@ struct BoxAxis {
   size_t count, from_step, to_step;
 };
 
+// Whether a box keeps within so many bytes where it lies and where it goes.
+bool box_fits(std::span<const BoxAxis> axes, size_t run, size_t from, size_t to);
+void copy_box(uint8_t* to, const uint8_t* from, std::span<const BoxAxis> axes, size_t run);
+
 // Boxes of one shape, such as the parts of rows that lie in a chunk of an array. The parts of a box
 // along the last axis are `run` bytes that lie together.
 struct Boxes {

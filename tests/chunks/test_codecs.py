@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import gzip
+import math
+import os
 import random
 import zlib
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numcodecs
@@ -15,6 +18,8 @@ import pytest
 
 from recmap.chunks import codecs
 from recmap.chunks.codecs import ChunkError, Codec, CodecChain
+from recmap.chunks.stored import Grid, box_of
+from recmap.native import _core
 
 DTYPE = np.dtype("<i4")
 RNG = np.random.default_rng(0)
@@ -136,6 +141,99 @@ def test_damage_is_an_error_or_harmless(name: str) -> None:
             continue
         assert len(decoded) == len(data)
         assert name not in CHECKED or decoded.tobytes() == data
+
+
+@every_codec
+def test_the_native_core_decodes_the_same_and_refuses_what_is_refused(
+    name: str, tmp_path: Path
+) -> None:
+    codec, encode = CASES[name]
+    data = contents()
+    chain, stored = CodecChain([codec], len(data)), bytes(encode(data))
+    assert (chain.native is None) == (name == "delta")
+    rng, refused = random.Random(name), 0
+    for _ in range(200 if chain.native else 0):
+        damaged = bytearray(stored)
+        for _ in range(rng.choice([0, 1, 5])):
+            damaged[rng.randrange(len(damaged))] ^= 1 << rng.randrange(8)
+        del damaged[rng.choice([len(damaged), rng.randrange(len(damaged))]) :]
+        path, out = tmp_path / "chunk", np.zeros(len(data), np.uint8)
+        path.write_bytes(b"###" + damaged)
+        with path.open("rb") as file:
+            memory: tuple[Any, int, int] = as_array(damaged), 0, 0
+            job = _core.ChunkJob(*rng.choice([memory, (file.fileno(), 3, len(damaged))]), 0, out)
+            failed = _core.decode_chunks(chain.native or [], [job], 1) == [0]
+        refused += failed
+        if not failed:
+            assert out.tobytes() == chain.undo(as_array(damaged)).tobytes()
+        elif bytes(damaged) == stored:  # left to Python
+            assert name in ("two members", "two frames")
+    assert refused or name in ("delta", "shuffle", "bitshuffle", "bitshuffle of threes")
+
+
+@pytest.mark.parametrize("chain", ["", "shuffle", "shuffle zlib", "fletcher32 zlib", "zlib crc32c"])
+def test_chunks_are_put_in_their_place_together(chain: str) -> None:
+    """Random boxes of chunks, beside NumPy; some codecs were not applied to some chunks."""
+    encoders = {name: CASES[name] for name in chain.split()}
+    rng = np.random.default_rng(len(chain))
+    for _ in range(30):
+        chunk = tuple(rng.integers(1, 6, 3).tolist())
+        shape = tuple(step * 3 - int(rng.integers(step)) for step in chunk)
+        grid = Grid(shape, chunk)
+        codecs = CodecChain([codec for codec, _ in encoders.values()], math.prod(chunk) * 4)
+        array, right = np.zeros((2, *shape), DTYPE)
+        jobs, held = [], []
+        for number in rng.permutation(math.prod(grid.counts)).tolist():
+            corner, values = grid.corner(number), rng.integers(0, 99, chunk).astype(DTYPE)
+            stored, mask = values.tobytes(), int(rng.integers(1 << len(encoders)))
+            for i, (_, encode) in enumerate(encoders.values()):
+                stored = stored if mask >> i & 1 else bytes(encode(stored))
+            box = box_of(grid.tile(number), grid, 4)
+            rows = math.prod(chunk[1:]) * 4, math.prod(shape[1:]) * 4
+            part = _core.ChunkPart(box.axes, box.run, box.at, *rows, codecs.nbytes)
+            extent = grid.extent(corner)
+            first = int(rng.integers(extent[0]))
+            where: Any = first, corner[0] + first, extent[0] - first
+            source, target = (
+                slice(first, extent[0]),
+                slice(corner[0] + first, corner[0] + extent[0]),
+            )
+            if rng.random() < 0.5:
+                places = rng.permutation(extent[0]) + corner[0]
+                where = rng.integers(0, extent[0], extent[0]), places
+                source, target = where
+            inner = tuple(slice(at, at + n) for at, n in zip(corner[1:], extent[1:], strict=True))
+            right[(target, *inner)] = values[(source, *(slice(n) for n in extent[1:]))]
+            held.append(as_array(stored))
+            flat = array.reshape(-1).view(np.uint8)
+            jobs.append(_core.ChunkJob(held[-1], 0, 0, mask, flat, part, where))
+        assert _core.decode_chunks(codecs.native or [], jobs, 3) == []
+        assert np.array_equal(array, right)
+
+
+def test_a_chunk_whose_place_or_rows_do_not_exist_is_refused() -> None:
+    stored, out = as_array(bytes(24)), np.ones(24, np.uint8)
+    part = _core.ChunkPart([(2, 2, 4)], 2, 2, 6, 8, 24)
+    for rows in ((0, 0, 4), (4, 0, 1), (0, 3, 1), (1 << 63, 0, 1), (0, 0, 1 << 63)):
+        assert _core.decode_chunks([], [_core.ChunkJob(stored, 0, 0, 0, out, part, rows)], 1) == [0]
+    for numbers in ([4], [-1], [1 << 40]):
+        at, other = np.array(numbers), np.zeros(1, np.int64)
+        for some in ((at, other), (other, at), (at, other[:0])):
+            job = _core.ChunkJob(stored, 0, 0, 0, out, part, some)
+            assert _core.decode_chunks([], [job], 1) == [0]
+    for wrong in (
+        _core.ChunkPart([(2, 2, 4)], 2, 3, 6, 8, 24),
+        _core.ChunkPart([(3, 3, 2)], 2, 0, 6, 8, 24),
+        _core.ChunkPart([(2, 1 << 63, 1 << 63)], 2, 0, 6, 8, 24),
+        _core.ChunkPart([], 1, 9, 6, 8, 24),
+        _core.ChunkPart([], 1, 0, 6, 0, 24),
+        _core.ChunkPart([], 1, 0, 6, 8, 25),
+    ):
+        job = _core.ChunkJob(stored, 0, 0, 0, out, wrong, (0, 0, 1))
+        assert _core.decode_chunks([], [job], 1) == [0]
+    assert (out == 1).all()
+    for path in (b"missing", b".", os.fsencode(os.devnull)):
+        assert _core.decode_chunks([], [_core.ChunkJob(path, 0, 0, 0, out)], 1) == [0]
 
 
 @pytest.mark.parametrize("name", ["zlib", "gzip", "zstd", "two frames", "lz4", *BLOCKS, "blosc"])

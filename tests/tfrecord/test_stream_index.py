@@ -9,9 +9,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from zlib_ng import zlib_ng
 
 import recmap as rm
 from recmap.local import deflate
+from recmap.native import _core
 from recmap.tfrecord.sidecar import remove_sidecar, stream_index_path
 from recmap.tfrecord.stream_index import load_stream_index
 
@@ -156,9 +158,13 @@ def test_files_are_read_without_the_c_libraries_and_in_folders_that_cannot_be_wr
 
 @pytest.mark.slow
 @pytest.mark.parametrize("isal", [True, False])
-def test_windows_resume_at_every_bit(isal: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_windows_resume_at_every_bit(
+    isal: bool, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
     if not isal:
-        monkeypatch.setattr(deflate, "_isal", lambda: None)
+        assert _core.use_zlib_ng_of(zlib_ng.__file__)
+        request.addfinalizer(deflate.can_inflate)  # takes ISA-L again
+        request.addfinalizer(deflate.can_inflate.cache_clear)
     text = b"".join(b"%d " % i for i in RNG.integers(0, 5000, 600_000).tolist())
     data, plain, bits = gzip.compress(text, 9), b"", set()
     engine = deflate.BlockInflater("gzip")
@@ -172,7 +178,7 @@ def test_windows_resume_at_every_bit(isal: bool, monkeypatch: pytest.MonkeyPatch
             at, out = len(data) - len(rest) - (unused > 0), np.empty(50_000, np.uint8)
             out = out[: len(text) - len(plain)]
             source = np.frombuffer(data, np.uint8)[at:]
-            assert deflate.resume_into(source, unused, deflate.open_window(window), out)
+            assert _core.inflate_rest(source, unused, deflate.open_window(window), out)
             assert out.tobytes() == text[len(plain) :][:50_000]
             bits.add(unused)
     assert plain == text
@@ -186,5 +192,5 @@ def test_windows_resume_at_every_bit(isal: bool, monkeypatch: pytest.MonkeyPatch
         (np.append(body, np.uint8(0)), len(text), False),
     ):
         out = np.empty(size, np.uint8)
-        assert deflate.inflate_whole(source, out) is sound
+        assert _core.inflate_raw(source, out) is sound
         assert not sound or out.tobytes() == text

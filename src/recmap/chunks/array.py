@@ -1,17 +1,17 @@
 """Arrays in chunks, read by rows.
 
 Each chunk is decoded once per read, on as many threads as there are CPUs, straight into its place
-if it has one. Row groups that were read only in part are kept for the next read.
+if it has one. The native core does that for all chunks of a read at once; what it has no codecs
+for, and what is damaged, is decoded by ``CodecChain.undo``, whose errors say what is wrong. Row
+groups that were read only in part are kept for the next read.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial
-from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -27,16 +27,17 @@ from recmap.chunks.groups import (
     worth_keeping,
 )
 from recmap.chunks.mapped import MappedChunks
-from recmap.chunks.stored import ChunkBytes, Grid, StoredChunks, StoredOf, Values
+from recmap.chunks.stored import Grid, StoredChunk, StoredChunks, Values, box_of
 from recmap.errors import DataError
 from recmap.machine.cpus import own_limit, thread_count
 from recmap.machine.memory import empty
 from recmap.model.batch import RowNumbers
 from recmap.model.fetching import Fetching
+from recmap.native import _core
 
 # Rows as a span or by number.
 Rows: TypeAlias = "slice | npt.NDArray[np.int64]"
-# Rows in more chunks than this are not gathered from mapped files.
+# Rows in more chunks than this are not gathered from mapped files, nor are so many tiles kept.
 _MOST_TILES = 1 << 12
 # A read of so many chunks for each thread keeps all threads busy. Of smaller ones, so many chunks
 # for each thread are decoded ahead.
@@ -62,6 +63,15 @@ class _Job(NamedTuple):
     array: Values
     target: Rows
 
+    @property
+    def rows(self) -> Any:
+        """The same rows as the native core takes them."""
+        if isinstance(self.source, slice) and isinstance(self.target, slice):
+            first, stop = self.target.start, self.target.stop
+            return self.source.start, first, stop - first
+        target = np.arange(len(self.array))[self.target]
+        return self.source, target
+
 
 class ChunkedArray:
     """An array in chunks that recmap decodes."""
@@ -86,6 +96,7 @@ class ChunkedArray:
         self._layout = layout
         self._kept: int | None = None
         self._ahead = ReadsAhead()
+        self._parts: dict[int, _core.ChunkPart] = {}
         # Not a method, which would keep this object alive until garbage is collected.
         self._empty = partial(_new_rows, chunks, grid.shape[1:], dtype)
         # Unfiltered chunks are bytes at known places.
@@ -119,9 +130,8 @@ class ChunkedArray:
         if in_order:
             self._read_ahead(start, stop)
         wanted = self._wanted_in_order(start, stop)
-        if expected is None:
-            return self._decode(self._empty(stop - start), wanted)
-        return self._decode(expected.rows, wanted, expected.begun)
+        rows = self._empty(stop - start) if expected is None else expected.rows
+        return self._decode(rows, wanted, expected)
 
     def _wanted_in_order(self, start: int, stop: int) -> Iterator[_WantedRows]:
         for group in self.grid.groups(start, stop):
@@ -182,16 +192,16 @@ class ChunkedArray:
         self,
         out: Values,
         wanted: Iterable[_WantedRows],
-        begun: Mapping[int, Future[None]] = MappingProxyType({}),
+        expected: ExpectedRead | None = None,
     ) -> Values:
-        """Put all rows wanted in their place, where those of some row groups are put already."""
+        """Put all rows wanted in their place, but for those that are expected there."""
         if not out.size:
             return out
         jobs: list[_Job] = []
         kept: dict[int, Values] = {}
         partly: list[tuple[_WantedRows, Values]] = []
         for request in wanted:
-            if request.group in begun:
+            if expected is not None and request.group in expected.groups:
                 continue
             rows = self._cached(request.group)
             if rows is None:
@@ -208,11 +218,10 @@ class ChunkedArray:
             else:
                 jobs += self._jobs(request.group, request.source, out, request.target)
         if jobs:
-            with self.chunks.fetched([job.number for job in jobs]) as stored:
-                for_each(jobs, partial(self._load, stored))
-        for future in begun.values():
-            future.result()
-        if jobs or begun:
+            self._put(jobs)
+        if expected is not None:
+            expected.begun.result()
+        if jobs or expected is not None:
             self.chunks.check()
         for request, rows in partly:
             out[request.target] = rows[request.source]
@@ -262,26 +271,30 @@ class ChunkedArray:
                 yield read
 
     def _prepare(self, read: range) -> ExpectedRead:
-        rows, begun = self._empty(len(read)), {}
-        for request in self._wanted_in_order(read.start, read.stop):
-            if request.whole and self._cached(request.group) is None:
-                group = request.group
-                begun[group] = begin(self._decode_into, group, rows[request.target])
-        return ExpectedRead(read.stop, rows, begun)
+        rows = self._empty(len(read))
+        wanted = [
+            request
+            for request in self._wanted_in_order(read.start, read.stop)
+            if request.whole and self._cached(request.group) is None
+        ]
+        groups = frozenset(request.group for request in wanted)
+        return ExpectedRead(read.stop, rows, groups, begin(self._decode_whole, rows, wanted))
+
+    def _decode_whole(self, rows: Values, wanted: Sequence[_WantedRows]) -> None:
+        self._put(
+            [
+                job
+                for each in wanted
+                for job in self._jobs(each.group, each.source, rows, each.target)
+            ]
+        )
 
     def _decode_group(self, group: int) -> Values:
         first, end = self.grid.rows(group)
-        rows = self._empty(end - first)
-        self._decode_into(group, rows)
+        rows, every = self._empty(end - first), slice(0, end - first)
+        self._put(self._jobs(group, every, rows, every))
         self.chunks.check()
         return rows
-
-    def _decode_into(self, group: int, rows: Values) -> None:
-        every = slice(0, len(rows))
-        jobs = self._jobs(group, every, rows, every)
-        with self.chunks.fetched([job.number for job in jobs]) as stored:
-            for job in jobs:
-                self._load(stored, job)
 
     def _room(self, group: int, kept: dict[int, Values]) -> Values | None:
         """Make an array for a row group that is worth keeping; None if it is not."""
@@ -297,26 +310,74 @@ class ChunkedArray:
         kept[group] = self._empty(end - first)
         return kept[group]
 
-    def _load(self, stored_of: StoredOf, job: _Job) -> None:
-        """Decode a chunk, and put the rows wanted of it in their place."""
-        tile = self.grid.tile(job.number)
-        try:
-            stored = stored_of(job.number)
-        except MemoryError as e:
-            raise self.chunks.error(job.number, "its bytes do not fit into memory") from e
-        if stored is None:
+    def _put(self, jobs: Sequence[_Job]) -> None:
+        """Decode chunks, and put the rows wanted of them in their place."""
+        with self.chunks.fetched([job.number for job in jobs]) as stored_of:
+            found = [(job, stored_of(job.number)) for job in jobs]
+            codecs = None if self._layout is not None else self._chain.native
+            if codecs is not None:
+                ours = [(job, stored) for job, stored in found if isinstance(stored, StoredChunk)]
+                native = [self._native(job, stored) for job, stored in ours]
+                left = _core.decode_chunks(codecs, native, thread_count())
+                found = [each for each in found if not isinstance(each[1], StoredChunk)]
+                found += [ours[i] for i in left]
+            for_each(found, self._load)
+
+    def _native(self, job: _Job, stored: StoredChunk) -> _core.ChunkJob:
+        place = self._place(job)
+        if place is not None:
+            return _core.ChunkJob(*stored, place)
+        number = job.number % self.grid.chunks_per_group
+        part = self._parts.get(number)
+        if part is None:
+            part = self._part(number)
+            if len(self._parts) < _MOST_TILES:
+                self._parts[number] = part
+        flat = job.array.reshape(-1).view(np.uint8)
+        return _core.ChunkJob(*stored, flat, part, job.rows)
+
+    def _part(self, number: int) -> _core.ChunkPart:
+        itemsize = self.dtype.itemsize
+        box = box_of(self.grid.tile(number), self.grid, itemsize)
+        from_row = math.prod(self.grid.chunk[1:]) * itemsize
+        to_row = math.prod(self.grid.shape[1:]) * itemsize
+        return _core.ChunkPart(box.axes, box.run, box.at, from_row, to_row, self._chain.nbytes)
+
+    def _load(self, found: tuple[_Job, StoredChunk | Callable[[], Values] | None]) -> None:
+        """Put the rows wanted of one chunk in their place."""
+        job, stored = found
+        tile, values = self.grid.tile(job.number), None
+        if isinstance(stored, StoredChunk):
+            data = self._read(stored, job.number)
+            if data is not None:
+                values = self._decoded(data, stored.mask, job)
+                if values is None:
+                    return
+        elif stored is not None:
+            values = stored()
+        if values is None:
             job.array[(job.target, *tile.slices)] = self._fill
             return
-        values = self._decoded(stored, job) if isinstance(stored, ChunkBytes) else stored
-        if values is not None:
-            inner = tuple(slice(0, count) for count in tile.extent)
-            job.array[(job.target, *tile.slices)] = values[(job.source, *inner)]
+        inner = tuple(slice(0, count) for count in tile.extent)
+        job.array[(job.target, *tile.slices)] = values[(job.source, *inner)]
 
-    def _decoded(self, stored: ChunkBytes, job: _Job) -> Values | None:
+    def _read(self, stored: StoredChunk, number: int) -> Bytes | None:
+        try:
+            data = stored.read()
+        except MemoryError as e:
+            raise self.chunks.error(number, "its bytes do not fit into memory") from e
+        except OSError as e:
+            raise self.chunks.error(number, f"{e.strerror}") from e
+        if data is not None and len(data) < stored.size:
+            why = f"the file ends after {len(data):,} of its {stored.size:,} bytes"
+            raise self.chunks.error(number, why)
+        return data
+
+    def _decoded(self, data: Bytes, mask: int, job: _Job) -> Values | None:
         """Return the values of a chunk; None if they were decoded straight into their place."""
         place = self._place(job)
         try:
-            data = self._chain.undo(stored.data, stored.mask, place)
+            data = self._chain.undo(data, mask, place)
         except ChunkError as e:
             raise self.chunks.error(job.number, str(e)) from e
         except MemoryError as e:

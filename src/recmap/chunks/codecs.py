@@ -6,6 +6,10 @@ fast as libdeflate. For zstd, LZ4 and Blosc, numcodecs, which comes with zarr, i
 and imagecodecs, and decodes into memory that it is given. So no other package is needed. Where
 numcodecs is not installed, h5py decodes.
 
+The native core decodes many chunks in one call, with the C libraries in these packages, where they
+can be found (``CodecChain.native``). What is here decodes the others, says what is wrong with a
+chunk, and is what the native core is compared with.
+
 Sizes and checksums are compared before they are believed: nothing that a chunk claims is allocated.
 """
 
@@ -13,12 +17,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import cache, partial
+from functools import cache, cached_property, partial
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from recmap.local.deflate import can_inflate
 from recmap.local.gzip import inflater
 from recmap.machine.memory import empty_bytes
 from recmap.native import _core
@@ -41,11 +46,15 @@ class ChunkError(Exception):
 
 
 class Codec(NamedTuple):
-    """A codec: its name, how to undo it, and the bytes that it adds; None if it compresses."""
+    """A codec: its name, how to undo it, and the bytes that it adds; None if it compresses.
+
+    ``native`` is the same codec in the native core, if it has it.
+    """
 
     name: str
     undo: Undo
     added: int | None = 0
+    native: _core.ChunkCodec | None = None
 
 
 class CodecChain:
@@ -61,6 +70,12 @@ class CodecChain:
     def known(self) -> bool:
         """Whether sizes are known after every step: at most one codec may compress."""
         return sum(codec.added is None for codec in self.codecs) <= 1
+
+    @cached_property
+    def native(self) -> list[_core.ChunkCodec] | None:
+        """The codecs for the native core; None if it cannot undo all of them."""
+        found = [codec.native for codec in self.codecs if codec.native is not None]
+        return found if self.known and len(found) == len(self.codecs) else None
 
     def undo(self, stored: Bytes, mask: int = 0, out: Bytes | None = None) -> Bytes:
         """Decode a chunk. If bit ``i`` of the mask is set, codec ``i`` was not applied.
@@ -295,16 +310,40 @@ def _numcodecs() -> Any:
     return numcodecs
 
 
-ZLIB = Codec("gzip", partial(_inflate, "zlib"), None)
-GZIP = Codec("gzip", partial(_inflate, "gzip"), None)
-LZF = Codec("lzf", _expand_lzf, None)
-FLETCHER32 = Codec("fletcher32", _check_fletcher32, _CHECKSUM)
-CRC32C = Codec("crc32c", _check_crc32c, _CHECKSUM)
+def _native(
+    kind: _core.CodecKind, item_size: int = 1, block_items: int = 0, inner: str = ""
+) -> _core.ChunkCodec | None:
+    """Return a codec of the native core; None if it has none, or lacks a library for it."""
+    within = _KINDS[inner] if inner else None
+    if not all(map(_has_library, (within or kind, kind))):
+        return None
+    return _core.ChunkCodec(kind, item_size, block_items, within)
+
+
+@cache
+def _has_library(kind: _core.CodecKind) -> bool:
+    if kind in (_Kind.zlib, _Kind.gzip):
+        return can_inflate()
+    if kind not in _KINDS.values():
+        return True  # it is its own
+    kind = _Kind.lz4 if kind is _Kind.hdf5_lz4 else kind
+    module = getattr(_numcodecs(), kind.name, None)
+    return module is not None and _core.use_codec_of(kind, module.__file__)
+
+
+_Kind = _core.CodecKind
+_KINDS = {"zstd": _Kind.zstd, "lz4": _Kind.lz4, "hdf5_lz4": _Kind.hdf5_lz4, "blosc": _Kind.blosc}
+ZLIB = Codec("gzip", partial(_inflate, "zlib"), None, _native(_Kind.zlib))
+GZIP = Codec("gzip", partial(_inflate, "gzip"), None, _native(_Kind.gzip))
+LZF = Codec("lzf", _expand_lzf, None, _native(_Kind.lzf))
+FLETCHER32 = Codec("fletcher32", _check_fletcher32, _CHECKSUM, _native(_Kind.fletcher32))
+CRC32C = Codec("crc32c", _check_crc32c, _CHECKSUM, _native(_Kind.crc32c))
 
 
 def shuffle(item_size: int) -> Codec:
     """Return the codec that stores the first bytes of all items, then the second ones."""
-    return Codec("shuffle", partial(_unshuffle, item_size))
+    native = None if item_size < 0 else _native(_Kind.shuffle, item_size)
+    return Codec("shuffle", partial(_unshuffle, item_size), 0, native)
 
 
 def bitshuffle(item_size: int, block_items: int = 0, compression: str = "") -> Codec | None:
@@ -319,7 +358,8 @@ def bitshuffle(item_size: int, block_items: int = 0, compression: str = "") -> C
     if not block_items:
         block_items = max(_BITSHUFFLE_BLOCK // item_size // 8 * 8, _BITSHUFFLE_LEAST)
     undo = partial(_expand_bitshuffle, item_size, block_items, inner and inner.undo)
-    return Codec("bitshuffle", undo, None if inner else 0)
+    native = _native(_Kind.bitshuffle, item_size, block_items, compression)
+    return Codec("bitshuffle", undo, None if inner else 0, native)
 
 
 def delta(dtype: np.dtype[Any]) -> Codec:
@@ -330,7 +370,9 @@ def delta(dtype: np.dtype[Any]) -> Codec:
 def packed(name: str) -> Codec | None:
     """Return ``zstd``, ``lz4``, ``hdf5_lz4`` or ``blosc``; None without numcodecs."""
     undo = _PACKED.get(name)
-    return None if undo is None or _numcodecs() is None else Codec(name, undo, None)
+    if undo is None or _numcodecs() is None:
+        return None
+    return Codec(name, undo, None, _native(_KINDS[name]) if name in _KINDS else None)
 
 
 _IN_BITSHUFFLE = {"lz4": "lz4_block"}

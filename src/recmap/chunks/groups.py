@@ -53,7 +53,8 @@ class ExpectedRead(NamedTuple):
 
     stop: int
     rows: Values
-    begun: dict[int, Future[None]]
+    groups: frozenset[int]
+    begun: Future[None]
 
 
 class ReadsAhead:
@@ -96,7 +97,7 @@ class ReadsAhead:
             for read in reads:
                 if read.start not in self._expected:
                     self._expected[read.start] = prepare(read)
-            whole = {group for read in self._expected.values() for group in read.begun}
+            whole = {group for read in self._expected.values() for group in read.groups}
             for group in groups:
                 if group not in self._groups and group not in whole:
                     self._groups[group] = begin(decode, group)
@@ -122,8 +123,7 @@ class ReadsAhead:
         for future in self._groups.values():
             future.cancel()
         for read in self._expected.values():
-            for begun in read.begun.values():
-                begun.cancel()
+            read.begun.cancel()
         self._groups.clear()
         self._expected.clear()
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from recmap.chunks.stored import ChunkPlaces, Grid, Tile
+from recmap.chunks.stored import Box, ChunkPlaces, Grid, box_of
 from recmap.machine.cpus import thread_count
 from recmap.machine.mapped import MappedFile, scattered_reads
 from recmap.machine.memory import locks_pages
@@ -22,14 +22,6 @@ Numbers = npt.NDArray[np.int64]
 _SMALL_ROW = 4096
 # A single row of at most this many bytes is copied at once, without native threads.
 _ONE_ROW = 64 << 10
-
-
-class _Box(NamedTuple):
-    """A tile of a row: its axes and what lies together, for ``gather_boxes``."""
-
-    axes: list[tuple[int, int, int]]
-    run: int
-    at: int
 
 
 class MappedChunks:
@@ -52,9 +44,9 @@ class MappedChunks:
         self._nbytes = self._part * grid.chunk[0]
 
     @cached_property
-    def _boxes(self) -> list[_Box]:
+    def _boxes(self) -> list[Box]:
         tiles = map(self._grid.tile, range(self._grid.chunks_per_group))
-        return [_box(tile, self._grid, self._dtype.itemsize) for tile in tiles]
+        return [box_of(tile, self._grid, self._dtype.itemsize) for tile in tiles]
 
     def read(self, start: int, stop: int) -> npt.NDArray[Any] | None:
         """Read a span of rows; None if they are not mapped.
@@ -92,7 +84,7 @@ class MappedChunks:
         """Copy as many rows of each of several row groups, without the first ``skipped``."""
         run = out.nbytes // (groups.stop - groups.start)
         offsets = places.offsets[groups, 0] + skipped * self._part
-        self._gather(places, groups, offsets, _Box([], run, 0), out, run)
+        self._gather(places, groups, offsets, Box([], run, 0), out, run)
 
     def _view(self, file: MappedFile, begin: int, rows: int) -> npt.NDArray[Any]:
         file.will_read(begin, begin + rows * self._part)
@@ -127,7 +119,7 @@ class MappedChunks:
         places: ChunkPlaces,
         groups: slice,
         offsets: Numbers,
-        box: _Box,
+        box: Box,
         out: npt.NDArray[Any],
         stride: int,
         tile: int = 0,
@@ -147,22 +139,3 @@ class MappedChunks:
             _core.gather_boxes(
                 sources, owners, offsets, box.axes, box.run, flat, stride, box.at, threads
             )
-
-
-def _box(tile: Tile, grid: Grid, itemsize: int) -> _Box:
-    """Join axes that lie together before and after."""
-    chunk, shape = grid.chunk[1:], grid.shape[1:]
-    run, joined = itemsize, True
-    at, from_step, to_step = 0, itemsize, itemsize
-    axes: list[tuple[int, int, int]] = []
-    for begin, count, ours, whole in reversed(
-        list(zip(tile.begins, tile.extent, chunk, shape, strict=True))
-    ):
-        at += begin * to_step
-        if joined:
-            run *= count
-            joined = count == ours == whole
-        else:
-            axes.insert(0, (count, from_step, to_step))
-        from_step, to_step = from_step * ours, to_step * whole
-    return _Box(axes, run, at)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -98,16 +100,66 @@ class Grid:
         return found
 
 
-class ChunkBytes(NamedTuple):
-    """The bytes of a chunk. If bit ``i`` of the mask is set, codec ``i`` was not applied."""
+class Box(NamedTuple):
+    """A tile of a row: its axes and what lies together, for the native core."""
 
-    data: Bytes
+    axes: list[tuple[int, int, int]]
+    run: int
+    at: int
+
+
+def box_of(tile: Tile, grid: Grid, itemsize: int) -> Box:
+    """Join axes that lie together before and after."""
+    chunk, shape = grid.chunk[1:], grid.shape[1:]
+    run, joined = itemsize, True
+    at, from_step, to_step = 0, itemsize, itemsize
+    axes: list[tuple[int, int, int]] = []
+    for begin, count, ours, whole in reversed(
+        list(zip(tile.begins, tile.extent, chunk, shape, strict=True))
+    ):
+        at += begin * to_step
+        if joined:
+            run *= count
+            joined = count == ours == whole
+        else:
+            axes.insert(0, (count, from_step, to_step))
+        from_step, to_step = from_step * ours, to_step * whole
+    return Box(axes, run, at)
+
+
+class StoredChunk(NamedTuple):
+    """The bytes of a chunk: in memory, in the file of a descriptor, or all of the file at a path.
+
+    If bit ``i`` of the mask is set, codec ``i`` was not applied.
+    """
+
+    where: Bytes | int | bytes
+    offset: int = 0  # in the file of a descriptor, as is the size
+    size: int = 0
     mask: int = 0
 
+    def read(self) -> Bytes | None:
+        """Return the bytes, fewer if the file ends first; None if there is no file."""
+        if isinstance(self.where, bytes):
+            try:
+                with open(self.where, "rb", buffering=0) as file:
+                    return np.frombuffer(file.readall(), np.uint8)
+            except NO_CHUNK:
+                return None
+        if not isinstance(self.where, int):
+            return self.where
+        found, offset, size = list[bytes](), self.offset, self.size
+        while size and (data := os.pread(self.where, size, offset)):
+            found.append(data)
+            offset, size = offset + len(data), size - len(data)
+        return np.frombuffer(found[0] if len(found) == 1 else b"".join(found), np.uint8)
 
-# Returns the bytes of a chunk, its values if the format's own library had to decode it, or None if
-# it was never written.
-StoredOf: TypeAlias = "Callable[[int], ChunkBytes | Values | None]"
+
+# Returns where a chunk is stored, what reads its values if only the format's own library can, or
+# None if it was never written.
+StoredOf: TypeAlias = "Callable[[int], StoredChunk | Callable[[], Values] | None]"
+# What opening a file raises that holds no chunk.
+NO_CHUNK = (FileNotFoundError, IsADirectoryError, NotADirectoryError)
 
 
 class ChunkPlaces(NamedTuple):
@@ -138,7 +190,7 @@ class StoredChunks(ABC):
 
     @abstractmethod
     def fetched(self, numbers: Sequence[int]) -> AbstractContextManager[StoredOf]:
-        """Return what gives each of these chunks inside a context."""
+        """Return what tells where each of these chunks is stored, inside a context."""
 
     @abstractmethod
     def error(self, number: int | None, why: str) -> DataError:
@@ -176,8 +228,8 @@ class LibraryChunks(StoredChunks):
         del numbers
         return nullcontext(self._load)
 
-    def _load(self, number: int) -> Values:
-        return self._load_rows(*self._grid.rows(number))
+    def _load(self, number: int) -> Callable[[], Values]:
+        return partial(self._load_rows, *self._grid.rows(number))
 
     def error(self, number: int | None, why: str) -> DataError:
         del number

@@ -2,8 +2,8 @@
 
 The Python packages of zlib-ng and ISA-L do not stop between the blocks of a stream, cannot begin
 there, and allocate what they return in steps, each of which takes the GIL. Their C libraries can do
-all of that without it, and most builds of the packages export them. Where one is missing, files are
-read as streams, and nothing else changes.
+all of that without it, and most builds of the packages export them. The native core calls them,
+except to find points. Where one is missing, files are read as streams, and nothing else changes.
 
 We measured rapidgzip 0.16 and indexed_gzip 1.10, too, on one stream of 200 MB, in GB per second of
 CPU time: ISA-L 0.45, zlib-ng 0.32, indexed_gzip 0.26 (which makes such an index, with zlib),
@@ -15,29 +15,25 @@ from __future__ import annotations
 
 import ctypes
 import platform
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import cache
-from typing import Any, Literal, NamedTuple, cast
+from typing import Literal, NamedTuple, cast
 
 import numpy as np
 import numpy.typing as npt
 from isal import isal_zlib
 from zlib_ng import zlib_ng
 
+from recmap.native import _core
+
 Bytes = npt.NDArray[np.uint8]
 
 _X86 = platform.machine() in ("x86_64", "AMD64")
-_RAW = -15
 _WBITS = {"gzip": 31, "zlib": 15}
 _WINDOW_SIZE = 1 << 15
 # zlib's results, and its flush values.
-_OK, _STREAM_END, _BUF_ERROR, _FINISH, _BLOCK = 0, 1, -5, 4, 5
+_OK, _STREAM_END, _BUF_ERROR, _BLOCK = 0, 1, -5, 5
 # Of data_type: the unused bits of the last byte read, and flags for the place between two blocks.
 _UNUSED_BITS, _LAST_BLOCK, _BETWEEN_BLOCKS = 7, 64, 128
-# ISA-L's state has 87 KB.
-_STATE_SIZE = 1 << 18
 #: Plain bytes between two points, at least.
 SPACING = 1 << 20
 
@@ -79,45 +75,27 @@ class _Zlib(ctypes.Structure):
     )
 
 
-class _Isal(ctypes.Structure):
-    """The beginning of ISA-L's ``inflate_state``."""
-
-    _fields_ = (
-        ("next_out", ctypes.c_void_p),
-        ("avail_out", ctypes.c_uint32),
-        ("total_out", ctypes.c_uint32),
-        ("next_in", ctypes.c_void_p),
-        ("read_in", ctypes.c_uint64),
-        ("avail_in", ctypes.c_uint32),
-        ("read_in_length", ctypes.c_int32),
-        ("rest", ctypes.c_uint8 * _STATE_SIZE),
-    )
-
-
-def _library(module: Any, names: tuple[str, ...]) -> ctypes.CDLL | None:
-    """Return the C library in a module, or None if it does not export these names."""
+@cache
+def _zlib() -> ctypes.CDLL | None:
+    names = ("zng_inflate", "zng_inflateInit2", "zng_inflateEnd", "zng_inflateGetDictionary")
     try:
-        library = ctypes.CDLL(module.__file__)
+        library = ctypes.CDLL(zlib_ng.__file__)
         return library if all(hasattr(library, name) for name in names) else None
     except (OSError, AttributeError, TypeError):
         return None
 
 
 @cache
-def _zlib() -> ctypes.CDLL | None:
-    verbs = ("Init2", "End", "Prime", "SetDictionary", "GetDictionary")
-    return _library(zlib_ng, ("zng_inflate", *(f"zng_inflate{verb}" for verb in verbs)))
-
-
-@cache
-def _isal() -> ctypes.CDLL | None:
-    names = ("isal_inflate", "isal_inflate_init", "isal_inflate_set_dict", "isal_inflate_stateless")
-    return _library(isal_zlib, names) if _X86 else None
+def can_inflate() -> bool:
+    """Return whether the native core has found a library. On ARM, zlib-ng is faster."""
+    return (_X86 and _core.use_isal_of(isal_zlib.__file__)) or _core.use_zlib_ng_of(
+        zlib_ng.__file__
+    )
 
 
 def can_resume() -> bool:
     """Return whether points can be found, and inflated from."""
-    return _zlib() is not None
+    return can_inflate() and _zlib() is not None
 
 
 class BlockInflater:
@@ -179,73 +157,6 @@ def open_window(packed: bytes) -> bytes:
     if not engine.eof or len(window) > _WINDOW_SIZE:
         raise ValueError("window")
     return window
-
-
-def resume_into(source: Bytes, bits: int, window: bytes, out: Bytes) -> bool:
-    """Inflate from a point until ``out`` is full; return False if the bytes do not fill it.
-
-    If ``bits`` are unused of the byte before the point, ``source`` begins with that byte.
-    """
-    before = int(source[0]) >> (8 - bits) if bits else 0
-    held = ctypes.create_string_buffer(window, len(window))
-    size = ctypes.c_uint32(len(window))
-    if (isal := _isal()) is not None:
-        state = _aimed(isal, source[bits > 0 :], out)
-        state.read_in, state.read_in_length = before, bits
-        if window:
-            isal.isal_inflate_set_dict(ctypes.byref(state), held, size)
-        isal.isal_inflate(ctypes.byref(state))
-        return bool(state.total_out == len(out))
-    with _raw_stream(source[bits > 0 :], out) as (zlib, stream):
-        if bits:
-            zlib.zng_inflatePrime(ctypes.byref(stream), bits, before)
-        if window:
-            zlib.zng_inflateSetDictionary(ctypes.byref(stream), held, size)
-        zlib.zng_inflate(ctypes.byref(stream), _OK)
-        return bool(stream.total_out == len(out))
-
-
-def inflate_whole(source: Bytes, out: Bytes) -> bool:
-    """Inflate a whole stream without header; return whether it fills ``out`` and ends there."""
-    if (isal := _isal()) is not None:
-        state = _aimed(isal, source, out)
-        ended = isal.isal_inflate_stateless(ctypes.byref(state)) == _OK
-        return bool(ended and not state.avail_in and state.total_out == len(out))
-    with _raw_stream(source, out) as (zlib, stream):
-        ended = zlib.zng_inflate(ctypes.byref(stream), _FINISH) == _STREAM_END
-        return bool(ended and not stream.avail_in and stream.total_out == len(out))
-
-
-@contextmanager
-def _raw_stream(source: Bytes, out: Bytes) -> Iterator[tuple[ctypes.CDLL, _Zlib]]:
-    zlib, stream = _zlib(), _Zlib()
-    assert zlib is not None
-    if zlib.zng_inflateInit2(ctypes.byref(stream), _RAW) != _OK:
-        raise MemoryError("zlib-ng")
-    try:
-        _aim(stream, source, out)
-        yield zlib, stream
-    finally:
-        zlib.zng_inflateEnd(ctypes.byref(stream))
-
-
-def _aim(stream: Any, source: Bytes, out: Bytes) -> None:
-    stream.next_in, stream.avail_in = _address(source), len(source)
-    stream.next_out, stream.avail_out = _address(out), len(out)
-
-
-# The state of ISA-L in each thread.
-_states = threading.local()
-
-
-def _aimed(isal: ctypes.CDLL, source: Bytes, out: Bytes) -> _Isal:
-    """Return this thread's state of ISA-L, as new."""
-    state: _Isal | None = getattr(_states, "state", None)
-    if state is None:
-        _states.state = state = _Isal()
-    isal.isal_inflate_init(ctypes.byref(state))
-    _aim(state, source, out)
-    return state
 
 
 def _address(array: Bytes) -> int:

@@ -24,9 +24,10 @@ import numpy as np
 from isal import isal_zlib
 from zlib_ng import zlib_ng
 
-from recmap.local.deflate import can_resume, inflate_whole
+from recmap.local.deflate import can_inflate
 from recmap.machine.cpus import pool_size, thread_count
 from recmap.machine.threads import Threads
+from recmap.native import _core
 
 # On ARM, zlib-ng inflates 1.5 times as fast as ISA-L, which has fast paths written for x86.
 _INFLATE = isal_zlib if platform.machine() in ("x86_64", "AMD64") else zlib_ng
@@ -217,10 +218,10 @@ def _inflate_member(member: bytes) -> bytes | memoryview | None:
     """Return the plain bytes, or None if this is not one complete, sound and small member."""
     crc, size = _TRAILER.unpack(member[-_TRAILER.size :])
     header = header_size(member, "gzip")
-    if header is not None and size <= _MAX_MEMBER and can_resume():
+    if header is not None and size <= _MAX_MEMBER and can_inflate():
         out = np.empty(size, np.uint8)
         body = np.frombuffer(member, np.uint8)[header : -_TRAILER.size]
-        return out.data if inflate_whole(body, out) and isal_zlib.crc32(out) == crc else None
+        return out.data if _core.inflate_raw(body, out) and isal_zlib.crc32(out) == crc else None
     engine, error = inflater("gzip")
     try:
         # Ask for one byte more than expected, to detect a member that is longer.

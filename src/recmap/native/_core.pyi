@@ -135,6 +135,75 @@ def release_buffers() -> int:
 def most_kept_bytes() -> int:
     """Return the most bytes that wait to be used again."""
 
+class CodecKind(enum.Enum):
+    zlib = 0
+
+    gzip = 1
+
+    zstd = 2
+
+    lz4 = 3
+
+    hdf5_lz4 = 4
+
+    blosc = 5
+
+    lzf = 6
+
+    shuffle = 7
+
+    bitshuffle = 8
+
+    fletcher32 = 9
+
+    crc32c = 10
+
+class ChunkCodec:
+    """A codec that decode_chunks() undoes."""
+
+    def __init__(self, kind: CodecKind, item_size: int = 1, block_items: int = 0, inner: CodecKind | None = None) -> None: ...
+
+class ChunkPart:
+    """The part of every row of an array that a chunk holds."""
+
+    def __init__(self, axes: Sequence[tuple[int, int, int]], run: int, at: int, from_row: int, to_row: int, chunk_bytes: int) -> None: ...
+
+class ChunkJob:
+    """A chunk to decode, and where it goes."""
+
+    def __init__(self, stored: bytes | numpy.typing.NDArray[numpy.uint8] | int, offset: int, size: int, mask: int, out: numpy.typing.NDArray[numpy.uint8], part: ChunkPart | None = None, rows: tuple[int, int, int] | tuple[numpy.typing.NDArray[numpy.int64], numpy.typing.NDArray[numpy.int64]] = (0, 0, 0)) -> None:
+        """
+        `stored` are the bytes, a descriptor of the file that has them, or the path of a file that is the chunk. Without `part`, the chunk fills `out`; with it, `rows` are the first row in the chunk, in `out`, and how many, or the numbers in both.
+        """
+
+def decode_chunks(codecs: Sequence[ChunkCodec], jobs: Sequence[ChunkJob], threads: int) -> list[int]:
+    """
+    Decode chunks and put them in their place. Return the numbers of those that failed.
+    """
+
+def use_codec_of(kind: CodecKind, library: str) -> bool:
+    """Take a codec from a shared library. Return whether that is possible."""
+
+def use_isal_of(library: str) -> bool:
+    """
+    Inflate with the ISA-L of a shared library. Return whether that is possible.
+    """
+
+def use_zlib_ng_of(library: str) -> bool:
+    """
+    Inflate with the zlib-ng of a shared library. Return whether that is possible.
+    """
+
+def inflate_raw(stream: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], out: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu')]) -> bool:
+    """
+    Inflate a whole stream without header. Return whether it fills `out` and ends there.
+    """
+
+def inflate_rest(rest: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], bits: int, window: bytes, out: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu')]) -> bool:
+    """
+    Inflate from within a stream until `out` is full. Return whether the bytes fill it. If `bits` are unused of the byte before, `rest` begins with it.
+    """
+
 class Dtype(enum.Enum):
     bytes = 0
 

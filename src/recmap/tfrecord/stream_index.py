@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap.errors import StaleIndexWarning
-from recmap.local.deflate import SPACING, Bytes, can_resume, open_window, resume_into
+from recmap.local.deflate import SPACING, Bytes, can_resume, open_window
 from recmap.local.gzip import header_size, stream_threads
 from recmap.local.inflate import Inflated, inflate
 from recmap.local.local_path import located
@@ -172,7 +172,7 @@ class StreamIndex:
         if window is None or skipped is None or len(data) <= bits // 8:
             return None
         source = np.frombuffer(data, np.uint8)[skipped:]
-        sound = resume_into(source, bits, window, out)
+        sound = _core.inflate_rest(source, bits, window, out)
         return (
             out if sound and _core.crc32c(out, self._crcs[chunk]) == self._crcs[chunk + 1] else None
         )

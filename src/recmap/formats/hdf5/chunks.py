@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import cached_property, partial
 from threading import Lock
@@ -20,10 +20,10 @@ from recmap.chunks import codecs
 from recmap.chunks.array import ChunkedArray
 from recmap.chunks.codecs import Codec, CodecChain, bitshuffle, packed, shuffle
 from recmap.chunks.stored import (
-    ChunkBytes,
     ChunkPlaces,
     Grid,
     LibraryChunks,
+    StoredChunk,
     StoredChunks,
     StoredOf,
     Values,
@@ -162,21 +162,23 @@ class Hdf5Chunks(StoredChunks):
         entries = entries[entries >= 0]
         return self._file.spans(index.offsets[entries], index.sizes[entries])
 
-    def _stored(self, entries: dict[int, int] | None, number: int) -> ChunkBytes | Values | None:
+    def _stored(
+        self, entries: dict[int, int] | None, number: int
+    ) -> StoredChunk | Callable[[], Values] | None:
         index = self._index
         if index is None or entries is None:  # the table of chunks cannot be trusted
-            return self._through_library(number, "its chunks are not found")
+            return partial(self._through_library, number, "its chunks are not found")
         entry = entries[number]
         if entry < 0:
             return None
         offset, size = int(index.offsets[entry]), int(index.sizes[entry])
         if self._chain and size == self._chain.nbytes and self._grid.at_edge(number):
             # Chunks at the edges may be stored unfiltered, and h5py does not say which are.
-            return self._through_library(number, "it may or may not be filtered")
-        data = np.frombuffer(self._file.pread(offset, size), np.uint8)
-        if len(data) < size:
-            raise self.error(number, f"the file ends after {len(data):,} of its {size:,} bytes")
-        return ChunkBytes(data, int(index.masks[entry]))
+            return partial(self._through_library, number, "it may or may not be filtered")
+        left = max(0, self._file.size - offset)
+        if left < size:
+            raise self.error(number, f"the file ends after {left:,} of its {size:,} bytes")
+        return StoredChunk(*self._file.place(offset, size), int(index.masks[entry]))
 
     def _through_library(self, number: int, why: str) -> Values:
         """Read a chunk through h5py, or raise an error if it holds references."""

@@ -151,17 +151,11 @@ class Hdf5File:
             self._datasets.put(path, dataset)
         return dataset
 
-    def pread(self, offset: int, size: int) -> bytes:
-        """Read bytes of the file; fewer if the file ends first."""
-        size = max(0, min(size, self.size - offset))
-        if not self.mapped.whole:
-            with self.mapped.hold(offset, offset + size):
-                return self.mapped.bytes[offset : offset + size].tobytes()
-        found = []
-        while size and (data := os.pread(self._descriptor, size, offset)):
-            found.append(data)
-            offset, size = offset + len(data), size - len(data)
-        return found[0] if len(found) == 1 else b"".join(found)
+    def place(self, offset: int, size: int) -> tuple[int | Numbers, int, int]:
+        """Return where bytes of the file are read from: its descriptor, or memory that is held."""
+        if self.mapped.whole:
+            return self._descriptor, offset, size
+        return self.mapped.bytes[offset : offset + size], 0, size
 
     def spans(self, offsets: Numbers, sizes: Numbers) -> tuple[Places, Places]:
         """Return the spans of parts of the file, as far as the file goes."""

@@ -23,7 +23,7 @@ from zarr.core.buffer import default_buffer_prototype
 from zarr.core.sync import sync
 
 from recmap.chunks.codecs import Bytes, ChunkError
-from recmap.chunks.stored import ChunkBytes, ChunkPlaces, StoredChunks, StoredOf
+from recmap.chunks.stored import NO_CHUNK, ChunkPlaces, StoredChunk, StoredChunks, StoredOf
 from recmap.errors import DataError, RecmapError, StoreError
 from recmap.formats.zarr.encoding import ChunkEncoding
 from recmap.local.location import Location
@@ -40,8 +40,6 @@ _Get: TypeAlias = "Callable[..., Awaitable[Bytes | None]]"
 _MOST_MAPPED = 1 << 14
 # Both numbers of a chunk that a shard does not have.
 _ABSENT = 2**64 - 1
-# What a file that holds no chunk is for zarr.
-_NO_CHUNK = (FileNotFoundError, IsADirectoryError, NotADirectoryError)
 
 
 def open_node(path: Location, **options: Any) -> Any:
@@ -196,19 +194,18 @@ class ZarrChunks(StoredChunks):
         inner = int(np.ravel_multi_index(within, shape))
         return self._array.metadata.encode_chunk_key(shard), inner
 
-    def _from_file(self, number: int) -> ChunkBytes | None:
+    def _from_file(self, number: int) -> StoredChunk | None:
+        if self._shards is None:
+            return StoredChunk(os.fsencode(self._file_of(self._key(number)[0])))
         try:
-            if self._shards is not None:
-                found = self._mapped_chunk(number)
-                if found is None:
-                    return None
-                return ChunkBytes(found.file.bytes[found.begin : found.begin + found.size])
-            with open(self._file_of(self._key(number)[0]), "rb", buffering=0) as file:
-                return ChunkBytes(_bytes(file.readall()))
-        except _NO_CHUNK:
+            found = self._mapped_chunk(number)
+        except NO_CHUNK:
             return None
         except OSError as e:
             raise self.error(number, f"{e.strerror}") from e
+        if found is None:
+            return None
+        return StoredChunk(found.file.bytes[found.begin : found.begin + found.size])
 
     def _file_of(self, key: str) -> str:
         assert self._folder is not None
@@ -235,7 +232,7 @@ class ZarrChunks(StoredChunks):
         """Get chunks from a store, several at a time."""
         yield sync(self._get_all(numbers)).get
 
-    async def _get_all(self, numbers: Sequence[int]) -> dict[int, ChunkBytes]:
+    async def _get_all(self, numbers: Sequence[int]) -> dict[int, StoredChunk]:
         keys: dict[str, dict[int, int]] = {}
         for number in numbers:
             key, inner = self._key(number)
@@ -246,7 +243,7 @@ class ZarrChunks(StoredChunks):
         work = self._get_chunk if self._shards is None else self._get_shard
         found = await asyncio.gather(*(work(get, key, inside) for key, inside in keys.items()))
         return {
-            n: ChunkBytes(data) for each in found for n, data in each.items() if data is not None
+            n: StoredChunk(data) for each in found for n, data in each.items() if data is not None
         }
 
     @staticmethod
