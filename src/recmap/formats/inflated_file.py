@@ -25,16 +25,14 @@ from recmap.local.local_path import located
 from recmap.local.location import OpenFile
 from recmap.machine.cpus import thread_count
 from recmap.machine.lru import Lru
-from recmap.machine.mapped import MappedFile
 from recmap.machine.spans import (
     Places,
     as_places,
     merge_spans,
     numbers_within,
-    spans_of,
     within_pages,
 )
-from recmap.machine.sparse_memory import PAGE, SparseMemory
+from recmap.machine.sparse_memory import PAGE, SparseFile
 from recmap.tfrecord.sidecar import stream_index_path
 from recmap.tfrecord.stream_index import (
     IndexBuilder,
@@ -51,45 +49,19 @@ _WINDOW = 1 << 20
 Bytes = npt.NDArray[np.uint8]
 
 
-class InflatedFile(MappedFile):
+class InflatedFile(SparseFile):
     """The plain bytes of a gzip file. Only the spans that are held can be read."""
 
     def __init__(self, path: str, index: StreamIndex) -> None:
-        self.path, self.size, self._index = path, index.size, index
-        self._number = next(_numbers)
-        self._memory = SparseMemory(self.size)
-        self.bytes = self._memory.bytes.view()
-        self.bytes.flags.writeable = False
-        self._begin: int = self.bytes.__array_interface__["data"][0]
-        # How many holds each page belongs to.
-        self._users = np.zeros(-(-self.size // PAGE), np.uint16)
+        super().__init__(path, index.size)
+        self._index, self._number = index, next(_numbers)
         # By process: another thread may have a lock when a process is forked.
         self._locks = cache(lambda _: Lock())
-
-    @property
-    def whole(self) -> bool:
-        return False
-
-    @property
-    def lends(self) -> bool:
-        return False
 
     @property
     def chunks(self) -> int:
         """How many parts are inflated on their own."""
         return len(self._index)
-
-    def check_size(self, expected: int | None = None) -> None:
-        """Do nothing: every chunk is checked when it is inflated."""
-        del expected
-
-    def will_read(self, begin: int, end: int) -> None:
-        """Do nothing: ``hold`` knows what is read."""
-        del begin, end
-
-    def have_read(self, begin: int, end: int) -> None:
-        """Do nothing: what is no longer held is gone."""
-        del begin, end
 
     def opened(self) -> OpenFile:
         """Return the plain file for what reads it in order."""
@@ -112,9 +84,7 @@ class InflatedFile(MappedFile):
         finally:
             with self._locks(os.getpid()):
                 self._users[pages] -= 1
-                freed = spans_of(pages[self._users[pages] == 0])
-                for first, stop in zip(*(each.tolist() for each in freed), strict=True):
-                    self._memory.free(first * PAGE, min(stop * PAGE, self.size))
+                self._free(pages)
 
     def _fill(self, begins: Places, ends: Places) -> None:
         """Copy spans from the chunks that they are in, some chunks at a time."""

@@ -1,4 +1,4 @@
-"""Memory as large as an object, of which only the parts in use take space."""
+"""Memory as large as a file, of which only the parts in use take space."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ from contextlib import suppress
 
 import numpy as np
 import numpy.typing as npt
+
+from recmap.machine.mapped import MappedFile
+from recmap.machine.spans import Places, spans_of
 
 #: The unit of memory.
 PAGE = max(1 << 12, mmap.PAGESIZE)
@@ -59,6 +62,50 @@ class SparseMemory:
         if begin < end and hasattr(mmap, name):
             with suppress(OSError):
                 self._map.madvise(getattr(mmap, name), *self._place(begin, end))
+
+
+class SparseFile(MappedFile):
+    """A file of which only the spans that are held are in memory, and can be read."""
+
+    def __init__(self, path: str, size: int) -> None:
+        self.path, self.size = path, size
+        self._memory = SparseMemory(size)
+        self.bytes = self._memory.bytes.view()
+        self.bytes.flags.writeable = False
+        self._begin: int = self.bytes.__array_interface__["data"][0]
+        # How many holds each page belongs to.
+        self._users = np.zeros(-(-size // PAGE), np.uint16)
+
+    @property
+    def whole(self) -> bool:
+        return False
+
+    @property
+    def lends(self) -> bool:
+        return False
+
+    def check_size(self, expected: int | None = None) -> None:
+        """Do nothing: a hold fails if the file has changed."""
+        del expected
+
+    def will_read(self, begin: int, end: int) -> None:
+        """Do nothing: ``hold`` knows what is read."""
+        del begin, end
+
+    def have_read(self, begin: int, end: int) -> None:
+        """Do nothing: what is no longer held is gone."""
+        del begin, end
+
+    def _absent(self, pages: Places) -> tuple[Places, Places]:
+        """Return those of some pages that nobody holds, as spans of bytes."""
+        begins, ends = spans_of(pages[self._users[pages] == 0])
+        return begins * PAGE, np.minimum(ends * PAGE, self.size)
+
+    def _free(self, pages: Places) -> None:
+        """Free those of some pages that nobody holds."""
+        begins, ends = self._absent(pages)
+        for begin, end in zip(begins.tolist(), ends.tolist(), strict=True):
+            self._memory.free(begin, end)
 
 
 def _within_large_pages(begin: int, end: int) -> tuple[int, int]:

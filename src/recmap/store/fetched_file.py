@@ -24,10 +24,9 @@ from recmap.machine.spans import (
     cut_spans,
     merge_spans,
     numbers_within,
-    spans_of,
     within_pages,
 )
-from recmap.machine.sparse_memory import PAGE, SparseMemory
+from recmap.machine.sparse_memory import PAGE, SparseFile
 from recmap.store.fetch import Fetch, request_size, wait_for
 from recmap.store.object_address import ObjectAddress
 from recmap.store.object_reader import ObjectReader
@@ -39,48 +38,21 @@ from recmap.store.read_ahead import ReadAhead
 _GAP, _LEAST_WASTE = 64 << 10, 1 << 20
 
 
-class FetchedFile(MappedFile):
+class FetchedFile(SparseFile):
     """An object in memory. Only the spans that are held can be read."""
 
     def __init__(self, path: ObjectAddress) -> None:
-        self.path = path
         self._reader = ObjectReader(path)
-        self.size = self._reader.info.size
+        super().__init__(path, self._reader.info.size)
         self.counter = path.store.counter
-        self._memory = SparseMemory(self.size)
-        self.bytes = self._memory.bytes.view()
-        self.bytes.flags.writeable = False
-        self._begin: int = self.bytes.__array_interface__["data"][0]
-        # How many holds each page belongs to.
-        self._users = np.zeros(-(-self.size // PAGE), np.uint16)
         # What is on its way, or failed.
         self._fetches: list[Fetch] = []
         self._lock = Lock()
         self._ahead = ReadAhead(self)
 
-    @property
-    def whole(self) -> bool:
-        return False
-
-    @property
-    def lends(self) -> bool:
-        return False
-
     def current(self) -> MappedFile:
         """Return the object as a mapped file, if the cache has all of it."""
         return self._reader.mapped(self) or self
-
-    def check_size(self, expected: int | None = None) -> None:
-        """Do nothing: if the object changes, fetching it fails."""
-        del expected
-
-    def will_read(self, begin: int, end: int) -> None:
-        """Do nothing: ``hold`` knows what is read."""
-        del begin, end
-
-    def have_read(self, begin: int, end: int) -> None:
-        """Do nothing: what is no longer held is gone."""
-        del begin, end
 
     def hold(self, begins: int | npt.ArrayLike, ends: int | npt.ArrayLike) -> Hold:
         """Fetch the bytes of spans, and keep them while inside the context."""
@@ -106,9 +78,7 @@ class FetchedFile(MappedFile):
         with self._lock:
             self._fetches = [each for each in self._fetches if not self._is_settled(each)]
             pages = numbers_within(*runs)
-            begins, ends = self._absent(pages)
-            ends = np.minimum(ends * PAGE, self.size)
-            parts = cut_spans(begins * PAGE, ends, request_size())
+            parts = cut_spans(*self._absent(pages), request_size())
             # What failed before is fetched again.
             failed = {each for each in _meeting(self._fetches, runs) if each.failed}
             self._fetches = [each for each in self._fetches if each not in failed]
@@ -136,10 +106,6 @@ class FetchedFile(MappedFile):
         target = self._memory.bytes[begin:end]
         return Fetch(begin, end, target, partial(self._memory.prepare, begin, end))
 
-    def _absent(self, pages: Places) -> tuple[Places, Places]:
-        """Return those of some pages that nobody holds, as runs."""
-        return spans_of(pages[self._users[pages] == 0])
-
     def release(self, runs: tuple[Places, Places]) -> None:
         """Free the pages that no other hold needs."""
         with self._lock:
@@ -155,11 +121,7 @@ class FetchedFile(MappedFile):
             # They may have brought more than this hold asked for.
             more = within_pages(*_places(unused), PAGE)
             begins, ends = (np.concatenate(each) for each in zip(runs, more, strict=True))
-            freed = merge_spans(begins, ends)
-            begins, ends = self._absent(numbers_within(*freed))
-            ends = np.minimum(ends * PAGE, self.size)
-            for begin, end in zip((begins * PAGE).tolist(), ends.tolist(), strict=True):
-                self._memory.free(begin, end)
+            self._free(numbers_within(*merge_spans(begins, ends)))
 
     def holds(self, begin: int, end: int) -> bool:
         """Return whether someone has planned for all of these bytes."""
