@@ -25,9 +25,10 @@ from recmap.store.read_ahead import far_ahead
 
 # Pieces that are decoded ahead, for each thread. Small ones take long to begin, not to decode.
 _AHEAD = 4
-# A read with a limit of this many bytes ends with its piece, because more would have to be
-# copied.
+# A read with a limit that has so many bytes ends with its piece: more would have to be copied.
 _ENOUGH = 1 << 20
+#: Less than this is decoded by the thread that reads, unless it reads in order.
+FEW_BYTES = 1 << 18
 # Below this size of pieces, each thread returns what it has freed before it decodes the next one:
 # pyarrow's allocator keeps it for every thread, and no other thread can return it.
 _FRUGAL = 2 << 20
@@ -154,7 +155,13 @@ class Scan:
             return any(start in piece.place.rows for piece in self._pieces.values())
 
     def read(
-        self, start: int, stop: int, limit: int | None, room: int, threads: Threads | None
+        self,
+        start: int,
+        stop: int,
+        row_bytes: int,
+        limit: int | None,
+        room: int,
+        threads: Threads | None,
     ) -> Batch:
         """Read rows, or some of them if there is a ``limit`` in bytes.
 
@@ -166,13 +173,15 @@ class Scan:
             places = self._places(start)
             pieces: list[_DecodedPiece] = []
             if limit is not None:
-                stop = min(stop, self._enough(start, min(limit, _ENOUGH)))
+                stop = min(stop, self._enough(start, max(1, _ENOUGH // row_bytes), limit))
             for place in places:
                 pieces.append(self._want(place))
                 pieces[-1].is_read = True
                 if place.rows.stop >= stop:
                     break
             in_order = self._last.start < start <= self._last.stop
+            if not in_order and (stop - start) * row_bytes < FEW_BYTES:
+                threads = None
             self._passed = stop - start + (self._passed if in_order else 0)
             self._last = range(start, stop)
             if in_order and threads is not None and not self._file.in_place:
@@ -190,18 +199,21 @@ class Scan:
                 break  # the rows before it are intact; the next read raises it
         return join(parts)
 
-    def _enough(self, start: int, size: int) -> int:
-        """Return where a read ends that has ``size`` bytes, or all that is left of a piece."""
+    def _enough(self, start: int, rows: int, limit: int) -> int:
+        """Return where a read ends that has so many rows, or all that is left of a piece.
+
+        Rows of further pieces have at most ``limit`` bytes together with those before them.
+        """
         stop = start
         for place in self._places(start):
-            if size <= 0 and stop > start:
+            first = max(start, place.rows.start)
+            left = place.rows.stop - first
+            size = place.size * left // max(1, len(place.rows))  # a batch may have no rows
+            fit = left if size <= limit or stop == start else left * limit // size
+            some = left if stop == start else min(fit, start + rows - stop)
+            stop, limit = first + some, max(0, limit - size)
+            if some < left or stop - start >= rows:
                 break
-            stop = place.rows.stop
-            rows = stop - max(start, place.rows.start)
-            more = place.size * rows // max(1, len(place.rows))  # a batch may have no rows
-            if more > size and place.rows.start > start:
-                return place.rows.start + max(1, rows * max(0, size) // max(1, more))
-            size -= more
         return stop
 
     def held(self) -> int:

@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from recmap.formats.column_source import reopened
 from recmap.formats.row_group_file import Cuts, GroupDecoding, Names, RowGroupFile
-from recmap.formats.row_group_scan import Scan, Scans
+from recmap.formats.row_group_scan import FEW_BYTES, Scan, Scans
 from recmap.local.local_path import any_remote, located
 from recmap.machine.cpus import pool_size, thread_count
 from recmap.machine.lru import Lru
@@ -49,8 +49,6 @@ _SCANS = 2
 # turn out to have the bytes of all others in a row group of as many times the limit: a conversion
 # has eight times the limit, and to find out takes up to a tenth of the time to decode lists.
 _AMPLE, _AMPLE_GROUPS = 16 << 20, 5
-# Less than this is decoded by the thread that reads.
-_FEW_BYTES = 1 << 18
 # Bytes that gathering a row takes besides its values, to find it and put it in its place.
 _ROW_OVERHEAD = 64
 # Column chunks this close to each other are fetched together.
@@ -180,10 +178,9 @@ class RowGroupSource(Source):
         cuts = partial(self._cuts_of, whole=whole)
         begin = partial(Scan, self._file, self._bundles, size, cuts)
         scan = self._scans.find(start, size, begin, _SCANS * room)
-        few = (stop - start) * self.row_bytes() < _FEW_BYTES
-        threads = None if few or thread_count() == 1 else self._threads(os.getpid())
+        threads = None if thread_count() == 1 else self._threads(os.getpid())
         try:
-            batch = scan.read(start, stop, limit, room, threads)
+            batch = scan.read(start, stop, self.row_bytes(), limit, room, threads)
         except BaseException:
             self._scans.end(scan)  # the caller may replace the file
             raise
@@ -212,7 +209,7 @@ class RowGroupSource(Source):
             for group, mine in groups
             for names in self._bundles
         ]
-        few = len(rows) * self.row_bytes() < _FEW_BYTES and len(groups) == 1
+        few = len(rows) * self.row_bytes() < FEW_BYTES and len(groups) == 1
         made = iter(self._run(jobs, alone=few))
         parts = [
             {name: column for _ in self._bundles for name, column in next(made).items()}
