@@ -11,15 +11,12 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap.chunks.stored import Box, ChunkPlaces, Grid, box_of
-from recmap.machine.cpus import thread_count
-from recmap.machine.mapped import MappedFile, scattered_reads
+from recmap.machine.mapped import MappedFile
 from recmap.machine.memory import locks_pages
-from recmap.native import _core
+from recmap.model.row_places import copy_boxes
 
 Numbers = npt.NDArray[np.int64]
 
-# A row of at most this many bytes is read as soon as the system could load it ahead.
-_SMALL_ROW = 4096
 # A single row of at most this many bytes is copied at once, without native threads.
 _ONE_ROW = 64 << 10
 
@@ -130,12 +127,4 @@ class MappedChunks:
         owners = places.owners
         if owners is not None:
             owners = np.ascontiguousarray(owners[groups, tile])
-        absent = False
-        if len(offsets) > 1 or box.run > _SMALL_ROW:
-            absent = _core.prefetch_boxes(sources, owners, offsets, box.axes, box.run)
-        flat = out.reshape(-1).view(np.uint8)
-        threads = thread_count() if len(offsets) > 1 else 1
-        with scattered_reads(places.files, box.run, absent=absent):
-            _core.gather_boxes(
-                sources, owners, offsets, box.axes, box.run, flat, stride, box.at, threads
-            )
+        copy_boxes(sources, places.files, owners, offsets, box.axes, box.run, out, stride, box.at)

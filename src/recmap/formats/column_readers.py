@@ -19,6 +19,7 @@ from recmap.model.coerce import string_column
 from recmap.model.fetching import Fetching, fetching_all
 from recmap.model.field import Field
 from recmap.model.ragged import Column
+from recmap.model.row_places import RowPlaces
 from recmap.model.row_sizes import OFFSET, STRING, RowSizes, added_up
 from recmap.native import _core
 from recmap.store.mapped_files import fetch_ahead
@@ -71,6 +72,11 @@ class ColumnReader(Protocol):
 
     def view(self) -> Column | None:
         """Return the column without loading it; None if it is not stored as arrays."""
+        return None
+
+    def places(self, rows: npt.NDArray[np.int64]) -> RowPlaces | None:
+        """Return where rows lie in a file or in memory; None if they are not stored as arrays."""
+        del rows
         return None
 
     def fetch_ahead(self, rows: RowNumbers) -> Fetching | None:
@@ -163,6 +169,13 @@ class ArrayColumn(ColumnReader):
             return self._gather(stored, rows)
         with file.hold(*stored.places(rows)):
             return self._gather(stored, rows)
+
+    def places(self, rows: npt.NDArray[np.int64]) -> RowPlaces | None:
+        array, flat, file = self._settled()
+        if not flat.size or (file is not None and not file.whole):
+            return None
+        begins = rows * (flat.size // len(array))
+        return RowPlaces(flat, begins, array.dtype, array.shape[1:], file)
 
     def fetch_ahead(self, rows: RowNumbers) -> Fetching | None:
         stored = self._settled()

@@ -28,6 +28,7 @@ from recmap.model.field import Field
 from recmap.model.info import Info
 from recmap.model.preview import listed
 from recmap.model.ragged import Column, Ragged
+from recmap.model.row_places import RowPlaces
 from recmap.model.row_sizes import RowSizes, added_up, fitting, largest
 from recmap.model.schema import Batch, Schema
 from recmap.model.source import ColumnMap, MappedColumns, Source
@@ -224,6 +225,11 @@ class ColumnsSource(Source):
             self._unchecked.check_ahead()
             read = {name: column.gather(rows) for name, column in self._columns.items()}
         return self._typed(read, rows) if self._strings else read
+
+    def places(self, name: str, rows: npt.NDArray[np.int64]) -> RowPlaces | None:
+        self._check_size()
+        self._unchecked.check_ahead()
+        return None if name in self._strings else self._columns[name].places(rows)
 
     def _typed(self, batch: Batch, rows: RowNumbers) -> Batch:
         """Make strings the text or the bytes that their fields say they are."""

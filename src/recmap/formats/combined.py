@@ -32,6 +32,7 @@ from recmap.model.fill_null import with_the_same_nulls
 from recmap.model.info import Info
 from recmap.model.order import finite
 from recmap.model.ragged import Column, offsets_of
+from recmap.model.row_places import RowPlaces, copy_rows
 from recmap.model.row_sizes import RowSizes, added_up, measure
 from recmap.model.schema import Batch, Schema
 from recmap.model.source import (
@@ -111,6 +112,7 @@ class CombinedSource(VaryingRows):
         """Return the same combination of other sources with as many rows, or of some columns."""
         other = copy(self)
         other._sources = list(sources)  # noqa: SLF001  # a copy of this one
+        other.__dict__.pop("_selections", None)
         if schema is not None:
             other._schema = schema  # noqa: SLF001
             other.__dict__.pop("_told", None)
@@ -170,7 +172,8 @@ class CombinedSource(VaryingRows):
 
     def __getstate__(self) -> dict[str, Any]:
         # Some facts, such as checksums, belong to files that another process opens itself.
-        return {name: each for name, each in self.__dict__.items() if name != "_told"}
+        own = ("_told", "_selections")
+        return {name: each for name, each in self.__dict__.items() if name not in own}
 
     def info(self) -> Info:
         facts, infos = self.facts, [source.info() for source in self._sources]
@@ -400,7 +403,38 @@ class ConcatenatedSource(CombinedSource):
     def gather(self, rows: npt.NDArray[np.int64]) -> Batch:
         if not len(rows):
             return self._sources[0].gather(rows)
-        return gather_from(self._starts, rows, lambda i, mine: self._sources[i].gather(mine))
+        copied = self._copied(rows)
+        if not copied:
+            return gather_from(self._starts, rows, lambda i, mine: self._sources[i].gather(mine))
+        others = [name for name in self._schema if name not in copied]
+        read = self._selected(tuple(others)).gather(rows) if others else {}
+        return {name: copied[name] if name in copied else read[name] for name in self._schema}
+
+    def _selected(self, names: tuple[str, ...]) -> Source:
+        if names not in self._selections:
+            self._selections[names] = self.select(names)
+        return self._selections[names]
+
+    @cached_property
+    def _selections(self) -> dict[tuple[str, ...], Source]:
+        return {}
+
+    def _copied(self, rows: npt.NDArray[np.int64]) -> Batch:
+        """Return rows of the columns that can be copied from several files at once."""
+        if self._owner(int(rows.min())) == self._owner(int(rows.max())):
+            return {}
+        owned = list(rows_by_owner(self._starts, rows))
+        batch: Batch = {}
+        for name in self._schema:
+            found: list[RowPlaces] = []
+            for owner, mine in owned:
+                places = self._sources[owner].places(name, rows[mine] - self._starts[owner])
+                if places is None or (found and places.dtype != found[0].dtype):
+                    break
+                found.append(places)
+            else:
+                batch[name] = copy_rows(found, [mine for _, mine in owned])
+        return batch
 
     def read_padded(
         self, rows: RowNumbers, pads: Mapping[str, PadSpec], size: int, allocate: Allocate

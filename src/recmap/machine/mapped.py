@@ -16,7 +16,6 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap.errors import CorruptRecordError, DataError, PathNotFoundError
-from recmap.model.preview import quantity
 from recmap.native import _core
 
 _P = ParamSpec("_P")
@@ -136,7 +135,8 @@ class MappedFile:
             row = math.prod(shape[1:]) * dtype.itemsize
             whole = ""
             if order == "C" and shape and row:
-                whole = f", with {quantity(max(0, self.size - offset) // row, 'whole row')}"
+                rows = max(0, self.size - offset) // row
+                whole = f", with {rows:,} whole row{'' if rows == 1 else 's'}"
             raise DataError(
                 f"{self.path}: truncated: {shape} of {dtype} from byte {offset:,} need {needed:,} "
                 f"bytes, but the file has {self.size:,}{whole}",

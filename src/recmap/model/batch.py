@@ -10,7 +10,18 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap.errors import RowNotFoundError
-from recmap.model.ragged import Column, Ragged, concatenate, has_mask
+from recmap.machine.memory import empty
+from recmap.model.ragged import (
+    Column,
+    Ragged,
+    concatenate,
+    copy_items,
+    has_mask,
+    is_plain,
+    null_mask,
+    offsets_of,
+)
+from recmap.model.row_places import all_rows_of, copy_rows
 from recmap.model.schema import Batch
 
 # Places in an order or in a batch.
@@ -90,15 +101,34 @@ def interleave(parts: Sequence[Batch], places: Sequence[Positions]) -> Batch:
     return {name: _column([part[name] for part in parts], places) for name in parts[0]}
 
 
-def _column(columns: list[Column], places: Sequence[Positions]) -> Column:
-    if any(isinstance(column, Ragged) or has_mask(column) for column in columns):
-        back = np.empty(sum(map(len, places)), np.int64)
-        back[np.concatenate(places)] = np.arange(len(back))
+def _column(columns: Sequence[Column], places: Sequence[Positions]) -> Column:
+    count = sum(map(len, places))
+    values = [column.values if isinstance(column, Ragged) else column for column in columns]
+    plain = [each for each in values if is_plain(each) and each.dtype == columns[0].dtype]
+    if len(plain) < len(columns):
+        back = np.empty(count, np.int64)
+        back[np.concatenate(places)] = np.arange(count)
         return concatenate(columns)[back]
-    out: Column = np.empty((sum(map(len, places)), *columns[0].shape[1:]), columns[0].dtype)  # type: ignore[union-attr]  # none is ragged
+    ragged = [column for column in columns if isinstance(column, Ragged)]
+    if ragged:
+        return _interleave_ragged(ragged, plain, places)
+    return copy_rows(list(map(all_rows_of, plain)), places)
+
+
+def _interleave_ragged(
+    columns: Sequence[Ragged], plain: Sequence[npt.NDArray[Any]], places: Sequence[Positions]
+) -> Ragged:
+    lengths = np.empty(sum(map(len, places)), np.int64)
     for column, place in zip(columns, places, strict=True):
-        out[place] = column  # type: ignore[index]  # nor is this
-    return out
+        lengths[place] = column.lengths
+    offsets = offsets_of(lengths)
+    values = empty((int(offsets[-1]), *plain[0].shape[1:]), plain[0].dtype)
+    mask = np.empty(len(lengths), np.bool_) if any(map(has_mask, columns)) else None
+    for column, items, place in zip(columns, plain, places, strict=True):
+        copy_items(items, column.offsets[:-1], column.lengths, values, offsets[:-1][place])
+        if mask is not None:
+            mask[place] = null_mask(column)
+    return Ragged(values, offsets, mask)
 
 
 def rows_by_owner(starts: RowArray, rows: RowArray) -> Iterator[tuple[int, Positions]]:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Literal, TypeAlias, overload
+from typing import Any, Literal, TypeAlias, TypeGuard, overload
 
 import numpy as np
 import numpy.typing as npt
 
 from recmap.errors import ColumnError, OptionError, OptionTypeError, RowNotFoundError
+from recmap.machine.cpus import thread_count
+from recmap.machine.memory import empty
 from recmap.model.arguments import as_dtype, as_list, as_row, as_slice, as_whole, check_choice
 from recmap.model.casting import exact_array, first_lost, joint_dtype, refuse_masked
 from recmap.model.media import media_kind
@@ -22,9 +25,6 @@ TEXT_BYTE = np.dtype([("utf8", "S1")])
 # Rows and values, and letters of a string, that a repr shows.
 _SHOWN = 3
 _LETTERS = 16
-# Gather longer rows slice by slice, and shorter ones with a single index array, which takes
-# eight bytes per value but no work per row.
-_SLICE_FROM = 64
 
 
 class Ragged:
@@ -215,10 +215,10 @@ class Ragged:
         offsets = offsets_of(lengths)
         total = int(offsets[-1])
         mask = None if self.mask is None else self.mask[rows]
-        if isinstance(self.values, np.ndarray) and total > _SLICE_FROM * len(rows):
-            ends = starts + lengths
-            slices = [self.values[a:b] for a, b in zip(starts, ends, strict=True)]
-            return Ragged(concatenate(slices), offsets, mask)
+        if is_plain(self.values):
+            values = empty((total, *self.values.shape[1:]), self.values.dtype)
+            copy_items(self.values, starts, lengths, values, offsets[:-1])
+            return Ragged(values, offsets, mask)
         within = np.arange(total) - np.repeat(offsets[:-1], lengths)
         return Ragged(self.values[within + np.repeat(starts, lengths)], offsets, mask)
 
@@ -278,7 +278,12 @@ class Ragged:
             except (TypeError, ValueError) as e:
                 raise OptionError(f"fill={fill!r} cannot fill a row: {e}") from None
             _core.pad_rows(
-                _raw(values), offsets, _raw(item), side == "left", cut == "left", _raw(out)
+                raw_bytes(values),
+                offsets,
+                raw_bytes(item),
+                side == "left",
+                cut == "left",
+                raw_bytes(out),
             )
         return out
 
@@ -300,7 +305,7 @@ class Ragged:
             if has_mask(mine) or has_mask(theirs):
                 return _same_masked(mine, theirs)
             if self.is_bytes:  # bytes compare faster than strings of one byte
-                return np.array_equal(_raw(mine), _raw(theirs))
+                return np.array_equal(raw_bytes(mine), raw_bytes(theirs))
             nan = mine.dtype.kind in "fc"
             return np.array_equal(mine, theirs, equal_nan=nan)
         return bool(mine == theirs)
@@ -387,6 +392,28 @@ def concatenate(columns: Sequence[Column]) -> Column:
     values = concatenate([column.flat for column in ragged])
     mask = _joined_masks(ragged) if any(map(has_mask, ragged)) else None
     return Ragged(values, offsets_of(np.concatenate([column.lengths for column in ragged])), mask)
+
+
+def is_plain(values: Column) -> TypeGuard[npt.NDArray[Any]]:
+    """Return whether values are an array without a mask, whose bytes may be copied as they are."""
+    if not isinstance(values, np.ndarray) or has_mask(values):
+        return False
+    return values.flags.c_contiguous and not values.dtype.hasobject and values.itemsize > 0
+
+
+def copy_items(
+    values: npt.NDArray[Any],
+    starts: npt.NDArray[np.int64],
+    lengths: npt.NDArray[np.int64],
+    out: npt.NDArray[Any],
+    to: npt.NDArray[np.int64],
+) -> None:
+    """Copy sequences of the items of a plain array to places in another one of its dtype."""
+    item = values.itemsize * math.prod(values.shape[1:])
+    if out.size:
+        starts, to = np.ascontiguousarray(starts), np.ascontiguousarray(to)
+        here, there, threads = raw_bytes(values), raw_bytes(out), thread_count()
+        _core.copy_sequences(here, starts, to, lengths, item, there, threads)
 
 
 def _joined_masks(columns: Sequence[Column]) -> npt.NDArray[np.bool_]:
@@ -498,5 +525,6 @@ def _of_dtype(array: npt.NDArray[Any], dtype: np.dtype[Any], row: int) -> npt.ND
     return array.astype(dtype, copy=False)
 
 
-def _raw(array: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
+def raw_bytes(array: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
+    """Return the bytes of an array, without a copy if they are contiguous."""
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8)

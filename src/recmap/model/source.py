@@ -35,6 +35,7 @@ from recmap.model.fetching import Coming, Fetching
 from recmap.model.field import Field
 from recmap.model.info import Info
 from recmap.model.ragged import Column
+from recmap.model.row_places import RowPlaces
 from recmap.model.row_sizes import RowSizes, fitting, measure
 from recmap.model.schema import Batch, Schema
 from recmap.model.value_test import ValueRange
@@ -110,6 +111,14 @@ class Source(ABC):
         The offsets of a ragged column have not been checked.
         """
         del name
+        return None
+
+    def places(self, name: str, rows: RowArray) -> RowPlaces | None:
+        """Return where rows of a column lie, or None if they are not stored as arrays.
+
+        Those of several sources are copied at once.
+        """
+        del name, rows
         return None
 
     def read_padded(

@@ -216,7 +216,7 @@ def _mapped(file: Hdf5File, leaf: Leaf, array: npt.NDArray[Any]) -> ArrayColumn:
 _Held = WeakValueDictionary[Any, npt.NDArray[Any]]
 
 
-class _ChunkedColumn:
+class _ChunkedColumn(ColumnReader):
     """One column of a chunked dataset.
 
     The rows of a compound dataset are read once for all of its columns, which share ``held``. They
@@ -234,10 +234,14 @@ class _ChunkedColumn:
         self.stored_rows: int = dataset.chunks[0]
         # A chunk is stored whole, even if it has few rows.
         self.chunk_bytes = 0 if rows.mapped else self.chunk_rows * leaf.row_bytes
-        self.note = note
+        self._note = note
 
     def __len__(self) -> int:
         return self._length
+
+    @property
+    def note(self) -> str:
+        return self._note
 
     def keep(self, groups: int | None) -> None:
         self._rows.keep(groups)
@@ -273,14 +277,11 @@ class _ChunkedColumn:
     def sizes(self, rows: Which, limit: int) -> RowSizes | None:
         return self._size
 
-    def view(self) -> npt.NDArray[Any] | None:
-        return None
-
     def row_bytes(self) -> int:
         return self._leaf.row_bytes
 
 
-class _LibraryColumn:
+class _LibraryColumn(ColumnReader):
     """A column that only the library can read, one call at a time."""
 
     def __init__(
@@ -302,13 +303,14 @@ class _LibraryColumn:
         # Chunks of lists hold only references to the lists.
         row = leaf.row_bytes if self._size is not None else _REFERENCE
         self.chunk_bytes = self.chunk_rows * row if dataset.chunks else 0
-        self.note = note
+        self._note = note
 
     def __len__(self) -> int:
         return self._length
 
-    def keep(self, groups: int | None) -> None:
-        """Do nothing: the caches have a fixed size."""
+    @property
+    def note(self) -> str:
+        return self._note
 
     def read(self, start: int, stop: int) -> Column:
         with self._file.locked(self._name):
@@ -334,9 +336,6 @@ class _LibraryColumn:
     @property
     def remote(self) -> bool:
         return not self._file.mapped.whole
-
-    def fetch_ahead(self, rows: RowNumbers) -> None:
-        del rows  # the library reads them
 
     def sizes(self, rows: Which, limit: int) -> RowSizes | None:
         if self._size is not None:
@@ -368,9 +367,6 @@ class _LibraryColumn:
         each = found if isinstance(self._lengths, ArrayColumn) else found["length"]
         lengths: npt.NDArray[np.int64] = each.astype(np.int64)
         return lengths
-
-    def view(self) -> npt.NDArray[Any] | None:
-        return None
 
     def row_bytes(self) -> int:
         return self._leaf.row_bytes

@@ -16,13 +16,13 @@ from recmap.formats.inflated_file import InflatedFile
 from recmap.formats.npy import NpyHeader, parse_header
 from recmap.formats.webdataset.tar_index import Members, Numbers, TarIndex
 from recmap.formats.webdataset.tar_members import BLOCK
-from recmap.machine.cpus import thread_count
-from recmap.machine.mapped import MappedFile, scattered_reads
+from recmap.machine.mapped import MappedFile
 from recmap.machine.memory import empty, empty_bytes
 from recmap.model.batch import RowNumbers
 from recmap.model.fetching import Fetching
 from recmap.model.field import Field
-from recmap.model.ragged import BYTE, Column, Ragged, masked, offsets_of
+from recmap.model.ragged import BYTE, Column, Ragged, masked, offsets_of, raw_bytes
+from recmap.model.row_places import RowPlaces, copy_boxes
 from recmap.model.row_sizes import OFFSET, RowSizes
 from recmap.native import _core
 from recmap.store.mapped_files import fetch_ahead
@@ -37,8 +37,6 @@ NO_PICKLES = (
     ".cls"
 )
 
-# A single row of at most this many bytes is read as soon as the system could load it ahead.
-_SMALL_ROW = 4096
 # Empty lists take memory too, and no bytes in a member prove that there are so many.
 _MOST_EMPTY = 1 << 16
 _WHOLE = re.compile(rb"\s*[+-]?[0-9]{1,20}\s*")
@@ -268,23 +266,25 @@ class ArrayMember(MemberColumn):
         out = empty((len(rows), *self.field.inner), self.field.dtype)
         if not out.size:
             return out
-        flat, run, begins = out.reshape(-1).view(np.uint8), self._run, starts
+        run, begins = self._run, starts
         if self.field.nullable:
             missing = self._members.missing(rows)
-            flat[:] = 0
+            raw_bytes(out)[:] = 0
             starts = np.where(missing, -1, starts)
             begins = starts[~missing]
         if not len(begins):
             return out
         file = self._settled()
         with file.hold(begins, begins + run):
-            absent = False
-            if file.whole and (len(rows) > 1 or run > _SMALL_ROW):
-                absent = _core.prefetch_boxes([file.bytes], None, starts, [], run)
-            threads = thread_count() if len(rows) > 1 else 1
-            with scattered_reads([file], run, absent=absent):
-                _core.gather_boxes([file.bytes], None, starts, [], run, flat, run, 0, threads)
+            files = [file] if file.whole else []
+            copy_boxes([file.bytes], files, None, starts, [], run, out, run)
         return out
+
+    def places(self, rows: Numbers) -> RowPlaces | None:
+        file = self._settled()
+        if self.field.ragged or self.field.nullable or not file.whole:
+            return None
+        return RowPlaces(file.bytes, self._starts(rows), self.field.dtype, self.field.inner, file)
 
     def sizes(self, rows: Which, limit: int) -> RowSizes | None:
         sizes = super().sizes(rows, limit)
