@@ -155,6 +155,18 @@ def test_a_cast_that_keeps_all_values_is_allowed(values: list[Any], dtype: str) 
     assert np.array_equal(np.load("x.npy"), np.array(values), equal_nan=dtype == "float16")
 
 
+def test_dates_can_be_cast_to_the_numbers_of_their_units() -> None:
+    dates = np.array(["1969-12-31T23:59:59", "2024-02-29T00:00:01"], "M8[s]")
+    none = np.array(["NaT", "2024-02-29T00:00:01"], "M8[s]")
+    ds = rm.from_arrays({"day": dates, "lasts": dates - dates[0], "none": none})
+    assert ds.cast({"day": "int64"})["day"][:].tolist() == [-1, 1709164801]
+    assert ds.cast({"lasts": "float64"})["lasts"][:].tolist() == [0.0, 1709164802.0]
+    assert ds.cast({"day": "int64"}).cast({"day": "M8[s]"})["day"][:].tolist() == dates.tolist()
+    for name, dtype in (("day", "int8"), ("day", "float32"), ("none", "int64")):
+        with pytest.raises(rm.FieldMismatchError, match="would lose values"):
+            ds.cast({name: dtype})[:]
+
+
 def test_an_existing_file_is_not_overwritten() -> None:
     x = raw_file()
     rm.from_arrays({"old": np.arange(3)}).save("y.npy")

@@ -84,7 +84,7 @@ def _cast(
 def _cast_values(
     name: str, dtype: np.dtype[Any], casting: Casting, values: npt.NDArray[Any]
 ) -> npt.NDArray[Any]:
-    if casting == "same_value" and (lost := first_lost(values, dtype)) is not None:
+    if casting == "same_value" and (lost := _first_lost(values, dtype)) is not None:
         raise FieldMismatchError(
             Message(
                 f"column {name!r}: {values.dtype} to {dtype} would lose values, such as "
@@ -97,6 +97,16 @@ def _cast_values(
     with np.errstate(all="ignore"), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about imaginary parts, which are 0 or may be lost
         return values.astype(dtype)
+
+
+def _first_lost(values: npt.NDArray[Any], dtype: np.dtype[Any]) -> tuple[int, Any] | None:
+    """Return the first value that a cast would change. As a number, a date is that of its units."""
+    if values.dtype.kind not in "mM" or dtype.kind not in "iuf":
+        return first_lost(values, dtype)
+    missing = np.flatnonzero(np.isnat(values))
+    if len(missing):
+        return int(missing[0]), values.reshape(-1)[missing[0]]
+    return first_lost(values.astype(np.int64), dtype)
 
 
 def _fill_before(old: np.dtype[Any], new: np.dtype[Any], fill: bytes) -> bytes | None:

@@ -158,7 +158,7 @@ def _check_names(columns: Mapping[str, str]) -> None:
                 "dataset, whose names have dots for slashes; rename one of them"
             )
         if name in ("task", *COMPUTED):
-            raise ColumnError(_reserved(column, "is there, too"))
+            raise ColumnError(_reserved(column, "would be lost"))
         taken[name] = column
     if not columns:
         raise ColumnError("there are no columns but those that LeRobot datasets have anyway")
@@ -166,8 +166,8 @@ def _check_names(columns: Mapping[str, str]) -> None:
 
 def _reserved(column: str, what: str) -> str:
     return (
-        f"column {column!r} {what}, but LeRobot has something else of that name; rename it to keep "
-        "it, or leave it out"
+        f"column {column!r} {what}: every LeRobot dataset has its own column of that name; rename "
+        "it to keep it, or leave it out"
     )
 
 
@@ -180,8 +180,9 @@ def _check_field(name: str, field: Field) -> None:
             raise ColumnError(f"{told}has no lists of strings; leave it out")
         return
     if field.dtype.newbyteorder("=").name not in _NUMBERS:
-        cast = Option("cast", {name: "float32"}, verb=True)
-        raise ColumnError(Message(f"{told}has no such numbers", hint=("cast them, such as ", cast)))
+        dtype = "int64" if field.dtype.kind in "mM" else "float32"
+        cast = Option("cast", {name: dtype}, verb=True)
+        raise ColumnError(Message(f"{told}has no such type", hint=("cast it, such as ", cast)))
     if len(field.shape) > _MOST_AXES or 0 in field.shape:
         raise ColumnError(f"{told}has no such shape; leave it out")
 
