@@ -210,7 +210,7 @@ def test_rows_of_a_lerobot_dataset_are_numbered_again(tmp_path: Path) -> None:
         ({"step": np.arange(STEPS)}, {}, "row 5: step is 5, but this is frame 0 of its episode"),
         ({"timestamp": np.arange(STEPS) / 30}, {}, "timestamp is .* at 0.1 s, with 10 frames"),
         ({"frame_index": np.zeros((STEPS, 2))}, {}, "'frame_index' is float64.2.: every LeRobot"),
-        ({"index": np.arange(STEPS)}, {}, "column 'index' would be lost: every LeRobot dataset has"),
+        ({"index": np.arange(STEPS)}, {}, "column 'index' would be lost: every LeRobot"),
         ({"observation.state": np.arange(STEPS)}, {}, "would both be 'observation.state'"),
         ({"action": rm.Ragged.from_rows([[1]] * STEPS)}, {}, "has only rows of one shape"),
         ({"note": rm.Ragged.from_bytes([b"x"] * STEPS)}, {}, "is bytes, but no PNG or JPEG in"),

@@ -230,7 +230,7 @@ def test_what_does_not_fit_is_an_error_that_names_it() -> None:
         "'id' is 1.5, not a whole number", {**labels, "images": [{"id": 1.5, "file_name": "a"}]}
     )
     refused(
-        "category 1: 'id' is 3, not an integer of its own",
+        "category 1: 'id' is 3, which another category has",
         {**labels, "categories": [CATEGORIES[0]] * 2},
     )
     refused("has no annotations; labels in JSON are those of COCO", {"images": []})

@@ -90,6 +90,19 @@ def test_names_of_classes(name: str, text: str) -> None:
         assert list(names.values() if isinstance(names, dict) else names)[1] == "a dog"
 
 
+def test_names_of_classes_may_have_apostrophes() -> None:
+    yaml = pytest.importorskip("yaml")
+    layout("d/images", "d/labels")
+    for text in (
+        "names:\n  0: baby's cot\n  1: dogs'\n  2: cup\n",
+        "names: [baby's cot, dogs', cup]\n",
+    ):
+        Path("d/labels/data.yaml").write_text(text)
+        told = yaml.safe_load(text)["names"]
+        names = list(told.values() if isinstance(told, dict) else told)
+        assert rm.open("d/images", labels="d/labels").labels == {"classes": names}
+
+
 def test_what_does_not_fit_is_an_error_that_names_it() -> None:
     layout("d/images", "d/labels")
 
@@ -120,7 +133,7 @@ def test_what_does_not_fit_is_an_error_that_names_it() -> None:
     Path("d/labels/e.txt").unlink()
     Path("d/data.yaml").write_text("names: [man, dog]\n")
     with pytest.raises(
-        rm.DataError, match="a.txt: line 2: class is 2, but .*data.yaml has 2 names"
+        rm.DataError, match="a.txt: line 2: class is 2, but .*data.yaml has only 2 names; the first"
     ):
         rm.open("d/images", labels="d/labels")
     Path("d/data.yaml").write_text("names: &x [man, dog]\n")

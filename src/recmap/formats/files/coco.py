@@ -183,8 +183,10 @@ class _Coco:
         names: dict[int, str] = {}
         for number, category in enumerate(self._stream.items()):
             name, known = _member(category, "name"), _member(category, "id")
-            if not _is_whole(known) or known in names:
-                raise self._fail("category", number, category, "id", "not an integer of its own")
+            if not _is_whole(known):
+                raise self._fail("category", number, category, "id", "not a whole number")
+            if known in names:
+                raise self._fail("category", number, category, "id", "which another category has")
             if not _is_text(name):
                 raise self._fail("category", number, category, "name", "not text")
             names[known] = name

@@ -29,7 +29,7 @@ _END = ".txt"
 _AT_ONCE = 32
 # Bytes of a file of labels or names, and how far rounding may carry a box out of its image.
 _MOST, _ROUNDING = 16 << 20, 0.01
-_SCALAR = r"""(?:'(?P<single>(?:[^']|'')*)'|"(?P<double>[^"\\]*)"|(?P<plain>\w[^,\[\]{}:#'"\n]*))"""
+_SCALAR = r"""(?:'(?P<single>(?:[^']|'')*)'|"(?P<double>[^"\\]*)"|(?P<plain>\w[^,\[\]{}:#"\n]*))"""
 _ITEM = re.compile(rf"\s*(?:(?P<number>[0-9]{{1,6}})\s*:\s*)?{_SCALAR}\s*(?:,|\Z)")
 _LINE = re.compile(rf"\s*(?:-|(?P<number>[0-9]{{1,6}})\s*:)\s+{_SCALAR}\s*(?:#.*)?\Z")
 
@@ -160,8 +160,8 @@ class _BoxReader:
             return f"class is {kind[:40]!r}, not a whole number"
         if self._names is not None and int(kind) >= len(self._names):
             return (
-                f"class is {int(kind)}, but {self._place} has "
-                f"{quantity(len(self._names), 'name')}, from 0 on"
+                f"class is {int(kind)}, but {self._place} has only "
+                f"{quantity(len(self._names), 'name')}; the first one is that of class 0"
             )
         try:
             numbers = list(map(float, rest))
