@@ -180,7 +180,7 @@ def test_validating_in_an_epoch_on_what_is_trained_on_raises() -> None:
         accelerator="cpu", logger=False, enable_checkpointing=False, val_check_interval=3,
         enable_progress_bar=False, max_epochs=1, enable_model_summary=False,
     )  # fmt: skip
-    with pytest.raises(rm.OptionError, match="a pipeline of its own for validation"):
+    with pytest.raises(rm.OptionError, match="a separate pipeline for validation"):
         trainer.fit(module()(None), shared.to_torch(), shared.to_torch())
 
 

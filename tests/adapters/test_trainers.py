@@ -135,7 +135,7 @@ def test_the_trainer_of_transformers_continues_with_rows(logs: Path) -> None:
 
 def test_the_trainer_of_transformers_continues_if_a_step_has_as_many_rows(logs: Path) -> None:
     path = logs / "hugging_face"
-    assert "a step had another number of rows" in refusal(path / "other", "hugging_face")
+    assert "a step had a different number of rows" in refusal(path / "other", "hugging_face")
     whole = [steps(path / "whole", "whole", rank)[9:] for rank in range(2)]
     one = steps(path / "other", "hugging_face_larger_batches", 0)
     assert [a + b for a, b in zip(*whole, strict=True)] == one

@@ -52,17 +52,17 @@ def warn_of_place_not_saved(caller: FrameType, *, counted: bool) -> None:
     if trainer is not None:
         if not counted and trainer.get("steps_trained_in_current_epoch"):
             warn(
-                "the Trainer does not know how many rows an epoch has, so it skips what it was "
-                "trained on from the beginning of the first one: if it was in a later epoch, rows "
-                "come again; give it rows with numbers, as shuffle(), cache() or take() after "
-                "filter() makes them: train_dataset=ds.filter(...).shuffle(seed=1).to_torch()",
+                "the Trainer does not know how many rows an epoch has, so it skips batches from "
+                "the start of the first epoch, and a run that was in a later one sees rows twice; "
+                "put shuffle(), cache() or take() after filter(), which count the rows: "
+                "train_dataset=ds.filter(...).shuffle(seed=1).to_torch()",
                 NotResumableWarning,
             )
         return
     warn(
         "accelerator.save_state() does not save the position of a loader that "
-        "accelerator.prepare() returned, so a resumed run starts the epoch, and the sequence of "
-        f"epochs, over; to resume after the last batch, {_REGISTER}",
+        "accelerator.prepare() returned, so a resumed run begins again with the first epoch; to "
+        f"resume after the last batch, {_REGISTER}",
         NotResumableWarning,
     )
 
@@ -226,7 +226,7 @@ def refuse_shared_stream(loop: Any, feed: Any) -> None:
     if not done and any(getattr(each, "_feed", None) is feed for each in trained):
         raise OptionError(
             "Lightning validates in the middle of an epoch on the pipeline that it trains on, "
-            "which would lose its place in it; make a pipeline of its own for validation"
+            "which would lose its place in it; use a separate pipeline for validation"
         )
 
 
@@ -284,7 +284,7 @@ def refuse_other_ranks(caller: FrameType, saved: int, world: int) -> None:
         return
     raise OptionError(
         f"Lightning counts the batches of an epoch itself, so it cannot continue in the middle of "
-        f"one with another number of ranks (saved with {saved}, now {world}): rows would be left "
+        f"one with a different number of ranks (saved with {saved}, now {world}): rows would be left "
         "out; finish the epoch with the same number, or resume from the end of an epoch"
     )
 
@@ -308,8 +308,8 @@ def refuse_other_steps(caller: FrameType) -> None:
         return
     if apart >= allowed > 0 and not arguments.ignore_data_skip:
         raise OptionError(
-            f"the Trainer resumes after {done:,} steps, but a step had another number of rows when "
-            "it saved, so some rows would come twice and others never; keep ranks x "
+            f"the Trainer resumes after {done:,} steps, but a step had a different number of rows "
+            "when it saved, so some rows would come twice and others never; keep ranks x "
             "per_device_train_batch_size x gradient_accumulation_steps unchanged"
         )
 

@@ -327,10 +327,8 @@ class _AnnData:
             grouped = isinstance(self.file.root[name], h5py.Group)
         if not grouped:
             return self._values(name)
-        mask = self._array(f"{name}/mask")
-        missing = mask.read(0, len(mask))
-        assert isinstance(missing, np.ndarray)
-        if missing.any():
+        missing = self._array(f"{name}/mask")
+        if missing.field != Field(np.bool_) or np.asarray(missing.read(0, len(missing))).any():
             raise self._error(name, "has a null, which no category is")
         return self._values(f"{name}/values")
 
