@@ -284,8 +284,8 @@ def refuse_other_ranks(caller: FrameType, saved: int, world: int) -> None:
         return
     raise OptionError(
         f"Lightning counts the batches of an epoch itself, so it cannot continue in the middle of "
-        f"one with a different number of ranks (saved with {saved}, now {world}): rows would be left "
-        "out; finish the epoch with the same number, or resume from the end of an epoch"
+        f"one with a different number of ranks (saved with {saved}, now {world}): rows would be "
+        "left out; finish the epoch with the same number, or resume from the end of an epoch"
     )
 
 

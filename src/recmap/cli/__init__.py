@@ -131,8 +131,8 @@ def parser() -> argparse.ArgumentParser:
     """Return the parser, with every verb and its options."""
     command = _Parser(
         prog="recmap",
-        description="Look at, check and convert TFRecord, .npy, .npz, HDF5, Zarr, Parquet, Arrow "
-        "and raw files.",
+        description="Look at, check and convert datasets: TFRecord, .npy, HDF5, Zarr, Parquet, "
+        "CSV, JSON Lines, WebDataset and more.",
         epilog="recmap VERB --help shows the options of a verb, with examples. "
         "Exit codes: 0 success, 1 bad data, 2 usage error, 130 interrupted.",
     )

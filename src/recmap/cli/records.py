@@ -37,7 +37,7 @@ def add_index(verbs: Any) -> None:
         verbs,
         "index",
         _run_index,
-        help="write an index next to each TFRecord or tar file",
+        help="write an index next to each TFRecord, tar, CSV or JSON Lines file",
         description=(
             "Checks every record and writes an index next to each file, so that the next open "
             "takes milliseconds."
