@@ -19,7 +19,7 @@ from tests.expected_crops import RowNumbers, expected_box, expected_image
 from tests.frameworks import Lazy, torch
 from tests.pictures import encoded, picture
 
-torch_tensors: Any = Lazy("recmap.adapters.torch_tensors")
+torch_images: Any = Lazy("recmap.adapters.torch_images")
 
 __all__ = ["decoder"]
 
@@ -38,9 +38,9 @@ CROPS: list[Any] = [
 def no_decoder(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for name in ("torchcodec", "torchvision"):
         monkeypatch.setitem(sys.modules, name, None)
-    torch_tensors._jpeg_decoder.cache_clear()
+    torch_images._jpeg_decoder.cache_clear()
     yield
-    torch_tensors._jpeg_decoder.cache_clear()
+    torch_images._jpeg_decoder.cache_clear()
 
 
 def raw(rows: int = 20, shape: Any = (45, 60, 3)) -> npt.NDArray[np.uint8]:
@@ -185,7 +185,7 @@ def first_images() -> npt.NDArray[Any]:
 def test_crops_are_made_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     expected = first_images()
     for most in (1, 45 * 60 * 3 * 7):
-        monkeypatch.setattr("recmap.adapters.torch_tensors._LEVELS_TOGETHER", most)
+        monkeypatch.setattr("recmap.adapters.torch_images._LEVELS_TOGETHER", most)
         assert np.array_equal(first_images(), expected)
 
 

@@ -17,7 +17,7 @@ import recmap as rm
 from tests.frameworks import Lazy, torch
 from tests.pictures import detailed, encoded, picture
 
-torch_tensors: Any = Lazy("recmap.adapters.torch_tensors")
+torch_images: Any = Lazy("recmap.adapters.torch_images")
 SIZE = (32, 40)
 
 
@@ -56,9 +56,9 @@ def decoder(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeDecoder]:
     monkeypatch.setitem(sys.modules, "torchcodec", None)
     monkeypatch.setitem(sys.modules, "torchvision", types.ModuleType("torchvision"))
     monkeypatch.setitem(sys.modules, "torchvision.io", module)
-    torch_tensors._jpeg_decoder.cache_clear()
+    torch_images._jpeg_decoder.cache_clear()
     yield made
-    torch_tensors._jpeg_decoder.cache_clear()
+    torch_images._jpeg_decoder.cache_clear()
 
 
 def dataset(*images: bytes) -> rm.Dataset:
@@ -148,14 +148,14 @@ def test_images_are_resized_a_few_at_a_time(
     ds = dataset(*photos())
     expected = next(iter(on_device(ds)))["image"]
     counts: list[int] = []
-    resized = torch_tensors.DeviceImages._resized
+    resized = torch_images.DeviceImages._resized
 
     def counted(self: Any, images: Any) -> Any:
         counts.append(len(images))
         return resized(self, images)
 
-    monkeypatch.setattr(torch_tensors.DeviceImages, "_resized", counted)
-    monkeypatch.setattr("recmap.adapters.torch_tensors._LEVELS_TOGETHER", most)
+    monkeypatch.setattr(torch_images.DeviceImages, "_resized", counted)
+    monkeypatch.setattr("recmap.adapters.torch_images._LEVELS_TOGETHER", most)
     assert torch.equal(next(iter(on_device(ds)))["image"], expected)
     assert counts == together
 
@@ -256,7 +256,7 @@ def test_options_that_a_device_cannot_follow_are_refused() -> None:
 def test_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("torchcodec", "torchvision"):
         monkeypatch.setitem(sys.modules, name, None)
-    torch_tensors._jpeg_decoder.cache_clear()
+    torch_images._jpeg_decoder.cache_clear()
     with pytest.raises(rm.MissingPackageError, match="needs TorchCodec or torchvision"):
         on_device(dataset(*photos()))
 
@@ -281,9 +281,9 @@ def torchcodec(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeTorchCodec]:
     module.decode_jpeg = made.decode_jpeg
     monkeypatch.setitem(sys.modules, "torchcodec", types.ModuleType("torchcodec"))
     monkeypatch.setitem(sys.modules, "torchcodec.decoders", module)
-    torch_tensors._jpeg_decoder.cache_clear()
+    torch_images._jpeg_decoder.cache_clear()
     yield made
-    torch_tensors._jpeg_decoder.cache_clear()
+    torch_images._jpeg_decoder.cache_clear()
 
 
 def rotated() -> tuple[bytes, int]:
@@ -318,6 +318,6 @@ def test_headers_that_cannot_be_followed_are_left_to_the_cpu(torchcodec: FakeTor
 @pytest.mark.parametrize("cut", range(2, 40))
 def test_headers_that_end_early_are_left_to_the_cpu(cut: int) -> None:
     image, _ = rotated()
-    assert torch_tensors._hide_exif(torch.frombuffer(bytearray(image), dtype=torch.uint8))
+    assert torch_images._hide_exif(torch.frombuffer(bytearray(image), dtype=torch.uint8))
     for data in (image[:cut], image[:cut] + b"\xff\xe1\0\1" * 9, image[:2] + b"\xff" * cut):
-        assert not torch_tensors._hide_exif(torch.frombuffer(bytearray(data), dtype=torch.uint8))
+        assert not torch_images._hide_exif(torch.frombuffer(bytearray(data), dtype=torch.uint8))

@@ -61,14 +61,9 @@ try:
 except ImportError as e:
     raise MissingPackageError("to_torch() needs PyTorch", extra="torch") from e
 
-from recmap.adapters.torch_tensors import (  # it needs PyTorch, too
-    Copies,
-    DeviceImages,
-    RaggedAs,
-    as_tensors,
-    check_devices,
-    split_rows,
-)
+# These need PyTorch, too.
+from recmap.adapters.torch_images import DeviceImages, check_devices
+from recmap.adapters.torch_tensors import Copies, RaggedAs, as_tensors, split_rows
 
 #: How PyTorch names a device.
 Device: TypeAlias = "str | int | torch.device"

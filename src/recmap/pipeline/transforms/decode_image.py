@@ -144,7 +144,7 @@ class ImageDecoder:
     At most ``threads`` CPUs work at a time; None uses all.
 
     ``device`` is where images are decoded and cropped instead, when a batch is placed there: see
-    ``recmap.adapters.torch_tensors``.
+    ``recmap.adapters.torch_images``.
     """
 
     def __init__(
