@@ -23,10 +23,10 @@ import numpy as np
 
 from recmap.errors import Message, Option, RecmapError
 from recmap.local.file_state import ZARR_FILES
-from recmap.local.gzip import inflater
 from recmap.local.local_path import located
 from recmap.local.location import OpenFile
 from recmap.native import _core
+from recmap.recognise.unpacked import begin_of
 
 # Bytes to look at from the beginning.
 HEAD = 1 << 13
@@ -164,7 +164,7 @@ def is_record(head: bytes) -> bool:
 
 def _unpacked(kind: FileKind, content: Content) -> FileKind | None:
     """Complete the row of a compressed file with what is inside, as far as its head shows it."""
-    plain, whole = _inflated(kind.what, content.head)
+    plain, whole = begin_of(kind.what, content.head, HEAD)
     if plain is None:
         return None
     stem, end = os.path.splitext(content.path)
@@ -195,43 +195,6 @@ def _in_utf8(kind: FileKind, content: Content) -> FileKind:
     if content.decoded[1] is None:
         return replace(kind, advice="")
     return _with_advice(replace(kind, format=None), content)
-
-
-def _inflated(packer: str, head: bytes) -> tuple[bytes | None, bool]:
-    """Unpack the beginning of a stream of one or more members, and return whether that is all.
-
-    The bytes are None if it is something else.
-    """
-    plain, whole = b"", False
-    while head and len(plain) < HEAD:
-        made = _unpacker(packer)
-        if made is None:
-            return b"", True
-        engine, errors = made
-        try:
-            plain += bytes(engine.decompress(head, HEAD - len(plain)))
-        except errors:
-            # For xz, a large dictionary or damage: its magic number is long enough.
-            first = (b"", True) if packer == "xz" else (None, False)
-            return (plain, False) if plain or whole else first
-        whole = bool(engine.eof)
-        head = engine.unused_data if whole else b""
-    return plain, whole
-
-
-def _unpacker(packer: str) -> tuple[Any, Any] | None:
-    """Return what unpacks one member, and the errors it raises; None if nothing here does."""
-    if packer in ("gzip", "zlib"):
-        return inflater("gzip" if packer == "gzip" else "zlib")
-    if packer == "bzip2":
-        import bz2
-
-        return bz2.BZ2Decompressor(), (OSError, ValueError)
-    if packer == "xz":
-        import lzma
-
-        return lzma.LZMADecompressor(memlimit=128 << 20), lzma.LZMAError
-    return None
 
 
 def _is_npz(content: Content) -> bool:
