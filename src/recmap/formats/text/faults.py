@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -43,6 +44,7 @@ _TYPES = {
     _Code.not_bool: "text",
     _Code.not_utf8_text: "bytes",
 }
+_NOT_FINITE = re.compile(rb"[+-]?(nan|inf(inity)?)", re.IGNORECASE)
 _COMMENTS = "the first line begins with #; remove it if it is a comment, and others like it"
 
 
@@ -97,6 +99,8 @@ def _hint(code: Any, name: str, field: Field, value: bytes) -> tuple[Any, ...]:
     wanted = "float64" if value == b"-0" else _TYPES[code]
     if field.dtype.kind == "f" and wanted == "float64":
         wanted = "text"
+    if code == _Code.not_number and _NOT_FINITE.fullmatch(value):
+        wanted = "float64"  # which takes them once it is given
     wanted += "?" if field.nullable else ""
     return "give the column another type, ", Option("fields", {name: wanted, ...: None})
 
