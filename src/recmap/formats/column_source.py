@@ -22,7 +22,7 @@ from recmap.local.local_path import any_remote, check_all_unchanged, located
 from recmap.machine.mapped import Guard, MappedFile, guarded
 from recmap.model.arguments import is_pattern, matching, no_column
 from recmap.model.batch import RowNumbers
-from recmap.model.facts import LargestChunk, SourceFacts, TableType
+from recmap.model.facts import LargestChunk, Meaning, SourceFacts, TableType
 from recmap.model.fetching import Fetching, fetching_all
 from recmap.model.field import Field
 from recmap.model.info import Info
@@ -133,20 +133,21 @@ class ColumnsSource(Source):
         strings: Mapping[str, Field] | None = None,
         table: tuple[Mapping[str, TableType], Mapping[str, ColumnReader]] = ({}, {}),
         notes: Mapping[str, str] | None = None,
+        meaning: Callable[[list[str]], Meaning] | None = None,
     ) -> None:
         """``reopen`` opens the same file again in a process that unpickles this source.
         ``reference`` opens it with the format's own library. ``mapped`` is the file that
         columns are views of. ``sums`` holds the checksums of each column, and ``strings`` the
         fields of strings that are to be text or bytes, whatever their readers say. ``table`` is
         what columns were in the table that was saved, and its index. ``notes`` is what the file
-        says of columns, for display.
+        says of columns, for display, and ``meaning`` what other files must agree on.
         """
         self._columns = dict(columns)
         self._reopen, self._reference = reopen, reference
         self._mapped = mapped
         self._sums = {name: tuple(found) for name, found in (sums or {}).items()}
         self._table_types, self._table_index = table
-        self._notes = dict(notes or {})
+        self._notes, self._meaning = dict(notes or {}), meaning
         fields = {name: column.field for name, column in columns.items()} | dict(strings or {})
         self._schema = Schema(fields)
         self._strings = {name: field for name, field in fields.items() if field.is_bytes}
@@ -174,6 +175,7 @@ class ColumnsSource(Source):
             largest_row=partial(_largest_row, columns, self._rows, mapped, tuple(files)),
             reference=reference and partial(_unchanged, reference, files),
             table_types={n: each for n, each in self._table_types.items() if n in fields},
+            meaning=dict if meaning is None else partial(meaning, list(columns)),
         )
         self._facts = replace(self._facts, table_index=self._index())
 
@@ -301,6 +303,7 @@ class ColumnsSource(Source):
             strings,
             (self._table_types, self._table_index) if table is None else table,
             self._notes,
+            self._meaning,
         )
 
     def row_bytes(self) -> int:

@@ -25,7 +25,7 @@ from recmap.model.batch import (
     join,
     rows_by_owner,
 )
-from recmap.model.facts import BadRecords, LargestChunk, Skipped, SourceFacts
+from recmap.model.facts import BadRecords, LargestChunk, Meaning, Skipped, SourceFacts
 from recmap.model.fetching import Coming, Fetching, fetching_all
 from recmap.model.field import Field
 from recmap.model.fill_null import with_the_same_nulls
@@ -65,6 +65,24 @@ def _joined_index(told: Sequence[SourceFacts]) -> Source | None:
         return ConcatenatedSource(found)
     except FieldMismatchError:
         return None
+
+
+def _meaning(meanings: Sequence[Callable[[], Meaning]]) -> Meaning:
+    return {what: meant for each in meanings for what, meant in each().items()}
+
+
+def check_meanings(files: Sequence[str], meanings: Sequence[Meaning], remedy: str) -> None:
+    """Raise if what some files mean differs from what the first one means."""
+    first, *others = meanings
+    for file, found in zip(files[1:], others, strict=True):
+        for what, meant in found.items():
+            if what in first and first[what] != meant:
+                both = f" ({meant!r}, not {first[what]!r})" if isinstance(meant, str) else ""
+                raise DataError(
+                    f"{file}: {what} are not those of {files[0]}{both}, so their rows do not "
+                    f"belong together; {remedy}",
+                    file=file,
+                )
 
 
 def _skipped(told: Sequence[SourceFacts]) -> list[Skipped]:
@@ -166,6 +184,7 @@ class CombinedSource(VaryingRows):
             labels=_agreed([each.labels for each in told]),
             descriptions=_agreed([each.descriptions for each in told]),
             table_types=_agreed([each.table_types for each in told]),
+            meaning=partial(_meaning, [each.meaning for each in told]),
             checksums=[checksums for each in told for checksums in each.checksums],
             record_files=[file for each in told for file in each.record_files],
         )
@@ -359,7 +378,10 @@ class ConcatenatedSource(CombinedSource):
     def _collected(self, told: list[SourceFacts]) -> SourceFacts:
         largest_row = partial(_largest_of, list(self._sources), told)
         return replace(
-            super()._collected(told), table_index=_joined_index(told), largest_row=largest_row
+            super()._collected(told),
+            table_index=_joined_index(told),
+            largest_row=largest_row,
+            meaning=told[0].meaning,  # all files were compared when they were opened
         )
 
     def known_rows(self) -> int | None:

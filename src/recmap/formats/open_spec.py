@@ -21,7 +21,7 @@ from recmap.errors import (
     PathNotFoundError,
 )
 from recmap.formats.column_source import with_string_types
-from recmap.formats.combined import ConcatenatedSource
+from recmap.formats.combined import ConcatenatedSource, check_meanings
 from recmap.formats.detect import check_raw, detect_all, has_header, refuse_packed
 from recmap.formats.lazy_files import LazySource, OpenFiles, max_open_files
 from recmap.formats.registry import FORMATS, HEADERLESS, LISTED, Format, parameters
@@ -244,8 +244,9 @@ def _without_masks(fields: FieldsLike | None) -> FieldsLike | None:
 def _opened(
     files: list[str], format: Format, fields: FieldsLike | None, options: OpenOptions
 ) -> Source:
-    if len(files) > 1 and format.alike:
-        format.load(format.alike)(files, _names(fields))
+    if len(files) > 1 and format.meaning:
+        meaning = partial(format.load(format.meaning), names=_names(fields))
+        check_meanings(files, for_each_file(meaning, files), "open the files separately")
     if "files" in parameters(format.opener()):
         return _call_opener(format, files, fields, options)
     if len(files) == 1:

@@ -74,9 +74,9 @@ class Format:
     indexes: str = ""
     #: The format of the files, of which only their names tell them apart.
     within: str = ""
-    #: The function that raises if columns of several files do not mean the same, given the files
-    #: and the names of the columns, or None for all.
-    alike: str = ""
+    #: The function that returns what several files must agree on, given one of them and the names
+    #: of the columns, or None for all.
+    meaning: str = ""
     #: The extra of recmap that installs what the format needs, if it is not called like it.
     extra: str = ""
 
@@ -128,12 +128,12 @@ FORMATS = {
         Format(
             "anndata", (".h5ad",), "hdf5.anndata:open_anndata", within="hdf5",
             verified_by_reading=True, descriptors=2, groups=True, extra="hdf5",
-            alike="hdf5.anndata:check_alike",
+            meaning="hdf5.anndata:meaning",
         ),
         Format(
             "netcdf", (".nc", ".nc4"), "hdf5.netcdf:open_netcdf", within="hdf5",
             verified_by_reading=True, descriptors=2, groups=True, extra="hdf5",
-            alike="hdf5.netcdf:check_alike",
+            meaning="hdf5.netcdf:meaning",
         ),
         Format(
             "zarr", (".zarr",), "zarr.source:open_zarr", "zarr.sink:SINK",

@@ -44,6 +44,10 @@ class LargestChunk(NamedTuple):
     place: str = ""
 
 
+#: What rows of several files must agree on to be of one dataset, such as units, by what it is.
+Meaning = Mapping[str, str | bytes]
+
+
 class Checksums(Protocol):
     """The checksums of a file, as far as ``read`` and ``gather`` do not verify them."""
 
@@ -178,6 +182,8 @@ class SourceFacts:
     #: The index of the DataFrame that the rows are, if they are all of its rows in their order: one
     #: of pandas, or a source whose columns are its levels.
     table_index: Any = None
+    #: Returns what other rows must agree on to be of one dataset with these.
+    meaning: Callable[[], Meaning] = dict
     #: The checksums of the files.
     checksums: Sequence[Checksums] = ()
     #: The TFRecord files that the rows come from, so that several readers can index them at once.
@@ -198,7 +204,7 @@ class SourceFacts:
     def after_functions(self) -> SourceFacts:
         """Return these facts after functions of the user, which may have made other values."""
         types = {name: each for name, each in self.table_types.items() if not each.coded}
-        return replace(self, table_types=types, labels={})
+        return replace(self, table_types=types, labels={}, meaning=dict)
 
     @property
     def calls_user_code(self) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, TypeVar
 
 from recmap.errors import OptionError, OptionTypeError
+from recmap.formats.combined import check_meanings
 from recmap.model.arguments import Workers, as_whole, check_choice, is_iterable
 from recmap.model.habits import helpful
 from recmap.model.source import Source, reseeded
@@ -38,7 +39,7 @@ def concat(*datasets: V | Sequence[V]) -> V:
     if len(given) == 1 and isinstance(given[0], list | tuple):
         given = given[0]
     plans = _plans(given, "concat")
-    rows = concatenated(_joined_rows(plans, "concat"))
+    rows = concatenated(_rows_alike(plans, "concat"))
     made: V = _joined(given, _joined_plan(plans, rows, VerbRecord(f"concat({len(plans)} parts)")))
     return made
 
@@ -82,7 +83,7 @@ def mix(
     ends: Until = until or ("all" if weights is None and schedule is None else "first")
     plans = _plans(datasets, "mix")
     points = None if schedule is None else checked_schedule(schedule, len(plans))
-    rows = mixed(_joined_rows(plans, "mix"), weights, ends, as_whole("seed", seed), points)
+    rows = mixed(_rows_alike(plans, "mix"), weights, ends, as_whole("seed", seed), points)
     given = None if weights is None else [float(weight) for weight in weights]
     # States call the datasets "parts", and do not have the schedule.
     how = f"weights={given}" if points is None else "scheduled"
@@ -128,6 +129,18 @@ def _plans(datasets: Sequence[Any], verb: str) -> list[Plan]:
     if not datasets:
         raise OptionError(f"{verb}(): nothing to {verb}; give datasets or streams")
     return [dataset._plan for dataset in datasets]  # noqa: SLF001  # hidden from users only
+
+
+def _rows_alike(plans: Sequence[Plan], verb: str) -> list[Source]:
+    """Return the rows of several pipelines, which must mean the same, such as the same units."""
+    rows = _joined_rows(plans, verb)
+    told = [each.facts for each in rows]
+    check_meanings(
+        [(each.files or [f"dataset {number}"])[0] for number, each in enumerate(told, 1)],
+        [each.meaning() for each in told],
+        "change one of them with map, or leave the columns out with select",
+    )
+    return rows
 
 
 def _joined_rows(plans: Sequence[Plan], verb: str) -> list[Source]:

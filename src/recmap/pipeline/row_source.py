@@ -88,6 +88,7 @@ class SourceRows(WrappedSource):
             descriptions=facts.descriptions,
             table_types=facts.table_types,
             table_index=facts.table_index,
+            meaning=facts.meaning,
             compressed_files=facts.compressed_files,
         )
         self._counted = _Counted()

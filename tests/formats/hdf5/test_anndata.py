@@ -270,8 +270,15 @@ def test_files_of_the_same_genes_are_one_dataset() -> None:
     second.var_names = second.var_names[::-1]
     write(second, "c.h5ad")
     for names in (None, ["X/*"], ["X/data"], ["*"]):
-        with pytest.raises(rm.DataError, match="its genes are not those of a.h5ad"):
+        with pytest.raises(rm.DataError, match="c.h5ad: the genes of 'X' are not those of a.h5ad"):
             rm.open(["a.h5ad", "c.h5ad"], names)
+    for join in (rm.concat, rm.mix):
+        with pytest.raises(rm.DataError, match="c.h5ad: the genes of 'X' are not those of a.h5ad"):
+            join(
+                ds.rename({"obs/age": "age"}),
+                rm.open("c.h5ad").rename({"obs/age": "age"}).shuffle(),
+            )
+        assert len(join(*(rm.open(name).select("obs/age") for name in ("a.h5ad", "c.h5ad"))))
     assert len(rm.open(["a.h5ad", "c.h5ad"], group="obs")) == 2 * CELLS
 
 

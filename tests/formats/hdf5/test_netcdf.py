@@ -413,6 +413,12 @@ def test_several_files_are_one_dataset_if_they_mean_the_same() -> None:
     write(second.assign(t2m=second.t2m.assign_attrs(units="C")), "c.nc", encoding=encoding)
     with pytest.raises(rm.DataError, match=r"the units of 't2m' are not those of a.nc \('C', not"):
         rm.open(["a.nc", "c.nc"], names)
+    kelvin, celsius = rm.open("a.nc", names), rm.open("c.nc", names)
+    for join in (rm.concat, rm.mix):
+        with pytest.raises(rm.DataError, match=r"c.nc: the units .* \('C', not .*; change one of"):
+            join(kelvin.take(5), celsius.rename({"t2m": "t"}).rename({"t": "t2m"}))
+    changed = celsius.map(lambda row: {**row, "t2m": row["t2m"] + np.float32(273.15)})
+    assert len(rm.concat(kelvin, changed)) == HOURS
     write(second.assign_coords(lat=second.lat + 1), "d.nc", encoding=encoding)
     with pytest.raises(rm.DataError, match="d.nc: the values of 'lat' are not those of a.nc"):
         rm.open(["a.nc", "d.nc"], names)

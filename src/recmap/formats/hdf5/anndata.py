@@ -25,7 +25,7 @@ from recmap.formats.hdf5.source import DatasetColumns
 from recmap.formats.hdf5.types import text_of
 from recmap.formats.ragged_layout import OFFSETS, join
 from recmap.model.arguments import is_pattern, matching, no_column
-from recmap.model.facts import NotedType, TableType
+from recmap.model.facts import Meaning, NotedType, TableType
 from recmap.model.field import Field
 from recmap.model.null_columns import emptied, kept
 from recmap.model.ragged import Column, Ragged, concatenate, masked
@@ -79,23 +79,18 @@ def open_anndata(
         reference=partial(again, direct=False),
         table=(types, {}),
         notes=contents.notes,
+        meaning=partial(meaning, path),
     )
 
 
-def check_alike(files: Sequence[str], names: Sequence[str] | None) -> None:
-    """Raise if matrices are read whose columns are other genes in other files."""
-    for table, matrices in _MATRICES.items():
-        if names is not None and not any(_may_name(each, matrices) for each in names):
-            continue
-        first = _names_in(files[0], table)
-        for file in files[1:]:
-            if _names_in(file, table) != first:
-                raise DataError(
-                    f"{file}: its genes are not those of {files[0]} in the same order, so the "
-                    f"columns of {matrices[0]!r} are not the same; open the files separately, or "
-                    'only their cells: group="obs"',
-                    file=file,
-                )
+def meaning(path: str, names: Sequence[str] | None) -> Meaning:
+    """Return which genes the columns of matrices are, for the matrices that are read."""
+    read = {
+        table: matrices[0]
+        for table, matrices in _MATRICES.items()
+        if names is None or any(_may_name(each, matrices) for each in names)
+    }
+    return {f"the genes of {name!r}": _names_in(path, table) for table, name in read.items()}
 
 
 def _may_name(name: str, elements: Sequence[str]) -> bool:
@@ -106,15 +101,15 @@ def _may_name(name: str, elements: Sequence[str]) -> bool:
     return any(name == each or name.startswith(f"{each}/") for each in elements)
 
 
-def _names_in(path: str, table: str) -> bytes | None:
-    """Return a hash of the names of the rows of a table; None if there is no such table."""
+def _names_in(path: str, table: str) -> bytes:
+    """Return a hash of the names of the rows of a table, which may not be there."""
     contents = _AnnData(path, True, {})
     with contents.file.locked(table):
         group = contents.item(table)
         index = "index" if group is None else text_of(group.attrs.get("_index")) or "index"
     name = f"{table}/{index}"
     if name not in contents.makers:
-        return None
+        return b""
     column = contents.makers[name]()
     read = column.read(0, len(column))
     parts = [read.flat, read.offsets] if isinstance(read, Ragged) else [read]

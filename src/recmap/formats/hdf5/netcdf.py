@@ -26,11 +26,11 @@ from recmap.formats.hdf5.source import DatasetColumns, items_of
 from recmap.formats.hdf5.types import Leaf, text_of
 from recmap.model.arguments import is_pattern, matching, no_column
 from recmap.model.coerce import string_column
+from recmap.model.facts import Meaning
 from recmap.model.field import TEXT, Field
 from recmap.model.null_columns import kept
 from recmap.model.ragged import Column
 from recmap.model.row_sizes import STRING
-from recmap.store.paths import for_each_file
 
 # The name of a dimension scale that stands for a dimension without a variable.
 _NO_VARIABLE = "This is a netCDF dimension but not a netCDF variable"
@@ -61,24 +61,13 @@ def open_netcdf(path: str, names: list[str] | None = None, *, direct: bool = Tru
         mapped=contents.file.mapped,
         reference=partial(again, direct=False),
         notes=contents.units(),
+        meaning=partial(meaning, path),
     )
 
 
-def check_alike(files: Sequence[str], names: Sequence[str] | None) -> None:
-    """Raise if the same columns mean something else in some of the files."""
-    first, *others = for_each_file(lambda file: _Netcdf(file, True).meaning(names), files)
-    for file, found in zip(files[1:], others, strict=True):
-        for what, meaning in found.items():
-            if what in first and first[what] != meaning:
-                raise DataError(
-                    f"{file}: {what} are not those of {files[0]}{_both(first[what], meaning)}, so "
-                    "their rows do not belong together; open the files separately",
-                    file=file,
-                )
-
-
-def _both(one: str | bytes, other: str | bytes) -> str:
-    return f" ({other!r}, not {one!r})" if isinstance(one, str) else ""
+def meaning(path: str, names: Sequence[str] | None) -> Meaning:
+    """Return the units of the columns that are read, and the values of their other dimensions."""
+    return _Netcdf(path, True).meaning(names)
 
 
 @dataclass
