@@ -457,9 +457,11 @@ def test_the_error_says_what_to_install(module: str, package: str) -> None:
     program = f"""
 import sys
 sys.modules["{module}"] = None
-from recmap.pipeline.transforms.decode_image import ImageDecoder
+import numpy as np, recmap as rm
+ds = rm.from_arrays({{"packed": [b"", b""], "pixels": np.zeros((2, 8, 8, 3), np.uint8)}})
+print(ds.decode_image("pixels", 4, dtype="uint8", crop="center")[:]["pixels"].shape)
 try:
-    ImageDecoder("image")
+    ds.decode_image("packed")
 except ImportError as e:
     print(type(e).__name__, e)
 """
@@ -467,6 +469,7 @@ except ImportError as e:
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
     assert run.stdout == (
+        "(2, 4, 4, 3)\n"
         f'MissingPackageError images need {package}: pip install "pillow>=11.3" "simplejpeg>=1.8"\n'
     )
 

@@ -202,6 +202,7 @@ class ImageDecoder:
     def field_of(self, stored: Field) -> Field | None:
         """Return the field of images that are stored in such a column; None if none are."""
         if stored == Field("bytes"):
+            self._reader.check_packages()
             return self.field
         shape = stored.shape
         if stored != Field("uint8", shape) or len(shape) != 3 or None in shape or 0 in shape[:2]:

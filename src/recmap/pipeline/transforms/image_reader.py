@@ -61,7 +61,8 @@ class ImageReader:
     fast: bool
     parts: bool = False
 
-    def __post_init__(self) -> None:
+    def check_packages(self) -> None:
+        """Raise if a package that decodes images is missing."""
         _pillow()
         _simplejpeg()
         _can_read_parts()
