@@ -42,7 +42,7 @@ constexpr size_t kMostInt = std::numeric_limits<int>::max();
 constexpr size_t kChecksum = 4;
 // The most that deflate and LZ4 grow by.
 constexpr size_t kDeflateGrowth = 1032, kLz4Growth = 255;
-// A file that holds one chunk is not larger than twice the chunk and this.
+// What is stored of a chunk is not larger than twice the chunk and this.
 constexpr size_t kMoreThanChunk = size_t{1} << 16;
 
 uint32_t little_endian(const uint8_t* at) {
@@ -228,14 +228,14 @@ bool check(CodecKind kind, Bytes& data) {
 // The bytes of a chunk, and what holds them if they were read from a file.
 class Stored {
  public:
-  // Returns false if they cannot be read. A file that is longer than `most` is not read.
+  // Returns false if they cannot be read. More than `most` are not.
   bool load(const StoredAt& stored, size_t most) {
     if (const auto* bytes = std::get_if<Bytes>(&stored.where)) {
       bytes_ = *bytes;
       return true;
     }
     if (const auto* open_file = std::get_if<int>(&stored.where)) {
-      return read(*open_file, stored.offset, stored.size);
+      return stored.size <= most && read(*open_file, stored.offset, stored.size);
     }
     const int file = open(std::get<const char*>(stored.where), O_RDONLY | O_CLOEXEC);
     if (file < 0) return false;
