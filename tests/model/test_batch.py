@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 import pytest
 
 import recmap as rm
-from recmap.model.batch import interleave
+from recmap.model.batch import interleave, join
 from recmap.model.ragged import masked
 
 
@@ -87,3 +88,23 @@ def test_batches_of_other_byte_orders_are_joined_by_value() -> None:
     parts: list[Any] = [{"x": np.arange(3, dtype="<i4")}, {"x": np.arange(10, 12, dtype=">i4")}]
     found = interleave(parts, [np.array([4, 0, 2]), np.array([1, 3])])["x"]
     assert found.tolist() == [1, 10, 2, 11, 0]
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_large_batches_are_joined_as_numpy_does(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    dtype = ["u1", "<f4", ">f4", "i8", "M8[s]", "S3", "?", "<f8"][seed]
+    inner = [(), (3,), (7, 5), (2048,)][seed % 4]
+    size = np.dtype(dtype).itemsize * math.prod(inner)
+    counts = rng.integers(0, 1_500_000 // size, 4)
+    parts = [
+        np.frombuffer(rng.integers(0, 2, n * size, np.uint8), dtype).reshape(n, *inner)
+        for n in (*counts.tolist(), 0, 1)
+    ]
+    if seed > 5:
+        parts[1] = parts[1][::-1]  # not contiguous
+    found = join([{"x": part} for part in parts])["x"]
+    assert isinstance(found, np.ndarray)
+    assert found.dtype == np.dtype(dtype)
+    assert found.tobytes() == np.concatenate(parts, dtype=dtype).tobytes()
+    found[:1] = found[:1]  # writable

@@ -25,6 +25,8 @@ TEXT_BYTE = np.dtype([("utf8", "S1")])
 # Rows and values, and letters of a string, that a repr shows.
 _SHOWN = 3
 _LETTERS = 16
+# Arrays that are joined by several threads have so many bytes, of which each copies some at a time.
+_LEAST_JOINED, _JOINED_PART = 1 << 20, 1 << 11
 
 
 class Ragged:
@@ -388,7 +390,7 @@ def concatenate(columns: Sequence[Column]) -> Column:
         if any(map(has_mask, arrays)):
             plain = [np.asarray(array) for array in arrays]
             return masked(np.concatenate(plain, dtype=plain[0].dtype), _joined_masks(arrays))
-        return np.concatenate(arrays, dtype=arrays[0].dtype)
+        return _joined(arrays)
     values = concatenate([column.flat for column in ragged])
     mask = _joined_masks(ragged) if any(map(has_mask, ragged)) else None
     return Ragged(values, offsets_of(np.concatenate([column.lengths for column in ragged])), mask)
@@ -414,6 +416,25 @@ def copy_items(
         starts, to = np.ascontiguousarray(starts), np.ascontiguousarray(to)
         here, there, threads = raw_bytes(values), raw_bytes(out), thread_count()
         _core.copy_sequences(here, starts, to, lengths, item, there, threads)
+
+
+def _joined(arrays: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:
+    """Concatenate arrays; large ones on several threads, into memory that is used again."""
+    first = arrays[0]
+    alike = all(
+        is_plain(each) and each.dtype == first.dtype and each.shape[1:] == first.shape[1:]
+        for each in arrays
+    )
+    if not alike or sum(each.nbytes for each in arrays) < _LEAST_JOINED:
+        return np.concatenate(arrays, dtype=first.dtype)
+    out = empty((sum(map(len, arrays)), *first.shape[1:]), first.dtype)
+    there, at = raw_bytes(out), 0
+    for array in arrays:
+        starts = np.arange(0, array.nbytes, _JOINED_PART)
+        sizes = np.minimum(_JOINED_PART, array.nbytes - starts)
+        copy_items(raw_bytes(array), starts, sizes, there, starts + at)
+        at += array.nbytes
+    return out
 
 
 def _joined_masks(columns: Sequence[Column]) -> npt.NDArray[np.bool_]:
