@@ -116,6 +116,7 @@ void bind_encode(nb::module_& m);
 void bind_end_with_parent(nb::module_& m);
 void bind_frame(nb::module_& m);
 void bind_gather(nb::module_& m);
+void bind_gzip_members(nb::module_& m);
 void bind_inspect(nb::module_& m);
 void bind_jpeg(nb::module_& m);
 void bind_locate(nb::module_& m);

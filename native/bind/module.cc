@@ -17,6 +17,7 @@ NB_MODULE(_core, m) {
   recmap::bind::bind_end_with_parent(m);
   recmap::bind::bind_frame(m);
   recmap::bind::bind_gather(m);
+  recmap::bind::bind_gzip_members(m);
   recmap::bind::bind_inspect(m);
   recmap::bind::bind_jpeg(m);
   recmap::bind::bind_locate(m);

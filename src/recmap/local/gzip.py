@@ -21,11 +21,12 @@ from functools import lru_cache
 from typing import Any, Literal
 
 import numpy as np
+import numpy.typing as npt
 from isal import isal_zlib
 from zlib_ng import zlib_ng
 
-from recmap.local.deflate import can_inflate
 from recmap.machine.cpus import pool_size, thread_count
+from recmap.machine.memory import empty_bytes
 from recmap.machine.threads import Threads
 from recmap.native import _core
 
@@ -44,15 +45,16 @@ GZIP_MAGIC = b"\x1f\x8b\x08"
 _HAS_CRC, _HAS_EXTRA, _HAS_NAME, _HAS_COMMENT, _RESERVED = 2, 4, 8, 16, 0xE0
 _NO_SYSTEM = 255
 _SUBFIELD = struct.Struct("<2sH")
-# For each subfield, how the member's size is stored, and what to add to it.
-_SIZES = {b"IG": (struct.Struct("<I"), 0), b"BC": (struct.Struct("<H"), 1)}
+_SIZE_NAME, _SIZE = b"IG", struct.Struct("<I")
 _TRAILER = struct.Struct("<II")  # CRC and size of the plain bytes
-# Enough to find the member's size, if the extra field contains little else.
-_HEAD_SIZE = 64
-# Larger members are inflated as a stream, to save memory.
-_MAX_MEMBER = 1 << 19
-# Initial number of members to inflate ahead.
-_FIRST = 3
+#: Enough to find a member's size, if the extra field contains little else.
+HEAD_SIZE = 64
+# Plain bytes to inflate at once: of the first members, then of each thread.
+_FIRST_RUN, _LEAST_RUN, _RUN_OF_THREAD = 3 << 18, 1 << 20, 1 << 19
+#: Free bytes before plain ones, for what is left of those before.
+ROOM = 1 << 18
+
+Bytes = npt.NDArray[np.uint8]
 
 
 def inflater(
@@ -122,13 +124,12 @@ class Deflater:
 
 def _make_member(block: bytes) -> bytes:
     body = _deflate(block, last=True)
-    name, (size, _) = next(iter(_SIZES.items()))
-    extra = _SUBFIELD.size + size.size
+    extra = _SUBFIELD.size + _SIZE.size
     whole = _HEAD.size + extra + len(body) + _TRAILER.size
     return b"".join(
         (
             _HEAD.pack(GZIP_MAGIC, _HAS_EXTRA, _NO_SYSTEM, extra),
-            _SUBFIELD.pack(name, size.size) + size.pack(whole),
+            _SUBFIELD.pack(_SIZE_NAME, _SIZE.size) + _SIZE.pack(whole),
             body,
             _TRAILER.pack(isal_zlib.crc32(block), len(block)),
         )
@@ -145,54 +146,40 @@ def _deflate(block: bytes, last: bool) -> bytes:
     return engine.compress(block) + engine.flush(end)
 
 
-def member_size(head: bytes) -> int | None:
-    """Return the size of the member that begins with these bytes.
-
-    Return None unless the header states a size small enough to inflate the member at once.
-    """
-    if len(head) < _HEAD.size:
-        return None
-    magic, flags, _, extra = _HEAD.unpack_from(head)
-    if magic != GZIP_MAGIC or not flags & _HAS_EXTRA:
-        return None
-    at, end = _HEAD.size, min(_HEAD.size + extra, len(head))
-    while at + _SUBFIELD.size <= end:
-        name, length = _SUBFIELD.unpack_from(head, at)
-        at += _SUBFIELD.size
-        stored, more = _SIZES.get(name, (None, 0))
-        if stored is not None and length == stored.size and at + length <= end:
-            size = int(stored.unpack_from(head, at)[0]) + more
-            return size if end + _TRAILER.size < size <= _MAX_MEMBER else None
-        at += length
-    return None
-
-
 def inflate_members(
     pread: Callable[[int, int], bytes], position: int
-) -> Iterator[tuple[int, bytes | memoryview]]:
-    """Yield the packed size and the plain bytes of each member, starting at ``position``.
+) -> Iterator[tuple[Bytes, list[tuple[int, int]]]]:
+    """Yield the plain bytes of members that follow one another, starting at ``position``.
 
-    ``pread`` is that of an ``OpenFile``. Stop at the first member that does not state its size, or
-    states a wrong one. A few members are inflated ahead, fewer at first, because many callers need
-    only the beginning.
+    ``pread`` is that of an ``OpenFile``. Each array begins with ``ROOM`` bytes that are
+    free. With it come the ends of its members: how many bytes after its position in the file, and
+    in the plain bytes. Stop at the first member that does not state its size, or states a wrong
+    one. Members are inflated at once on all CPUs, fewer at first, because many callers need only
+    the beginning.
     """
-    waiting: deque[tuple[int, Future[bytes | memoryview | None]]] = deque()
-    more, most = True, _FIRST
-    while more or waiting:
-        while more and len(waiting) < min(most, thread_count() + 2):
-            size = member_size(pread(_HEAD_SIZE, position))
-            packed = pread(size or 0, position)
-            more = size is not None and len(packed) == size
-            if more:
-                waiting.append((len(packed), stream_threads().submit(_inflate_member, packed)))
-                position += len(packed)
-        if waiting:
-            length, future = waiting.popleft()
-            plain = future.result()
-            if plain is None:
-                return
-            yield length, plain
-            most += 1
+    most = _FIRST_RUN
+    asked = _core.MAX_MEMBER_SIZE
+    while True:
+        stored = np.frombuffer(pread(asked, position), np.uint8)
+        ends = _core.find_members(stored, most)
+        if not ends and len(stored) == asked < _core.MAX_MEMBER_SIZE:
+            asked = _core.MAX_MEMBER_SIZE
+            continue
+        if not ends:
+            return
+        memory = empty_bytes(ROOM + ends[-1][1])
+        sound = _core.inflate_members(stored, ends, memory[ROOM:], thread_count())
+        if sound == 0:
+            return
+        passed, plain = ends[sound - 1]
+        yield memory[: ROOM + plain], ends[:sound]
+        if sound < len(ends):
+            return
+        del memory
+        position += passed
+        most = min(2 * most, max(_LEAST_RUN, _RUN_OF_THREAD * thread_count()))
+        # As many as probably hold so many plain bytes.
+        asked = min(most, (passed + _BLOCK_SIZE) * most // max(plain, 1)) + HEAD_SIZE
 
 
 def header_size(data: bytes, compression: Literal["gzip", "zlib"]) -> int | None:
@@ -212,23 +199,6 @@ def header_size(data: bytes, compression: Literal["gzip", "zlib"]) -> int | None
             at = end + 1
     at += 2 if flags & _HAS_CRC else 0
     return at if at < len(data) else None
-
-
-def _inflate_member(member: bytes) -> bytes | memoryview | None:
-    """Return the plain bytes, or None if this is not one complete, sound and small member."""
-    crc, size = _TRAILER.unpack(member[-_TRAILER.size :])
-    header = header_size(member, "gzip")
-    if header is not None and size <= _MAX_MEMBER and can_inflate():
-        out = np.empty(size, np.uint8)
-        body = np.frombuffer(member, np.uint8)[header : -_TRAILER.size]
-        return out.data if _core.inflate_raw(body, out) and isal_zlib.crc32(out) == crc else None
-    engine, error = inflater("gzip")
-    try:
-        # Ask for one byte more than expected, to detect a member that is longer.
-        plain: bytes = engine.decompress(member, min(size, _MAX_MEMBER) + 1)
-    except error:
-        return None  # inflating it as a stream shows where it is damaged
-    return plain if engine.eof and not engine.unused_data and len(plain) == size else None
 
 
 def stream_threads() -> Threads:

@@ -3,15 +3,30 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from recmap.errors import CompressionError
-from recmap.local.deflate import BlockInflater, DeflateError, Point, can_resume
-from recmap.local.gzip import GZIP_MAGIC, header_size, inflate_members, inflater, member_size
+from recmap.local.deflate import (
+    BlockInflater,
+    Bytes,
+    DeflateError,
+    Point,
+    can_inflate,
+    can_resume,
+)
+from recmap.local.gzip import (
+    GZIP_MAGIC,
+    HEAD_SIZE,
+    ROOM,
+    header_size,
+    inflate_members,
+    inflater,
+)
 from recmap.local.local_path import located
 from recmap.local.location import OpenFile
+from recmap.native import _core
 
 CompressionOption: TypeAlias = Literal["auto", "gzip", "zlib"] | None
 
@@ -41,18 +56,25 @@ def begins_stream(data: bytes, compression: Literal["gzip", "zlib"]) -> bool:
 
 
 class Inflated(NamedTuple):
-    """Plain bytes from one member.
+    """Plain bytes from one member, or from several.
 
-    ``begin`` is where the member begins in the file if these are its first bytes, else None.
-    ``end`` is how far the file has been read. ``failure`` is what is wrong with the stream
+    ``begins`` are the members that begin in these bytes: where in the file, and where in the
+    bytes. ``end`` is how far the file has been read. ``failure`` is what is wrong with the stream
     after these bytes. ``point`` is where inflating can resume with these bytes, if known.
+    ``memory`` ends with the bytes, and begins with some that are free for the receiver.
     """
 
     plain: bytes | memoryview
-    begin: int | None
+    begins: Sequence[tuple[int, int]]
     end: int
     failure: CompressionError | None = None
     point: Point | None = None
+    memory: Bytes | None = None
+
+    @classmethod
+    def within(cls, memory: Bytes, begins: Sequence[tuple[int, int]], end: int) -> Inflated:
+        """Make those that follow ``ROOM`` free bytes in their memory."""
+        return cls(memory[ROOM:].data, begins, end, memory=memory)
 
 
 @dataclass
@@ -61,6 +83,10 @@ class _InflatingMember:
 
     begin: int
     plain: int = 0
+
+    def begins(self) -> list[tuple[int, int]]:
+        """Return where the member begins in the next plain bytes, if it does."""
+        return [] if self.plain else [(self.begin, 0)]
 
 
 def inflate(
@@ -90,7 +116,7 @@ def inflate(
                 failure = e
             rescue = _Rescue(file, compression, member.begin)
             for plain in rescue.beyond(member.plain):
-                yield Inflated(plain, None if member.plain else member.begin, rescue.position)
+                yield Inflated(plain, member.begins(), rescue.position)
                 member.plain += len(plain)
             end, begin = rescue.position, None
             if salvage and compression == "gzip":
@@ -99,7 +125,7 @@ def inflate(
                 reread += end - member.begin
                 trusted = rescue.ended or reread > _MAX_REREAD * size
                 begin = _find_member(file, end if trusted else member.begin + 1)
-            yield Inflated(b"", None, end if begin is None else begin, failure)
+            yield Inflated(b"", (), end if begin is None else begin, failure)
             if begin is None:
                 return
             position = begin
@@ -136,10 +162,12 @@ def _inflate_sound(
         if fresh and position > 0 and not begins_stream(data, compression):
             why = f"what follows the {compression} stream at byte {position:,} is not"
             raise CompressionError(f"{path}: {why} {compression}", file=path, byte=position)
-        if fresh and position != distrusted and member_size(data) is not None:
-            for size, plain in inflate_members(file.pread, position):
-                yield Inflated(plain, position, position + size)
-                position += size
+        if fresh and position != distrusted and _states_size(data):
+            for memory, ends in inflate_members(file.pread, position):
+                begins = [(position + at, plain) for at, plain in [(0, 0), *ends[:-1]]]
+                position += ends[-1][0]
+                yield Inflated.within(memory, begins, position)
+                del memory
             # The next member does not state its size, is damaged, or does not exist.
             pending, distrusted = b"", position
             continue
@@ -152,15 +180,20 @@ def _inflate_sound(
         position += len(data) - len(pending)
         fresh = engine.eof
         if plain:
-            begin = None if member.plain else member.begin
+            begins = member.begins()
             member.plain += len(plain)
-            yield Inflated(plain, begin, position, None, point)
+            yield Inflated(plain, begins, position, None, point)
             point = None
         if isinstance(engine, BlockInflater) and engine.found is not None:
             point = Point(position, *engine.found)
         if fresh:
             engine, error = _engine(compression, points)
             point = None
+
+
+def _states_size(data: bytes) -> bool:
+    """Return whether a member that begins with this can be inflated at once, with others."""
+    return _core.member_size(data[:HEAD_SIZE]) is not None and can_inflate()
 
 
 def _engine(compression: Literal["gzip", "zlib"], points: bool) -> tuple[Any, type[Exception]]:

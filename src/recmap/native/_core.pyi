@@ -441,6 +441,23 @@ def prefetch_boxes(sources: Sequence[Annotated[NDArray[numpy.uint8], dict(shape=
     Ask the system for boxes of mapped files that are not in memory. Return whether there were any.
     """
 
+MAX_MEMBER_SIZE: int = 524288
+
+def member_size(head: bytes) -> int | None:
+    """
+    Return the size that the gzip member states which begins with these bytes; None if it states none, or is too large to be inflated at once.
+    """
+
+def find_members(stored: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], most: int) -> list[tuple[int, int]]:
+    """
+    Return where the members end that `stored` begins with and that state their size, in `stored` and in the plain bytes, of which there are `most` at most.
+    """
+
+def inflate_members(stored: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], ends: Sequence[tuple[int, int]], out: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu')], threads: int) -> int:
+    """
+    Inflate members into `out`. Return how many there are before the first unsound one.
+    """
+
 class FeatureFacts:
     """What the records seen hold under one key."""
 

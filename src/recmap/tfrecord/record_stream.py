@@ -29,8 +29,9 @@ _CUT = {_core.FaultCode.header_cut, _core.FaultCode.data_cut}
 _SEARCH_SIZE = 16 << 20
 # Size of a stream's first allocation.
 _FIRST_SIZE = 1 << 20
-# Blocks of bytes to inflate ahead while records are decoded. Most have at most 256 KB.
-_BLOCKS_AHEAD = 8
+# Blocks of bytes to inflate ahead while records are decoded: of at most 256 KB, or of many members
+# together.
+_BLOCKS_AHEAD, _RUNS_AHEAD = 8, 1
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,10 @@ class ByteStream:
         self.failures: list[tuple[int, CompressionError]] = []
         # Never written to again, so it stays valid when the stream moves on.
         self.held: npt.NDArray[np.uint8] = np.empty(0, np.uint8)
+        # What is left of the last block, and the memory that ends with it.
         self._rest = memoryview(b"")
+        self._memory: npt.NDArray[np.uint8] | None = None
+        self._in_runs = False
         self._entries: list[Entry] = []
         self._begun = self._ahead = False
         self._builder = builder
@@ -97,12 +101,27 @@ class ByteStream:
         if len(self.held) < size and not self.ended:
             if self._begun and not self._ahead:
                 # Start the thread only on the second call: often only the first bytes are read.
-                self._blocks, self._ahead = read_ahead(self._blocks, _BLOCKS_AHEAD), True
+                depth = _RUNS_AHEAD if self._in_runs else _BLOCKS_AHEAD
+                self._blocks, self._ahead = read_ahead(self._blocks, depth), True
             self._begun = True
-        while len(self.held) < size and not self.ended:
-            # A damaged record may claim any size, so memory grows step by step.
-            self._extend(min(size, max(2 * len(self.held), _FIRST_SIZE)))
+        while len(self.held) < size and (self._rest or self._next_block(len(self.held))):
+            if not self._prepend():
+                # A damaged record may claim any size, so memory grows step by step.
+                self._extend(min(size, max(2 * len(self.held), _FIRST_SIZE)))
         return len(self.held) > 0
+
+    def _prepend(self) -> bool:
+        """Put what is held before the rest of the block, if there is room for it."""
+        if self._memory is None:
+            return False
+        begin = len(self._memory) - len(self._rest) - len(self.held)
+        if begin < 0:
+            return False
+        held = self._memory[begin:]
+        held[: len(self.held)] = self.held
+        self._hold(held)
+        self._rest, self._memory = memoryview(b""), None
+        return True
 
     def _extend(self, size: int) -> None:
         buffer, at = np.empty(size, np.uint8), len(self.held)
@@ -112,7 +131,10 @@ class ByteStream:
             buffer[at : at + count] = np.frombuffer(self._rest, np.uint8, count)
             self._rest = self._rest[count:]
             at += count
-        self.held = buffer[:at]
+        self._hold(buffer[:at])
+
+    def _hold(self, held: npt.NDArray[np.uint8]) -> None:
+        self.held = held
         self.held.flags.writeable = False
 
     def _next_block(self, at: int) -> bool:
@@ -123,13 +145,15 @@ class ByteStream:
             self.passed = block.end
             block = next(self._blocks, None)
         self.ended = block is None
+        self._memory = None
         if block is None:
             return False
         if self._builder is not None:
             self._builder.add(block)
-        if block.begin is not None:
-            self._entries.append(Entry(block.begin, self.base + at))
+        self._entries += (Entry(begin, self.base + at + place) for begin, place in block.begins)
         self._rest, self.passed = memoryview(block.plain), block.end
+        self._memory = block.memory
+        self._in_runs = block.memory is not None
         return True
 
     def drop(self, size: int) -> None:

@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from recmap.errors import StaleIndexWarning
 from recmap.local.deflate import SPACING, Bytes, can_resume, open_window
-from recmap.local.gzip import header_size, stream_threads
+from recmap.local.gzip import ROOM, header_size, stream_threads
 from recmap.local.inflate import Inflated, inflate
 from recmap.local.local_path import located
 from recmap.local.location import OpenFile
@@ -128,7 +128,7 @@ class StreamIndex:
         most = self._most_ahead()
         at, waiting = first + 1, deque[Future[Bytes | None]]()
         with located(path).open(in_order=True) as file:
-            inflated = partial(self.chunk, file, compression)
+            inflated = partial(self.chunk, file, compression, room=ROOM)
             for chunk in range(first, len(self)):
                 while chunk > first and ahead and at < len(self) and len(waiting) < most:
                     waiting.append(stream_threads().submit(inflated, at))
@@ -136,7 +136,7 @@ class StreamIndex:
                 plain = waiting.popleft().result() if waiting else inflated(chunk)
                 if plain is None:
                     break
-                yield Inflated(plain.data, None, self._end(chunk, file.size))
+                yield Inflated.within(plain, (), self._end(chunk, file.size))
                 del plain
             else:
                 return
@@ -156,12 +156,16 @@ class StreamIndex:
         return int(self._table["position"][chunk + 1]) if chunk + 1 < len(self) else size
 
     def chunk(
-        self, file: OpenFile, compression: Literal["gzip", "zlib"], chunk: int
+        self, file: OpenFile, compression: Literal["gzip", "zlib"], chunk: int, *, room: int = 0
     ) -> Bytes | None:
-        """Return the plain bytes of a chunk, or None if they are not what was there before."""
+        """Return the plain bytes of a chunk, or None if they are not what was there before.
+
+        They follow ``room`` bytes that are free.
+        """
         position, bits = int(self._table["position"][chunk]), int(self._table["bits"][chunk])
         begin = position - (bits > 0)
-        out = empty_bytes(int(self._bases[chunk + 1] - self._bases[chunk]))
+        memory = empty_bytes(room + int(self._bases[chunk + 1] - self._bases[chunk]))
+        out = memory[room:]
         # Incompressible bytes grow a little; what is longer is not what was inflated before.
         most = len(out) + len(out) // 64 + _HEADER_SIZE
         data = file.pread(min(self._end(chunk, file.size) - begin, most), begin)
@@ -173,9 +177,8 @@ class StreamIndex:
             return None
         source = np.frombuffer(data, np.uint8)[skipped:]
         sound = _core.inflate_rest(source, bits, window, out)
-        return (
-            out if sound and _core.crc32c(out, self._crcs[chunk]) == self._crcs[chunk + 1] else None
-        )
+        sound = sound and _core.crc32c(out, self._crcs[chunk]) == self._crcs[chunk + 1]
+        return memory if sound else None
 
     def _window(self, chunk: int) -> bytes | None:
         """Return the window of an entry, no bytes at a member, and None if it is damaged."""
@@ -236,7 +239,7 @@ def _inflate_after(
         rest = block.plain[max(0, base - passed) :]
         passed += len(block.plain)
         if len(rest) or block.failure is not None:
-            yield Inflated(rest, None, block.end, block.failure)
+            yield Inflated(rest, (), block.end, block.failure)
 
 
 class IndexBuilder:
@@ -253,13 +256,19 @@ class IndexBuilder:
         if self._given_up:
             return
         last = self._noted[-1].base if self._noted else 0
-        if block.begin is not None:
-            self._note(_Noted(block.begin, 0, self._size, self._crc, b""))
-        elif block.point is not None and self._size - last >= self._spacing:
+        plain, at = np.frombuffer(block.plain, np.uint8), 0
+        if block.point is not None and self._size - last >= self._spacing:
             position, bits, window = block.point
             self._note(_Noted(position, bits, self._size, self._crc, window))
-        self._crc = _core.crc32c(np.frombuffer(block.plain, np.uint8), self._crc)
-        self._size += len(block.plain)
+        for begin, place in block.begins:
+            self._pass(plain[at:place])
+            self._note(_Noted(begin, 0, self._size, self._crc, b""))
+            at = place
+        self._pass(plain[at:])
+
+    def _pass(self, plain: Bytes) -> None:
+        self._crc = _core.crc32c(plain, self._crc)
+        self._size += len(plain)
 
     def _note(self, entry: _Noted) -> None:
         self._noted.append(entry)
