@@ -7,6 +7,8 @@
 #include <type_traits>
 #include <vector>
 
+#include "fixed_lines.h"
+
 namespace recmap {
 namespace {
 
@@ -40,13 +42,14 @@ class Weights {
  public:
   Weights(size_t from, size_t to) : first_(to), taps_(Triangle(from, to, 0).taps()) {
     values_.resize(taps_ * to);
+    std::vector<double> weights(taps_);
     for (size_t i = 0; i < to; ++i) {
       const Triangle triangle(from, to, i);
       first_[i] = triangle.first();
       double sum = 0;
-      for (size_t tap = 0; tap < taps_; ++tap) sum += triangle.weight(tap);
+      for (size_t tap = 0; tap < taps_; ++tap) sum += weights[tap] = triangle.weight(tap);
       for (size_t tap = 0; tap < taps_; ++tap) {
-        values_[i * taps_ + tap] = static_cast<float>(triangle.weight(tap) / sum);
+        values_[i * taps_ + tap] = static_cast<float>(weights[tap] / sum);
       }
     }
   }
@@ -54,6 +57,25 @@ class Weights {
   size_t first(size_t i) const { return first_[i]; }
   size_t taps() const { return taps_; }
   std::span<const float> of(size_t i) const { return {values_.data() + i * taps_, taps_}; }
+
+  FixedWeights fixed() const {
+    constexpr int kOne = 1 << 15, kMost = kOne - 1;
+    const size_t even = taps_ + taps_ % 2;
+    FixedWeights made{even, first_, std::vector<int16_t>(even * first_.size())};
+    for (size_t i = 0; i < first_.size(); ++i) {
+      const std::span<const float> given = of(i);
+      const std::span<int16_t> weights(made.weights.data() + i * even, taps_);
+      int rest = kOne;
+      for (size_t tap = 0; tap < taps_; ++tap) {
+        const int weight = std::min(static_cast<int>(given[tap] * kOne + 0.5F), kMost);
+        weights[tap] = static_cast<int16_t>(weight);
+        rest -= weight;
+      }
+      int16_t& largest = *std::max_element(weights.begin(), weights.end());
+      largest = static_cast<int16_t>(std::min(largest + rest, kMost));
+    }
+    return made;
+  }
 
  private:
   std::vector<size_t> first_;
@@ -98,43 +120,6 @@ void add_lines(const Value* line, size_t length, size_t stride, std::span<const 
       values += stride;
     }
     std::copy_n(sums, count, out + at);
-  }
-}
-
-// The same for bytes in 16 bits, eight of which are the fraction, twice as fast. Each product loses
-// up to 1/256 of a level, half of which is added again, so there may be only a few.
-constexpr size_t kMostShortTaps = 16;
-
-void add_bytes(const uint8_t* line, size_t length, size_t stride, std::span<const float> weights,
-               float* out) {
-  constexpr size_t kBlock = 32;
-  uint16_t shorts[kMostShortTaps];
-  for (size_t i = 0; i < weights.size(); ++i) {
-    shorts[i] = static_cast<uint16_t>(std::min(weights[i] * 65536 + 0.5F, 65535.0F));
-  }
-  const auto begin = static_cast<uint16_t>(weights.size() / 2);
-  const auto product = [](uint8_t value, uint16_t weight) {
-    return static_cast<uint16_t>((static_cast<uint32_t>(value) << 8) * weight >> 16);
-  };
-  size_t at = 0;
-  for (; at + kBlock <= length; at += kBlock) {
-    uint16_t sums[kBlock];
-    std::fill_n(sums, kBlock, begin);
-    const uint8_t* values = line + at;
-    for (size_t tap = 0; tap < weights.size(); ++tap, values += stride) {
-      const uint16_t weight = shorts[tap];
-      for (size_t i = 0; i < kBlock; ++i) {
-        sums[i] = static_cast<uint16_t>(sums[i] + product(values[i], weight));
-      }
-    }
-    for (size_t i = 0; i < kBlock; ++i) out[at + i] = static_cast<float>(sums[i]) / 256;
-  }
-  for (; at < length; ++at) {
-    uint16_t sum = begin;
-    for (size_t tap = 0; tap < weights.size(); ++tap) {
-      sum = static_cast<uint16_t>(sum + product(line[at + tap * stride], shorts[tap]));
-    }
-    out[at] = static_cast<float>(sum) / 256;
   }
 }
 
@@ -219,6 +204,47 @@ void resize_tall(const Pixels& image, size_t height, size_t width, uint8_t* out)
   }
 }
 
+// Makes the lines of `out` from levels, when there are fewer of them than there were.
+void fewer_lines(const Pixels& image, const FixedWeights& down, const FixedWeights& across,
+                 uint8_t* out) {
+  const FixedPath& path = fixed_paths().front();
+  const size_t from = image.width * image.channels, to = across.first.size() * image.channels;
+  const size_t stride = from + kBehindFixed, made_stride = to + kBehindFixed;
+  std::vector<int16_t> lines(kFixedLines * stride), made(kFixedLines * made_stride);
+  for (size_t y = 0; y < down.first.size(); y += kFixedLines) {
+    const size_t count = std::min(kFixedLines, down.first.size() - y);
+    for (size_t i = 0; i < count; ++i) {
+      path.sum_levels(image.data + down.first[y + i] * image.stride, from, image.stride,
+                      down.of(y + i), lines.data() + i * stride);
+    }
+    path.resize_lines(lines.data(), stride, image.channels, across, made.data(), made_stride);
+    for (size_t i = 0; i < count; ++i, out += to) {
+      path.round_values(made.data() + i * made_stride, to, out);
+    }
+  }
+}
+
+// The same when there are more of them.
+void more_lines(const Pixels& image, const FixedWeights& down, const FixedWeights& across,
+                uint8_t* out) {
+  const FixedPath& path = fixed_paths().front();
+  const size_t from = image.width * image.channels, to = across.first.size() * image.channels;
+  const size_t stride = from + kBehindFixed, made_stride = to + kBehindFixed;
+  std::vector<int16_t> lines(kFixedLines * stride);
+  std::vector<int16_t> made((image.height + kFixedLines - 1) * made_stride);
+  for (size_t y = 0; y < image.height; y += kFixedLines) {
+    const size_t count = std::min(kFixedLines, image.height - y);
+    for (size_t i = 0; i < count; ++i) {
+      fix_levels(image.data + (y + i) * image.stride, from, lines.data() + i * stride);
+    }
+    path.resize_lines(lines.data(), stride, image.channels, across, made.data() + y * made_stride,
+                      made_stride);
+  }
+  for (size_t y = 0; y < down.first.size(); ++y, out += to) {
+    path.sum_values(made.data() + down.first[y] * made_stride, to, made_stride, down.of(y), out);
+  }
+}
+
 template <size_t kChannels>
 void resize_by(const Pixels& image, size_t height, size_t width, uint8_t* out) {
   if (image.height < kThin && image.width > std::max(kLong, width)) {
@@ -228,6 +254,11 @@ void resize_by(const Pixels& image, size_t height, size_t width, uint8_t* out) {
     return resize_tall<kChannels>(image, height, width, out);
   }
   const Weights down(image.height, height), across(image.width, width);
+  if (std::max(down.taps(), across.taps()) <= kMostFixedTaps) {
+    // The order that keeps what lies between the two steps small.
+    const auto make = height > image.height ? more_lines : fewer_lines;
+    return make(image, down.fixed(), across.fixed(), out);
+  }
   const size_t from = image.width * kChannels, to = width * kChannels;
   const size_t stride = from + kBehind, made_stride = to + kBehind;
   // The order that keeps what lies between the two steps small.
@@ -244,14 +275,13 @@ void resize_by(const Pixels& image, size_t height, size_t width, uint8_t* out) {
     }
     return resize_down(narrow, to, made_stride, down, height, out);
   }
-  const auto add = down.taps() <= kMostShortTaps ? add_bytes : add_lines<uint8_t>;
   const size_t most = std::min(kLines, height);
   std::vector<float> lines(most * stride), made(most * made_stride);
   for (size_t y = 0; y < height; y += kLines) {
     const size_t count = std::min(kLines, height - y);
     for (size_t i = 0; i < count; ++i) {
-      add(image.data + down.first(y + i) * image.stride, from, image.stride, down.of(y + i),
-          lines.data() + i * stride);
+      add_lines(image.data + down.first(y + i) * image.stride, from, image.stride, down.of(y + i),
+                lines.data() + i * stride);
     }
     resize_some<kChannels>(lines.data(), stride, count, across, width, made.data(), made_stride);
     for (size_t i = 0; i < count; ++i, out += to) {

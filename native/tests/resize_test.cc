@@ -70,6 +70,15 @@ TEST(ResizedLevelsAreTheNearest) {
   }
 }
 
+TEST(LevelsOfAnySizeAreTheNearest) {
+  std::mt19937 random(3);
+  const auto side = [&](size_t most) { return 1 + random() % most; };
+  for (int round = 0; round < 150; ++round) {
+    const size_t h = side(90), w = side(90), height = side(50), width = side(50);
+    CHECK(largest_difference(round % 2 == 0 ? 3 : 4, h, w, height, width) < 0.6);
+  }
+}
+
 TEST(LongAndThinImagesAreResizedAlike) {
   constexpr size_t kSizes[][4] = {
       {1, 5000, 7, 9}, {5000, 1, 9, 7},  {23, 4097, 4, 3},   {4097, 23, 3, 4},   {2, 5000, 2, 1},
