@@ -1,5 +1,7 @@
 #include "gather.h"
 
+#include <optional>
+
 #include "bind.h"
 #include "prefetch.h"
 
@@ -7,11 +9,13 @@ namespace recmap::bind {
 namespace {
 
 void gather(const Buffer& from, size_t row_bytes, const Array<const int64_t>& rows,
-            const Array<uint8_t>& to, size_t threads) {
+            const Array<uint8_t>& to, size_t threads, size_t shift,
+            const std::optional<Array<uint8_t>>& shifted) {
   bool sound = false;
   {
     const nb::gil_scoped_release release;
-    sound = gather_rows(as_span(from), row_bytes, as_span(rows), as_span(to), threads);
+    const Shifted later{shift, shifted ? as_span(*shifted) : std::span<uint8_t>()};
+    sound = gather_rows(as_span(from), row_bytes, as_span(rows), as_span(to), threads, later);
   }
   if (!sound) throw nb::index_error("a row is not in the array");
 }
@@ -62,7 +66,8 @@ bool prefetch_all(const std::vector<Buffer>& sources, const Owners& owners,
 
 void bind_gather(nb::module_& m) {
   m.def("gather_rows", &gather, nb::arg("source"), nb::arg("row_bytes"), nb::arg("rows"),
-        nb::arg("out"), nb::arg("threads"), "Copy rows by number.");
+        nb::arg("out"), nb::arg("threads"), nb::arg("shift") = 0, nb::arg("shifted") = nb::none(),
+        "Copy rows by number, and the same, `shift` bytes later, to `shifted`.");
   m.def("prefetch_rows", &prefetch, nb::arg("mapped"), nb::arg("row_bytes"), nb::arg("rows"),
         "Ask the system for rows of a mapped array that are not in memory. Return whether there "
         "were any.");

@@ -24,8 +24,8 @@ constexpr size_t kBlockBytes = size_t{1} << 20;
 template <typename RowAt>
 class Gather {
  public:
-  Gather(RowAt row_at, size_t row_bytes, std::span<uint8_t> to)
-      : row_at_(row_at), row_bytes_(row_bytes), to_(to) {}
+  Gather(RowAt row_at, size_t row_bytes, std::span<uint8_t> to, const Shifted& shifted)
+      : row_at_(row_at), row_bytes_(row_bytes), to_(to), shifted_(shifted) {}
 
   void copy(size_t begin, size_t end) const {
     if (row_bytes_ < kLong) {
@@ -35,11 +35,14 @@ class Gather {
       return;
     }
     for (size_t i = begin; i < end; ++i) {
-      if (row_bytes_ <= kLongest) {
-        copy_cache_lines_prefetching(out(i), row(i), row_bytes_,
-                                     row(std::min(i + kPrefetchDistance, end - 1)));
-      } else {
+      const uint8_t* next = row(std::min(i + kPrefetchDistance, end - 1));
+      if (row_bytes_ > kLongest) {
         copy_cache_lines(out(i), row(i), row_bytes_);
+        copy_shifted(i);
+      } else if (shifted_.to.empty()) {
+        copy_cache_lines_prefetching(out(i), row(i), row_bytes_, next);
+      } else {
+        copy_both(i, next);
       }
     }
   }
@@ -52,10 +55,32 @@ class Gather {
   const uint8_t* row(size_t i) const { return row_at_(i); }
 
   uint8_t* out(size_t i) const { return to_.data() + i * row_bytes_; }
+  uint8_t* later(size_t i) const { return shifted_.to.data() + i * row_bytes_; }
 
   void copy_short(size_t begin, size_t end) const {
     for (size_t i = begin; i < end; ++i) touch(i);
-    for (size_t i = begin; i < end; ++i) std::memcpy(out(i), row(i), row_bytes_);
+    for (size_t i = begin; i < end; ++i) {
+      std::memcpy(out(i), row(i), row_bytes_);
+      copy_shifted(i);
+    }
+  }
+
+  // The row is in the CPU's cache.
+  void copy_shifted(size_t i) const {
+    if (!shifted_.to.empty()) copy_cache_lines(later(i), row(i) + shifted_.by, row_bytes_);
+  }
+
+  // Writes each line to both places.
+  void copy_both(size_t i, const uint8_t* next) const {
+    const uint8_t* from = row(i);
+    const size_t whole = row_bytes_ / kLine * kLine;
+    for (size_t at = 0; at < whole; at += kLine) {
+      __builtin_prefetch(next + at);
+      copy_cache_line(out(i) + at, from + at);
+      copy_cache_line(later(i) + at, from + shifted_.by + at);
+    }
+    copy_cache_lines(out(i) + whole, from + whole, row_bytes_ - whole);
+    copy_cache_lines(later(i) + whole, from + shifted_.by + whole, row_bytes_ - whole);
   }
 
   // Reads the first lines; the CPU notices by itself if more of them are read.
@@ -73,11 +98,13 @@ class Gather {
   RowAt row_at_;
   size_t row_bytes_;
   std::span<uint8_t> to_;
+  const Shifted& shifted_;
 };
 
 template <typename RowAt>
-void gather(RowAt row_at, size_t count, size_t row_bytes, std::span<uint8_t> to, size_t threads) {
-  const Gather<RowAt> rows(row_at, row_bytes, to);
+void gather(RowAt row_at, size_t count, size_t row_bytes, std::span<uint8_t> to, size_t threads,
+            const Shifted& shifted = {}) {
+  const Gather<RowAt> rows(row_at, row_bytes, to, shifted);
   const size_t block = std::max<size_t>(1, kBlockBytes / row_bytes);
   parallel_blocks(count, block, threads, [&](size_t begin, size_t end) { rows.copy(begin, end); });
 }
@@ -122,15 +149,16 @@ void copy_box(uint8_t* to, const uint8_t* from, std::span<const BoxAxis> axes, s
 }
 
 bool gather_rows(std::span<const uint8_t> from, size_t row_bytes, std::span<const int64_t> rows,
-                 std::span<uint8_t> to, size_t threads) {
+                 std::span<uint8_t> to, size_t threads, const Shifted& shifted) {
   if (row_bytes == 0 || to.size() / row_bytes != rows.size() || to.size() % row_bytes != 0) {
     return false;
   }
-  const size_t count = from.size() / row_bytes;
+  if (!shifted.to.empty() && shifted.to.size() != to.size()) return false;
+  const size_t count = (from.size() - std::min(shifted.by, from.size())) / row_bytes;
   const auto inside = [count](int64_t row) { return static_cast<uint64_t>(row) < count; };
   if (!std::all_of(rows.begin(), rows.end(), inside)) return false;
   gather([=](size_t i) { return from.data() + static_cast<size_t>(rows[i]) * row_bytes; },
-         rows.size(), row_bytes, to, threads);
+         rows.size(), row_bytes, to, threads, shifted);
   return true;
 }
 

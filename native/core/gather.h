@@ -9,11 +9,18 @@
 
 namespace recmap {
 
-// Row i of `from` is the row_bytes at i * row_bytes. Writes rows[0], rows[1], ... to `to`, on up to
-// `threads` threads. Returns false and writes nothing if a row is not in `from` or the sizes do not
-// fit. The spans must not overlap. Safe to call from any thread.
+// Rows that begin `by` bytes later than others, and end as much later.
+struct Shifted {
+  size_t by = 0;
+  std::span<uint8_t> to;  // may be empty
+};
+
+// Row i of `from` is the row_bytes at i * row_bytes. Writes rows[0], rows[1], ... to `to`, and the
+// same rows, shifted, to `shifted`, on up to `threads` threads. Returns false and writes nothing if
+// a row is not in `from` or the sizes do not fit. The spans must not overlap. Safe to call from any
+// thread.
 bool gather_rows(std::span<const uint8_t> from, size_t row_bytes, std::span<const int64_t> rows,
-                 std::span<uint8_t> to, size_t threads);
+                 std::span<uint8_t> to, size_t threads, const Shifted& shifted = {});
 
 // An axis of a box: this many parts, so many bytes apart where they lie and where they go.
 struct BoxAxis {

@@ -31,6 +31,29 @@ TEST(RowsOfAnySizeComeInTheOrderAskedFor) {
   }
 }
 
+TEST(ShiftedRowsComeWithTheOthers) {
+  for (const size_t size : {1, 3, 40, 64, 1023, 1024, 5000, 20000}) {
+    for (const size_t by : {size_t{0}, size_t{2}, size + 1}) {
+      Buffer from(7 * size + by);
+      for (size_t i = 0; i < from.size(); ++i) from[i] = static_cast<uint8_t>(i * 31 + i / size);
+      Rows rows;
+      for (int64_t i = 0; i < 500; ++i) rows.push_back((i * 5) % 7);
+      Buffer to(rows.size() * size), later(to.size()), wanted;
+      for (const int64_t row : rows) {
+        const auto begin =
+            from.begin() + static_cast<ptrdiff_t>(static_cast<size_t>(row) * size + by);
+        wanted.insert(wanted.end(), begin, begin + static_cast<ptrdiff_t>(size));
+      }
+      for (const size_t threads : {1, 3}) {
+        std::fill(later.begin(), later.end(), uint8_t{0});
+        CHECK(gather_rows(from, size, rows, to, threads, {by, later}));
+        CHECK(later == wanted);
+      }
+      CHECK_EQ(static_cast<int>(to[size]), static_cast<int>(from[5 * size]));
+    }
+  }
+}
+
 TEST(RowsOutsideAndSizesThatDoNotFitAreRefused) {
   const Buffer from(10);
   Buffer to(4);
@@ -39,6 +62,11 @@ TEST(RowsOutsideAndSizesThatDoNotFitAreRefused) {
   CHECK(!gather_rows(from, 4, Rows{0, 1}, to, 1));
   CHECK(!gather_rows(from, 0, Rows{0}, to, 1));
   CHECK(gather_rows(from, 4, Rows{1}, to, 1));
+  Buffer later(4), longer(5);
+  CHECK(gather_rows(from, 4, Rows{1}, to, 1, {2, later}));
+  CHECK(!gather_rows(from, 4, Rows{1}, to, 1, {3, later}));  // ends behind the array
+  CHECK(!gather_rows(from, 4, Rows{0}, to, 1, {SIZE_MAX, later}));
+  CHECK(!gather_rows(from, 4, Rows{1}, to, 1, {1, longer}));
   CHECK(gather_rows(from, 4, Rows{}, std::span<uint8_t>{}, 1));
 }
 

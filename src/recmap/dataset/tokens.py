@@ -260,9 +260,9 @@ class TokenRows(DerivedRows[Documents]):
         pieces = None if flat is not None else documents.pieces(begins, cut.size)
         if pieces is None:
             assert flat is not None
-            made[cut.column] = _rows_of(flat, rows, cut.length)
-            if cut.target:
-                made[cut.column + _TARGET] = _rows_of(flat[1:], rows, cut.length)
+            made[cut.column], targets = _rows_of(flat, rows, cut)
+            if targets is not None:
+                made[cut.column + _TARGET] = targets
         else:
             tokens = self._joined_pieces(documents, pieces).reshape(len(begins), cut.size)
             made[cut.column] = np.ascontiguousarray(tokens[:, : cut.length])
@@ -408,16 +408,20 @@ class TokenRows(DerivedRows[Documents]):
         return Source.select(self, names)
 
 
-def _rows_of(flat: Tokens, rows: RowArray, length: int) -> Tokens:
-    """Return rows of ``length`` tokens by number, from tokens that lie end to end."""
-    if not len(rows):
-        return np.empty((0, length), flat.dtype)
-    out = empty((len(rows), length), flat.dtype)
-    content = flat[: len(flat) // length * length].view(np.uint8)
-    numbers = np.ascontiguousarray(rows, np.int64)
-    into = out.reshape(-1).view(np.uint8)
-    _core.gather_rows(content, length * flat.itemsize, numbers, into, thread_count())
-    return out
+def _rows_of(flat: Tokens, rows: RowArray, cut: Cut) -> tuple[Tokens, Tokens | None]:
+    """Return rows by number, and their targets, from tokens that lie end to end."""
+    shape, size = (len(rows), cut.length), flat.itemsize
+    out = empty(shape, flat.dtype)
+    targets = empty(shape, flat.dtype) if cut.target else None
+    if len(rows):
+        into, later = (None if o is None else o.reshape(-1).view(np.uint8) for o in (out, targets))
+        numbers, threads = np.ascontiguousarray(rows, np.int64), thread_count()
+        content = flat.view(np.uint8)
+        assert into is not None
+        _core.gather_rows(
+            content, cut.length * size, numbers, into, threads, size * cut.target, later
+        )
+    return out, targets
 
 
 def _spans(values: Tokens, starts: Positions, lengths: Positions) -> Tokens:
