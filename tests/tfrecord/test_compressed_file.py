@@ -6,7 +6,7 @@ import gzip
 import struct
 import threading
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 from io import BytesIO
 from pathlib import Path
@@ -27,8 +27,13 @@ def data() -> bytes:
     return b"".join(wire.frame(wire.example(a=wire.int64_list(i))) for i in range(20_000))
 
 
+@cache
+def packed_data(pack: Callable[[bytes], bytes] = gzip.compress) -> bytes:
+    return pack(data())
+
+
 def test_rows_are_read_in_any_order() -> None:
-    Path("x.gz").write_bytes(gzip.compress(data()))
+    Path("x.gz").write_bytes(packed_data())
     ds = rm.open("x.gz")
     assert ds[19_999]["a"] == 19_999
     assert ds[3]["a"] == 3
@@ -41,14 +46,14 @@ def test_rows_are_read_in_any_order() -> None:
 @pytest.mark.parametrize("left", [1, 10, 17, 1000, -1, -5, -9])
 @pytest.mark.parametrize("kind", ["gzip", "zlib"])
 def test_a_stream_that_ends_early_is_an_error(kind: str, left: int) -> None:
-    packed = gzip.compress(data()) if kind == "gzip" else zlib.compress(data())
+    packed = packed_data(gzip.compress if kind == "gzip" else zlib.compress)
     Path("x.tfrecord.gz").write_bytes(packed[:left])
     with pytest.raises((rm.CompressionError, rm.CorruptRecordError), match=r"x\.tfrecord\.gz"):
         rm.open("x.tfrecord.gz")[:]
 
 
 def test_a_flipped_bit_in_the_stream_is_an_error() -> None:
-    packed = bytearray(gzip.compress(data()))
+    packed = bytearray(packed_data())
     packed[len(packed) // 2] ^= 1
     Path("x.gz").write_bytes(packed)
     with pytest.raises(rm.DataError, match=r"x\.gz"):
@@ -62,12 +67,12 @@ def test_a_flipped_bit_in_the_stream_is_an_error() -> None:
 
 
 def test_trailing_zeros_are_ignored() -> None:
-    Path("x.gz").write_bytes(gzip.compress(data()) + bytes(512))
+    Path("x.gz").write_bytes(packed_data() + bytes(512))
     assert len(rm.open("x.gz")) == 20_000
 
 
 def test_other_trailing_bytes_are_an_error() -> None:
-    Path("x.gz").write_bytes(gzip.compress(data()) + b"garbage")
+    Path("x.gz").write_bytes(packed_data() + b"garbage")
     with pytest.raises(
         rm.CompressionError, match=r"follows the gzip stream at byte [\d,]+ is not gzip"
     ):
@@ -103,7 +108,7 @@ def test_zeros_pad_gzip_members_but_not_zlib_streams(zeros: int) -> None:
     Path("x.gz").write_bytes(one + bytes(zeros) + b"x" + two)
     with pytest.raises(rm.CompressionError, match=f"at byte {len(one) + zeros:,} is not gzip"):
         len(rm.open("x.gz"))
-    Path("x.zlib").write_bytes(zlib.compress(data()) + bytes(zeros))
+    Path("x.zlib").write_bytes(packed_data(zlib.compress) + bytes(zeros))
     with pytest.raises(rm.CompressionError, match="is not zlib"):
         len(rm.open("x.zlib"))
 
@@ -172,7 +177,7 @@ def test_bad_rows_of_compressed_files_are_skipped() -> None:
 
 def members(data: bytes, name: bytes = b"IG", size: int | None = None, block: int = 5000) -> bytes:
     """Make gzip members that state their size, as pgzip (``IG``) and bgzip (``BC``) do."""
-    packed = b""
+    packed = bytearray()
     for at in range(0, len(data), block):
         plain = data[at : at + block]
         engine = zlib.compressobj(wbits=-15)
@@ -183,7 +188,7 @@ def members(data: bytes, name: bytes = b"IG", size: int | None = None, block: in
         packed += b"\x1f\x8b\x08\x04" + bytes(5) + b"\xff" + struct.pack("<H", extra) + name
         packed += struct.pack("<H", extra - 4) + struct.pack(form, (size or whole) - less)
         packed += body + struct.pack("<II", zlib.crc32(plain), len(plain))
-    return packed
+    return bytes(packed)
 
 
 @pytest.mark.parametrize("name", [b"IG", b"BC"])
@@ -208,7 +213,7 @@ def test_members_with_and_without_a_size_are_read_to_the_end() -> None:
 
 @pytest.mark.parametrize("left", [-1, -9, -100, 30, 1000])
 def test_a_member_that_ends_early_is_an_error(left: int) -> None:
-    Path("x.tfrecord.gz").write_bytes(members(data())[:left])
+    Path("x.tfrecord.gz").write_bytes(packed_data(members)[:left])
     with pytest.raises(
         rm.CompressionError, match=r"x\.tfrecord\.gz: the gzip stream ends early, at byte"
     ):
@@ -219,7 +224,7 @@ def test_a_member_that_ends_early_is_an_error(left: int) -> None:
 def test_a_damaged_member_is_named_and_the_others_are_kept(kind: str) -> None:
     blocks = [data()[at : at + 5000] for at in range(0, len(data()), 5000)]
     known = kind == "of known size"
-    packed = bytearray(members(data()) if known else b"".join(map(gzip.compress, blocks)))
+    packed = bytearray(packed_data(members) if known else b"".join(map(gzip.compress, blocks)))
     packed[len(packed) // 2] ^= 1
     Path("x.gz").write_bytes(packed)
     with pytest.raises(rm.DataError, match=r"x\.gz: damaged gzip stream near byte [\d,]+"):
@@ -235,16 +240,16 @@ def test_a_damaged_member_is_named_and_the_others_are_kept(kind: str) -> None:
 
 def inflated(packed: bytes, wbits: int) -> bytes:
     """Inflate byte by byte, up to the damage."""
-    engine, plain = zlib.decompressobj(wbits), b""
+    engine, plain = zlib.decompressobj(wbits), bytearray()
     try:
         for i in range(len(packed)):
             plain += engine.decompress(packed[i : i + 1])
     except zlib.error:
         pass
-    return plain
+    return bytes(plain)
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", range(36))
 def test_damage_loses_no_more_records_than_in_a_plain_file(seed: int) -> None:
     random = np.random.default_rng(seed)
     sizes = random.choice([0, 5, 100, 3000], 40)
@@ -287,11 +292,16 @@ def in_order(rows: Iterator[Any]) -> tuple[list[Any], bool]:
     return seen, False
 
 
+@cache
+def three_thousand() -> list[bytes]:
+    return [wire.example(a=wire.int64_list(i)) for i in range(3000)]
+
+
 @pytest.mark.parametrize("what", ["length", "data", "not an example", "cut", "wrong field"])
 @pytest.mark.parametrize("kind", ["plain", "gzip"])
 @pytest.mark.parametrize("bad", [1, 1024, 2500])
 def test_the_rows_before_a_bad_one_are_returned(kind: str, what: str, bad: int) -> None:
-    records = [wire.example(a=wire.int64_list(i)) for i in range(3000)]
+    records = list(three_thousand())
     if what == "wrong field":
         records[bad] = wire.example(b=wire.int64_list(1))
     if what == "not an example":
