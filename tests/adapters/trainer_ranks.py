@@ -7,6 +7,7 @@ test_trainers.py.
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import shutil
@@ -364,7 +365,11 @@ def kill_and_resume(case: Callable[[Run], None], folder: Path) -> None:
 
 def main(folder: Path) -> None:
     torch.set_num_threads(1)
-    chain().to_torch(device="cpu")  # imports what each rank would import
+    # These import what each rank would import.
+    chain().to_torch(device="cpu")
+    assert transformers.Trainer
+    gc.collect()
+    gc.freeze()  # a collection in a rank would copy the memory of a million objects
     for case in (
         ddp,
         stateful,
