@@ -6,6 +6,8 @@ CMAKE := $(shell command -v cmake || echo $(BIN)/cmake)
 NATIVE_CMAKE := $(filter $(BIN)/cmake,$(CMAKE))
 NATIVE := $(wildcard native/core/* native/bind/*) CMakeLists.txt pyproject.toml
 BUILD := build/native
+# In kilobytes.
+GIGABYTE := 1048576
 # An Azure server that tests run against. It has no package for Python.
 AZURITE := 3.35.0
 # A broken link is an error, but not with --quiet. The variable silences an advertisement.
@@ -80,16 +82,21 @@ test-core:
 	@$(MAKE) --no-print-directory $(VENV)/recmap
 	$(call pytest,--numprocesses 2 --core tests)
 
+# Temporary files stay in memory where there is plenty: tests make and delete a million small ones,
+# and the journal of a disk takes longer than most tests.
+PLACE := $(or $(TMPDIR),$(shell \
+  awk '/MemAvailable/ { exit $$2 < 16 * $(GIGABYTE) }' /proc/meminfo 2>/dev/null && \
+  df -Pk /dev/shm | awk '$$6 == "/dev/shm" && $$4 > 8 * $(GIGABYTE) { print $$6 }'),/tmp)
+
 # One folder for all temporary files, removed if all tests pass. Its name is short, because that of
 # a socket may have only 108 characters.
-pytest = @folder=$$(mktemp -d "$${TMPDIR:-/tmp}/recmap-XXXXXX") && \
+pytest = @folder=$$(mktemp -d "$(PLACE)/recmap-XXXXXX") && \
 	  if TMPDIR=$$folder $(BIN)/python -m pytest --dist worksteal $(1); then rm -rf "$$folder"; \
 	  else echo "temporary files are in $$folder"; exit 1; fi
 
 # A virtual environment with every package takes 5 GB, and a run keeps up to 3 GB of files at a time.
-GIGABYTE := 1048576
 room:
-	@for place in . "$${TMPDIR:-/tmp}"; do \
+	@for place in . "$(PLACE)"; do \
 	  free=$$(df -Pk "$$place" | awk 'NR == 2 { print $$4 }'); \
 	  needed=3; test -e $(VENV)/test-group -o "$$place" != . || needed=9; \
 	  if [ "$$free" -lt $$((needed * $(GIGABYTE))) ]; then \

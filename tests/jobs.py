@@ -170,10 +170,15 @@ def alive(process: int) -> bool:
 def shared_memory() -> set[str]:
     """Return the names of the files in shared memory.
 
-    Locks of multiprocessing and tensors of PyTorch are left out, because other programs may
-    create some in the meantime.
+    Locks of multiprocessing, tensors of PyTorch and folders of temporary files are left out,
+    because other programs may create some in the meantime.
     """
-    return {name for name in os.listdir("/dev/shm") if not name.startswith(("sem.", "torch_"))}
+    with os.scandir("/dev/shm") as found:
+        return {
+            each.name
+            for each in found
+            if not each.name.startswith(("sem.", "torch_")) and not each.is_dir()
+        }
 
 
 def echo(request: Request) -> Batch:
