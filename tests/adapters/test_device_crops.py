@@ -101,6 +101,16 @@ def test_arrays_are_cropped_like_pillow(channels: int, shape: Any) -> None:
             assert np.abs(got.astype(int) - wanted).max() <= (0 if box[2:] == SIZE else 1)
 
 
+@pytest.mark.parametrize("channels", [1, 3, 4])
+@pytest.mark.parametrize("size", [(2, 1), (6, 1), (60, 1), (1, 1), (1, 6), (60, 2)])
+def test_narrow_images_are_those_of_the_cpu(channels: int, size: Any) -> None:
+    for shape in [(6, 56), (50, 7), (82, 3)]:
+        ds = arrays(3, (*shape, channels))
+        options: dict[str, Any] = {"size": size, "channels": channels, "dtype": "uint8"}
+        there, here = decoded(ds, **options), decoded(ds, None, **options)
+        assert levels_apart(on_device(there.batch(2)), list(here.batch(2))) <= 1
+
+
 @pytest.mark.usefixtures("decoder")
 @pytest.mark.parametrize("crop", CROPS, ids=str)
 @pytest.mark.parametrize("channels", [1, 3, 4])

@@ -179,10 +179,11 @@ class DeviceImages:
         """Resize whole images."""
         if tuple(images.shape[2:]) == self._size:
             return images.float()
-        made = torch.nn.functional.interpolate(
-            images.float(), self._size, mode="bilinear", antialias=True, align_corners=False
-        )
-        return _whole_levels(made)
+        if self._size[1] > 1:
+            return _whole_levels(_interpolated(images.float(), self._size))
+        # What PyTorch 2.13 makes one pixel wide on a CPU is wrong, unless it is one high as well.
+        lying = _interpolated(images.float().transpose(2, 3), (1, self._size[0]))
+        return _whole_levels(lying.transpose(2, 3))
 
     def _values(self, levels: Any) -> Any:
         """Return what becomes of levels, in the layout of the output."""
@@ -192,6 +193,12 @@ class DeviceImages:
             levels = (levels.double() if self._dtype.itemsize == 8 else levels) / 255
         values = levels.to(self._dtype)
         return values if self._images.planes else values.permute(0, 2, 3, 1)
+
+
+def _interpolated(images: Any, size: tuple[int, int]) -> Any:
+    return torch.nn.functional.interpolate(
+        images, size, mode="bilinear", antialias=True, align_corners=False
+    )
 
 
 def _whole_levels(levels: Any) -> Any:
