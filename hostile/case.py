@@ -54,6 +54,7 @@ AREAS = (
     "anndata",
     "netcdf",
     "labels",
+    "device_crops",
 )
 
 #: The last line of a log while the reference library reads. If it crashes on a damaged file, recmap
