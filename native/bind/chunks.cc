@@ -50,15 +50,16 @@ std::vector<size_t> decode_all(const std::vector<ChunkCodec>& codecs,
   return decode_chunks(codecs, jobs, threads);
 }
 
-bool whole(const Buffer& stream, const Array<uint8_t>& out) {
-  const nb::gil_scoped_release release;
-  return inflate_raw(as_span(stream), as_span(out));
-}
+using BoundPart = std::tuple<Buffer, unsigned, nb::bytes, Array<uint8_t>, uint32_t, uint32_t>;
 
-bool rest(const Buffer& stream, unsigned bits, const nb::bytes& window, const Array<uint8_t>& out) {
-  const Bytes before = as_bytes(window);
+size_t all_parts(const std::vector<BoundPart>& bound, size_t threads) {
+  std::vector<StreamPart> parts;
+  parts.reserve(bound.size());
+  for (const auto& [stored, bits, window, out, before, after] : bound) {
+    parts.push_back({as_span(stored), bits, as_bytes(window), as_span(out), before, after});
+  }
   const nb::gil_scoped_release release;
-  return inflate_rest(as_span(stream), bits, before, as_span(out));
+  return inflate_parts(parts, threads);
 }
 
 }  // namespace
@@ -124,11 +125,11 @@ void bind_chunks(nb::module_& m) {
         "Inflate with the ISA-L of a shared library. Return whether that is possible.");
   m.def("use_zlib_ng_of", &use_zlib_ng_of, nb::arg("library"),
         "Inflate with the zlib-ng of a shared library. Return whether that is possible.");
-  m.def("inflate_raw", &whole, nb::arg("stream"), nb::arg("out"),
-        "Inflate a whole stream without header. Return whether it fills `out` and ends there.");
-  m.def("inflate_rest", &rest, nb::arg("rest"), nb::arg("bits"), nb::arg("window"), nb::arg("out"),
-        "Inflate from within a stream until `out` is full. Return whether the bytes fill it. If "
-        "`bits` are unused of the byte before, `rest` begins with it.");
+  m.def("inflate_parts", &all_parts, nb::arg("parts"), nb::arg("threads"),
+        "Inflate parts of a stream: the bytes that are left of it, how many bits are unused of the "
+        "byte before, with which they begin if any are, the plain bytes before, the room for those "
+        "that follow, and the CRC-32C of all before and with them. Return how many there are "
+        "before the first unsound one.");
 }
 
 }  // namespace recmap::bind

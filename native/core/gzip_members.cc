@@ -1,7 +1,6 @@
 #include "gzip_members.h"
 
 #include <algorithm>
-#include <atomic>
 #include <cstring>
 
 #include "inflate.h"
@@ -64,20 +63,13 @@ std::vector<MemberEnd> find_members(Bytes stored, size_t most) {
 
 size_t inflate_members(Bytes stored, std::span<const MemberEnd> ends, std::span<uint8_t> out,
                        size_t threads) {
-  std::atomic<size_t> sound{ends.size()};
-  each_block(ends.size(), 1, threads, [&](size_t i, size_t) {
-    if (i >= sound.load(std::memory_order_relaxed)) return;
+  return first_failure(ends.size(), threads, [&](size_t i) {
     const MemberEnd begin = i == 0 ? MemberEnd{0, 0} : ends[i - 1], end = ends[i];
-    const bool fits = begin.stored <= end.stored && end.stored <= stored.size() &&
-                      begin.plain <= end.plain && end.plain <= out.size();
-    if (fits && inflate_gzip(stored.subspan(begin.stored, end.stored - begin.stored),
-                             out.subspan(begin.plain, end.plain - begin.plain))) {
-      return;
-    }
-    for (size_t seen = sound.load(); i < seen && !sound.compare_exchange_weak(seen, i);) {
-    }
+    return begin.stored <= end.stored && end.stored <= stored.size() && begin.plain <= end.plain &&
+           end.plain <= out.size() &&
+           inflate_gzip(stored.subspan(begin.stored, end.stored - begin.stored),
+                        out.subspan(begin.plain, end.plain - begin.plain));
   });
-  return sound.load();
 }
 
 }  // namespace recmap

@@ -8,6 +8,9 @@
 #include <new>
 #include <optional>
 
+#include "crc32c.h"
+#include "parallel.h"
+
 namespace recmap {
 namespace {
 
@@ -238,6 +241,14 @@ bool inflate_rest(Bytes rest, unsigned bits, Bytes window, std::span<uint8_t> ou
   }
   isal->inflate(state);
   return state->total_out == out.size();
+}
+
+size_t inflate_parts(std::span<const StreamPart> parts, size_t threads) {
+  return first_failure(parts.size(), threads, [&](size_t i) {
+    const StreamPart& part = parts[i];
+    return inflate_rest(part.rest, part.bits, part.window, part.out) &&
+           crc32c_extend(part.crc_before, part.out.data(), part.out.size()) == part.crc_after;
+  });
 }
 
 }  // namespace recmap

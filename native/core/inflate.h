@@ -29,4 +29,18 @@ bool inflate_gzip(Bytes stream, std::span<uint8_t> out);
 // unused of the byte before, `rest` begins with that byte. `window` are the plain bytes before.
 bool inflate_rest(Bytes rest, unsigned bits, Bytes window, std::span<uint8_t> out);
 
+// A part of a stream, as in inflate_rest, and the CRC-32C of all plain bytes before it, and with
+// it.
+struct StreamPart {
+  Bytes rest;
+  unsigned bits;
+  Bytes window;
+  std::span<uint8_t> out;
+  uint32_t crc_before, crc_after;
+};
+
+// Inflates parts on up to `threads` threads. Returns how many there are before the first one that
+// is not sound.
+size_t inflate_parts(std::span<const StreamPart> parts, size_t threads);
+
 }  // namespace recmap

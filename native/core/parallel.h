@@ -67,4 +67,17 @@ void parallel_blocks(size_t n, size_t block, size_t threads, Work&& work) {
   each_block(n, balanced_block(n, block, threads), threads, work);
 }
 
+// Calls work(i) for each i below n until one returns false. Returns the lowest i for which it did,
+// or n. It is not called for all after that.
+template <typename Work>
+size_t first_failure(size_t n, size_t threads, Work&& work) {
+  std::atomic<size_t> failed{n};
+  each_block(n, 1, threads, [&](size_t i, size_t) {
+    if (i >= failed.load(std::memory_order_relaxed) || work(i)) return;
+    for (size_t seen = failed.load(); i < seen && !failed.compare_exchange_weak(seen, i);) {
+    }
+  });
+  return failed.load();
+}
+
 }  // namespace recmap

@@ -6,6 +6,7 @@
 #include "check.h"
 #include "chunk_builder.h"
 #include "chunks.h"
+#include "crc32c.h"
 
 namespace recmap {
 namespace {
@@ -69,6 +70,37 @@ TEST(RawStreamsFillTheirRoomExactly) {
   CHECK(use_isal());
   check_raw_streams();
   check_streams_entered_within();
+}
+
+TEST(PartsOfStreamsAreInflatedUpToTheFirstUnsoundOne) {
+  CHECK(use_isal());
+  constexpr unsigned kCount = 40;
+  Buffer plain, out(kCount * 100);
+  std::vector<Buffer> stored;
+  std::vector<StreamPart> parts;
+  for (unsigned i = 0; i < kCount; ++i) {
+    const uint32_t before = crc32c(plain.data(), plain.size());
+    plain = join(plain, noise(100, i));
+    stored.push_back(join(deflate(noise(100, i)), Buffer{1, 2, 3}));
+    parts.push_back({{},
+                     0,
+                     {},
+                     std::span(out).subspan(100 * i, 100),
+                     before,
+                     crc32c(plain.data(), plain.size())});
+  }
+  for (size_t i = 0; i < kCount; ++i) parts[i].rest = stored[i];
+  for (const size_t threads : {1, 2, 5}) {
+    CHECK_EQ(inflate_parts(parts, threads), kCount);
+    CHECK(out == plain);
+    for (const size_t bad : {0, 7, 39}) {
+      std::vector<StreamPart> changed = parts;
+      changed[bad].crc_after ^= 1;
+      if (bad < 20) changed[bad + 9].rest = changed[bad + 9].rest.first(50);
+      CHECK_EQ(inflate_parts(changed, threads), bad);
+    }
+  }
+  CHECK_EQ(inflate_parts({}, 3), 0);
 }
 
 TEST(ZlibStreamsHaveASoundHeaderAndChecksum) {

@@ -176,21 +176,23 @@ def test_windows_resume_at_every_bit(
         if engine.found is not None:
             unused, window = engine.found
             at, out = len(data) - len(rest) - (unused > 0), np.empty(50_000, np.uint8)
-            out = out[: len(text) - len(plain)]
-            source = np.frombuffer(data, np.uint8)[at:]
-            assert _core.inflate_rest(source, unused, deflate.open_window(window), out)
-            assert out.tobytes() == text[len(plain) :][:50_000]
+            out, expected = out[: len(text) - len(plain)], text[len(plain) :][:50_000]
+            source, before = np.frombuffer(data, np.uint8)[at:], deflate.open_window(window)
+            crc = _core.crc32c(np.frombuffer(expected, np.uint8), 5)
+            parts = [(source, unused, before, out, 5, crc)]
+            assert _core.inflate_parts(parts, 1) == 1
+            assert out.tobytes() == expected
             bits.add(unused)
     assert plain == text
     assert len(bits) > 4
-    body = np.frombuffer(zlib.compress(text, 6)[2:-4], np.uint8)
+    member = np.frombuffer(gzip.compress(text, 6), np.uint8)
     for source, size, sound in (
-        (body, len(text), True),
-        (body, len(text) + 1, False),
-        (body, len(text) - 1, False),
-        (body[:-1], len(text), False),
-        (np.append(body, np.uint8(0)), len(text), False),
+        (member, len(text), True),
+        (member, len(text) + 1, False),
+        (member, len(text) - 1, False),
+        (member[:-1], len(text), False),
+        (np.append(member, np.uint8(0)), len(text), False),
     ):
         out = np.empty(size, np.uint8)
-        assert _core.inflate_raw(source, out) is sound
+        assert _core.inflate_members(source, [(len(source), size)], out, 1) == sound
         assert not sound or out.tobytes() == text

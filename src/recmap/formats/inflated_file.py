@@ -114,8 +114,8 @@ class InflatedFile(SparseFile):
         if kept is not None:
             return kept
         with located(self.path).open() as file:
-            plain = self._index.chunk(file, "gzip", chunk)
-        if plain is None:
+            plain, sound = self._index.chunks(file, "gzip", chunk, chunk + 1)
+        if not sound:
             byte = int(self._index.bases[chunk])
             raise CompressionError(
                 f"{self.path}: the gzip stream is damaged near byte {byte:,} of the plain data, or "

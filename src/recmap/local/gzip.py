@@ -50,7 +50,7 @@ _TRAILER = struct.Struct("<II")  # CRC and size of the plain bytes
 #: Enough to find a member's size, if the extra field contains little else.
 HEAD_SIZE = 64
 # Plain bytes to inflate at once: of the first members, then of each thread.
-_FIRST_RUN, _LEAST_RUN, _RUN_OF_THREAD = 3 << 18, 1 << 20, 1 << 19
+_FIRST_RUN, _LEAST_RUN, _RUN_OF_THREAD = 3 << 18, 2 << 20, 1 << 19
 #: Free bytes before plain ones, for what is left of those before.
 ROOM = 1 << 18
 

@@ -194,14 +194,9 @@ def use_zlib_ng_of(library: str) -> bool:
     Inflate with the zlib-ng of a shared library. Return whether that is possible.
     """
 
-def inflate_raw(stream: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], out: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu')]) -> bool:
+def inflate_parts(parts: Sequence[tuple[Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], int, bytes, Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu')], int, int]], threads: int) -> int:
     """
-    Inflate a whole stream without header. Return whether it fills `out` and ends there.
-    """
-
-def inflate_rest(rest: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], bits: int, window: bytes, out: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu')]) -> bool:
-    """
-    Inflate from within a stream until `out` is full. Return whether the bytes fill it. If `bits` are unused of the byte before, `rest` begins with it.
+    Inflate parts of a stream: the bytes that are left of it, how many bits are unused of the byte before, with which they begin if any are, the plain bytes before, the room for those that follow, and the CRC-32C of all before and with them. Return how many there are before the first unsound one.
     """
 
 class Dtype(enum.Enum):

@@ -9,12 +9,10 @@ from __future__ import annotations
 
 import json
 import struct
-from collections import deque
 from collections.abc import Iterator
-from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
+from itertools import chain, islice, pairwise
 from typing import Any, Literal
 
 import numpy as np
@@ -22,13 +20,14 @@ import numpy.typing as npt
 
 from recmap.errors import StaleIndexWarning
 from recmap.local.deflate import SPACING, Bytes, can_resume, open_window
-from recmap.local.gzip import ROOM, header_size, stream_threads
+from recmap.local.gzip import ROOM, header_size
 from recmap.local.inflate import Inflated, inflate
 from recmap.local.local_path import located
 from recmap.local.location import OpenFile
 from recmap.local.temporary import temporary_path
 from recmap.machine.cpus import thread_count
 from recmap.machine.memory import empty_bytes
+from recmap.machine.threads import read_ahead
 from recmap.native import _core
 from recmap.tfrecord.embedded_schema import checksum
 from recmap.tfrecord.sidecar import STREAM_MAGIC, Fingerprint, stream_index_path
@@ -41,7 +40,8 @@ _MOST_CHUNK, _MOST_WINDOWS = 16 << 20, 16 << 20
 _MOST_ENTRIES, _MOST_SAVED = 1 << 18, 64 << 20
 # The fewest bytes of a chunk on average that are worth an index.
 _LEAST_CHUNK = 1 << 17
-_MOST_AHEAD = 32 << 20
+# The fewest and the most plain bytes that are inflated at once.
+_LEAST_RUN, _MOST_RUN = 4 << 20, 16 << 20
 # A gzip header is rarely longer than this; longer ones are not read.
 _HEADER_SIZE = 1 << 10
 
@@ -122,63 +122,92 @@ class StreamIndex:
     ) -> Iterator[Inflated]:
         """Yield the plain bytes from the entry at ``base`` on, a chunk at a time.
 
-        With ``ahead``, other threads inflate the next chunks, once a second one is asked for.
+        With ``ahead``, several are inflated at once, ahead of the caller once it asks for the
+        second.
         """
-        first = chunk = int(np.searchsorted(self._bases, base))
-        most = self._most_ahead()
-        at, waiting = first + 1, deque[Future[Bytes | None]]()
-        with located(path).open(in_order=True) as file:
-            inflated = partial(self.chunk, file, compression, room=ROOM)
-            for chunk in range(first, len(self)):
-                while chunk > first and ahead and at < len(self) and len(waiting) < most:
-                    waiting.append(stream_threads().submit(inflated, at))
-                    at += 1
-                plain = waiting.popleft().result() if waiting else inflated(chunk)
-                if plain is None:
-                    break
-                yield Inflated.within(plain, (), self._end(chunk, file.size))
-                del plain
-            else:
-                return
+        done = int(np.searchsorted(self._bases, base))
+        runs = self._runs(path, compression, done, ahead)
+        if ahead:
+            runs = chain(islice(runs, 1), read_ahead(runs, 1))
+        for memory, end, place in runs:
+            yield Inflated.within(memory, (), place)
+            done = end
+            del memory
+        if done == len(self):
+            return
         self.distrusted = True
         warn(
             f"{stream_index_path(path)} was not used: it was made from other data, or the data is "
             "damaged",
             StaleIndexWarning,
         )
-        yield from _inflate_after(path, compression, int(self._bases[chunk]))
+        yield from _inflate_after(path, compression, int(self._bases[done]))
 
-    def _most_ahead(self) -> int:
-        largest = int(np.diff(self._bases).max())
-        return max(1, min(thread_count() + 2, _MOST_AHEAD // max(largest, 1)))
+    def _runs(
+        self, path: str, compression: Literal["gzip", "zlib"], chunk: int, ahead: bool
+    ) -> Iterator[tuple[Bytes, int, int]]:
+        """Yield the plain bytes of chunks, after ``ROOM`` free ones, up to an unsound chunk.
+
+        With them come the number of the next chunk, and where it begins in the file.
+        """
+        run = min(max(_LEAST_RUN, SPACING * thread_count()), _MOST_RUN) if ahead else 0
+        most = 0
+        with located(path).open(in_order=True) as file:
+            while chunk < len(self):
+                stop = int(np.searchsorted(self._bases, self._bases[chunk] + most, "right")) - 1
+                stop = min(max(stop, chunk + 1), len(self))
+                memory, sound = self.chunks(file, compression, chunk, stop, room=ROOM)
+                end = chunk + sound
+                size = int(self._bases[end] - self._bases[chunk])
+                if sound:
+                    yield memory[: ROOM + size], end, self._end(end - 1, file.size)
+                if end < stop:
+                    return
+                del memory
+                chunk, most = stop, min(max(2 * most, SPACING), run)
 
     def _end(self, chunk: int, size: int) -> int:
         return int(self._table["position"][chunk + 1]) if chunk + 1 < len(self) else size
 
-    def chunk(
-        self, file: OpenFile, compression: Literal["gzip", "zlib"], chunk: int, *, room: int = 0
-    ) -> Bytes | None:
-        """Return the plain bytes of a chunk, or None if they are not what was there before.
+    def chunks(
+        self,
+        file: OpenFile,
+        compression: Literal["gzip", "zlib"],
+        first: int,
+        stop: int,
+        *,
+        room: int = 0,
+    ) -> tuple[Bytes, int]:
+        """Inflate some chunks at once; return their plain bytes after ``room`` free ones.
 
-        They follow ``room`` bytes that are free.
+        Return, too, how many there are before the first that is not what was there before.
         """
+        bases, parts = self._bases[first : stop + 1] - self._bases[first], []
+        memory = empty_bytes(room + int(bases[-1]))
+        for chunk, (begin, end) in enumerate(pairwise(bases.tolist()), first):
+            stored = self._stored(file, compression, chunk, end - begin)
+            window = self._window(chunk)
+            if stored is None or window is None:
+                break
+            bits, out = int(self._table["bits"][chunk]), memory[room + begin : room + end]
+            parts.append((stored, bits, window, out, self._crcs[chunk], self._crcs[chunk + 1]))
+        return memory, _core.inflate_parts(parts, thread_count())
+
+    def _stored(
+        self, file: OpenFile, compression: Literal["gzip", "zlib"], chunk: int, size: int
+    ) -> Bytes | None:
+        """Return the deflated bytes of a chunk of this plain size, or None if they are not."""
         position, bits = int(self._table["position"][chunk]), int(self._table["bits"][chunk])
         begin = position - (bits > 0)
-        memory = empty_bytes(room + int(self._bases[chunk + 1] - self._bases[chunk]))
-        out = memory[room:]
         # Incompressible bytes grow a little; what is longer is not what was inflated before.
-        most = len(out) + len(out) // 64 + _HEADER_SIZE
+        most = size + size // 64 + _HEADER_SIZE
         data = file.pread(min(self._end(chunk, file.size) - begin, most), begin)
         skipped: int | None = 0
-        window = self._window(chunk)
-        if not window:
+        if not self._table["window"][chunk]:
             skipped = header_size(data[:_HEADER_SIZE], compression)
-        if window is None or skipped is None or len(data) <= bits // 8:
+        if skipped is None or len(data) <= bits // 8:
             return None
-        source = np.frombuffer(data, np.uint8)[skipped:]
-        sound = _core.inflate_rest(source, bits, window, out)
-        sound = sound and _core.crc32c(out, self._crcs[chunk]) == self._crcs[chunk + 1]
-        return memory if sound else None
+        return np.frombuffer(data, np.uint8)[skipped:]
 
     def _window(self, chunk: int) -> bytes | None:
         """Return the window of an entry, no bytes at a member, and None if it is damaged."""
