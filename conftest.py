@@ -27,22 +27,21 @@ def _no_wait(file: object) -> None:
     pass
 
 
-# Importing these takes longer than most tests that need them in another process.
-multiprocessing.set_forkserver_preload(
-    [
-        "h5py",
-        "numpy.random",
-        "pytest",
-        "recmap.cli",
-        "recmap.formats.hdf5.sink",
-        "recmap.formats.npz.sink",
-        "recmap.pipeline.executor",
-        "recmap.ray",
-        "rich.console",
-        "torch.utils.data",
-        "zarr",
-    ]
-)
+# What the fork server of multiprocessing imports: it takes longer than most tests that need it in
+# another process. The last one keeps all that out of garbage collections.
+_PRELOADED = [
+    "h5py",
+    "numpy.random",
+    "pytest",
+    "recmap.cli",
+    "recmap.formats.hdf5.sink",
+    "recmap.formats.npz.sink",
+    "recmap.pipeline.executor",
+    "recmap.ray",
+    "rich.console",
+    "zarr",
+    "tests.preloaded",
+]
 
 # Tests start many processes that import recmap: compile it once, whatever the environment says.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
@@ -98,8 +97,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    if config.getoption("core"):
+    core = config.getoption("core")
+    if core:
         hypothesis.settings.load_profile("core")
+    # A process with PyTorch takes three times as long to fork.
+    multiprocessing.set_forkserver_preload([*([] if core else ["torch.utils.data"]), *_PRELOADED])
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
