@@ -199,7 +199,10 @@ format: $(VENV)/check-group
 	$(BIN)/ruff format
 	$(BIN)/clang-format -i $$(git ls-files 'native/*.h' 'native/*.cc')
 
+# DLIO depends on packages for NVIDIA's GPUs, some GB of them, that its readers do not need.
+DLIO := dlio-benchmark==2.0.0 pydftracer==1.0.2
 bench: $(VENV)/recmap $(VENV)/bench-group
+	$(BIN)/pip install --quiet --no-deps $(DLIO)
 	$(BIN)/python -m benchmarks
 
 FUZZ_SECONDS ?= 60

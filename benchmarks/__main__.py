@@ -24,6 +24,7 @@ from benchmarks.tables import (
     column,
     convert,
     crops,
+    dlio,
     gzip,
     hdf5,
     images,
@@ -69,6 +70,7 @@ _TABLES: dict[str, Callable[[Bench], Table]] = {
     "arrow": arrow.measure,
     "parquet": parquet.measure,
     "tfds": tfds.measure,
+    "dlio": dlio.measure,
     "questions": questions.measure,
 }
 

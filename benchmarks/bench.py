@@ -46,6 +46,7 @@ _MODULES = {
     "obstore": "obstore_gets",
     "s3fs": "s3fs_gets",
     "litdata": "litdata_chunks",
+    "dlio": "dlio_workloads",
     # One process each: the frameworks must not disturb each other.
     "adapter plain_iterator": "recmap_training",
     "adapter to_tf": "recmap_training",
