@@ -25,7 +25,7 @@ import numpy.typing as npt
 from isal import isal_zlib
 from zlib_ng import zlib_ng
 
-from recmap.machine.cpus import pool_size, thread_count
+from recmap.machine.cpus import own_limit, pool_size, thread_count
 from recmap.machine.memory import empty_bytes
 from recmap.machine.threads import Threads
 from recmap.native import _core
@@ -177,7 +177,8 @@ def inflate_members(
             return
         del memory
         position += passed
-        most = min(2 * most, max(_LEAST_RUN, _RUN_OF_THREAD * thread_count()))
+        if own_limit() is None:  # a memory budget has no room for more
+            most = min(2 * most, max(_LEAST_RUN, _RUN_OF_THREAD * thread_count()))
         # As many as probably hold so many plain bytes.
         asked = min(most, (passed + _BLOCK_SIZE) * most // max(plain, 1)) + HEAD_SIZE
 
