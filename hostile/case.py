@@ -55,6 +55,7 @@ AREAS = (
     "netcdf",
     "labels",
     "device_crops",
+    "splits",
 )
 
 #: The last line of a log while the reference library reads. If it crashes on a damaged file, recmap
