@@ -17,6 +17,7 @@ import pytest
 import recmap as rm
 from recmap.machine.threads import Threads
 from recmap.warn import warn
+from tests.forked import run_program
 
 
 def damaged(path: str) -> str:
@@ -122,3 +123,30 @@ def test_equal_warnings_from_one_line_are_shown_once() -> None:
 
 class Note(UserWarning):
     """A warning of these tests."""
+
+
+def test_looking_at_another_thread_waits_for_nobody() -> None:
+    """A collection at the wrong moment stopped Python before 3.11.8 for ever."""
+    program = """
+import gc, os, threading, time
+from recmap.warn import frame_of
+class Slow:
+    def __del__(self):
+        time.sleep(0)
+def start_others():
+    while True:
+        other = threading.Thread(target=bool)
+        other.start()
+        other.join()
+gc.set_threshold(1)
+for _ in range(4):
+    threading.Thread(target=start_others, daemon=True).start()
+for _ in range(3000):
+    garbage = Slow()
+    garbage.itself = garbage
+    del garbage
+    assert frame_of(threading.main_thread().ident) is not None
+assert gc.isenabled()
+os._exit(0)
+"""
+    assert run_program(program).returncode == 0

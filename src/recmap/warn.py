@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 import threading
@@ -9,6 +10,7 @@ import warnings
 from types import FrameType
 
 _HERE = os.path.dirname(__file__) + os.sep
+_LOOKING = threading.Lock()
 # Modules of Python that call recmap on behalf of recmap.
 _BETWEEN = {"concurrent", "contextlib", "functools", "threading", "weakref"}
 
@@ -19,7 +21,11 @@ def warn(message: Warning | str, category: type[Warning] = UserWarning) -> None:
     In a thread of recmap there is no such line; the warning is then at the line that the main
     thread has reached.
     """
-    frame = _outside(sys._getframe(1)) or _outside(_main_frame()) or sys._getframe(1)  # noqa: SLF001
+    frame = (
+        _outside(sys._getframe(1))
+        or _outside(frame_of(threading.main_thread().ident))
+        or sys._getframe(1)
+    )  # noqa: SLF001
     named = frame.f_globals
     warnings.warn_explicit(
         message,
@@ -40,5 +46,15 @@ def _outside(frame: FrameType | None) -> FrameType | None:
     return frame
 
 
-def _main_frame() -> FrameType | None:
-    return sys._current_frames().get(threading.main_thread().ident or 0)  # noqa: SLF001
+def frame_of(thread: int | None) -> FrameType | None:
+    """Return the frame that a thread of this process has reached."""
+    with _LOOKING:
+        collecting = gc.isenabled()
+        # Before 3.11.8, Python holds a lock meanwhile, for which other threads wait with that of
+        # the interpreter: a collection, which may let them run, would never end.
+        gc.disable()
+        try:
+            return sys._current_frames().get(thread or 0)  # noqa: SLF001 - there is no other way
+        finally:
+            if collecting:
+                gc.enable()

@@ -30,6 +30,7 @@ COLUMNS: dict[str, Any] = {
     "complex": (np.arange(ROWS) + 1j).astype(np.complex64),
     "long": np.arange(ROWS).astype(np.longdouble),
     "nothing": np.zeros((ROWS, 0), np.float32),
+    "no days": np.zeros((ROWS, 2, 0), "<M8[D]"),
     "text": rm.Ragged.from_bytes(STRINGS),
     "lists": rm.Ragged.from_rows([np.arange(i % 5, dtype=np.int32) for i in range(ROWS)]),
     "even": rm.Ragged(np.arange(ROWS * 2), np.arange(ROWS + 1) * 2),

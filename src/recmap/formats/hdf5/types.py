@@ -169,11 +169,12 @@ def _stored_as(field: Field, dtype: np.dtype[Any], inner: tuple[int, ...]) -> bo
         return h5py.check_string_dtype(dtype) is not None and field.shape == inner
     if field.is_bytes:
         return item == np.uint8 and field.shape == inner
-    if field.dtype.hasobject or field.dtype.itemsize == 0 or 0 in field.inner:
+    if field.dtype.hasobject or field.dtype.itemsize == 0:
         return False
     if field.ragged:
         return (
             field.ragged == 1
+            and 0 not in field.inner
             and inner == ()
             and isinstance(item, np.dtype)
             and _holds(item, field.dtype)

@@ -13,7 +13,6 @@ import os
 import re
 import select
 import signal
-import sys
 import time
 import traceback
 from collections.abc import Callable
@@ -24,7 +23,7 @@ import numpy as np
 
 from recmap import errors
 from recmap.errors import MapError, RecmapError, StalledWorkersWarning, WorkerDiedError
-from recmap.warn import warn
+from recmap.warn import frame_of, warn
 
 _KINDS: dict[str, type[RecmapError]] = {
     name: kind for name in errors.__all__ if issubclass(kind := getattr(errors, name), RecmapError)
@@ -136,7 +135,7 @@ class StallTimer:
 
 def thread_stack(thread: int | None) -> str:
     """Format the stack of a thread of this process."""
-    frame = sys._current_frames().get(thread or 0)  # noqa: SLF001 - there is no other way
+    frame = frame_of(thread)
     frames = [] if frame is None else traceback.extract_stack(frame)
     lines = [f'    File "{f.filename}", line {f.lineno} in {f.name}' for f in reversed(frames)]
     return "\n".join(lines)
