@@ -11,6 +11,11 @@ from types import FrameType
 
 _HERE = os.path.dirname(__file__) + os.sep
 _LOOKING = threading.Lock()
+os.register_at_fork(
+    before=_LOOKING.acquire,
+    after_in_parent=_LOOKING.release,
+    after_in_child=_LOOKING.release,
+)
 # Modules of Python that call recmap on behalf of recmap.
 _BETWEEN = {"concurrent", "contextlib", "functools", "threading", "weakref"}
 
@@ -21,11 +26,8 @@ def warn(message: Warning | str, category: type[Warning] = UserWarning) -> None:
     In a thread of recmap there is no such line; the warning is then at the line that the main
     thread has reached.
     """
-    frame = (
-        _outside(sys._getframe(1))
-        or _outside(frame_of(threading.main_thread().ident))
-        or sys._getframe(1)
-    )  # noqa: SLF001
+    here = sys._getframe(1)  # noqa: SLF001
+    frame = _outside(here) or _outside(frame_of(threading.main_thread().ident)) or here
     named = frame.f_globals
     warnings.warn_explicit(
         message,
