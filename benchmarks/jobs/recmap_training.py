@@ -23,10 +23,18 @@ __all__ = ["JOBS"]
 
 
 def train(
-    path: str, batch: int, column: str = "data", cache: str | None = None, check: bool = False
+    path: str,
+    batch: int,
+    column: str = "data",
+    cache: str | None = None,
+    alone: bool = False,
+    check: bool = False,
 ) -> Measure:
-    """Run an epoch of exactly shuffled batches; ``cache`` is the memory of ``cache()``."""
-    pipeline = _shuffled(path, batch, cache)
+    """Run an epoch of exactly shuffled batches; ``cache`` is the memory of ``cache()``.
+
+    A column that is ``alone`` is read without the others.
+    """
+    pipeline = _shuffled(path, batch, cache, column if alone else None)
     with Clock() as clock:
         rows, total = _consume(pipeline, column, check)
     return Measure(clock.seconds, rows, total if check else None)
@@ -44,8 +52,8 @@ def shuffle_larger(path: str, batch: int, seconds: float, watch: bool = False) -
 
 
 @functools.cache
-def _shuffled(path: str, batch: int, cache: str | None) -> rm.Stream:
-    ds = rm.open(path)
+def _shuffled(path: str, batch: int, cache: str | None, column: str | None) -> rm.Stream:
+    ds = rm.open(path) if column is None else rm.open(path, [column])
     if cache is not None:
         ds = ds.cache(memory=cache)
     return ds.shuffle(seed=1).batch(batch)

@@ -28,7 +28,7 @@ _NOTE = (
     "shuffle(10_000), and the rest as in the table Read. Slow loaders get fewer rows, the first "
     'ones. The rows "TFRecord" shuffle the same rows in a TFRecord file, every CRC checked, and '
     'those of "tar" shuffle them in tar files with a member for each row, all of them where '
-    "WebDataset reads the first ones. "
+    "WebDataset reads the first ones: with the keys of the rows, as text, or the arrays alone. "
     "Targets in rows/s and GB/s are for two cores of Neoverse-N1."
 )
 _WITH_TARGET = ("tf.data", "DataLoader", "Grain")
@@ -36,7 +36,7 @@ _TARGETS = {"40B": 5.0, "4KB": 5.0, "200KB": 2.0}
 _GOALS = {"40B": Goal(40e6, "rows/s"), "4KB": Goal(10, "GB/s")}
 _TFRECORD_GOALS = {"40B": Goal(20e6, "rows/s"), "4KB": Goal(8, "GB/s")}
 _TFRECORD = "recmap, TFRecord"
-_TAR = "recmap, tar"
+_TAR, _ARRAYS = "recmap, tar", "recmap, tar, arrays alone"
 _TAR_TARGET = 0.7
 _BATCHES = {"40B": 1024, "4KB": 256, "200KB": 32}
 # Batches for loaders that read row by row, and for slower ones: about a second of work.
@@ -55,7 +55,8 @@ def _rows(bench: Bench, workload: Workload) -> list[Row]:
     entrants = _entrants(bench, workload)
     timings = bench.race(f"train {workload.title}", entrants, workload.row_bytes)
     ours, target = timings.pop("recmap"), _TARGETS[workload.name]
-    records, samples = timings.pop(_TFRECORD, None), timings.pop(_TAR, None)
+    records = timings.pop(_TFRECORD, None)
+    samples, arrays = timings.pop(_TAR, None), timings.pop(_ARRAYS, None)
     rows = [
         compare(workload.title, ours, peer, target if peer.name.startswith(_WITH_TARGET) else None)
         for peer in timings.values()
@@ -65,10 +66,11 @@ def _rows(bench: Bench, workload: Workload) -> list[Row]:
     if records is not None:
         goal = _TFRECORD_GOALS[workload.name]
         rows.append(reach(f"{workload.title}, TFRecord", records, goal))
-    if samples is not None:
-        case = f"{workload.title}, tar"
+    if samples is not None and arrays is not None:
+        case, plain = f"{workload.title}, tar", replace(ours, name="recmap, .npy")
         rows.append(compare(case, samples, timings["WebDataset"]))
-        rows.append(compare(case, samples, replace(ours, name="recmap, .npy"), _TAR_TARGET))
+        rows.append(compare(case, samples, plain, _TAR_TARGET))
+        rows.append(compare(f"{case}, arrays alone", arrays, plain, _TAR_TARGET))
     return rows
 
 
@@ -101,10 +103,12 @@ def _entrants(bench: Bench, workload: Workload) -> list[Entrant]:
             path=records, batch=workload.batch, column="x", checked=True,
         )  # fmt: skip
     if folder := tar_files(bench, workload, workload.rows):
-        entrants += bench.entrants(
-            "training", _TAR, "train",
-            path=f"{folder}/*.tar", batch=workload.batch, column="npy", checked=True,
-        )  # fmt: skip
+        for name, alone in ((_TAR, False), (_ARRAYS, True)):
+            entrants += bench.entrants(
+                "training", name, "train",
+                path=f"{folder}/*.tar", batch=workload.batch, column="npy", alone=alone,
+                checked=True,
+            )  # fmt: skip
     entrants += _grain(bench, workload, path, fewest)
     return entrants + shufflers(bench, workload, few)
 
