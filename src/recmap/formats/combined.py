@@ -71,20 +71,6 @@ def _meaning(meanings: Sequence[Callable[[], Meaning]]) -> Meaning:
     return {what: meant for each in meanings for what, meant in each().items()}
 
 
-def check_meanings(files: Sequence[str], meanings: Sequence[Meaning], remedy: str) -> None:
-    """Raise if what some files mean differs from what the first one means."""
-    first, *others = meanings
-    for file, found in zip(files[1:], others, strict=True):
-        for what, meant in found.items():
-            if what in first and first[what] != meant:
-                both = f" ({meant!r}, not {first[what]!r})" if isinstance(meant, str) else ""
-                raise DataError(
-                    f"{file}: {what} are not those of {files[0]}{both}, so their rows do not "
-                    f"belong together; {remedy}",
-                    file=file,
-                )
-
-
 def _skipped(told: Sequence[SourceFacts]) -> list[Skipped]:
     return [skipped for each in told for skipped in each.skipped]
 

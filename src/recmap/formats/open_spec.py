@@ -21,7 +21,7 @@ from recmap.errors import (
     PathNotFoundError,
 )
 from recmap.formats.column_source import with_string_types
-from recmap.formats.combined import ConcatenatedSource, check_meanings
+from recmap.formats.combined import ConcatenatedSource
 from recmap.formats.detect import check_raw, detect_all, has_header, refuse_packed
 from recmap.formats.lazy_files import LazySource, OpenFiles, max_open_files
 from recmap.formats.registry import FORMATS, HEADERLESS, LISTED, Format, parameters
@@ -41,6 +41,7 @@ from recmap.model.arguments import (
     option,
     with_matches,
 )
+from recmap.model.facts import check_meanings
 from recmap.model.field import Field, FieldLike, as_field
 from recmap.model.fill_null import decided, filled, with_other_nulls, with_the_same_masks
 from recmap.model.nulls import NULL_SUFFIX, NULLS, Nulls, with_masks

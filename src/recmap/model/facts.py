@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Protocol
 
+from recmap.errors import DataError
 from recmap.model.batch import RowArray
 from recmap.model.field import Field
 from recmap.model.remembered import Remembered
@@ -215,3 +216,17 @@ class SourceFacts:
         """Say which row of the files this is, for error messages."""
         more = f" and {len(self.files) - 1:,} more" if len(self.files) > 1 else ""
         return f"row {row:,} of {self.files[0]}{more}" if self.files else f"row {row:,}"
+
+
+def check_meanings(files: Sequence[str], meanings: Sequence[Meaning], remedy: str) -> None:
+    """Raise if what some files mean differs from what the first one means."""
+    first, *others = meanings
+    for file, found in zip(files[1:], others, strict=True):
+        for what, meant in found.items():
+            if what in first and first[what] != meant:
+                both = f" ({meant!r}, not {first[what]!r})" if isinstance(meant, str) else ""
+                raise DataError(
+                    f"{file}: {what} are not those of {files[0]}{both}, so their rows do not "
+                    f"belong together; {remedy}",
+                    file=file,
+                )

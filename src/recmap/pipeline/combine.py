@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any, TypeVar
 
 from recmap.errors import OptionError, OptionTypeError
-from recmap.formats.combined import check_meanings
 from recmap.model.arguments import Workers, as_whole, check_choice, is_iterable
+from recmap.model.facts import check_meanings
 from recmap.model.habits import helpful
 from recmap.model.source import Source, reseeded
 from recmap.pipeline.plan import Plan
