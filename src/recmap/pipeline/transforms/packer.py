@@ -100,7 +100,7 @@ class OpenRows(NamedTuple):
     segments: Segments = Segments()
 
 
-class Placed(NamedTuple):
+class PlacedSegments(NamedTuple):
     """Segments in the order in which they were placed, and the rows that were finished by them.
 
     When each of these ``rows`` was finished, ``after`` segments had been placed.
@@ -136,7 +136,7 @@ class FinishedRows(NamedTuple):
     batch: Batch
     firsts: Positions
     at: Positions
-    placed: Placed
+    placed: PlacedSegments
 
 
 class Packer:
@@ -373,7 +373,7 @@ class Packer:
         self._open = OpenRows({n: out[full:] for n, out in work.items()}, firsts[full:], kept)
         if full:
             batch = self._batch({n: out[:full] for n, out in work.items()}, segments, there)
-            placed = Placed(segments, done, after + (len(there) - len(sizes)))
+            placed = PlacedSegments(segments, done, after + (len(there) - len(sizes)))
             self._finished.append(FinishedRows(batch, firsts[:full], at, placed))
             self._waiting += full
 
