@@ -70,17 +70,19 @@ class Stall:
 class FaultyProxy:
     """Forwards to ``target``, and applies ``faults`` to the next requests, one to each.
 
-    A fault of None lets a request pass. ``delay`` is added to all, in seconds. ``requests`` are the
-    method, the path and the range of each; ``body_bytes`` is what was sent in answers, and
-    ``uploaded_bytes`` what came in requests. ``most_at_once`` are the most requests that were under
-    way at the same time.
+    A fault of None lets a request pass. ``delay`` is added to all, in seconds, but ends as soon as
+    ``enough_at_once`` requests, if it is given, have been under way at the same time.
+    ``most_at_once`` is the most there have been. ``requests`` are the method, the path and the
+    range of each; ``body_bytes`` is what was sent in answers, and ``uploaded_bytes`` what came in
+    requests.
     """
 
     def __init__(self, target: str) -> None:
         parts = urlsplit(target)
         self._target = (parts.hostname or "", parts.port or 80)
-        self._lock = threading.Lock()
+        self._lock = threading.Condition()
         self.delay = 0.0
+        self.enough_at_once: int | None = None
         self.faults: deque[Any] = deque()
         self.requests: list[tuple[str, str, str | None]] = []
         self.body_bytes = self.uploaded_bytes = 0
@@ -112,6 +114,8 @@ class FaultyProxy:
 
     def close(self) -> None:
         self.closed.set()
+        with self._lock:
+            self._lock.notify_all()
         self._served.close()
 
     def __enter__(self) -> Self:
@@ -125,11 +129,16 @@ class FaultyProxy:
         with self._lock:
             self._at_once += 1
             self.most_at_once = max(self.most_at_once, self._at_once)
+            self._lock.notify_all()
         try:
             yield
         finally:
             with self._lock:
                 self._at_once -= 1
+
+    def _delayed_enough(self) -> bool:
+        enough = self.enough_at_once
+        return self.closed.is_set() or (enough is not None and self.most_at_once >= enough)
 
     def _answer(self, request: Handler) -> None:
         sent = request.body()
@@ -140,8 +149,8 @@ class FaultyProxy:
             if isinstance(fault, Forever):
                 self.faults.appendleft(fault)
                 fault = fault.fault
-        if self.delay:
-            self.closed.wait(self.delay)
+        with self._lock:
+            self._lock.wait_for(self._delayed_enough, self.delay)
         if isinstance(fault, Hold):
             fault.until()
             fault = fault.then

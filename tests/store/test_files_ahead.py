@@ -18,6 +18,7 @@ from recmap.model.fetching import Coming, Fetching
 from recmap.store.fetch import LEAST_FETCH_MEMORY, bytes_ahead, fetching_within
 from recmap.store.fetched_file import FetchedFile
 from recmap.store.files_ahead import FilesAhead
+from recmap.store.paths import expand
 from tests.buckets import S3Bucket
 from tests.faulty_proxy import Forever, Status
 from tests.fetched import drop_ahead, held_bytes
@@ -25,7 +26,6 @@ from tests.fetched import drop_ahead, held_bytes
 # More files than objects that stay open.
 FILES, ROWS = 26, 6
 AT_ONCE = 6
-DELAY = 0.02
 
 
 @pytest.fixture(autouse=True)
@@ -65,6 +65,17 @@ def put_files(
     for path in written:
         bucket.put(f"{folder.name}/{path.name}", path.read_bytes())
     return f"{bucket.url}/{folder.name}/"
+
+
+def expect_many_at_once(bucket: S3Bucket) -> None:
+    """Let the next requests wait for each other, so that a slow machine shows them together."""
+    bucket.proxy.reset()
+    bucket.proxy.enough_at_once, bucket.proxy.delay = AT_ONCE, 0.5
+
+
+def expect_few_at_once(bucket: S3Bucket) -> None:
+    bucket.proxy.reset()
+    bucket.proxy.delay = 0.0
 
 
 def names(folder: Path) -> list[str]:
@@ -122,20 +133,21 @@ def test_every_way_to_read_in_order_has_many_requests_under_way(
     url = put_files(bucket, tmp_path / "files", format)
     expected = joined([rm.open("files")[:]])
     proxy = bucket.proxy
-    proxy.delay = DELAY
     counted = format.startswith("tfrecord")
+    expect_many_at_once(bucket)
     for way in ways:
         ds = rm.open(url, storage=bucket.storage)
         assert proxy.most_at_once >= AT_ONCE or way is not ways[0]  # some of it is kept
-        proxy.reset()
+        expect_many_at_once(bucket) if counted else expect_few_at_once(bucket)
         assert len(ds) == FILES * ROWS
         assert (proxy.most_at_once >= AT_ONCE) == counted
         assert proxy.count() <= FILES
-        proxy.reset()
+        expect_many_at_once(bucket)
         assert joined(way(ds)) == expected, way
         assert proxy.most_at_once >= AT_ONCE, way
         assert proxy.count() <= FILES + 12, way  # each object once, and a sample of 32 rows
-        proxy.reset()
+        expect_few_at_once(bucket)
+    expect_many_at_once(bucket)
     assert rm.verify(url, storage=bucket.storage).ok
     # Of a .npy file, only the header is checked, which was read before.
     assert proxy.most_at_once >= AT_ONCE or format == "npy"
@@ -145,11 +157,11 @@ def test_every_way_to_read_in_order_has_many_requests_under_way(
 
 def check_index(bucket: S3Bucket, url: str, folder: Path) -> None:
     """Index many objects at a time, and read their records so."""
-    bucket.proxy.reset()
+    expect_many_at_once(bucket)
     indexes = rm.index(url, storage=bucket.storage)
     assert bucket.proxy.most_at_once >= AT_ONCE
     assert indexes == [f"{url}.{name}.recmap" for name in names(folder)]
-    bucket.proxy.reset()
+    expect_many_at_once(bucket)
     records = list(
         rm.tfrecord.records([f"{url}{name}" for name in names(folder)], storage=bucket.storage)
     )
@@ -165,7 +177,7 @@ def test_bad_records_are_left_out_of_many_objects_at_a_time(
     damaged = bytearray(bucket.get(key))
     damaged[-20] ^= 1
     bucket.put(key, bytes(damaged))
-    bucket.proxy.delay = DELAY
+    expect_many_at_once(bucket)
     with pytest.warns(rm.errors.SkippedRecordsWarning):
         ds = rm.open(url, storage=bucket.storage, errors="skip")
     assert bucket.proxy.most_at_once >= AT_ONCE
@@ -178,13 +190,22 @@ def test_objects_beyond_those_that_stay_open_are_fetched_ahead(
     for number in range(FILES):
         np.save(tmp_path / "x.npy", np.full((2, 3), number))
         bucket.put(f"many/{number:02}.npy", (tmp_path / "x.npy").read_bytes())
-    bucket.proxy.delay = DELAY
     ds = rm.open(f"{bucket.url}/many/", storage=bucket.storage)
-    bucket.proxy.reset()
+    expect_many_at_once(bucket)
     [found] = joined(list(ds.batches(3))).values()
     assert found == np.repeat(np.arange(FILES), 6).tobytes()
     assert bucket.proxy.most_at_once >= AT_ONCE
     assert bucket.proxy.count() <= FILES
+
+
+def test_objects_of_a_list_are_looked_for_many_at_a_time(bucket: S3Bucket) -> None:
+    for number in range(FILES):
+        bucket.put(f"list/{number}.raw", b"")
+    urls = [f"{bucket.url}/list/{number}.raw" for number in reversed(range(FILES))]
+    expect_many_at_once(bucket)
+    assert expand(urls, bucket.storage) == urls
+    assert bucket.proxy.most_at_once >= AT_ONCE
+    assert bucket.proxy.count() == bucket.proxy.count("HEAD") == FILES
 
 
 def test_random_slices_and_batches_equal_those_of_local_files(

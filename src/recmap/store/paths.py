@@ -6,6 +6,7 @@ import os
 import re
 import reprlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import chain
 from pathlib import PurePath
 from typing import Any, Protocol, TypeAlias, TypeVar
 
@@ -203,7 +204,8 @@ def expand(paths: PathsLike, storage: Mapping[str, Any] | None = None) -> list[L
     given = as_paths(paths, None if storage is None else Storage(storage))
     if isinstance(given, Location):
         return list(given.expand())
-    files = [file for path in given for file in path.expand()]
+    # A store is asked for each object of a list.
+    files = list(chain.from_iterable(for_each(lambda path: path.expand(), given, given)))
     if not files:
         raise PathNotFoundError("the list of paths is empty")
     return files
