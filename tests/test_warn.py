@@ -125,6 +125,7 @@ class Note(UserWarning):
     """A warning of these tests."""
 
 
+@pytest.mark.slow
 def test_looking_at_another_thread_waits_for_nobody() -> None:
     """A collection at the wrong moment stopped Python before 3.11.8 for ever."""
     program = """

@@ -131,6 +131,7 @@ def test_damage_between_two_reads_of_parts_is_noticed(http_folder: HttpFolder, d
     assert http_folder.proxy.count("GET") == 0  # the cache is sound again
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", ["flipped", "cut", "emptied", "cut and extended"])
 def test_damaged_records_are_errors_or_fetched_again(http_folder: HttpFolder, damage: str) -> None:
     rm.from_arrays({"x": X}).save("x.tfrecord", options={"durable": False})

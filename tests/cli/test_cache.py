@@ -20,6 +20,7 @@ def _folder(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RECMAP_CACHE_SIZE", "100MB")
 
 
+@pytest.mark.slow
 def test_info_shows_what_is_kept_and_by_whom(capsys: pytest.CaptureFixture[str]) -> None:
     cache = default_cache()
     assert cache is not None

@@ -302,6 +302,7 @@ def test_wrong_usage_exits_with_2() -> None:
         assert done.value.code == 2
 
 
+@pytest.mark.slow
 def test_python_dash_m_runs_the_command() -> None:
     wire.write("x.tfrecord", wire.example(a=wire.int64_list(1)))
     done = run_in_new_interpreter("verify", "x.tfrecord")
@@ -317,6 +318,7 @@ def test_debug_before_or_after_the_verb_shows_the_traceback() -> None:
         assert done.stderr.splitlines()[-1].startswith("recmap.errors.PathNotFoundError: nope")
 
 
+@pytest.mark.slow
 def test_a_closed_pipe_is_not_an_error() -> None:
     np.save("x.npy", np.zeros((200_000, 4)))
     command = [sys.executable, "-m", "recmap", "head", "x.npy", "-n", "200000", "--json"]
@@ -361,6 +363,7 @@ def test_control_characters_in_files_are_escaped(capsys: pytest.CaptureFixture[s
         assert "[bold]" in out
 
 
+@pytest.mark.slow
 def test_characters_the_terminal_cannot_show_are_escaped() -> None:
     np.save("ä.npy", np.arange(4))
     done = run_in_new_interpreter("info", "ä.npy", env={"PYTHONIOENCODING": "ascii"})
@@ -369,6 +372,7 @@ def test_characters_the_terminal_cannot_show_are_escaped() -> None:
     assert "0 @@@@ 3" in done.stdout
 
 
+@pytest.mark.slow
 def test_importing_the_command_line_does_not_import_rich() -> None:
     program = "import sys, recmap.cli; print('rich' in sys.modules)"
     done = subprocess.run(

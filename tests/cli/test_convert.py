@@ -144,6 +144,7 @@ def test_a_pipe_gets_one_plain_line() -> None:
     assert done.stdout.rstrip("\n").isprintable()
 
 
+@pytest.mark.slow
 def test_a_terminal_gets_a_progress_bar() -> None:
     np.save("x.npy", X)
     code, shown = run_in_terminal("convert", "x.npy", "y.tfrecord")

@@ -24,6 +24,7 @@ def _some_rows() -> None:
         )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("verb", ["info", "head", "stats"])
 def test_tables_are_coloured_in_a_terminal_and_plain_in_a_pipe(verb: str) -> None:
     code, drawn = run_in_terminal(verb, "x.tfrecord", columns=160)
@@ -118,6 +119,7 @@ def test_rows_too_wide_for_the_terminal_are_shown_one_value_per_line(
     assert len(lines) == 12
 
 
+@pytest.mark.slow
 def test_verify_shows_progress() -> None:
     code, shown = run_in_terminal("verify", "x.tfrecord")
     assert code == 0
@@ -125,6 +127,7 @@ def test_verify_shows_progress() -> None:
     assert shown.rstrip().endswith("3 sound records, 0 damaged, in 1 file, 254 bytes")
 
 
+@pytest.mark.slow
 def test_index_shows_progress() -> None:
     code, shown = run_in_terminal("index", "x.tfrecord")
     assert code == 0
@@ -132,6 +135,7 @@ def test_index_shows_progress() -> None:
     assert shown.rstrip().endswith(".x.tfrecord.recmap")
 
 
+@pytest.mark.slow
 def test_errors_are_one_line_in_a_terminal_too() -> None:
     code, shown = run_in_terminal("stats", "nope")
     assert code == 2

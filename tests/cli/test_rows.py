@@ -64,6 +64,7 @@ def test_head_prints_a_line_for_each_row(mixed: str, capsys: pytest.CaptureFixtu
         assert text in lines[2]
 
 
+@pytest.mark.slow
 def test_head_shows_as_many_rows_as_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
     np.save("x.npy", np.arange(150_000))
     assert len(output(capsys, "head", "x.npy").splitlines()) == 11

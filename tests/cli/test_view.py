@@ -17,6 +17,7 @@ from recmap.cli import main
 from tests.command import COMMAND
 
 
+@pytest.mark.slow
 def test_the_address_is_printed_and_ctrl_c_stops_the_server() -> None:
     np.save("x.npy", np.arange(6).reshape(3, 2))
     with subprocess.Popen(
@@ -74,6 +75,7 @@ def test_wrong_calls_are_explained(
     assert message in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_notebook_shows_the_page_in_a_frame() -> None:
     with rm.from_arrays({"x": np.arange(3)}).view(height=300) as widget:
         shown = widget._repr_html_()

@@ -48,6 +48,7 @@ class Other:
         assert self.process.returncode == 0
 
 
+@pytest.mark.slow
 def test_the_files_of_a_conversion_that_took_over_are_kept() -> None:
     values = np.arange(40_000.0).reshape(-1, 4)
     np.save("x.npy", values)
@@ -61,6 +62,7 @@ def test_the_files_of_a_conversion_that_took_over_are_kept() -> None:
     assert not list(Path("out").glob(".*.tmp"))
 
 
+@pytest.mark.slow
 def test_an_interrupt_after_a_takeover_stays_an_interrupt_and_removes_nothing() -> None:
     np.save("x.npy", np.arange(40_000.0).reshape(-1, 4))
     other = Other()

@@ -105,6 +105,7 @@ def test_many_threads_count_the_rows_of_many_files_once() -> None:
     assert found == [rows.tolist()] * 32
 
 
+@pytest.mark.slow
 def test_an_error_in_a_compressed_file_is_raised_every_time() -> None:
     noise = np.random.default_rng(0).integers(0, 256, (8, 1 << 20), dtype=np.uint8)
     with rm.TFRecordWriter("x.tfrecord.gz", compression="gzip", index=False) as w:

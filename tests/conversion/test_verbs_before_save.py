@@ -44,6 +44,7 @@ def buckets(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     return made
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["x.tfrecord.gz", "x.parquet"])
 def test_rows_that_are_read_together_are_shuffled_on_disk_wherever_the_shuffle_is(
     buckets: list[Any], name: str
@@ -137,6 +138,7 @@ def different() -> Iterator[tuple[Verb, Verb, Verb]]:
     yield tuple(lambda ds, n=n: ds.shuffle(seed=n) for n in (5, 5, 6))  # type: ignore[misc]
 
 
+@pytest.mark.slow
 def test_only_a_conversion_by_the_same_verbs_resumes() -> None:
     rm.from_arrays({"a": np.arange(30)}).save("x.tfrecord")
     for first, again, other in different():

@@ -139,6 +139,7 @@ def array_file(name: str) -> None:
         np.save(name, VALUES)
 
 
+@pytest.mark.slow
 def test_a_table_of_thousands_of_fields_is_compared() -> None:
     # Its header is longer than NumPy reads by default.
     np.save("x.npy", np.zeros(3, [(f"field{i}", "f4") for i in range(2_000)]))
@@ -168,6 +169,7 @@ def test_a_reference_reads_the_same_rows(name: str) -> None:
         assert len(alone.read(0, 5)[column]) == 5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compound", [False, True])
 def test_the_reference_of_large_chunks_decodes_each_once(
     compound: bool, monkeypatch: pytest.MonkeyPatch

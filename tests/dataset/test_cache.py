@@ -109,6 +109,7 @@ def written(made: dict[str, Any]) -> Iterator[rm.Dataset]:
     yield rm.open({"x": "x.npy", "y": "x.npy"})
 
 
+@pytest.mark.slow
 def test_rows_and_orders_are_those_of_the_plain_chain(made: dict[str, Any]) -> None:
     for ds in written(made):
         check_same(ds, ds.cache())
@@ -128,6 +129,7 @@ def test_nulls_are_kept(made: dict[str, Any]) -> None:
         assert len(entries()) > 0
 
 
+@pytest.mark.slow
 def test_any_verbs_may_come_before_and_after(made: dict[str, Any]) -> None:
     ds = next(written(made))
     chains: list[tuple[Callable[[Any], Any], Callable[[Any], Any]]] = [
@@ -201,6 +203,7 @@ def test_states_are_the_same_with_and_without_a_cache(made: dict[str, Any]) -> N
         assert [b["id"].tolist() for b in resumed] == [b["id"].tolist() for b in expected]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", ["fork:2", "spawn:2", "threads:2"])
 def test_workers_before_fill_the_cache_and_workers_after_read_it(
     made: dict[str, Any], workers: str
@@ -307,6 +310,7 @@ def test_what_has_changed_is_made_again() -> None:
         sys.modules.pop("steps", None)
 
 
+@pytest.mark.slow
 def test_rows_that_cannot_be_recognized_are_kept_by_this_process_only() -> None:
     values = np.arange(6)
     cached = rm.from_arrays({"x": values}).cache()
@@ -330,6 +334,7 @@ def test_rows_that_cannot_be_recognized_are_kept_by_this_process_only() -> None:
     assert set(entries()) <= before
 
 
+@pytest.mark.slow
 def test_in_memory_if_it_fits(made: dict[str, Any]) -> None:
     for ds in written(made):
         check_same(ds, ds.cache(memory="10MB"))
@@ -364,6 +369,7 @@ def test_without_room_rows_are_read_without_a_cache(
     assert not entries()
 
 
+@pytest.mark.slow
 def test_a_full_disk_is_a_warning() -> None:
     rm.from_arrays({"x": np.zeros((3_000, 1_000), np.uint8)}).save("x.parquet")
     program = """

@@ -74,6 +74,7 @@ SHAPES = [(), (3,), (5, 4, 3), (3, 40, 40), (2, 1), (1,), (2000, 2)]
 AXES = [None, -1, 0, (0, -1), (0, 1, 2)]
 
 
+@pytest.mark.slow
 def test_any_axis_of_any_numbers_matches_numpy() -> None:
     random = np.random.default_rng(3)
     cases = itertools.product(SHAPES, AXES)

@@ -208,6 +208,7 @@ def test_a_column_computes_like_an_array() -> None:
         column.sort()
 
 
+@pytest.mark.slow
 def test_a_sum_of_a_column_takes_bounded_memory() -> None:
     import tracemalloc
 

@@ -83,6 +83,7 @@ def test_rows_are_read_like_any_others(fn: Any) -> None:
     assert rm.diff("out/", made).same
 
 
+@pytest.mark.slow
 def test_states_ranks_and_workers() -> None:
     ds = on_disk()
     made = ds.flat_map(parts)
@@ -171,6 +172,7 @@ def test_wrong_results_are_refused_with_the_row() -> None:
         ds.flat_map(3)  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 def test_the_first_epoch_calls_the_function_once_for_each_row() -> None:
     called: list[int] = []
 

@@ -277,6 +277,7 @@ def test_records_that_are_not_examples_are_refused() -> None:
         rm.open("other.tfrecord")
 
 
+@pytest.mark.slow
 def test_a_file_that_shrinks_while_it_is_open_is_an_error() -> None:
     wire.write("x.tfrecord", *[wire.example(a=wire.int64_list(1))] * 100_000)
     ds = rm.open("x.tfrecord")

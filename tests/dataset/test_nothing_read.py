@@ -153,6 +153,7 @@ def test_verbs_that_need_columns_try_a_function_on_the_first_rows_only() -> None
         assert called <= {0, 1, 2, 3}, name
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::recmap.SlowOrderWarning")
 def test_rows_are_the_same_counted_or_not() -> None:
     for name, verb in VERBS.items():
@@ -210,6 +211,7 @@ STREAMS: dict[str, Callable[[rm.Dataset], Any]] = {
 }
 
 
+@pytest.mark.slow
 def test_the_first_batch_comes_before_the_rows_are_counted() -> None:
     with rm.TFRecordWriter("large.tfrecord", index=False) as writer:
         big = np.zeros((40, 1 << 20), np.uint8)  # more than is scanned at a time
@@ -226,6 +228,7 @@ def test_the_first_batch_comes_before_the_rows_are_counted() -> None:
             assert "rows not counted yet" in repr(ds), (path, name)
 
 
+@pytest.mark.slow
 def test_batches_and_states_are_the_same_counted_or_not() -> None:
     chains: dict[str, Callable[[rm.Dataset], Any]] = {
         "batch": lambda ds: ds.batch(7),
@@ -264,6 +267,7 @@ def flat(batch: Mapping[str, Any]) -> str:
     return str(lists)
 
 
+@pytest.mark.slow
 def test_rows_before_damage_come_counted_or_not() -> None:
     for kind in ("plain", "gzip", "shards"):
         pattern = written(kind, [*RECORDS[:-1], RECORDS[-1][:-9]])

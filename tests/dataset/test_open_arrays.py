@@ -162,6 +162,7 @@ def test_processes_convert_a_memmap() -> None:
     assert np.array_equal(rm.open("out/")[:]["data"], x)
 
 
+@pytest.mark.slow
 def test_changes_to_a_writable_memmap_are_seen_without_flushing() -> None:
     x = memmap()
     ds = rm.open(x)

@@ -72,6 +72,7 @@ def test_rows_are_sorted_as_python_sorts_them(kind: str) -> None:
         assert pickle.loads(pickle.dumps(found))[:]["row"].tolist() == wanted
 
 
+@pytest.mark.slow
 def test_random_columns_of_several_reads_are_sorted() -> None:
     draw = random.Random(3)
     texts = ["".join(draw.choices("ab\0é", k=draw.choice([0, 1, 2, 9]))) for _ in range(3000)]

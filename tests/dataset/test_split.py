@@ -181,6 +181,7 @@ def test_invalid_splits_are_refused(parts: Any, how: Any, said: str) -> None:
         dataset(100).split(parts, **how)
 
 
+@pytest.mark.slow
 @settings(max_examples=80)
 @given(
     pairs=st.lists(st.tuples(st.integers(0, 12), st.integers(0, 3)), max_size=120),

@@ -194,6 +194,7 @@ def test_progress_reaches_all_rows() -> None:
     assert (told[-1].rows, told[-1].total_rows) == (1000, 1000)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="limits data by RLIMIT_DATA")
 def test_memory_is_bounded() -> None:
     """Read rows of 48 MiB with memory for less than one."""

@@ -101,6 +101,7 @@ def same(row: dict[str, Any]) -> dict[str, Any]:
     return row
 
 
+@pytest.mark.slow
 def test_a_group_is_read_in_workers_and_saved() -> None:
     ds = rm.open(write_hdf5(), group="test")
     spawned = ds.map(same, workers="spawn:1").batch(2)

@@ -169,6 +169,7 @@ def test_fields_of_several_files_read_no_other_columns() -> None:
     assert dataset[:]["narrow"].tolist() == [0, 1, 2, 3]
 
 
+@pytest.mark.slow
 def test_sizes_of_many_files_count_only_chosen_columns() -> None:
     for number in range(70):
         with h5py.File(f"{number:02}.h5", "w") as file:

@@ -113,6 +113,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("version", ["v2.0", "v2.1", "v3.0"])
 def test_frames_are_rows(made: Path, version: str) -> None:
     ds = rm.open(made / version)

@@ -113,6 +113,7 @@ def features_of(info: dict[str, Any]) -> Any:
     return datasets.Features(made)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("told", [True, False], ids=["as LeRobot does", "a file alone"])
 def test_the_libraries_of_lerobot_read_it(tmp_path: Path, told: bool) -> None:
     """LeRobot reads the frames and the episodes with ``datasets``, and the tasks with pandas."""

@@ -305,6 +305,7 @@ def test_a_dtype_that_numpy_cannot_store_is_refused_beside_others() -> None:
     assert rm.open("x.npy").schema == {"h": "bfloat16"}
 
 
+@pytest.mark.slow
 def test_many_threads_open_files_at_once() -> None:
     np.save("x.npy", np.zeros(3, [("a", "f4", (2,)), ("b", [("c", "i8"), ("d", "u1")])]))
     with ThreadPoolExecutor(8) as pool:
@@ -334,6 +335,7 @@ def test_strings_convert_from_npy_to_npy(array: np.ndarray[Any, Any]) -> None:
     assert rm.open("y.npy").schema == rm.open("x.npy").schema
 
 
+@pytest.mark.slow
 def test_strings_of_any_length_are_padded_to_the_longest() -> None:
     r = np.random.default_rng(0)
     strings = [r.bytes(n).rstrip(b"\0") for n in r.integers(0, 300, 30_000)]
@@ -397,6 +399,7 @@ def test_no_header_is_read_that_numpy_refuses() -> None:
     assert read > 20
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", [(5, 2, 3), (2, 0), (2, 2, 0, 1), (0, 2, 3), (4, 1, 1)])
 def test_strings_of_any_shape_are_written_or_refused(shape: tuple[int, ...]) -> None:
     for given in (np.full(shape, b"ab"), np.full(shape, "\xe9")):

@@ -384,6 +384,7 @@ def test_many_columns_take_few_descriptors() -> None:
             assert found[column].tolist() == wanted[column].tolist()
 
 
+@pytest.mark.slow
 @given(
     sizes=st.lists(st.integers(0, 400_000), max_size=12),
     columns=st.integers(1, 90),

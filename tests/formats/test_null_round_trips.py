@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+import pytest
 
 import recmap as rm
 
@@ -81,6 +82,7 @@ def follow(ds: rm.Dataset, endings: Iterable[str]) -> None:
         assert dict(ds.schema) == schema, path
 
 
+@pytest.mark.slow
 def test_values_and_nulls_are_equal_after_every_pair_of_formats() -> None:
     """HDF5 has no bytes of a fixed size."""
     rng = random.Random(5)

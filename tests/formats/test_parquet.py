@@ -100,6 +100,7 @@ def test_reads_in_order_that_take_turns_get_their_own_rows() -> None:
     assert np.array_equal(np.concatenate(backwards[::-1]), values)
 
 
+@pytest.mark.slow
 def test_threads_that_read_one_file_in_turns_get_their_own_rows() -> None:
     values = np.arange(4000).reshape(2000, 2)
     rm.from_arrays({"x": values}).save("x.parquet", options={"row_group_rows": 30})
@@ -258,6 +259,7 @@ def test_partitions_in_the_names_of_folders_are_told_of() -> None:
         rm.open("data")
 
 
+@pytest.mark.slow
 def test_folders_and_many_files_open_as_one() -> None:
     table = random_table(300, 7)
     os.mkdir("many")
@@ -376,6 +378,7 @@ def test_columns_that_another_program_changed_have_the_types_they_have_now() -> 
     assert as_lists(texts) == {"d": [b"a", b"b"], "new": [b"a", b"b"]}
 
 
+@pytest.mark.slow
 def test_row_groups_have_the_rows_that_were_asked_for_or_fit_into_the_memory() -> None:
     rows = np.random.default_rng(0).integers(0, 9, (60_000, 100), np.int8)
     rm.from_arrays({"x": rows}).save("x.parquet", options={"row_group_rows": 25_000})
@@ -423,6 +426,7 @@ def test_a_row_group_larger_than_the_memory_is_converted_in_pieces() -> None:
     assert np.array_equal(np.load("x.npy"), rows)
 
 
+@pytest.mark.slow
 def test_strings_that_are_stored_once_are_read_within_the_limit() -> None:
     words = pa.array([bytes([i]) * 50_000 for i in range(10)], pa.binary())
     table = pa.table({"s": pa.DictionaryArray.from_arrays(pa.array(np.arange(2000) % 10), words)})

@@ -58,6 +58,7 @@ def random_options(rng: np.random.Generator) -> dict[str, Any]:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [random_table, nested_table])
 def test_rows_by_pages_are_the_rows_of_the_file(make: Any) -> None:
     taken = 0
@@ -134,6 +135,7 @@ def test_masks_come_with_their_columns() -> None:
         np.testing.assert_array_equal(column, columns.read(0, 20)[name][rows])
 
 
+@pytest.mark.slow
 def test_damage_is_an_error_or_outside_of_the_pages_that_were_read(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

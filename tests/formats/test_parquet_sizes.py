@@ -106,6 +106,7 @@ def test_pieces_take_no_more_than_is_said_of_them() -> None:
             assert taken <= said + 5_000 * len(names)
 
 
+@pytest.mark.slow
 def test_no_memory_is_taken_for_rows_that_a_footer_only_claims(tmp_path: Path) -> None:
     path, claimed = str(tmp_path / "x.parquet"), 1 << 50
 
@@ -135,6 +136,7 @@ def test_no_memory_is_taken_for_rows_that_a_footer_only_claims(tmp_path: Path) -
                 tracemalloc.stop()
 
 
+@pytest.mark.slow
 def test_strings_inside_of_objects_are_read_in_pieces(tmp_path: Path) -> None:
     words = [f"{number:03d}" * 100 for number in range(50)]
     rows = [

@@ -336,6 +336,7 @@ def test_an_indexed_row_costs_few_requests(any_bucket: Bucket) -> None:
     assert opening <= 7
 
 
+@pytest.mark.slow
 def test_opening_many_objects_takes_few_requests(gcs_bucket: Bucket) -> None:
     rm.from_arrays(columns(600)).save("x.tfrecord", shards=200)
     uploaded(gcs_bucket, ".")

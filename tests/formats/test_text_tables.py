@@ -222,6 +222,7 @@ LATER = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_later_row_that_does_not_fit_is_an_error_that_says_where() -> None:
     head = "a,b\n" + f"12,0.{'5' * 40}\n" * 200_000
     for line, (field, what, remedy) in LATER.items():
@@ -371,6 +372,7 @@ def test_files_with_other_columns_are_not_mixed() -> None:
         rm.open("many-*.csv")
 
 
+@pytest.mark.slow
 def test_a_row_that_does_not_fit_into_the_memory_is_refused() -> None:
     with open("a.csv", "wb") as file:
         file.write(b"a,b\n1,x\n" * 1_200_000 + b"1,")
@@ -408,6 +410,7 @@ def test_the_command_line_shows_and_verifies_them(capsys: pytest.CaptureFixture[
     assert "line 200,002" in "".join(capsys.readouterr())
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::recmap.errors.SlowOrderWarning")
 @pytest.mark.parametrize("end", [".csv", ".jsonl"])
 def test_going_back_in_gzip_makes_an_index(end: str, monkeypatch: pytest.MonkeyPatch) -> None:

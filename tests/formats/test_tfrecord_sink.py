@@ -368,6 +368,7 @@ def test_compressed_files_are_read_back(compression: Any) -> None:
     assert np.array_equal(ds[picked]["x"], x[picked])
 
 
+@pytest.mark.slow
 def test_small_writes_add_up() -> None:
     with rm.TFRecordWriter("x.tfrecord") as w:
         for i in range(2000):

@@ -75,6 +75,7 @@ def make_tar(path: str, members: dict[str, bytes], format: int = tarfile.PAX_FOR
     return Path(path).read_bytes()
 
 
+@pytest.mark.slow
 def test_what_webdataset_wrote_is_read_as_it_reads_it() -> None:
     write("x-0.tar", range(10))
     write("x-1.tar", range(10, 25))
@@ -327,6 +328,7 @@ def noise(i: int) -> bytes:
     return np.random.default_rng(i).bytes(size)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::recmap.errors.SlowOrderWarning")
 @pytest.mark.parametrize("name", ["x.tar.gz", "x.tgz", "x"])
 def test_archives_of_gzip_are_read_at_random(name: str) -> None:
@@ -369,6 +371,7 @@ def test_archives_of_gzip_are_read_at_random(name: str) -> None:
         assert again.save("y.npz", verify="full", overwrite=True).rows == 40
 
 
+@pytest.mark.slow
 def test_archives_of_gzip_are_written_for_webdataset() -> None:
     columns = {"bin": [noise(i) for i in range(6)], "label": np.arange(6), "text": ["ä"] * 6}
     made = rm.from_arrays(columns)
@@ -386,6 +389,7 @@ def test_archives_of_gzip_are_written_for_webdataset() -> None:
         assert ds[:]["bin"].tolist() == columns["bin"]
 
 
+@pytest.mark.slow
 def test_a_damaged_archive_of_gzip_is_an_error() -> None:
     rm.from_arrays({"bin": [noise(i) for i in range(40)]}).save("x.tar", options={"index": False})
     packed = gzip.compress(Path("x.tar").read_bytes())

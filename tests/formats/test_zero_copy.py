@@ -181,6 +181,7 @@ def outcome(path: str, read: Callable[[rm.Dataset], Any]) -> Any:
 
 
 # Some rewrites are noticed when the index is loaded.
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::recmap.StaleIndexWarning")
 def test_mapped_columns_have_the_values_of_rows_after_any_rewrite() -> None:
     rng = np.random.default_rng(3)

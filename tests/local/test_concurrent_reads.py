@@ -27,6 +27,7 @@ def ds(request: pytest.FixtureRequest) -> rm.Dataset:
     return rm.open("x.tfrecord")
 
 
+@pytest.mark.slow
 def test_many_threads_read_two_datasets(ds: rm.Dataset) -> None:
     other = rm.open("x.tfrecord")
 
@@ -66,6 +67,7 @@ def test_a_forked_process_can_go_on_reading(ds: rm.Dataset) -> None:
     assert os.waitpid(child, 0)[1] == 0
 
 
+@pytest.mark.slow
 def test_damage_is_reported_alike_with_any_number_of_threads() -> None:
     records = [wire.example(a=wire.int64_list(i)) for i in range(50_000)]
     for i in (12_345, 40_000, 30_000):

@@ -34,6 +34,7 @@ def some_bytes(rng: np.random.Generator, size: int) -> bytes:
     return rng.integers(0, int(rng.choice([0, 5, 255])), size, np.uint8, endpoint=True).tobytes()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(12))
 def test_members_of_every_kind_are_what_gzip_makes_of_them(seed: int) -> None:
     rng = np.random.default_rng(seed)

@@ -113,6 +113,7 @@ def test_an_epoch_does_not_switch_files_in_the_middle(suffix: str) -> None:
     assert (np.concatenate(seen) < 1_000_000).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", ["fork:2", "spawn:1"])
 def test_workers_read_the_file_that_was_opened(workers: str) -> None:
     for suffix in [".npy", ".npz", ".h5", ".tfrecord", ".parquet", ".tfrecord.gz"]:

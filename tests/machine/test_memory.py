@@ -78,6 +78,7 @@ def test_numpy_allocates_small_arrays_and_objects() -> None:
     assert empty((1 << 20,), np.dtype(object)).base is None
 
 
+@pytest.mark.slow
 def test_memory_that_nobody_uses_returns_to_the_system() -> None:
     empty((1 << 24,), _FLOAT)[:] = 1  # 64 MiB
     before = anonymous_memory()

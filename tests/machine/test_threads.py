@@ -109,6 +109,7 @@ def _no_threads(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         yield
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("_no_threads")
 def test_without_threads_the_caller_does_the_work(folder: Path) -> None:
     rm.convert(

@@ -266,6 +266,7 @@ def test_batches_may_be_released_by_threads_without_the_lock_of_python() -> None
     assert sum(rows) == 200 * 50
 
 
+@pytest.mark.slow
 def test_the_program_may_end_while_tables_are_alive() -> None:
     import subprocess
     import sys

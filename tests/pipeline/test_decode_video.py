@@ -16,6 +16,7 @@ def clips(*files: bytes, **columns: Any) -> rm.Dataset:
     return rm.from_arrays({"clip": rm.Ragged.from_bytes(list(files)), **columns})
 
 
+@pytest.mark.slow
 def test_frames_are_chosen_by_number_or_time() -> None:
     files = [video(20), video(7, 100, kind="mkv"), video(20), video(30, 300, rate=30)]
     numbers = np.array([3, 1, 19, 29])

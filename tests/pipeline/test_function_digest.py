@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+import pytest
 
 from recmap.pipeline.function_digest import function_fingerprint
 from tests.processes import running
@@ -80,6 +81,7 @@ def test_what_cannot_be_pickled_has_no_fingerprint() -> None:
         assert function_fingerprint(file.read) is None
 
 
+@pytest.mark.slow
 def test_it_is_the_same_in_every_process(monkeypatch: Any) -> None:
     program = """
 from recmap.pipeline.function_digest import function_fingerprint

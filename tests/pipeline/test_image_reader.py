@@ -140,6 +140,7 @@ SEEDS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # Pillow's, of damaged EXIF data and large sizes
 @settings(max_examples=100, deadline=None)
 @given(st.sampled_from(SEEDS), st.data())

@@ -58,6 +58,7 @@ def test_constant_weights_end_like_those_of_weights() -> None:
         assert np.array_equal(plain[:]["owner"], scheduled[:]["owner"])
 
 
+@pytest.mark.slow
 def test_random_schedules_take_every_row_once_and_in_order() -> None:
     random = np.random.default_rng(4)
     for _ in range(25):
@@ -77,6 +78,7 @@ def test_random_schedules_take_every_row_once_and_in_order() -> None:
             assert np.array_equal(mixed[some]["row"], rows["row"][some])
 
 
+@pytest.mark.slow
 def test_ranks_and_states_see_one_order(tmp_path: Path) -> None:
     for i, each in enumerate(branches(300, 500)):
         each.save(tmp_path / f"{i}.tfrecord")

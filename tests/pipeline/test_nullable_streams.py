@@ -75,6 +75,7 @@ def expected_marks() -> list[dict[str, Any]]:
     return [plain(marked(row)) for row in WANTED]
 
 
+@pytest.mark.slow
 def test_a_stream_of_rows_with_nulls_resumes_at_every_row() -> None:
     files = written()
 
@@ -88,6 +89,7 @@ def test_a_stream_of_rows_with_nulls_resumes_at_every_row() -> None:
             assert rows(stream().restore(running.state())) == whole[number:]
 
 
+@pytest.mark.slow
 def test_batches_resume_at_every_batch_after_nulls_are_decided() -> None:
     files = written()
 

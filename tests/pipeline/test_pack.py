@@ -388,6 +388,7 @@ def test_best_fit_leaves_less_filler() -> None:
     assert rows["best"] < 1.02 * least
 
 
+@pytest.mark.slow
 def test_batches_of_best_fit_resume_after_any_of_them_on_any_number_of_ranks() -> None:
     lengths = np.random.default_rng(1).integers(0, 12, 600)
     ds = rm.from_arrays({"t": rm.Ragged.from_rows([np.full(n, i) for i, n in enumerate(lengths)])})

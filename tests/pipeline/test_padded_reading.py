@@ -142,6 +142,7 @@ def test_batches_equal_those_padded_after_reading(
     assert max(blocks) == 8
 
 
+@pytest.mark.slow
 @given(
     lengths=st.lists(st.integers(0, 9), min_size=1, max_size=40),
     size=st.integers(1, 12),
@@ -269,6 +270,7 @@ def test_a_value_that_is_cut_off_must_fit_too() -> None:
         list(rm.open("d.tfrecord", fields={"x": "int16[*]"}).batch(2, pad=2))
 
 
+@pytest.mark.slow
 def test_batches_do_not_share_memory() -> None:
     write("d.tfrecord", columns(longest=600))
     chain = rm.open("d.tfrecord", fields=FIELDS).batch(64, pad={"tokens": 600})

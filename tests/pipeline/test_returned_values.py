@@ -82,6 +82,7 @@ def test_a_later_value_is_kept_exactly_or_refused(kind: str) -> None:
         assert np.array_equal(np.asarray(values[CHANGE:]), np.asarray([fit] * 6))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", ["threads:2", "fork:2"])
 def test_workers_refuse_what_would_be_rounded(workers: str) -> None:
     said = r"row \d+: 'y' is float64, which does not fit float32: 0.1; .*\"y\": \"float64\""

@@ -263,6 +263,7 @@ else:
 """
 
 
+@pytest.mark.slow
 def test_functions_are_the_same_in_another_process() -> None:
     Path("program.py").write_text(FUNCTIONS)
     # The order of strings in a set depends on the hash seed.

@@ -106,6 +106,7 @@ def test_reading_a_shuffle_of_compressed_rows_warns_and_saving_it_does_not() -> 
         rm.open("d.tfrecord.gz").pipeline().shuffle(seed=1)
 
 
+@pytest.mark.slow
 def test_shuffles_are_uniform_over_positions() -> None:
     places = np.zeros((8, 8), int)
     ds = rm.from_arrays({"x": np.arange(8)})

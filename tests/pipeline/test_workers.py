@@ -211,6 +211,7 @@ def test_another_thread_may_close_while_the_consumer_waits(kind: str) -> None:
         next(pool.run(jobs.requests(), ahead=3))
 
 
+@pytest.mark.slow
 def test_another_thread_may_close_while_the_consumer_waits_for_a_thread() -> None:
     started, go = threading.Event(), threading.Event()
 

@@ -130,6 +130,7 @@ def test_a_folder_may_have_more_objects_than_a_listing_has_on_a_page(bucket: Buc
     assert found(bucket, "d/*9.npy") == keys[9::10]
 
 
+@pytest.mark.slow
 def test_ten_thousand_objects_are_found_with_ten_listings(gcs_bucket: Bucket) -> None:
     keys = [f"d/{i:05d}.npy" for i in range(10_000)]
     for key in ("d/.hidden.npy", "e/x.npy", *keys):

@@ -42,6 +42,7 @@ def files(first: int = 0) -> dict[str, bytes]:
     return made
 
 
+@pytest.mark.slow
 def test_files_of_any_format_are_read_by_pattern_and_folder(hub: FakeHub) -> None:
     commit = hub.push(files())
     ds = rm.open(f"{ROOT}/data/*.parquet")
@@ -60,6 +61,7 @@ def test_files_of_any_format_are_read_by_pattern_and_folder(hub: FakeHub) -> Non
     assert all("range" in {n.lower() for n in headers} for _, headers in hub.fetched)
 
 
+@pytest.mark.slow
 def test_a_dataset_does_not_change_while_it_is_read(hub: FakeHub) -> None:
     hub.push(files())
     ds = rm.open(f"{ROOT}/data/*.parquet")
@@ -106,6 +108,7 @@ def test_the_token_is_sent_to_the_hub_and_to_nobody_else(
         assert "authorization" not in {name.lower() for name in headers}
 
 
+@pytest.mark.slow
 def test_failures_are_repeated_and_told(hub: FakeHub) -> None:
     hub.push({"x.npy": saved("a.npy", data=np.arange(5))})
     hub.failures = [429, 503]

@@ -195,6 +195,7 @@ def test_a_file_that_changes_during_a_read_is_never_mixed(etag: str | None) -> N
             store.read(info, 0, 2000)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("etag", ['"1"', None])
 def test_a_broken_read_of_a_file_is_repeated(etag: str | None) -> None:
     with file_server() as server, FaultyProxy(server.url) as proxy:
@@ -323,6 +324,7 @@ def test_http_servers_without_ranges_or_listings_are_refused() -> None:
             store.folder("")
 
 
+@pytest.mark.slow
 def test_obstore_is_imported_only_for_urls() -> None:
     run = subprocess.run(
         [sys.executable, "-c", "import recmap, sys; recmap.open; print('obstore' in sys.modules)"],

@@ -148,6 +148,7 @@ def test_other_stores_outlast_an_outage(
         assert store.read(info, 0, 500).tobytes() == DATA[:500]
 
 
+@pytest.mark.slow
 def test_a_server_that_refuses_connections_is_waited_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -225,6 +226,7 @@ def test_wrong_options_are_refused() -> None:
 DATE = "Wed, 21 Oct 2020 07:28:00 GMT"
 
 
+@pytest.mark.slow
 def test_a_server_name_that_does_not_exist_is_not_waited_for() -> None:
     name = "a" * 64  # longer than a name can be, so that no name server is asked
     keys = {"access_key_id": "a", "secret_access_key": "b"}

@@ -276,6 +276,7 @@ def random_message(rng: np.random.Generator, depth: int) -> bytes:
     return b"".join(parts)
 
 
+@pytest.mark.slow
 def test_what_is_an_example_is_decided_as_by_a_plain_reader() -> None:
     rng = np.random.default_rng(29)
     seen = Counter[str | None]()

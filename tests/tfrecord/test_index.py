@@ -330,6 +330,7 @@ def test_anchors_are_thinned_in_large_files(monkeypatch: pytest.MonkeyPatch) -> 
     assert ds[picked]["a"] == everything[picked]
 
 
+@pytest.mark.slow
 def test_rows_written_one_by_one_get_the_same_index_as_in_one_batch() -> None:
     lengths = np.random.default_rng(0).integers(0, 9, 3000)
     rows = [np.arange(n) for n in lengths]

@@ -64,6 +64,7 @@ def plain(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
 
 
+@pytest.mark.slow
 def test_every_kind_of_column_keeps_its_nulls() -> None:
     for seed in range(25):
         r = random.Random(seed)

@@ -8,6 +8,7 @@ from typing import Any
 import hypothesis.extra.numpy as hnp
 import hypothesis.strategies as st
 import numpy as np
+import pytest
 from hypothesis import HealthCheck, given, settings
 
 import recmap as rm
@@ -60,6 +61,7 @@ def bits(column: Any) -> Any:
     return [row.tobytes() for row in column]
 
 
+@pytest.mark.slow
 @settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(batches(), st.sampled_from([None, "gzip"]), st.integers(1, 3))
 def test_written_columns_are_read_back(

@@ -165,6 +165,7 @@ def test_the_error_for_files_that_describe_different_columns_names_them() -> Non
         rm.open(["a.tfrecord", "b.tfrecord"], {"x": "float64[2]"})[:]
 
 
+@pytest.mark.slow
 def test_a_file_of_other_types_among_many_is_reported_when_it_is_read() -> None:
     for i in range(200):
         shape = 3 if i == 99 else 2
@@ -176,6 +177,7 @@ def test_a_file_of_other_types_among_many_is_reported_when_it_is_read() -> None:
         ds[195:210]
 
 
+@pytest.mark.slow
 def test_an_index_of_other_data_among_many_is_reported_when_it_is_read() -> None:
     for i in range(200):
         write({"int32": np.full(2, i, np.int32)}, f"{i:03}.tfrecord", durable=False)

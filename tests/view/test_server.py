@@ -141,6 +141,7 @@ def test_bad_requests_are_answered_with_the_reason(server: Server) -> None:
     assert request(server, f"/{server.token}/media?row=0&column=0").status == 404
 
 
+@pytest.mark.slow
 def test_a_browser_that_goes_away_leaves_no_traceback(
     server: Server, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -155,6 +156,7 @@ def test_a_browser_that_goes_away_leaves_no_traceback(
     assert capfd.readouterr().err == ""
 
 
+@pytest.mark.slow
 def test_closing_frees_the_port() -> None:
     server = Server(Api(RowTable(rm.from_arrays({"x": np.arange(2)}), "two")))
     port = server.port

@@ -120,6 +120,7 @@ def plain(column: Any) -> Any:
     return column.tolist()
 
 
+@pytest.mark.slow
 def test_rows_are_shuffled_packed_and_sent() -> None:
     photos()
     ds = opened(coco())

@@ -169,6 +169,7 @@ def test_strings_of_pandas_3_are_stored_with_masks() -> None:
         rm.open("b.h5ad")
 
 
+@pytest.mark.slow
 def test_every_array_of_cells_is_a_column() -> None:
     rng = np.random.default_rng(1)
     adata = made(rng.random((CELLS, GENES)).astype("float32"))
@@ -258,6 +259,7 @@ def test_it_converts_trains_and_travels() -> None:
         again.save("b.h5ad")
 
 
+@pytest.mark.slow
 def test_files_of_the_same_genes_are_one_dataset() -> None:
     first, second = made(counts(1)), made(counts(2))
     second.obs["cell_type"] = pd.Categorical(["other"] * CELLS)

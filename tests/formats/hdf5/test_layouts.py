@@ -239,6 +239,7 @@ def test_any_layout_is_read_as_h5py_reads_it(seed: int) -> None:
     compare(rng, "x.h5")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("version", VERSIONS)
 def test_any_axis_may_be_unlimited(version: str) -> None:
     values = np.arange(16, dtype="<i4").reshape(4, 4)

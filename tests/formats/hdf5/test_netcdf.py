@@ -400,6 +400,7 @@ def test_it_converts_trains_and_travels() -> None:
     assert sorted(read.tolist()) == list(range(HOURS))
 
 
+@pytest.mark.slow
 def test_several_files_are_one_dataset_if_they_mean_the_same() -> None:
     ds = weather()
     first, second = ds.isel(time=slice(0, 10)), ds.isel(time=slice(10, None))

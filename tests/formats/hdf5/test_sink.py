@@ -54,6 +54,7 @@ def digest(path: str) -> str:
     return hashlib.sha256(Path(path).read_bytes()).hexdigest()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compression", [None, "gzip", "lzf"])
 def test_every_column_round_trips(compression: str | None) -> None:
     source = rm.from_arrays(COLUMNS)
@@ -83,6 +84,7 @@ def test_h5py_reads_the_same_values() -> None:
         assert file["a"].attrs["recmap"] == "datetime64[ns]"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [{}, {"compression": "gzip"}, {"chunk_rows": 13}], ids=str)
 def test_the_bytes_do_not_depend_on_batches(options: dict[str, Any]) -> None:
     source = rm.from_arrays(COLUMNS)._source
@@ -134,6 +136,7 @@ def test_a_row_larger_than_a_chunk_is_cut() -> None:
     assert np.array_equal(rm.open("x.h5")[:]["x"], x)
 
 
+@pytest.mark.slow
 def test_a_row_of_more_strings_than_a_chunk_is_cut() -> None:
     strings = rm.Ragged.from_bytes([b"a", b"bc"] * 40_000)
     source = rm.from_batches([{"x": rm.Ragged(strings, [0, 80_000])}], {"x": "bytes[80000]"})

@@ -373,6 +373,7 @@ def test_info_says_how_columns_are_stored() -> None:
     assert ds._source.facts.chunk_rows() == 1000
 
 
+@pytest.mark.slow
 def test_many_threads_read_one_file() -> None:
     x, texts = numbers(4), [f"row {i}" for i in range(ROWS)]
     table = np.zeros(ROWS, [("a", "<i8"), ("b", "<f4")])
@@ -412,6 +413,7 @@ def test_a_forked_process_starts_its_own_threads() -> None:
     assert os.waitpid(child, 0)[1] == 0
 
 
+@pytest.mark.slow
 def test_without_h5py_the_error_says_what_to_install() -> None:
     made({"x": np.arange(3)}).close()
     program = (
