@@ -36,6 +36,7 @@ _MODULES = {
     "lance": "lance_files",
     "datasets": "hugging_face_datasets",
     "array_record": "array_record_files",
+    "rapidgzip": "rapidgzip_streams",
     "pyarrow": "pyarrow_files",
     "tfds": "tfds_folders",
     "webdataset": "webdataset_shards",

@@ -15,6 +15,7 @@ from benchmarks.memory_watch import MemoryWatch
 from benchmarks.tasks import gather_in_batches, sum_in_batches
 from benchmarks.timing import Clock, Measure
 from benchmarks.workloads import FEATURES, Data, load
+from recmap.tfrecord.sidecar import remove_sidecar
 
 __all__ = ["JOBS"]
 
@@ -120,6 +121,12 @@ def read(
     return Measure(clock.seconds, rows, total if check else None)
 
 
+def read_first(path: str, batch: int, check: bool = False) -> Measure:
+    """Read a file that has no index yet."""
+    remove_sidecar(path)
+    return read(path, batch, check=check)
+
+
 def read_again(path: str, batch: int, check: bool = False) -> Measure:
     """Read all of a file in slices. It was opened before, and read once."""
     dataset = _opened(path, batch)
@@ -198,6 +205,7 @@ JOBS = {
     "peak_memory": peak_memory,
     "read": read,
     "read_again": read_again,
+    "read_first": read_first,
     "scan": scan,
     "shuffle_steps": shuffle_steps,
     "verify": verify,
