@@ -180,6 +180,26 @@ def test_quantiles_of_bytes_and_of_few_values_are_exact() -> None:
             assert np.allclose(quantile, np.quantile(values, share, 0))
 
 
+def test_quantiles_of_any_channels_are_within_their_error() -> None:
+    random = np.random.default_rng(11)
+    sizes = [(1, 9000), (70, 20_000), (3, 1_700_000), (33, 40_000)]
+    dtypes = ["f4", "f8", "i2", "u2", "i8", "f2"]
+    for (width, count), dtype in zip(itertools.cycle(sizes), dtypes, strict=False):
+        values = (random.normal(0, 900, (count, width)) % 30_000).astype(dtype)
+        if values.dtype.kind == "f":
+            values[random.random(count) < 0.1] = np.nan
+            values[random.random((count, width)) < 0.05] = random.choice([np.nan, np.inf, -np.inf])
+            values[:, -1] = np.where(random.random(count) < 0.5, -np.inf, values[:, -1])
+        found = channels(values, axis=-1, quantiles=QUANTILES)
+        for channel in range(0, width, 7):
+            kept = np.sort(values[np.isfinite(values[:, channel]), channel].astype(np.float64))
+            for share, quantile in found.quantiles.items():
+                low = np.searchsorted(kept, quantile[channel], "left") / len(kept)
+                high = np.searchsorted(kept, quantile[channel], "right") / len(kept)
+                spread = found.rank_error + 1 / len(kept)
+                assert low - spread <= share <= high + spread
+
+
 def test_the_result_does_not_depend_on_the_number_of_threads(tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", RNG.normal(size=(400_000, 7)).astype(np.float32))
     found = []

@@ -8,24 +8,18 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+from recmap.dataset.channel_sketches import ChannelSketches
 from recmap.dataset.channel_stats import ChannelStats
 from recmap.dataset.field_stats import Numbers
-from recmap.dataset.quantile_sketch import (
-    QuantileSketch,
-    SortedItems,
-    sampling_level,
-    sorted_sample,
-    weighted_quantiles,
-)
+from recmap.dataset.quantile_sketch import sample_of, sampling_level, weighted_quantiles
 from recmap.errors import OptionError
 from recmap.machine.threads import Threads
 from recmap.model.field import Field
@@ -41,20 +35,28 @@ _AHEAD = 2
 _NATIVE = frozenset(map(np.dtype, ("i2", "u2", "i4", "u4", "i8", "u8", "f4", "f8")))
 
 
-# What is found in a piece: counts, sums and limits of each channel, and a sample of it.
+# What is found in a piece: counts, sums and limits of each channel, and a sample of it with its
+# level.
 _PieceMoments: TypeAlias = tuple[
-    npt.NDArray[np.int64], npt.NDArray[np.float64], npt.NDArray[Any], list[SortedItems]
+    npt.NDArray[np.int64], npt.NDArray[np.float64], npt.NDArray[Any], npt.NDArray[Any], int
 ]
 
 
 class ChannelCollector:
     """Collects the statistics of the channels of a field, batch by batch.
 
-    ``axis`` are the axes that tell channels apart, counted from the last, -1.
+    ``axis`` are the axes that tell channels apart, counted from the last, -1. ``rows`` is how many
+    rows there are, if that is known.
     """
 
     def __init__(
-        self, name: str, field: Field, axis: tuple[int, ...], shares: Sequence[float], pool: Threads
+        self,
+        name: str,
+        field: Field,
+        axis: tuple[int, ...],
+        shares: Sequence[float],
+        pool: Threads,
+        rows: int | None = None,
     ) -> None:
         self._axis, self._shares, self._pool = axis, list(shares), pool
         self._shape = tuple(field.inner[each] for each in axis)
@@ -66,9 +68,17 @@ class ChannelCollector:
                 f"axis={axis}; quantiles take memory for each of them, so give axes with "
                 f"{_MOST_SKETCHES:,} or fewer"
             )
-        self._merged = _Bytes(self._channels, field) if self._bytes else _Merged(self._channels)
-        self._before = self._number = 0
+        self._merged = self._merger(field)
+        self._before = self._number = self._expected = 0
+        if rows is not None and not field.ragged and not field.nullable:
+            self._expected = rows * field.count // max(1, self._channels)
         self._pending: deque[Future[Any]] = deque()
+
+    def _merger(self, field: Field) -> _Merged | _Bytes:
+        if self._bytes:
+            return _Bytes(self._channels, field)
+        sketches = ChannelSketches(self._channels, self._pool) if self._shares else None
+        return _Merged(self._channels, sketches)
 
     def add(self, values: npt.NDArray[Any]) -> None:
         """Add items, whose axes are those of the field that are not ragged."""
@@ -78,7 +88,7 @@ class ChannelCollector:
         step = max(1, _PIECE // per_row)
         for start in range(0, len(values), step):
             rows = values[start : start + step]
-            level = sampling_level(self._before)
+            level = sampling_level(self._before, self._expected)
             look = self._count_bytes if self._bytes else self._find_moments
             self._pending.append(self._pool.submit(look, rows, level, self._number))
             self._before += rows.size // self._channels
@@ -109,21 +119,17 @@ class ChannelCollector:
         sums = np.empty(2 * self._channels)
         limits = np.empty(2 * self._channels, values.dtype)
         _core.find_moments(values.reshape(-1), values.shape[2], counts, sums, limits)
-        samples = []
+        sample = values[:0, :, 0]
         if self._shares:
-            finite = not counts[self._channels :].any()
-            rng = np.random.default_rng(number)
-            samples = sorted_sample(values, level, rng, finite=finite)
+            sample = sample_of(values, level, np.random.default_rng(number))
         shape = -1, self._channels
-        return counts.reshape(shape), sums.reshape(shape), limits.reshape(shape), samples
+        return counts.reshape(shape), sums.reshape(shape), limits.reshape(shape), sample, level
 
     def result(self) -> tuple[Numbers, ChannelStats]:
         """Return the statistics of all values, and those of each channel."""
         while self._pending:
             self._merged.merge(self._pending.popleft().result())
-        found, shape = self._merged.found(), self._shape
-        quantiles = [of(self._shares) if self._shares else [] for of in found.quantiles]
-        by_share = np.array(quantiles).reshape(self._channels, len(self._shares)).T
+        found, shape = self._merged.found(self._shares), self._shape
         channels = ChannelStats(
             axis=self._axis,
             count=found.counts.sum(0).reshape(shape),
@@ -135,7 +141,7 @@ class ChannelCollector:
             std=found.std.reshape(shape),
             quantiles={
                 share: each.reshape(shape)
-                for share, each in zip(self._shares, by_share, strict=True)
+                for share, each in zip(self._shares, found.quantiles.T, strict=True)
             },
             rank_error=found.rank_error,
         )
@@ -160,23 +166,23 @@ class _ChannelMoments:
     std: npt.NDArray[np.float64]
     low: npt.NDArray[Any]
     high: npt.NDArray[Any]
-    #: What returns the quantiles of each channel, and by how much their ranks may be off.
-    quantiles: Sequence[Callable[[Sequence[float]], list[float]]]
+    #: An array (channels, shares), and by how much the ranks may be off.
+    quantiles: npt.NDArray[np.float64]
     rank_error: float
 
 
 class _Merged:
     """Merges the moments of pieces, using the formulas of Chan, Golub and LeVeque."""
 
-    def __init__(self, channels: int) -> None:
+    def __init__(self, channels: int, sketches: ChannelSketches | None) -> None:
         self._counts = np.zeros((4, channels), np.int64)
         self._mean, self._squares = np.zeros((2, channels))
         self._low: npt.NDArray[Any] | None = None
         self._high: npt.NDArray[Any] | None = None
-        self._sketches = [QuantileSketch() for _ in range(channels)]
+        self._sketches = sketches
 
     def merge(self, piece: _PieceMoments) -> None:
-        counts, (mean, squares), (low, high), samples = piece
+        counts, (mean, squares), (low, high), sample, level = piece
         before, more = self._counts[0].astype(np.float64), counts[0].astype(np.float64)
         share = more / np.maximum(before + more, 1)
         with np.errstate(over="ignore", invalid="ignore"):
@@ -190,10 +196,10 @@ class _Merged:
             high = _merged(self._high, high, before, more, np.maximum)
         self._low, self._high = low, high
         self._counts += counts
-        for sketch, items in zip(self._sketches, samples, strict=False):
-            sketch.add(items)
+        if self._sketches is not None:
+            self._sketches.add(sample, level)
 
-    def found(self) -> _ChannelMoments:
+    def found(self, shares: Sequence[float]) -> _ChannelMoments:
         finite = self._counts[0]
         low = np.zeros(len(finite)) if self._low is None else self._low
         high = low if self._high is None else self._high
@@ -205,8 +211,9 @@ class _Merged:
         none = finite == 0
         if none.any():
             mean, std, low, high = (np.where(none, np.nan, each) for each in (mean, std, low, high))
-        quantiles = [each.quantiles for each in self._sketches]
-        error = max((each.rank_error for each in self._sketches), default=0.0)
+        quantiles, error = np.empty((len(finite), 0)), 0.0
+        if self._sketches is not None:
+            quantiles, error = self._sketches.quantiles(shares), self._sketches.rank_error
         return _ChannelMoments(self._counts, mean, std, low, high, quantiles, error)
 
 
@@ -238,7 +245,7 @@ class _Bytes:
     def merge(self, counts: npt.NDArray[np.int64]) -> None:
         self._counts += counts
 
-    def found(self) -> _ChannelMoments:
+    def found(self, shares: Sequence[float]) -> _ChannelMoments:
         order = np.argsort(self._numbers)
         counts, numbers = self._counts.reshape(-1, 256)[:, order], self._numbers[order]
         total = counts.sum(1)
@@ -251,10 +258,10 @@ class _Bytes:
         low, high = numbers[seen.argmax(1)], numbers[255 - seen[:, ::-1].argmax(1)]
         if not total.all():
             low, high = (np.where(total == 0, np.nan, each) for each in (low, high))
-        quantiles = [partial(_byte_quantiles, numbers, each) for each in counts]
-        return _ChannelMoments(
-            np.stack([total, zeros, zeros, zeros]), mean, std, low, high, quantiles, rank_error=0.0
-        )
+        found = [_byte_quantiles(numbers, each, shares) for each in counts]
+        quantiles = np.array(found).reshape(len(counts), len(shares))
+        moments = np.stack([total, zeros, zeros, zeros]), mean, std, low, high
+        return _ChannelMoments(*moments, quantiles, rank_error=0.0)
 
 
 def _all_values(found: _ChannelMoments) -> Numbers:

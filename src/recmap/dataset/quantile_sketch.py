@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,69 +17,71 @@ import numpy.typing as npt
 
 # Items that are kept of each weight.
 _KEPT = 1 << 12
-# All values are looked at until there are more than this, then every other one, and so on.
+# If it is known how many values there are, at least so many are looked at.
+_ENOUGH = 800_000
+# Otherwise all are, until there are twice as many as this, then every other one, and so on.
 _ALL = 320_000
 # The probability that a rank is off by more than the error.
 _CHANCE = 0.01
 
 
-def sampling_level(before: int) -> int:
-    """Return the level of a sample, after so many values: one of ``2 ** level`` is looked at."""
-    return max(0, (before // _ALL).bit_length() - 1)
+def sampling_level(before: int, expected: int) -> int:
+    """Return the level of a sample, after so many values: one of ``2 ** level`` is looked at.
 
-
-@dataclass
-class SortedItems:
-    """Sorted values that count ``2 ** level`` times each.
-
-    ``variance`` bounds how far the ranks are off, as a sum of squares.
+    ``expected`` is how many values there are in all, if that is known, and otherwise 0.
     """
-
-    values: npt.NDArray[Any]
-    level: int
-    variance: float = 0.0
-
-    def thinned(self, most: int, rng: np.random.Generator) -> SortedItems:
-        """Return at most so many items, by dropping all but one of several neighbours."""
-        steps = 0
-        while len(self.values) > most << steps:
-            steps += 1
-        if not steps:
-            return self
-        level = self.level + steps
-        kept = self.values[int(rng.integers(1 << steps)) :: 1 << steps]
-        return SortedItems(kept, level, self.variance + 4.0**level / 4)
+    enough = expected // _ENOUGH if before < expected else before // _ALL
+    return max(0, enough.bit_length() - 1)
 
 
 class QuantileSketch:
-    """Collects values of one channel; the same values in the same order give the same result."""
+    """Collects values of some channels; the same values in the same order give the same result.
 
-    def __init__(self) -> None:
+    Items are sorted arrays (channels, items). A channel has NaN at the end if it has fewer.
+    """
+
+    def __init__(self, channels: int) -> None:
         self._levels: dict[int, list[npt.NDArray[Any]]] = {}
-        self._variance = 0.0
+        self._variance = np.zeros(channels)
         self._rng = np.random.default_rng(0)
 
-    def add(self, items: SortedItems) -> None:
-        """Add items; those of a level are sorted again only when they are many."""
-        while True:
-            pending = self._levels.setdefault(items.level, [])
-            pending.append(items.values)
-            self._variance += items.variance
-            if sum(map(len, pending)) <= 2 * _KEPT:
-                return
-            joined = np.sort(np.concatenate(pending), kind="stable")
-            pending.clear()
-            items = SortedItems(joined, items.level).thinned(_KEPT, self._rng)
+    def add(self, items: npt.NDArray[Any], level: int, variance: npt.NDArray[np.float64]) -> None:
+        """Add items that count ``2 ** level`` times each.
 
-    def quantiles(self, shares: Sequence[float]) -> list[float]:
-        """Return quantiles as ``np.quantile`` does; NaN if there are no values."""
-        found = [(values, level) for level, each in self._levels.items() for values in each]
-        if not any(len(values) for values, _ in found):
-            return [math.nan] * len(shares)
-        values = np.concatenate([values for values, _ in found])
-        weights = np.concatenate([np.full(len(each), 1 << level) for each, level in found])
-        order = np.argsort(values, kind="stable")
-        return weighted_quantiles(values[order], weights[order], shares)
+        ``variance`` bounds how far the ranks of each channel are off, as a sum of squares. The
+        items of a level are sorted again only when they are many.
+        """
+        self._variance += variance
+        while True:
+            pending = self._levels.setdefault(level, [])
+            pending.append(items)
+            count = sum(each.shape[1] for each in pending)
+            if count <= 2 * _KEPT:
+                return
+            joined = np.concatenate(pending, axis=1)
+            joined.sort(axis=1)
+            pending.clear()
+            steps = 1 if count <= 2 * 2 * _KEPT else 2
+            items = thinned(joined, steps, int(self._rng.integers(1 << steps)))
+            level += steps
+            self._variance += thinning_variance(joined, level)
+
+    def quantiles(self, shares: Sequence[float]) -> npt.NDArray[np.float64]:
+        """Return quantiles of each channel as ``np.quantile`` does; NaN if there are no values."""
+        channels = len(self._variance)
+        found = np.full((channels, len(shares)), math.nan)
+        arrays = [(each, level) for level, pending in self._levels.items() for each in pending]
+        if not arrays:
+            return found
+        joined = np.concatenate([each for each, _ in arrays], axis=1)
+        valid = valid_items(joined)
+        weights = np.concatenate([np.full(each.shape[1], 1 << level) for each, level in arrays])
+        for channel, values in enumerate(joined):
+            order = np.argsort(values)  # NaN comes last
+            order = order[: valid[channel]]
+            if len(order):
+                found[channel] = weighted_quantiles(values[order], weights[order], shares)
+        return found
 
     @property
     def rank_error(self) -> float:
@@ -88,46 +89,47 @@ class QuantileSketch:
 
         This is the inequality of Hoeffding.
         """
-        count = sum(sum(map(len, each)) << level for level, each in self._levels.items())
-        return math.sqrt(2 * self._variance * math.log(2 / _CHANCE)) / count if count else 0.0
+        counts = np.zeros(len(self._variance))
+        for level, pending in self._levels.items():
+            for each in pending:
+                counts += valid_items(each) * 2.0**level
+        errors = np.sqrt(2 * self._variance * math.log(2 / _CHANCE)) / np.maximum(counts, 1)
+        return float(errors.max(initial=0))
 
 
-def sorted_sample(
-    values: npt.NDArray[Any], level: int, rng: np.random.Generator, *, finite: bool
-) -> list[SortedItems]:
-    """Return a sample of the finite values of each channel, of an array (groups, channels, inner).
+def valid_items(items: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+    """Return how many items of each channel are not NaN."""
+    return np.asarray(items.shape[1] - np.count_nonzero(np.isnan(items), axis=1), np.int64)
 
-    Of ``2 ** level`` values, one is taken. ``finite`` says that all values are.
+
+def thinned(items: npt.NDArray[Any], steps: int, first: int) -> npt.NDArray[Any]:
+    """Return every ``2 ** steps``-th item of each channel, from one that was drawn."""
+    return np.ascontiguousarray(items[:, first :: 1 << steps])
+
+
+def thinning_variance(items: npt.NDArray[Any], level: int) -> npt.NDArray[np.float64]:
+    """Return how far ranks are off after sorted items were thinned to this level."""
+    return np.where(np.isnan(items[:, 0]), 0.0, 4.0**level / 4)
+
+
+def sample_of(values: npt.NDArray[Any], level: int, rng: np.random.Generator) -> Any:
+    """Return a sample, as rows of channels, of an array (groups, channels, inner).
+
+    Of ``2 ** level`` values of a channel, one is taken.
     """
     groups, channels, inner = values.shape
-    if level:
-        step, count = 1 << level, groups * inner
-        places = np.arange(0, count, step)
-        places += rng.integers(step, size=len(places), dtype=np.uint32)
-        places = places[places < count]  # the last step may be shorter
-        chosen = _taken(values, places)
-    else:
-        chosen = values.transpose(1, 0, 2).reshape(channels, -1)
-    ordered = np.array(chosen, order="C")
-    if finite:
-        ordered.sort(axis=1)
-    items = []
-    for channel in ordered:
-        kept = channel if finite else np.sort(channel[np.isfinite(channel)])
-        variance = len(kept) * 4.0**level / 4 if level else 0.0
-        items.append(SortedItems(kept, level, variance).thinned(_KEPT, rng))
-    return items
-
-
-def _taken(values: npt.NDArray[Any], places: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
-    """Return the values of each channel at these places, as an array (channels, places)."""
-    groups, _, inner = values.shape
+    if not level:
+        return values[0].T if groups == 1 else values.transpose(0, 2, 1).reshape(-1, channels)
+    step, count = 1 << level, groups * inner
+    places = np.arange(0, count, step)
+    places += rng.integers(step, size=len(places), dtype=np.uint32)
+    places = places[places < count]  # the last step may be shorter
     if inner == 1:  # divisions would take longer than everything else
-        return np.take(values[:, :, 0], places, axis=0).T
+        return np.take(values[:, :, 0], places, axis=0)
     if groups == 1:
-        return np.take(values[0], places, axis=1)
+        return np.take(values[0], places, axis=1).T
     found: npt.NDArray[Any] = values[places // inner, :, places % inner]
-    return found.T
+    return found
 
 
 def weighted_quantiles(

@@ -51,10 +51,11 @@ def collected(
     schema = source.schema
     with Threads(thread_count()) as pool, Counter(source.known_rows(), progress) as counter:
         channels: dict[str, ChannelCollector] = {}
+        rows = source.known_rows()
         if axis is not None or shares:
             numbers = {name: field for name, field in schema.items() if _is_number(field)}
             for name, axes in channel_axes(numbers, axis).items():
-                channels[name] = ChannelCollector(name, schema[name], axes, shares, pool)
+                channels[name] = ChannelCollector(name, schema[name], axes, shares, pool, rows)
         collectors = {
             name: FieldCollector(field, channels.get(name)) for name, field in schema.items()
         }
