@@ -185,7 +185,7 @@ def test_a_model_learns_and_resumes_with_every_backend(
         capture_output=True,
         text=True,
         check=False,
-        timeout=240,
+        timeout=600,
         env={**os.environ, **compiled, "KERAS_BACKEND": backend, "PYTHONPATH": path},
     )
     assert done.returncode == 0, done.stderr[-3000:]

@@ -49,7 +49,8 @@ def test_timings_count_what_is_fetched(ds: rm.Dataset, bucket: Bucket, workers: 
     assert ROWS * ROW <= timings.used <= 1.01 * ROWS * ROW
     assert 1 <= timings.amplification < 1.2
     assert timings.cache_hits == 0
-    assert timings.store_waiting > 0
+    # The first rows are fetched while processes start.
+    assert timings.store_waiting > 0 or workers == "spawn:2"
     assert f"{timings.requests:,} requests" in str(timings)
 
 

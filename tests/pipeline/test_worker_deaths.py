@@ -107,8 +107,7 @@ def test_a_sigterm_handler_of_the_parent_does_not_keep_workers_alive() -> None:
             next(pool.run(jobs.requests(), ahead=3))
     finally:
         signal.signal(signal.SIGTERM, before)
-    assert not jobs.alive(jobs.worker(0))
-    assert not jobs.alive(jobs.worker(1))
+    jobs.until(lambda: not jobs.alive(jobs.worker(0)) and not jobs.alive(jobs.worker(1)))
 
 
 PROGRAM = """
@@ -304,7 +303,7 @@ def test_an_interrupt_while_the_consumer_waits_closes_the_pool() -> None:
             next(pool.run(jobs.requests(), ahead=3))
         with pytest.raises(rm.OptionError, match="closed"):
             next(pool.run(jobs.requests(), ahead=3))
-    assert not jobs.alive(jobs.worker(0))
+    jobs.until(lambda: not jobs.alive(jobs.worker(0)))
 
 
 def test_an_interrupted_source_is_not_waited_for() -> None:
