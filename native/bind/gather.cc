@@ -25,6 +25,28 @@ bool prefetch(const Buffer& array, size_t row_bytes, const Array<const int64_t>&
   return prefetch_rows(as_span(array), row_bytes, as_span(rows));
 }
 
+using Numbers = Array<const int64_t>;
+
+nb::object offsets(const Numbers& offsets, const Numbers& rows) {
+  const ChosenRows chosen{as_span(offsets), as_span(rows)};
+  if (!are_rows(chosen)) throw nb::index_error("a row is not in the column");
+  std::span<int64_t> to;
+  nb::object made = new_array<int64_t>(rows.size() + 1, "int64", to);
+  if (!gather_offsets(chosen, to)) throw nb::value_error("offsets must ascend");
+  return made;
+}
+
+void ragged(const Buffer& values, const Numbers& offsets, const Numbers& rows, size_t item,
+            const Numbers& to, const Array<uint8_t>& out, size_t threads) {
+  bool sound = false;
+  {
+    const nb::gil_scoped_release release;
+    const ChosenRows chosen{as_span(offsets), as_span(rows)};
+    sound = gather_ragged(as_span(values), chosen, item, as_span(to), as_span(out), threads);
+  }
+  if (!sound) throw nb::value_error("rows must lie within the values and the output");
+}
+
 // The boxes of a call, with what they refer to.
 struct BoundBoxes {
   using Axis = std::tuple<size_t, size_t, size_t>;
@@ -68,6 +90,11 @@ void bind_gather(nb::module_& m) {
   m.def("gather_rows", &gather, nb::arg("source"), nb::arg("row_bytes"), nb::arg("rows"),
         nb::arg("out"), nb::arg("threads"), nb::arg("shift") = 0, nb::arg("shifted") = nb::none(),
         "Copy rows by number, and the same, `shift` bytes later, to `shifted`.");
+  m.def("gather_offsets", &offsets, nb::arg("offsets"), nb::arg("rows"),
+        "Return the offsets of rows by number. Raise IndexError if there is no such row.");
+  m.def("gather_ragged", &ragged, nb::arg("values"), nb::arg("offsets"), nb::arg("rows"),
+        nb::arg("item"), nb::arg("to"), nb::arg("out"), nb::arg("threads"),
+        "Copy ragged rows by number, of items of `item` bytes, to the offsets `to` in the output.");
   m.def("prefetch_rows", &prefetch, nb::arg("mapped"), nb::arg("row_bytes"), nb::arg("rows"),
         "Ask the system for rows of a mapped array that are not in memory. Return whether there "
         "were any.");

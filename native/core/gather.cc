@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cstring>
+#include <vector>
 
 #include "copy_cache_lines.h"
+#include "pack_rows.h"
 #include "parallel.h"
 #include "prefetch_spans.h"
 
@@ -160,6 +162,40 @@ bool gather_rows(std::span<const uint8_t> from, size_t row_bytes, std::span<cons
   gather([=](size_t i) { return from.data() + static_cast<size_t>(rows[i]) * row_bytes; },
          rows.size(), row_bytes, to, threads, shifted);
   return true;
+}
+
+bool are_rows(const ChosenRows& chosen) {
+  const size_t count = std::max<size_t>(chosen.offsets.size(), 1) - 1;
+  return std::all_of(chosen.rows.begin(), chosen.rows.end(),
+                     [count](int64_t row) { return static_cast<uint64_t>(row) < count; });
+}
+
+bool gather_offsets(const ChosenRows& chosen, std::span<int64_t> to) {
+  if (to.size() != chosen.rows.size() + 1 || !are_rows(chosen)) return false;
+  int64_t end = 0;
+  to[0] = 0;
+  for (size_t i = 0; i < chosen.rows.size(); ++i) {
+    const int64_t* row = chosen.offsets.data() + chosen.rows[i];
+    int64_t size = 0;
+    if (__builtin_sub_overflow(row[1], row[0], &size) || size < 0 ||
+        __builtin_add_overflow(end, size, &end)) {
+      return false;
+    }
+    to[i + 1] = end;
+  }
+  return true;
+}
+
+bool gather_ragged(std::span<const uint8_t> values, const ChosenRows& chosen, size_t item,
+                   std::span<const int64_t> to, std::span<uint8_t> out, size_t threads) {
+  if (to.size() != chosen.rows.size() + 1 || !are_rows(chosen)) return false;
+  std::vector<int64_t> from(chosen.rows.size()), sizes(chosen.rows.size());
+  for (size_t i = 0; i < from.size(); ++i) {
+    const int64_t* row = chosen.offsets.data() + chosen.rows[i];
+    from[i] = row[0];
+    if (__builtin_sub_overflow(row[1], row[0], &sizes[i])) return false;
+  }
+  return copy_sequences(values, {from, to.first(from.size()), sizes}, item, out, threads);
 }
 
 Bytes box_at(const Boxes& boxes, size_t reach, size_t i) {

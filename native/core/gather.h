@@ -22,6 +22,24 @@ struct Shifted {
 bool gather_rows(std::span<const uint8_t> from, size_t row_bytes, std::span<const int64_t> rows,
                  std::span<uint8_t> to, size_t threads, const Shifted& shifted = {});
 
+// Rows of different lengths: row i is the items from offsets[i] to offsets[i + 1].
+struct ChosenRows {
+  std::span<const int64_t> offsets;
+  std::span<const int64_t> rows;
+};
+
+// Whether all rows exist.
+bool are_rows(const ChosenRows& chosen);
+
+// Writes where rows that exist begin once they follow each other, and where the last one ends.
+// Returns false if one ends before it begins, or together they have too many items.
+bool gather_offsets(const ChosenRows& chosen, std::span<int64_t> to);
+
+// Copies rows of items of `item` bytes to where they begin in `out`, on up to `threads` threads.
+// Returns false if a row does not exist, or is outside of the values or the output.
+bool gather_ragged(std::span<const uint8_t> values, const ChosenRows& chosen, size_t item,
+                   std::span<const int64_t> to, std::span<uint8_t> out, size_t threads);
+
 // An axis of a box: this many parts, so many bytes apart where they lie and where they go.
 struct BoxAxis {
   size_t count, from_step, to_step;

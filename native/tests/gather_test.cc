@@ -96,6 +96,47 @@ TEST(BoxesGoToTheirPlaceInEachRow) {
   CHECK_EQ(static_cast<int>(to[35]), 14);
 }
 
+TEST(RowsOfDifferentLengthsFollowEachOther) {
+  const Buffer values{1, 2, 3, 4, 5, 6, 7, 8, 9, 10};
+  const Rows offsets{1, 1, 3, 4, 5};  // of items of two bytes: none, 3 to 6, 7 and 8, 9 and 10
+  const Rows rows{3, 1, 0, 1};
+  Rows to(5);
+  CHECK(gather_offsets({offsets, rows}, to));
+  CHECK((to == Rows{0, 1, 3, 3, 5}));
+  for (const size_t threads : {1, 3}) {
+    Buffer out(10);
+    CHECK(gather_ragged(values, {offsets, rows}, 2, to, out, threads));
+    CHECK((out == Buffer{9, 10, 3, 4, 5, 6, 3, 4, 5, 6}));
+  }
+}
+
+TEST(RaggedRowsThatDoNotExistOrFitAreRefused) {
+  const Buffer values(10);
+  Buffer out(10);
+  Rows to(2);
+  const auto offsets_of = [&](const Rows& offsets, const Rows& rows) {
+    return gather_offsets({offsets, rows}, to);
+  };
+  CHECK(offsets_of({0, 4}, {0}));
+  CHECK(!offsets_of({0, 4}, {1}));
+  CHECK(!offsets_of({0, 4}, {-1}));
+  CHECK(!offsets_of({}, {0}));
+  CHECK(!offsets_of({4, 0}, {0}));
+  CHECK(!offsets_of({INT64_MIN, INT64_MAX}, {0}));
+  CHECK(!offsets_of({0, 4}, {0, 0}));  // no room for two
+  const auto copy = [&](const Rows& offsets, const Rows& rows, const Rows& places) {
+    return gather_ragged(values, {offsets, rows}, 2, places, out, 1);
+  };
+  CHECK(copy({0, 4}, {0}, {0, 4}));
+  CHECK(copy({0, 4}, {0}, {1, 5}));
+  CHECK(!copy({0, 4}, {0}, {2, 6}));  // past the output
+  CHECK(!copy({2, 6}, {0}, {0, 4}));  // past the values
+  CHECK(!copy({-1, 2}, {0}, {0, 3}));
+  CHECK(!copy({0, 4}, {1}, {0, 4}));
+  CHECK(!copy({0, 4}, {0}, {0}));
+  CHECK(!copy({INT64_MIN, INT64_MAX}, {0}, {0, 1}));
+}
+
 TEST(BoxesOutsideAndSizesThatDoNotFitAreRefused) {
   const Buffer from(10);
   const std::vector<Bytes> sources{from};

@@ -58,6 +58,41 @@ def test_padding_fills_and_truncates_rows(
         )
 
 
+def test_rows_by_number_are_those_of_a_list() -> None:
+    rng = np.random.default_rng(0)
+    for inner in [(), (3,), (0,)]:
+        lengths = rng.integers(0, 5, 50)
+        values = rng.integers(0, 100, (int(lengths.sum()) + 3, *inner))
+        offsets = 2 + np.concatenate([[0], np.cumsum(lengths)])
+        mask = rng.random(50) < 0.2
+        for column in (
+            rm.Ragged(values, offsets),
+            rm.Ragged(values, offsets, mask),
+            rm.Ragged(rm.Ragged(values, np.arange(len(values) + 1)), offsets),
+        ):
+            rows = column.tolist()
+            for numbers in (
+                rng.integers(0, 50, 80),
+                rng.integers(-50, 50, 80),
+                rng.integers(0, 50, 80)[::3],
+                rng.integers(0, 50, 80).astype(np.uint16),
+                np.empty(0, np.int64),
+            ):
+                assert column[numbers].tolist() == [rows[i] for i in numbers.tolist()]
+
+
+@pytest.mark.parametrize("row", [4, -5, 2**62])
+def test_rows_that_do_not_exist_are_errors(ragged: rm.Ragged, row: int) -> None:
+    with pytest.raises(rm.RowNotFoundError, match="4 rows"):
+        ragged[np.array([0, row])]
+
+
+@pytest.mark.parametrize("offsets", [[0, 9, 4], [0, 2, 9], [-1, 2, 3], [-(2**63), 2**63 - 1, 0]])
+def test_rows_outside_of_the_values_are_not_read(offsets: list[int]) -> None:
+    with pytest.raises((ValueError, OverflowError, MemoryError)):
+        rm.Ragged(np.arange(4), np.array(offsets))[np.array([0, 1])]
+
+
 def test_padding_keeps_inner_axes() -> None:
     ragged = rm.Ragged.from_rows([np.ones((2, 2)), np.ones((0, 2))])
     assert ragged.pad().shape == (2, 2, 2)

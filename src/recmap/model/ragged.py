@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from typing import Any, Literal, TypeAlias, TypeGuard, overload
 
 import numpy as np
@@ -155,7 +156,8 @@ class Ragged:
     @property
     def flat(self) -> Column:
         """The values of these rows only."""
-        return self.values[int(self.offsets[0]) : int(self.offsets[-1])]
+        begin, end = int(self.offsets[0]), int(self.offsets[-1])
+        return self.values if (begin, end) == (0, len(self.values)) else self.values[begin:end]
 
     @property
     def nbytes(self) -> int:
@@ -176,6 +178,9 @@ class Ragged:
         self, key: slice | npt.NDArray[np.integer[Any]] | npt.NDArray[np.bool_] | Sequence[int]
     ) -> Ragged: ...
     def __getitem__(self, key: Any) -> Any:
+        if type(key) is np.ndarray and key.dtype == np.int64 and key.ndim == 1:
+            with suppress(IndexError):  # the numbers of rows, unless some count from the end
+                return self._gather(key)
         number = key if type(key) is int else as_row(key)
         if number is not None:
             row = number + len(self) if number < 0 else number
@@ -213,16 +218,20 @@ class Ragged:
             raise ColumnError(f"row {row:,} of a Ragged of text is not UTF-8: {e}") from None
 
     def _gather(self, rows: npt.NDArray[np.int64]) -> Ragged:
-        starts, lengths = self.offsets[:-1][rows], self.lengths[rows]
-        offsets = offsets_of(lengths)
+        """Return rows by number; raise IndexError if one does not exist."""
+        offsets: Any = _core.gather_offsets(self.offsets, rows)
         total = int(offsets[-1])
         mask = None if self.mask is None else self.mask[rows]
         if is_plain(self.values):
             values = empty((total, *self.values.shape[1:]), self.values.dtype)
-            copy_items(self.values, starts, lengths, values, offsets[:-1])
+            if values.size:
+                here, there, item = raw_bytes(self.values), raw_bytes(values), values[:1].nbytes
+                threads = thread_count()
+                _core.gather_ragged(here, self.offsets, rows, item, offsets, there, threads)
             return Ragged(values, offsets, mask)
-        within = np.arange(total) - np.repeat(offsets[:-1], lengths)
-        return Ragged(self.values[within + np.repeat(starts, lengths)], offsets, mask)
+        # The place of each item among those of all rows, and then where it comes from.
+        steps = np.repeat(self.offsets[rows] - offsets[:-1], np.diff(offsets))
+        return Ragged(self.values[np.arange(total) + steps], offsets, mask)
 
     def pad(
         self,
