@@ -138,9 +138,19 @@ def _saved_sequences() -> rm.Dataset:
     return rm.open("sequences.tfrecord")
 
 
+def _samples() -> rm.Dataset:
+    """Return rows of several files whose sizes are known before they are read."""
+    keys = rm.Ragged.from_text([f"{row:x}" for row in range(_ROWS)])
+    columns = {"__key__": keys, **_sequences()[:]}
+    rm.from_arrays(columns).save("samples.tar", shards=3)
+    return rm.open("samples-*.tar")
+
+
 @pytest.mark.parametrize("shuffled", [False, True], ids=["in order", "shuffled"])
 @pytest.mark.parametrize("size", [1, 10, 59, 2000])
-@pytest.mark.parametrize("made", [_sequences, _saved_sequences], ids=["arrays", "file"])
+@pytest.mark.parametrize(
+    "made", [_sequences, _saved_sequences, _samples], ids=["arrays", "file", "samples"]
+)
 def test_ragged_batches_equal_those_read_one_by_one(made: Any, size: int, shuffled: bool) -> None:
     ds = made()
     train = (ds.shuffle(seed=1) if shuffled else ds).batch(size)
@@ -276,3 +286,25 @@ def test_blocks_ahead_account_for_batches_that_are_read_together() -> None:
     ready = many._feed().ready
     block = ready.row_bytes * 64 * ready.batches_per_block
     assert (ready.blocks_ahead + 1) * block <= 64e6
+
+
+def test_ragged_batches_are_writable_and_do_not_overlap() -> None:
+    batches = list(_samples().shuffle(seed=1).batch(10))
+    for number, batch in enumerate(batches):
+        batch["x"][:] = number
+        batch["tokens"].values[:] = number
+    for number, batch in enumerate(batches):
+        assert (batch["x"] == number).all()
+        assert (batch["tokens"].values == number).all()
+
+
+def test_a_few_huge_rows_are_not_read_together_with_others() -> None:
+    lengths = np.where(np.arange(_ROWS) % 300 == 7, 1 << 20, 5)
+    rows = rm.Ragged(np.arange(lengths.sum()), np.concatenate([[0], np.cumsum(lengths)]))
+    ds = rm.from_arrays({"x": np.arange(_ROWS), "tokens": rows})
+    found = []
+    for batch in ds.shuffle(seed=1).batch(10):
+        for x, tokens in zip(batch["x"].tolist(), batch["tokens"], strict=True):
+            assert (len(tokens), tokens[0]) == (lengths[x], rows.offsets[x])
+            found.append(x)
+    assert sorted(found) == list(range(_ROWS))

@@ -138,7 +138,7 @@ class ExplodedRows(DerivedRows[Items]):
     def facts(self) -> SourceFacts:
         facts = super().facts
         told = {n: text for n, text in facts.descriptions.items() if n not in self._columns}
-        return replace(facts, descriptions=told)
+        return replace(facts, descriptions=told, sized=False)
 
     def read(self, start: int, stop: int, limit: int | None = None) -> Batch:
         stop = min(stop, len(self))

@@ -171,6 +171,7 @@ class ColumnsSource(Source):
             largest_chunk=partial(LargestChunk, self._chunk_bytes),
             stored_in_order=stored_rows > 1,
             remote=any_remote(files),
+            sized=not self._chunk_bytes and not any_remote(files),
             checksums=[self._unchecked],
             largest_row=partial(_largest_row, columns, self._rows, mapped, tuple(files)),
             reference=reference and partial(_unchanged, reference, files),

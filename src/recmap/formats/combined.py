@@ -164,6 +164,7 @@ class CombinedSource(VaryingRows):
             endless=any(each.endless for each in told),
             searched=all(each.searched for each in told),
             varies=any(each.varies for each in told),
+            sized=all(each.sized for each in told),
             functions=[function for each in told for function in each.functions],
             compressed_files={f: how for each in told for f, how in each.compressed_files.items()},
             skipped=BadRecords(partial(_skipped, told)),

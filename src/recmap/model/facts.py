@@ -159,6 +159,8 @@ class SourceFacts:
     remote: bool = False
     #: Whether ``read_padded`` is worth trying.
     can_pad: bool = False
+    #: Whether ``row_sizes`` looks at no rows, so that it takes far less time than to read them.
+    sized: bool = False
     #: Whether rows never end, as after ``repeat()``.
     endless: bool = False
     #: Whether rows can be read in order before they are counted: ``up_to`` looks no further than it

@@ -261,6 +261,14 @@ def gather_span(source: Source, start: int, stop: int, limit: int | None) -> Bat
 class WrappedSource(VaryingRows):
     """A source that forwards to another one, except for what a subclass overrides.
 
+def gather_sized(source: Source, rows: RowArray, limit: int) -> Batch | None:
+    """Return these rows, if it is known without reading any that they fit into ``limit`` bytes."""
+    sizes = source.row_sizes(rows) if source.facts.sized else None
+    if sizes is None or int(np.broadcast_to(sizes, len(rows)).sum()) > limit:
+        return None
+    return source.gather(rows)
+
+
     A subclass that changes names or values overrides ``schema``, ``read``, ``gather``, ``column``
     and ``read_padded``. One that changes the set of rows overrides all that takes or counts rows.
     """

@@ -82,6 +82,7 @@ class SourceRows(WrappedSource):
             remote=facts.remote,
             # What is decoded together is read in order, by one thread.
             can_pad=facts.can_pad and facts.chunk_rows() == 1,
+            sized=facts.sized,
             searched=facts.searched,
             open_ended=facts.open_ended,
             labels=facts.labels,
