@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import tarfile
 import warnings
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -22,29 +24,37 @@ _DIALECTS = (tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT)
 
 
 def case(case: Case) -> None:
-    path = case.path("x.tar")
-    _write(case, path)
-    if case.chance(0.5):
-        check_damaged(case, path, lambda: _read(path))
+    files = case.pick([1, 1, 1, 3, 20])
+    paths = [case.path(f"x{number:02d}.tar") for number in range(files)]
+    _write(case, paths)
+    if files == 1 and case.chance(0.6):
+        check_damaged(case, paths[0], lambda: _read(paths))
         return
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", rm.LeftOutWarning)
-        ds = rm.open(path)
-    check_some_ways(case, ds, _read(path))
+        ds = rm.open(paths)
+    check_some_ways(case, ds, _read(paths))
 
 
-def _write(case: Case, path: str) -> None:
+def _write(case: Case, paths: list[str]) -> None:
     dialect = case.pick(_DIALECTS)
     chosen = [name for name in _EXTENSIONS if case.chance(0.4)] or ["jpg"]
     dtype, inner = case.pick(["<f4", ">i2", "u1", "<f8"]), case.pick([(), (3,), (2, 2)])
     varies = case.chance(0.3)
     case.note(f"dialect {dialect}, {chosen}, {dtype} {inner} {varies}")
+    for path in paths:
+        _write_file(case, path, dialect, partial(_content, case, dtype, inner, varies), chosen)
+
+
+def _write_file(
+    case: Case, path: str, dialect: int, content_of: Callable[[str], bytes], chosen: list[str]
+) -> None:
     with tarfile.open(path, "w", format=dialect) as tar:
         for row in range(case.between(1, 40)):
             folder = case.pick(["", "", "some/where/", "f" * 60 + "/" + "g" * 30 + "/"])
             key = f"{folder}{'k' * case.pick([1, 1, 9])}{row}"
             for name in chosen:
-                content = _content(case, name, dtype, inner, varies)
+                content = content_of(name)
                 info = tarfile.TarInfo(f"{key}.{name}")
                 info.size = len(content)
                 tar.addfile(info, io.BytesIO(content))
@@ -54,7 +64,7 @@ def _write(case: Case, path: str) -> None:
                 tar.addfile(info)
 
 
-def _content(case: Case, name: str, dtype: str, inner: tuple[int, ...], varies: bool) -> bytes:
+def _content(case: Case, dtype: str, inner: tuple[int, ...], varies: bool, name: str) -> bytes:
     if name == "cls":
         return b"%d" % case.between(-(2**63), 2**63 - 1)
     if name in ("txt", "json"):
@@ -68,8 +78,14 @@ def _content(case: Case, name: str, dtype: str, inner: tuple[int, ...], varies: 
     return case.rng.bytes(case.pick([0, 1, 511, 512, 513, 3000]))
 
 
-def _read(path: str) -> Table:
+def _read(paths: list[str]) -> Table:
     """Read the samples with tarfile, as WebDataset groups and decodes them."""
+    samples = [sample for path in paths for sample in _samples(path)]
+    names = dict.fromkeys(name for sample in samples for name in sample)
+    return {name: [sample.get(name) for sample in samples] for name in names}
+
+
+def _samples(path: str) -> list[dict[str, Any]]:
     samples: dict[str, dict[str, Any]] = {}
     with tarfile.open(path, "r:") as tar:
         for info in tar:
@@ -81,12 +97,10 @@ def _read(path: str) -> Table:
                 continue
             member = tar.extractfile(info)
             assert member is not None
-            sample = samples.setdefault(folder + slash + stem, {})
+            key = folder + slash + stem
+            sample = samples.setdefault(key, {"__key__": key})
             sample[name.lower()] = _decoded(name, member.read())
-    table: Table = {"__key__": list(samples)}
-    for name in dict.fromkeys(name for sample in samples.values() for name in sample):
-        table[name] = [sample.get(name) for sample in samples.values()]
-    return table
+    return list(samples.values())
 
 
 def _decoded(name: str, content: bytes) -> Any:

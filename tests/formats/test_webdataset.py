@@ -321,6 +321,70 @@ def test_rows_are_read_from_a_bucket_and_its_index_from_the_cache(bucket: S3Buck
     assert np.array_equal(rm.open("copy.tar")[:]["x"], x)
 
 
+def npy(array: Any, spaces: int = 0) -> bytes:
+    """Return an array as an .npy file, with more spaces than necessary after its header."""
+    file = io.BytesIO()
+    np.save(file, array)
+    content = file.getvalue()
+    size = int.from_bytes(content[8:10], "little")
+    head = content[10 : 9 + size] + b" " * spaces + b"\n"
+    return content[:8] + len(head).to_bytes(2, "little") + head + content[10 + size :]
+
+
+@pytest.mark.parametrize("files", [3, 40])
+def test_rows_of_many_files_are_those_of_each(files: int) -> None:
+    rng = np.random.default_rng(files)
+    rows: list[dict[str, Any]] = []
+    for file in range(files):
+        members = {}
+        for i in range(rng.integers(0, 9) if file else 4):
+            key = f"{file}-{i}" + "é" * int(rng.integers(0, 3))
+            array = rng.random((2, 3)).astype(">f4")
+            members[f"{key}.npy"] = npy(array, spaces=64 * int(rng.random() < 0.2))
+            rows.append({"__key__": key, "npy": array.tolist()})
+            if rng.random() < 0.5:
+                rows[-1]["txt"] = "x" * int(rng.integers(0, 9))
+                members[f"{key}.txt"] = rows[-1]["txt"].encode()
+        make_tar(f"{file:02d}.tar", members)
+    rows = [{"txt": None, **row} for row in rows]
+    ds = rm.open("*.tar")
+    for columns in (list(ds.schema), ["npy"], ["__key__"], ["txt", "npy"]):
+        chosen = pickle.loads(pickle.dumps(ds.select(columns)))
+        for opened in (ds.select(columns), rm.open("*.tar", fields=columns), chosen):
+            for count in (1, 2, 30):
+                numbers = rng.integers(0, len(rows), count)
+                batch = opened[numbers]
+                assert list(batch) == columns
+                for name in columns:
+                    assert batch[name].tolist() == [rows[i][name] for i in numbers.tolist()]
+    batches = [*ds.fill_null({"txt": ""}).shuffle(seed=2).batch(3)]
+    keys = [key for batch in batches for key in batch["__key__"].tolist()]
+    assert sorted(keys) == sorted(row["__key__"] for row in rows)
+    by_key = {row["__key__"]: row for row in rows}
+    for name in ("npy", "txt"):
+        found = [value for batch in batches for value in batch[name].tolist()]
+        assert found == [by_key[key][name] or "" for key in keys]
+
+
+def test_errors_of_rows_of_many_files_name_the_file() -> None:
+    for name in "abc":
+        key = os.fsdecode(b"\xff") if name == "b" else "0"
+        array = npy(np.arange(3.0))
+        make_tar(f"{name}.tar", {f"{key}.npy": array, "1.npy": array}, tarfile.GNU_FORMAT)
+    ds = rm.open("*.tar")
+    assert ds[[0, 3, 5]]["__key__"].tolist() == ["0", "1", "1"]
+    with pytest.raises(rm.FieldMismatchError, match=r"b\.tar: row 0: column '__key__' is text"):
+        ds[[5, 2, 0]]
+    assert rm.open("*.tar", fields={"__key__": "bytes"})[[5, 2]]["__key__"].tolist() == [
+        b"1",
+        b"\xff",
+    ]
+    os.truncate("c.tar", 600)
+    assert ds[[0, 3]]["npy"].tolist() == [[0, 1, 2]] * 2
+    with pytest.raises(rm.CorruptRecordError, match=r"c\.tar: the file shrank"):
+        ds[[0, 5]]
+
+
 @cache
 def noise(i: int) -> bytes:
     """Return bytes that hardly become smaller, some of them over a megabyte."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -46,6 +46,8 @@ class ColumnReader(Protocol):
     #: The bytes of a row group: all chunks that hold the same rows, which are decoded together.
     #: 0 if a row can be read alone.
     chunk_bytes: int = 0
+    #: Whether ``joined`` returns a column.
+    joins: bool = False
 
     def __len__(self) -> int: ...
 
@@ -77,6 +79,14 @@ class ColumnReader(Protocol):
     def places(self, rows: npt.NDArray[np.int64]) -> RowPlaces | None:
         """Return where rows lie in a file or in memory; None if they are not stored as arrays."""
         del rows
+        return None
+
+    def joined(self, columns: Sequence[Self]) -> ColumnReader | None:
+        """Return one column of those of several mapped files, to gather rows of all at once.
+
+        Return None if they are not gathered faster than from one file after another.
+        """
+        del columns
         return None
 
     def fetch_ahead(self, rows: RowNumbers) -> Fetching | None:

@@ -234,6 +234,33 @@ class ColumnsSource(Source):
         self._unchecked.check_ahead()
         return None if name in self._strings else self._columns[name].places(rows)
 
+    def joined(self, sources: Sequence[Source]) -> Source | None:
+        names = [name for name, column in self._columns.items() if column.joins]
+        if not names:
+            return None
+        columns: dict[str, list[ColumnReader]] = {name: [] for name in names}
+        files: list[str] = []
+        for source in sources:
+            if not isinstance(source, ColumnsSource) or not source.is_mapped:
+                return None
+            files += source.facts.files
+            for name, alike in columns.items():
+                alike.append(source.readers[name])
+        found = {name: self._columns[name].joined(alike) for name, alike in columns.items()}
+        together = {name: column for name, column in found.items() if column is not None}
+        strings = {name: field for name, field in self._strings.items() if name in together}
+        return ColumnsSource(self._facts.format, files, together, strings=strings)
+
+    @property
+    def readers(self) -> Mapping[str, ColumnReader]:
+        """The columns, by name."""
+        return self._columns
+
+    @property
+    def is_mapped(self) -> bool:
+        """Whether columns are read from one file, all of which is mapped."""
+        return self._mapped is not None and self._mapped.current().whole
+
     def _typed(self, batch: Batch, rows: RowNumbers) -> Batch:
         """Make strings the text or the bytes that their fields say they are."""
         file = "".join(self._facts.files[:1])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from copy import copy
 from dataclasses import replace
 from functools import cached_property, partial
@@ -117,6 +118,7 @@ class CombinedSource(VaryingRows):
         other = copy(self)
         other._sources = list(sources)  # noqa: SLF001  # a copy of this one
         other.__dict__.pop("_selections", None)
+        other.__dict__.pop("_joined", None)
         if schema is not None:
             other._schema = schema  # noqa: SLF001
             other.__dict__.pop("_told", None)
@@ -162,9 +164,9 @@ class CombinedSource(VaryingRows):
             remote=any(each.remote for each in told),
             can_pad=all(each.can_pad for each in told),
             endless=any(each.endless for each in told),
+            sized=all(each.sized for each in told),
             searched=all(each.searched for each in told),
             varies=any(each.varies for each in told),
-            sized=all(each.sized for each in told),
             functions=[function for each in told for function in each.functions],
             compressed_files={f: how for each in told for f, how in each.compressed_files.items()},
             skipped=BadRecords(partial(_skipped, told)),
@@ -178,7 +180,7 @@ class CombinedSource(VaryingRows):
 
     def __getstate__(self) -> dict[str, Any]:
         # Some facts, such as checksums, belong to files that another process opens itself.
-        own = ("_told", "_selections")
+        own = ("_told", "_selections", "_joined")
         return {name: each for name, each in self.__dict__.items() if name not in own}
 
     def info(self) -> Info:
@@ -342,6 +344,9 @@ def _joint_schema(sources: Iterable[Source]) -> Schema:
 class ConcatenatedSource(CombinedSource):
     """The rows of several sources with the same schema, one source after another."""
 
+    # The same rows as one source, as soon as that is possible.
+    _joined: Source | None = None
+
     def __init__(self, sources: Sequence[Source]) -> None:
         sources = with_the_same_nulls(sources)
         first = sources[0]
@@ -412,7 +417,9 @@ class ConcatenatedSource(CombinedSource):
     def gather(self, rows: npt.NDArray[np.int64]) -> Batch:
         if not len(rows):
             return self._sources[0].gather(rows)
-        copied = self._copied(rows)
+        copied = self._gathered_at_once(rows) or self._copied(rows)
+        if len(copied) == len(self._schema):
+            return copied
         if not copied:
             return gather_from(self._starts, rows, lambda i, mine: self._sources[i].gather(mine))
         others = [name for name in self._schema if name not in copied]
@@ -426,6 +433,19 @@ class ConcatenatedSource(CombinedSource):
 
     @cached_property
     def _selections(self) -> dict[tuple[str, ...], Source]:
+        return {}
+
+    def _together(self) -> Source | None:
+        """Return the same rows as one source, with the columns that it gathers faster."""
+        if self._joined is None:
+            self._joined = self._sources[0].joined(self._sources)
+        return self._joined
+
+    def _gathered_at_once(self, rows: npt.NDArray[np.int64]) -> Batch:
+        together = self._together()
+        if together is not None:
+            with suppress(DataError):  # the source of one file says where the error is
+                return together.gather(rows)
         return {}
 
     def _copied(self, rows: npt.NDArray[np.int64]) -> Batch:
@@ -484,6 +504,9 @@ class ConcatenatedSource(CombinedSource):
                 yield replace(file, source=self, stop=partial(_shifted, file.stop, first))
 
     def row_sizes(self, rows: npt.NDArray[np.int64]) -> RowSizes | None:
+        together = self._together()
+        if together is not None and len(together.schema) == len(self._schema):
+            return together.row_sizes(rows)
         sizes = np.empty(len(rows), np.int64)
         for owner, mine in rows_by_owner(self._starts, rows):
             found = self._sources[owner].row_sizes(rows[mine] - self._starts[owner])

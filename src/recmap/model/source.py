@@ -121,6 +121,15 @@ class Source(ABC):
         del name, rows
         return None
 
+    def joined(self, sources: Sequence[Source]) -> Source | None:
+        """Return the rows of several sources, this one among them, as one source.
+
+        It has those columns that it gathers faster than one source after another. Return None if
+        there are none, or not yet.
+        """
+        del sources
+        return None
+
     def read_padded(
         self, rows: RowNumbers, pads: Mapping[str, PadSpec], size: int, allocate: Allocate
     ) -> PaddedRows | None:
@@ -252,6 +261,14 @@ def gather_within(source: Source, rows: RowArray, limit: int | None) -> Batch:
     return source.gather(rows)
 
 
+def gather_sized(source: Source, rows: RowArray, limit: int) -> Batch | None:
+    """Return these rows, if it is known without reading any that they fit into ``limit`` bytes."""
+    sizes = source.row_sizes(rows) if source.facts.sized else None
+    if sizes is None or int(np.broadcast_to(sizes, len(rows)).sum()) > limit:
+        return None
+    return source.gather(rows)
+
+
 def gather_span(source: Source, start: int, stop: int, limit: int | None) -> Batch:
     """Read a span of a source by the numbers of its rows."""
     stop = stop if source.facts.endless else min(stop, len(source))
@@ -260,14 +277,6 @@ def gather_span(source: Source, start: int, stop: int, limit: int | None) -> Bat
 
 class WrappedSource(VaryingRows):
     """A source that forwards to another one, except for what a subclass overrides.
-
-def gather_sized(source: Source, rows: RowArray, limit: int) -> Batch | None:
-    """Return these rows, if it is known without reading any that they fit into ``limit`` bytes."""
-    sizes = source.row_sizes(rows) if source.facts.sized else None
-    if sizes is None or int(np.broadcast_to(sizes, len(rows)).sum()) > limit:
-        return None
-    return source.gather(rows)
-
 
     A subclass that changes names or values overrides ``schema``, ``read``, ``gather``, ``column``
     and ``read_padded``. One that changes the set of rows overrides all that takes or counts rows.

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from functools import cached_property
+from typing import Any, NoReturn, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -21,9 +22,18 @@ from recmap.machine.memory import empty, empty_bytes
 from recmap.model.batch import RowNumbers
 from recmap.model.fetching import Fetching
 from recmap.model.field import Field
-from recmap.model.ragged import BYTE, Column, Ragged, masked, offsets_of, raw_bytes
-from recmap.model.row_places import RowPlaces, copy_boxes
+from recmap.model.ragged import (
+    BYTE,
+    Column,
+    Ragged,
+    concatenate,
+    masked,
+    offsets_of,
+    raw_bytes,
+)
+from recmap.model.row_places import copy_boxes
 from recmap.model.row_sizes import OFFSET, RowSizes
+from recmap.model.text import as_strings_of, first_not_text
 from recmap.native import _core
 from recmap.store.mapped_files import fetch_ahead
 
@@ -39,6 +49,8 @@ NO_PICKLES = (
 
 # Empty lists take memory too, and no bytes in a member prove that there are so many.
 _MOST_EMPTY = 1 << 16
+# Of so many files, it takes longer to find out which have some of the rows than to look at all.
+_FEW = 16
 _WHOLE = re.compile(rb"\s*[+-]?[0-9]{1,20}\s*")
 
 
@@ -69,12 +81,19 @@ def extension_of(name: str, field: Field) -> str:
 class KeyColumn(ColumnReader):
     """The keys of samples, which are in memory."""
 
-    def __init__(self, index: TarIndex, field: Field) -> None:
-        self.field = field
-        self._keys = Ragged(index.keys.view(BYTE), index.key_ends)
+    joins = True
+
+    def __init__(self, keys: Ragged, field: Field) -> None:
+        self.keys, self.field = keys, field
+
+    @cached_property
+    def _keys(self) -> Ragged:
+        """The keys as text, if all of them are: it is faster to check them once."""
+        is_text = self.field.is_text and first_not_text(self.keys) is None
+        return as_strings_of(self.field, self.keys) if is_text else self.keys
 
     def __len__(self) -> int:
-        return len(self._keys)
+        return len(self.keys)
 
     def read(self, start: int, stop: int) -> Column:
         return self._keys[start:stop]
@@ -84,7 +103,13 @@ class KeyColumn(ColumnReader):
 
     def sizes(self, rows: Which, limit: int) -> RowSizes | None:
         del limit
-        return self._keys.lengths[rows] + OFFSET
+        begins, ends = self.keys.offsets[:-1], self.keys.offsets[1:]
+        return ends[rows] - begins[rows] + OFFSET
+
+    def joined(self, columns: Sequence[Self]) -> ColumnReader:
+        keys = concatenate([column.keys for column in columns])
+        assert isinstance(keys, Ragged)
+        return KeyColumn(keys, self.field)
 
 
 class MemberColumn(ColumnReader):
@@ -97,7 +122,7 @@ class MemberColumn(ColumnReader):
         self, file: MappedFile, index: TarIndex, name: str, field: Field, members: Members
     ) -> None:
         self.field, self._file, self._index = field, file, index
-        self._name, self._members = name, members
+        self._name, self.members = name, members
         if isinstance(file, InflatedFile):
             self.chunk_rows = self.stored_rows = max(1, len(index) // file.chunks)
 
@@ -105,7 +130,7 @@ class MemberColumn(ColumnReader):
         return len(self._index)
 
     def _fail(self, row: int, why: str) -> NoReturn:
-        byte = int(self._members.at(range(row, row + 1))[0][0])
+        byte = int(self.members.at(range(row, row + 1))[0][0])
         path, key = self._file.path, self._index.key(row).decode("utf-8", "replace")
         raise DataError(
             f"{path}: sample {row:,}, {key!r}: {self._name!r} at byte {byte:,} {why}",
@@ -122,7 +147,7 @@ class MemberColumn(ColumnReader):
         return self._column(rows)
 
     def _column(self, rows: RowNumbers) -> Column:
-        values, offsets = self._content(rows, *self._members.at(rows))
+        values, offsets = self._content(rows, *self.members.at(rows))
         if not self.field.is_bytes:
             return self._nullable(self._whole_numbers(rows, values.tobytes(), offsets), rows)
         return self._nullable(Ragged(values.view(BYTE), offsets), rows)
@@ -131,7 +156,7 @@ class MemberColumn(ColumnReader):
         self, rows: RowNumbers, content: bytes, offsets: Numbers
     ) -> npt.NDArray[Any]:
         """Read members that are whole numbers in text, such as .cls."""
-        missing = self._members.missing(rows)
+        missing = self.members.missing(rows)
         out = np.zeros(len(rows), self.field.dtype)
         low, high = np.iinfo(self.field.dtype).min, np.iinfo(self.field.dtype).max
         ends = offsets.tolist()
@@ -157,35 +182,35 @@ class MemberColumn(ColumnReader):
         if not len(filled):
             return out, offsets
         begins, ends = starts[filled], starts[filled] + sizes[filled]
-        file = self._settled()
+        file = self.settled()
         if isinstance(rows, range):
             file.will_read(int(begins.min()), int(ends.max()))
         with file.hold(begins, ends):
             _core.copy_sequences(file.bytes, starts, offsets[:-1], sizes, 1, out, 1)
         return out, offsets
 
-    def _settled(self) -> MappedFile:
+    def settled(self) -> MappedFile:
         """Return what to read: a mapped file from now on, if the cache has all of the object."""
         if not self._file.whole:
             self._file = self._file.current()
         return self._file
 
     def _nullable(self, column: Column, rows: RowNumbers) -> Column:
-        return masked(column, self._members.missing(rows)) if self.field.nullable else column
+        return masked(column, self.members.missing(rows)) if self.field.nullable else column
 
     def sizes(self, rows: Which, limit: int) -> RowSizes | None:
         if self.field.row_bytes is not None:
             return self.field.row_bytes + self.field.nullable
-        return np.minimum(self._members.at(rows)[1], limit + 1) + OFFSET + self.field.nullable
+        return np.minimum(self.members.at(rows)[1], limit + 1) + OFFSET + self.field.nullable
 
     def row_bytes(self) -> int:
-        return max(1, int(self._members.sizes.sum(dtype=np.int64)) // max(1, len(self)))
+        return max(1, int(self.members.sizes.sum(dtype=np.int64)) // max(1, len(self)))
 
     def fetch_ahead(self, rows: RowNumbers) -> Fetching | None:
-        file = self._settled()
+        file = self.settled()
         if file.whole or not len(rows):
             return None
-        starts, sizes = self._members.at(rows)
+        starts, sizes = self.members.at(rows)
         filled = np.flatnonzero(sizes)
         return fetch_ahead(file, starts[filled], (starts + sizes)[filled]) if len(filled) else None
 
@@ -219,13 +244,14 @@ class ArrayMember(MemberColumn):
         # The size of all headers; 0 if they differ.
         self._head = len({each.size for each in headers if each}) == 1 and int(self._heads.max())
         self._run = field.row_bytes or 0
+        self.joins = not field.ragged and not field.nullable
         self._check(np.arange(len(self)))
 
     def _check(self, rows: Numbers) -> None:
         """Refuse members that end before their arrays."""
-        sizes = self._members.at(rows)[1]
+        sizes = self.members.at(rows)[1]
         needed = self._ends[self._numbers(rows)]
-        cut = np.flatnonzero((sizes < needed) & ~self._members.missing(rows))
+        cut = np.flatnonzero((sizes < needed) & ~self.members.missing(rows))
         if len(cut):
             row = int(cut[0])
             self._fail(
@@ -233,24 +259,24 @@ class ArrayMember(MemberColumn):
                 f"is cut: its array takes {int(needed[row]):,} bytes of {int(sizes[row]):,}",
             )
 
-    def _starts(self, rows: RowNumbers) -> Numbers:
+    def begins(self, rows: RowNumbers) -> Numbers:
         """Return where arrays begin, after their headers."""
         key: Any = slice(rows.start, rows.stop) if isinstance(rows, range) else rows
-        starts: Numbers = self._members.blocks[key].astype(np.int64) * BLOCK
+        starts: Numbers = self.members.blocks[key].astype(np.int64) * BLOCK
         return starts + (self._head or self._heads[self._numbers(rows)])
 
     def _numbers(self, rows: RowNumbers) -> Numbers:
         key: Any = slice(rows.start, rows.stop) if isinstance(rows, range) else rows
-        if not len(self._members.heads):
+        if not len(self.members.heads):
             return np.zeros(len(rows), np.int64)
-        numbers: Numbers = self._members.heads[key].astype(np.int64)
+        numbers: Numbers = self.members.heads[key].astype(np.int64)
         return numbers
 
     def _column(self, rows: RowNumbers) -> Column:
         if not self.field.ragged:
-            return self._nullable(self._dense(rows, self._starts(rows)), rows)
-        heads, starts = self._numbers(rows), self._starts(rows)
-        missing = self._members.missing(rows)
+            return self._nullable(self._dense(rows, self.begins(rows)), rows)
+        heads, starts = self._numbers(rows), self.begins(rows)
+        missing = self.members.missing(rows)
         sizes = np.where(missing, 0, self._ends[heads] - self._heads[heads])
         values, _ = self._content(rows, starts, sizes)
         inner = self.field.shape[self.field.ragged :]
@@ -268,23 +294,20 @@ class ArrayMember(MemberColumn):
             return out
         run, begins = self._run, starts
         if self.field.nullable:
-            missing = self._members.missing(rows)
+            missing = self.members.missing(rows)
             raw_bytes(out)[:] = 0
             starts = np.where(missing, -1, starts)
             begins = starts[~missing]
         if not len(begins):
             return out
-        file = self._settled()
+        file = self.settled()
         with file.hold(begins, begins + run):
             files = [file] if file.whole else []
             copy_boxes([file.bytes], files, None, starts, [], run, out, run)
         return out
 
-    def places(self, rows: Numbers) -> RowPlaces | None:
-        file = self._settled()
-        if self.field.ragged or self.field.nullable or not file.whole:
-            return None
-        return RowPlaces(file.bytes, self._starts(rows), self.field.dtype, self.field.inner, file)
+    def joined(self, columns: Sequence[Self]) -> ColumnReader:
+        return ArraysOfFiles(columns)
 
     def sizes(self, rows: Which, limit: int) -> RowSizes | None:
         sizes = super().sizes(rows, limit)
@@ -297,13 +320,13 @@ class ArrayMember(MemberColumn):
 
     def view(self) -> Column | None:
         """Return the column as a view, if the arrays are equally far from each other."""
-        file, rows = self._settled(), len(self)
+        file, rows = self.settled(), len(self)
         if not (file.whole and file.lends) or self.field.ragged or not rows or not self._run:
             return None
         every = range(rows)
         if self.field.nullable:
             return None
-        starts = self._starts(every)
+        starts = self.begins(every)
         steps = np.diff(starts)
         if len(steps) and bool((steps != steps[0]).any()):
             return None
@@ -312,6 +335,39 @@ class ArrayMember(MemberColumn):
             int(starts[0]), (rows, *self.field.inner), self.field.dtype, stride
         )
         return view
+
+
+class ArraysOfFiles(ColumnReader):
+    """The arrays of several mapped tar files, which are gathered from all of them at once."""
+
+    def __init__(self, columns: Sequence[ArrayMember]) -> None:
+        self.field = columns[0].field
+        self._files = [column.settled() for column in columns]
+        self._ends = np.cumsum([len(column) for column in columns])
+        self._begins = np.concatenate([column.begins(range(len(column))) for column in columns])
+
+    def __len__(self) -> int:
+        return len(self._begins)
+
+    def read(self, start: int, stop: int) -> Column:
+        return self.gather(np.arange(start, stop))
+
+    def sizes(self, rows: Which, limit: int) -> RowSizes | None:
+        del rows, limit
+        return self.field.row_bytes
+
+    def gather(self, rows: Numbers) -> Column:
+        begins, owners = self._begins[rows], self._ends.searchsorted(rows, "right")
+        files = self._files
+        if len(files) > _FEW:
+            used, owners = np.unique(owners, return_inverse=True)
+            files = [files[number] for number in used.tolist()]
+        MappedFile.check_sizes(files)
+        out = empty((len(rows), *self.field.inner), self.field.dtype)
+        if out.size:
+            sources, run = [file.bytes for file in files], out.nbytes // len(rows)
+            copy_boxes(sources, files, owners.astype(np.uint32), begins, [], run, out, run)
+        return out
 
 
 def _end(header: NpyHeader | None) -> int:

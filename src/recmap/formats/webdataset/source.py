@@ -32,6 +32,7 @@ from recmap.machine.mapped import MappedFile
 from recmap.model.description import Description, json_object
 from recmap.model.field import Field, as_field
 from recmap.model.preview import listed
+from recmap.model.ragged import BYTE, Ragged
 from recmap.model.schema import FieldsLike
 from recmap.model.source import Source
 from recmap.store.paths import for_each_file
@@ -94,7 +95,7 @@ def _source(
 def _column(file: MappedFile, index: TarIndex, name: str, plan: _Plan) -> ColumnReader:
     extension, field = plan
     if extension == KEY:
-        return KeyColumn(index, field)
+        return KeyColumn(Ragged(index.keys.view(BYTE), index.key_ends), field)
     members = index.members.get(extension) or Members.none(len(index))
     if field.is_bytes or ending(extension) != ARRAY:
         return MemberColumn(file, index, name, field, members)
