@@ -55,6 +55,7 @@ std::vector<std::tuple<nb::bytes, size_t, size_t, uint64_t>> truncated_files(uin
 }  // namespace
 
 void bind_mapping(nb::module_& m) {
+  prepare_pages_ahead();
   nb::class_<Mapping>(m, "Mapping", "A file mapped read-only, which holds no descriptor.")
       .def("__init__", &map_file, nb::arg("path"), nb::arg("name"),
            "Map a file. `name` is what users call it.")
@@ -73,6 +74,9 @@ void bind_mapping(nb::module_& m) {
            nb::call_guard<nb::gil_scoped_release>(),
            "Return whether the file has its size and was last changed at this time, in "
            "nanoseconds. One that was removed or replaced counts as unchanged.")
+      .def("load_ahead", &Mapping::load_ahead, nb::arg("begin"), nb::arg("end"),
+           nb::call_guard<nb::gil_scoped_release>(),
+           "Note that a span is about to be read. If reads are in order, load pages that follow.")
       .def("release_pages", &Mapping::release_pages, nb::arg("begin"), nb::arg("end"),
            nb::call_guard<nb::gil_scoped_release>(),
            "Unmap the pages of a span from this process. The system keeps them cached.")

@@ -43,18 +43,16 @@ Mapping::Mapping(std::string path, std::string name) : path_(std::move(path)) {
   void* const data = mmap(nullptr, size_, PROT_READ, MAP_SHARED, file.number(), 0);
   if (data == MAP_FAILED) throw std::system_error(errno, std::generic_category(), path_);
   data_ = static_cast<const uint8_t*>(data);
-  range_ = register_range(data_, size_, std::move(name));
+  pages_ = std::make_shared<MappedPages>(bytes(), register_range(data_, size_, std::move(name)));
 }
 
 Mapping::~Mapping() {
-  if (data_ == nullptr) return;
-  unregister_range(range_);
-  munmap(const_cast<uint8_t*>(data_), size_);
+  if (pages_ != nullptr) forget_pages_ahead(pages_);
 }
 
 size_t Mapping::current_size() const {
   // Behind the end that a read has found, zeros are mapped, whatever the file has by now.
-  return size_ == 0 ? 0 : std::min(size_in_file(), range_->end.load());
+  return size_ == 0 ? 0 : std::min(size_in_file(), pages_->range().end.load());
 }
 
 size_t Mapping::size_in_file() const {
@@ -95,7 +93,7 @@ bool Mapping::is_mapped(const struct stat& status) const {
 bool Mapping::has_all_pages() const {
 #if defined(__linux__)
   if (size_ == 0) return true;
-  return range_->end.load() == MappedRange::kWhole && is_readable(last_page());
+  return pages_->range().end.load() == MappedRange::kWhole && is_readable(last_page());
 #else
   return current_size() == size_;
 #endif
@@ -103,6 +101,10 @@ bool Mapping::has_all_pages() const {
 
 const uint8_t* Mapping::last_page() const {
   return data_ + (size_ - 1) / page_size() * page_size();
+}
+
+void Mapping::load_ahead(size_t begin, size_t end) const {
+  if (pages_ != nullptr) load_pages_ahead(pages_, begin, std::min(end, size_));
 }
 
 void Mapping::release_pages(size_t begin, size_t end) const {

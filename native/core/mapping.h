@@ -8,9 +8,10 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 
-#include "truncation_guard.h"
+#include "pages_ahead.h"
 #include "wire.h"
 
 namespace recmap {
@@ -39,6 +40,9 @@ class Mapping {
   // the path no longer leads counts as unchanged: only who has it open can change it.
   bool is_unchanged(int64_t since) const;
 
+  // Notes that a span is about to be read, and loads pages that follow if the reads are in order.
+  void load_ahead(size_t begin, size_t end) const;
+
   // Unmaps the pages of a span from this process. The system keeps them cached, and maps them again
   // when they are touched.
   void release_pages(size_t begin, size_t end) const;
@@ -55,7 +59,7 @@ class Mapping {
 
   std::string path_;
   const uint8_t* data_ = nullptr;
-  MappedRange* range_ = nullptr;
+  std::shared_ptr<MappedPages> pages_;  // none if it is empty
   size_t size_ = 0;
   uint64_t device_ = 0, inode_ = 0;
   mutable std::atomic<int> scattered_reads_ = 0;

@@ -66,6 +66,9 @@ class MappedChunks:
         out = self._empty(stop - start)
         if places.some_missing:
             out[...] = self._fill
+        elif len(places.files) == 1:
+            end = max(offsets) + self._nbytes
+            places.files[0].will_read(min(offsets), end, self._nbytes * len(offsets))
         edges = [start, *(self._grid.rows(group)[0] for group in groups[1:]), stop]
         count = len(groups)
         # Only the first and the last chunk may be read in part.

@@ -197,6 +197,10 @@ class _ArrowFile(RowGroupFile):
             if len(cuts.sizes) > 1:
                 for column in read.columns:
                     check_offsets(column)
+            message = self._messages.batches[group]
+            part = read.nbytes / max(1, message.decoded)  # that these columns take
+            size = message.end - message.begin
+            self.mapped.load_ahead(message.begin, message.end, int(part * size))
             first = self.first_row(group)
             for start, stop in pairwise(cuts.starts.tolist()):
                 yield self.columns.batch(read.slice(start, stop - start), names, first + start)

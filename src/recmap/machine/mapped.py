@@ -75,12 +75,14 @@ class MappedFile:
         if shrunk is not None:
             files[shrunk].check_size()
 
-    def will_read(self, begin: int, end: int) -> None:
-        """Release the pages far before a span that is about to be read.
+    def will_read(self, begin: int, end: int, read: int | None = None) -> None:
+        """Release the pages far before a span that is about to be read, and load those after it.
 
         A pass over a large file then keeps only a window of it in memory. The pages of a small
-        file stay mapped, which makes the next pass faster.
+        file stay mapped, which makes the next pass faster. ``read`` says how many bytes of the span
+        are read, if not all.
         """
+        self.load_ahead(begin, end, read)
         low, high = self._window
         if not low <= begin <= high:  # not in order
             self.have_read(low, high)
@@ -89,6 +91,14 @@ class MappedFile:
             self.have_read(low, begin)
             low = begin
         self._window = (low, max(end, high) if low != begin else end)
+
+    def load_ahead(self, begin: int, end: int, read: int | None = None) -> None:
+        """Begin to load what follows a span that is about to be read, if reads are in order.
+
+        If ``read``, the bytes that are read of the span, are few, so are those of what follows.
+        """
+        if read is None or read > (end - begin) // 2:
+            self._mapping.load_ahead(begin, end)
 
     def have_read(self, begin: int, end: int) -> None:
         """Release the pages of a span, unless the file is small. The system keeps them cached."""

@@ -88,9 +88,13 @@ class SparseFile(MappedFile):
         """Do nothing: a hold fails if the file has changed."""
         del expected
 
-    def will_read(self, begin: int, end: int) -> None:
+    def will_read(self, begin: int, end: int, read: int | None = None) -> None:
         """Do nothing: ``hold`` knows what is read."""
-        del begin, end
+        del begin, end, read
+
+    def load_ahead(self, begin: int, end: int, read: int | None = None) -> None:
+        """Do nothing, for the same reason."""
+        del begin, end, read
 
     def have_read(self, begin: int, end: int) -> None:
         """Do nothing: what is no longer held is gone."""

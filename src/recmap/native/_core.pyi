@@ -602,6 +602,11 @@ class Mapping:
         Return whether the file has its size and was last changed at this time, in nanoseconds. One that was removed or replaced counts as unchanged.
         """
 
+    def load_ahead(self, begin: int, end: int) -> None:
+        """
+        Note that a span is about to be read. If reads are in order, load pages that follow.
+        """
+
     def release_pages(self, begin: int, end: int) -> None:
         """
         Unmap the pages of a span from this process. The system keeps them cached.

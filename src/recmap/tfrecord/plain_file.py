@@ -144,6 +144,8 @@ class PlainFile(RecordFile):
         if not file.whole:
             size = min(size, _AHEAD_SIZE, bytes_ahead())
         begin, stop = index.end, min(index.end + size, self.size)
+        if size == _AHEAD_SIZE:
+            file.load_ahead(begin, stop)
         with hold_headers(file, begin, stop):
             if index.count == 0:
                 index.begin(int.from_bytes(file.bytes[:_LENGTH_SIZE], "little"))

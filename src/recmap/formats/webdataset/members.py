@@ -184,7 +184,7 @@ class MemberColumn(ColumnReader):
         begins, ends = starts[filled], starts[filled] + sizes[filled]
         file = self.settled()
         if isinstance(rows, range):
-            file.will_read(int(begins.min()), int(ends.max()))
+            file.will_read(int(begins.min()), int(ends.max()), int(offsets[-1]))
         with file.hold(begins, ends):
             _core.copy_sequences(file.bytes, starts, offsets[:-1], sizes, 1, out, 1)
         return out, offsets
