@@ -56,6 +56,7 @@ AREAS = (
     "labels",
     "device_crops",
     "splits",
+    "stats",
 )
 
 #: The last line of a log while the reference library reads. If it crashes on a damaged file, recmap

@@ -1,6 +1,9 @@
 #include "moments.h"
 
+#include <algorithm>
+
 #include "bind.h"
+#include "thin.h"
 
 namespace recmap::bind {
 namespace {
@@ -58,6 +61,33 @@ void count(const Buffer& values, size_t inner, const Array<int64_t>& counts) {
   count_bytes(as_span(values), inner, as_span(counts));
 }
 
+// Returns false if the values are of another type.
+template <typename T>
+bool thin_as(const Values& rows, const Buffer& first, size_t step, const Limits& out) {
+  if (rows.dtype() != nb::dtype<T>() || out.dtype() != nb::dtype<T>()) return false;
+  const nb::gil_scoped_release release;
+  thin_lanes<T>({static_cast<const T*>(rows.data()), rows.size()}, as_span(first), step,
+                {static_cast<T*>(out.data()), out.size()});
+  return true;
+}
+
+template <typename... T>
+bool thin_as_any(const Values& rows, const Buffer& first, size_t step, const Limits& out) {
+  return (thin_as<T>(rows, first, step, out) || ...);
+}
+
+void thin(const Values& rows, const Buffer& first, size_t step, const Limits& out) {
+  const std::span<const uint8_t> firsts = as_span(first);
+  if (step == 0 || kThinGroup % step != 0 || rows.size() != firsts.size() * kThinGroup ||
+      out.size() != rows.size() / step ||
+      std::ranges::any_of(firsts, [step](uint8_t each) { return each >= step; })) {
+    throw nb::value_error("the rows are not whole groups, or there is no room for their part");
+  }
+  if (!thin_as_any<int32_t, uint32_t, int64_t, uint64_t, float, double>(rows, first, step, out)) {
+    throw nb::value_error("the rows and their part have one type, with 4 or 8 bytes");
+  }
+}
+
 }  // namespace
 
 void bind_moments(nb::module_& m) {
@@ -71,6 +101,11 @@ void bind_moments(nb::module_& m) {
         "mean, the squared distances from it, the least and the greatest.");
   m.def("count_bytes", &count, nb::arg("values"), nb::arg("inner"), nb::arg("counts").noconvert(),
         "Add how often each byte occurs in each channel.");
+  m.def("thin_lanes", &thin, nb::arg("rows"), nb::arg("first"), nb::arg("step"), nb::arg("out"),
+        nb::sig("def thin_lanes(rows: numpy.typing.NDArray[typing.Any], first: "
+                "numpy.typing.NDArray[numpy.uint8], step: int, "
+                "out: numpy.typing.NDArray[typing.Any]) -> None"),
+        "Sort each lane of 256 runs of lanes, and keep one of every ``step`` values of it.");
 }
 
 }  // namespace recmap::bind

@@ -16,7 +16,12 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from recmap.dataset.channel_sketches import ChannelSketches
+from recmap.dataset.channel_sketches import (
+    ChannelSketches,
+    Sample,
+    thinned_sample,
+    thinning_steps,
+)
 from recmap.dataset.channel_stats import ChannelStats
 from recmap.dataset.field_stats import Numbers
 from recmap.dataset.quantile_sketch import sample_of, sampling_level, weighted_quantiles
@@ -35,10 +40,9 @@ _AHEAD = 2
 _NATIVE = frozenset(map(np.dtype, ("i2", "u2", "i4", "u4", "i8", "u8", "f4", "f8")))
 
 
-# What is found in a piece: counts, sums and limits of each channel, and a sample of it with its
-# level.
+# What is found in a piece: counts, sums and limits of each channel, and a sample of it.
 _PieceMoments: TypeAlias = tuple[
-    npt.NDArray[np.int64], npt.NDArray[np.float64], npt.NDArray[Any], npt.NDArray[Any], int
+    npt.NDArray[np.int64], npt.NDArray[np.float64], npt.NDArray[Any], Sample | None
 ]
 
 
@@ -90,7 +94,8 @@ class ChannelCollector:
             rows = values[start : start + step]
             level = sampling_level(self._before, self._expected)
             look = self._count_bytes if self._bytes else self._find_moments
-            self._pending.append(self._pool.submit(look, rows, level, self._number))
+            steps = thinning_steps(self._before, level)
+            self._pending.append(self._pool.submit(look, rows, level, steps, self._number))
             self._before += rows.size // self._channels
             self._number += 1
             while len(self._pending) > _AHEAD * self._pool._max_workers:  # noqa: SLF001  # of Python
@@ -106,24 +111,27 @@ class ChannelCollector:
         native = np.ascontiguousarray(rows, _native(rows.dtype))
         return native.reshape(-1, self._channels, inner)
 
-    def _count_bytes(self, rows: npt.NDArray[Any], level: int, number: int) -> Any:
-        del level, number
+    def _count_bytes(self, rows: npt.NDArray[Any], level: int, steps: int, number: int) -> Any:
+        del level, steps, number
         values = self._grouped(rows)
         counts = np.zeros(256 * self._channels, np.int64)
         _core.count_bytes(values.reshape(-1).view(np.uint8), values.shape[2], counts)
         return counts
 
-    def _find_moments(self, rows: npt.NDArray[Any], level: int, number: int) -> _PieceMoments:
+    def _find_moments(
+        self, rows: npt.NDArray[Any], level: int, steps: int, number: int
+    ) -> _PieceMoments:
         values = self._grouped(rows)
         counts = np.empty(4 * self._channels, np.int64)
         sums = np.empty(2 * self._channels)
         limits = np.empty(2 * self._channels, values.dtype)
         _core.find_moments(values.reshape(-1), values.shape[2], counts, sums, limits)
-        sample = values[:0, :, 0]
+        sample = None
         if self._shares:
-            sample = sample_of(values, level, np.random.default_rng(number))
+            rng = np.random.default_rng(number)
+            sample = thinned_sample(sample_of(values, level, rng), level, steps, rng)
         shape = -1, self._channels
-        return counts.reshape(shape), sums.reshape(shape), limits.reshape(shape), sample, level
+        return counts.reshape(shape), sums.reshape(shape), limits.reshape(shape), sample
 
     def result(self) -> tuple[Numbers, ChannelStats]:
         """Return the statistics of all values, and those of each channel."""
@@ -182,7 +190,7 @@ class _Merged:
         self._sketches = sketches
 
     def merge(self, piece: _PieceMoments) -> None:
-        counts, (mean, squares), (low, high), sample, level = piece
+        counts, (mean, squares), (low, high), sample = piece
         before, more = self._counts[0].astype(np.float64), counts[0].astype(np.float64)
         share = more / np.maximum(before + more, 1)
         with np.errstate(over="ignore", invalid="ignore"):
@@ -196,8 +204,8 @@ class _Merged:
             high = _merged(self._high, high, before, more, np.maximum)
         self._low, self._high = low, high
         self._counts += counts
-        if self._sketches is not None:
-            self._sketches.add(sample, level)
+        if self._sketches is not None and sample is not None:
+            self._sketches.add(sample)
 
     def found(self, shares: Sequence[float]) -> _ChannelMoments:
         finite = self._counts[0]
@@ -213,7 +221,7 @@ class _Merged:
             mean, std, low, high = (np.where(none, np.nan, each) for each in (mean, std, low, high))
         quantiles, error = np.empty((len(finite), 0)), 0.0
         if self._sketches is not None:
-            quantiles, error = self._sketches.quantiles(shares), self._sketches.rank_error
+            quantiles, error = self._sketches.quantiles(shares), self._sketches.rank_error()
         return _ChannelMoments(self._counts, mean, std, low, high, quantiles, error)
 
 

@@ -1,13 +1,14 @@
 """Sketch the quantiles of all channels, on all cores.
 
-Rows are gathered into blocks. Threads sort each channel of a block and keep one of several
-neighbours, which the caller adds to the sketches in order.
+Of many rows, threads keep one of several neighbours of each channel in groups of rows, which is
+fast. What is left is gathered into blocks, of which threads sort each channel, keep one of several
+neighbours again, and the caller adds these to the sketches in order.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from typing import Any, NamedTuple
 
@@ -21,13 +22,17 @@ from recmap.dataset.quantile_sketch import (
     valid_items,
 )
 from recmap.machine.threads import Threads
+from recmap.native import _core
 
 # Rows in a block. The quantiles of fewer are exact.
 _BLOCK = 1 << 13
-# One of so many sorted values is kept, as a power of two, and in the last block if there are more
-# rows than this; otherwise, that would be the greatest error.
+# One of so many sorted values of a block is kept, as a power of two; of the last one, only if there
+# are as many rows as this. Otherwise, that would be the greatest error.
 _STEPS = 3
-_MANY = 4 * _BLOCK
+_MANY = 8 * _BLOCK
+# Rows in a group. One of two values of it is kept, and from so many rows on, one of four.
+_THIN_GROUP = 256
+_QUARTER = 4 * _BLOCK
 # Channels sorted at a time, and rows transposed at a time: they fit into the CPU cache.
 _GROUP = 32
 _TILE = 512
@@ -43,65 +48,123 @@ class _Sorted(NamedTuple):
     variance: npt.NDArray[np.float64]
 
 
+class Sample(NamedTuple):
+    """Rows of a sample of a level, and those that are left of others, which it thinned."""
+
+    rest: npt.NDArray[Any]
+    thin: npt.NDArray[Any]
+    level: int
+    steps: int
+
+
+class _Block:
+    """Rows that count ``2 ** level`` times each, left of a sample of the level ``sampled``."""
+
+    def __init__(self) -> None:
+        self.sampled = self.level = self._filled = 0
+        self._rows: npt.NDArray[Any] | None = None
+
+    def fill(self, rows: npt.NDArray[Any]) -> Iterator[None]:
+        """Add rows, and yield whenever the block has to be taken before more fit in."""
+        while len(rows):
+            if self._filled == _BLOCK:
+                yield
+            if self._rows is None:
+                self._rows = np.empty((_BLOCK, rows.shape[1]), rows.dtype)
+            some = rows[: _BLOCK - self._filled]
+            self._rows[self._filled : self._filled + len(some)] = some
+            self._filled += len(some)
+            rows = rows[len(some) :]
+
+    def take(self) -> npt.NDArray[Any]:
+        """Return the rows so far, and begin again."""
+        rows = np.empty((0, 0)) if self._rows is None else self._rows[: self._filled]
+        self._rows, self._filled = None, 0
+        return rows
+
+
 class ChannelSketches:
     """Collects rows of channels, one block after another."""
 
     def __init__(self, channels: int, pool: Threads) -> None:
-        self._channels, self._pool = channels, pool
+        self._pool = pool
         starts = range(0, max(1, channels), _GROUP)
-        self._groups = [range(channels)[start : start + _GROUP] for start in starts]
-        self._sketches = [QuantileSketch(len(group)) for group in self._groups]
-        self._block: npt.NDArray[Any] | None = None
-        self._filled = self._level = self._rows = 0
-        self._pending: deque[tuple[QuantileSketch, Future[_Sorted]]] = deque()
-        self._rng = np.random.default_rng(0)
+        self._groups = [slice(start, start + _GROUP) for start in starts]
+        self._sketches = [QuantileSketch(len(range(channels)[group])) for group in self._groups]
+        self._all, self._thin = _Block(), _Block()
+        self._sorting: deque[tuple[QuantileSketch, Future[_Sorted]]] = deque()
+        self._ahead = _AHEAD * pool._max_workers  # noqa: SLF001  # of Python
+        self._rng = np.random.default_rng((1, 0))  # not that of a sketch or of a sample
+        self._rows, self._variance = 0, 0.0
 
-    def add(self, rows: npt.NDArray[Any], level: int) -> None:
-        """Add rows that count ``2 ** level`` times each."""
-        rows = _without_empty(rows)
-        if level != self._level:
-            self._sort_block(_STEPS)
-            self._level = level
-        self._rows += len(rows)
-        while len(rows):
-            if self._filled == _BLOCK:
-                self._sort_block(_STEPS)
-            if self._block is None:
-                self._block = np.empty((_BLOCK, self._channels), _sortable(rows.dtype))
-            some = rows[: _BLOCK - self._filled]
-            self._block[self._filled : self._filled + len(some)] = some
-            self._filled += len(some)
-            rows = rows[len(some) :]
+    def add(self, sample: Sample) -> None:
+        """Add a sample."""
+        rest, thin, level, steps = sample
+        self._rows += len(rest) + (len(thin) << steps)
+        self._variance += (len(thin) << steps) // _THIN_GROUP * 4.0 ** (level + steps) / 4
+        self._gather(self._all, rest, level, level)
+        self._gather(self._thin, thin, level, level + steps)
 
-    def _sort_block(self, steps: int) -> None:
-        """Begin to sort the rows of the block, and start another."""
-        if self._block is None:
+    def _gather(self, block: _Block, rows: npt.NDArray[Any], sampled: int, level: int) -> None:
+        if not len(rows):
             return
-        rows, first = self._block[: self._filled], int(self._rng.integers(1 << steps))
+        if (sampled, level) != (block.sampled, block.level):
+            self._sort(block, _STEPS)
+            block.sampled, block.level = sampled, level
+        for _ in block.fill(_without_empty(rows)):
+            self._sort(block, _STEPS)
+
+    def _sort(self, block: _Block, steps: int) -> None:
+        """Begin to sort the rows of a block, and empty it."""
+        rows = block.take()
+        if not len(rows):
+            return
+        first = int(self._rng.integers(1 << steps))
+        levels = block.sampled, block.level
         for sketch, group in zip(self._sketches, self._groups, strict=True):
-            channels = rows[:, group.start : group.stop]
-            sorting = self._pool.submit(_sort, channels, self._level, steps, first)
-            self._pending.append((sketch, sorting))
-        self._block, self._filled = None, 0
-        self._merge(_AHEAD * self._pool._max_workers)  # noqa: SLF001  # of Python
+            sorting = self._pool.submit(_sort, rows[:, group], *levels, steps, first)
+            self._sorting.append((sketch, sorting))
+        self._merge(self._ahead)
 
     def _merge(self, left: int) -> None:
         """Add what has been sorted, until only so many groups are left."""
-        while len(self._pending) > left:
-            sketch, sorting = self._pending.popleft()
+        while len(self._sorting) > left:
+            sketch, sorting = self._sorting.popleft()
             sketch.add(*sorting.result())
 
     def quantiles(self, shares: Sequence[float]) -> npt.NDArray[np.float64]:
         """Return the quantiles of each channel, an array (channels, shares)."""
-        self._sort_block(_STEPS if self._rows > _MANY else 0)
+        steps = _STEPS if self._rows >= _MANY else 0
+        self._sort(self._thin, steps)
+        self._sort(self._all, steps)
         self._merge(0)
         found = self._pool.map(lambda sketch: sketch.quantiles(shares), self._sketches)
         return np.concatenate(list(found))
 
-    @property
     def rank_error(self) -> float:
-        """How far the rank of a quantile may be off, once quantiles were computed."""
-        return max(each.rank_error for each in self._sketches)
+        """Return how far the rank of a quantile may be off, once quantiles were computed."""
+        return max(each.rank_error(self._variance) for each in self._sketches)
+
+
+def thinning_steps(before: int, level: int) -> int:
+    """Return how many values a sample leaves out, as a power of two, after so many values."""
+    rows = before >> level
+    return 0 if rows < _BLOCK else 1 if rows < _QUARTER else 2
+
+
+def thinned_sample(
+    rows: npt.NDArray[Any], level: int, steps: int, rng: np.random.Generator
+) -> Sample:
+    """Keep one of ``2 ** steps`` neighbours of each channel of a sample, in groups of rows."""
+    rows = np.ascontiguousarray(rows, _sortable(rows.dtype))
+    count = len(rows) // _THIN_GROUP * _THIN_GROUP if steps else 0
+    thin = np.empty((count >> steps, rows.shape[1]), rows.dtype)
+    if count:
+        # Errors of groups add up unless each begins somewhere else.
+        drawn = rng.integers(1 << steps, size=count // _THIN_GROUP, dtype=np.uint8)
+        first = np.repeat(drawn, rows.shape[1])
+        _core.thin_lanes(rows[:count].reshape(-1), first, 1 << steps, thin.reshape(-1))
+    return Sample(rows[count:], thin, level, steps)
 
 
 def _sortable(dtype: np.dtype[Any]) -> np.dtype[Any]:
@@ -116,8 +179,11 @@ def _without_empty(rows: npt.NDArray[Any]) -> Any:
     return rows[np.isfinite(rows).any(axis=1)]
 
 
-def _sort(rows: npt.NDArray[Any], level: int, steps: int, first: int) -> _Sorted:
-    """Return the finite values of each channel in order, and one of ``2 ** steps`` of them."""
+def _sort(rows: npt.NDArray[Any], sampled: int, level: int, steps: int, first: int) -> _Sorted:
+    """Return the finite values of each channel in order, and one of ``2 ** steps`` of them.
+
+    The rows are what is left of a sample of this level.
+    """
     items = np.empty(rows.shape[::-1], rows.dtype)
     for start in range(0, len(rows), _TILE):
         items[:, start : start + _TILE] = rows[start : start + _TILE].T
@@ -126,8 +192,8 @@ def _sort(rows: npt.NDArray[Any], level: int, steps: int, first: int) -> _Sorted
         items[~np.isfinite(items)] = np.nan
         items.sort(axis=1)
     variance = np.zeros(len(items))
-    if level:
-        variance += valid_items(items) * 4.0**level / 4
+    if sampled:
+        variance += valid_items(items) * 2.0 ** (level - sampled) * 4.0**sampled / 4
     if steps:
         variance += thinning_variance(items, level + steps)
         items = thinned(items, steps, first)

@@ -43,7 +43,7 @@ class QuantileSketch:
     def __init__(self, channels: int) -> None:
         self._levels: dict[int, list[npt.NDArray[Any]]] = {}
         self._variance = np.zeros(channels)
-        self._rng = np.random.default_rng(0)
+        self._rng = np.random.default_rng((2, 0))
 
     def add(self, items: npt.NDArray[Any], level: int, variance: npt.NDArray[np.float64]) -> None:
         """Add items that count ``2 ** level`` times each.
@@ -83,18 +83,18 @@ class QuantileSketch:
                 found[channel] = weighted_quantiles(values[order], weights[order], shares)
         return found
 
-    @property
-    def rank_error(self) -> float:
-        """How far the rank of a quantile may be off, as a share, in 99 of 100 cases.
+    def rank_error(self, variance: float) -> float:
+        """Return how far the rank of a quantile may be off, as a share, in 99 of 100 cases.
 
-        This is the inequality of Hoeffding.
+        This is the inequality of Hoeffding. ``variance`` is that of the values that were added.
         """
         counts = np.zeros(len(self._variance))
         for level, pending in self._levels.items():
             for each in pending:
                 counts += valid_items(each) * 2.0**level
-        errors = np.sqrt(2 * self._variance * math.log(2 / _CHANCE)) / np.maximum(counts, 1)
-        return float(errors.max(initial=0))
+        bound = 2 * math.log(2 / _CHANCE) * (self._variance + variance)
+        errors = np.sqrt(bound) / np.maximum(counts, 1)
+        return float(errors.max(initial=0, where=counts > 0))
 
 
 def valid_items(items: npt.NDArray[Any]) -> npt.NDArray[np.int64]:

@@ -653,6 +653,11 @@ def find_moments(values: numpy.typing.NDArray[Any], inner: int, counts: numpy.ty
 def count_bytes(values: Annotated[NDArray[numpy.uint8], dict(shape=(None,), order='C', device='cpu', writable=False)], inner: int, counts: Annotated[NDArray[numpy.int64], dict(shape=(None,), order='C', device='cpu')]) -> None:
     """Add how often each byte occurs in each channel."""
 
+def thin_lanes(rows: numpy.typing.NDArray[Any], first: numpy.typing.NDArray[numpy.uint8], step: int, out: numpy.typing.NDArray[Any]) -> None:
+    """
+    Sort each lane of 256 runs of lanes, and keep one of every ``step`` values of it.
+    """
+
 class RowFitter:
     """Finds the rows that short sequences are packed into."""
 
