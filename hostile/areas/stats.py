@@ -145,7 +145,7 @@ def _changed(case: Case, ds: rm.Dataset) -> rm.Dataset:
     verb = case.pick(["none", "none", "filter", "shuffle", "split", "where"])
     case.note(verb)
     if verb == "filter" and rows <= _FEW:
-        return ds.filter(lambda row: row["id"] % 3 > 0)
+        return ds.filter(_kept)
     if verb == "where":
         return ds.where(f"id < {case.between(0, rows)}")
     if verb == "shuffle" and rows:
@@ -153,6 +153,10 @@ def _changed(case: Case, ds: rm.Dataset) -> rm.Dataset:
     if verb == "split" and rows > 2:
         return ds.split({"a": 0.5, "b": 0.5}, seed=1)["a"]
     return ds
+
+
+def _kept(row: dict[str, Any]) -> bool:
+    return bool(row["id"] % 3)
 
 
 def _shares(case: Case) -> list[float]:
@@ -173,7 +177,7 @@ def _channels(field: rm.Field, axis: Any) -> int:
 
 def _check(name: str, found: ChannelStats, rows: list[Any], field: rm.Field) -> None:
     some = [row for row in rows if row is not None]
-    parts = [np.asarray(row).reshape(-1, *field.inner) for row in some]
+    parts = [np.asarray(row) if field.ragged else np.asarray(row)[None] for row in some]
     empty = np.empty((0, *field.inner), field.dtype)
     together = np.concatenate(parts) if parts else empty
     over = [a for a in range(-together.ndim, 0) if a not in found.axis]
