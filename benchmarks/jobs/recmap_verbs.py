@@ -36,6 +36,23 @@ def make_labelled(path: str, rows: int, width: int) -> Measure:
     return Measure(clock.seconds, rows)
 
 
+def make_channels(path: str, rows: int, width: int) -> Measure:
+    """Write rows of normal float32 values as an .npy file."""
+    rng = np.random.default_rng(0)
+    with Clock() as clock:
+        np.save(path, rng.standard_normal((rows, width), np.float32))
+    return Measure(clock.seconds, rows)
+
+
+def statistics(path: str, quantiles: list[float]) -> Measure:
+    """Open a file, and compute the statistics of each channel, with or without quantiles."""
+    with Clock() as clock:
+        found = rm.open(path).stats(axis=-1, quantiles=quantiles)
+    (stats,) = found.values()
+    assert stats.channels is not None
+    return Measure(clock.seconds, stats.rows, float(stats.channels.mean.sum()))
+
+
 def where(path: str, column: str, value: int) -> Measure:
     """Open a file, and find the rows with a value in a column."""
     with Clock() as clock:
@@ -259,6 +276,7 @@ JOBS = {
     "draw": draw,
     "first_tokens": first_tokens,
     "gathered": gathered,
+    "make_channels": make_channels,
     "make_documents": make_documents,
     "make_labelled": make_labelled,
     "make_labels": make_labels,
@@ -270,6 +288,7 @@ JOBS = {
     "read_column": read_column,
     "row_batches": row_batches,
     "separate": separate,
+    "statistics": statistics,
     "token_rows": token_rows,
     "where": where,
     "windows": windows,
