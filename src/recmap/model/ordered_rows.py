@@ -170,6 +170,14 @@ class OrderedRows(WrappedSource):
             total[places] = sizes
         return total
 
+    def gather_sized(self, rows: RowArray, limit: int) -> Batch | None:
+        turns = self._turns(rows)
+        if len(turns) != 1 or turns[0][2] is not None:
+            return super().gather_sized(rows, limit)
+        # A shuffle takes a while to find out the numbers, so it is not asked twice.
+        source, numbers, _ = turns[0]
+        return source.gather_sized(numbers, limit)
+
     def row_name(self, row: int) -> str:
         [(source, numbers, _)] = self._turns(np.array([row]))
         return row_name(source, int(numbers[0]))

@@ -164,6 +164,13 @@ class Source(ABC):
         del rows
         return None
 
+    def gather_sized(self, rows: RowArray, limit: int) -> Batch | None:
+        """Return these rows if they are known to fit into ``limit`` bytes before they are read."""
+        sizes = self.row_sizes(rows) if self.facts.sized else None
+        if sizes is None or int(np.broadcast_to(sizes, len(rows)).sum()) > limit:
+            return None
+        return self.gather(rows)
+
     def value_ranges(self, name: str) -> Sequence[ValueRange] | None:
         """Return the ranges of the values of a column, for consecutive rows up to the last one.
 
@@ -258,14 +265,6 @@ def gather_within(source: Source, rows: RowArray, limit: int | None) -> Batch:
     if limit is not None and len(rows):
         sizes = source.row_sizes(rows)
         rows = rows[: 1 if sizes is None else fitting(sizes, len(rows), limit)]
-    return source.gather(rows)
-
-
-def gather_sized(source: Source, rows: RowArray, limit: int) -> Batch | None:
-    """Return these rows, if it is known without reading any that they fit into ``limit`` bytes."""
-    sizes = source.row_sizes(rows) if source.facts.sized else None
-    if sizes is None or int(np.broadcast_to(sizes, len(rows)).sum()) > limit:
-        return None
     return source.gather(rows)
 
 

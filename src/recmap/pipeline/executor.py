@@ -40,7 +40,7 @@ from recmap.model.batch import Positions, cut
 from recmap.model.order import ENDLESS
 from recmap.model.row_sizes import measure
 from recmap.model.schema import Batch, Schema
-from recmap.model.source import Source, at_epoch, gather_sized
+from recmap.model.source import Source, at_epoch
 from recmap.pipeline.batch_counts import place_of
 from recmap.pipeline.meter import Meter
 from recmap.pipeline.ready_plan import ReadyPlan
@@ -467,7 +467,7 @@ class BlockTask:
 
     def _read_in_turn(self, request: Request) -> list[Batch]:
         batches, total, rows = list[Batch](), 0, at_epoch(self.rows, request.epoch)
-        if (whole := gather_sized(rows, request.positions, self.max_bytes)) is not None:
+        if (whole := rows.gather_sized(request.positions, self.max_bytes)) is not None:
             return _cut(whole, request.batch_ends(self.size))
         for begin, end in pairwise([0, *request.batch_ends(self.size)]):
             batches.append(rows.gather(request.positions[begin:end]))
