@@ -49,7 +49,7 @@ RECMAP_INLINE T value_of(Key<T> key) {
 // Values of a group that are sorted together: two cache lines of each row.
 template <typename T>
 struct Tile {
-  using Keys = Register<Key<T>>::type;
+  using Keys = typename Register<Key<T>>::type;
   static constexpr size_t kWide = 4, kLanes = kWide * sizeof(Keys) / sizeof(T);
 
   union {
