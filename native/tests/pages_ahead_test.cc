@@ -91,7 +91,7 @@ TEST(ReadsInOrderLoadWhatFollowsAndTheThreadsEnd) {
   mapping.load_ahead(0, 8 * kMB);
   mapping.load_ahead(8 * kMB, 16 * kMB);
   mapping.load_ahead(16 * kMB, 24 * kMB);
-  if (supported()) CHECK(until([&] { return loaded(mapping)[70]; }));
+  if (supported()) CHECK(until([&] { return loaded(mapping)[50]; }));
   CHECK(until([&] { return threads() <= before; }));
   CHECK(!dropped || !loaded(mapping)[150]);
   CHECK_EQ(mapping.bytes()[160 * kMB - 1], 1);
