@@ -65,10 +65,10 @@ class ReadyPlan:
             return 1
         if plan.groups.by_cost is not None and self.batch_transforms:
             return 1
-        if plan.pool.kind != "threads" or plan.workers or plan.prefetch is not None:
+        if plan.workers is not None or plan.prefetch is not None:
             return 1
-        # Functions of batches are called with one batch at a time, when its turn comes.
-        if any(each.calls_user_code or each.drops for each in self.batch_transforms):
+        # Functions are called for one batch at a time, when its turn comes.
+        if plan.calls_user_code or any(each.drops for each in self.batch_transforms):
             return 1
         # Several ragged batches of a compressed file could take any amount of memory.
         dense = all(isinstance(column, np.ndarray) for column in self.sample.values())
