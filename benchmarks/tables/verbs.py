@@ -1,4 +1,4 @@
-"""Verbs of rows: finding, drawing, saving and caching some, and statistics of all."""
+"""Verbs of rows: finding, drawing, saving and caching."""
 
 from __future__ import annotations
 
@@ -28,19 +28,16 @@ _NOTE = (
     'rm.open("x.h5").cache().shuffle(seed=1), an exact shuffle of 4 KB rows in chunks with gzip '
     "and shuffle, in batches of {batch}. The first epoch, which fills the cache, is compared with "
     "a pass in order over the same file and an epoch of shuffle of an .npy file of the same size; "
-    "later epochs with that shuffle alone. stats: the means and deviations of each channel of an "
-    ".npy file of float32 values, from rm.open on, with the quantiles {shares} and without them."
+    "later epochs with that shuffle alone."
 )
 _WIDTH, _BATCH, _IMAGES = 256, 256, 32
 _LABEL = 3
-_SHARES = [0.01, 0.5, 0.99]
 
 
 def measure(bench: Bench) -> Table:
     rows = [*_where(bench), *_where_in_records(bench), *_sample(bench), *_save(bench)]
-    rows += [*_cache(bench), *_quantiles(bench)]
-    shares = ", ".join(map(str, _SHARES))
-    return Table("Verbs", _NOTE.format(width=_WIDTH, batch=_BATCH, shares=shares), rows)
+    rows += _cache(bench)
+    return Table("Verbs", _NOTE.format(width=_WIDTH, batch=_BATCH), rows)
 
 
 def _where(bench: Bench) -> list[Row]:
@@ -131,21 +128,3 @@ def _cache(bench: Bench) -> list[Row]:
         compare("cache, first epoch", timings["first"], timings["in order, then .npy"], 0.67),
         compare("cache, later epochs", timings["later"], timings[".npy"], 0.9),
     ]
-
-
-def _quantiles(bench: Bench) -> list[Row]:
-    values, rows = 1_000_000 if bench.quick else 100_000_000, []
-    for width in (14, 1000):
-        path = str(bench.folder / f"channels-{width}.npy")
-        bench.worker("verbs").call("make_channels", path=path, rows=values // width, width=width)
-        entrants = [
-            *bench.entrants("verbs", "with quantiles", "statistics", path=path, quantiles=_SHARES),
-            *bench.entrants(
-                "verbs", "stats without quantiles", "statistics", path=path, quantiles=[]
-            ),
-        ]
-        timings = bench.race(f"stats, {width} channels", entrants, 4 * width)
-        with_quantiles, without = timings.values()
-        case = f"stats with quantiles, {width:,} channels"
-        rows.append(compare(case, with_quantiles, without, 0.5))
-    return rows
