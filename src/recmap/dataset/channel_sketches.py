@@ -49,12 +49,17 @@ class _Sorted(NamedTuple):
 
 
 class Sample(NamedTuple):
-    """Rows of a sample of a level, and those that are left of others, which it thinned."""
+    """Rows of a sample of a level, and those that are left of ``groups`` of others.
+
+    Those without a finite number are left out, so these are fewer than the ``rows`` that were seen.
+    """
 
     rest: npt.NDArray[Any]
     thin: npt.NDArray[Any]
     level: int
     steps: int
+    rows: int
+    groups: int
 
 
 class _Block:
@@ -62,25 +67,22 @@ class _Block:
 
     def __init__(self) -> None:
         self.sampled = self.level = self._filled = 0
-        self._rows: npt.NDArray[Any] | None = None
+        self._parts: list[npt.NDArray[Any]] = []
 
     def fill(self, rows: npt.NDArray[Any]) -> Iterator[None]:
         """Add rows, and yield whenever the block has to be taken before more fit in."""
         while len(rows):
             if self._filled == _BLOCK:
                 yield
-            if self._rows is None:
-                self._rows = np.empty((_BLOCK, rows.shape[1]), rows.dtype)
             some = rows[: _BLOCK - self._filled]
-            self._rows[self._filled : self._filled + len(some)] = some
+            self._parts.append(some)
             self._filled += len(some)
             rows = rows[len(some) :]
 
-    def take(self) -> npt.NDArray[Any]:
-        """Return the rows so far, and begin again."""
-        rows = np.empty((0, 0)) if self._rows is None else self._rows[: self._filled]
-        self._rows, self._filled = None, 0
-        return rows
+    def take(self) -> list[npt.NDArray[Any]]:
+        """Return the rows so far, in parts, and begin again."""
+        parts, self._parts, self._filled = self._parts, [], 0
+        return parts
 
 
 class ChannelSketches:
@@ -99,11 +101,11 @@ class ChannelSketches:
 
     def add(self, sample: Sample) -> None:
         """Add a sample."""
-        rest, thin, level, steps = sample
-        self._rows += len(rest) + (len(thin) << steps)
-        self._variance += (len(thin) << steps) // _THIN_GROUP * 4.0 ** (level + steps) / 4
-        self._gather(self._all, rest, level, level)
-        self._gather(self._thin, thin, level, level + steps)
+        level, thinned_level = sample.level, sample.level + sample.steps
+        self._rows += sample.rows
+        self._variance += sample.groups * 4.0**thinned_level / 4
+        self._gather(self._all, sample.rest, level, level)
+        self._gather(self._thin, sample.thin, level, thinned_level)
 
     def _gather(self, block: _Block, rows: npt.NDArray[Any], sampled: int, level: int) -> None:
         if not len(rows):
@@ -111,18 +113,19 @@ class ChannelSketches:
         if (sampled, level) != (block.sampled, block.level):
             self._sort(block, _STEPS)
             block.sampled, block.level = sampled, level
-        for _ in block.fill(_without_empty(rows)):
+        for _ in block.fill(rows):
             self._sort(block, _STEPS)
 
     def _sort(self, block: _Block, steps: int) -> None:
         """Begin to sort the rows of a block, and empty it."""
-        rows = block.take()
-        if not len(rows):
+        parts = block.take()
+        if not parts:
             return
         first = int(self._rng.integers(1 << steps))
         levels = block.sampled, block.level
         for sketch, group in zip(self._sketches, self._groups, strict=True):
-            sorting = self._pool.submit(_sort, rows[:, group], *levels, steps, first)
+            mine = [part[:, group] for part in parts]
+            sorting = self._pool.submit(_sort, mine, *levels, steps, first)
             self._sorting.append((sketch, sorting))
         self._merge(self._ahead)
 
@@ -164,7 +167,8 @@ def thinned_sample(
         drawn = rng.integers(1 << steps, size=count // _THIN_GROUP, dtype=np.uint8)
         first = np.repeat(drawn, rows.shape[1])
         _core.thin_lanes(rows[:count].reshape(-1), first, 1 << steps, thin.reshape(-1))
-    return Sample(rows[count:], thin, level, steps)
+    rest = _without_empty(rows[count:])
+    return Sample(rest, _without_empty(thin), level, steps, len(rows), count // _THIN_GROUP)
 
 
 def _sortable(dtype: np.dtype[Any]) -> np.dtype[Any]:
@@ -179,16 +183,22 @@ def _without_empty(rows: npt.NDArray[Any]) -> Any:
     return rows[np.isfinite(rows).any(axis=1)]
 
 
-def _sort(rows: npt.NDArray[Any], sampled: int, level: int, steps: int, first: int) -> _Sorted:
+def _sort(
+    parts: Sequence[npt.NDArray[Any]], sampled: int, level: int, steps: int, first: int
+) -> _Sorted:
     """Return the finite values of each channel in order, and one of ``2 ** steps`` of them.
 
-    The rows are what is left of a sample of this level.
+    The rows, which come in parts, are what is left of a sample of this level.
     """
-    items = np.empty(rows.shape[::-1], rows.dtype)
-    for start in range(0, len(rows), _TILE):
-        items[:, start : start + _TILE] = rows[start : start + _TILE].T
+    count, at = sum(map(len, parts)), 0
+    items = np.empty((parts[0].shape[1], count), parts[0].dtype)
+    for part in parts:
+        for start in range(0, len(part), _TILE):
+            tile = part[start : start + _TILE]
+            items[:, at : at + len(tile)] = tile.T
+            at += len(tile)
     items.sort(axis=1)
-    if rows.dtype.kind == "f" and not np.isfinite(items[:, [0, -1]]).all():
+    if items.dtype.kind == "f" and not np.isfinite(items[:, [0, -1]]).all():
         items[~np.isfinite(items)] = np.nan
         items.sort(axis=1)
     variance = np.zeros(len(items))
