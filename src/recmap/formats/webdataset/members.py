@@ -103,8 +103,16 @@ class KeyColumn(ColumnReader):
 
     def sizes(self, rows: Which, limit: int) -> RowSizes | None:
         del limit
+        if self._length is not None:
+            return self._length + OFFSET
         begins, ends = self.keys.offsets[:-1], self.keys.offsets[1:]
         return ends[rows] - begins[rows] + OFFSET
+
+    @cached_property
+    def _length(self) -> int | None:
+        """The length of each key if they are equally long, as numbers with leading zeros are."""
+        lengths = self.keys.lengths
+        return int(lengths[0]) if len(lengths) and (lengths == lengths[0]).all() else None
 
     def joined(self, columns: Sequence[Self]) -> ColumnReader:
         keys = concatenate([column.keys for column in columns])
