@@ -6,11 +6,9 @@ import gc
 import itertools
 import multiprocessing.context
 import os
-import shutil
 from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,31 +22,22 @@ from tests.store_servers import azurite, file_server, moto, seaweedfs
 _BUCKETS_AHEAD = 4
 
 
-@pytest.fixture(autouse=True)
-def _no_settings_of_ones_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
-    cache = f"{tmp_path}-cache"
-    monkeypatch.setenv("RECMAP_CACHE", cache)
-    for name in list(os.environ):
-        if name.startswith(("AWS_", "AZURE_", "GOOGLE_")) or name.upper().endswith("_PROXY"):
-            monkeypatch.delenv(name)
-    monkeypatch.setenv("AWS_CONFIG_FILE", "missing")
-    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "missing")
-    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
-    yield
-    shutil.rmtree(cache, ignore_errors=True)
+# Tests see no settings of one's own.
+for _name in list(os.environ):
+    if _name.startswith(("AWS_", "AZURE_", "GOOGLE_")) or _name.upper().endswith("_PROXY"):
+        del os.environ[_name]
+os.environ["AWS_CONFIG_FILE"] = os.environ["AWS_SHARED_CREDENTIALS_FILE"] = "missing"
+os.environ["AWS_EC2_METADATA_DISABLED"] = "true"
 
-
-@pytest.fixture(autouse=True)
-def _quick_spawn(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Take spawned processes from the fork server, except where a test wants real ones."""
-    if "real_spawn" not in request.fixturenames:
-        contexts = multiprocessing.context._concrete_contexts  # type: ignore[attr-defined]
-        monkeypatch.setitem(contexts, "spawn", QuickSpawn())
+# Spawned processes come from the fork server, except where a test wants real ones.
+_CONTEXTS = multiprocessing.context._concrete_contexts  # type: ignore[attr-defined]
+_REAL_SPAWN, _CONTEXTS["spawn"] = _CONTEXTS["spawn"], QuickSpawn()
 
 
 @pytest.fixture
-def real_spawn() -> None:
+def real_spawn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Start a new interpreter for each spawned process, as users do."""
+    monkeypatch.setitem(_CONTEXTS, "spawn", _REAL_SPAWN)
 
 
 @pytest.fixture(scope="session")
