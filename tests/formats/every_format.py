@@ -30,9 +30,9 @@ __all__ = [
     "every_fixed_format",
     "every_format",
     "every_loose_format",
-    "every_loose_pair",
+    "every_loose_source",
     "every_neighbour",
-    "every_pair",
+    "every_source",
     "every_typed_format",
     "folders",
     "from_file",
@@ -61,9 +61,11 @@ class Case:
         native = not self.name.startswith("tfrecord") or column.dtype.isnative
         return column if native else column.astype(column.dtype.newbyteorder("="))
 
-    def save(self, columns: dict[str, Any] | rm.Dataset, stem: str = "data") -> str:
+    def save(
+        self, columns: dict[str, Any] | rm.Dataset, stem: str = "data", *, verify: Any = True
+    ) -> str:
         made = columns if isinstance(columns, rm.Dataset) else rm.from_arrays(columns)
-        made.save(self.path(stem), **self.options, verify="full")
+        made.save(self.path(stem), **self.options, verify=verify)
         return self.path(stem)
 
 
@@ -91,11 +93,6 @@ PLAIN = [case for case in FORMATS if case.name == case.name.split("-")[0]]
 PAIRS = [pytest.param(a, b, id=f"{a.name}-{b.name}") for a, b in itertools.product(PLAIN, PLAIN)]
 # Where formats do not meet, each one beside one other is enough.
 NEIGHBOURS = [PAIRS[i] for i in range(1, len(PAIRS), len(PLAIN) + 1)] + [PAIRS[-len(PLAIN)]]
-LOOSE_PAIRS = [
-    pytest.param(a, b, id=f"{a.name}-{b.name}")
-    for a, b in itertools.product(PLAIN, PLAIN)
-    if not a.fixed
-]
 # Records of a TFRecord file may differ in their features; all features are read.
 TYPED = [case for case in FORMATS if not case.name.startswith("tfrecord")]
 
@@ -111,9 +108,11 @@ every_format = pytest.mark.parametrize("case", FORMATS, ids=lambda case: case.na
 every_loose_format = pytest.mark.parametrize("case", LOOSE, ids=lambda case: case.name)
 every_fixed_format = pytest.mark.parametrize("case", FIXED, ids=lambda case: case.name)
 every_typed_format = pytest.mark.parametrize("case", TYPED, ids=lambda case: case.name)
-every_loose_pair = pytest.mark.parametrize(("source", "target"), LOOSE_PAIRS)
+every_loose_source = pytest.mark.parametrize(
+    "source", [case for case in PLAIN if not case.fixed], ids=lambda case: case.name
+)
 every_neighbour = pytest.mark.parametrize(("source", "target"), NEIGHBOURS)
-every_pair = pytest.mark.parametrize(("source", "target"), PAIRS)
+every_source = pytest.mark.parametrize("source", PLAIN, ids=lambda case: case.name)
 
 
 def numbers(dtype: str, rows: int, *inner: int) -> np.ndarray[Any, Any]:

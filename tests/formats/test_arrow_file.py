@@ -32,9 +32,9 @@ KINDS = ["file", "stream", "feather-lz4", "feather-zstd", "feather-uncompressed"
 @pytest.mark.parametrize("seed", range(3))
 def test_rows_are_those_that_pyarrow_reads(kind: str, seed: int) -> None:
     rng = np.random.default_rng(seed)
-    rows = int(rng.integers(1, 400))
+    rows = int(rng.integers(1, 160))
     table = random_table(rows, seed)
-    ds = rm.open(written(table, kind, int(rng.integers(1, 150))))
+    ds = rm.open(written(table, kind, int(rng.integers(1, 60))))
     assert len(ds) == rows
     assert as_lists(ds[:]) == wanted(table, np.arange(rows))
     for _ in range(5):

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import recmap as rm
+from recmap.formats import lazy_files
 
 ROWS = 40
 X = np.arange(ROWS)
@@ -79,12 +80,13 @@ DAMAGED: dict[str, Callable[[], rm.Dataset]] = {
     "npz": npz,
     "side_by_side": side_by_side,
     "end to end": lambda: end_to_end(2),
-    "too many to be open": lambda: end_to_end(65),
+    "too many to be open": lambda: end_to_end(9),
 }
 
 
 @pytest.fixture(params=DAMAGED)
-def ds(request: pytest.FixtureRequest) -> rm.Dataset:
+def ds(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> rm.Dataset:
+    monkeypatch.setattr(lazy_files, "_MAX_OPEN", 8)
     made = DAMAGED[request.param]()
     with pytest.raises(rm.DataError):
         list(made.batch(8))

@@ -65,9 +65,9 @@ def wanted(table: Any, rows: Any) -> dict[str, Any]:
 @pytest.mark.parametrize("options", [{}, {"compression": "none", "use_dictionary": False}])
 def test_rows_are_those_that_pyarrow_reads(seed: int, options: dict[str, Any]) -> None:
     rng = np.random.default_rng(seed)
-    rows = int(rng.integers(1, 500))
+    rows = int(rng.integers(1, 200))
     table = random_table(rows, seed)
-    ds = rm.open(written(table, row_group_size=int(rng.integers(1, 200)), **options))
+    ds = rm.open(written(table, row_group_size=int(rng.integers(1, 80)), **options))
     assert len(ds) == rows
     assert as_lists(ds[:]) == wanted(table, np.arange(rows))
     for _ in range(5):
@@ -76,7 +76,7 @@ def test_rows_are_those_that_pyarrow_reads(seed: int, options: dict[str, Any]) -
         some = rng.integers(0, rows, int(rng.integers(0, 40)))
         assert as_lists(ds[some]) == wanted(table, some)
     names = ["list", "i"]
-    batches = list(ds.select(*names).batch(37))
+    batches = list(ds.select(*names).batch(17))
     joined = {name: [_plain(v) for b in batches for v in b[name]] for name in names}
     assert joined == wanted(table.select(names), np.arange(rows))
     with pytest.warns(rm.SlowOrderWarning, match="window="):

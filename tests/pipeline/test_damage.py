@@ -20,6 +20,7 @@ PACK: dict[str, Callable[[bytes], bytes]] = {
     "gzip": gzip.compress,
     "zlib": zlib.compress,
 }
+DAMAGES = ["data", "length", "cut", "kind"]
 Chain = Callable[[Any], Any]
 CHAINS: dict[str, Chain] = {
     "batch": lambda ds: ds.batch(8),
@@ -61,10 +62,12 @@ def values(made: Iterable[Any]) -> Iterator[int]:
 
 
 @pytest.mark.parametrize("chain", CHAINS)
-@pytest.mark.parametrize("pack", PACK)
-@pytest.mark.parametrize("how", ["data", "length", "cut", "kind"])
-def test_all_rows_before_the_damage_come_before_the_error(how: str, pack: str, chain: str) -> None:
-    for at in (1, 48, 99):
+@pytest.mark.parametrize("how", DAMAGES)
+def test_all_rows_before_the_damage_come_before_the_error(how: str, chain: str) -> None:
+    # Every two of chain, damage, packing and place meet.
+    first = list(CHAINS).index(chain) + DAMAGES.index(how)
+    for number, pack in enumerate(PACK):
+        at = (1, 48, 99)[(first + number) % 3]
         Path("x.tfrecord").write_bytes(PACK[pack](damaged(how, at)))
         ds = rm.open("x.tfrecord", {"a": "int64"})
         seen: list[int] = []

@@ -79,24 +79,24 @@ def test_other_trailing_bytes_are_an_error() -> None:
         len(rm.open("x.gz"))
 
 
-@pytest.mark.parametrize("size", [1, 2, 3, 4, 9, 17, 18, 300_000])
+@pytest.mark.parametrize("size", [1, 2, 4, 17, 18, 300_000])
 @pytest.mark.parametrize("kind", ["gzip", "members", "zlib"])
 def test_a_trailing_byte_is_an_error_after_all_rows(kind: str, size: int) -> None:
     pack: Any = {"gzip": gzip.compress, "members": members, "zlib": zlib.compress}[kind]
-    data = b"".join(wire.frame(wire.example(a=wire.int64_list(i))) for i in range(200))
+    data = b"".join(wire.frame(wire.example(a=wire.int64_list(i))) for i in range(50))
     for junk in (b"x", b"\x78\x9c", b"\x1f\x8b\x08" * 6 + b"x" * 80):
         packed = pack(data) + (junk * size)[:size]
         Path("x.tfrecord").write_bytes(packed)
         seen: list[int] = []
         with pytest.raises(rm.CompressionError, match=r"x\.tfrecord"):
             seen.extend(row["a"] for row in rm.open("x.tfrecord"))
-        assert seen == list(range(200))
+        assert seen == list(range(50))
         with pytest.raises(rm.CompressionError):
             len(rm.open("x.tfrecord"))
         with pytest.raises(rm.CompressionError):
             rm.index("x.tfrecord")
         with pytest.warns(rm.SkippedRecordsWarning):
-            assert len(rm.open("x.tfrecord", errors="skip")) == 200
+            assert len(rm.open("x.tfrecord", errors="skip")) == 50
 
 
 @pytest.mark.parametrize("zeros", [1, 3, 512, 300_000])
@@ -249,7 +249,7 @@ def inflated(packed: bytes, wbits: int) -> bytes:
     return bytes(plain)
 
 
-@pytest.mark.parametrize("seed", range(36))
+@pytest.mark.parametrize("seed", range(24))
 def test_damage_loses_no_more_records_than_in_a_plain_file(seed: int) -> None:
     random = np.random.default_rng(seed)
     sizes = random.choice([0, 5, 100, 3000], 40)

@@ -215,7 +215,7 @@ def test_every_read_gives_what_a_scan_would_give(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rng = random.Random(seed)
-    for _ in range(30):
+    for _ in range(10):
         content = contents(rng)
         compare(rng, damaged(rng, content) if rng.random() < 0.5 else content, monkeypatch)
 

@@ -9,6 +9,7 @@ import shutil
 import struct
 import time
 from contextlib import nullcontext
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from recmap.tfrecord.sidecar import load_sidecar, sidecar_path
 from tests import wire
 
 
+@cache
 def mixed(count: int = 300) -> list[bytes]:
     return [wire.example(a=wire.int64_list(*range(i % 5))) for i in range(count)]
 

@@ -51,10 +51,10 @@ def same_as_local(path: str, index: Index) -> None:
     assert offsets(path, index).tolist() == offsets(path, local).tolist()
 
 
-RAGGED = [bytes(range(i % 23)) for i in range(40)]
-EVEN = [bytes([i] * 9) for i in range(40)]
+RAGGED = [bytes(range(i % 23)) for i in range(30)]
+EVEN = [bytes([i] * 9) for i in range(20)]
 # Records that contain whole TFRecord files, as in a backup.
-NESTED = [b"".join(_core.frame([np.frombuffer(r, np.uint8)]) for r in RAGGED[:6])] * 5
+NESTED = [b"".join(_core.frame([np.frombuffer(r, np.uint8)]) for r in RAGGED[:5])] * 5
 
 
 @pytest.mark.parametrize(
