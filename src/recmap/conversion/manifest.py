@@ -51,6 +51,7 @@ _MAX_SIZE = 256 << 20
 # Lines of a list. In a store, a list is written again with each new line.
 _MOST_LINES = 500
 _NUMBER = re.compile(r"-\d{5,}-of-\d{5,}")
+_LIST = re.compile(r"-[0-9a-f]{12}")
 _RUNNING: set[str] = set()
 _RUNNING_LOCK = threading.Lock()
 
@@ -147,9 +148,12 @@ class FinishedShards:
             located(path).remove()
 
     def _lists(self) -> list[str]:
-        pattern = re.compile(rf"{re.escape(self._prefix)}-[0-9a-f]{{12}}")
-        names = filter(pattern.fullmatch, located(self._manifest).folder.children())
-        return [located(self._manifest).sibling(name) for name in names]
+        prefix = self._prefix
+        return [
+            located(self._manifest).sibling(name)
+            for name in located(self._manifest).folder.children()
+            if name.startswith(prefix) and _LIST.fullmatch(name, len(prefix))
+        ]
 
 
 def appended_to(path: str) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import os
 import re
@@ -224,8 +225,14 @@ def uncompressed_name(name: str) -> str:
 
 def _known_suffix(path: str) -> str:
     """Return the longest known suffix of a path, in the case the path uses."""
-    ends = [s for f in FORMATS.values() for s in f.suffixes if path.lower().endswith(s)]
-    return path[len(path) - len(max(ends, key=len, default="")) :]
+    lower = path.lower()
+    return path[len(path) - len(next(filter(lower.endswith, _suffixes()), "")) :]
+
+
+@functools.cache
+def _suffixes() -> list[str]:
+    """Return the suffixes of all formats, long ones first."""
+    return sorted({s for f in FORMATS.values() for s in f.suffixes}, key=len, reverse=True)
 
 
 @dataclass(frozen=True)
