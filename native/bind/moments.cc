@@ -21,8 +21,12 @@ using Limits = nb::ndarray<nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 // Returns false if the values are of another type.
 template <typename T>
 bool find_as(const Values& values, size_t inner, const Array<int64_t>& counts,
-             const Array<double>& sums, const Limits& limits) {
-  if (values.dtype() != nb::dtype<T>() || limits.dtype() != nb::dtype<T>()) return false;
+             const Array<double>& sums, const Limits& limits, const Array<const int64_t>& places,
+             const Limits& drawn) {
+  if (values.dtype() != nb::dtype<T>() || limits.dtype() != nb::dtype<T>() ||
+      drawn.dtype() != nb::dtype<T>()) {
+    return false;
+  }
   const nb::gil_scoped_release release;
   const size_t n = sums.size() / 2;
   const std::span<int64_t> c = as_span(counts);
@@ -31,26 +35,34 @@ bool find_as(const Values& values, size_t inner, const Array<int64_t>& counts,
   const Moments<T> moments{c.subspan(0, n),     c.subspan(n, n), c.subspan(2 * n, n),
                            c.subspan(3 * n, n), s.subspan(0, n), s.subspan(n, n),
                            l.subspan(0, n),     l.subspan(n, n)};
-  find_moments<T>({static_cast<const T*>(values.data()), values.size()}, inner, moments);
+  find_moments<T>({static_cast<const T*>(values.data()), values.size()}, inner, moments,
+                  {as_span(places), {static_cast<T*>(drawn.data()), drawn.size()}});
   return true;
 }
 
 template <typename... T>
 bool find_as_any(const Values& values, size_t inner, const Array<int64_t>& counts,
-                 const Array<double>& sums, const Limits& limits) {
-  return (find_as<T>(values, inner, counts, sums, limits) || ...);
+                 const Array<double>& sums, const Limits& limits,
+                 const Array<const int64_t>& places, const Limits& drawn) {
+  return (find_as<T>(values, inner, counts, sums, limits, places, drawn) || ...);
 }
 
 void find(const Values& values, size_t inner, const Array<int64_t>& counts,
-          const Array<double>& sums, const Limits& limits) {
+          const Array<double>& sums, const Limits& limits, const Array<const int64_t>& places,
+          const Limits& drawn) {
   const size_t n = sums.size() / 2;
   check_groups(values.size(), n, inner);
   if (counts.size() != 4 * n || sums.size() != 2 * n || limits.size() != 2 * n) {
     throw nb::value_error("each channel has four counts, two sums and two limits");
   }
+  const std::span<const int64_t> at = as_span(places);
+  if (drawn.size() != at.size() * n || !std::ranges::is_sorted(at) ||
+      (!at.empty() && (at.front() < 0 || static_cast<size_t>(at.back()) >= values.size() / n))) {
+    throw nb::value_error("the places do not ascend, are not in the channels, or have no room");
+  }
   if (!find_as_any<int16_t, uint16_t, int32_t, uint32_t, int64_t, uint64_t, float, double>(
-          values, inner, counts, sums, limits)) {
-    throw nb::value_error("the values and the limits have one type, with 2, 4 or 8 bytes");
+          values, inner, counts, sums, limits, places, drawn)) {
+    throw nb::value_error("values, limits and drawn have one type, with 2, 4 or 8 bytes");
   }
 }
 
@@ -92,13 +104,17 @@ void thin(const Values& rows, const Buffer& first, size_t step, const Limits& ou
 
 void bind_moments(nb::module_& m) {
   m.def("find_moments", &find, nb::arg("values"), nb::arg("inner"), nb::arg("counts").noconvert(),
-        nb::arg("sums").noconvert(), nb::arg("limits").noconvert(),
+        nb::arg("sums").noconvert(), nb::arg("limits").noconvert(), nb::arg("places"),
+        nb::arg("drawn").noconvert(),
         nb::sig("def find_moments(values: numpy.typing.NDArray[typing.Any], inner: int, "
                 "counts: numpy.typing.NDArray[numpy.int64], "
                 "sums: numpy.typing.NDArray[numpy.float64], "
-                "limits: numpy.typing.NDArray[typing.Any]) -> None"),
-        "Count finite, NaN, infinite and negative infinite values of each channel, and find the "
-        "mean, the squared distances from it, the least and the greatest.");
+                "limits: numpy.typing.NDArray[typing.Any], "
+                "places: numpy.typing.NDArray[numpy.int64], "
+                "drawn: numpy.typing.NDArray[typing.Any]) -> None"),
+        "Count finite, NaN, infinite and negative infinite values of each channel, find the mean, "
+        "the squared distances from it, the least and the greatest, and copy the values at the "
+        "places that were drawn.");
   m.def("count_bytes", &count, nb::arg("values"), nb::arg("inner"), nb::arg("counts").noconvert(),
         "Add how often each byte occurs in each channel.");
   m.def("thin_lanes", &thin, nb::arg("rows"), nb::arg("first"), nb::arg("step"), nb::arg("out"),

@@ -201,10 +201,38 @@ class Chunks {
   std::vector<Total> totals_;
 };
 
+// Copies what was drawn, group by group, while it is in the cache.
+template <typename T>
+class Copier {
+ public:
+  Copier(std::span<const T> values, size_t channels, size_t inner, const Drawn<T>& drawn)
+      : values_(values), channels_(channels), inner_(inner), drawn_(drawn) {}
+
+  // Copies what lies before this value.
+  void copy_until(size_t end) {
+    for (; next_ < drawn_.places.size(); ++next_) {
+      const auto place = static_cast<size_t>(drawn_.places[next_]);
+      const size_t group = inner_ == 1 ? place : place / inner_;
+      const size_t begin = group * channels_ * inner_;
+      if (begin >= end) return;
+      const T* const from = &values_[begin + place - group * inner_];
+      T* const to = &drawn_.values[next_ * channels_];
+      for (size_t i = 0; i < channels_; ++i) to[i] = from[i * inner_];
+    }
+  }
+
+ private:
+  const std::span<const T> values_;
+  const size_t channels_, inner_;
+  const Drawn<T> drawn_;
+  size_t next_ = 0;
+};
+
 }  // namespace
 
 template <typename T>
-void find_moments(std::span<const T> values, size_t inner, const Moments<T>& moments) {
+void find_moments(std::span<const T> values, size_t inner, const Moments<T>& moments,
+                  const Drawn<T>& drawn) {
   const size_t channels = moments.mean.size();
   for (const auto& counts : {moments.finite, moments.nan, moments.infinite, moments.negative}) {
     std::ranges::fill(counts, 0);
@@ -213,29 +241,42 @@ void find_moments(std::span<const T> values, size_t inner, const Moments<T>& mom
   for (const auto& limits : {moments.low, moments.high}) std::ranges::fill(limits, T{0});
   if (inner < kLongRun && channels > 1) {
     Chunks<T> chunks(inner, channels, moments);
+    Copier<T> copier(values, channels, inner, drawn);
     const size_t size = chunks.chunk();
     for (size_t at = 0; at < values.size(); at += size) {
       chunks.add(values.subspan(at, std::min(size, values.size() - at)), 0);
+      copier.copy_until(at + size);
     }
     return;
   }
   Chunks<T> chunks(1, 1, moments);
+  Copier<T> copier(values, channels, channels == 1 ? 1 : inner, drawn);
   const size_t run = channels == 1 ? values.size() : inner;
   for (size_t begin = 0; begin < values.size(); begin += run) {
     for (size_t at = 0; at < run; at += kChunk) {
       chunks.add(values.subspan(begin + at, std::min(kChunk, run - at)), begin / run % channels);
+      if (channels == 1) copier.copy_until(at + kChunk);
     }
   }
+  copier.copy_until(values.size());
 }
 
-template void find_moments(std::span<const int16_t>, size_t, const Moments<int16_t>&);
-template void find_moments(std::span<const uint16_t>, size_t, const Moments<uint16_t>&);
-template void find_moments(std::span<const int32_t>, size_t, const Moments<int32_t>&);
-template void find_moments(std::span<const uint32_t>, size_t, const Moments<uint32_t>&);
-template void find_moments(std::span<const int64_t>, size_t, const Moments<int64_t>&);
-template void find_moments(std::span<const uint64_t>, size_t, const Moments<uint64_t>&);
-template void find_moments(std::span<const float>, size_t, const Moments<float>&);
-template void find_moments(std::span<const double>, size_t, const Moments<double>&);
+template void find_moments(std::span<const int16_t>, size_t, const Moments<int16_t>&,
+                           const Drawn<int16_t>&);
+template void find_moments(std::span<const uint16_t>, size_t, const Moments<uint16_t>&,
+                           const Drawn<uint16_t>&);
+template void find_moments(std::span<const int32_t>, size_t, const Moments<int32_t>&,
+                           const Drawn<int32_t>&);
+template void find_moments(std::span<const uint32_t>, size_t, const Moments<uint32_t>&,
+                           const Drawn<uint32_t>&);
+template void find_moments(std::span<const int64_t>, size_t, const Moments<int64_t>&,
+                           const Drawn<int64_t>&);
+template void find_moments(std::span<const uint64_t>, size_t, const Moments<uint64_t>&,
+                           const Drawn<uint64_t>&);
+template void find_moments(std::span<const float>, size_t, const Moments<float>&,
+                           const Drawn<float>&);
+template void find_moments(std::span<const double>, size_t, const Moments<double>&,
+                           const Drawn<double>&);
 
 void count_bytes(std::span<const uint8_t> values, size_t inner, std::span<int64_t> counts) {
   const size_t channels = counts.size() / 256;

@@ -20,10 +20,20 @@ struct Moments {
   std::span<T> low, high;
 };
 
-// Fills `moments`. The size of `values` is a multiple of channels * inner, and each span of
-// `moments` has an item per channel. Defined for 16, 32 and 64-bit integers, float and double.
+// Places of values that were drawn, ascending, among those of a channel, and room for them: the
+// values of all channels at the first place, at the second, and so on.
 template <typename T>
-void find_moments(std::span<const T> values, size_t inner, const Moments<T>& moments);
+struct Drawn {
+  std::span<const int64_t> places;
+  std::span<T> values;
+};
+
+// Fills `moments`, and the values that were drawn. The size of `values` is a multiple of
+// channels * inner, and each span of `moments` has an item per channel. Defined for 16, 32 and
+// 64-bit integers, float and double.
+template <typename T>
+void find_moments(std::span<const T> values, size_t inner, const Moments<T>& moments,
+                  const Drawn<T>& drawn = {});
 
 // Adds how often each byte occurs in each channel to `counts`: 256 for every channel.
 void count_bytes(std::span<const uint8_t> values, size_t inner, std::span<int64_t> counts);

@@ -13,8 +13,12 @@ namespace {
 
 template <typename T>
 struct Found {
-  Found(const std::vector<T>& values, size_t channels, size_t inner)
-      : counts(4 * channels), sums(2 * channels), limits(2 * channels) {
+  Found(const std::vector<T>& values, size_t channels, size_t inner,
+        const std::vector<int64_t>& places = {})
+      : counts(4 * channels),
+        sums(2 * channels),
+        limits(2 * channels),
+        drawn(places.size() * channels) {
     const std::span<int64_t> c(counts);
     const std::span<double> s(sums);
     const std::span<T> l(limits);
@@ -22,12 +26,12 @@ struct Found {
     const Moments<T> moments{c.subspan(0, n),     c.subspan(n, n), c.subspan(2 * n, n),
                              c.subspan(3 * n, n), s.subspan(0, n), s.subspan(n, n),
                              l.subspan(0, n),     l.subspan(n, n)};
-    find_moments<T>(values, inner, moments);
+    find_moments<T>(values, inner, moments, {places, drawn});
   }
 
   std::vector<int64_t> counts;
   std::vector<double> sums;
-  std::vector<T> limits;
+  std::vector<T> limits, drawn;
 };
 
 bool near(double a, double b) { return std::abs(a - b) <= 1e-9 * (std::abs(a) + 1); }
@@ -52,6 +56,27 @@ TEST(ChannelsOfEveryLayoutHaveTheirOwnMoments) {
         CHECK_EQ(found.counts[c], static_cast<int64_t>(count));
         CHECK(near(found.sums[c], sum / count));
         CHECK(near(found.sums[channels + c], squares));
+      }
+    }
+  }
+}
+
+TEST(ValuesOfAllChannelsAreCopiedFromThePlacesThatWereDrawn) {
+  for (const size_t channels : {1u, 2u, 7u, 100u}) {
+    for (const size_t inner : {1u, 3u, 1023u, 1024u, 5000u}) {
+      const size_t groups = inner < 10 ? 3000 : 3;
+      std::vector<int32_t> values(groups * channels * inner);
+      for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<int32_t>(i);
+      std::vector<int64_t> places{0, 0};
+      while (places.back() + 9 < static_cast<int64_t>(groups * inner)) {
+        places.push_back(places.back() + places.back() % 9 + 1);
+      }
+      places.push_back(static_cast<int64_t>(groups * inner - 1));
+      const Found<int32_t> found(values, channels, inner, places);
+      for (size_t i = 0; i < found.drawn.size(); ++i) {
+        const auto place = static_cast<size_t>(places[i / channels]);
+        const size_t run = place / inner * channels + i % channels;
+        CHECK_EQ(found.drawn[i], values[run * inner + place % inner]);
       }
     }
   }

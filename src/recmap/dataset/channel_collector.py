@@ -24,7 +24,7 @@ from recmap.dataset.channel_sketches import (
 )
 from recmap.dataset.channel_stats import ChannelStats
 from recmap.dataset.field_stats import Numbers
-from recmap.dataset.quantile_sketch import sample_of, sampling_level, weighted_quantiles
+from recmap.dataset.quantile_sketch import drawn_places, sampling_level, weighted_quantiles
 from recmap.errors import OptionError
 from recmap.machine.threads import Threads
 from recmap.model.field import Field
@@ -125,11 +125,17 @@ class ChannelCollector:
         counts = np.empty(4 * self._channels, np.int64)
         sums = np.empty(2 * self._channels)
         limits = np.empty(2 * self._channels, values.dtype)
-        _core.find_moments(values.reshape(-1), values.shape[2], counts, sums, limits)
+        rng, (groups, channels, inner) = np.random.default_rng(number), values.shape
+        some = bool(self._shares and level)
+        places = drawn_places(groups * inner if some else 0, level, rng)
+        drawn = np.empty((len(places), channels), values.dtype)
+        _core.find_moments(
+            values.reshape(-1), inner, counts, sums, limits, places, drawn.reshape(-1)
+        )
         sample = None
         if self._shares:
-            rng = np.random.default_rng(number)
-            sample = thinned_sample(sample_of(values, level, rng), level, steps, rng)
+            rest = drawn if some else values.transpose(0, 2, 1).reshape(-1, channels)
+            sample = thinned_sample(rest, level, steps, rng)
         shape = -1, self._channels
         return counts.reshape(shape), sums.reshape(shape), limits.reshape(shape), sample
 

@@ -33,7 +33,7 @@ _MANY = 8 * _BLOCK
 # Rows in a group. One of two values of it is kept, and from so many rows on, one of four.
 _THIN_GROUP = 256
 _QUARTER = 4 * _BLOCK
-# Channels sorted at a time, and rows transposed at a time: they fit into the CPU cache.
+# Channels sorted at a time, at most, and rows transposed at a time: they fit into the CPU cache.
 _GROUP = 32
 _TILE = 512
 # Groups in flight for each thread.
@@ -90,12 +90,14 @@ class ChannelSketches:
 
     def __init__(self, channels: int, pool: Threads) -> None:
         self._pool = pool
-        starts = range(0, max(1, channels), _GROUP)
-        self._groups = [slice(start, start + _GROUP) for start in starts]
+        workers = pool._max_workers  # noqa: SLF001  # of Python
+        group = min(_GROUP, max(1, -(-channels // workers)))
+        starts = range(0, max(1, channels), group)
+        self._groups = [slice(start, start + group) for start in starts]
         self._sketches = [QuantileSketch(len(range(channels)[group])) for group in self._groups]
         self._all, self._thin = _Block(), _Block()
         self._sorting: deque[tuple[QuantileSketch, Future[_Sorted]]] = deque()
-        self._ahead = _AHEAD * pool._max_workers  # noqa: SLF001  # of Python
+        self._ahead = _AHEAD * workers
         self._rng = np.random.default_rng((1, 0))  # not that of a sketch or of a sample
         self._rows, self._variance = 0, 0.0
 

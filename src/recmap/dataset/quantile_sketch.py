@@ -77,7 +77,7 @@ class QuantileSketch:
         valid = valid_items(joined)
         weights = np.concatenate([np.full(each.shape[1], 1 << level) for each, level in arrays])
         for channel, values in enumerate(joined):
-            order = np.argsort(values)  # NaN comes last
+            order = np.argsort(values, kind="stable")  # of sorted runs; NaN comes last
             order = order[: valid[channel]]
             if len(order):
                 found[channel] = weighted_quantiles(values[order], weights[order], shares)
@@ -112,24 +112,14 @@ def thinning_variance(items: npt.NDArray[Any], level: int) -> npt.NDArray[np.flo
     return np.where(np.isnan(items[:, 0]), 0.0, 4.0**level / 4)
 
 
-def sample_of(values: npt.NDArray[Any], level: int, rng: np.random.Generator) -> Any:
-    """Return a sample, as rows of channels, of an array (groups, channels, inner).
-
-    Of ``2 ** level`` values of a channel, one is taken.
-    """
-    groups, channels, inner = values.shape
-    if not level:
-        return values[0].T if groups == 1 else values.transpose(0, 2, 1).reshape(-1, channels)
-    step, count = 1 << level, groups * inner
+def drawn_places(count: int, level: int, rng: np.random.Generator) -> npt.NDArray[np.int64]:
+    """Return the places of a sample: of ``2 ** level`` values that follow each other, one."""
+    step = 1 << level
     places = np.arange(0, count, step)
-    places += rng.integers(step, size=len(places), dtype=np.uint32)
-    places = places[places < count]  # the last step may be shorter
-    if inner == 1:  # divisions would take longer than everything else
-        return np.take(values[:, :, 0], places, axis=0)
-    if groups == 1:
-        return np.take(values[0], places, axis=1).T
-    found: npt.NDArray[Any] = values[places // inner, :, places % inner]
-    return found
+    dtype = np.uint8 if step <= 1 << 8 else np.uint64  # few bits take little time
+    places += rng.integers(step, size=len(places), dtype=dtype)
+    short = len(places) and places[-1] >= count  # the last step may be shorter
+    return places[:-1] if short else places
 
 
 def weighted_quantiles(
