@@ -83,7 +83,7 @@ def _column(case: Case, rows: int) -> tuple[Any, list[Any] | npt.NDArray[Any]]:
     if rows >= _FEW and case.chance(0.1):
         shape = (case.pick([33, 70]),)
     if case.chance(0.2):
-        return _ragged(case, rows, dtype, shape if rows < _FEW else ())
+        return _ragged(case, rows, dtype, shape if rows < _FEW and 0 not in shape else ())
     made = _numbers(case, (rows, *shape), dtype)
     if case.chance(0.07):
         made = made.astype(np.float32).astype(ml_dtypes.bfloat16)
