@@ -14,6 +14,7 @@ import pytest
 
 import recmap as rm
 from recmap.formats.parquet import open_parquet
+from recmap.formats.row_group_file import even_cuts
 from recmap.model.row_sizes import measure
 from tests.formats.foreign_tables import Struct, with_footer
 
@@ -84,6 +85,12 @@ def test_random_tables_in_pieces_are_those_that_pyarrow_reads(codec: str) -> Non
             for name, column in batch.items():
                 assert column.tolist() == expected[name].to_pylist()
             at += rows
+
+
+def test_a_row_group_that_fits_is_one_piece() -> None:
+    assert even_cuts(700, 10, 7_000).starts.tolist() == [0, 700]
+    assert even_cuts(700, 10, 6_999).starts.tolist() == [0, 512, 700]
+    assert even_cuts(0, 10, 7_000).starts.tolist() == [0]
 
 
 def test_pieces_take_no_more_than_is_said_of_them() -> None:

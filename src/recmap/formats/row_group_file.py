@@ -216,10 +216,12 @@ class Cuts(NamedTuple):
 
 
 def even_cuts(rows: int, row_bytes: int, size: int) -> Cuts:
-    """Divide rows that are equally large."""
+    """Divide rows that are equally large, unless all of them fit."""
     # A power of two, so that it stays the same when a few rows turn out larger, and that batches
     # of usual sizes end with a piece.
     step = 1 << (max(1, size // max(1, row_bytes)).bit_length() - 1)
+    if rows * max(1, row_bytes) <= size:
+        step = max(1, rows)  # a batch over the end of a piece is a copy
     starts = np.append(_starts(0, rows, step), rows)
     return Cuts(starts, np.diff(starts) * row_bytes)
 

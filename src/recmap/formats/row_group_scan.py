@@ -50,16 +50,19 @@ class _DecodedPiece:
 
     def __init__(self, place: _PiecePlace, bundles: list[Future[Batch]]) -> None:
         self.place, self._bundles = place, bundles
+        self._measured: int | None = None
         #: Whether a read waits for it, or has done so.
         self.is_read = False
 
     @property
     def size(self) -> int:
         """The bytes that it takes, or will take."""
-        made = [bundle for bundle in self._bundles if bundle.done() and not bundle.cancelled()]
-        if len(made) < len(self._bundles) or any(bundle.exception() for bundle in made):
-            return self.place.size
-        return sum(measure(bundle.result())[1] for bundle in made)
+        if self._measured is None:
+            made = [bundle for bundle in self._bundles if bundle.done() and not bundle.cancelled()]
+            if len(made) < len(self._bundles) or any(bundle.exception() for bundle in made):
+                return self.place.size
+            self._measured = sum(measure(bundle.result())[1] for bundle in made)
+        return self._measured
 
     def batch(self) -> Batch:
         return {name: column for made in self._bundles for name, column in made.result().items()}
