@@ -15,7 +15,7 @@ from benchmarks.memory_watch import MemoryWatch
 from benchmarks.tasks import gather_in_batches, sum_in_batches
 from benchmarks.timing import Clock, Measure
 from benchmarks.workloads import FEATURES, Data, load
-from recmap.tfrecord.sidecar import remove_sidecar
+from recmap.tfrecord.sidecar import remove_sidecar, stream_index_path
 
 __all__ = ["JOBS"]
 
@@ -121,6 +121,15 @@ def read(
     return Measure(clock.seconds, rows, total if check else None)
 
 
+def count(path: str) -> Measure:
+    """Count the rows of a compressed stream, which leaves an index beside the file."""
+    with Clock() as clock:
+        rows = len(rm.open(path))
+    if not stream_index_path(path).exists():
+        raise ValueError(f"{path}: no index was left")
+    return Measure(clock.seconds, rows)
+
+
 def read_first(path: str, batch: int, check: bool = False) -> Measure:
     """Read a file that has no index yet."""
     remove_sidecar(path)
@@ -201,6 +210,7 @@ JOBS = {
     "column_gather": column_gather,
     "column_sum": column_sum,
     "convert": convert,
+    "count": count,
     "make": make,
     "peak_memory": peak_memory,
     "read": read,
