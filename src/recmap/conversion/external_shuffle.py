@@ -12,7 +12,6 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -23,7 +22,7 @@ from recmap.errors import OptionError
 from recmap.formats.tfrecord_source import TFRecordSource
 from recmap.local.local_path import located
 from recmap.local.temporary import remove, temporary_path
-from recmap.model.facts import SourceFacts, each_alone
+from recmap.model.facts import SourceFacts, each_alone, with_facts
 from recmap.model.field import Field
 from recmap.model.order import Order
 from recmap.model.ordered_rows import OrderedRows
@@ -110,7 +109,7 @@ class _Bucketed(OrderedRows):
 
     @property
     def facts(self) -> SourceFacts:
-        return replace(super().facts, chunk_rows=each_alone)
+        return with_facts(super().facts, chunk_rows=each_alone)
 
     def _path(self, bucket: int) -> str:
         return os.path.join(self._folder, f"{bucket}.tfrecord")

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 
 from recmap.model.batch import RowArray, RowNumbers
-from recmap.model.facts import SourceFacts, unknown_row
+from recmap.model.facts import SourceFacts, unknown_row, with_facts
 from recmap.model.fetching import Coming, Fetching
 from recmap.model.remembered import Remembered
 from recmap.model.source import Source, WrappedSource
@@ -57,7 +56,7 @@ class DerivedRows(WrappedSource, Generic[_L]):
     @property
     def facts(self) -> SourceFacts:
         facts = self._source.facts
-        return replace(
+        return with_facts(
             facts,
             in_order=False,
             searched=facts.searched and self.known_rows() is not None,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any
 
@@ -16,7 +15,7 @@ from recmap.dataset.rows import read_blocks
 from recmap.errors import DataError, OptionError, OptionTypeError
 from recmap.machine.mapped import guarded
 from recmap.model.batch import Positions, RowArray
-from recmap.model.facts import SourceFacts
+from recmap.model.facts import SourceFacts, with_facts
 from recmap.model.field import Field
 from recmap.model.progress import Counter, ProgressOption
 from recmap.model.ragged import Column, Ragged, has_mask, null_mask
@@ -138,7 +137,7 @@ class ExplodedRows(DerivedRows[Items]):
     def facts(self) -> SourceFacts:
         facts = super().facts
         told = {n: text for n, text in facts.descriptions.items() if n not in self._columns}
-        return replace(facts, descriptions=told, sized=False)
+        return with_facts(facts, descriptions=told, sized=False)
 
     def read(self, start: int, stop: int, limit: int | None = None) -> Batch:
         stop = min(stop, len(self))

@@ -16,7 +16,7 @@ from recmap.dataset.explode import ExplodedRows, Items
 from recmap.errors import MapError, MemoryLimitError, OptionError
 from recmap.model.arguments import Workers
 from recmap.model.batch import Positions, RowArray, join, pick
-from recmap.model.facts import SourceFacts
+from recmap.model.facts import SourceFacts, with_facts
 from recmap.model.order import ENDLESS
 from recmap.model.progress import ProgressOption
 from recmap.model.ragged import offsets_of
@@ -162,7 +162,7 @@ class FlatMappedRows(ExplodedRows):
     @property
     def facts(self) -> SourceFacts:
         facts = super().facts
-        return replace(
+        return with_facts(
             facts,
             functions=(*facts.functions, *self._transform.functions),
             searched=self._found.known(0) is not None,

@@ -301,7 +301,9 @@ def _refuse_mixed_dimensions(parts: Mapping[str, Any]) -> None:
     dimensions = {
         name: part.dims[0]
         for name, part in parts.items()
-        if isinstance(getattr(part, "dims", None), tuple) and part.dims
+        if not isinstance(part, Dataset)
+        and isinstance(getattr(part, "dims", None), tuple)
+        and part.dims
     }
     if len(set(dimensions.values())) > 1:
         listed = ", ".join(f"{name!r} along {axis!r}" for name, axis in dimensions.items())

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
@@ -25,7 +25,7 @@ from recmap.machine.mapped import guarded
 from recmap.machine.memory import empty
 from recmap.model.arguments import as_names, as_whole, check_choice
 from recmap.model.batch import Positions, RowArray, RowNumbers
-from recmap.model.facts import SourceFacts
+from recmap.model.facts import SourceFacts, with_facts
 from recmap.model.fetching import Fetching
 from recmap.model.field import Field
 from recmap.model.ordered_rows import unshuffled
@@ -231,7 +231,7 @@ class TokenRows(DerivedRows[Documents]):
 
     @property
     def facts(self) -> SourceFacts:
-        return replace(super().facts, labels={}, descriptions={}, table_types={})
+        return with_facts(super().facts, labels={}, descriptions={}, table_types={})
 
     def _joined(self) -> Documents:
         return self._found.at(self._epoch)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any, Literal, NamedTuple, TypeAlias
 
@@ -16,7 +15,7 @@ from recmap.errors import DataError, MemoryLimitError, OptionError, OptionTypeEr
 from recmap.machine.mapped import guarded
 from recmap.model.arguments import as_list, as_whole, is_iterable
 from recmap.model.batch import Positions, RowArray, RowNumbers, join
-from recmap.model.facts import SourceFacts
+from recmap.model.facts import SourceFacts, with_facts
 from recmap.model.field import Field
 from recmap.model.progress import ProgressOption
 from recmap.model.ragged import Column, Ragged, concatenate, has_mask, offsets_of
@@ -261,7 +260,7 @@ class RowWindows(DerivedRows[WindowOrder]):
     def facts(self) -> SourceFacts:
         facts = super().facts
         own = {name for name, part in self._parts.items() if part.offsets is None}
-        return replace(
+        return with_facts(
             facts,
             descriptions={n: told for n, told in facts.descriptions.items() if n in own},
             table_types={n: told for n, told in facts.table_types.items() if n in own},

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext
-from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
@@ -22,7 +21,7 @@ from recmap.local.local_path import any_remote, check_all_unchanged, located
 from recmap.machine.mapped import Guard, MappedFile, guarded
 from recmap.model.arguments import is_pattern, matching, no_column
 from recmap.model.batch import RowNumbers
-from recmap.model.facts import LargestChunk, Meaning, SourceFacts, TableType
+from recmap.model.facts import LargestChunk, Meaning, SourceFacts, TableType, with_facts
 from recmap.model.fetching import Fetching, fetching_all
 from recmap.model.field import Field
 from recmap.model.info import Info
@@ -178,7 +177,7 @@ class ColumnsSource(Source):
             table_types={n: each for n, each in self._table_types.items() if n in fields},
             meaning=dict if meaning is None else partial(meaning, list(columns)),
         )
-        self._facts = replace(self._facts, table_index=self._index())
+        self._facts = with_facts(self._facts, table_index=self._index())
 
     def _index(self) -> ColumnsSource | None:
         """Return the columns that are the index of the table, if there are any."""

@@ -26,7 +26,7 @@ from recmap.model.batch import (
     join,
     rows_by_owner,
 )
-from recmap.model.facts import BadRecords, LargestChunk, Meaning, Skipped, SourceFacts
+from recmap.model.facts import BadRecords, LargestChunk, Meaning, Skipped, SourceFacts, with_facts
 from recmap.model.fetching import Coming, Fetching, fetching_all
 from recmap.model.field import Field
 from recmap.model.fill_null import with_the_same_nulls
@@ -230,7 +230,7 @@ class SideBySideSource(CombinedSource):
     def _collected(self, told: list[SourceFacts]) -> SourceFacts:
         pairs = zip(self._sources, told, strict=True)
         varying = [facts for source, facts in pairs if not _has_fixed_size(source)]
-        return replace(
+        return with_facts(
             super()._collected(told),
             largest_chunk=partial(_chunks_together, told),
             can_pad=bool(varying) and all(facts.can_pad for facts in varying),
@@ -369,7 +369,7 @@ class ConcatenatedSource(CombinedSource):
 
     def _collected(self, told: list[SourceFacts]) -> SourceFacts:
         largest_row = partial(_largest_of, list(self._sources), told)
-        return replace(
+        return with_facts(
             super()._collected(told),
             table_index=_joined_index(told),
             largest_row=largest_row,

@@ -6,7 +6,6 @@ import resource
 import weakref
 from collections.abc import Callable, Sequence
 from copy import copy
-from dataclasses import replace
 from functools import partial
 from itertools import count
 from typing import Any, NamedTuple
@@ -17,7 +16,7 @@ import numpy.typing as npt
 from recmap.formats.column_source import refuse_changed
 from recmap.machine.lru import Lru
 from recmap.model.batch import RowNumbers
-from recmap.model.facts import LargestChunk, SourceFacts
+from recmap.model.facts import LargestChunk, SourceFacts, with_facts
 from recmap.model.fetching import Fetching
 from recmap.model.info import Info
 from recmap.model.ragged import Column, owned
@@ -160,7 +159,7 @@ class LazySource(Source):
     def facts(self) -> SourceFacts:
         # The largest column stands for all, as in ColumnsSource.
         heaviest = max(self._chosen(), key=lambda cost: cost.row_bytes, default=_ColumnCost())
-        return replace(
+        return with_facts(
             self._facts,
             chunk_rows=partial(int, heaviest.chunk_rows),
             largest_chunk=self._largest_chunk,

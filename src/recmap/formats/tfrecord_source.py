@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from threading import RLock
 from typing import Any, TypeVar
@@ -43,7 +42,7 @@ from recmap.model.batch import (
     rows_by_owner,
 )
 from recmap.model.coerce import empty_column
-from recmap.model.facts import BadRecords, Skipped, SourceFacts
+from recmap.model.facts import BadRecords, Skipped, SourceFacts, with_facts
 from recmap.model.fetching import Coming, Fetching, fetching_all
 from recmap.model.info import Info
 from recmap.model.preview import quantity
@@ -157,11 +156,11 @@ class TFRecordSource(Source):
         if choice.table_types:
             levels = choice.frame_index and self._decoded_by(choice.frame_index)
             own = {n: t for n, t in choice.table_types.items() if n in self._decoder.schema}
-            self._facts = replace(self._facts, table_types=own, table_index=levels)
+            self._facts = with_facts(self._facts, table_types=own, table_index=levels)
         if skip and self._summary is not None:
             self._settle()  # a schema that is inferred has to fit all records
             largest = partial(largest_row, self._files, self._decoder)
-            self._facts = replace(self._facts, largest_row=largest)
+            self._facts = with_facts(self._facts, largest_row=largest)
 
     def _open(self, path: str, sidecar: Sidecar | None, compression: Compression) -> RecordFile:
         index = sidecar.index if sidecar else None
@@ -227,12 +226,12 @@ class TFRecordSource(Source):
     @property
     def facts(self) -> SourceFacts:
         if self._is_unsettled:
-            return replace(self._facts, searched=False, largest_row=self._largest_row)
+            return with_facts(self._facts, searched=False, largest_row=self._largest_row)
         if not self._facts.compressed_files:
             return self._facts
         # Reading a row of a compressed file inflates all rows before it.
         several = self.known_rows() not in (0, 1)
-        return replace(self._facts, chunk_rows=self._chunk_rows, stored_in_order=several)
+        return with_facts(self._facts, chunk_rows=self._chunk_rows, stored_in_order=several)
 
     def _chunk_rows(self) -> int:
         chunks = [f.chunk_rows() for f in self._files if isinstance(f, CompressedFile)]
@@ -466,7 +465,7 @@ class TFRecordSource(Source):
         files = [f.unverified() if isinstance(f, PlainFile) else f for f in self._files]
         groups = FileGroups(files, self._mapped)
         damage = partial(rows_before_damage, files, self._starts)
-        facts = replace(self._facts, record_files=files, rows_before_damage=damage)
+        facts = with_facts(self._facts, record_files=files, rows_before_damage=damage)
         other.__dict__.update(
             self.__dict__, _files=files, _gathering=groups, _verify=False, _facts=facts
         )
@@ -514,7 +513,7 @@ class TFRecordSource(Source):
     def _decoded_by(self, decoder: ExampleDecoder) -> TFRecordSource:
         """Return other columns of the same files, which share what is known about their rows."""
         chosen = object.__new__(TFRecordSource)
-        facts = replace(
+        facts = with_facts(
             self._facts,
             largest_row=partial(largest_row, self._files, decoder),
             table_types={n: t for n, t in self._facts.table_types.items() if n in decoder.schema},

@@ -117,13 +117,13 @@ def _metadata(folder: str, inside: str) -> Iterator[tuple[str, int, int]]:
     with os.scandir(folder) as entries:
         below = sorted(e.name for e in entries if e.is_dir(follow_symlinks=False))
     for name in below:
-        yield from _metadata(os.path.join(folder, name), f"{inside}{name}/")
+        yield from _metadata(f"{folder}/{name}", f"{inside}{name}/")
 
 
 def _states(folder: str, inside: str, names: Iterable[str]) -> Iterator[tuple[str, int, int]]:
     for name in names:
         try:
-            status = os.stat(os.path.join(folder, name))
+            status = os.stat(f"{folder}/{name}")
         except (FileNotFoundError, NotADirectoryError):
             continue
         yield f"{inside}{name}", status.st_size, status.st_mtime_ns

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 from recmap.errors import DataError
@@ -128,7 +128,7 @@ class TableType:
 
 @dataclass(frozen=True)
 class SourceFacts:
-    """What a source knows about its rows. A wrapper returns ``replace(source.facts, ...)``.
+    """What a source knows about its rows. A wrapper returns ``with_facts(source.facts, ...)``.
 
     Facts that take a while to find out are functions. Ask for facts once per pass, not once per
     batch: a source of many files has to collect them.
@@ -207,7 +207,7 @@ class SourceFacts:
     def after_functions(self) -> SourceFacts:
         """Return these facts after functions of the user, which may have made other values."""
         types = {name: each for name, each in self.table_types.items() if not each.coded}
-        return replace(self, table_types=types, labels={}, meaning=dict)
+        return with_facts(self, table_types=types, labels={}, meaning=dict)
 
     @property
     def calls_user_code(self) -> bool:
@@ -218,6 +218,19 @@ class SourceFacts:
         """Say which row of the files this is, for error messages."""
         more = f" and {len(self.files) - 1:,} more" if len(self.files) > 1 else ""
         return f"row {row:,} of {self.files[0]}{more}" if self.files else f"row {row:,}"
+
+
+def with_facts(facts: SourceFacts, **changes: Any) -> SourceFacts:
+    """Return facts of which some are changed.
+
+    To ``replace`` some of thirty facts took a sixth of the time of a loop over few rows.
+    """
+    made = object.__new__(SourceFacts)
+    known = made.__dict__
+    known.update(facts.__dict__)
+    assert known.keys() >= changes.keys(), changes
+    known.update(changes)
+    return made
 
 
 def check_meanings(files: Sequence[str], meanings: Sequence[Meaning], remedy: str) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from copy import copy
-from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -18,7 +17,7 @@ from recmap.model.batch import (
     RowNumbers,
     interleave,
 )
-from recmap.model.facts import SourceFacts
+from recmap.model.facts import SourceFacts, with_facts
 from recmap.model.fetching import Coming, Fetching, fetching_all
 from recmap.model.order import Order, Span, counted_order, finite
 from recmap.model.ragged import Column
@@ -49,7 +48,7 @@ class OrderedRows(WrappedSource):
     @property
     def facts(self) -> SourceFacts:
         facts = self._source.facts
-        return replace(
+        return with_facts(
             facts,
             in_order=False,
             table_index=None,

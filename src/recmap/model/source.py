@@ -30,7 +30,7 @@ from recmap.model.batch import (
     RowArray,
     RowNumbers,
 )
-from recmap.model.facts import SourceFacts
+from recmap.model.facts import SourceFacts, with_facts
 from recmap.model.fetching import Coming, Fetching
 from recmap.model.field import Field
 from recmap.model.info import Info
@@ -372,7 +372,7 @@ class WithFacts(WrappedSource):
 
     @property
     def facts(self) -> SourceFacts:
-        return replace(super().facts, **self._known)
+        return with_facts(super().facts, **self._known)
 
 
 @dataclass(frozen=True)
@@ -430,7 +430,7 @@ class MappedColumns(WrappedSource):
     @property
     def facts(self) -> SourceFacts:
         facts = self._source.facts
-        return replace(
+        return with_facts(
             facts,
             owns_rows=self._distinct and facts.owns_rows,
             can_pad=self._distinct and facts.can_pad,

@@ -10,7 +10,6 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any
 
@@ -21,7 +20,7 @@ from recmap.local.local_path import located
 from recmap.machine.mapped import Guard
 from recmap.machine.memory import empty
 from recmap.model.batch import Allocate, PaddedRows, PadSpec, RowArray, RowNumbers
-from recmap.model.facts import Skipped, SourceFacts
+from recmap.model.facts import Skipped, SourceFacts, with_facts
 from recmap.model.fetching import Fetching
 from recmap.model.ragged import Column, Ragged, has_mask
 from recmap.model.row_sizes import measure
@@ -170,7 +169,7 @@ class SourceRows(WrappedSource):
     def facts(self) -> SourceFacts:
         # In another process, the files are opened when they are first read.
         searched = bool(self._process) and self._opened.facts.searched
-        return replace(
+        return with_facts(
             self._facts,
             chunk_rows=self._rows_of_chunk,
             searched=self._facts.searched or searched,
@@ -285,7 +284,7 @@ class SourceRows(WrappedSource):
     def __getstate__(self) -> dict[str, Any]:
         state = dict(self.__dict__)
         state.pop("counters", None)
-        state["_facts"] = replace(self._facts, table_index=None)  # workers make no tables
+        state["_facts"] = with_facts(self._facts, table_index=None)  # workers make no tables
         if self._reopen is not None and not self._remote:
             state["_opened"] = None
             state["_process"] = 0

@@ -20,7 +20,7 @@ import numpy as np
 from recmap.errors import DataError, MemoryLimitError, OptionError
 from recmap.model.arguments import Workers
 from recmap.model.batch import Positions, RowArray
-from recmap.model.facts import SourceFacts, unknown_row
+from recmap.model.facts import SourceFacts, unknown_row, with_facts
 from recmap.model.row_sizes import RowSizes, measure
 from recmap.model.schema import Batch, Schema
 from recmap.model.source import Source, WrappedSource, at_epoch, reseeded
@@ -218,7 +218,7 @@ class TransformedRows(WrappedSource):
         facts = self._source.facts
         mine = [function for each in self._transforms for function in each.functions]
         varies = any(each.varies for each in self._transforms)
-        return replace(
+        return with_facts(
             facts.after_functions() if mine else facts,
             owns_rows=True,
             can_pad=False,

@@ -19,7 +19,7 @@ from recmap.model.schema import Batch, Schema
 from recmap.pipeline.frameworks import Frameworks
 
 if TYPE_CHECKING:
-    from recmap.model.facts import SourceFacts
+    from recmap.model.facts import SourceFacts, with_facts
 
     # rm.open needs only the names of the verbs; each verb imports what it uses.
     from recmap.pipeline.feed import PipelineFeed
@@ -85,7 +85,7 @@ class Verbs(Frameworks):
         plan = self._plan
         users = any(each.calls_user_code for each in plan.transforms)
         facts = plan.rows.facts.after_functions() if users else plan.rows.facts
-        return facts if plan.keeps_rows else replace(facts, table_index=None)
+        return facts if plan.keeps_rows else with_facts(facts, table_index=None)
 
     def _rows(self, plan: Plan, record: VerbRecord | None = None) -> Self:
         """Return the same kind with another plan; ``record`` is the verb as written in states."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from importlib.util import find_spec
 from typing import Any
@@ -28,7 +28,7 @@ from recmap.errors import (
 from recmap.formats.episodes import as_png, find_episodes, is_frame, looked_at
 from recmap.model.arguments import no_column
 from recmap.model.batch import Allocate, PaddedRows, PadSpec, RowArray, RowNumbers
-from recmap.model.facts import SourceFacts
+from recmap.model.facts import SourceFacts, with_facts
 from recmap.model.field import BYTES, Field
 from recmap.model.media import image_shape
 from recmap.model.ragged import Column, Ragged
@@ -281,7 +281,7 @@ class Frames(WrappedSource):
 
     @property
     def facts(self) -> SourceFacts:
-        return replace(
+        return with_facts(
             super().facts, owns_rows=False, can_pad=False, labels={}, descriptions={},
             table_types={}, table_index=None,
         )  # fmt: skip

@@ -22,7 +22,7 @@ from recmap.machine.mapped import guarded
 from recmap.machine.threads import Threads
 from recmap.model.batch import RowArray, join, pick
 from recmap.model.coerce import empty_column
-from recmap.model.facts import SourceFacts
+from recmap.model.facts import SourceFacts, with_facts
 from recmap.model.info import Info
 from recmap.model.row_sizes import RowSizes, batch_sizes, fitting
 from recmap.model.schema import Batch, Schema
@@ -143,7 +143,7 @@ class TextRows(Source):
         if packing is None:
             return facts
         # Reading a row inflates all rows before it, or those around it.
-        return replace(
+        return with_facts(
             facts,
             compressed_files={self._path: packing},
             chunk_rows=self._chunk_rows,

@@ -45,7 +45,7 @@ from recmap.local.whole_output import refuse_unfinished
 from recmap.model.arguments import no_column
 from recmap.model.batch import Allocate, PaddedRows, PadSpec, RowArray, RowNumbers, pick
 from recmap.model.coerce import empty_column
-from recmap.model.facts import SourceFacts
+from recmap.model.facts import SourceFacts, with_facts
 from recmap.model.field import BYTES, TEXT, as_field
 from recmap.model.info import Info
 from recmap.model.ordered_rows import sliced
@@ -315,7 +315,7 @@ class TfdsSource(WrappedSource):
     def facts(self) -> SourceFacts:
         facts, names = self._source.facts, self._schema
         told = [feature for feature in self._features if feature.entry and feature.name in names]
-        return replace(
+        return with_facts(
             facts,
             format="TFDS",
             files=[self._folder],

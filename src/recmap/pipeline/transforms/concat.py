@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from recmap.errors import FieldMismatchError, OptionError
 from recmap.formats.combined import ConcatenatedSource
-from recmap.model.facts import SourceFacts
+from recmap.model.facts import SourceFacts, with_facts
 from recmap.model.field import Field
 from recmap.model.null_columns import joint_field
 from recmap.model.schema import Schema
@@ -78,7 +77,7 @@ class ConcatenatedRows(ConcatenatedSource):
     @property
     def facts(self) -> SourceFacts:
         counted = self.known_rows() is not None
-        return replace(self._told, searched=self._told.searched and counted)
+        return with_facts(self._told, searched=self._told.searched and counted)
 
     def row_name(self, row: int) -> str:
         number = self._owner(row)

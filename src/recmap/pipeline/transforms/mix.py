@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from fractions import Fraction
 from functools import cached_property
 from numbers import Real
@@ -28,7 +27,7 @@ from recmap.formats.combined import CombinedSource
 from recmap.model.arguments import as_list, check_choice
 from recmap.model.batch import Positions, RowArray, RowNumbers, interleave
 from recmap.model.draws import hashed
-from recmap.model.facts import SourceFacts
+from recmap.model.facts import SourceFacts, with_facts
 from recmap.model.fetching import Fetching, fetching_all
 from recmap.model.fill_null import with_the_same_nulls
 from recmap.model.order import finite
@@ -200,12 +199,12 @@ class MixedRows(CombinedSource):
         self._mixture, self._epoch = mixture, epoch
 
     def _collected(self, told: list[SourceFacts]) -> SourceFacts:
-        return replace(super()._collected(told), varies=True)
+        return with_facts(super()._collected(told), varies=True)
 
     @property
     def facts(self) -> SourceFacts:
         searched = self._told.searched and self._mixture.counted
-        return replace(self._told, endless=self._mixture.endless, searched=searched)
+        return with_facts(self._told, endless=self._mixture.endless, searched=searched)
 
     def __len__(self) -> int:
         return finite(self._mixture.count)

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from dataclasses import replace
 from functools import partial
 from threading import Lock
 from typing import Any
@@ -24,7 +23,7 @@ from recmap.cache.block_cache import default_cache
 from recmap.errors import OptionError, SlowOrderWarning
 from recmap.machine.cpus import thread_share
 from recmap.model.batch import Positions, RowArray, RowNumbers, interleave, join, pick
-from recmap.model.facts import SourceFacts
+from recmap.model.facts import SourceFacts, with_facts
 from recmap.model.fetching import Fetching, fetching_all
 from recmap.model.order import Late, Order, counted_order
 from recmap.model.ordered_rows import OrderedRows
@@ -176,7 +175,7 @@ class WindowedRows(OrderedRows):
 
     @property
     def facts(self) -> SourceFacts:
-        return replace(
+        return with_facts(
             super().facts,
             chunk_rows=partial(int, _block_rows(self._window_rows) * _BLOCKS),
             stored_in_order=True,

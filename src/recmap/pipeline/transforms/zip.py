@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 from recmap.errors import DataError, FieldMismatchError
 from recmap.formats.combined import SideBySideSource
-from recmap.model.facts import SourceFacts
+from recmap.model.facts import SourceFacts, with_facts
 from recmap.model.schema import Batch
 from recmap.model.source import Source, row_name
 from recmap.pipeline.row_source import count_of
@@ -52,10 +51,10 @@ class ZippedRows(SideBySideSource):
 
     @property
     def facts(self) -> SourceFacts:
-        return replace(self._told, searched=self._told.searched and self._is_counted)
+        return with_facts(self._told, searched=self._told.searched and self._is_counted)
 
     def _collected(self, told: list[SourceFacts]) -> SourceFacts:
-        return replace(super()._collected(told), endless=all(each.endless for each in told))
+        return with_facts(super()._collected(told), endless=all(each.endless for each in told))
 
     def read(self, start: int, stop: int, limit: int | None = None) -> Batch:
         # An endless branch would never stop.
