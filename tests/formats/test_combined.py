@@ -43,7 +43,7 @@ def test_rows_of_several_files_come_in_the_order_asked_for(tmp_path: Path, suffi
     ds = rm.open(sorted(tmp_path.glob(f"part-*{suffix}")))
     whole = {name: np.concatenate([f[name] for f in files]) for name in ("image", "label")}
     lists = {n: [row for f in files for row in f[n].tolist()] for n in names if n not in whole}
-    for _ in range(20):
+    for _ in range(8):
         rows = rng.integers(0, len(ds), rng.integers(1, 30))
         found = ds[rows]
         for name, column in whole.items():

@@ -99,8 +99,8 @@ def test_rows_of_a_replaced_file_are_never_mixed_with_those_of_the_new_one(suffi
 
 @pytest.mark.parametrize("suffix", [".tfrecord.gz", ".tfrecord.zlib", ".zarr", ".npy"])
 def test_an_epoch_does_not_switch_files_in_the_middle(suffix: str) -> None:
-    put(f"x{suffix}", np.arange(400_000))
-    put(f"y{suffix}", np.arange(400_000) + 1_000_000)
+    put(f"x{suffix}", np.arange(200_000))
+    put(f"y{suffix}", np.arange(200_000) + 1_000_000)
     batches = opened(f"x{suffix}").batches(1000)
     seen = [next(batches)["x"]]
     replace(f"y{suffix}", f"x{suffix}")
