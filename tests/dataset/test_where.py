@@ -277,6 +277,37 @@ def test_doubtful_statistics_of_parquet_skip_nothing() -> None:
         len(ds.where("t == '035'"))
 
 
+@pytest.mark.parametrize("program", ["parquet-mr version 1.8.2 (", "parquet-cpp-arrow version 3."])
+def test_decimals_compared_as_signed_bytes_are_found(program: str) -> None:
+    numbers = [Decimal(i) / 100 for i in range(100, 1000, 50)]
+    table = pa.table({"x": pa.array(numbers, pa.decimal128(13, 2))})
+    pq.write_table(table, "x.parquet", use_dictionary=False)
+    content = Path("x.parquet").read_bytes()
+    # Of 2.00, the last byte is 200: as a signed one, it is the least.
+    least, other = (b"\x18\x06" + n.to_bytes(6, "big") for n in (100, 200))
+    assert least in content
+    writer = b"parquet-cpp-arrow version " + pa.__version__.encode()
+    assert content.count(writer) == 1
+    content = content.replace(least, other)
+    content = content.replace(writer, program.ljust(len(writer), "0").encode())
+    Path("x.parquet").write_bytes(content)
+    assert pq.ParquetFile("x.parquet").metadata.row_group(0).column(0).statistics.min == 2
+    assert rm.open("x.parquet").where("x == 1")["x"][:].tolist() == [1]
+
+
+def test_unsigned_numbers_of_old_programs_are_found() -> None:
+    table = pa.table({"x": pa.array([1, 2, 2**32 - 1], pa.uint32())})
+    pq.write_table(table, "x.parquet", use_dictionary=False)
+    content = Path("x.parquet").read_bytes()
+    writer = b"parquet-cpp-arrow version " + pa.__version__.encode()
+    least, greatest = (b"\x18\x04" + n.to_bytes(4, "little") for n in (1, 2**32 - 1))
+    swapped = content.replace(greatest, b"\x18\x04" + (2).to_bytes(4, "little"))
+    swapped = swapped.replace(least, greatest)
+    old = b"parquet-rs version 12.0.0".ljust(len(writer))
+    Path("x.parquet").write_bytes(swapped.replace(writer, old))
+    assert rm.open("x.parquet").where("x == 1")["x"][:].tolist() == [1]
+
+
 def test_a_file_that_shrinks_during_a_search_is_an_error() -> None:
     np.save("x.npy", np.arange(1_000_000))
     ds = rm.open("x.npy").where("data == 7")

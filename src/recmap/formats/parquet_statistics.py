@@ -6,6 +6,7 @@ Statistics are optional, and not all of them can be trusted. What is doubtful co
 from __future__ import annotations
 
 import json
+import re
 from contextlib import suppress
 from typing import Any
 
@@ -17,8 +18,13 @@ from recmap.model.nulls import Nulls
 from recmap.model.value_test import ValueRange
 
 # Old and unknown programs compared strings and unsigned numbers as if their bytes had signs.
-# pyarrow knows which versions of these did.
-_TRUSTED = ("parquet-cpp", "parquet-mr", "parquet-rs", "Polars", "DuckDB")
+# pyarrow knows which versions of parquet-cpp and parquet-mr did.
+_TRUSTED = re.compile(
+    r"parquet-cpp|parquet-mr|Polars|DuckDB|parquet-rs version (1[3-9]|[2-9]\d|\d{3})\."
+)
+# Most programs, and Arrow before version 4, have compared decimals that are stored as bytes as if
+# all of these had signs, or none. pyarrow takes the results for correct.
+_COMPARES_DECIMALS = re.compile(r"parquet-cpp-arrow version ([4-9]|\d{2,})\.")
 _PHYSICAL = {"b": ("BOOLEAN",), "i": ("INT32", "INT64"), "u": ("INT32", "INT64")}
 _FLOATS = {"FLOAT": np.dtype(np.float32), "DOUBLE": np.dtype(np.float64)}
 _UNITS = {"milliseconds": "ms", "microseconds": "us", "nanoseconds": "ns"}
@@ -60,8 +66,7 @@ def _range(
     # A null that is filled has a value, which may be outside.
     if told is None or not told.has_min_max or (has_nulls and nulls not in ("keep", "mask")):
         return ValueRange(stop, nulls=has_nulls or _has_nat(field))
-    trusted = (metadata.created_by or "").startswith(_TRUSTED)
-    least, greatest = _bounds(told, stored, field, trusted=trusted) or (None, None)
+    least, greatest = _bounds(told, stored, field, metadata.created_by or "") or (None, None)
     # NaT is a null that is stored as a value.
     return ValueRange(stop, least, greatest, has_nulls or (least is None and _has_nat(field)))
 
@@ -70,8 +75,9 @@ def _has_nat(field: Field) -> bool:
     return field.dtype.kind in "mM"
 
 
-def _bounds(told: Any, stored: Any, field: Field, *, trusted: bool) -> tuple[Any, Any] | None:
+def _bounds(told: Any, stored: Any, field: Field, program: str) -> tuple[Any, Any] | None:
     kind, physical, logical = field.dtype.kind, told.physical_type, stored.logical_type.type
+    trusted = _TRUSTED.match(program)
     if kind in "biu" and physical in _PHYSICAL[kind] and logical in ("NONE", "INT"):
         signed = kind != "u" and '"isSigned":false' not in stored.logical_type.to_json()
         return (int(told.min), int(told.max)) if signed or trusted else None
@@ -80,7 +86,9 @@ def _bounds(told: Any, stored: Any, field: Field, *, trusted: bool) -> tuple[Any
         return (low, high) if low <= high else None  # not if one of them is NaN
     if kind == "M" and logical in ("TIMESTAMP", "DATE"):
         return _dates(told, json.loads(stored.logical_type.to_json()), field)
-    if kind in "if" and logical == "DECIMAL" and (trusted or physical in _PHYSICAL["i"]):
+    if kind in "if" and logical == "DECIMAL":
+        if physical not in _PHYSICAL["i"] and not _COMPARES_DECIMALS.match(program):
+            return None
         as_read = int if kind == "i" else float  # rounds as readers of the column do
         return as_read(told.min), as_read(told.max)
     strings = field.is_bytes or field.dtype.type is np.void
