@@ -21,8 +21,8 @@ using Limits = nb::ndarray<nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 // Returns false if the values are of another type.
 template <typename T>
 bool find_as(const Values& values, size_t inner, const Array<int64_t>& counts,
-             const Array<double>& sums, const Limits& limits, const Array<const int64_t>& places,
-             const Limits& drawn) {
+             const Array<double>& sums, const Limits& limits, size_t step,
+             const Array<const uint32_t>& places, const Limits& drawn) {
   if (values.dtype() != nb::dtype<T>() || limits.dtype() != nb::dtype<T>() ||
       drawn.dtype() != nb::dtype<T>()) {
     return false;
@@ -36,32 +36,34 @@ bool find_as(const Values& values, size_t inner, const Array<int64_t>& counts,
                            c.subspan(3 * n, n), s.subspan(0, n), s.subspan(n, n),
                            l.subspan(0, n),     l.subspan(n, n)};
   find_moments<T>({static_cast<const T*>(values.data()), values.size()}, inner, moments,
-                  {as_span(places), {static_cast<T*>(drawn.data()), drawn.size()}});
+                  {as_span(places), step, {static_cast<T*>(drawn.data()), drawn.size()}});
   return true;
 }
 
 template <typename... T>
 bool find_as_any(const Values& values, size_t inner, const Array<int64_t>& counts,
-                 const Array<double>& sums, const Limits& limits,
-                 const Array<const int64_t>& places, const Limits& drawn) {
-  return (find_as<T>(values, inner, counts, sums, limits, places, drawn) || ...);
+                 const Array<double>& sums, const Limits& limits, size_t step,
+                 const Array<const uint32_t>& places, const Limits& drawn) {
+  return (find_as<T>(values, inner, counts, sums, limits, step, places, drawn) || ...);
 }
 
 void find(const Values& values, size_t inner, const Array<int64_t>& counts,
-          const Array<double>& sums, const Limits& limits, const Array<const int64_t>& places,
-          const Limits& drawn) {
+          const Array<double>& sums, const Limits& limits, size_t step,
+          const Array<const uint32_t>& places, const Limits& drawn) {
   const size_t n = sums.size() / 2;
   check_groups(values.size(), n, inner);
   if (counts.size() != 4 * n || sums.size() != 2 * n || limits.size() != 2 * n) {
     throw nb::value_error("each channel has four counts, two sums and two limits");
   }
-  const std::span<const int64_t> at = as_span(places);
-  if (drawn.size() != at.size() * n || !std::ranges::is_sorted(at) ||
-      (!at.empty() && (at.front() < 0 || static_cast<size_t>(at.back()) >= values.size() / n))) {
-    throw nb::value_error("the places do not ascend, are not in the channels, or have no room");
+  const std::span<const uint32_t> at = as_span(places);
+  const size_t each = values.size() / n, last = at.size() - 1;
+  if (drawn.size() != at.size() * n ||
+      std::ranges::any_of(at, [step](uint32_t place) { return place >= step; }) ||
+      (!at.empty() && (last > each / step || last * step + at.back() >= each))) {
+    throw nb::value_error("the places are not in the channels, or the sample has no room");
   }
   if (!find_as_any<int16_t, uint16_t, int32_t, uint32_t, int64_t, uint64_t, float, double>(
-          values, inner, counts, sums, limits, places, drawn)) {
+          values, inner, counts, sums, limits, step, places, drawn)) {
     throw nb::value_error("values, limits and drawn have one type, with 2, 4 or 8 bytes");
   }
 }
@@ -104,13 +106,13 @@ void thin(const Values& rows, const Buffer& first, size_t step, const Limits& ou
 
 void bind_moments(nb::module_& m) {
   m.def("find_moments", &find, nb::arg("values"), nb::arg("inner"), nb::arg("counts").noconvert(),
-        nb::arg("sums").noconvert(), nb::arg("limits").noconvert(), nb::arg("places"),
-        nb::arg("drawn").noconvert(),
+        nb::arg("sums").noconvert(), nb::arg("limits").noconvert(), nb::arg("step"),
+        nb::arg("places"), nb::arg("drawn").noconvert(),
         nb::sig("def find_moments(values: numpy.typing.NDArray[typing.Any], inner: int, "
                 "counts: numpy.typing.NDArray[numpy.int64], "
                 "sums: numpy.typing.NDArray[numpy.float64], "
                 "limits: numpy.typing.NDArray[typing.Any], "
-                "places: numpy.typing.NDArray[numpy.int64], "
+                "step: int, places: numpy.typing.NDArray[numpy.uint32], "
                 "drawn: numpy.typing.NDArray[typing.Any]) -> None"),
         "Count finite, NaN, infinite and negative infinite values of each channel, find the mean, "
         "the squared distances from it, the least and the greatest, and copy the values at the "

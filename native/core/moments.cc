@@ -211,7 +211,7 @@ class Copier {
   // Copies what lies before this value.
   void copy_until(size_t end) {
     for (; next_ < drawn_.places.size(); ++next_) {
-      const auto place = static_cast<size_t>(drawn_.places[next_]);
+      const size_t place = next_ * drawn_.step + drawn_.places[next_];
       const size_t group = inner_ == 1 ? place : place / inner_;
       const size_t begin = group * channels_ * inner_;
       if (begin >= end) return;

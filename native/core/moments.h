@@ -20,11 +20,12 @@ struct Moments {
   std::span<T> low, high;
 };
 
-// Places of values that were drawn, ascending, among those of a channel, and room for them: the
-// values of all channels at the first place, at the second, and so on.
+// A sample of each channel: of every `step` values, one whose place among them was drawn. The
+// values of all channels at the first place are followed by those at the second, and so on.
 template <typename T>
 struct Drawn {
-  std::span<const int64_t> places;
+  std::span<const uint32_t> places;
+  size_t step;
   std::span<T> values;
 };
 

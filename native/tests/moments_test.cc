@@ -14,7 +14,7 @@ namespace {
 template <typename T>
 struct Found {
   Found(const std::vector<T>& values, size_t channels, size_t inner,
-        const std::vector<int64_t>& places = {})
+        const std::vector<uint32_t>& places = {}, size_t step = 1)
       : counts(4 * channels),
         sums(2 * channels),
         limits(2 * channels),
@@ -26,7 +26,7 @@ struct Found {
     const Moments<T> moments{c.subspan(0, n),     c.subspan(n, n), c.subspan(2 * n, n),
                              c.subspan(3 * n, n), s.subspan(0, n), s.subspan(n, n),
                              l.subspan(0, n),     l.subspan(n, n)};
-    find_moments<T>(values, inner, moments, {places, drawn});
+    find_moments<T>(values, inner, moments, {places, step, drawn});
   }
 
   std::vector<int64_t> counts;
@@ -67,16 +67,18 @@ TEST(ValuesOfAllChannelsAreCopiedFromThePlacesThatWereDrawn) {
       const size_t groups = inner < 10 ? 3000 : 3;
       std::vector<int32_t> values(groups * channels * inner);
       for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<int32_t>(i);
-      std::vector<int64_t> places{0, 0};
-      while (places.back() + 9 < static_cast<int64_t>(groups * inner)) {
-        places.push_back(places.back() + places.back() % 9 + 1);
-      }
-      places.push_back(static_cast<int64_t>(groups * inner - 1));
-      const Found<int32_t> found(values, channels, inner, places);
-      for (size_t i = 0; i < found.drawn.size(); ++i) {
-        const auto place = static_cast<size_t>(places[i / channels]);
-        const size_t run = place / inner * channels + i % channels;
-        CHECK_EQ(found.drawn[i], values[run * inner + place % inner]);
+      for (const size_t step : {1u, 8u, 1000u}) {
+        std::vector<uint32_t> places((groups * inner + step - 1) / step);
+        for (size_t i = 0; i < places.size(); ++i) {
+          places[i] =
+              static_cast<uint32_t>(std::min(i * 7919 % step, groups * inner - i * step - 1));
+        }
+        const Found<int32_t> found(values, channels, inner, places, step);
+        for (size_t i = 0; i < found.drawn.size(); ++i) {
+          const size_t place = i / channels * step + places[i / channels];
+          const size_t run = place / inner * channels + i % channels;
+          CHECK_EQ(found.drawn[i], values[run * inner + place % inner]);
+        }
       }
     }
   }

@@ -130,7 +130,7 @@ class ChannelCollector:
         places = drawn_places(groups * inner if some else 0, level, rng)
         drawn = np.empty((len(places), channels), values.dtype)
         _core.find_moments(
-            values.reshape(-1), inner, counts, sums, limits, places, drawn.reshape(-1)
+            values.reshape(-1), inner, counts, sums, limits, 1 << level, places, drawn.reshape(-1)
         )
         sample = None
         if self._shares:

@@ -30,9 +30,10 @@ _BLOCK = 1 << 13
 # are as many rows as this. Otherwise, that would be the greatest error.
 _STEPS = 3
 _MANY = 8 * _BLOCK
-# Rows in a group. One of two values of it is kept, and from so many rows on, one of four.
+# Rows in a group. One of two values of it is kept, and from so many rows on, one of four or eight.
 _THIN_GROUP = 256
 _QUARTER = 4 * _BLOCK
+_EIGHTH = 32 * _BLOCK
 # Channels sorted at a time, at most, and rows transposed at a time: they fit into the CPU cache.
 _GROUP = 32
 _TILE = 512
@@ -154,7 +155,7 @@ class ChannelSketches:
 def thinning_steps(before: int, level: int) -> int:
     """Return how many values a sample leaves out, as a power of two, after so many values."""
     rows = before >> level
-    return 0 if rows < _BLOCK else 1 if rows < _QUARTER else 2
+    return 0 if rows < _BLOCK else 1 if rows < _QUARTER else 2 if rows < _EIGHTH else 3
 
 
 def thinned_sample(

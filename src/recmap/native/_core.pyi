@@ -645,7 +645,7 @@ def truncated_files(since: int) -> list[tuple[bytes, int, int, int]]:
     Return name, size, end and number of the mapped files whose truncation was seen after the first `since`, and of those that are truncated but were not seen, with the number 0.
     """
 
-def find_moments(values: numpy.typing.NDArray[Any], inner: int, counts: numpy.typing.NDArray[numpy.int64], sums: numpy.typing.NDArray[numpy.float64], limits: numpy.typing.NDArray[Any], places: numpy.typing.NDArray[numpy.int64], drawn: numpy.typing.NDArray[Any]) -> None:
+def find_moments(values: numpy.typing.NDArray[Any], inner: int, counts: numpy.typing.NDArray[numpy.int64], sums: numpy.typing.NDArray[numpy.float64], limits: numpy.typing.NDArray[Any], step: int, places: numpy.typing.NDArray[numpy.uint32], drawn: numpy.typing.NDArray[Any]) -> None:
     """
     Count finite, NaN, infinite and negative infinite values of each channel, find the mean, the squared distances from it, the least and the greatest, and copy the values at the places that were drawn.
     """
