@@ -51,9 +51,9 @@ class PageLoader {
     const std::lock_guard lock(mutex_);
     if (!supported_ || begin >= end) return;
     MappedPages& file = *pages;
-    // Threads that read in turns may be a little behind.
+    // Threads that read in turns may be a little behind, and readers may leave out a few bytes.
     const bool in_order =
-        begin + kMostAhead >= file.begin_ && begin <= std::max(file.end_, file.asked_);
+        begin + kMostAhead >= file.begin_ && begin <= std::max(file.end_, file.asked_) + kPiece;
     if (!in_order) {
       drop(pages);
       file.passed_ = 0;
