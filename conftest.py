@@ -252,7 +252,8 @@ def tmp_path(_folders: Iterator[Path], request: pytest.FixtureRequest) -> Iterat
 
     It is deleted if the test passes: all of them together take 16 GB. That of pytest looks through
     the folders of all tests before it. Every fixture that every test needs costs a whole second in
-    all, so this one also gives each test a cache of its own.
+    all, so this one also gives each test a cache of its own. The workers of a cluster of Ray live
+    in the folder of the first test that needs it, which stays.
     """
     folder = next(_folders)
     folder.mkdir()
@@ -262,7 +263,7 @@ def tmp_path(_folders: Iterator[Path], request: pytest.FixtureRequest) -> Iterat
     yield folder
     os.chdir(before)
     shutil.rmtree(cache, ignore_errors=True)
-    if request.node.stash.get(_PASSED, False):
+    if request.node.stash.get(_PASSED, False) and "cluster" not in request.fixturenames:
         shutil.rmtree(folder, ignore_errors=True)
 
 

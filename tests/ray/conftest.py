@@ -58,14 +58,6 @@ class Cluster:
         self._ray.shutdown()
 
 
-@pytest.fixture
-def tmp_path(_folders: Iterator[Path]) -> Path:
-    """A new folder that stays: the cluster's workers live in the first one."""
-    folder = next(_folders)
-    folder.mkdir()
-    return folder
-
-
 @pytest.fixture(scope="package")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """Start two nodes that work, and connect to them."""
