@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Any, Literal, Never, Self
 import numpy.typing as npt
 
 from recmap.errors import OptionError
+from recmap.model.facts import with_facts
 from recmap.model.field import FieldLike
 from recmap.model.habits import helpful, no_attribute
 from recmap.model.schema import Batch, Schema
 from recmap.pipeline.frameworks import Frameworks
 
 if TYPE_CHECKING:
-    from recmap.model.facts import SourceFacts, with_facts
+    from recmap.model.facts import SourceFacts
 
     # rm.open needs only the names of the verbs; each verb imports what it uses.
     from recmap.pipeline.feed import PipelineFeed
