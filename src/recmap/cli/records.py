@@ -59,8 +59,8 @@ def _run_index(args: argparse.Namespace) -> int:
         format = FORMATS[detect(file)]
         if not (format.records or format.indexes):
             raise OptionError(
-                f"{file} is {format.name}, which needs no index: only TFRecord and tar files do; "
-                "recmap info shows what is in it"
+                f"{file} is {format.name}, which needs no index: only TFRecord, tar, CSV and "
+                "JSON Lines files do; recmap info shows what is in it"
             )
     try:
         with watching("index") as watcher:
