@@ -85,8 +85,9 @@ def add_verify(verbs: Any) -> None:
         help="check the checksums of whole files",
         description=(
             "Checks the CRCs of every TFRecord record and every member of .npz files, and lists "
-            "the damage by file, record and byte. HDF5 and Zarr are read from beginning to end; "
-            ".npy files have no checksums. The exit code is 1 if there is any damage."
+            "the damage by file, record and byte. HDF5, Zarr, Parquet, Arrow, CSV and JSON Lines "
+            "are read from beginning to end, with the checksums they have; .npy files have none. "
+            "The exit code is 1 if there is any damage."
         ),
         examples=_VERIFY_EXAMPLES,
     )
