@@ -19,10 +19,10 @@ __all__ = ["NOTE", "cpu_counts", "measure", "table"]
 NOTE = (
     "The same work in new processes that may use only so many CPUs (sched_setaffinity, as taskset "
     "does), in turns; the best run of each. Files are in the page cache and have no index; they "
-    "were opened before and read once, but for the cases that say otherwise, verify and images. "
-    "Every CRC is checked. A read is 262,144 rows of 40 B, 4,096 of 4 KB or 65,536 sequences of 10 "
-    "to 200 int64; a batch is 65,536 rows of 40 B, 1,024 of 4 KB, 128 images, or as many as the "
-    "name says. Shuffles are exact. GB/s count the values in memory."
+    "were opened before and read once, except where a case says otherwise, and in verify and "
+    "images. Every CRC is checked. A read is 262,144 rows of 40 B, 4,096 of 4 KB or 65,536 "
+    "sequences of 10 to 200 int64; a batch is 65,536 rows of 40 B, 1,024 of 4 KB, 128 images, or "
+    "as many as the name says. Shuffles are exact. GB/s count the values in memory."
 )
 _SIZE, _QUICK_SIZE = 2048 * MB, 64 * MB
 # An image takes as long as so many bytes of rows, or longer.

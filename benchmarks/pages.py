@@ -120,12 +120,12 @@ def page(tables: Sequence[Table], facts: dict[str, str], drawings: Sequence[Path
     intro = (
         f"recmap compared with other libraries that do the same work: {_where(facts)}, "
         f"{facts['date']}, {_CACHE}. `3.00x` means three times the rate of the peer, and "
-        f"less than `1.00x` that the peer is faster. Of the targets that we set ourselves, "
-        f"{facts['targets']}: [which, and why](misses.md)."
+        f"less than `1.00x` that the peer is faster. Our own targets: "
+        f"{facts['targets']} ([which, and why](misses.md))."
     )
     guide = (
         "Each section begins with the cases to remember. Unfold it for how they were measured, and "
-        "for every case and peer. Processor time is that of recmap / that of the peer, of all "
+        "for every case and peer. Processor time is that of recmap / that of the peer. It counts all "
         "processes, and includes what comes before the clock starts."
     )
     parts = [

@@ -14,7 +14,7 @@ from benchmarks.tasks import CROP, SHAPE
 __all__ = ["measure"]
 
 _NOTE = (
-    "A NumPy function (crop, flip, noise, normalise) of each image of 128x128x3 float32 in an .npy "
+    "A NumPy function (crop, flip, noise, normalize) of each image of 128x128x3 float32 in an .npy "
     "file, then batches of {batch}. recmap: map(fn, workers=n) in processes. tf.data: "
     "map(numpy_function, num_parallel_calls=2). DataLoader: num_workers=2. Starting processes "
     "counts, except in the last case (repeat() in recmap, persistent_workers in DataLoader). Half "

@@ -12,13 +12,13 @@ from benchmarks.timing import Timing
 __all__ = ["measure"]
 
 _NOTE = (
-    "DLIO 2.0.0 runs the data loading of known training jobs: of each workload its data and its "
-    "readers, here with fewer and smaller files, in the page cache, read by 2 threads, and no "
+    "DLIO 2.0.0 runs the data loading of known training jobs, with the data and the readers of "
+    "each workload, but fewer and smaller files, in the page cache, read by 2 threads, and no "
     "time for computing. The fastest of {epochs} epochs, as DLIO reports it. ResNet-50 and "
-    "CosmoFlow: DLIO reads TFRecord files with tf.data, in the order of the files but for a small "
-    "buffer, and parses the records; recmap shuffles them exactly, and checks every CRC. 3D "
+    "CosmoFlow: DLIO reads TFRecord files with tf.data, in the order of the files except for a "
+    "small buffer, and parses the records; recmap shuffles them exactly, and checks every CRC. 3D "
     "U-Net: a DataLoader reads one .npz file per sample with np.load, or with recmap, in 2 worker "
-    "processes; most of the time is theirs."
+    "processes; which take most of the time."
 )
 _EPOCHS = 5
 _MB = 1_000_000

@@ -16,8 +16,8 @@ _NOTE = (
     "A pass in batches over one gzip file, every CRC checked, as in the table Read; and arrays "
     "in memory written to a gzip file, each at its default level. One stream: the same records, "
     "compressed by gzip at its default level. Indexed: the rows were counted before, which leaves "
-    "an index beside the file. First pass: without an index, which rows that are read in order "
-    "once do not leave. rapidgzip only inflates. Members are what recmap writes."
+    "an index next to the file. First pass: without an index; reading rows in order once does not "
+    "leave one. rapidgzip only inflates. Members are what recmap writes."
 )
 
 

@@ -21,7 +21,7 @@ _NOTE = (
     "read-ahead ({ahead}). recmap: rm.open(path).shuffle(seed=1).batch(n). memmap: a permutation "
     "in memory, and one gather per batch. DataLoader: the same in 2 worker processes. All rows "
     "are numbered, and none may come twice. The last row is the peak of the anonymous memory of "
-    "recmap's process above that of a new one after its imports, in a run of its own."
+    "recmap's process above that of a new one after its imports, in a separate run."
 )
 _GB = 1024 * MB
 _SIZE, _LIMIT, _SECONDS = 6 * _GB, 2 * _GB, 10

@@ -18,7 +18,7 @@ _NOTE = (
     "time; there is no index file. TensorFlow's dataset is built before the clock starts. Tuned: "
     "batch, then parse_example in parallel, then prefetch, with the buffers, parallel batching "
     "and RaggedFeature or VarLenFeature that a trial found fastest. memmap: np.array of slices of "
-    "the same numbers in an .npy file. The others read the same rows from formats of their own, "
+    "the same numbers in an .npy file. The others read the same rows from their own formats, "
     "opened within the time. Lance: to_batches(columns, batch_size), one batch at a time or "
     "several, as a trial found fastest, from its default format and from an older one. datasets: "
     'with_format("numpy").iter(batch_size) of a mapped Arrow file, which has no checksums; Arrow '

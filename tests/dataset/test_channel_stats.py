@@ -262,7 +262,7 @@ def test_options_that_mean_nothing_are_refused() -> None:
         ds.stats(quantiles=[1.5])
     with pytest.raises(rm.OptionError, match="no such fixed axis"):
         ds.stats(axis={"x": 2})
-    with pytest.raises(rm.OptionError, match="no numbers in a column 's'"):
+    with pytest.raises(rm.OptionError, match="no column of numbers is called 's'"):
         ds.stats(axis={"s": 0})
     with pytest.raises(rm.OptionError, match="2,000 channels"):
         ds.stats(axis=-1, quantiles=[0.5])

@@ -179,7 +179,7 @@ def test_what_cannot_be_normalized_is_refused() -> None:
     with pytest.raises(rm.OptionError, match="no column of floats"):
         ds.select("label").normalize(stats)
     other = rm.from_arrays({"state": np.zeros((2, 4))})
-    with pytest.raises(rm.OptionError, match="channels in the last axes, 3"):
+    with pytest.raises(rm.OptionError, match="channels of the statistics are the last axes, 3"):
         other.normalize(stats)
     empty = rm.from_arrays({"x": np.full((2, 2), np.nan)})
     with pytest.raises(rm.OptionError, match="no values"):

@@ -157,7 +157,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "an open .npz file": (npz, "give the path"),
     "a closed HDF5 file": (closed_hdf5, "was closed"),
     "an HDF5 file that is written": (writable_hdf5, "open for writing"),
-    "rows of different columns": (lambda: [{"a": 1}, {"b": 1}], "row 1 has other columns"),
+    "rows of different columns": (lambda: [{"a": 1}, {"b": 1}], "row 1 does not have the columns"),
     "two values for a column": (lambda: [{"a/b": 1, "a": {"b": 2}}], "two values for column 'a/b'"),
     "two columns of one name": (
         lambda: {"a/b": X, "a": {"b": X}},

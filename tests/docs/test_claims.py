@@ -48,6 +48,15 @@ def test_the_page_of_formats_has_every_format_and_scheme() -> None:
     assert [scheme for scheme in SCHEMES if f"{scheme}://" not in opening] == []
 
 
+def test_a_title_has_each_of_the_words_that_people_search_for() -> None:
+    words = (
+        "filter, class imbalance, DDP, FSDP, checkpoint, Lightning, time series, tokenize, "
+        "normalize, channels first, missing values, S3, Accelerate, Hugging Face, Ray"
+    )
+    titles = "\n".join(page.read_text("utf-8").partition("\n")[0] for page in PAGES).lower()
+    assert [word for word in words.lower().split(", ") if word not in titles] == []
+
+
 def test_no_page_and_no_name_is_in_the_menu_twice() -> None:
     menu = (ROOT / "mkdocs.yml").read_text("utf-8").split("nav:")[1].split("exclude_docs")[0]
     entries = re.findall(r"^ +- (.+?):(?: (.+\.md))?$", menu, re.MULTILINE)

@@ -67,6 +67,14 @@ def test_what_is_said_to_be_faster_or_slower_is(page: Path) -> None:
             assert named, f"comparison.md: name the results behind {paragraph.text.strip()[:80]!r}"
 
 
+def test_the_page_of_benchmarks_counts_its_targets() -> None:
+    page = RESULTS.page.read_text("utf-8")
+    tables = page.split("## This machine")[0]
+    counts = re.findall(r"(\d+) met, (\d+) missed", page)
+    met = len(re.findall(r"\| met +\|", tables))
+    assert set(counts) == {(str(met), str(tables.count("**missed**")))}
+
+
 def test_the_page_of_missed_targets_has_all_of_them() -> None:
     page = paragraphs(DOCS / "misses.md")
     named = [name for each in page for name in each.comments.get("measured", ())]

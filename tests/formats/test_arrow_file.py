@@ -130,7 +130,7 @@ def test_a_batch_that_claims_fewer_rows_than_its_columns_is_an_error(kind: str) 
         data = bytearray(whole)
         data[counted[0] : counted[0] + 8] = struct.pack("<q", claim)
         Path("y.arrow").write_bytes(data)
-        with pytest.raises(rm.DataError, match=f"batch of {claim} rows, whose columns have other"):
+        with pytest.raises(rm.DataError, match=f"batch of {claim} rows, unlike its columns"):
             rm.open("y.arrow", format="arrow")
 
 

@@ -214,7 +214,7 @@ def test_rows_of_a_lerobot_dataset_are_numbered_again(tmp_path: Path) -> None:
         ({"index": np.arange(STEPS)}, {}, "column 'index' would be lost: every LeRobot"),
         ({"observation.state": np.arange(STEPS)}, {}, "would both be 'observation.state'"),
         ({"action": rm.Ragged.from_rows([[1]] * STEPS)}, {}, "has only rows of one shape"),
-        ({"note": rm.Ragged.from_bytes([b"x"] * STEPS)}, {}, "is bytes, but no PNG or JPEG in"),
+        ({"note": rm.Ragged.from_bytes([b"x"] * STEPS)}, {}, "is bytes, but not PNG or JPEG"),
         ({"reward": np.ones(STEPS, "complex64")}, {}, "has no such type .cast it, .*float32"),
         ({"reward": np.zeros(STEPS, "M8[s]")}, {}, "has no such type .cast it, .*int64"),
         ({WRIST: "one is larger"}, {}, "is an image of 5 x 4 pixels and 3 channels, but the first"),

@@ -299,7 +299,7 @@ def test_a_dtype_that_numpy_cannot_store_is_refused_beside_others() -> None:
     import ml_dtypes
 
     half = np.ones(3, ml_dtypes.bfloat16)
-    with pytest.raises(rm.ColumnError, match="'h' is bfloat16.*write it to a .npy file of its own"):
+    with pytest.raises(rm.ColumnError, match="'h' is bfloat16.*write it to a separate .npy file"):
         rm.from_arrays({"h": half, "y": np.arange(3)}).save("x.npy")
     rm.from_arrays({"h": half}).save("x.npy")
     assert rm.open("x.npy").schema == {"h": "bfloat16"}

@@ -98,7 +98,7 @@ def _broken() -> dict[str, tuple[bytes, str]]:
     claims[21:26] = bytes([claims[21] | 0x0F, 255, 255, 255, 255])  # 2**36 - 1 samples
     return {
         "empty": (b"", "is empty"),
-        "text": (b"not a sound at all", "holds no WAV"),
+        "text": (b"not a sound at all", "is not a WAV, FLAC, MP3 or Ogg file"),
         "half a WAV": (wav[:5_000], "ends after 4,956 of 10,000 bytes"),
         "the beginning of a WAV": (wav[:36], "without sound"),
         "a WAV without a format": (b"RIFF\0\0\0\0WAVEdata" + struct.pack("<I", 0), "broken WAV"),

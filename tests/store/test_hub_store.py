@@ -79,7 +79,7 @@ def test_a_dataset_does_not_change_while_it_is_read(hub: FakeHub) -> None:
 def test_the_api_is_not_followed_to_another_server(hub: FakeHub) -> None:
     hub.push({"x.npy": saved("a.npy", data=np.arange(5))})
     hub.moved = f"{hub.cdn}/elsewhere"
-    with pytest.raises(rm.StoreError, match="does not answer as the Hub does"):
+    with pytest.raises(rm.StoreError, match="does not answer like the Hub"):
         rm.open(f"{ROOT}/x.npy", storage={"token": "hf_secret"})
     assert not hub.fetched
 

@@ -74,7 +74,7 @@ def to_keras(
     sample = feed.sample()
     chosen = FeaturesAndLabels.choose(sample, features, label, sample_weight, mask=feed.mask)
     for name in chosen.names:
-        refuse_ragged(name, sample[name], "models of Keras take numbers, not byte strings")
+        refuse_ragged(name, sample[name], "Keras models take numbers, not byte strings")
     how = {"max_queue_size": max_queue_size, **_keras_workers(workers, remote=feed.remote)}
     return KerasBatches(feed, chosen, count, **how)
 

@@ -224,14 +224,14 @@ def is_saved_state(state: Any) -> bool:
 
 
 def loaded_state(state_dict: Any) -> dict[str, Any]:
-    """Return a state with the number of workers that saved it; refuse what is none.
+    """Return a state with the number of workers that saved it; refuse anything else.
 
     What ``state()`` returned is good, too.
     """
     if isinstance(state_dict, Mapping) and "version" in state_dict:
         return {"workers": 0, "state": state_dict}
     if not is_saved_state(state_dict):
-        raise OptionError("load_state_dict: give what state_dict() of such a stream has returned")
+        raise OptionError("load_state_dict: give what state_dict() of this stream returned")
     for name in ("workers", "epoch"):
         number = state_dict.get(name, 0)
         if type(number) is not int or number < 0:
@@ -245,7 +245,7 @@ def _parsed(state: Any) -> Mapping[str, Any]:
     except (ValueError, RecursionError) as e:
         raise OptionError(f"load_state_dict: a damaged state: {e}") from e
     if not isinstance(parsed, Mapping):
-        raise OptionError("load_state_dict: give what state_dict() of such a stream has returned")
+        raise OptionError("load_state_dict: give what state_dict() of this stream returned")
     return parsed
 
 

@@ -125,7 +125,8 @@ def add_where(parser: Any) -> None:
         action="append",
         metavar="CONDITION",
         help="only rows for which this holds: 'label == 3 and size > 10', "
-        "'kind in [\"a\", \"b\"]', '`image/label` is not null'; of several, all must hold",
+        "'kind in [\"a\", \"b\"]', '`image/label` is not null'; if it is given several "
+        "times, all must hold",
     )
 
 

@@ -59,8 +59,8 @@ def _run_index(args: argparse.Namespace) -> int:
         format = FORMATS[detect(file)]
         if not (format.records or format.indexes):
             raise OptionError(
-                f"{file} is {format.name}, which needs no index: only TFRecord and tar files do; "
-                "recmap info shows what is in it"
+                f"{file} is {format.name}, which needs no index: only TFRecord, tar, CSV and "
+                "JSON Lines files do; recmap info shows what is in it"
             )
     try:
         with watching("index") as watcher:
@@ -85,8 +85,9 @@ def add_verify(verbs: Any) -> None:
         help="check the checksums of whole files",
         description=(
             "Checks the CRCs of every TFRecord record and every member of .npz files, and lists "
-            "the damage by file, record and byte. HDF5 and Zarr are read from beginning to end; "
-            ".npy files have no checksums. The exit code is 1 if there is any damage."
+            "the damage by file, record and byte. HDF5, Zarr, Parquet, Arrow, CSV and JSON Lines "
+            "are read from beginning to end, with the checksums they have; .npy files have none. "
+            "The exit code is 1 if there is any damage."
         ),
         examples=_VERIFY_EXAMPLES,
     )

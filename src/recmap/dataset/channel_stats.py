@@ -133,7 +133,7 @@ def channel_axes(fields: Mapping[str, Field], axis: AxisOption) -> dict[str, tup
         return {name: _axes(name, field, axis, strict=False) for name, field in fields.items()}
     unknown = next((name for name in axis if name not in fields), None)
     if unknown is not None:
-        raise OptionError(f"axis: there are no numbers in a column {unknown!r}")
+        raise OptionError(f"axis: no column of numbers is called {unknown!r}")
     return {name: _axes(name, field, axis.get(name), strict=True) for name, field in fields.items()}
 
 
@@ -204,7 +204,7 @@ def check_channels(what: str, shape: tuple[int, ...], scaling: Scaling) -> None:
     last = shape[len(shape) - len(wanted) :]
     if len(shape) < len(wanted) or any(n not in (1, m) for n, m in zip(wanted, last, strict=True)):
         channels = " x ".join(str(n) if n != 1 else "any" for n in wanted)
-        raise OptionError(f"{what} the statistics are of channels in the last axes, {channels}")
+        raise OptionError(f"{what} the channels of the statistics are the last axes, {channels}")
 
 
 def scale_values(scaling: Scaling, values: Any) -> Any:
@@ -216,6 +216,6 @@ def scale_values(scaling: Scaling, values: Any) -> Any:
 
 def _scale_array(scaling: Scaling, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
     if values.dtype.kind not in "biuf":
-        raise OptionTypeError(f"numbers are scaled, not {values.dtype}")
+        raise OptionTypeError(f"only numbers can be scaled, not {values.dtype}")
     check_channels(f"these are arrays of shape {values.shape};", values.shape, scaling)
     return scaling.apply(values, values.dtype if values.dtype.kind == "f" else FLOAT32)

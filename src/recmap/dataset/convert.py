@@ -53,7 +53,7 @@ def convert(
     ``rm.convert("x.dat", "out/", dtype="float32", shape=(-1, 10))``. ``format``, ``compression``
     and ``verify`` are about the output; give those of the input to ``rm.open``, and save what it
     returns. A conversion of a memmap resumes like that of a file; one of rows in memory starts
-    over.
+    over, and needs ``overwrite=True`` if it had finished any file.
 
     **The output.** Set ``format`` if the suffix of ``dst`` does not determine it. ``shards`` splits
     the output into several files: ``16`` files, or files of ``"256MB"`` or ``"10_000 rows"`` each.

@@ -395,7 +395,7 @@ class Dataset(RowVerbs):
 
     @property
     def _hides_rows(self) -> bool:
-        """Whether to show a row would call functions, or run filters."""
+        """Whether showing a row would call functions or run filters."""
         facts = self._source.facts
         return facts.calls_user_code or not facts.searched
 

@@ -226,7 +226,7 @@ class FlatMappedRows(ExplodedRows):
         if count == 1:
             raise MemoryLimitError(
                 f"{self.row_name(start)} takes {size:,} bytes of memory after "
-                f"{self._transform.name}, and {limit:,} may be used for it",
+                f"{self._transform.name}, but only {limit:,} may be used for it",
                 size=size,
                 limit=limit,
             )

@@ -196,8 +196,8 @@ def _columns_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
         if values.keys() != columns.keys():
             names = sorted(values.keys() ^ columns.keys(), key=str)
             raise ColumnError(
-                f"row {number:,} has other columns than row 0: {', '.join(map(repr, names))} "
-                "is only in one of them; give every row a value"
+                f"row {number:,} does not have the columns of row 0: {', '.join(map(repr, names))} "
+                "is in only one of them; give every row a value"
             )
         for name, value in values.items():
             columns[name].append(value)

@@ -156,7 +156,7 @@ class RowVerbs(ColumnVerbs):
     def explode(self, *columns: str, progress: ProgressOption = None) -> Self:
         """Make a row of every item of a list; the other columns are repeated.
 
-        ``columns`` are ragged, or have rows of a fixed shape, of which the first axis is divided.
+        ``columns`` are ragged, or have rows of a fixed shape, whose first axis is divided.
         Several are divided together, and must have equally many items in every row. A row with
         an empty list gives no rows. The lengths of the lists are counted once, when the number
         of rows or a row is first needed; only these columns are read for it.
@@ -245,10 +245,10 @@ class RowVerbs(ColumnVerbs):
     ) -> Self:
         """Join the documents of a column of token lists, and cut them into rows of ``length``.
 
-        A row has ``length`` tokens, and ``x/target`` has those one further on, which a language
+        A row has ``length`` tokens, and ``x/target`` has the token after each, which a language
         model predicts. Documents follow each other without a gap, and what does not fill the last
-        row is left out. ``end`` is put after every document. Of a column with a single token in
-        each row, all tokens are joined, and ``end`` is the one that ends documents there.
+        row is left out. ``end`` is put after every document. If each row is a single
+        token, all are joined, and ``end`` is the token that ends documents there.
 
         ``add`` names columns that tell the documents of a row apart: ``"segments"`` counts them
         from 1, ``"positions"`` begins from 0 in each, and ``"cu_seqlens"`` has where each begins
@@ -361,7 +361,7 @@ class RowVerbs(ColumnVerbs):
     def drop_null(self, *columns: str, progress: ProgressOption = None) -> Self:
         """Leave out the rows in which one of these columns is null, or holds a null.
 
-        Without names, all columns count that may hold nulls. They are read once, when rows or
+        Without names, this checks all columns that may hold nulls. They are read once, when rows or
         their number are first needed.
 
         >>> import numpy as np, recmap as rm

@@ -270,7 +270,7 @@ def _check_drawable(weights: Weights, count: int, replace: bool, bad: _Bad) -> N
     """Refuse to draw more rows than have a weight."""
     if len(weights) >= AliasTable.MOST_ROWS:
         raise bad(
-            f"{len(weights):,} weights are more than the 4,294,967,295 that are possible", None
+            f"{len(weights):,} weights are too many: at most 4,294,967,295 are possible", None
         )
     drawable = int(np.count_nonzero(weights))
     if not drawable:

@@ -241,8 +241,8 @@ def _refuse_infinite(frame: Any, error: DataError) -> None:
         for row, value in enumerate(frame[name]):
             if isinstance(value, Decimal) and value.is_infinite():
                 raise DataError(
-                    f"the DataFrame has {value!r} in column {name!r}, row {row:,}, and decimals of "
-                    f"Arrow are finite; convert the column: df[{name!r}].astype(float)",
+                    f"the DataFrame has {value!r} in column {name!r}, row {row:,}, and "
+                    f"Arrow's decimals are finite; convert the column: df[{name!r}].astype(float)",
                     field=name,
                 ) from error
 
@@ -253,7 +253,7 @@ def _belongs(own: str, name: str, names: Sequence[str]) -> bool:
 
 
 def _of_sequences(name: str, values: Any) -> Source | None:
-    """Return a column of lists or arrays; None if Arrow has to read it, for it has nulls."""
+    """Return a column of lists or arrays; None if Arrow has to read it because of nulls."""
     sequences = values.dtype == object and isinstance(_first(values), _SEQUENCES)
     if not sequences or values.isna().any():
         return None

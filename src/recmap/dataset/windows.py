@@ -171,8 +171,8 @@ def _check_within(source: Source, name: str) -> None:
     field = source.schema[name]
     if field.shape or not (field.is_bytes or field.dtype.kind in "biumM"):
         raise OptionError(
-            f"windows: column {name!r} is {field}; an episode is told by one integer, date, text "
-            "or byte string in each row"
+            f"windows: column {name!r} is {field}; an episode is identified by one integer, date, "
+            "text or byte string in each row"
         )
 
 

@@ -157,7 +157,7 @@ def _read(file: MappedFile, at: int) -> ArrowMessage | None:
         raise _damaged(file, at, f"a record batch of {rows:,} rows")
     columns = batch.structs(1, "qq")  # the rows and the nulls of each
     if not batch.has(1) or (columns and columns[0][0] != rows):
-        raise _damaged(file, at, f"a record batch of {rows:,} rows, whose columns have others")
+        raise _damaged(file, at, f"a record batch of {rows:,} rows, unlike its columns")
     if rows > 8 * decoded:
         raise _damaged(file, at, f"{rows:,} rows in {decoded:,} bytes")
     return ArrowMessage(at, end, kind, rows, decoded, compressed, nulls=_nulls(columns))

@@ -70,7 +70,7 @@ _STRINGS = {
 }
 _REFUSED = {
     "pkl": "holds pickles, which recmap never loads, because they can run any code",
-    "pil": "holds pixels of PIL with sizes of their own; write them as png or jpeg",
+    "pil": "holds raw pixels of PIL, in any size; write them as png or jpeg",
 }
 # The numbers of dtypes and of the dtypes of shapes, in arrays that tell them.
 _DTYPES = {

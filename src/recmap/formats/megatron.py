@@ -75,7 +75,7 @@ def open_megatron(path: str) -> ColumnsSource:
     offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths, dtype=np.int64)])
     if int(offsets[-1]) * dtype.itemsize != file.size:
         raise DataError(
-            f"{tokens}: {file.size:,} bytes, but {path} tells of {int(offsets[-1]):,} tokens of "
+            f"{tokens}: {file.size:,} bytes, but {path} lists {int(offsets[-1]):,} tokens of "
             f"{dtype}",
             file=tokens,
         )
@@ -225,7 +225,7 @@ class MegatronSink(Sink):
 def _check_columns(path: str, schema: Schema) -> None:
     """Refuse columns that an index cannot hold, and a name that is not that of an index."""
     if not path.endswith(".idx"):
-        raise OptionError(f"{path}: end the name with .idx; the tokens are put into .bin beside it")
+        raise OptionError(f"{path}: end the name with .idx; the tokens go into .bin next to it")
     other = [name for name in schema if name not in (_TOKENS, _DOCUMENT, _MODE)]
     if _TOKENS not in schema:
         raise ColumnError(

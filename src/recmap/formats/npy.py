@@ -273,7 +273,7 @@ def create_npy(output: Output, schema: Schema, *, expected: int | None = None) -
     if lost and len(schema) > 1:
         raise ColumnError(
             f"column {lost[0]!r} is {schema[lost[0]]}, which NumPy's header cannot describe "
-            f"among other columns; write it to a .npy file of its own, or write {output.target} as "
+            f"among other columns; write it to a separate .npy file, or write {output.target} as "
             ".npz, .h5, .zarr or .tfrecord"
         )
     # Without a sidecar, a plain array is named DEFAULT_NAME, and bfloat16 becomes bytes.

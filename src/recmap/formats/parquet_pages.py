@@ -45,7 +45,7 @@ _SCHEMA, _CHILDREN = 2, 5
 _TOGETHER, _KEPT = 8 << 20, 32 << 20
 # Pages are decoded alone if all of them have at least as many times their bytes.
 _FEW = 2
-_OTHER_ROWS = "the pages have other rows than the file says"
+_OTHER_ROWS = "the pages do not have as many rows as the file says"
 
 
 class ColumnPages(NamedTuple):

@@ -178,7 +178,7 @@ class ParquetSizes:
         pages = [page for page in pages if page.values]
         counts = np.array([self._count(chunk, leaf, page) for page in pages], np.int64)
         if counts.sum() != rows or not counts[0]:
-            raise ValueError("the pages have other rows than the file says")
+            raise ValueError("the pages do not have as many rows as the file says")
         strings = chunk.kind == _STRINGS
         sizes = self._bytes(chunk, leaf, np.array([page.values for page in pages]), counts)
         if strings:
@@ -200,7 +200,7 @@ class ParquetSizes:
         if self._counted is not None and unit > max(self._counted, _REMOTE, 2 * size):
             raise MemoryLimitError(
                 f"{self._mapped.path}: row group {group:,} has a page of {unit:,} bytes, which is "
-                f"decoded whole, and {2 * size:,} may be used for it",
+                f"decoded whole, but only {2 * size:,} may be used for it",
                 size=unit,
                 limit=2 * size,
             )

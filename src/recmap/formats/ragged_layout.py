@@ -183,7 +183,9 @@ def join(
     if strings and told is not None and told.is_bytes:
         if len(told.shape) != len(column.field.shape):
             raise DataError(
-                f"{path}: {name!r} is {column.field}, not {told} as it says", file=path, field=name
+                f"{path}: {name!r} is {column.field}, although the file says {told}",
+                file=path,
+                field=name,
             )
         # The values are bytes; the source of the column checks that text is UTF-8.
         column.field = Field(TEXT, told.shape) if told.is_text else told

@@ -147,8 +147,8 @@ def _check_table(path: str, found: Mapping[str, ColumnReader]) -> None:
     told = [f"{name!r} has {lengths[name]:,}" for name in (alike[0], *others)]
     raise DataError(
         Message(
-            f"{path}: its tensors have different numbers of rows: {listed(told)}; choose those of "
-            "one number with ",
+            f"{path}: its tensors have different numbers of rows: {listed(told)}; choose "
+            "tensors with the same number, with ",
             Option("fields", alike[:3]),
         ),
         file=path,

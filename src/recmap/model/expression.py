@@ -183,7 +183,7 @@ class _OfColumn(Expression):
         if field.shape:
             row = "rows of different lengths" if field.ragged else "several values in each row"
             raise OptionError(
-                f"column {self.column!r} is {field}: it has {row}, and where compares single ones; "
+                f"column {self.column!r} is {field}: it has {row}, but where takes single values; "
                 f"use filter with a function: ds.filter(lambda row: ... row[{self.column!r}] ...)"
             )
         test, passes = self._test(field)

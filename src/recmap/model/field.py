@@ -37,7 +37,7 @@ class Field:
 
     ``shape`` is the shape of one row; ``None`` marks a ragged axis, with a length that
     differs from row to row. ``fill`` is the value for rows that have none in the file.
-    Without it, a missing value is an error (or an empty row, if the first axis is ragged). A
+    Without it, a missing value raises an error (or is an empty row, if the first axis is ragged). A
     missing ragged row is always empty; there, ``fill`` is the value for null items of tables.
 
     ``nullable`` means that rows may be null, ``null_items`` that the items of ragged rows may be,

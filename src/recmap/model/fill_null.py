@@ -74,7 +74,7 @@ def _check_fill(name: str, field: Field, value: Any) -> None:
     if field.ragged and _is_empty(value):
         if field.null_items:
             raise OptionError(
-                f"fill_null: {name!r} is {field}, and its items are null, too; give a value for "
+                f"fill_null: {name!r} is {field}, and its items may be null, too; give a value for "
                 "them. Null lists become empty."
             )
         return

@@ -324,7 +324,7 @@ _ATTRIBUTES: dict[str, str] = {
     **dict.fromkeys(("groupby", "group_by", "pivot", "agg", "aggregate"), _TABLE),
     **dict.fromkeys(("merge", "join", "hstack", "zip"), _JOIN),
     **dict.fromkeys(("concatenate", "concat", "append", "extend", "vstack", "union"), _CONCAT),
-    "unbatch": "rows are what the dataset before batch() gives",
+    "unbatch": "the dataset before batch() gives rows",
     "padded_batch": 'write ds.batch(32, pad="longest")',
     "bucket_by_sequence_length": 'write ds.bucket("tokens", [32, 64]).batch(16, pad="longest")',
     "enumerate": "enumerate(ds) counts rows",

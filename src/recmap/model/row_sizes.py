@@ -37,7 +37,7 @@ def fitting(sizes: RowSizes, rows: int, limit: int) -> int:
         count = int(np.searchsorted(np.cumsum(sizes[:rows]), limit, side="right"))
     if rows and not count:
         raise MemoryLimitError(
-            f"a row takes {first:,} bytes of memory, and {limit:,} may be used for it",
+            f"a row takes {first:,} bytes of memory, but only {limit:,} may be used for it",
             size=first,
             limit=limit,
         )

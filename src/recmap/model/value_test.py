@@ -242,7 +242,7 @@ def _exact(name: str, field: Field, relation: str, value: Any) -> _Exact:
     number = _number(name, field, value)
     if kind == "c" or isinstance(number, complex):
         if relation != "==" or kind != "c":
-            raise OptionError(f"column {name!r} is {field}: it has no order with {value!r}")
+            raise OptionError(f"column {name!r} is {field}: it cannot be ordered against {value!r}")
         return "==", field.dtype.type(number)
     if _is_whole(field.dtype):
         return _exact_whole(field.dtype, relation, number)
@@ -374,7 +374,7 @@ def plain_value(where: str, value: Any) -> Any:
     if isinstance(plain, float | complex) and plain != plain:  # noqa: PLR0124  # NaN
         raise OptionError(f"{where} {value!r}: nothing equals NaN; use is_nan() to find it")
     if isinstance(plain, int) and plain.bit_length() > _MOST_BITS:
-        raise OptionError(f"{where} a number of {plain.bit_length():,} bits: no column holds those")
+        raise OptionError(f"{where} a number of {plain.bit_length():,} bits, which no column holds")
     if isinstance(plain, str | bytes | int | float | complex | np.datetime64 | np.timedelta64):
         return plain
     hint = "; for several values, use is_in" if is_iterable(plain) else ""

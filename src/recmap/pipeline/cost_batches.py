@@ -175,7 +175,7 @@ def _unfit(row: str, cost: float, limits: CostLimits) -> DataError:
     """Return the error of a row that no batch can hold."""
     field = limits.cost if isinstance(limits.cost, str) else None
     if not cost >= 0:
-        return DataError(f"{row}: costs {cost}; a cost is a number from 0 on", field=field)
+        return DataError(f"{row}: costs {cost}; a cost is a number of 0 or more", field=field)
     return DataError(
         f"{row}: costs {cost:,.15g}, and a batch may cost {limits.limit:,.15g}; raise limit=, or "
         "leave out or cut such rows first",

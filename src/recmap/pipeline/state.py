@@ -101,7 +101,7 @@ class CursorLog:
             return self._cursors[-1 - back]
         raise OptionError(
             f"state(batches={batches}): {self._given:,} have been given out in this iteration, and "
-            f"the places after the last {_LOGGED} are known"
+            f"only the places after the last {_LOGGED} are known"
         )
 
 

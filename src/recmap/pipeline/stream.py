@@ -92,8 +92,8 @@ class Stream(Verbs):
         count, or of numbers. Or it is a function of the lengths of many rows,
         ``lambda n: n["source"] + n["target"]``. Every row comes once, and all ranks take the
         same number of steps. With ``pad``, short rows count as much as the longest of their
-        batch, because they are filled up; ``padded`` says otherwise. ``size`` then is the most
-        rows of a batch. A row that costs more than ``limit`` is an error.
+        batch, because they are filled up, unless ``padded`` is False. ``size`` is then the
+        most rows a batch may have. A row that costs more than ``limit`` raises an error.
 
         >>> import numpy as np, recmap as rm
         >>> ds = rm.from_arrays({"t": rm.Ragged.from_rows([[1], [2, 3], [4, 5, 6]])})
@@ -195,7 +195,7 @@ class Stream(Verbs):
         begin from 0 in each, and ``cu_seqlens``, where each begins and the last one ends; filler
         is then one more.
 
-        A sequence longer than a row is an error; ``long="cut"`` cuts it, and ``"split"``
+        A sequence longer than a row raises an error; ``long="cut"`` cuts it, and ``"split"``
         splits it over several rows.
 
         Sequences are placed as they come, each into the fullest of 16 rows with room for it.

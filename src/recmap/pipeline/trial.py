@@ -248,8 +248,8 @@ class TransformedRows(WrappedSource):
         if count == 1:
             raise MemoryLimitError(
                 f"{self.row_name(start)} takes {size:,} bytes of memory after "
-                f"{', '.join(each.name for each in self._transforms)}, and {limit:,} may be used "
-                "for it",
+                f"{', '.join(each.name for each in self._transforms)}, but only {limit:,} may "
+                "be used for it",
                 size=size,
                 limit=limit,
             )

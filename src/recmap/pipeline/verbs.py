@@ -205,7 +205,7 @@ class Verbs(Frameworks):
 
         The output types are those of the first rows, unless ``columns`` gives them:
         ``columns={"crop": "float32[*]"}``. A ``str`` is text. A later value that does not
-        fit the type, such as 0.1 after float32, is an error. (``fields`` is the old name of
+        fit the type, such as 0.1 after float32, raises an error. (``fields`` is the old name of
         ``columns``.)
 
         To see the types, ``fn`` is called with a few of the first rows: when you iterate, or before
@@ -261,19 +261,19 @@ class Verbs(Frameworks):
         ``crop`` takes a part of each image before it is resized:
 
         - ``"random_resized"`` is torchvision's ``RandomResizedCrop(size)``, with its defaults;
-          ``{"scale": (0.35, 1), "ratio": (3 / 4, 4 / 3)}`` gives other parts of the area and
-          other ratios of width to height;
-        - ``"random"`` is a window of ``size`` anywhere in the image, as it is;
+          ``{"scale": (0.35, 1), "ratio": (3 / 4, 4 / 3)}`` sets the part of the area and the
+          ratio of width to height;
+        - ``"random"`` is a window of ``size`` anywhere in the image, not resized;
         - ``"center"`` is the middle of the image, 224/256 of its shorter side;
-          ``{"center": 1.0}`` gives another part.
+          ``{"center": 1.0}`` takes another part.
 
         If an image is too small for ``"random"``, the largest window of the same shape is enlarged.
-        Of a JPEG, only what a crop needs is decoded.
+        Only the part of a JPEG that the crop needs is decoded.
 
-        ``flip=True`` mirrors every other image at random. What is random depends only on
-        ``seed``, the epoch and the row: it is the same on any number of workers and ranks and after
-        a restart, and new in every epoch. Columns with the same seed, such as an image and its
-        mask of the same size, are cropped and mirrored alike.
+        ``flip=True`` mirrors half of the images, chosen at random. Random choices depend only on
+        ``seed``, the epoch and the row: they are the same with any number of workers and ranks and
+        after a restart, and new in every epoch. Columns with the same seed, such as an image and
+        its mask of the same size, are cropped and mirrored alike.
 
         ``layout="CHW"`` puts the channels first, as PyTorch wants them; ``dtype="uint8"`` is a
         quarter of the bytes to copy to a GPU.
@@ -353,10 +353,10 @@ class Verbs(Frameworks):
         pair, ``float32[*,2]``.
 
         ``rate=16_000`` refuses files with another number of samples a second; nothing is
-        resampled. Without it, the column ``audio/rate`` tells the rate of each row.
+        resampled. Without it, the column ``audio/rate`` has the rate of each row.
 
-        A file that is broken or cut off is an error that names the row; ``errors="skip"`` leaves
-        out such rows. This needs soundfile, ``recmap[audio]``.
+        A file that is broken or cut off raises an error that names the row; ``errors="skip"``
+        leaves out such rows. This needs soundfile, ``recmap[audio]``.
         """
         from recmap.pipeline.signature import record
         from recmap.pipeline.transforms.decode_audio import DecodeAudio
@@ -387,7 +387,7 @@ class Verbs(Frameworks):
         The column has the files themselves or, with ``folder``, paths in that folder. Frames of
         one file are decoded together, and it is opened once.
 
-        A file that is broken or has no such frame is an error that names the row;
+        A file that is broken or has no such frame raises an error that names the row;
         ``errors="skip"`` leaves out such rows. This needs TorchCodec and FFmpeg,
         ``recmap[video]``.
         """

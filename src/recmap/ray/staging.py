@@ -112,13 +112,13 @@ class StagedOutput(ABC):
         kind = FORMATS[self.format].sink_kind()
         if kind.complete is not None:
             raise OptionError(
-                f"{self.dst}: Ray Data writes no {self.format} datasets, which have files that "
-                "describe all others; write Parquet, and convert that"
+                f"{self.dst}: Ray Data cannot write {self.format} datasets, where some files "
+                "describe all the others; write Parquet, and convert that"
             )
         if kind.beside:
             raise OptionError(
-                f"{self.dst}: Ray Data writes no {self.format} files, which come in pairs; write "
-                "another format, and convert that"
+                f"{self.dst}: Ray Data cannot write {self.format} files, which come in pairs; "
+                "write another format, and convert that"
             )
         existing = self._existing()
         if existing and not self.overwrite:

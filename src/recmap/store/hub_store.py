@@ -271,7 +271,7 @@ class HubStore(ObjectStore):
 
     def _odd(self, key: str) -> StoreError:
         url = self.url.at(key)
-        return StoreError(f"{url}: {self._endpoint} does not answer as the Hub does", url=url)
+        return StoreError(f"{url}: {self._endpoint} does not answer like the Hub", url=url)
 
 
 def _token() -> str:

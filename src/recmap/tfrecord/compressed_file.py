@@ -406,8 +406,8 @@ class CompressedFile(RecordFile):
         if self._held is not None and self._held.window.needed > max_record:
             size = self._held.window.needed
             raise MemoryLimitError(
-                f"{self.path}: row {self._held.stop:,} has {size:,} bytes, and {max_record:,} may "
-                "be used for it",
+                f"{self.path}: row {self._held.stop:,} has {size:,} bytes, but only "
+                f"{max_record:,} may be used for it",
                 size=size,
                 limit=max_record,
             )

@@ -414,7 +414,7 @@ def _is_strict() -> bool:
 class UnknownFeatures:
     """The unknown features seen in one dataset. ``origin`` says where its schema is from.
 
-    Features that are ``hidden`` are none: they are known, but not shown as columns.
+    Features that are ``hidden`` do not count: they are known, but not shown as columns.
     """
 
     def __init__(

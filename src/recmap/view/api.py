@@ -258,7 +258,7 @@ class Api:
 
     @guarded
     def media(self, given: Mapping[str, Any]) -> Media | None:
-        """Return an image or a sound by row and column, or None if the value is none."""
+        """Return an image or a sound by row and column, or None if the value is neither."""
         if given.get("dtype"):
             _, array = self._typed(given)
             return media_of("", array, item=_item(given))

@@ -236,7 +236,7 @@ def test_what_does_not_fit_is_an_error_that_names_it() -> None:
     )
     refused("has no annotations; labels in JSON are those of COCO", {"images": []})
     refused("a list, as predictions are", [{"image_id": 1, "score": 0.5}])
-    refused("others, such as those of panoptic", {**labels, "annotations": [{"image_id": 100}]})
+    refused("other kinds, such as panoptic", {**labels, "annotations": [{"image_id": 100}]})
     refused("NaN, which is not JSON", json.dumps(annotated(area=float("nan"))))
     text = json.dumps(labels)
     refused("the file ends here", text[:-20])

@@ -95,7 +95,7 @@ def test_what_does_not_fit_is_an_error_that_names_it() -> None:
         with pytest.raises(rm.DataError, match=why) as caught:
             opened(text)[:]
         assert caught.value.file == "labels.csv"
-    with pytest.raises(rm.FieldMismatchError, match="the column 'path' has the name"):
+    with pytest.raises(rm.FieldMismatchError, match="the files have a column 'path', too"):
         opened(good.replace("id,n", "id,path"))
     with pytest.raises(rm.UnknownFormatError):
         opened("nothing at all", "labels.txt")

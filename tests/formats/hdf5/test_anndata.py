@@ -165,7 +165,7 @@ def test_strings_of_pandas_3_are_stored_with_masks() -> None:
     shutil.copy("a.h5ad", "b.h5ad")
     with h5py.File("b.h5ad", "r+") as file:
         file["obs/kind/categories/mask"][0] = True
-    with pytest.raises(rm.DataError, match="'obs/kind/categories' has a null, which no category"):
+    with pytest.raises(rm.DataError, match="'obs/kind/categories' has a null among its categories"):
         rm.open("b.h5ad")
 
 
@@ -353,7 +353,7 @@ def test_damage_is_reported() -> None:
         rm.open("cut.h5ad")
     with h5py.File("b.h5ad", "w") as file:
         file["x"] = np.arange(3)
-    with pytest.raises(rm.DataError, match=r"not an AnnData file, for it has no 'obs'"):
+    with pytest.raises(rm.DataError, match=r"not an AnnData file: it has no 'obs'"):
         rm.open("b.h5ad")
     assert len(rm.open("b.h5ad", format="hdf5")) == 3
     Path("c.h5ad").write_bytes(b"\x89HDF\r\n\x1a\n" + bytes(100))

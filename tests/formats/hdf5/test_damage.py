@@ -175,7 +175,7 @@ def test_groups_that_only_claim_to_be_columns_are_groups() -> None:
         ("offsets", np.array([0.0, 2.0, 4.0]), "offsets that are float64, not int64"),
         ("offsets", np.zeros((0,), "<i8"), "offsets that do not fit"),
         ("steps", np.array([0, 1, 2, 3, 99]), "offsets that do not fit its 6 values"),
-        ("values", np.arange(6.0), r"'x' is float64\[\*,\*\], not int64\[\*,\*\] as it says"),
+        ("values", np.arange(6.0), r"float64\[\*,\*\], although the file says int64\[\*,\*\]"),
         ("values", 7, "'x/values' cannot be a part of a column: it is a single value"),
         ("values", np.zeros(6, "i4,i4"), "'x/values' cannot be a part of a column: it has fields"),
     ],

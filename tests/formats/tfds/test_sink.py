@@ -125,7 +125,7 @@ def test_of_splits_with_other_features_one_is_refused(tmp_path: Path) -> None:
             tmp_path, format="tfds", options={"name": "a", "split": "test"}
         )
 
-    with pytest.raises(rm.OutputExistsError, match="other features than the new split: y: float64"):
+    with pytest.raises(rm.OutputExistsError, match="features from the new split: y: float64"):
         rm.from_batches(rows()).save(
             tmp_path, format="tfds", options={"name": "a", "split": "train"}
         )
@@ -189,7 +189,7 @@ def test_splits_of_one_dataset_have_the_same_features(tmp_path: Path) -> None:
         tmp_path, format="tfds", options={"name": "a", "split": "train"}
     )
     with pytest.raises(
-        rm.OutputExistsError, match="has other features than the new split: x: int64"
+        rm.OutputExistsError, match="has different features from the new split: x: int64"
     ):
         rm.from_arrays({"y": np.arange(3)}).save(
             tmp_path, format="tfds", options={"name": "a", "split": "test"}
@@ -205,9 +205,9 @@ def test_splits_of_one_dataset_have_the_same_features(tmp_path: Path) -> None:
     [
         ({"name": "a"}, 'format="tfds" needs options={"split": "train"}'),
         ({"split": "train"}, 'format="tfds" needs options={"name": "my_dataset"}'),
-        ({"name": "A b", "split": "train"}, "the name of a dataset is like 'my_dataset'"),
-        ({"name": "a", "split": "train[:5]"}, "a split is called like 'train'"),
-        ({"name": "a", "split": "all"}, "a split is called like 'train'"),
+        ({"name": "A b", "split": "train"}, "give a name like 'my_dataset'"),
+        ({"name": "a", "split": "train[:5]"}, "give a name like 'train'"),
+        ({"name": "a", "split": "all"}, "give a name like 'train'"),
         ({"name": "a", "split": 3}, "split=3: give text"),
         ({"name": "a", "split": "train", "level": 9}, "level"),
     ],

@@ -219,8 +219,8 @@ class _Coco:
         ]
         if not there:
             raise DataError(
-                f"{self._path}: its annotations have none of {', '.join(_KINDS)}; others, such as "
-                "those of panoptic segmentation, are not read",
+                f"{self._path}: its annotations have none of {', '.join(_KINDS)}; other kinds, "
+                "such as panoptic segmentation, are not read",
                 file=self._path,
             )
         codes = {name: _KINDS[name].code for name in there}

@@ -73,12 +73,12 @@ def _labelled(
     else:
         keep, beside = open_table(folder, names, labels, fields, skip=skip)
     if not len(keep):
-        raise DataError(f"{labels}: labels for none of the files in {folder}", file=labels)
+        raise DataError(f"{labels}: none of these labels is for a file in {folder}", file=labels)
     files = FilesSource(folder, [found[file] for file in keep.tolist()], text, classes=False)
     both = [name for name in beside.schema if name in files.schema]
     if both:
         raise FieldMismatchError(
-            f"{labels}: the column {both[0]!r} has the name of that of the files; rename it",
+            f"{labels}: the files have a column {both[0]!r}, too; rename the one in the table",
             file=labels,
             field=both[0],
         )

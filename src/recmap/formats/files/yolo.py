@@ -62,9 +62,7 @@ def open_yolo(
     found = {name: stat for name, stat in labels.below() if name.lower().endswith(_END)}
     texts = {stem(name): name for name in found if name.rpartition("/")[2].lower() != _LIST}
     if not texts:
-        raise DataError(
-            f"{labels}: no .txt files in this folder, which labels of YOLO are", file=labels
-        )
+        raise DataError(f"{labels}: no .txt files in this folder, as YOLO labels are", file=labels)
     owners: dict[str, int] = {}
     for number, name in enumerate(names):
         mine = list(dict.fromkeys(key for key in _keys(stem(name)) if key in texts))

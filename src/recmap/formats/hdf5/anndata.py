@@ -44,8 +44,8 @@ _MATRICES = {"var": ("X", "layers"), "raw/var": ("raw/X",)}
 _FORMER = {"raw/X": "raw.X", "raw/var": "raw.var"}
 _TABLES_OF_FIELDS = ("obs", "var", "obsm", "varm", "raw/var")
 _BY_COLUMN = (
-    "is stored by column (CSC), so that reading one row would take reading all of them; store it "
-    "by row: adata.X = adata.X.tocsr(); adata.write_h5ad(new)"
+    "is stored by column (CSC), so reading one row would mean reading all of them; store it by "
+    "row: adata.X = adata.X.tocsr(); adata.write_h5ad(new)"
 )
 # Codes, or values of a mask, that are looked at together.
 _SPAN = 1 << 20
@@ -146,7 +146,7 @@ class _AnnData:
                 missing = "obs" if cells is None else "var"
                 raise DataError(
                     Message(
-                        f"{self.file.path}: not an AnnData file, for it has no {missing!r}; ",
+                        f"{self.file.path}: not an AnnData file: it has no {missing!r}; ",
                         Option("format", "hdf5", of_input=True),
                         " reads the datasets of any HDF5 file",
                     ),
@@ -324,7 +324,7 @@ class _AnnData:
             return self._values(name)
         missing = self._array(f"{name}/mask")
         if missing.field != Field(np.bool_) or np.asarray(missing.read(0, len(missing))).any():
-            raise self._error(name, "has a null, which no category is")
+            raise self._error(name, "has a null among its categories")
         return self._values(f"{name}/values")
 
     def _error(self, name: str, why: str) -> DataError:

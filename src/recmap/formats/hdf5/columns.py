@@ -454,7 +454,7 @@ def nested_column(file: Hdf5File, name: str, group: Any, direct: bool = True) ->
     column = join(file.path, name, arrays.pop(VALUES), arrays, field.is_bytes, field)
     if column.field != field:
         raise DataError(
-            f"{file.path}: {name!r} is {column.field}, not {field} as it says",
+            f"{file.path}: {name!r} is {column.field}, although the file says {field}",
             file=file.path,
             field=name,
         )
@@ -465,7 +465,7 @@ def array_column(file: Hdf5File, name: str, dataset: Any, direct: bool) -> Colum
     why = refusal(file, dataset)
     found = [] if why else leaves(dataset)
     if len(found) != 1 or found[0].reason:
-        why = why or "it has fields, or values of no use"
+        why = why or "it has fields, or values that recmap does not read"
         raise DataError(
             f"{file.path}: {name!r} cannot be a part of a column: {why}", file=file.path, field=name
         )

@@ -434,8 +434,8 @@ class _Decoding:
         exact = wide and self.dtype.kind == "f" and not self._packed
         if exact and bool(((values > _EXACT) | (values < -_EXACT)).any()):
             raise ValueError(
-                "an integer with missing values beside it is beyond 2**53, so that no float "
-                'is exact; format="hdf5" reads the integers'
+                "an integer in a row with missing values is beyond 2**53, so no float is exact; "
+                'format="hdf5" reads the integers'
             )
         converted = values.astype(self.dtype)
         if self.scale is not None:

@@ -50,7 +50,7 @@ class TimeUnit:
 
     @classmethod
     def parsed(cls, units: str, calendar: str) -> TimeUnit | None:
-        """Return what the attributes say; None if it is no time, or none that NumPy has."""
+        """Return what the attributes say; None if it is not a time that NumPy has."""
         found, calendar = _UNITS.fullmatch(units), calendar.lower()
         if found is None or calendar not in (*_STANDARD, "proleptic_gregorian"):
             return None

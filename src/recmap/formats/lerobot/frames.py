@@ -161,7 +161,7 @@ def _check_names(columns: Mapping[str, str]) -> None:
             raise ColumnError(_reserved(column, "would be lost"))
         taken[name] = column
     if not columns:
-        raise ColumnError("there are no columns but those that LeRobot datasets have anyway")
+        raise ColumnError("there are no columns other than those that every LeRobot dataset has")
 
 
 def _reserved(column: str, what: str) -> str:
@@ -230,8 +230,9 @@ class Frames(WrappedSource):
                 shape = image_shape(first[name][0])
                 if shape is None:
                     raise ColumnError(
-                        f"column {name!r} is bytes, but no PNG or JPEG in {row_name(self._all, 0)},"
-                        " and LeRobot has no other bytes; cast it to text, or leave it out"
+                        f"column {name!r} is bytes, but not PNG or JPEG ("
+                        f"{row_name(self._all, 0)}); LeRobot has no other bytes: cast it to "
+                        "text, or leave it out"
                     )
                 self.images[own] = shape
         if self.images and find_spec("PIL") is None:
@@ -323,7 +324,7 @@ class Frames(WrappedSource):
             texts = self._texts(batch[self._task], int(rows[0]) if len(rows) else 0)
             numbers[:] = [self.tasks.get(text, -1) for text in texts]
             if (numbers < 0).any():
-                raise DataError(f"{self._task!r} has other texts than when it was read first")
+                raise DataError(f"{self._task!r} has changed since it was first read")
         return {
             **made, TIME: times, FRAME: places, EPISODE: episodes, INDEX: rows.copy(),
             TASK: numbers,
@@ -367,7 +368,7 @@ class Frames(WrappedSource):
                     told = f"an image of {_size(shape)}, but the first has {_size(wanted)}"
                 raise DataError(
                     f"{self.row_name(int(rows[number]))}: {name!r} is {told}; in a LeRobot "
-                    "dataset, the images of a column are equally large",
+                    "dataset, all images of a column have the same size",
                     field=name,
                 )
         return column

@@ -245,7 +245,7 @@ class _Reader:
         values = [row.get(name) for row in rows]
         bad = next((v for v in values if type(v) is not int or not 0 <= v < _MOST_ROWS), None)
         if bad is not None or None in values:
-            raise self._error(f"in the tables beside it, {name} is {str(bad)[:40]}")
+            raise self._error(f"in the tables next to it, {name} is {str(bad)[:40]}")
         return np.array(values, np.int64)
 
     def _table(self, pattern: Location, names: Sequence[str]) -> dict[str, Any]:

@@ -49,7 +49,7 @@ _COMMENTS = "the first line begins with #; remove it if it is a comment, and oth
 
 
 def found_value(text: Bytes, fault: _core.TextFault) -> bytes:
-    """Return the value that does not fit, or what is there if it is none."""
+    """Return the value that does not fit, or the text there if it is not a value."""
     value = text[fault.begin : fault.end].tobytes()
     instead = text[fault.begin : fault.begin + _SHOWN + 1].tobytes()
     return value or instead.partition(b"\n")[0]
@@ -111,8 +111,8 @@ def misplaced(text: TextFile, fault: Any, row: int, byte: int) -> DataError:
         what = "a quoted field does not end"
     elif fault == _core.RowFault.quote:
         what = (
-            f"{_WRONG[_Code.quote]}; where programs write quotes otherwise, nobody can tell where "
-            "rows end"
+            f"{_WRONG[_Code.quote]}; with quotes written in any other way, nobody can tell "
+            "where rows end"
         )
     else:
         what = "a carriage return without a line feed, outside of quotes; turn it into a line feed"

@@ -232,8 +232,8 @@ class TextRows(Source):
         bound = self._bound(count, size)
         if count == 1 and bound > max(limit, _TRIED):
             raise MemoryLimitError(
-                f"{self._path}: a row at byte {begin:,} has {size:,} bytes of text, and "
-                f"{limit:,} may be used for it",
+                f"{self._path}: a row at byte {begin:,} has {size:,} bytes of text, but "
+                f"only {limit:,} may be used for it",
                 size=bound,
                 limit=limit,
             )

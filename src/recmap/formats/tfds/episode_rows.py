@@ -146,7 +146,7 @@ class EpisodeRows(WrappedSource):
             count, size = end - first, room * (end - first) // (at - first)
             raise MemoryLimitError(
                 f"{self.row_name(episode)}, of {quantity(count, 'step')}, takes about {size:,} "
-                f"bytes of memory, and {room:,} may be used for it; a record holds a whole "
+                f"bytes of memory, but only {room:,} may be used for it; a record holds a whole "
                 "episode",
                 size=size,
                 limit=room,

@@ -290,7 +290,7 @@ def _parse_json(path: str, text: str) -> dict[str, Any]:
 def _read(path: Location) -> str:
     if not path.is_file():
         raise PathNotFoundError(
-            f"{path}: no such file; a TFDS folder has {INFO} and {FEATURES} beside its shards"
+            f"{path}: no such file; a TFDS folder has {INFO} and {FEATURES} next to its shards"
         )
     try:
         return path.text(_MAX_SIZE)

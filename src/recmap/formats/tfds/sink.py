@@ -73,7 +73,7 @@ def split_path(folder: str, options: Mapping[str, Any]) -> str:
     if split is None:
         raise _missing("split", "train", "the split to write")
     if not re.fullmatch(r"\w[\w-]*", split) or split == "all":
-        raise OptionError(f"split={split!r}: a split is called like 'train' or 'test_2'")
+        raise OptionError(f"split={split!r}: give a name like 'train' or 'test_2'")
     parts = folder.rstrip("/").split("/")
     if is_version(parts[-1]):
         parent = parts[-2] if len(parts) > 1 else ""
@@ -83,7 +83,7 @@ def split_path(folder: str, options: Mapping[str, Any]) -> str:
     else:
         folder = _below(_below(folder, name), _VERSION)
     if not re.fullmatch(r"[a-z][a-z0-9_]*", name):
-        raise OptionError(f"name={name!r}: the name of a dataset is like 'my_dataset'")
+        raise OptionError(f"name={name!r}: give a name like 'my_dataset'")
     return located(folder).child(f"{name}-{split}.tfrecord")
 
 
@@ -150,7 +150,7 @@ def _check_steps(batch: Mapping[str, Any], steps: Sequence[str]) -> None:
             raise ColumnError(
                 f"columns {steps[0]!r} and {name!r}: a row has {len(batch[steps[0]][row]):,} and "
                 f"{len(batch[name][row]):,} items, but in a TFDS dataset, the group {STEPS!r} has "
-                "the steps of an episode; rename the columns if they are none"
+                "the steps of an episode; rename the columns if they are not steps"
             )
 
 
@@ -270,8 +270,8 @@ def _refuse_others(
     if {f.name: _layout(f) for f in known} != {n: _layout(f) for n, f in features.items()}:
         there = ", ".join(f"{feature.name}: {feature.field}" for feature in known)
         raise OutputExistsError(
-            f"{folder} has other features than the new split: {there}; all splits of a dataset "
-            "have the same; write elsewhere"
+            f"{folder} has different features from the new split: {there}; all splits of a dataset "
+            "must have the same features; write elsewhere"
         )
 
 
@@ -310,7 +310,10 @@ def _new_features(
         _place(tree, feature, told)
         if classes:
             if any(each != each.strip() or not each or "\n" in each for each in classes):
-                raise DataError(f"column {name!r}: a class has a name that no line can hold")
+                raise DataError(
+                    f"column {name!r}: the name of a class is empty, or has a line break or spaces "
+                    "at its ends"
+                )
             names = folder.child(label_file(feature.path))
             names.write_whole(("\n".join(classes) + "\n").encode())
     return feature_group(tree)

@@ -176,7 +176,7 @@ class MemberColumn(ColumnReader):
                 self._fail(
                     int(rows[i]),
                     f"is {text[:40]!r}, not a number of {self.field.dtype}; read it as text: "
-                    f'fields={{"{self._name}": "text", ...: None}}',
+                    f'columns={{"{self._name}": "text", ...: None}}',
                 )
         return out
 

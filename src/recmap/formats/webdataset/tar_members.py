@@ -83,7 +83,7 @@ class TarMembers:
             header = read(at, BLOCK)
             if at == 0 and header[:4].startswith(_PACKED):
                 self._fail(
-                    "a compressed tar file, of which recmap reads those of gzip, called .tar.gz; "
+                    "a compressed tar file; recmap reads only gzip, in files named .tar.gz; "
                     "decompress it first",
                     0,
                 )
@@ -153,7 +153,7 @@ class TarMembers:
 
     def _text(self, read: Read, start: int, size: int, at: int) -> bytes:
         if size > _MOST_TEXT or start + size > self._size:
-            self._fail(f"a name or header of {size:,} bytes, more than any has", at)
+            self._fail(f"a name or header of {size:,} bytes, which is too long", at)
         return read(start, size)
 
     def _apply(self, kind: bytes, text: bytes, at: int) -> None:

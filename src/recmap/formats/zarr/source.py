@@ -136,7 +136,7 @@ def _add_arrays(
     found: dict[str, ColumnReader],
     refused: dict[str, str],
 ) -> None:
-    """Add the columns of arrays that the store says nothing about, or why they are none."""
+    """Add the columns of arrays that the store does not describe, or why they are not columns."""
     for name, array in arrays:
         if array.ndim == 0:
             refused[name] = "holds a single value, which has no rows"

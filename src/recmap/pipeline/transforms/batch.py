@@ -102,7 +102,7 @@ class Grouping(ABC):
 
     def batched(self, size: Any, drop_last: bool) -> Grouping:
         """Return the grouping with the options of ``batch``. Raise if there are batches already."""
-        raise OptionError("batch: there are batches already")
+        raise OptionError("batch: these are batches already")
 
     def schema(self, schema: Schema) -> Schema:
         """Return the fields of the groups."""

@@ -110,8 +110,8 @@ class DecodeAudio(Transform):
         """Return the samples of a file, and how many there are in a second."""
         kind = media_kind(data)
         if kind is None or kind.name not in _KINDS:
-            told = "is empty" if not data else "holds no WAV, FLAC, MP3 or Ogg file"
-            raise DataError(f"{told}; decode_audio reads these" if data else told)
+            told = "is empty" if not data else "is not a WAV, FLAC, MP3 or Ogg file"
+            raise DataError(told)
         if kind.name == "WAV":
             _check_wav(data)
         with _opened(data, kind.name) as sound:

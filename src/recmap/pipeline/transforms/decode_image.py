@@ -103,8 +103,8 @@ class NotePlaces(Transform):
     def output(self, schema: Schema) -> Schema:
         if self.column in schema:
             raise OptionError(
-                f"decode_image(device=...) makes a column {self.column!r}, and there is one: "
-                "rename it"
+                f"decode_image(device=...) makes a column {self.column!r}, and there is one "
+                "already: rename it"
             )
         return Schema({**schema, self.column: Field("int64", (2,))})
 

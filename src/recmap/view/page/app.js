@@ -193,7 +193,7 @@ async function search(given) {
 async function sortBy(column) {
   const same = order.kind === "sort" && order.column === column.index;
   if (same && order.descending) return showAll();
-  if (info.batches) return tell("Batches have an order of their own.");
+  if (info.batches) return tell("Batches have their own order.");
   if (info.other) return tell("Two datasets are compared row by row, as they are stored.");
   const before = order;
   if (!info.count.exact && !(await count())) return;

@@ -80,7 +80,7 @@ export class Pane {
       make("option", { value: rate, selected: rate === 16000 }, `${rate.toLocaleString("en")} Hz`)));
     choice.addEventListener("change", () =>
       box.firstChild.replaceWith(sound({ ...found, points: null }, { ...place, more: { rate: choice.value } })));
-    box.append(make("label", {}, "The file does not say at which rate: ", choice));
+    box.append(make("label", {}, "The file does not give the rate: ", choice));
     return box;
   }
 
