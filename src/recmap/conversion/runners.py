@@ -26,6 +26,7 @@ from recmap.conversion.plan import Shard
 from recmap.conversion.shard_writer import ShardWriter, StoppedError
 from recmap.errors import OptionError, RecmapError, WorkerDiedError
 from recmap.local.temporary import Process, acting_for, this_process
+from recmap.machine.forks import forking, keep_inherited
 from recmap.machine.threads import Threads
 from recmap.model.progress import Counter
 from recmap.model.source import Source
@@ -195,7 +196,8 @@ class _ShardProcess:
                 name=f"recmap {self.name}",
                 daemon=True,
             )
-            self._process.start()
+            with forking():
+                self._process.start()
         finally:
             theirs.close()
 
@@ -255,6 +257,7 @@ def _serve(
     connection: Connection, parents: list[Connection], pid: int, owner: Process, sent: _Sent
 ) -> None:
     """Write shards until the parent closes its end or exits."""
+    keep_inherited()
     _core.end_with_parent(pid)
     # Ctrl-C reaches every process of the terminal; let the parent handle it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)

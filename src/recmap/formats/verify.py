@@ -20,6 +20,7 @@ from recmap.formats.open_spec import OpenOptions, open_source
 from recmap.formats.registry import FORMATS, RECORDS, Format
 from recmap.local.local_path import any_remote, located
 from recmap.machine.cpus import thread_count
+from recmap.machine.forks import forking, keep_inherited
 from recmap.machine.mapped import guarded
 from recmap.machine.threads import Threads
 from recmap.model.arguments import Workers, as_workers
@@ -161,7 +162,8 @@ def _verify_in_processes(
     )
     try:
         with Counter(None, progress, total_bytes=sum(sizes.values())) as counter:
-            checks = [pool.submit(_verify_file, *file) for file in formats.items()]
+            with forking():
+                checks = [pool.submit(_verify_file, *file) for file in formats.items()]
             for file, check in zip(formats, checks, strict=True):
                 _add(result, check.result())
                 counter.add(0, sizes[file])
@@ -174,6 +176,7 @@ def _verify_in_processes(
 
 
 def _start_process(parent: int) -> None:
+    keep_inherited()
     _core.end_with_parent(parent)
     # Ctrl-C reaches every process of the terminal, but only the parent should act on it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -32,6 +32,7 @@ from multiprocessing.process import BaseProcess
 import numpy as np
 
 from recmap.errors import OptionError, WorkerDiedError
+from recmap.machine.forks import forking
 from recmap.pipeline.workers.channel import Channel, MessageKind, close_in_forks
 from recmap.pipeline.workers.column_message import pack, unpack_result
 from recmap.pipeline.workers.errors import ProcessStack, StallTimer, death_error, rebuild
@@ -213,7 +214,8 @@ def _start(work: Work, index: int, count: int, method: str) -> _Worker:
     )
     worker = _Worker(name, process, our_end, channel, stack, spawned_work)
     try:
-        process.start()
+        with forking():
+            process.start()
     except (pickle.PicklingError, AttributeError, TypeError) as e:
         worker.hang_up()
         raise UnpicklableError(

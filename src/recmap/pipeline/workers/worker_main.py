@@ -27,6 +27,7 @@ from typing import Any, Never
 
 import numpy as np
 
+from recmap.machine.forks import keep_inherited
 from recmap.native import _core
 from recmap.pipeline.workers.channel import Channel, MessageKind, WorkerMessage
 from recmap.pipeline.workers.column_message import PackedColumns, pack, pack_result
@@ -42,6 +43,7 @@ _NO_SIGNAL = getattr(socket, "MSG_NOSIGNAL", 0)
 
 def serve(end: socket.socket, stack: socket.socket, parent: int, work: Work | SpawnedWork) -> None:
     """Answer requests until the other end of the socket is closed or the parent is gone."""
+    keep_inherited()
     # A killed parent cannot close anything, and the function may run for hours.
     _core.end_with_parent(parent)
     _set_signals()
