@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator
 from threading import RLock
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 _K = TypeVar("_K", bound=Hashable)
 _V = TypeVar("_V")
@@ -26,6 +28,11 @@ class Lru(Generic[_K, _V]):
         self._most, self._size, self._used = most, size, 0
         self._values: OrderedDict[_K, _V] = OrderedDict()
         # Reentrant: the garbage collector may run anywhere, and call what uses this again.
+        self._lock = RLock()
+        _all.add(self)
+
+    def unlock_in_child(self) -> None:
+        """Make another lock in a forked process, where the thread is gone that held it."""
         self._lock = RLock()
 
     def __len__(self) -> int:
@@ -78,3 +85,12 @@ class Lru(Generic[_K, _V]):
 
     def _measure(self, value: _V) -> int:
         return 1 if self._size is None else self._size(value)
+
+
+def _after_fork() -> None:
+    for lru in list(_all):
+        lru.unlock_in_child()
+
+
+_all = weakref.WeakSet[Lru[Any, Any]]()
+os.register_at_fork(after_in_child=_after_fork)

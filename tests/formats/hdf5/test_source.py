@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
+import time
 import warnings
 import zlib
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from itertools import product
+from threading import Event
 from typing import Any
 
 import h5py
@@ -411,6 +414,33 @@ def test_a_forked_process_starts_its_own_threads() -> None:
     if child == 0:
         os._exit(0 if np.array_equal(ds[:]["x"], x) else 1)
     assert os.waitpid(child, 0)[1] == 0
+
+
+def test_a_process_may_be_forked_while_threads_read_through_the_library() -> None:
+    x = np.arange(64_000).reshape(1000, 64)
+    made({"x": x}, chunks=(100, 64), scaleoffset=0).close()
+    ds, ended = rm.open("x.h5"), Event()
+
+    def read() -> None:
+        while not ended.is_set():
+            ds[5:900]
+
+    with ThreadPoolExecutor(3) as pool, warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # about forking with threads
+        reading = [pool.submit(read) for _ in range(3)]
+        children = []
+        for _ in range(4):
+            time.sleep(0.05)
+            child = os.fork()
+            if child == 0:
+                signal.alarm(60)  # ends a child that waits for ever
+                os._exit(0 if np.array_equal(ds[:]["x"], x) else 1)
+            children.append(child)
+        found = [os.waitpid(child, 0)[1] for child in children]
+        ended.set()
+        for each in reading:
+            each.result()
+    assert found == [0, 0, 0, 0]
 
 
 @pytest.mark.slow

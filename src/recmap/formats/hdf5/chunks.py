@@ -10,7 +10,6 @@ from array import array
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import cached_property, partial
-from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -117,7 +116,6 @@ class Hdf5Chunks(StoredChunks):
     ) -> None:
         self._file, self._name, self._grid = file, name, grid
         self._chain, self._values = chain, values
-        self._lock = Lock()
         self._index: ChunkIndex | None = None
         self._asked = False
 
@@ -131,10 +129,9 @@ class Hdf5Chunks(StoredChunks):
 
     def _found(self) -> ChunkIndex | None:
         if not self._asked:
-            with self._lock:
+            with self._file.locked(self._name):
                 if not self._asked:
-                    with self._file.locked(self._name):
-                        self._index = ChunkIndex.of(self._file.dataset(self._name), self._grid)
+                    self._index = ChunkIndex.of(self._file.dataset(self._name), self._grid)
                     self._asked = True
         return self._index
 

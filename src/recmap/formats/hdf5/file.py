@@ -8,6 +8,7 @@ import os
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from threading import RLock
 from typing import Any
 
@@ -73,7 +74,9 @@ class Hdf5File:
         self.size = self.mapped.size
         self._object = stored
         self.chunk_cache = chunk_cache()
-        self._lock = RLock()
+        # By process: another thread may have a lock when a process is forked. h5py waits until none
+        # is inside the library, so what the lock guards is whole.
+        self._locks = cache(lambda _: RLock())
         self._datasets = Lru[str, Any](_OPEN_DATASETS)
         self._descriptor = -1
         if self._object is None:
@@ -107,7 +110,7 @@ class Hdf5File:
         stored: Any = located(path).seekable() if located(path).remote else None
         if stored is not None and key not in _open:
             stored.fetch_beginning()  # here, while others are opened
-        with _opening:
+        with _opening(os.getpid()):
             file = _open.get(key)
             if file is None:
                 file = _open[key] = Hdf5File(path, stored)
@@ -122,7 +125,7 @@ class Hdf5File:
     @contextmanager
     def locked(self, name: str | None = None) -> Iterator[None]:
         """Hold the lock around calls to h5py, and add the file and dataset to its errors."""
-        with self._lock:
+        with self._locks(os.getpid()):
             try:
                 yield
             except RecmapError:
@@ -165,7 +168,7 @@ class Hdf5File:
         return merge_spans(begins, np.minimum(ends, self.size), _NEAR)
 
 
-_opening = RLock()
+_opening = cache(lambda _: RLock())
 _open: weakref.WeakValueDictionary[tuple[Any, ...], Hdf5File] = weakref.WeakValueDictionary()
 
 
