@@ -10,6 +10,7 @@ import os
 import pickle
 import tarfile
 import warnings
+import zlib
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -22,6 +23,7 @@ import recmap as rm
 from recmap.formats.webdataset.tar_index import _encoded, find_samples, scan_tar
 from recmap.tfrecord.sidecar import Fingerprint
 from tests.buckets import S3Bucket
+from tests.local.test_gzip import member
 
 PNG = b"\x89PNG\r\n\x1a\n"
 
@@ -390,6 +392,44 @@ def noise(i: int) -> bytes:
     """Return bytes that hardly become smaller, some of them over a megabyte."""
     size = 3_000_000 if i == 4 else 70_000 + i
     return np.random.default_rng(i).bytes(size)
+
+
+def flushed(plain: bytes) -> bytes:
+    engine = zlib.compressobj(1, wbits=31)
+    parts = [
+        engine.compress(plain[i : i + 100]) + engine.flush(zlib.Z_SYNC_FLUSH)
+        for i in range(0, len(plain), 100)
+    ]
+    return b"".join(parts) + engine.flush()
+
+
+def bgzipped(plain: bytes) -> bytes:
+    blocks = [plain[i : i + 60_000] for i in range(0, len(plain), 60_000)]
+    return b"".join(member(block, "BC") for block in [*blocks, b""])
+
+
+def test_archives_of_unusual_gzip_are_read_at_random() -> None:
+    plain = io.BytesIO()
+    with tarfile.open(fileobj=plain, mode="w") as tar:
+        for i in range(40):
+            entry = tarfile.TarInfo(f"{i:03d}.bin")
+            entry.size = len(noise(i))
+            tar.addfile(entry, io.BytesIO(noise(i)))
+    data = plain.getvalue()
+    middle = len(data) // 2
+    comment = b"\x1f\x8b\x08\x10" + bytes(6) + b"c" * 2000 + b"\0"
+    packings = {
+        "flushed after every few bytes": flushed(data),
+        "a long comment": comment + gzip.compress(data)[10:],
+        # bgzip ends every file with an empty member.
+        "BGZF": bgzipped(data[:middle]) + bgzipped(data[middle:]),
+    }
+    for packed in packings.values():
+        assert gzip.decompress(packed) == data
+        Path("x.tar.gz").write_bytes(packed)
+        rows = np.random.default_rng(0).permutation(40)
+        for _ in range(2):  # with the index that the first leaves
+            assert rm.open("x.tar.gz")[rows]["bin"].tolist() == [noise(i) for i in rows.tolist()]
 
 
 @pytest.mark.slow

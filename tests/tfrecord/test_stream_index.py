@@ -14,7 +14,7 @@ from zlib_ng import zlib_ng
 import recmap as rm
 from recmap.local import deflate
 from recmap.native import _core
-from recmap.tfrecord.sidecar import remove_sidecar, stream_index_path
+from recmap.tfrecord.sidecar import Fingerprint, remove_sidecar, stream_index_path
 from recmap.tfrecord.stream_index import load_stream_index
 
 ROWS = 1500
@@ -196,3 +196,16 @@ def test_windows_resume_at_every_bit(
         out = np.empty(size, np.uint8)
         assert _core.inflate_members(source, [(len(source), size)], out, 1) == sound
         assert not sound or out.tobytes() == text
+
+
+def test_an_entry_after_the_end_of_the_file_is_not_used(plain: bytes) -> None:
+    Path("x.tfrecord.gz").write_bytes(packed(plain, "gzip"))
+    assert len(rm.open("x.tfrecord.gz")) == ROWS
+    index = load_stream_index("x.tfrecord.gz")
+    assert index is not None
+    index._table = index._table.copy()
+    index._table["position"][-1] = (1 << 63) - 1
+    content = index.encoded(Fingerprint.of("x.tfrecord.gz"))
+    stream_index_path("x.tfrecord.gz").write_whole(content, durable=False)
+    with pytest.warns(rm.StaleIndexWarning):
+        assert rm.open("x.tfrecord.gz")[[ROWS - 1]]["i"].tolist() == [ROWS - 1]

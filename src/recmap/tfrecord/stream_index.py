@@ -42,8 +42,10 @@ _MOST_ENTRIES, _MOST_SAVED = 1 << 18, 64 << 20
 _LEAST_CHUNK = 1 << 17
 # The fewest and the most plain bytes that are inflated at once.
 _LEAST_RUN, _MOST_RUN = 4 << 20, 16 << 20
-# A gzip header is rarely longer than this; longer ones are not read.
-_HEADER_SIZE = 1 << 10
+# Far more than any gzip header takes.
+_HEADER_SIZE = 1 << 17
+# A stream that was flushed after every byte grows by almost as much.
+_MOST_GROWTH = 12
 
 
 # An entry: where to inflate from, and the first record that begins there or later. The CRC is
@@ -199,9 +201,11 @@ class StreamIndex:
         """Return the deflated bytes of a chunk of this plain size, or None if they are not."""
         position, bits = int(self._table["position"][chunk]), int(self._table["bits"][chunk])
         begin = position - (bits > 0)
-        # Incompressible bytes grow a little; what is longer is not what was inflated before.
-        most = size + size // 64 + _HEADER_SIZE
-        data = file.pread(min(self._end(chunk, file.size) - begin, most), begin)
+        # What is longer is not what was inflated before.
+        stored = min(self._end(chunk, file.size) - begin, _MOST_GROWTH * size + _HEADER_SIZE)
+        if stored <= 0:
+            return None
+        data = file.pread(stored, begin)
         skipped: int | None = 0
         if not self._table["window"][chunk]:
             skipped = header_size(data[:_HEADER_SIZE], compression)
@@ -300,11 +304,17 @@ class IndexBuilder:
         self._size += len(plain)
 
     def _note(self, entry: _Noted) -> None:
+        self._drop_empty()
         self._noted.append(entry)
         self._kept += len(entry.window)
         if self._kept > _MOST_WINDOWS:
             self._thin()
         self._given_up |= len(self._noted) > _MOST_ENTRIES or self._spacing > _MOST_CHUNK // 2
+
+    def _drop_empty(self) -> None:
+        """Leave out the last entry if no bytes follow it: its member is empty."""
+        if self._noted and self._noted[-1].base == self._size:
+            self._kept -= len(self._noted.pop().window)
 
     def _thin(self) -> None:
         """Leave out points, so that there is room for twice as many."""
@@ -331,6 +341,7 @@ class IndexBuilder:
 
         If it ``alone`` can tell where rows are, it always is, unless it gets too large.
         """
+        self._drop_empty()
         noted = self._noted
         windows = sum(1 for entry in noted if entry.window)
         few = not windows or self._size < _LEAST_CHUNK * len(noted)
