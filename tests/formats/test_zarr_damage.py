@@ -7,6 +7,7 @@ import os
 import pickle
 import shutil
 import warnings
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,25 @@ def test_damaged_metadata_is_refused(text: str) -> None:
         file.write(text)
     with pytest.raises(rm.DataError, match="x.zarr: not a valid Zarr store"):
         rm.open("x.zarr")
+
+
+@pytest.mark.parametrize("version", [2, 3])
+@pytest.mark.parametrize(
+    ("shape", "chunk"),
+    [((9,), (0,)), ((9,), (1 << 61,)), ((9,), (1 << 70,)), ((9, 3), (4, 1 << 61)),
+     ((1 << 70,), (4,)), ((9, 1 << 40, 1 << 40), (9, 1 << 40, 1 << 40))],
+)  # fmt: skip
+def test_numbers_that_no_array_has_are_refused(
+    version: int, shape: tuple[int, ...], chunk: tuple[int, ...]
+) -> None:
+    group(version).create_array("x", data=np.arange(9.0), chunks=(4,), fill_value=0)
+    told: dict[str, Any] = {"chunks": chunk}
+    if version == 3:
+        told = {"chunk_grid": {"name": "regular", "configuration": {"chunk_shape": chunk}}}
+    damage("x.zarr/x", shape=shape, **told)
+    for read in (lambda ds: ds[:3], lambda ds: ds[3], lambda ds: ds[np.array([1, 7])]):
+        with suppress(rm.DataError):
+            assert np.asarray(read(rm.open("x.zarr"))["x"]).size
 
 
 def damage(path: str, **changes: Any) -> None:

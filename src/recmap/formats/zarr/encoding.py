@@ -16,6 +16,8 @@ from recmap.chunks.codecs import Bytes, Codec, CodecChain
 from recmap.chunks.stored import Grid, Values
 
 _ENTRY = np.dtype([("offset", "<u8"), ("size", "<u8")])
+# No array has so many rows, and no chunk or shard so many bytes.
+_TOO_MANY = 1 << 62
 _CODECS = {"zlib": codecs.ZLIB, "gzip": codecs.GZIP, "crc32c": codecs.CRC32C}
 
 
@@ -106,6 +108,9 @@ def _encoding(
     known = [codec for codec in found if codec is not None]
     chain = CodecChain(known, math.prod(chunk) * dtype.itemsize)
     if len(known) < len(found) or not chain.known:
+        return None
+    sizes = chain.nbytes, 1 if shards is None else shards.index.nbytes
+    if not all(0 < size < _TOO_MANY for size in sizes):  # zarr says what is wrong
         return None
     plain = dtype == np.dtype(array.dtype) and axes == tuple(range(len(chunk)))
     layout = None if plain else partial(_arranged, dtype, chunk, axes)

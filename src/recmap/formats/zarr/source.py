@@ -140,6 +140,8 @@ def _add_arrays(
     for name, array in arrays:
         if array.ndim == 0:
             refused[name] = "holds a single value, which has no rows"
+        elif _is_too_large(array):
+            refused[name] = f"cannot have the shape {tuple(array.shape)}"
         elif _is_pickled(array):
             refused[name] = _PICKLED
         elif name in found:
@@ -290,6 +292,8 @@ class _ZarrArray:
         self._path, self._name, self._array = path, name, array
         # zarr opens chunks by their names, and those of another store may take their place.
         self._place = _place_of_array(path, array)
+        if _is_too_large(array):
+            raise _wrong(path, name, f"cannot have the shape {tuple(array.shape)}")
         if _is_pickled(array):
             raise _wrong(self._path, self._name, _PICKLED)
         self.shape: tuple[int, ...] = tuple(array.shape)
@@ -318,7 +322,7 @@ class _ZarrArray:
             )
         # All chunks of a row group at once, because zarr decodes them in parallel.
         shape: tuple[int, ...] = tuple(self._array.shape)
-        group = int(self._array.chunks[0]), *shape[1:]
+        group = min(int(self._array.chunks[0]), shape[0]), *shape[1:]
         grid = Grid(shape, tuple(max(1, axis) for axis in group))
         wrong = partial(_wrong, self._path, self._name)
         library = LibraryChunks(grid, partial(_load, self._array, self._place, wrong), wrong)
@@ -384,6 +388,12 @@ def _place_of_array(path: str, array: Any) -> Location:
     """Return the folder of an array, which remembers what was there if it is on disk."""
     folder = located(path).absolute().child(array.path)
     return folder.found() if folder.is_folder() else folder
+
+
+def _is_too_large(array: Any) -> bool:
+    """Tell whether rows cannot be numbered, or one of them is more than can be addressed."""
+    row = math.prod(array.shape[1:]) * max(1, np.dtype(array.dtype).itemsize)
+    return max(int(array.shape[0]), int(row)) >= 1 << 62
 
 
 def _is_pickled(array: Any) -> bool:
