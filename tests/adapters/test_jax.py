@@ -247,3 +247,17 @@ def test_an_iterator_that_is_not_used_costs_no_epoch(ds: rm.Dataset) -> None:
         saved = batches.state()
         assert ids(batches) == ids(alone)
         assert batches.state()["epoch"] == saved["epoch"] + 1
+
+
+@pytest.mark.filterwarnings("ignore:JAX converts numbers to 32 bits")
+def test_null_dates_never_reach_a_model_as_numbers() -> None:
+    dates = np.array(["2020-01-01", "NaT"], "M8[D]")
+    ds = rm.from_arrays({"d": dates, "t": dates - dates[:1]})
+    for name, what in (("d", "date"), ("t", "duration")):
+        with pytest.raises(rm.ColumnError, match=f"null {what}.*ds.fill_null.*ds.mask_null"):
+            list(ds.select(name).batch(2).to_jax())
+    [batch] = ds.mask_null("d", "t").batch(2).to_jax()
+    assert [int(each) for each in batch["d"]] == [18262, 0]
+    assert [bool(each) for each in batch["d/is_null"]] == [False, True]
+    [batch] = ds.fill_null({"d": 3, "t": 4}).batch(2).to_jax()
+    assert [int(each) for each in batch["t"]] == [0, 4]

@@ -439,3 +439,18 @@ def test_a_sharded_dataset_is_not_divided_again() -> None:
     for pipeline, expected in ((batches, policy.AUTO), (batches.shard(0, 2), policy.OFF)):
         options = pipeline.to_tf().options()
         assert options.experimental_distribute.auto_shard_policy == expected
+
+
+def test_null_dates_never_reach_a_model_as_numbers() -> None:
+    dates = np.array(["2020-01-01", "NaT"], "M8[D]")
+    ds = rm.from_arrays({"d": dates, "t": dates - dates[:1]})
+    for name, what in (("d", "date"), ("t", "duration")):
+        with pytest.raises(
+            tf.errors.InvalidArgumentError, match=f"null {what}.*ds.fill_null.*ds.mask_null"
+        ):
+            list(ds.select(name).batch(2).to_tf())
+    [batch] = ds.mask_null("d", "t").batch(2).to_tf()
+    assert [int(each) for each in batch["d"]] == [18262, 0]
+    assert [bool(each) for each in batch["d/is_null"]] == [False, True]
+    [batch] = ds.fill_null({"d": 3, "t": 4}).batch(2).to_tf()
+    assert [int(each) for each in batch["t"]] == [0, 4]

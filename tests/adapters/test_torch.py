@@ -310,3 +310,16 @@ def test_a_loader_that_would_make_batches_of_batches_is_refused(workers: int) ->
     assert (
         len(list(torch.utils.data.DataLoader(batches, batch_size=None, num_workers=workers))) == 4
     )
+
+
+def test_null_dates_never_reach_a_model_as_numbers() -> None:
+    dates = np.array(["2020-01-01", "NaT"], "M8[D]")
+    ds = rm.from_arrays({"d": dates, "t": dates - dates[:1]})
+    for name, what in (("d", "date"), ("t", "duration")):
+        with pytest.raises(rm.ColumnError, match=f"null {what}.*ds.fill_null.*ds.mask_null"):
+            list(ds.select(name).batch(2).to_torch())
+    [batch] = ds.mask_null("d", "t").batch(2).to_torch()
+    assert [int(each) for each in batch["d"]] == [18262, 0]
+    assert [bool(each) for each in batch["d/is_null"]] == [False, True]
+    [batch] = ds.fill_null({"d": 3, "t": 4}).batch(2).to_torch()
+    assert [int(each) for each in batch["t"]] == [0, 4]

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from recmap.errors import FieldNotFoundError, Message, Option, OptionError
+from recmap.errors import ColumnError, FieldNotFoundError, Message, Option, OptionError
 from recmap.model.arguments import as_names, no_column
 from recmap.model.coerce import Given, infer_schema
 from recmap.model.nulls import TRAINING, refuse_nulls, with_masks
@@ -147,11 +147,23 @@ def _pick(columns: Mapping[str, Any], names: _Chosen) -> Any:
     return {name: columns[name] for name in names}
 
 
-def as_native(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def as_native(name: str, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Convert numbers to native byte order and dates to integers."""
     if array.dtype.kind in "mM":
-        return array.astype(np.int64)
+        return without_dates(name, array)
     return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
+
+
+def without_dates(name: str, array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Convert dates and durations to integers; raise if one is null, for which there is none."""
+    if np.isnat(array).any():
+        what = "date" if array.dtype.kind == "M" else "duration"
+        raise ColumnError(
+            f"column {name!r} has a null {what} (NaT); {TRAINING}: fill them, "
+            f"ds.fill_null({{{name!r}: 0}}), leave out their rows, ds.drop_null({name!r}), or add "
+            f"a column that says where they are, ds.mask_null({name!r})"
+        )
+    return array.astype(np.int64)
 
 
 def refuse_ragged(name: str, column: Any, no_bytes: str) -> None:

@@ -67,7 +67,7 @@ class JaxBatches(PlacedBatches):
         sharding = self._sharding
         if isinstance(sharding, Mapping):
             sharding = sharding.get(name)
-        array = as_native(column)
+        array = as_native(name, column)
         if sharding is None or isinstance(sharding, jax.sharding.SingleDeviceSharding):
             return jax.device_put(array, sharding)
         try:
@@ -109,7 +109,7 @@ def _warn_of_narrowing(sample: Batch, names: list[str]) -> None:
     narrowed = []
     for name in names:
         array: Any = sample[name]
-        if _dtype_on_device(name, array) != as_native(array).dtype:
+        if _dtype_on_device(name, array) != as_native(name, array[:0]).dtype:
             narrowed.append(f"{name!r} ({array.dtype})")
     if narrowed:
         warn(
@@ -119,8 +119,8 @@ def _warn_of_narrowing(sample: Batch, names: list[str]) -> None:
 
 
 def _dtype_on_device(name: str, column: npt.NDArray[Any]) -> Any:
-    array = as_native(column)
+    array = as_native(name, column[:0])
     try:
-        return jax.device_put(array[:0]).dtype
+        return jax.device_put(array).dtype
     except TypeError as e:
         raise unknown_dtype(name, "JAX", array.dtype) from e

@@ -140,7 +140,7 @@ class KerasBatches(keras.utils.PyDataset):  # type: ignore[misc]  # untyped
 
     def _arrange(self, columns: dict[str, Any]) -> Any:
         names = self._chosen.names
-        return self._chosen.arrange({name: as_native(columns[name]) for name in names})
+        return self._chosen.arrange({name: as_native(name, columns[name]) for name in names})
 
     # Called by Keras.
 

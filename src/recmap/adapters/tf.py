@@ -171,7 +171,7 @@ class _TensorColumn:
             value = value.flat
         if isinstance(value, Ragged):
             return [_strings(value, self.shape), *splits]
-        return [as_native(np.asarray(value)), *splits]
+        return [as_native(self.name, np.asarray(value)), *splits]
 
     def tensor(self, arrays: Iterator[Any]) -> Any:
         """Make the tensor from the next arrays, taking as many as it needs."""

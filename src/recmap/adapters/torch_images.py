@@ -101,7 +101,7 @@ class DeviceImages:
         if others:
             pixels = self._images.decode_rows(strings, np.array(others), places)
             where = torch.tensor(others, device=self._device)
-            out[where] = copy(torch.from_numpy(as_native(pixels)))
+            out[where] = copy(torch.from_numpy(as_native(self._images.column, pixels)))
 
     def _check_device(self) -> None:
         """Refuse a device that cannot decode JPEGs. Later failures are those of an image."""

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from recmap.adapters.columns import unknown_dtype
+from recmap.adapters.columns import unknown_dtype, without_dates
 from recmap.model.ragged import Ragged
 
 RaggedAs: TypeAlias = Literal["nested", "list", "parts"]
@@ -87,7 +87,7 @@ def _shared_offsets(offsets: _Offsets, place: Place, shared: list[tuple[_Offsets
 def as_tensor(name: str, value: Any) -> Any:
     dtype = value.dtype
     if dtype.kind in "mM":  # PyTorch has no dates: they become integers
-        return torch.from_numpy(_sharable(value.astype(np.int64)))
+        return torch.from_numpy(_sharable(without_dates(name, value)))
     try:
         if dtype.kind == "V":
             # bfloat16 and similar: PyTorch has them, but from_numpy() does not accept them.

@@ -143,7 +143,7 @@ def masked(source: Source, names: Sequence[str], fills: Mapping[str, Any] | None
         if mask in source.schema:
             raise OptionError(f"mask_null: there is already a column {mask!r}; rename it")
         dates = field.dtype.kind in "mM" and not field.ragged
-        plain: Callable[[Any, RowNumbers], Column] | None = None if dates else _plain
+        plain: Callable[[Any, RowNumbers], Column] = partial(_fill, field, 0) if dates else _plain
         if fills and name in fills:
             plain = partial(_fill, field, fills[name])
         maps[name] = ColumnMap(name, field.without_nulls(), plain)
