@@ -13,7 +13,9 @@ import numpy as np
 import pandas as pd  # type: ignore[import-untyped]
 import polars as pl
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from pyarrow import feather
 
 import recmap as rm
 
@@ -346,3 +348,59 @@ def test_lists_of_decimals_that_were_changed_stay_numbers() -> None:
     assert third.to_arrow()["x"].to_pylist() == [[0.25 / 3]]
     halves = rm.open(pl.from_arrow(table)).map(lambda row: {"x": row["x"] / 3})
     assert halves.to_polars()["x"].to_list() == [[0.25 / 3]]
+
+
+def test_frames_without_columns_are_read() -> None:
+    for frame in (pd.DataFrame(), pd.DataFrame(index=range(3))):
+        ds = rm.open(frame)
+        assert (list(ds), ds[:], len(ds)) == ([], {}, 0)
+
+
+class Unit(pa.ExtensionType):  # type: ignore[misc]
+    def __init__(self) -> None:
+        super().__init__(pa.int64(), "tests.unit")
+
+    def __arrow_ext_serialize__(self) -> bytes:
+        return b""
+
+    @classmethod
+    def __arrow_ext_deserialize__(cls, storage: Any, serialized: bytes) -> Unit:
+        del storage, serialized
+        return cls()
+
+
+@pytest.mark.parametrize("end", ["parquet", "arrow", "tfrecord", "npz", "h5", "zarr"])
+def test_extension_types_of_any_class_come_back(end: str) -> None:
+    pa.register_extension_type(Unit())
+    try:
+        storage = pa.array([1, None, 3])
+        table = pa.table({"u": pa.ExtensionArray.from_storage(Unit(), storage)})
+        assert rm.open(table).to_arrow().equals(table)
+        rm.open(table).save(f"x.{end}")
+        assert rm.open(f"x.{end}").to_arrow().equals(table)
+    finally:
+        pa.unregister_extension_type("tests.unit")
+
+
+@pytest.mark.parametrize("end", ["parquet", "arrow"])
+def test_types_of_files_of_other_programs_reach_pandas_and_polars(end: str) -> None:
+    zone = pa.timestamp("us", "Europe/Berlin")
+    table = pa.table(
+        {
+            "zone": pa.array([NOON, None], pa.timestamp("us")).cast(zone),
+            "category": pa.array(["x", None]).dictionary_encode(),
+            "decimal": pa.array([Decimal("1.50"), None], pa.decimal128(5, 2)),
+            "time": pa.array([dt.time(1, 2), None], pa.time64("us")),
+        }
+    )
+    if end == "parquet":
+        pq.write_table(table, "x.parquet")
+    else:
+        feather.write_feather(table, "x.arrow")
+    frame = rm.open(f"x.{end}").to_pandas()
+    assert frame["zone"].tolist()[0] == table["zone"].to_pylist()[0]
+    assert str(frame["zone"].dtype) == "datetime64[us, Europe/Berlin]"
+    assert frame["category"].dtype == "category"
+    assert frame["decimal"].tolist()[0] == Decimal("1.50")
+    assert frame["time"].tolist()[0] == dt.time(1, 2)
+    assert rm.open(f"x.{end}").to_polars().schema == pl.from_arrow(table).schema

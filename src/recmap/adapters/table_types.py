@@ -39,8 +39,30 @@ _CLASSES: Mapping[str, type] = {
 def remembered(schema: Schema, types: Mapping[str, TableType], library: str) -> dict[str, Any]:
     """Return the types of columns that come from a library, and still have the same fields."""
     fitting = {n: t.dtype for n, t in types.items() if n in schema and t.fits(schema[n])}
-    found = {n: dtype for n, dtype in fitting.items() if _library(dtype) == library}
-    return {name: _made(dtype) for name, dtype in found.items()}
+    found = {name: _of_library(dtype, library) for name, dtype in fitting.items()}
+    return {name: dtype for name, dtype in found.items() if dtype is not None}
+
+
+def _of_library(dtype: Any, library: str) -> Any:
+    """Return a type of a library, or what it has for one of pyarrow; None if it has none."""
+    if _library(dtype) == library:
+        return _made(dtype)
+    made = _made(dtype) if _library(dtype) == "pyarrow" and "pyarrow" in sys.modules else None
+    if made is None:
+        return None
+    pa, their = sys.modules["pyarrow"], sys.modules[library]
+    if library == "polars":
+        try:
+            return their.from_arrow(pa.array([], made)).dtype
+        except (*_MISFITS, pa.ArrowException, their.exceptions.PolarsError):
+            return None
+    if pa.types.is_timestamp(made) and made.tz is not None:
+        return their.DatetimeTZDtype(made.unit, made.tz)
+    if pa.types.is_dictionary(made):
+        return "category"
+    if pa.types.is_decimal(made) and made.scale > 0:
+        return Decimal
+    return dt.time if pa.types.is_time(made) else None
 
 
 def _made(noted: Any) -> Any:
@@ -91,6 +113,8 @@ def _library(dtype: Any) -> str:
     """Return the library that a type belongs to. Objects and dtypes of NumPy are in pandas."""
     if isinstance(dtype, NotedType):
         return dtype.package
+    if hasattr(dtype, "storage_type"):  # the class of an extension type may be anyone's
+        return "pyarrow"
     package = (dtype if isinstance(dtype, type) else type(dtype)).__module__.partition(".")[0]
     return "pandas" if package in ("numpy", "builtins", "decimal", "datetime") else package
 

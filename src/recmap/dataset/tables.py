@@ -33,6 +33,7 @@ from recmap.model.field import Field
 from recmap.model.nulls import NULL_SUFFIX, Nulls
 from recmap.model.order import Picked
 from recmap.model.ordered_rows import OrderedRows
+from recmap.model.schema import Schema
 from recmap.model.source import Source, WithFacts
 from recmap.model.table_notes import arrow_types, innermost
 from recmap.warn import warn
@@ -121,7 +122,7 @@ def _arrow_types(table: Any) -> dict[str, Any]:
     """Return the types of columns of polars or pyarrow that fields do not tell."""
     package = type(table).__module__.partition(".")[0]
     if package == "polars" and hasattr(table, "schema"):
-        told = ("Categorical", "Enum", "Time", "Datetime", "Decimal")
+        told = ("Array", "Categorical", "Enum", "Time", "Datetime", "Decimal")
         items = {name: innermost(each) for name, each in table.schema.items()}
         types = {name: each for name, each in items.items() if type(each).__name__ in told}
         zoned = [n for n, each in types.items() if getattr(each, "time_zone", "") is not None]
@@ -209,6 +210,8 @@ def _open_pandas(frame: Any, wanted: Wanted) -> Source:
             )
         check_column_name(name)
     _warn_of_index(frame.index)
+    if not names:
+        return memory_source({}, Schema({}))
     sources: dict[str, Source] = {}
     others = []
     for place, name in enumerate(names):

@@ -86,6 +86,8 @@ def innermost(dtype: Any) -> Any:
 
 
 def _package(dtype: Any) -> str:
+    if hasattr(dtype, "storage_type"):  # the class of an extension type may be anyone's
+        return "pyarrow"
     return type(dtype).__module__.partition(".")[0]
 
 
