@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import recmap as rm
@@ -169,3 +171,25 @@ def test_an_interrupted_shuffle_without_a_seed_resumes_in_its_order() -> None:
         assert [next(iter(row.values())) for row in rm.open("out/")] == wanted
         for name in os.listdir("out"):
             os.remove(f"out/{name}")
+
+
+@pytest.mark.parametrize(
+    "lists",
+    [[[1, None], None, []], [[["a"], None], None, []], [[[[1]]], [], [[]]]],
+    ids=["nulls", "null strings", "three levels"],
+)
+def test_lists_that_records_cannot_hold_are_shuffled(lists: list[Any]) -> None:
+    pq.write_table(pa.table({"l": lists * 3, "id": list(range(9))}), "x.parquet")
+    rm.open("x.parquet").shuffle(seed=1).save("y.parquet")
+    found = rm.open("y.parquet").to_arrow().to_pylist()
+    assert [row["id"] for row in found] != list(range(9))
+    found.sort(key=lambda row: int(row["id"]))
+    assert found == [{"l": row, "id": number} for number, row in enumerate(lists * 3)]
+
+
+def test_a_column_may_have_the_name_of_positions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(external_shuffle, "_can_gather", lambda _: False)
+    name = external_shuffle._POSITION
+    pq.write_table(pa.table({name: [7, 8, 9]}), "x.parquet")
+    rm.open("x.parquet").shuffle(seed=1).save("y.parquet")
+    assert sorted(rm.open("y.parquet")[name][:].tolist()) == [7, 8, 9]

@@ -88,3 +88,15 @@ def test_a_column_that_would_be_taken_for_a_mask_is_refused() -> None:
         ds.save("x.npz")
     ds.save("x.parquet")
     assert rm.open("x.parquet").columns == ["x", "x?"]
+
+
+@pytest.mark.parametrize("path", PATHS[:3])
+@pytest.mark.parametrize("other", [[5, 6], ["u", "v"], [True, False]])
+def test_a_column_with_the_name_of_a_mask_that_is_needed_is_refused(
+    path: str, other: list[Any]
+) -> None:
+    for columns in ({"a": [1, None], "a?": other}, {"a?": other, "a": [1, None]}):
+        with pytest.raises(rm.ColumnError, match="would be taken for the mask"):
+            rm.open(pa.table(columns)).save(path)
+    rm.open(pa.table({"a": [1, 2], "a?": [5, 6]})).save(path)
+    assert rm.open(path)["a?"][:].tolist() == [5, 6]

@@ -49,7 +49,7 @@ def shuffled(
     a store. Then they can be read only ``on_this_machine``.
     """
     size = len(source) * source.row_bytes()
-    if _can_gather(source) and size <= _physical_memory() // 2:
+    if not _fits_records(source) or (_can_gather(source) and size <= _physical_memory() // 2):
         yield OrderedRows(source, order)
         return
     if located(place).remote:
@@ -80,6 +80,11 @@ def _can_gather(source: Source) -> bool:
     return not len(source) or source.row_sizes(np.zeros(1, np.int64)) is not None
 
 
+def _fits_records(source: Source) -> bool:
+    """Return whether records hold all columns: their lists hold no nulls, two axes at most."""
+    return all(not each.null_items and each.ragged <= 2 for each in source.schema.values())
+
+
 class _Bucketed(OrderedRows):
     """Rows read from bucket files. Each file holds a span of the new order."""
 
@@ -89,7 +94,10 @@ class _Bucketed(OrderedRows):
         super().__init__(source, order)
         self._mixed = order
         self._folder, self._bucket_rows = folder, bucket_rows
-        self._fields = Schema({**source.schema, _POSITION: Field("int64")})
+        self._position = _POSITION
+        while self._position in source.schema:
+            self._position += "_"
+        self._fields = Schema({**source.schema, self._position: Field("int64")})
         self._held = threading.local()
         self._fill_buckets(budget)
 
@@ -127,7 +135,7 @@ class _Bucketed(OrderedRows):
                 for owner, a, b in zip(owners, firsts, [*firsts[1:], rows], strict=True):
                     mine = by_bucket[a:b]
                     rows_of_bucket: Batch = {name: column[mine] for name, column in slab.items()}
-                    rows_of_bucket[_POSITION] = positions[mine]
+                    rows_of_bucket[self._position] = positions[mine]
                     records, _ = encoder.encode(rows_of_bucket, int(b - a), start)
                     with open(self._path(int(owner)), "ab") as file:
                         file.write(records.data)
@@ -152,8 +160,8 @@ class _Bucketed(OrderedRows):
         """Return the file of a bucket, and the order of its rows."""
         if getattr(self._held, "number", None) != bucket:
             path = self._path(bucket)
-            positions = TFRecordSource([path], {_POSITION: "int64"})
-            order = np.argsort(np.asarray(positions.read(0, self._bucket_rows)[_POSITION]))
+            positions = TFRecordSource([path], {self._position: "int64"})
+            order = np.argsort(np.asarray(positions.read(0, self._bucket_rows)[self._position]))
             self._held.rows = TFRecordSource([path], dict(self._source.schema)), order
             self._held.number = bucket
         rows: tuple[Source, npt.NDArray[np.int64]] = self._held.rows

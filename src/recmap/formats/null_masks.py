@@ -159,8 +159,10 @@ def check_masks(path: str, schema: Schema) -> None:
                 f"{path}: {name!r} is {field}, and nulls in lists of lists can be stored only in "
                 f"Parquet and Arrow files; fill them first: ds.fill_null({{{name!r}: ...}})"
             )
-        for mask in mask_names(name):
-            if mask in schema and schema[mask].dtype == np.bool_:
+        rows, items = mask_names(name)
+        own = (rows, field.nullable), (items, field.null_items)
+        for mask, needed in own:
+            if mask in schema and (needed or schema[mask].dtype == np.bool_):
                 raise ColumnError(
                     f"{path}: {mask!r} would be taken for the mask of {name!r}, which says where "
                     f"it has nulls; rename it: ds.rename({{{mask!r}: ...}})"
