@@ -280,3 +280,24 @@ def test_the_command_line_prints_what_load_reads(tmp_path: Path) -> None:
     shown = run("stats", file, "--axis", "data=-1", "--quantiles", "0.1").stdout
     assert "channel 2" in shown
     assert "q0.1" in shown
+
+
+def test_statistics_of_a_second_pass_are_those_of_the_first(tmp_path: Path) -> None:
+    """Batches end elsewhere once the sizes of rows are known better."""
+    lengths = np.sort(np.random.default_rng(0).integers(0, 9, 50_000))[::-1]
+    values = np.random.default_rng(1).normal(size=int(lengths.sum()))
+    offsets = np.concatenate([[0], np.cumsum(lengths)])
+    columns = {"x": rm.Ragged(values, offsets), "y": values[:50_000]}
+    rm.from_arrays(columns).save(tmp_path / "x.arrow")
+    ds = rm.open(tmp_path / "x.arrow")
+    first = ds.stats(quantiles=[0.01, 0.5])
+    assert ds.stats(quantiles=[0.01, 0.5]).to_json() == first.to_json()
+
+
+def test_the_first_and_the_last_quantile_are_exact() -> None:
+    values = np.random.default_rng(0).normal(size=(2_000_000, 2)).astype(np.float32)
+    values[1_234_567] = -10, 10
+    found = rm.from_arrays({"x": values}).stats(axis=-1, quantiles=[1, 0.5, 0])["x"].channels
+    assert found is not None
+    assert found.quantiles[0].tolist() == values.min(0).tolist()
+    assert found.quantiles[1].tolist() == values.max(0).tolist()

@@ -30,8 +30,8 @@ from recmap.machine.threads import Threads
 from recmap.model.field import Field
 from recmap.native import _core
 
-# Values in a piece, unless a row has more.
-_PIECE = 1 << 20
+# Values in a piece, unless a row has more. All columns together wait for so many.
+_PIECE, _LEAST_PIECE = 1 << 20, 1 << 12
 # A sketch of each channel takes a few hundred kilobytes.
 _MOST_SKETCHES = 1024
 # Pieces in flight for each thread.
@@ -50,7 +50,7 @@ class ChannelCollector:
     """Collects the statistics of the channels of a field, batch by batch.
 
     ``axis`` are the axes that tell channels apart, counted from the last, -1. ``rows`` is how many
-    rows there are, if that is known.
+    rows there are, if that is known. ``columns`` is how many are collected at the same time.
     """
 
     def __init__(
@@ -61,6 +61,7 @@ class ChannelCollector:
         shares: Sequence[float],
         pool: Threads,
         rows: int | None = None,
+        columns: int = 1,
     ) -> None:
         self._axis, self._shares, self._pool = axis, list(shares), pool
         self._shape = tuple(field.inner[each] for each in axis)
@@ -76,6 +77,9 @@ class ChannelCollector:
         self._before = self._number = self._expected = 0
         if rows is not None and not field.ragged and not field.nullable:
             self._expected = rows * field.count // max(1, self._channels)
+        self._piece = max(_PIECE // columns, _LEAST_PIECE)
+        self._waiting: list[npt.NDArray[Any]] = []
+        self._waiting_rows = 0
         self._pending: deque[Future[Any]] = deque()
 
     def _merger(self, field: Field) -> _Merged | _Bytes:
@@ -88,21 +92,33 @@ class ChannelCollector:
         """Add items, whose axes are those of the field that are not ragged."""
         if not values.size:
             return
-        per_row = values.size // len(values)
-        step = max(1, _PIECE // per_row)
-        for start in range(0, len(values), step):
-            rows = values[start : start + step]
-            level = sampling_level(self._before, self._expected)
-            look = self._count_bytes if self._bytes else self._find_moments
-            steps = thinning_steps(self._before, level)
-            self._pending.append(self._pool.submit(look, rows, level, steps, self._number))
-            self._before += rows.size // self._channels
-            self._number += 1
-            while len(self._pending) > _AHEAD * self._pool._max_workers:  # noqa: SLF001  # of Python
-                self._merged.merge(self._pending.popleft().result())
+        # Pieces are the same wherever batches end, which depends on what was read before.
+        step = max(1, self._piece // (values.size // len(values)))
+        while len(values):
+            rows = values[: step - self._waiting_rows]
+            values = values[len(rows) :]
+            self._waiting.append(rows)
+            self._waiting_rows += len(rows)
+            if self._waiting_rows == step:
+                self._look()
 
-    def _grouped(self, rows: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    def _look(self) -> None:
+        """Let a thread look at the rows that wait."""
+        parts, self._waiting, self._waiting_rows = self._waiting, [], 0
+        if not parts:
+            return
+        level = sampling_level(self._before, self._expected)
+        look = self._count_bytes if self._bytes else self._find_moments
+        steps = thinning_steps(self._before, level)
+        self._pending.append(self._pool.submit(look, parts, level, steps, self._number))
+        self._before += sum(rows.size for rows in parts) // self._channels
+        self._number += 1
+        while len(self._pending) > _AHEAD * self._pool._max_workers:  # noqa: SLF001  # of Python
+            self._merged.merge(self._pending.popleft().result())
+
+    def _grouped(self, parts: Sequence[npt.NDArray[Any]]) -> npt.NDArray[Any]:
         """Return an array (groups, channels, inner), as the native core takes it."""
+        rows = parts[0] if len(parts) == 1 else np.concatenate(parts)
         axes = [rows.ndim + each for each in self._axis]
         if axes and axes != list(range(axes[0], axes[-1] + 1)):
             rows = np.moveaxis(rows, axes, range(rows.ndim - len(axes), rows.ndim))
@@ -111,17 +127,19 @@ class ChannelCollector:
         native = np.ascontiguousarray(rows, _native(rows.dtype))
         return native.reshape(-1, self._channels, inner)
 
-    def _count_bytes(self, rows: npt.NDArray[Any], level: int, steps: int, number: int) -> Any:
+    def _count_bytes(
+        self, parts: Sequence[npt.NDArray[Any]], level: int, steps: int, number: int
+    ) -> Any:
         del level, steps, number
-        values = self._grouped(rows)
+        values = self._grouped(parts)
         counts = np.zeros(256 * self._channels, np.int64)
         _core.count_bytes(values.reshape(-1).view(np.uint8), values.shape[2], counts)
         return counts
 
     def _find_moments(
-        self, rows: npt.NDArray[Any], level: int, steps: int, number: int
+        self, parts: Sequence[npt.NDArray[Any]], level: int, steps: int, number: int
     ) -> _PieceMoments:
-        values = self._grouped(rows)
+        values = self._grouped(parts)
         counts = np.empty(4 * self._channels, np.int64)
         sums = np.empty(2 * self._channels)
         limits = np.empty(2 * self._channels, values.dtype)
@@ -141,6 +159,7 @@ class ChannelCollector:
 
     def result(self) -> tuple[Numbers, ChannelStats]:
         """Return the statistics of all values, and those of each channel."""
+        self._look()
         while self._pending:
             self._merged.merge(self._pending.popleft().result())
         found, shape = self._merged.found(self._shares), self._shape
@@ -228,6 +247,11 @@ class _Merged:
         quantiles, error = np.empty((len(finite), 0)), 0.0
         if self._sketches is not None:
             quantiles, error = self._sketches.quantiles(shares), self._sketches.rank_error()
+            # The sketch leaves out values, but all limits are known.
+            finite_only = self._counts[2:].sum(0) == 0
+            for limit, share in ((low, 0), (high, 1)):
+                for place in np.flatnonzero(np.equal(shares, share)):
+                    quantiles[:, place] = np.where(finite_only, limit, quantiles[:, place])
         return _ChannelMoments(self._counts, mean, std, low, high, quantiles, error)
 
 

@@ -66,7 +66,9 @@ def _of_images(source: Source, images: Sequence[str]) -> dict[str, _Stats]:
     chosen, reader = source.select(list(images)), ImageReader(3, None, exif=False, fast=False)
     with Threads(thread_count()) as pool:
         field = Field("uint8", (None, 3))
-        collectors = {n: ChannelCollector(n, field, (-1,), _SHARES, pool) for n in images}
+        collectors = {
+            n: ChannelCollector(n, field, (-1,), _SHARES, pool, columns=len(images)) for n in images
+        }
         for some in np.array_split(rows, -(-count // _TOGETHER)):
             batch = chosen.gather(some)
             for name in images:

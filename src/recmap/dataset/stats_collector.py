@@ -54,8 +54,11 @@ def collected(
         rows = source.known_rows()
         if axis is not None or shares:
             numbers = {name: field for name, field in schema.items() if _is_number(field)}
-            for name, axes in channel_axes(numbers, axis).items():
-                channels[name] = ChannelCollector(name, schema[name], axes, shares, pool, rows)
+            axes_of = channel_axes(numbers, axis)
+            for name, axes in axes_of.items():
+                channels[name] = ChannelCollector(
+                    name, schema[name], axes, shares, pool, rows, len(axes_of)
+                )
         collectors = {
             name: FieldCollector(field, channels.get(name)) for name, field in schema.items()
         }
