@@ -227,3 +227,11 @@ def test_the_order_is_that_of_megatron(samples: int, firsts: list[int]) -> None:
         ds.shuffle(seed=1).tokens("ids", 8, megatron={"seed": 1, "samples": 1})
     with pytest.raises(rm.OptionError, match="the seed of the run"):
         ds.tokens("ids", 8, megatron={"seed": 1})
+
+
+def test_shuffled_single_tokens_are_refused() -> None:
+    ds = rm.from_arrays({"t": np.arange(12)})
+    for seed in range(20):
+        with pytest.raises(rm.OptionError, match="put shuffle after tokens"):
+            ds.shuffle(seed=seed).tokens("t", 4)
+    assert len(ds.tokens("t", 4, target=False).shuffle(seed=1)) == 3

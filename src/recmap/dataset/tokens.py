@@ -152,6 +152,11 @@ def joined_documents(
     varies = source.facts.varies
     if varies and cut.megatron is not None:
         raise OptionError("tokens: megatron= shuffles the documents itself; leave out shuffle")
+    if varies and not source.schema[cut.column].shape:
+        raise OptionError(
+            f"tokens: each row of {cut.column!r} is one token, so shuffle would mix up the text; "
+            "put shuffle after tokens"
+        )
     found = unshuffled(source) if varies else (source, None)
     if found is None or found[0].facts.varies:
         raise OptionError(
