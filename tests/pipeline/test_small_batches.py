@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 from typing import Any
@@ -9,8 +10,10 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
+from PIL import Image
 
 import recmap as rm
+from recmap.dataset.dataset import opened_rows
 
 _ROWS = 1003
 
@@ -308,3 +311,14 @@ def test_a_few_huge_rows_are_not_read_together_with_others() -> None:
             assert (len(tokens), tokens[0]) == (lengths[x], rows.offsets[x])
             found.append(x)
     assert sorted(found) == list(range(_ROWS))
+
+
+def test_guessed_sizes_are_not_taken_for_bounds(tmp_path: Path) -> None:
+    file = io.BytesIO()
+    Image.new("RGB", (8, 8)).save(file, "PNG")
+    rm.from_arrays({"image": [file.getvalue()] * 8}).save(tmp_path / "x.npz")
+    ds = rm.open(tmp_path / "x.npz")
+    assert opened_rows(ds).source.facts.sized
+    decoded = ds.decode_image("image", None, dtype="uint8")
+    joined = opened_rows(rm.concat(decoded, decoded)).source
+    assert joined.gather_sized(np.arange(4), 1 << 20) is None

@@ -105,7 +105,7 @@ def _column(columns: Sequence[Column], places: Sequence[Positions]) -> Column:
     count = sum(map(len, places))
     values = [column.values if isinstance(column, Ragged) else column for column in columns]
     plain = [each for each in values if is_plain(each) and each.dtype == columns[0].dtype]
-    if len(plain) < len(columns):
+    if len(plain) < len(columns) or len({each.shape[1:] for each in plain}) > 1:
         back = np.empty(count, np.int64)
         back[np.concatenate(places)] = np.arange(count)
         return concatenate(columns)[back]

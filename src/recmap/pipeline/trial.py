@@ -222,6 +222,7 @@ class TransformedRows(WrappedSource):
             facts.after_functions() if mine else facts,
             owns_rows=True,
             can_pad=False,
+            sized=False,  # row_sizes is a guess here
             functions=(*facts.functions, *mine),
             varies=facts.varies or varies,
             descriptions={},
