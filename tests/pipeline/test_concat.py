@@ -137,7 +137,10 @@ def test_columns_have_to_agree() -> None:
     assert rm.concat(a, other_order).columns == ["x", "name"]
     assert rm.concat(a, other_order)["x"][:].tolist() == [0, 1, 2, 0, 1, 2]
     for wrong, remedy in {
-        a.cast({"x": "float32"}): r'dataset 2 has float32 in column \'x\'.*cast\({"x": "int64"}\)',
+        a.cast({"x": "float32"}): r'float32 in column \'x\'.*cast both: cast\({"x": "float64"}\)',
+        a.cast({"x": "int32"}): r'int32 in column \'x\'.*cast it: cast\({"x": "int64"}\)',
+        a.cast({"x": "float64"}): r'cast dataset 1: cast\({"x": "float64"}\)',
+        a.map(lambda row: {**row, "x": "a"}): "text in column 'x'.*one type with map",
         a.rename({"x": "y"}): "no column 'x'.*rename",
         a.select("x"): "no column 'name'",
         rm.zip(a, a.select("x").rename({"x": "y"})): "a column 'y'.*select",

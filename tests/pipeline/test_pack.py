@@ -423,11 +423,12 @@ def test_batches_of_best_fit_resume_after_any_of_them_on_any_number_of_ranks() -
         ({"fit": "first"}, "fit='first'"),
         ({"window": 0}, "window"),
         ({"add": ["lengths"]}, "add='lengths'"),
+        ({"length": 2**31}, "length=2147483648"),
     ],
 )
 def test_other_ways_to_pack_are_refused(options: dict[str, Any], says: str) -> None:
     with pytest.raises(rm.OptionError, match=says):
-        words().pack(8, **options)
+        words().pack(**{"length": 8, **options})
 
 
 def words() -> rm.Dataset:

@@ -91,9 +91,10 @@ class Stream(Verbs):
         models, translation and speech. ``cost`` is a column: of lists or text, whose lengths
         count, or of numbers. Or it is a function of the lengths of many rows,
         ``lambda n: n["source"] + n["target"]``. Every row comes once, and all ranks take the
-        same number of steps. With ``pad``, short rows count as much as the longest of their
-        batch, because they are filled up, unless ``padded`` is False. ``size`` is then the
-        most rows a batch may have. A row that costs more than ``limit`` raises an error.
+        same number of steps, unless nearly every batch is a single row. With ``pad``, short
+        rows count as much as the longest of their batch, because they are filled up, unless
+        ``padded`` is False. ``size`` is then the most rows a batch may have. A row that costs
+        more than ``limit`` raises an error.
 
         >>> import numpy as np, recmap as rm
         >>> ds = rm.from_arrays({"t": rm.Ragged.from_rows([[1], [2, 3], [4, 5, 6]])})

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from recmap.errors import FieldMismatchError, OptionError
 from recmap.formats.combined import ConcatenatedSource
 from recmap.model.facts import SourceFacts, with_facts
@@ -60,11 +62,25 @@ def _check_columns(schema: Schema, first: Schema, number: int) -> None:
 
 def _remedy(name: str, field: Field, first: Field) -> str:
     if field.shape == first.shape:
-        return f'cast it: cast({{"{name}": "{Field(first.dtype)}"}})'
+        return _cast(name, field, first)
     if len(field.shape) != len(first.shape):
         return "make them of one shape with map"
     ragged = Field(first.dtype, (None,) * len(first.shape))
     return f'if lengths differ, say so: map(lambda row: row, columns={{"{name}": "{ragged}"}})'
+
+
+def _cast(name: str, field: Field, first: Field) -> str:
+    """Return the cast that keeps all values, if there is one."""
+    if field.is_bytes and first.is_bytes:
+        return f'cast it: cast({{"{name}": "{Field(first.dtype)}"}})'
+    if field.is_bytes or first.is_bytes:
+        return "make them of one type with map, or leave it out with select"
+    try:
+        joint = np.result_type(field.dtype, first.dtype)
+    except TypeError:  # such as a date and a number
+        return "make them of one type with map, or leave it out with select"
+    which = "it" if joint == first.dtype else "dataset 1" if joint == field.dtype else "both"
+    return f'cast {which}: cast({{"{name}": "{Field(joint)}"}})'
 
 
 def _mismatch(number: int, what: str, name: str) -> FieldMismatchError:

@@ -21,6 +21,8 @@ Fit: TypeAlias = Literal["online", "best"]
 _BLOCK = 256
 # Rows are counted in 64 bits.
 _MOST = 2**62
+# Places in a row are counted in 32 bits.
+_MOST_LENGTH = 2**31 - 1
 # A state may have to list the sequences of a window.
 _MOST_WINDOW = 2**16
 
@@ -50,7 +52,9 @@ class Packs(Grouping):
         added = tuple(check_choice("add", each, get_args(Added)) for each in as_names("add", add))
         window = as_whole("window", window, 1, _MOST_WINDOW)
         sorted_ones = window if fit == "best" else None
-        packs = cls(as_whole("length", length, 1, _MOST), names, fill, long, sorted_ones, added)
+        packs = cls(
+            as_whole("length", length, 1, _MOST_LENGTH), names, fill, long, sorted_ones, added
+        )
         packs.packer()  # checks the other arguments
         return packs
 
