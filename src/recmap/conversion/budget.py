@@ -43,7 +43,7 @@ _ROOM_PART, _LEAST_ROOM, _MOST_ROOM = 64, 1 << 18, 16 << 20
 _ROOM_COPIES = 4
 # Return freed memory to the system once more than the budget divided by this is in use. Earlier
 # would be slower, because the memory is often allocated again at once.
-_RELEASE_FROM = 2
+_RELEASE_FROM = 4
 # Rows and bytes of the sample. They must not depend on the memory, because the number of rows
 # in a shard follows from the sample.
 _SAMPLE_ROWS, _SAMPLE_SIZE = 32, 1 << 20
