@@ -7,6 +7,7 @@ import datetime as dt
 import decimal
 import os
 import pickle
+import threading
 import zlib
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -21,6 +22,8 @@ from pyarrow.parquet import encryption
 
 import recmap as rm
 from recmap.cli import main
+from recmap.formats.row_group_file import GroupDecoding
+from recmap.machine.cpus import using_threads
 from tests.limited import peak_of
 
 
@@ -498,3 +501,25 @@ def test_encrypted_columns_are_refused_by_name() -> None:
     path = written(pa.table({"a": [1, 2], "b": [3, 4]}), encryption_properties=made)
     with pytest.raises(rm.DataError, match="encrypted Parquet: 'b'. Decrypt it"):
         rm.open(path)
+
+
+def test_two_row_groups_are_decoded_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A row group is decoded piece by piece, which leaves other threads to the next one."""
+    rows = np.arange(8192 * 2048, dtype="f4").reshape(-1, 2048)
+    table = pa.table({"x": pa.FixedSizeListArray.from_arrays(rows.reshape(-1), 2048)})
+    pq.write_table(table, "x.parquet", row_group_size=4096, compression="none")
+    piece, second, met = GroupDecoding.piece, threading.Event(), list[bool]()
+
+    def meet(self: GroupDecoding, number: int) -> Any:
+        if self._group == 1:
+            second.set()
+        elif number >= 12:
+            met.append(second.wait(60))
+        return piece(self, number)
+
+    monkeypatch.setattr(GroupDecoding, "piece", meet)
+    with using_threads(2):
+        batches = [batch["x"] for batch in rm.open("x.parquet").batch(128)]
+    assert np.array_equal(np.concatenate(batches), rows)
+    assert met
+    assert all(met)

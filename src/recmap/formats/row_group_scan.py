@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections import Counter as ValueCount
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, wait
-from itertools import islice
 from threading import Lock
 from typing import NamedTuple
 
@@ -25,6 +25,8 @@ from recmap.store.read_ahead import far_ahead
 
 # Pieces that are decoded ahead, for each thread. Small ones take long to begin, not to decode.
 _AHEAD = 4
+# Pieces of a row group that wait to be decoded, one after another: the threads decode others.
+_WAITING = 8
 # A read with a limit that has so many bytes ends with its piece: more would have to be copied.
 _ENOUGH = 1 << 20
 #: Less than this is decoded by the thread that reads, unless it reads in order.
@@ -63,6 +65,10 @@ class _DecodedPiece:
                 return self.place.size
             self._measured = sum(measure(bundle.result())[1] for bundle in made)
         return self._measured
+
+    @property
+    def is_decoded(self) -> bool:
+        return all(bundle.done() for bundle in self._bundles)
 
     def batch(self) -> Batch:
         return {name: column for made in self._bundles for name, column in made.result().items()}
@@ -188,7 +194,7 @@ class Scan:
             self._passed = stop - start + (self._passed if in_order else 0)
             self._last = range(start, stop)
             if in_order and threads is not None and not self._file.in_place:
-                self._want_ahead(places, room)
+                self._want_ahead(places, room, row_bytes)
             work = [decoder.run for decoder in self._decoders.values() if decoder.waits]
         for run in work:
             run() if threads is None else threads.submit(run)
@@ -278,19 +284,41 @@ class Scan:
             self._decoders[place.group, names] = decoder
         return decoder
 
-    def _want_ahead(self, places: Iterator[_PiecePlace], room: int) -> None:
-        held, rows = self._held(), 0
-        for place in islice(places, _AHEAD * pool_size()):
-            rows += len(place.rows)
-            if (place.group, place.number) in self._pieces:
+    def _want_ahead(self, places: Iterator[_PiecePlace], room: int, row_bytes: int) -> None:
+        held, rows, waiting = self._held(row_bytes), 0, ValueCount[int]()
+        for place in self._next_places(places):
+            known = self._pieces.get((place.group, place.number))
+            waiting[place.group] += known is None or not known.is_decoded
+            if waiting[place.group] > _WAITING:
                 continue
-            held += place.size
+            rows += len(place.rows)
+            if known is not None:
+                continue
+            # A row group is decoded piece by piece, so only the first one takes more than its rows.
+            held += place.size if waiting[place.group] == 1 else len(place.rows) * row_bytes
             if held > room or rows > far_ahead(self._passed, least=len(place.rows)):
                 return
             self._want(place)
 
-    def _held(self) -> int:
-        return sum(piece.size for piece in self._pieces.values())
+    def _next_places(self, places: Iterator[_PiecePlace]) -> Iterator[_PiecePlace]:
+        """Yield so many places ahead, and those in so many row groups as there are threads."""
+        first = None
+        for number, place in enumerate(places):
+            first = place.group if first is None else first
+            if number >= _AHEAD * pool_size() and place.group >= first + pool_size():
+                return
+            yield place
+
+    def _held(self, row_bytes: int | None = None) -> int:
+        """Return the bytes of the pieces. With ``row_bytes``, those that wait take only these."""
+        held, decoding = 0, set[int]()
+        for piece in self._pieces.values():
+            group, rows = piece.place.group, len(piece.place.rows)
+            waits = row_bytes is not None and group in decoding and not piece.is_decoded
+            held += rows * (row_bytes or 0) if waits else piece.size
+            if not piece.is_decoded:
+                decoding.add(group)
+        return held
 
 
 def _part(piece: _DecodedPiece, start: int, stop: int) -> Batch:

@@ -41,6 +41,8 @@ from recmap.store.mapped_files import fetch_ahead, fetch_whole
 
 # The most bytes to decode at once of a row group, for all columns together.
 _PIECE = 32 << 20
+# Less, where several row groups are decoded at the same time.
+_SCANNED = 8 << 20
 # Bytes of pieces kept for later reads. A larger piece is kept alone.
 _KEPT = 64 << 20
 # Twice as much may be kept if several reads go on.
@@ -192,7 +194,7 @@ class RowGroupSource(Source):
         group may have so that it does not matter how large each of its rows is.
         """
         if limit is None:
-            return _PIECE, _KEPT, None
+            return _SCANNED, _KEPT, None
         if limit >= _AMPLE:
             return min(_PIECE, limit // 2), min(_KEPT, 2 * limit), _AMPLE_GROUPS * limit
         # What pyarrow decodes is in memory twice meanwhile, and threads keep what they free.
