@@ -44,6 +44,7 @@ from benchmarks.tables import (
     verbs,
     windows,
     write,
+    zarr,
 )
 
 _TABLES: dict[str, Callable[[Bench], Table]] = {
@@ -58,6 +59,7 @@ _TABLES: dict[str, Callable[[Bench], Table]] = {
     "gzip": gzip.measure,
     "convert": convert.measure,
     "hdf5": hdf5.measure,
+    "zarr": zarr.measure,
     "train": train.measure,
     "pad": pad.measure,
     "augment": augment.measure,

@@ -21,7 +21,9 @@ __all__ = ["Bench"]
 _MODULES = {
     "recmap": "recmap_files",
     "plain": "numpy_and_system",
+    "system reads": "system_reads",
     "h5py": "h5py_files",
+    "zarr": "zarr_arrays",
     "tensorflow": "tensorflow_files",
     "tfrecord": "tfrecord_package",
     "training": "recmap_training",

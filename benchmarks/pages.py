@@ -125,8 +125,8 @@ def page(tables: Sequence[Table], facts: dict[str, str], drawings: Sequence[Path
     )
     guide = (
         "Each section begins with the cases to remember. Unfold it for how they were measured, and "
-        "for every case and peer. Processor time is that of recmap / that of the peer. It counts all "
-        "processes, and includes what comes before the clock starts."
+        "for every case and peer. Processor time is that of recmap / that of the peer. It counts "
+        "all processes, and includes what comes before the clock starts."
     )
     parts = [
         "# Benchmarks",

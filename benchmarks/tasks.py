@@ -20,6 +20,7 @@ __all__ = [
     "SHAPE",
     "augment",
     "batch_hash",
+    "copy_all",
     "drop_from_cache",
     "for_some_time",
     "gather_in_batches",
@@ -88,6 +89,17 @@ def for_some_time(batches: Iterable[npt.NDArray[Any]], seconds: float) -> Measur
     if len(np.unique(seen)) < len(seen):
         raise ValueError("a row came twice")
     return Measure(spent, len(seen))
+
+
+def copy_all(batches: Iterable[npt.NDArray[Any]]) -> int:
+    """Copy each batch into the same memory, and return the number of rows."""
+    rows, place = 0, np.empty(0)
+    for batch in batches:
+        if place.dtype != batch.dtype or len(place) < len(batch):
+            place = np.empty_like(batch)
+        np.copyto(place[: len(batch)], batch)
+        rows += len(batch)
+    return rows
 
 
 def random_box(height: int, width: int, rng: np.random.Generator) -> tuple[int, int, int, int]:

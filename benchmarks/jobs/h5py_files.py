@@ -15,13 +15,15 @@ h5py: Any = importlib.import_module("h5py")
 __all__ = ["JOBS"]
 
 
-def make(folder: str, path: str, rows: int, batch: int, compression: str | None) -> Measure:
+def make(
+    folder: str, path: str, rows: int, batch: int, compression: str | None, chunked: bool = True
+) -> Measure:
     """Write a file for others to read: integers, compressed to about half or not at all."""
     values = np.load(f"{folder}/values.npy", mmap_mode="r")[:rows]
     options = {"compression": compression, "shuffle": True} if compression else {}
     with Clock() as clock, h5py.File(path, "w") as file:
         shape = (len(values), values.shape[1])
-        chunks = (batch, values.shape[1]) if compression else None
+        chunks = (batch, values.shape[1]) if chunked else None
         dataset = file.create_dataset("x", shape, "int32", chunks=chunks, **options)
         for begin in range(0, len(values), batch):
             end = min(begin + batch, len(values))

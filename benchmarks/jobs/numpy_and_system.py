@@ -11,7 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.tasks import drop_from_cache, for_some_time, gather_in_batches, sum_in_batches
+from benchmarks.tasks import (
+    copy_all,
+    drop_from_cache,
+    for_some_time,
+    gather_in_batches,
+    sum_in_batches,
+)
 from benchmarks.timing import Clock, Measure
 
 __all__ = ["JOBS"]
@@ -97,6 +103,15 @@ def shuffle_larger(path: str, batch: int, seconds: float) -> Measure:
     return for_some_time(batches, seconds)
 
 
+def read_larger(path: str, batch: int) -> Measure:
+    """Copy batches out of a memory-mapped file that is not cached."""
+    drop_from_cache(path)
+    with Clock() as clock:
+        values = np.load(path, mmap_mode="r")
+        rows = copy_all(values[begin : begin + batch] for begin in range(0, len(values), batch))
+    return Measure(clock.seconds, rows)
+
+
 def _mapped(folder: str) -> Any:
     return np.load(f"{folder}/values.npy", mmap_mode="r")
 
@@ -141,6 +156,7 @@ JOBS = {
     "import_time": import_time,
     "number_rows": number_rows,
     "read": read,
+    "read_larger": read_larger,
     "repeat": repeat,
     "shuffle_larger": shuffle_larger,
     "write": write,

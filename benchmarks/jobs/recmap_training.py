@@ -16,7 +16,7 @@ import numpy as np
 
 import recmap as rm
 from benchmarks.memory_watch import MemoryWatch
-from benchmarks.tasks import augment, drop_from_cache, for_some_time
+from benchmarks.tasks import augment, copy_all, drop_from_cache, for_some_time
 from benchmarks.timing import Clock, Measure
 
 __all__ = ["JOBS"]
@@ -49,6 +49,26 @@ def shuffle_larger(path: str, batch: int, seconds: float, watch: bool = False) -
     with MemoryWatch() as memory:
         run = for_some_time(batches, seconds)
     return replace(run, peak=memory.peak)
+
+
+def read_larger(path: str, batch: int) -> Measure:
+    """Open a file that is not cached, and read all of it in batches."""
+    drop_from_cache(path)
+    return read_copies(path, batch)
+
+
+def read_copies(path: str, batch: int, column: str = "data") -> Measure:
+    """Open a file and copy all batches, which may be views of the file."""
+    with Clock() as clock:
+        rows = copy_all(columns[column] for columns in rm.open(path).batches(batch))
+    return Measure(clock.seconds, rows)
+
+
+def convert(source: str, path: str) -> Measure:
+    """Convert a file to one that others read."""
+    with Clock() as clock:
+        report = rm.convert(source, path, progress=False)
+    return Measure(clock.seconds, report.rows)
 
 
 @functools.cache
@@ -234,6 +254,9 @@ JOBS = {
     "pad_shuffled": pad_shuffled,
     "plain_iterator": plain_iterator,
     "shuffle_larger": shuffle_larger,
+    "read_larger": read_larger,
+    "read_copies": read_copies,
+    "convert": convert,
     "to_tf": to_tf,
     "to_torch": to_torch,
     "train": train,

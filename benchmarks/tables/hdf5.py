@@ -16,9 +16,13 @@ _NOTE = (
     "or lzf and shuffle, and contiguous, where recmap gives views of the mapped file; the memmap "
     "copy in the table Read is the limit for readers that copy. Shuffled: exact shuffles of the "
     "gzip file; with cache(), which holds the decoded rows in memory here and is filled before "
-    "the clock starts. DataLoader: a Dataset of one row of h5py at a time, shuffle=True, in 2 "
-    "worker processes, of the first rows."
+    "the clock starts. Unfiltered: the same chunks without filters, compared with recmap on an "
+    ".npy file of the same rows; in order, every batch is copied into the same memory. "
+    "DataLoader: a Dataset of one row of h5py at a time, shuffle=True, in 2 worker processes, of "
+    "the first rows."
 )
+_CONTIGUOUS = "contiguous"
+_OF_NPY = 0.7
 _SHUFFLED_ROWS = 512  # each takes a worker a chunk
 
 
@@ -27,9 +31,11 @@ def measure(bench: Bench) -> Table:
     for title, compression, target in (
         ("gzip and shuffle", "gzip", 2.0),
         ("lzf and shuffle", "lzf", 2.0),
-        ("contiguous", None, None),
+        ("unfiltered chunks", None, 2.0),
+        (_CONTIGUOUS, None, None),
     ):
         table.rows += _rows(bench, title, compression, target)
+    table.rows += _unfiltered(bench)
     table.rows += _shuffled(bench)
     return table
 
@@ -42,7 +48,11 @@ def _rows(bench: Bench, title: str, compression: str | None, target: float | Non
     maker = bench.worker("h5py")
     if maker.missing:
         return []
-    maker.call("make", folder=folder, path=path, rows=rows, batch=batch, compression=compression)
+    maker.call(
+        "make",
+        folder=folder, path=path, rows=rows, batch=batch, compression=compression,
+        chunked=title != _CONTIGUOUS,
+    )  # fmt: skip
     entrants = bench.entrants("recmap", "recmap", "read", path=path, batch=batch, checked=True)
     entrants += bench.entrants("h5py", "h5py", "read", path=path, batch=batch, checked=True)
     timings = bench.race(f"hdf5 {title}", entrants, workload.row_bytes)
@@ -52,6 +62,28 @@ def _rows(bench: Bench, title: str, compression: str | None, target: float | Non
 
 def _path(folder: str, title: str) -> str:
     return str(Path(folder, f"{title.replace(' ', '-')}.h5"))
+
+
+def _unfiltered(bench: Bench) -> list[Row]:
+    """Compare chunks that are bytes of the file with an .npy file."""
+    workload = bench.workloads["4KB"]
+    if bench.worker("h5py").missing:
+        return []
+    path = _path(bench.source(workload), "unfiltered chunks")
+    npy = path.replace(".h5", ".npy")
+    bench.worker("training").call("convert", source=path, path=npy)
+    files = {"recmap": path, "recmap, .npy": npy}
+    rows = []
+    for order, job in (("in order", "read_copies"), ("shuffled", "train")):
+        entrants = []
+        for name, file in files.items():
+            entrants += bench.entrants(
+                "training", name, job, path=file, batch=workload.batch, column="x"
+            )
+        timings = bench.race(f"hdf5 unfiltered {order}", entrants, workload.row_bytes)
+        case = f"unfiltered chunks, {order}"
+        rows.append(compare(case, timings["recmap"], timings["recmap, .npy"], _OF_NPY))
+    return rows
 
 
 def _shuffled(bench: Bench) -> list[Row]:

@@ -55,9 +55,10 @@ def test_numbers_that_no_array_has_are_refused(
     if version == 3:
         told = {"chunk_grid": {"name": "regular", "configuration": {"chunk_shape": chunk}}}
     damage("x.zarr/x", shape=shape, **told)
-    for read in (lambda ds: ds[:3], lambda ds: ds[3], lambda ds: ds[np.array([1, 7])]):
+    wanted: list[Any] = [slice(3), 3, np.array([1, 7])]
+    for rows in wanted:
         with suppress(rm.DataError):
-            assert np.asarray(read(rm.open("x.zarr"))["x"]).size
+            assert np.asarray(rm.open("x.zarr")[rows]["x"]).size
 
 
 def damage(path: str, **changes: Any) -> None:
