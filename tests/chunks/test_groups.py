@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import warnings
+from concurrent.futures import Future
 from typing import Any
 
 import h5py
@@ -13,6 +14,7 @@ import pytest
 import zarr
 
 import recmap as rm
+from recmap.chunks import groups
 
 X = np.arange(6000, dtype="<f4").reshape(1000, 6)
 
@@ -108,3 +110,14 @@ def test_a_forked_process_reads_on(path: str) -> None:
     if not process:
         os._exit(0 if np.array_equal(ds[200:300]["x"], X[200:300]) else 1)
     assert os.waitpid(process, 0)[1] == 0
+
+
+@pytest.mark.parametrize("size", [7, 50, 100])
+def test_a_read_decodes_itself_what_no_thread_has_begun(
+    path: str, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(groups, "submit", lambda *_, **__: Future())
+    ds = rm.open(path)
+    taken = [ds[start : start + size]["x"] for start in range(0, 1000, size)]
+    assert np.array_equal(np.concatenate(taken), X)
+    assert np.array_equal(ds[999]["x"], X[999])

@@ -103,21 +103,21 @@ class ReadsAhead:
                     self._groups[group] = begin(decode, group)
 
     def take_read(self, start: int, stop: int) -> ExpectedRead | None:
-        """Return what was decoded for a read; None if it was not expected."""
+        """Return what is decoded for a read; None if it was not expected, or nothing has begun."""
         with self._locked():
             read = self._expected.pop(start, None)
             if read is not None and read.stop != stop:
                 self._forget()
                 return None
-            return read
+        return None if read is None or read.begun.cancel() else read
 
     def take_group(self, group: int) -> Values | None:
-        """Wait for a row group; None if it is not being decoded."""
+        """Wait for a row group; None if no thread has begun to decode it."""
         with self._locked():
             for earlier in [each for each in self._groups if each < group]:
                 self._groups.pop(earlier).cancel()
             future = self._groups.pop(group, None)
-        return None if future is None else future.result()
+        return None if future is None or future.cancel() else future.result()
 
     def _forget(self) -> None:
         for future in self._groups.values():
