@@ -39,6 +39,8 @@ def case(case: Case) -> None:
             continue  # damaged, or refused as such
         if samples is None:
             raise AssertionError(f"row {row} was decoded, and soundfile refuses it")
+        if files[row] not in case_sound and len(found[row]["audio"]) != len(samples):
+            continue  # where a damaged MP3 file ends depends on how much is asked for at a time
         if not are_near(found[row]["audio"], samples, options["dtype"]):
             raise AssertionError(f"row {row} differs from what soundfile reads")
     sound = [

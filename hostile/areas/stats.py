@@ -30,6 +30,7 @@ _MOST_CHANNELS = 1024
 # Squares of greater numbers are infinite, and those of smaller ones 0.
 _GREAT, _SMALL = 1e150, 1e-150
 # Rows that are checked one by one.
+_MOST_SHUFFLED = 10_000
 _FEW = 2000
 
 
@@ -148,7 +149,8 @@ def _changed(case: Case, ds: rm.Dataset) -> rm.Dataset:
         return ds.filter(_kept)
     if verb == "where":
         return ds.where(f"id < {case.between(0, rows)}")
-    if verb == "shuffle" and rows:
+    # Rows whose sizes are not known are gathered one by one.
+    if verb == "shuffle" and 0 < rows <= _MOST_SHUFFLED:
         return ds.shuffle(seed=case.between(0, 9))
     if verb == "split" and rows > 2:
         return ds.split({"a": 0.5, "b": 0.5}, seed=1)["a"]
