@@ -41,7 +41,7 @@ _TILE = 512
 _AHEAD = 2
 
 
-class _Sorted(NamedTuple):
+class _SortedItems(NamedTuple):
     """The items of a group of channels that are left of a block."""
 
     items: npt.NDArray[Any]
@@ -63,7 +63,7 @@ class Sample(NamedTuple):
     groups: int
 
 
-class _Block:
+class _WaitingRows:
     """Rows that count ``2 ** level`` times each, left of a sample of the level ``sampled``."""
 
     def __init__(self) -> None:
@@ -96,8 +96,8 @@ class ChannelSketches:
         starts = range(0, max(1, channels), group)
         self._groups = [slice(start, start + group) for start in starts]
         self._sketches = [QuantileSketch(len(range(channels)[group])) for group in self._groups]
-        self._all, self._thin = _Block(), _Block()
-        self._sorting: deque[tuple[QuantileSketch, Future[_Sorted]]] = deque()
+        self._all, self._thin = _WaitingRows(), _WaitingRows()
+        self._sorting: deque[tuple[QuantileSketch, Future[_SortedItems]]] = deque()
         self._ahead = _AHEAD * workers
         self._rng = np.random.default_rng((1, 0))  # not that of a sketch or of a sample
         self._rows, self._variance = 0, 0.0
@@ -110,7 +110,9 @@ class ChannelSketches:
         self._gather(self._all, sample.rest, level, level)
         self._gather(self._thin, sample.thin, level, thinned_level)
 
-    def _gather(self, block: _Block, rows: npt.NDArray[Any], sampled: int, level: int) -> None:
+    def _gather(
+        self, block: _WaitingRows, rows: npt.NDArray[Any], sampled: int, level: int
+    ) -> None:
         if not len(rows):
             return
         if (sampled, level) != (block.sampled, block.level):
@@ -119,7 +121,7 @@ class ChannelSketches:
         for _ in block.fill(rows):
             self._sort(block, _STEPS)
 
-    def _sort(self, block: _Block, steps: int) -> None:
+    def _sort(self, block: _WaitingRows, steps: int) -> None:
         """Begin to sort the rows of a block, and empty it."""
         parts = block.take()
         if not parts:
@@ -188,7 +190,7 @@ def _without_empty(rows: npt.NDArray[Any]) -> Any:
 
 def _sort(
     parts: Sequence[npt.NDArray[Any]], sampled: int, level: int, steps: int, first: int
-) -> _Sorted:
+) -> _SortedItems:
     """Return the finite values of each channel in order, and one of ``2 ** steps`` of them.
 
     The rows, which come in parts, are what is left of a sample of this level.
@@ -210,4 +212,4 @@ def _sort(
     if steps:
         variance += thinning_variance(items, level + steps)
         items = thinned(items, steps, first)
-    return _Sorted(items, level + steps, variance)
+    return _SortedItems(items, level + steps, variance)
