@@ -31,7 +31,7 @@ from recmap.model.field import Field
 from recmap.native import _core
 
 # Values in a piece, unless a row has more. All columns together wait for so many.
-_PIECE, _LEAST_PIECE = 1 << 20, 1 << 12
+_PIECE = 1 << 20
 # A sketch of each channel takes a few hundred kilobytes.
 _MOST_SKETCHES = 1024
 # Pieces in flight for each thread.
@@ -77,7 +77,7 @@ class ChannelCollector:
         self._before = self._number = self._expected = 0
         if rows is not None and not field.ragged and not field.nullable:
             self._expected = rows * field.count // max(1, self._channels)
-        self._piece = max(_PIECE // columns, _LEAST_PIECE)
+        self._piece = max(1, _PIECE // columns)
         self._waiting: list[npt.NDArray[Any]] = []
         self._waiting_rows = 0
         self._pending: deque[Future[Any]] = deque()
@@ -97,10 +97,12 @@ class ChannelCollector:
         while len(values):
             rows = values[: step - self._waiting_rows]
             values = values[len(rows) :]
-            self._waiting.append(rows)
             self._waiting_rows += len(rows)
             if self._waiting_rows == step:
+                self._waiting.append(rows)
                 self._look()
+            else:
+                self._waiting.append(rows.copy())  # a view would keep the batch until then
 
     def _look(self) -> None:
         """Let a thread look at the rows that wait."""
