@@ -37,6 +37,18 @@ def test_the_address_is_printed_and_ctrl_c_stops_the_server() -> None:
         assert process.wait(60) == 0
 
 
+def test_ctrl_c_while_the_browser_starts_stops_the_server(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(url: str) -> bool:
+        raise KeyboardInterrupt
+
+    np.save("x.npy", np.arange(3))
+    monkeypatch.setattr("webbrowser.open", interrupted)
+    assert main(["view", "x.npy"]) == 0
+    assert "interrupted" not in capsys.readouterr().err
+
+
 def test_a_report_is_written_once(capsys: pytest.CaptureFixture[str]) -> None:
     np.save("x.npy", np.arange(3))
     assert main(["view", "x.npy", "--html", "report.html"]) == 0

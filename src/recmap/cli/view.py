@@ -80,12 +80,12 @@ def run(args: argparse.Namespace) -> int:
             )
         print(printable(f"wrote {args.html}"))
         return 0
-    with Server(Api(*tables), port=args.port) as server:
+    # Ctrl-C is the way to stop it, and may come as soon as the address is printed.
+    with suppress(KeyboardInterrupt), Server(Api(*tables), port=args.port) as server:
         print(f"{server.url}\nCtrl-C stops it.", flush=True)
         if not args.no_browser:
             webbrowser.open(server.url)
-        with suppress(KeyboardInterrupt):  # the way to stop it
-            server.wait()
+        server.wait()
     return 0
 
 
