@@ -41,7 +41,7 @@ def test_ctrl_c_while_the_browser_starts_stops_the_server(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def interrupted(url: str) -> bool:
-        raise KeyboardInterrupt
+        raise KeyboardInterrupt(url)
 
     np.save("x.npy", np.arange(3))
     monkeypatch.setattr("webbrowser.open", interrupted)

@@ -435,3 +435,35 @@ def test_states_of_filtered_rows_do_not_depend_on_what_is_remembered() -> None:
             assert [of_batch(batch) for batch in train.restore(states[-1])] == whole[taken:]
         assert states[0] == states[1]
         assert [of_batch(batch) for batch in batches().restore(states[1])] == whole[taken:]
+
+
+def test_rows_that_a_filter_has_found_are_taken_and_skipped_without_it() -> None:
+    calls: list[int] = []
+
+    def noted(row: dict[str, Any]) -> bool:
+        calls.append(int(row["x"]))
+        return bool(row["x"] % 3 == 0)
+
+    wanted = [x for x in range(40) if x % 3 == 0]
+    chains: list[tuple[Callable[[rm.Dataset], rm.Dataset], list[int]]] = [
+        (lambda ds: ds.take(5), wanted[:5]),
+        (lambda ds: ds.skip(5), wanted[5:]),
+        (lambda ds: ds.skip(3).take(4).skip(1), wanted[4:7]),
+        (lambda ds: ds.take(99).skip(99), []),
+        (lambda ds: ds.take(5).filter(is_even), [x for x in wanted[:5] if x % 2 == 0]),
+    ]
+    for chain, rows in chains:
+        for found in (False, True):
+            ds = numbers().filter(noted)
+            if found:
+                assert len(ds) == len(wanted)
+            calls.clear()
+            some = chain(ds)
+            assert some["x"][:].tolist() == rows
+            if found and chain is not chains[-1][0]:  # which has a filter of its own
+                assert not calls
+        late = numbers().filter(noted)
+        some = chain(late)
+        assert len(late) == len(wanted)  # found after the slice was made
+        assert some["x"][:].tolist() == rows
+        assert [int(row["x"]) for row in some] == rows

@@ -357,8 +357,8 @@ WRONG: dict[str, tuple[Callable[[], Any], type[recmap.RecmapError], str]] = {
 def test_a_table_in_memory_is_a_dataset() -> None:
     table = pd.DataFrame({"a": [1, 2], "b": [0.5, 1.5], "name": ["x", "y"]})
     ds = rm.from_arrays(table)
-    assert str(ds.schema) == "Schema(a: int64, b: float64, name: bytes)"
-    assert ds[1] == {"a": 2, "b": 1.5, "name": b"y"}
+    assert str(ds.schema) == "Schema(a: int64, b: float64, name: text)"
+    assert ds[1] == {"a": 2, "b": 1.5, "name": "y"}
 
 
 def test_the_batches_of_a_pipeline_can_be_saved() -> None:

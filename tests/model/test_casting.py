@@ -289,11 +289,41 @@ def missing() -> list[Any]:
 
 
 def test_integers_with_missing_values_do_not_become_floats() -> None:
+    with pytest.raises(rm.ColumnError, match="'x': .*missing"):
+        rm.from_arrays({"x": Nullable()})
     for column in [Nullable(), *missing()]:
-        with pytest.raises(rm.ColumnError, match="'x': .*missing"):
-            rm.from_arrays({"x": column})
         with pytest.raises(rm.RecmapError, match="missing"):
             list(mapped(lambda _, column=column: {"y": column}))
+
+
+def test_columns_of_other_libraries_keep_their_types_and_nulls() -> None:
+    import pandas as pd
+    import polars as pl
+    import pyarrow as pa
+
+    for column in missing():
+        ds = rm.from_arrays({"x": column})
+        assert ds.schema == {"x": "int64?"}
+        assert ds["x"][:].tolist() == [1, None, 2**53 + 1]
+    values = {
+        "float64?": (pa.array([0.5, None]), pl.Series([0.5, None]), pd.array([0.5, None])),
+        "bool?": (pa.array([True, None]), pl.Series([True, None]), pd.array([True, None])),
+        "text?": (pa.array(["a", None]), pl.Series(["a", None]), pd.Categorical(["a", None])),
+        "int64[*]?": (pa.array([[1, 2], None]), pl.Series([[1, 2], None])),
+        "uint8?": (pl.Series([7, None], dtype=pl.UInt8), pd.array([7, None], dtype="UInt8")),
+        "datetime64[D]": (pa.array([19_000, None], pa.date32()),),
+    }
+    for field, columns in values.items():
+        for column in columns:
+            ds = rm.from_arrays({"x": column})
+            assert ds.schema == {"x": field}, column
+            as_arrow = column.to_arrow() if isinstance(column, pl.Series) else pa.array(column)
+            assert ds["x"][:].tolist() == as_arrow.to_pylist(), column
+    assert rm.from_arrays({"x": pl.Series(["a", "b"])}).schema == {"x": "text"}
+    # Without nulls, or of a kind that only NumPy has.
+    assert rm.from_arrays({"x": pd.Series([1.5, np.nan])}).schema == {"x": "float64"}
+    with pytest.raises(rm.ColumnError, match="'x': its rows are not arrays"):
+        rm.from_arrays({"x": pl.Series([object()])})
 
 
 def test_a_set_is_refused_because_it_has_no_order() -> None:

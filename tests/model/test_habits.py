@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
+import pickle
 from collections.abc import Callable
 from typing import Any
 
@@ -10,7 +12,7 @@ import numpy as np
 import pytest
 
 import recmap
-from recmap.model.habits import _ATTRIBUTES, _FUNCTIONS
+from recmap.model.habits import _ATTRIBUTES, _COMPARISONS, _FUNCTIONS
 
 # The calls below have the wrong arguments on purpose, so mypy must not check them.
 rm: Any = recmap
@@ -52,6 +54,9 @@ OPTIONS = {
     "ds.rename(columns={'x': 'y'})": "old.*new",
     "ds.rename('x', 'y')": "a dict",
     "ds.cast(dtype={'x': 'f4'})": "'dtypes'",
+    "ds.cast(x='f4')": r"write cast\({'x': 'f4'}\)",
+    "ds.fill_null(x=0)": r"write fill_null\({'x': 0}\)",
+    "ds.cast({'x': 'f4'}, castng='exact')": "did you mean 'casting'",
     "ds.split(test_size=0.2)": "train.*test",
     "ds.split({'a': 0.5}, random_state=1)": "'seed'",
     "ds.where(expr='x > 3')": "'condition'",
@@ -159,6 +164,18 @@ def test_attributes_of_other_libraries_are_answered_with_those_of_recmap() -> No
             eval(call, names)
     assert not [name for name in _ATTRIBUTES if hasattr(rm.Dataset, name)]
     assert not [name for name in _FUNCTIONS if name in rm.__all__]
+    assert not [name for name in _COMPARISONS if hasattr(rm.col("x"), name)]
+
+
+def test_columns_of_conditions_answer_in_the_words_of_other_libraries() -> None:
+    column = rm.col("x")
+    with pytest.raises(AttributeError, match=r"write col.is_in\(\[1, 2, 3\]\)"):
+        column.isin([1])
+    with pytest.raises(AttributeError, match=r"write col.is_null\(\), and ~col.is_null\(\)"):
+        column.notnull()
+    with pytest.raises(AttributeError, match="did you mean 'starts_with'"):
+        column.starts_wiht("a")
+    assert copy.deepcopy(column).column == pickle.loads(pickle.dumps(column)).column == "x"
 
 
 def test_looking_for_an_attribute_calls_no_function() -> None:

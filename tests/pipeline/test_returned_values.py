@@ -331,3 +331,20 @@ def test_a_filter_that_uses_its_mask_again_is_called_by_one_thread_at_a_time() -
     trial_is_over = True
     assert np.hstack([batch["x"] for batch in pipeline]).tolist() == [*range(0, rows, 2)]
     assert met.broken
+
+
+def test_none_in_a_column_without_nulls_says_how_to_keep_it() -> None:
+    def late(row: dict[str, Any]) -> dict[str, object]:
+        none = row["x"] == 900
+        return {"n": None if none else 1, "t": None if none else "a"}
+
+    ds = rm.from_arrays({"x": np.arange(1_000)})
+    with pytest.raises(rm.MapError, match=r"""row 900: 'n' is None.*columns={"n": "int64\?"}"""):
+        ds.map(late)[:]
+    with pytest.raises(rm.MapError, match=r"""row 900: 't' is None.*columns={"t": "text\?"}"""):
+        ds.map(late, columns={"n": "int64?"})[:]
+    kept = ds.map(late, columns={"n": "int64?", "t": "text?"})[899:902]
+    assert kept["n"].tolist() == [1, None, 1]
+    assert kept["t"].tolist() == ["a", None, "a"]
+    with pytest.raises(rm.MapError, match=r"""'y' is None in the first rows.*"int64\?"}"""):
+        ds.map(lambda _: {"y": None}).schema  # noqa: B018

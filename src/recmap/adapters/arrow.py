@@ -17,8 +17,8 @@ from recmap.adapters.table_types import (
 )
 from recmap.errors import MissingPackageError
 from recmap.model.arrow import ArrowBatches
-from recmap.model.coerce import empty_column
 from recmap.model.facts import IndexLevel, SourceFacts
+from recmap.model.null_columns import empty_column
 from recmap.model.ragged import Column, Ragged, concatenate, has_mask, null_mask
 from recmap.model.schema import Batch, Schema
 from recmap.model.source import Source

@@ -8,8 +8,8 @@ from recmap.dataset.rows import read_blocks
 from recmap.formats.column_readers import ArrayColumn, ColumnReader
 from recmap.formats.column_source import ColumnsSource
 from recmap.formats.memory import MemoryColumn
-from recmap.model.coerce import empty_column
 from recmap.model.field import Field
+from recmap.model.null_columns import empty_column
 from recmap.model.progress import Counter, ProgressOption
 from recmap.model.ragged import Column, concatenate, owned
 from recmap.model.row_sizes import measure

@@ -19,6 +19,7 @@ from recmap.model.progress import ProgressOption
 from recmap.model.ragged import Column, Ragged, concatenate
 from recmap.model.ranks import byte_ranks
 from recmap.model.source import Source
+from recmap.model.table_notes import decimals_as_text
 
 
 class Sorted(Order):
@@ -77,6 +78,12 @@ def _check(source: Source, name: str) -> None:
         raise OptionError(
             f"sort: column {name!r} is {field}; rows are sorted by one number, date, text or byte "
             "string each"
+        )
+    if decimals_as_text(source.facts, name, field):
+        raise OptionError(
+            f"sort: {name!r} has decimal numbers of more digits than float64 keeps, which are read "
+            'as text, and as text "10" comes before "9"; round them: '
+            f'ds.map(lambda row: {{**row, "{name}": float(row["{name}"])}}).sort("{name}")'
         )
 
 

@@ -27,9 +27,10 @@ from recmap.formats.memory import StreamSource, memory_source
 from recmap.formats.registry import notes_types
 from recmap.model.arguments import check_column_name
 from recmap.model.arrow import ArrowReader
-from recmap.model.coerce import Given, as_columns, empty_column, fit, infer_schema, text_column
+from recmap.model.coerce import Given, as_columns, fit, infer_schema, text_column
 from recmap.model.facts import IndexLevel, TableType
 from recmap.model.field import Field
+from recmap.model.null_columns import empty_column
 from recmap.model.nulls import NULL_SUFFIX, Nulls
 from recmap.model.order import Picked
 from recmap.model.ordered_rows import OrderedRows
@@ -143,9 +144,8 @@ def _open_arrow(x: Any, wanted: Wanted) -> Source:
     fields = {n: field for n, field in wanted.fields.items() if not n.endswith(NULL_SUFFIX)}
     try:
         stored = _is_stored(x)
-        known: Any = {"keep": "data", "mask": "data"}.get(wanted.nulls) if stored else None
-        if wanted.nulls == "keep" and not stored:
-            known = "none"
+        unseen = "none" if wanted.nulls == "keep" else None
+        known: Any = "data" if stored else unseen
         reader = ArrowReader(x, wanted.nulls, fields=fields, names=wanted.names, known=known)
     except ModuleNotFoundError as e:
         raise MissingPackageError(

@@ -32,6 +32,7 @@ from recmap.model.progress import Counter, ProgressOption, check_progress
 from recmap.model.row_sizes import measure
 from recmap.model.schema import Batch
 from recmap.model.source import Source
+from recmap.model.table_notes import decimals_as_text
 from recmap.model.value_test import ValueRange
 
 # The rows found in some of them, the row where these end, and their bytes.
@@ -52,6 +53,12 @@ def where(
     )
     expression.bind(source.schema)  # raises if a column is missing, or compared with a wrong value
     facts = source.facts
+    for name in sorted(expression.compared):
+        if decimals_as_text(facts, name, source.schema[name]):
+            raise OptionError(
+                f"where: {name!r} has decimal numbers of more digits than float64 keeps, which are "
+                f'read as text; compare them with ds.filter(lambda row: Decimal(row["{name}"]) > 1)'
+            )
     if facts.once:
         raise OptionError("where: rows that come only once cannot be searched; save them first")
     if facts.endless or facts.varies:

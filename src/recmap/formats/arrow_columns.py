@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -32,6 +31,7 @@ from recmap.formats.stored_columns import (
 from recmap.model.arguments import no_column
 from recmap.model.arrow import ArrowReader
 from recmap.model.description import misfit, warn_of_notes
+from recmap.model.facts import Alternative
 from recmap.model.field import Field, as_field
 from recmap.model.null_columns import either
 from recmap.model.nulls import NULL_SUFFIX, Nulls, mask_taken, with_masks
@@ -86,6 +86,8 @@ class ArrowColumns:
         self._found: dict[str, Field] = {}
         # What is stored, with the nulls that the file may have.
         self._stored: dict[str, Field] = {}
+        #: What else columns may be read as.
+        self.alternatives: dict[str, Alternative] = {}
         #: The number of the column of the file that each column is in.
         self.owners: dict[str, int] = {}
         for number, (name, stream) in enumerate(columns):
@@ -116,15 +118,14 @@ class ArrowColumns:
             self._refused[column] = e
             return
         self._refused.update(reader.refused)
+        self.alternatives |= reader.alternatives
         for name, field in reader.schema.items():
             if name not in self._found and name not in self._refused:
                 self._found[name] = self._restored(name, field)
-                self._stored[name] = replace(
-                    field,
-                    nullable=self._found[name].nullable,
-                    null_items=self._found[name].null_items,
-                )
                 self.owners[name] = number
+                # The reader makes masks, of columns with this suffix, too.
+                if self._nulls != "mask" or not name.endswith(NULL_SUFFIX):
+                    self._stored[name] = either(field.without_nulls(), self._found[name])
             elif self._nulls != "mask" or not name.endswith(NULL_SUFFIX):
                 self._refused[name] = DataError(f"two columns with the name {name!r}; rename one")
             elif name.removesuffix(NULL_SUFFIX) not in self._refused:
@@ -228,10 +229,8 @@ class ArrowColumns:
 
         Errors count rows from ``first_row``.
         """
-        # A mask is made from the column that it belongs to.
-        told = {n: f for n, f in self._told.items() if n in names or n + NULL_SUFFIX in names}
-        if self._nulls == "keep":
-            told = {name: self._stored[name] for name in names} | told
+        known = self._stored | self._told
+        told = {n: f for n, f in known.items() if n in names or self._makes_mask(n, names)}
         try:
             reader = ArrowReader(arrow, self._nulls, fields=told, names=names)
             (found,) = reader.batches(first_row=first_row)
@@ -246,6 +245,11 @@ class ArrowColumns:
             if name not in found:  # a mask of a column that has no nulls here
                 found[name] = np.zeros(arrow.num_rows, np.bool_)
         return {name: self._restore(name, found[name], first_row) for name in names}
+
+    def _makes_mask(self, name: str, names: Sequence[str]) -> bool:
+        """Return whether one of these is a mask made from a column, and not one of the file."""
+        mask = name + NULL_SUFFIX
+        return mask in names and self.owners[mask] == self.owners.get(name)
 
     def _restore(self, name: str, column: Column, first_row: int) -> Column:
         field = self.schema[name]

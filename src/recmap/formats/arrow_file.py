@@ -20,7 +20,7 @@ from recmap.errors import DataError, RecmapError
 from recmap.formats.arrow_columns import ARROW_FAILURES, ArrowColumns, check_values, decoding
 from recmap.formats.arrow_messages import ArrowMessage, read_messages
 from recmap.formats.arrow_sizes import bytes_before, check_offsets
-from recmap.formats.exact_nulls import arrow_fields
+from recmap.formats.exact_types import arrow_fields
 from recmap.formats.row_group_file import Cells, Cuts, RowGroupFile, check_groups, cut, even_cuts
 from recmap.formats.row_group_sink import RowGroupSink
 from recmap.formats.row_groups import RowGroupSource
@@ -76,6 +76,7 @@ class _ArrowFile(RowGroupFile):
         except ARROW_FAILURES as e:
             raise DataError(f"{path}: not a valid Arrow file: {e}", file=path) from e
         self.columns = ArrowColumns(path, alone, noted, nulls, fields)
+        self.alternatives = self.columns.alternatives
         stored = (*self._messages.dictionaries, *self._messages.batches)
         self._compressed = any(message.compressed for message in stored)
         # Whether pyarrow makes a copy of a whole batch.

@@ -541,6 +541,34 @@ class ConcatenatedSource(CombinedSource):
         return self._sources[0].row_bytes()
 
 
+def agreed_types(sources: Sequence[Source]) -> dict[int, dict[str, Field]]:
+    """Return the columns of files that others have with another type, which fits them, too.
+
+    That is the type to open them with, by the number of the file.
+    """
+    schemas = [source.schema for source in sources]
+    if all(schema == schemas[0] for schema in schemas):
+        return {}
+    others = [source.facts.alternatives for source in sources]
+    joint: dict[str, Field] = {}
+    for schema, other in zip(schemas, others, strict=True):
+        for name, field in schema.items():
+            if other.get(name) != "any" and (name not in joint or field.is_text):
+                joint[name] = field
+    found: dict[int, dict[str, Field]] = {}
+    for number, (schema, other) in enumerate(zip(schemas, others, strict=True)):
+        for name in schema.keys() & other.keys() & joint.keys():
+            mine, wanted = schema[name], joint[name]
+            any_type = other[name] == "any" and wanted.ragged >= mine.ragged
+            fits = any_type or (wanted.is_text and wanted.ragged == mine.ragged)
+            if fits and (mine.dtype, mine.shape) != (wanted.dtype, wanted.shape):
+                date = wanted.dtype.kind in "mM" and not wanted.ragged  # null ones are NaT
+                found.setdefault(number, {})[name] = replace(
+                    wanted, nullable=mine.nullable and not date, null_items=mine.null_items
+                )
+    return found
+
+
 def _shifted(stop: Callable[[], int | None], by: int) -> int | None:
     found = stop()
     return None if found is None else found + by

@@ -106,7 +106,12 @@ class LazySource(Source):
         facts = source.facts
         self._schema, self._rows = source.schema, len(source)
         self._facts = SourceFacts(
-            facts.format, facts.files, facts.origin, remote=facts.remote, meaning=facts.meaning
+            facts.format,
+            facts.files,
+            facts.origin,
+            remote=facts.remote,
+            alternatives=facts.alternatives,
+            meaning=facts.meaning,
         )
         self._knows_sizes = source.row_sizes(np.empty(0, np.int64)) is not None
         self._knows_ranges = any(source.value_ranges(n) is not None for n in source.schema)

@@ -24,11 +24,11 @@ from recmap.machine.lru import Lru
 from recmap.machine.mapped import Guard, guarded
 from recmap.model.arguments import no_column
 from recmap.model.batch import RowArray, gather_from
-from recmap.model.coerce import empty_column
 from recmap.model.description import json_object
 from recmap.model.facts import LargestChunk, SourceFacts
 from recmap.model.field import Field
 from recmap.model.info import Info
+from recmap.model.null_columns import empty_column
 from recmap.model.preview import listed
 from recmap.model.ragged import BYTE, Column, Ragged
 from recmap.model.row_sizes import OFFSET, fitting

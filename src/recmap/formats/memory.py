@@ -12,9 +12,10 @@ from recmap.errors import ColumnError, OptionError
 from recmap.formats.column_readers import ColumnReader, Which
 from recmap.formats.column_source import ColumnsSource
 from recmap.model.batch import join, pick
-from recmap.model.coerce import Given, as_columns, empty_column, fit, infer_schema
+from recmap.model.coerce import Given, as_columns, fit, infer_schema
 from recmap.model.facts import SourceFacts
 from recmap.model.field import Field
+from recmap.model.null_columns import empty_column
 from recmap.model.ragged import Column, owned
 from recmap.model.row_sizes import RowSizes, batch_sizes, column_sizes, fitting, measure
 from recmap.model.schema import Batch, Schema

@@ -21,7 +21,7 @@ from recmap.errors import (
     PathNotFoundError,
 )
 from recmap.formats.column_source import with_string_types
-from recmap.formats.combined import ConcatenatedSource
+from recmap.formats.combined import ConcatenatedSource, agreed_types
 from recmap.formats.detect import check_raw, detect_all, has_header, refuse_packed
 from recmap.formats.lazy_files import LazySource, OpenFiles, max_open_files
 from recmap.formats.registry import FORMATS, HEADERLESS, LISTED, Format, parameters
@@ -252,10 +252,21 @@ def _opened(
         return _call_opener(format, files, fields, options)
     if len(files) == 1:
         return _open_one(files[0], format, fields, options)
-    if len(files) > max_open_files(format.descriptors):
-        opened = _open_lazily(files, format, fields, options)
-    else:
-        opened = for_each_file(lambda file: _open_one(file, format, fields, options), files)
+    open_files = OpenFiles() if len(files) > max_open_files(format.descriptors) else None
+
+    def open_as(file: str, fields: FieldsLike | None) -> Source:
+        source = _open_one(file, format, fields, options)
+        if open_files is None:
+            return source
+        # It is only looked at now, and opened again when it is read.
+        return LazySource(source, partial(_reopen, file, format, fields, options), open_files)
+
+    opened = for_each_file(lambda file: open_as(file, fields), files)
+    for number, types in agreed_types(opened).items():
+        names: FieldsLike = opened[number].schema if fields is None else fields
+        asked = with_matches(names, opened[number].schema)
+        given = asked if isinstance(asked, Mapping) else dict.fromkeys(asked)
+        opened[number] = open_as(files[number], {**given, **types})
     masked = options.nulls == "mask" and "nulls" in parameters(format.opener())
     return ConcatenatedSource(with_the_same_masks(opened) if masked else opened)
 
@@ -368,19 +379,6 @@ def _names(fields: FieldsLike | None) -> list[Any] | None:
     # An ellipsis stands for all other columns.
     names = None if fields is None else list(fields)
     return None if names is None or ... in names else names
-
-
-def _open_lazily(
-    files: list[str], format: Format, fields: FieldsLike | None, options: OpenOptions
-) -> list[Source]:
-    """Inspect files one by one; each is opened again when it is read."""
-    open_files = OpenFiles()
-
-    def inspect(file: str) -> Source:
-        reopen = partial(_reopen, file, format, fields, options)
-        return LazySource(_open_one(file, format, fields, options), reopen, open_files)
-
-    return for_each_file(inspect, files)
 
 
 def _reopen(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property, partial
 from itertools import islice
@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from recmap.errors import DataError, OptionError, RecmapError, UnknownFormatError
 from recmap.formats.arrow_columns import ARROW_FAILURES, ArrowColumns, check_values, decoding
 from recmap.formats.column_source import warn_of_left_out
-from recmap.formats.exact_nulls import ParquetNulls, parquet_fields
+from recmap.formats.exact_types import ParquetNulls, parquet_fields, with_fewer_digits
 from recmap.formats.parquet_pages import PageRows
 from recmap.formats.parquet_sizes import CODECS, LEVELS, ParquetSizes
 from recmap.formats.parquet_statistics import value_ranges
@@ -105,7 +105,9 @@ class _ParquetFile(RowGroupFile):
             schema = file.schema_arrow
             noted = noted_fields(schema.metadata)
             known = nulls in ("keep", "mask")
-            exact = parquet_fields(schema, self._nulls(footer), noted) if known else schema
+            exact: Iterable[Any] = with_fewer_digits(schema, self._metadata)
+            if known:
+                exact = parquet_fields(exact, self._nulls(footer), noted)
             alone = [
                 (field.name, pa.RecordBatchReader.from_batches(pa.schema([field]), []))
                 for field in exact
@@ -119,6 +121,7 @@ class _ParquetFile(RowGroupFile):
         self.group_rows = np.array([self._metadata.row_group(i).num_rows for i in groups], np.int64)
         self._check_rows()
         self.columns = ArrowColumns(path, alone, noted, nulls, fields)
+        self.alternatives = self.columns.alternatives
         self._leaves = _leaves(schema, self.columns.owners)
         self._pages = PageRows(
             self.mapped, footer, self._sizes, self._metadata, schema, verify, self.columns

@@ -17,7 +17,7 @@ from recmap.errors import DataError
 from recmap.machine.mapped import MappedFile
 from recmap.machine.spans import Places
 from recmap.model.batch import RowArray, join
-from recmap.model.facts import TableType
+from recmap.model.facts import Alternative, TableType
 from recmap.model.ragged import owned
 from recmap.model.row_sizes import measure
 from recmap.model.schema import Batch, Schema
@@ -47,6 +47,8 @@ class RowGroupFile(ABC):
         self.path, self.mapped = path, mapped
         #: What columns were in the table that was saved.
         self.table_types: Mapping[str, TableType] = {}
+        #: What else columns may be read as.
+        self.alternatives: Mapping[str, Alternative] = {}
 
     @property
     @abstractmethod

@@ -19,7 +19,8 @@ from recmap.machine.threads import Threads
 from recmap.model.arguments import as_whole, check_choice
 from recmap.model.arrow import ArrowBatches
 from recmap.model.batch import join, pick
-from recmap.model.coerce import as_columns, empty_column, fit
+from recmap.model.coerce import as_columns, fit
+from recmap.model.null_columns import empty_column
 from recmap.model.ragged import owned
 from recmap.model.row_sizes import RowSizes, batch_sizes
 from recmap.model.schema import Batch, Schema

@@ -29,10 +29,10 @@ from recmap.machine.mapped import guarded
 from recmap.machine.spans import merge_spans
 from recmap.machine.threads import Threads
 from recmap.model.batch import RowArray, RowNumbers, divide_rows, interleave, pick, rows_by_owner
-from recmap.model.coerce import empty_column
 from recmap.model.facts import LargestChunk, SourceFacts
 from recmap.model.fetching import Fetching
 from recmap.model.info import Info
+from recmap.model.null_columns import empty_column
 from recmap.model.row_sizes import RowSizes, batch_sizes, fitting, measure
 from recmap.model.schema import Batch, Schema
 from recmap.model.source import Source
@@ -133,6 +133,7 @@ class RowGroupSource(Source):
             stored_in_order=self._file.packed and self._most_rows > 1,
             remote=any_remote([self._file.path]),
             table_types={n: t for n, t in self._file.table_types.items() if n in self.schema},
+            alternatives=self._file.alternatives,
             table_index=self._index(),
         )
 

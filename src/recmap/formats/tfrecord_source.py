@@ -41,10 +41,10 @@ from recmap.model.batch import (
     join,
     rows_by_owner,
 )
-from recmap.model.coerce import empty_column
 from recmap.model.facts import BadRecords, Skipped, SourceFacts, with_facts
 from recmap.model.fetching import Coming, Fetching, fetching_all
 from recmap.model.info import Info
+from recmap.model.null_columns import empty_column
 from recmap.model.preview import quantity
 from recmap.model.ragged import Column
 from recmap.model.row_sizes import RowSizes, measure

@@ -129,6 +129,12 @@ class ArrowReader:
         if not lenient:
             for why in refused.values():
                 raise why
+        #: What else columns may be read as.
+        self.alternatives = {
+            name: reader.alternative
+            for name, reader in self._readers.items()
+            if reader.alternative is not None
+        }
         # Null dates are NaT, so they need no mask.
         self._masked = [
             name

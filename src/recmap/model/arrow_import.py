@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -43,7 +44,9 @@ from recmap.model.arrow_readers import (
     read_strings,
     read_tensors,
     read_whole_decimals,
+    too_large,
 )
+from recmap.model.facts import Alternative
 from recmap.model.field import BYTES, TEXT, Field, Shape
 from recmap.model.nulls import Nulls
 from recmap.native import _core
@@ -87,8 +90,10 @@ _TIMES = {
     b"tsu": ("i8", "M8[us]"),
     b"tsn": ("i8", "M8[ns]"),
 }
-# Decimals of so many digits are the same again after float64. No type has a larger scale.
-_FLOAT_DIGITS, _MOST_SCALE = 15, 128
+# Decimals of so many digits are the same again after float64, and int64 holds all whole numbers of
+# so many. No type has a larger scale.
+_FLOAT_DIGITS, INT64_DIGITS, _MOST_SCALE = 15, 18, 128
+_WHOLE_DECIMALS = re.compile(rb"d:(\d{1,3}),0(?:,(\d{1,3}))?")
 # Types that are refused, in words.
 _WORDS = {
     "+r": "run-end encoded",
@@ -136,7 +141,19 @@ def seen(kind: _core.ArrowType, arrays: Sequence[_core.ArrowArray]) -> KnownKind
         dictionary = seen(kind.dictionary, [each for each in values if each is not None])
     nullable = kind.format == b"n" or any(map(_has_nulls, arrays))
     nullable = nullable or (dictionary is not None and dictionary.nullable)
-    return KnownKind(kind.format, kind.name, kind.metadata, nullable, children, dictionary)
+    form = _of_fewer_digits(kind.format, arrays)
+    return KnownKind(form, kind.name, kind.metadata, nullable, children, dictionary)
+
+
+def _of_fewer_digits(form: bytes, arrays: Sequence[_core.ArrowArray]) -> bytes:
+    """Return the type of decimals as one that int64 holds, if these arrays have no others."""
+    match = _WHOLE_DECIMALS.fullmatch(form)
+    if match is None or int(match[1]) <= INT64_DIGITS:
+        return form
+    bits = int(match[2] or 128)
+    if bits < 64 or any(too_large(bits // 64, a, 0, a.length).any() for a in arrays):
+        return form
+    return f"d:{INT64_DIGITS},0,{bits}".encode()
 
 
 def _has_nulls(array: _core.ArrowArray) -> bool:
@@ -191,7 +208,7 @@ def _readers(
 
         def of_dictionary(values: ArrayReader) -> ArrayReader:
             read = partial(read_dictionary, np.dtype(stored), values)
-            return ArrayReader(values.field, read, kind.nullable, values.null_items)
+            return replace(values, rows=read, nullable=kind.nullable)
 
         for path, values in make_readers(kind.dictionary, name, fields, nulls, above):
             yield path, _around(values, of_dictionary)
@@ -214,7 +231,7 @@ def _readers(
             yield path, _around(item, around)
     else:
         field, read = _leaf_reader(kind, name, fields.get(name), above)
-        yield name, ArrayReader(field, read, kind.nullable)
+        yield name, ArrayReader(field, read, kind.nullable, alternative=_alternative(kind, field))
 
 
 def _around(
@@ -229,7 +246,7 @@ def _around(
 
 def _member_reader(number: int, nullable: bool, member: ArrayReader) -> ArrayReader:
     read = partial(read_member, number, member)
-    return ArrayReader(member.field, read, member.nullable or nullable, member.null_items)
+    return replace(member, rows=read, nullable=member.nullable or nullable)
 
 
 def holds_nulls(reader: ArrayReader) -> bool:
@@ -270,7 +287,7 @@ def _list_reader(
             field = Field(dtype, tuple(stored[axis] for axis in order), fill)
             rows = partial(read_tensors, items, stored, order)
     null_items = bool(field.ragged) and (item.null_items or holds_nulls(item))
-    return ArrayReader(field, rows, kind.nullable, null_items)
+    return replace(item, field=field, rows=rows, nullable=kind.nullable, null_items=null_items)
 
 
 def _items_mode(given: Field | None, nulls: Nulls, item: ArrayReader) -> Nulls:
@@ -358,6 +375,13 @@ def _leaf_reader(
     raise _refused(kind, name, "recmap has no such type; convert it, or leave the column out")
 
 
+def _alternative(kind: ArrowKind, field: Field) -> Alternative | None:
+    """Return what else the values of a type may be read as."""
+    if kind.format == b"n":
+        return "any"
+    return "text" if kind.format.startswith(b"d:") and field.dtype.kind == "i" else None
+
+
 def _numbers(stored: str, meant: str, given: Field | None) -> tuple[Field, RowsReader]:
     dtype = np.dtype(meant)
     return _filled(dtype, given), partial(read_numbers, np.dtype(stored), dtype)
@@ -375,10 +399,16 @@ def _scalar_fill(given: Field) -> Any:
 
 
 def _decimal_reader(kind: ArrowKind, name: str, given: Field | None) -> tuple[Field, RowsReader]:
-    """Return the reader of decimals: as integers without a scale, float64, or else text."""
+    """Return the reader of decimals: as integers without a scale, float64, or else text.
+
+    Whole numbers whose type has more digits than int64 are text if it is known what is stored.
+    Otherwise, they are expected to be small, as most are, and one that is not raises an error.
+    """
     precision, scale, bits = _decimal_type(kind, name)
     wanted = None if given is None else given.dtype
-    if scale == 0 and wanted not in (np.float64, TEXT):
+    small = precision <= INT64_DIGITS or not isinstance(kind, KnownKind)
+    whole = wanted == np.int64 or (wanted is None and small)
+    if scale == 0 and (whole or (bits == 32 and wanted not in (np.float64, TEXT))):
         if bits == 32:
             return _numbers("i4", "i4", given)
         return _filled(np.dtype(np.int64), given), partial(read_whole_decimals, bits // 64)

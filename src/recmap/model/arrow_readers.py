@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap.errors import DataError
+from recmap.model.facts import Alternative
 from recmap.model.field import Field
 from recmap.model.null_columns import emptied, kept
 from recmap.model.nulls import Nulls, blank, fill_items
@@ -55,12 +56,14 @@ class ArrayReader:
 
     ``field`` is the type of the column, ``nullable`` whether its rows may be null, and
     ``null_items`` whether items of rows may be. ``rows`` reads some rows that the array has.
+    ``alternative`` is what else the values may be read as.
     """
 
     field: Field
     rows: RowsReader
     nullable: bool = True
     null_items: bool = False
+    alternative: Alternative | None = None
 
     def read(self, array: _core.ArrowArray, start: int, stop: int) -> Read:
         """Return rows ``start`` to ``stop``, and which are null (None if there are none).
@@ -145,17 +148,27 @@ def read_booleans(array: _core.ArrowArray, start: int, stop: int) -> Read:
 
 def read_whole_decimals(words: int, array: _core.ArrowArray, start: int, stop: int) -> Read:
     """Read whole numbers of so many 64-bit words, of which int64 must hold the values."""
-    stored = _items(array, 1, np.dtype((np.void, 8 * words)), start, stop)
-    parts = np.frombuffer(stored.tobytes(), "<i8").reshape(-1, words)
-    missing = null_bits(array, start, stop)
-    low = parts[:, 0].astype(np.int64)
-    too_large = (parts[:, 1:] != (low >> 63)[:, None]).any(axis=1)
-    if missing is not None:
-        too_large &= ~missing
-    if too_large.any():
+    unfit = too_large(words, array, start, stop)
+    if unfit.any():
         why = "int64 cannot hold the decimal number; give the column the type text"
-        raise BadRowError(int(np.argmax(too_large)), why)
-    return low, missing
+        raise BadRowError(int(np.argmax(unfit)), why)
+    low = _words(words, array, start, stop)[:, 0].astype(np.int64)
+    return low, null_bits(array, start, stop)
+
+
+def too_large(words: int, array: _core.ArrowArray, start: int, stop: int) -> Mask:
+    """Return which whole numbers of so many 64-bit words int64 cannot hold."""
+    parts = _words(words, array, start, stop)
+    found = np.asarray((parts[:, 1:] != (parts[:, :1] >> 63)).any(axis=1))
+    missing = null_bits(array, start, stop)
+    return found if missing is None else found & ~missing
+
+
+def _words(
+    words: int, array: _core.ArrowArray, start: int, stop: int
+) -> npt.NDArray[np.signedinteger[Any]]:
+    stored = _items(array, 1, np.dtype((np.void, 8 * words)), start, stop)
+    return np.frombuffer(stored.tobytes(), "<i8").reshape(-1, words)
 
 
 def read_decimals(

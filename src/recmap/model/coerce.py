@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,11 +14,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from recmap.errors import ColumnError
+from recmap.errors import ColumnError, RecmapError
 from recmap.model.arguments import check_column_name
+from recmap.model.arrow import ArrowReader
 from recmap.model.casting import exact_array, first_lost, joint_dtype
 from recmap.model.field import TEXT, Field
-from recmap.model.null_columns import emptied, first_null, kept, of_field
+from recmap.model.null_columns import emptied, empty_column, first_null, kept, of_field
 from recmap.model.ragged import (
     Column,
     Ragged,
@@ -30,7 +32,7 @@ from recmap.model.ragged import (
     with_values,
 )
 from recmap.model.schema import Batch, Schema
-from recmap.model.text import as_strings_of, checked_strings
+from recmap.model.text import checked_strings
 
 _STRINGS = (str, bytes, bytearray, memoryview)
 
@@ -140,6 +142,9 @@ def _column(name: str, value: Any) -> Column:
         raise ColumnError(f"column {name!r}: a set has no order; give a list, or sorted(...)")
     if has_mask(value):
         return _masked(name, value)
+    stored = _of_library(value)
+    if stored is not None:
+        return stored
     if hasattr(value, "__array__"):
         array = _exact(name, value)
     else:
@@ -152,6 +157,31 @@ def _column(name: str, value: Any) -> Column:
                 raise
             return column
     return _of_array(name, array)
+
+
+def _of_library(value: Any) -> Column | None:
+    """Return a column of pandas, polars or pyarrow with its nulls; None if it is none of these.
+
+    Those of pandas that are arrays of NumPy have no nulls.
+    """
+    package = type(value).__module__.partition(".")[0]
+    kind = str(getattr(value, "dtype", getattr(value, "type", "")))
+    if kind.lower().startswith(("struct", "object")):  # polars exports objects as bare addresses
+        return None
+    if package == "pandas" and not isinstance(getattr(value, "dtype", np.dtype("O")), np.dtype):
+        value = sys.modules["pandas"].Series(value)
+    elif not (package == "polars" and hasattr(value, "dtype")) and not (
+        package == "pyarrow" and hasattr(value, "null_count")
+    ):
+        return None
+    try:
+        reader = ArrowReader(value, "keep", known="data")
+        parts = [column for batch in reader.batches() for column in batch.values()]
+    except (RecmapError, ModuleNotFoundError):  # without pyarrow, or not a single column
+        return None
+    if len(reader.schema) != 1:
+        return None
+    return concatenate(parts) if parts else empty_column(*reader.schema.values())
 
 
 def _listed(name: str, rows: Sequence[Any]) -> Column:
@@ -415,22 +445,3 @@ def _cast_values(
         f"column {name!r} is {field}, but the column has dtype {values.dtype}, which would lose "
         f"values{where} (cast it with .astype({str(dtype)!r}), or change the schema)"
     )
-
-
-def empty_column(field: Field) -> Column:
-    """Return an empty column of this field."""
-    column = _empty(field)
-    return of_field(column, field) if field.has_nulls else column
-
-
-def _empty(field: Field) -> Column:
-    column: Column
-    if field.is_bytes:
-        column = as_strings_of(field, Ragged.from_bytes([]))
-        for _ in field.inner:
-            column = Ragged(column, np.zeros(1, np.int64))
-    else:
-        column = np.empty((0, *field.inner), field.dtype)
-    for _ in range(field.ragged):
-        column = Ragged(column, np.zeros(1, np.int64))
-    return column

@@ -13,14 +13,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, Never, NoReturn
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Never, NoReturn
 
 import numpy as np
 
 from recmap.errors import OptionError, OptionTypeError
 from recmap.model.arguments import is_iterable
 from recmap.model.field import Field
-from recmap.model.habits import helpful
+from recmap.model.habits import helpful, no_comparison
 from recmap.model.nulls import NULL_SUFFIX, values_and_validity
 from recmap.model.row_sizes import measure
 from recmap.model.schema import Batch, Schema
@@ -65,6 +65,11 @@ class Expression(ABC):
     @abstractmethod
     def names(self) -> frozenset[str]:
         """The names of its columns."""
+
+    @property
+    @abstractmethod
+    def compared(self) -> frozenset[str]:
+        """The names of the columns whose values it compares."""
 
     @abstractmethod
     def bind(self, schema: Schema, wanted: bool = True) -> Predicate:
@@ -112,6 +117,10 @@ class Combined(Expression):
     def names(self) -> frozenset[str]:
         return frozenset[str]().union(*(part.names for part in self.parts))
 
+    @property
+    def compared(self) -> frozenset[str]:
+        return frozenset[str]().union(*(part.compared for part in self.parts))
+
     def bind(self, schema: Schema, wanted: bool = True) -> Predicate:
         parts = [part.bind(schema, wanted) for part in self.parts]
         every = self.every == wanted  # "not both" is "one or the other is not"
@@ -158,6 +167,10 @@ class Negated(Expression):
     def names(self) -> frozenset[str]:
         return self.part.names
 
+    @property
+    def compared(self) -> frozenset[str]:
+        return self.part.compared
+
     def bind(self, schema: Schema, wanted: bool = True) -> Predicate:
         return self.part.bind(schema, not wanted)
 
@@ -177,6 +190,10 @@ class _OfColumn(Expression):
     @property
     def names(self) -> frozenset[str]:
         return frozenset([self.column])
+
+    @property
+    def compared(self) -> frozenset[str]:
+        return frozenset()
 
     def bind(self, schema: Schema, wanted: bool = True) -> Predicate:
         field = schema[self.column]  # raises an error that lists the columns
@@ -235,6 +252,10 @@ class Comparison(_OfColumn):
         return value_test(self.column, field, self.relation, self.value), True
 
     @property
+    def compared(self) -> frozenset[str]:
+        return self.names
+
+    @property
     def _is_call(self) -> bool:
         return self.relation.isidentifier()
 
@@ -266,6 +287,10 @@ class IsNull(Expression):
     @property
     def names(self) -> frozenset[str]:
         return frozenset([self.column])
+
+    @property
+    def compared(self) -> frozenset[str]:
+        return frozenset()
 
     def bind(self, schema: Schema, wanted: bool = True) -> Predicate:
         name = self.column
@@ -301,6 +326,11 @@ class NamedColumn(_OfColumn):
 
     def __setattr__(self, name: str, value: Any) -> NoReturn:
         raise AttributeError(f"a column of an expression cannot be changed: {name}={value!r}")
+
+    if not TYPE_CHECKING:  # type checkers would take every name for an attribute
+
+        def __getattr__(self, name):  # noqa: ANN001, ANN204
+            raise no_comparison(self, name)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return NamedColumn, (self.column,)

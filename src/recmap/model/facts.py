@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 from recmap.errors import DataError
 from recmap.model.batch import RowArray
@@ -47,6 +47,10 @@ class LargestChunk(NamedTuple):
 
 #: What rows of several files must agree on to be of one dataset, such as units, by what it is.
 Meaning = Mapping[str, str | bytes]
+
+
+#: What else the values of a column may be read as: anything if all are null, or text.
+Alternative = Literal["any", "text"]
 
 
 class Checksums(Protocol):
@@ -182,6 +186,8 @@ class SourceFacts:
     descriptions: Mapping[str, Any] = field(default_factory=dict)
     #: What columns were in the table that they come from, where that says more than their fields.
     table_types: Mapping[str, TableType] = field(default_factory=dict)
+    #: The columns of an open file that may be read as another type, if other files have that.
+    alternatives: Mapping[str, Alternative] = field(default_factory=dict)
     #: The index of the DataFrame that the rows are, if they are all of its rows in their order: one
     #: of pandas, or a source whose columns are its levels.
     table_index: Any = None

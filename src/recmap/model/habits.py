@@ -212,6 +212,8 @@ _OF_VERB: dict[tuple[str, str], str] = {
 }
 
 
+# The verbs whose argument says something of columns by name.
+_OF_COLUMNS = ("cast", "rename", "fill_null")
 # The flags of code that takes *args and **options.
 _ANY_ARGUMENTS, _ANY_OPTIONS = 0x04, 0x08
 
@@ -265,6 +267,8 @@ def no_option(verb: str, name: str, known: Collection[str], value: Any = ...) ->
     advice = next((_OF_VERB[verb, word] for word in words if (verb, word) in _OF_VERB), None)
     same = next((f"use {word!r}" for word in words if word in known), None)
     advice = advice or same or _ELSEWHERE.get(name)
+    if advice is None and verb in _OF_COLUMNS and not difflib.get_close_matches(name, known):
+        advice = f"write {verb}({{{name!r}: VALUE}})"
     if advice is None:
         return unknown_option(name, known, f"{verb}: ", value)
     told = advice.replace("VALUE", repr(value))
@@ -347,6 +351,26 @@ _ATTRIBUTES: dict[str, str] = {
     ),
 }
 
+_STARTS = "write col.starts_with(text)"
+_NULLS = "write col.is_null(), and ~col.is_null() for rows with a value"
+_OPERATORS = "write ==, !=, <, <=, > or >="
+_CALCULATED = "ds.filter(lambda row: ...) calls a function with every row"
+
+# The same for the columns of conditions.
+_COMPARISONS: dict[str, str] = {
+    "isin": "write col.is_in([1, 2, 3])",
+    **dict.fromkeys(("isnull", "isna", "is_none", "notnull", "notna"), _NULLS),
+    **dict.fromkeys(("is_not_null", "is_valid", "drop_nulls", "isNull", "isNotNull"), _NULLS),
+    "isnan": "write col.is_nan()",
+    "is_between": "write col.between(low, high)",
+    **dict.fromkeys(("startswith", "startsWith"), _STARTS),
+    "str": f"{_STARTS} or col.contains(text)",
+    **dict.fromkeys(("like", "match", "find"), "write col.contains(text)"),
+    **dict.fromkeys(("eq", "ne", "lt", "le", "gt", "ge", "equals"), _OPERATORS),
+    **dict.fromkeys(("map", "apply", "endswith", "ends_with", "cast", "astype"), _CALCULATED),
+    **dict.fromkeys(("len", "abs", "lower", "upper", "dt", "list", "alias"), _CALCULATED),
+}
+
 # The same for the functions of modules.
 _FUNCTIONS: dict[str, str] = {
     "Pipeline": "it is called rm.Stream",
@@ -386,11 +410,22 @@ def no_attribute(thing: object, name: str, columns: Collection[str] = ()) -> Att
     advice = f"ds[{name!r}] is the column" if name in columns else _ATTRIBUTES.get(name)
     if advice is None and any(hasattr(each, name) for each in _kinds_of(kind)):
         advice = f"{name} is for rows: call it before batch, bucket, pack or shard"
-    if advice is None and name[0] != "_":
-        near = difflib.get_close_matches(name, dir(thing), 1)
-        advice = f"did you mean {near[0]!r}?" if near else None
+    advice = advice or _nearest(name, thing)
     told = "" if advice is None else f"; {advice}"
     return AttributeError(f"{kind.__name__!r} object has no attribute {name!r}{told}")
+
+
+def _nearest(name: str, thing: object) -> str | None:
+    """Return the question whether an attribute with a similar name is meant."""
+    near = [] if name[0] == "_" else difflib.get_close_matches(name, dir(thing), 1)
+    return f"did you mean {near[0]!r}?" if near else None
+
+
+def no_comparison(thing: object, name: str) -> AttributeError:
+    """Return the error for an attribute that a column of a condition does not have."""
+    advice = _COMPARISONS.get(name) or _nearest(name, thing)
+    told = "" if advice is None else f"; {advice}"
+    return AttributeError(f"a column of a condition has no attribute {name!r}{told}")
 
 
 def _kinds_of(kind: type) -> list[type]:

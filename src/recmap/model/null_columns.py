@@ -11,6 +11,7 @@ import numpy.typing as npt
 from recmap.model.batch import RowNumbers
 from recmap.model.field import Field
 from recmap.model.ragged import Column, Ragged, has_mask, masked, null_mask, offsets_of
+from recmap.model.text import as_strings_of
 
 
 def either(one: Field, other: Field) -> Field:
@@ -30,6 +31,25 @@ def of_field(column: Column, field: Field) -> Column:
     if not field.nullable or has_mask(column):
         return column
     return masked(column, np.zeros(len(column), np.bool_))
+
+
+def empty_column(field: Field) -> Column:
+    """Return an empty column of this field."""
+    column = _empty(field)
+    return of_field(column, field) if field.has_nulls else column
+
+
+def _empty(field: Field) -> Column:
+    column: Column
+    if field.is_bytes:
+        column = as_strings_of(field, Ragged.from_bytes([]))
+        for _ in field.inner:
+            column = Ragged(column, np.zeros(1, np.int64))
+    else:
+        column = np.empty((0, *field.inner), field.dtype)
+    for _ in range(field.ragged):
+        column = Ragged(column, np.zeros(1, np.int64))
+    return column
 
 
 def can_widen(field: Field, wanted: Field) -> bool:

@@ -30,9 +30,8 @@ import numpy as np
 import numpy.typing as npt
 
 from recmap.errors import ColumnError, DataError, InPython, Message, Option, OptionError
-from recmap.model.coerce import empty_column
 from recmap.model.field import Field
-from recmap.model.null_columns import emptied
+from recmap.model.null_columns import emptied, empty_column
 from recmap.model.ragged import Column, Ragged, concatenate
 
 Nulls: TypeAlias = Literal["keep", "error", "fill", "mask"]

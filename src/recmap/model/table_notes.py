@@ -13,8 +13,10 @@ import sys
 from collections.abc import Collection, Mapping, Sequence, Sized
 from typing import Any, TypeVar
 
+import numpy as np
+
 from recmap.model.description import decode_field, encode_field, json_object
-from recmap.model.facts import IndexLevel, NotedType, TableType
+from recmap.model.facts import IndexLevel, NotedType, SourceFacts, TableType
 from recmap.model.field import Field
 
 _Column = TypeVar("_Column", bound=Sized)
@@ -76,6 +78,16 @@ def special_items(text: str) -> bool:
     (True, False)
     """
     return _SPECIAL.search(text) is not None
+
+
+def decimals_as_text(facts: SourceFacts, name: str, field: Field) -> bool:
+    """Return whether a column of text holds decimal numbers, which are not ordered as text is."""
+    known = facts.table_types.get(name)
+    if known is None or not (field.is_text and known.fits(field)):
+        return False
+    dtype = known.dtype
+    text = dtype.text if isinstance(dtype, NotedType) else getattr(dtype, "__name__", str(dtype))
+    return text.lower().startswith("decimal")
 
 
 def innermost(dtype: Any) -> Any:
@@ -165,12 +177,13 @@ def stored_types(
 ) -> dict[str, TableType]:
     """Return the types of the columns of an Arrow schema, and those that its metadata notes.
 
-    ``own`` is what ``arrow_types`` tells of it.
+    ``own`` is what ``arrow_types`` tells of it. The null type does not say what a column is that
+    other files have with values.
     """
     types = {
         name: TableType(fields[name].without_nulls(), each)
         for name, each in own.items()
-        if name in fields
+        if name in fields and not (str(each) == "null" and fields[name].dtype != np.bool_)
     }
     return types | decode_types(metadata)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -12,12 +12,15 @@ import numpy.typing as npt
 from recmap.errors import OptionError
 from recmap.model.batch import Positions, RowArray
 from recmap.model.field import Field
-from recmap.model.order import Order
+from recmap.model.order import Order, finite
 from recmap.model.schema import Schema
 from recmap.pipeline.feed import PipelineFeed
 from recmap.pipeline.plan import Plan
 from recmap.pipeline.transforms.base import Block, Transform
 from recmap.pipeline.transforms.batch import Batches
+from recmap.pipeline.transforms.select import Slice
+
+Numbers: TypeAlias = npt.NDArray[np.integer[Any]]
 
 # Row numbers that are handed on at a time.
 _TOGETHER = 1 << 12
@@ -25,14 +28,19 @@ _TOGETHER = 1 << 12
 
 def with_kept(plan: Plan) -> Plan:
     """Return a plan that can tell the rows which its filters keep by number."""
-    return replace(plan, kept=Kept(plan)) if plan.drops and plan.kept is None else plan
+    if not plan.drops or plan.kept is not None:
+        return plan
+    return replace(plan, kept=Kept(plan, plan.kept_among), kept_among=None)
 
 
 class Kept(Order):
     """The rows that a plan with filters keeps, in their order."""
 
-    def __init__(self, plan: Plan) -> None:
-        self._plan = plan
+    _among: tuple[Order, Slice] | None = None
+
+    def __init__(self, plan: Plan, among: tuple[Order, Slice] | None = None) -> None:
+        """``among`` are the rows before the last slice of the plan, and that slice."""
+        self._plan, self._among = plan, among
 
     @cached_property
     def _facts(self) -> tuple[bool, bool]:
@@ -41,14 +49,17 @@ class Kept(Order):
         return plan.varies, any(each.changes for each in plan.transforms)
 
     @cached_property
-    def _rows(self) -> npt.NDArray[np.integer[Any]]:
+    def _rows(self) -> Numbers:
         """Run the plan, and note the numbers of the rows that come out."""
+        if self._among is not None and self._among[0].counted:
+            kept, places = self._among
+            return kept.numbers(np.arange(finite(kept.count))[places.skip : places.stop])
         plan = self._plan
         transforms = (*plan.transforms, NumberRows())
         # Those of one epoch: the plan repeats what is found.
         search = replace(plan, transforms=transforms, grouping=Batches(_TOGETHER), repeat=1)
         found = [batch["row"] for batch in PipelineFeed(search).run(1, None)]
-        numbers: npt.NDArray[Any] = np.concatenate([np.empty(0, np.int64), *found])
+        numbers: Numbers = np.concatenate([np.empty(0, np.int64), *found])
         small = not len(numbers) or int(numbers.max()) < 1 << 32
         return numbers.astype(np.uint32) if small else numbers
 
@@ -58,7 +69,7 @@ class Kept(Order):
 
     @property
     def counted(self) -> bool:
-        return "_rows" in self.__dict__
+        return "_rows" in self.__dict__ or (self._among is not None and self._among[0].counted)
 
     @property
     def endless(self) -> bool:

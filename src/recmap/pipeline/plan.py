@@ -60,6 +60,8 @@ class Plan:
     epoch_slices: tuple[tuple[int, int | None], ...] = ()
     #: The rows that the filters and slices so far keep, by number; see kept_rows.py.
     kept: Order | None = None
+    #: The rows that were kept before the last slice, and that slice, while ``kept`` is not known.
+    kept_among: tuple[Order, Slice] | None = None
     bucket: Buckets | None = None
     grouping: Grouping | None = None
     batch_transforms: tuple[Transform, ...] = ()
@@ -182,8 +184,11 @@ class Plan:
         slices, before = self.row_slices, len(self.transforms)
         if slices and slices[-1][0] == before:
             last = (before, slices[-1][1].then(skip, take))
-            return replace(self, row_slices=(*slices[:-1], last), kept=None)
-        return replace(self, row_slices=(*slices, (before, Slice(skip, take))), kept=None)
+            plan = replace(self, row_slices=(*slices[:-1], last))
+        else:
+            plan = replace(self, row_slices=(*slices, (before, Slice(skip, take))))
+        among = None if self.kept is None else (self.kept, Slice(skip, take))
+        return replace(plan, kept=None, kept_among=among)
 
     def repeated(self, times: int | None) -> Plan:
         """Repeat epochs of batches, or of the rows that a filter keeps."""

@@ -31,9 +31,9 @@ from recmap.errors import (
     Option,
 )
 from recmap.model.arguments import no_column
-from recmap.model.coerce import empty_column
 from recmap.model.description import decode_field, encode_field
 from recmap.model.field import Field
+from recmap.model.null_columns import empty_column
 from recmap.model.nulls import TRAINING, refuse_nulls
 from recmap.model.ragged import BYTE, Column, Ragged, concatenate
 from recmap.model.schema import Batch, Schema

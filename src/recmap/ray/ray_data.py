@@ -19,8 +19,8 @@ from recmap.formats.registry import FORMATS, create_sink
 from recmap.formats.sink import Sink
 from recmap.formats.tfrecord_partitions import Partition
 from recmap.local.local_path import check_all_unchanged, located
-from recmap.model.coerce import empty_column
 from recmap.model.field import Field
+from recmap.model.null_columns import empty_column
 from recmap.model.row_sizes import measure
 from recmap.model.schema import Schema
 from recmap.ray.arrow_tables import batch_of, schema_of, table_of, table_of_block

@@ -10,6 +10,7 @@ from typing import Any
 import h5py
 import ml_dtypes
 import numpy as np
+import pyarrow as pa
 import pytest
 
 import recmap as rm
@@ -171,7 +172,7 @@ def test_meaningless_options_are_refused(options: dict[str, Any], why: str) -> N
         ({"/a": np.arange(2)}, "cannot be a path"),
         ({".": np.arange(2)}, "cannot be a path"),
         ({"n": [[b"x"], [b"y", b"z"]], "n/steps": [1, 2]}, "'n/steps' would be inside 'n'"),
-        ({"raw": np.zeros(2, "V3")}, "no type"),
+        ({"raw": rm.Ragged(np.zeros(3, "V3"), [0, 1, 3])}, "no type"),
     ],
 )
 def test_what_hdf5_cannot_hold_is_refused(columns: dict[str, Any], why: str) -> None:
@@ -308,3 +309,19 @@ def test_many_columns_of_few_rows_take_little_more_than_their_values(name: str) 
     assert rm.open(name)[:]["c19"].tolist() == list(range(10))
     files = [p for p in Path(name).rglob("*") if p.is_file()] or [Path(name)]
     assert sum(p.stat().st_size for p in files) < 20 * 4_000
+
+
+def test_bytes_of_one_size_are_written_as_opaque_ones() -> None:
+    ids: list[bytes | None] = [bytes([i] * 16) for i in range(1, 9)]
+    ids[3] = None
+    table = pa.table({"id": pa.array(ids, pa.binary(16)), "n": range(8)})
+    rm.open(table).save("x.h5", verify="full")
+    ds = rm.open("x.h5")
+    assert ds.schema == {"id": "V16?", "n": "int64"}
+    assert ds["id"][:].tolist() == ids
+    assert ds[[7, 3, 0]]["id"].tolist() == [ids[7], None, ids[0]]
+    assert ds.to_arrow().equals(table)
+    ds.drop_null("id").save("y.h5", compression="gzip")
+    with h5py.File("y.h5") as file:
+        assert file["id"].dtype == np.dtype("V16")
+    assert rm.open("y.h5")["id"][:].tobytes() == b"".join(filter(None, ids))

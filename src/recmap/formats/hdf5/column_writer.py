@@ -230,6 +230,8 @@ def _stored(name: str, field: Field) -> tuple[np.dtype[Any], bool]:
         return dtype, not (field.ragged and field.inner)
     if dtype.kind in "mM":
         return np.dtype(dtype.byteorder.replace("|", "=") + "i8"), False
+    if dtype.type is np.void and dtype.itemsize and not field.ragged:
+        return dtype, False  # opaque bytes, which other programs write for much else
     if dtype.type is np.void or dtype.itemsize not in (1, 2, 4, 8):
         raise ColumnError(f"column {name!r} is {field}, for which HDF5 has no type; cast it first")
     return np.dtype(f"u{dtype.itemsize}"), False

@@ -12,9 +12,10 @@ import numpy.typing as npt
 
 from recmap.errors import DataError
 from recmap.formats.hdf5.file import h5py
-from recmap.model.coerce import empty_column, string_column
+from recmap.model.coerce import string_column
 from recmap.model.description import decode_field, misfit, warn_of_notes
 from recmap.model.field import TEXT, Field
+from recmap.model.null_columns import empty_column
 from recmap.model.ragged import BYTE, Column, Ragged
 
 # The attribute that holds the field of a dataset, if HDF5 has no such type.
@@ -179,7 +180,8 @@ def _stored_as(field: Field, dtype: np.dtype[Any], inner: tuple[int, ...]) -> bo
             and isinstance(item, np.dtype)
             and _holds(item, field.dtype)
         )
-    return dtype.kind in "iu" and _holds(dtype, field.dtype) and field.shape == inner
+    opaque = field.dtype.type is np.void and dtype == field.dtype
+    return field.shape == inner and (opaque or (dtype.kind in "iu" and _holds(dtype, field.dtype)))
 
 
 def _holds(stored: np.dtype[Any], noted: np.dtype[Any]) -> bool:

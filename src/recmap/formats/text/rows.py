@@ -21,9 +21,9 @@ from recmap.machine.cpus import pool_size, thread_count
 from recmap.machine.mapped import guarded
 from recmap.machine.threads import Threads
 from recmap.model.batch import RowArray, join, pick
-from recmap.model.coerce import empty_column
 from recmap.model.facts import SourceFacts, with_facts
 from recmap.model.info import Info
+from recmap.model.null_columns import empty_column
 from recmap.model.row_sizes import RowSizes, batch_sizes, fitting
 from recmap.model.schema import Batch, Schema
 from recmap.model.source import Source

@@ -17,12 +17,12 @@ from recmap.formats.episodes import as_png, is_frame
 from recmap.formats.tfds.feature import Feature
 from recmap.formats.tfds.features_json import described_image
 from recmap.model.batch import Allocate, PaddedRows, PadSpec, RowArray, RowNumbers, join, pick
-from recmap.model.coerce import empty_column
 from recmap.model.facts import SourceFacts
 from recmap.model.fetching import Coming, Fetching
 from recmap.model.field import BYTES, Field
 from recmap.model.info import Info
 from recmap.model.media import media_kind
+from recmap.model.null_columns import empty_column
 from recmap.model.preview import quantity
 from recmap.model.ragged import Column, Ragged
 from recmap.model.row_sizes import RowSizes, measure

@@ -44,10 +44,10 @@ from recmap.local.location import Location
 from recmap.local.whole_output import refuse_unfinished
 from recmap.model.arguments import no_column
 from recmap.model.batch import Allocate, PaddedRows, PadSpec, RowArray, RowNumbers, pick
-from recmap.model.coerce import empty_column
 from recmap.model.facts import SourceFacts, with_facts
 from recmap.model.field import BYTES, TEXT, as_field
 from recmap.model.info import Info
+from recmap.model.null_columns import empty_column
 from recmap.model.ordered_rows import sliced
 from recmap.model.ragged import Column
 from recmap.model.row_sizes import RowSizes, added, fitting, measure

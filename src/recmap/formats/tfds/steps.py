@@ -22,10 +22,10 @@ from recmap.formats.combined import ConcatenatedSource
 from recmap.formats.memory import memory_source
 from recmap.formats.tfds.feature import LENGTHS, Feature, record_decoder
 from recmap.model.batch import RowArray, RowNumbers, interleave, join, pick
-from recmap.model.coerce import empty_column
 from recmap.model.facts import SourceFacts
 from recmap.model.fetching import Fetching
 from recmap.model.field import Field
+from recmap.model.null_columns import empty_column
 from recmap.model.ragged import Column, Ragged, offsets_of
 from recmap.model.row_sizes import RowSizes, added, column_sizes, fitting, measure
 from recmap.model.schema import Batch, Schema

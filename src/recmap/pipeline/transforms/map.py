@@ -17,8 +17,9 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from recmap.errors import ColumnError, MapError, OptionError, RecmapError
-from recmap.model.coerce import Given, empty_column, fit, infer_schema
+from recmap.model.coerce import Given, fit, infer_schema
 from recmap.model.field import Field
+from recmap.model.null_columns import empty_column
 from recmap.model.ragged import Column, Ragged
 from recmap.model.schema import Batch, Schema
 from recmap.pipeline.transforms.base import Block, Transform

@@ -20,9 +20,9 @@ import numpy.typing as npt
 
 from recmap.errors import ColumnError, MapError
 from recmap.model.casting import exact_array, first_lost
-from recmap.model.coerce import Given, as_columns, empty_column, fit, infer_schema
+from recmap.model.coerce import Given, as_columns, fit, infer_schema
 from recmap.model.field import TEXT, Field
-from recmap.model.null_columns import either, of_field
+from recmap.model.null_columns import either, empty_column, of_field
 from recmap.model.nulls import blank
 from recmap.model.ragged import TEXT_BYTE, Column, Ragged, has_mask, masked
 from recmap.model.schema import Batch, Schema
@@ -64,6 +64,12 @@ def sample_schema(rows: Sequence[Mapping[str, Any]], before: Schema, given: Sche
     for name in before:
         if name in seen and name not in given and all(value is None for value in seen[name]):
             given = Schema({**given, name: before[name]})
+    for name, values in seen.items():
+        if name not in given and all(value is None for value in values):
+            raise MapError(
+                f"{name!r} is None in the first rows, which do not show its type; say what it is: "
+                f'columns={{"{name}": "int64?"}}'
+            )
     found = infer_schema(as_texts({name: seen[name] for name in seen if name not in given}))
     for name, field in before.items():
         if name in found and field.ragged and all(map(_is_empty, seen[name])):
@@ -147,6 +153,8 @@ class _DenseBuilder:
         self._out: npt.NDArray[Any] = np.empty((rows, *field.inner), field.dtype)
 
     def put(self, row: int, value: Any) -> None:
+        if value is None:
+            raise MapError(_none(self._name, self._field))
         array = _exact(self._name, value)
         if array.shape != self._inner:
             field = self._field
@@ -175,6 +183,8 @@ class _ListBuilder:
 
     def put(self, row: int, value: Any) -> None:
         del row  # rows come in order
+        if value is None and not self._field.nullable:
+            raise MapError(_none(self._name, self._field))
         if self._simple:
             array = _exact(self._name, value)
             if array.size:
@@ -276,6 +286,15 @@ def misfit(name: str, dtype: np.dtype[Any], field: Field, value: Any) -> str:
     if wider.kind in "SUO" or wider == field.dtype or (whole and wider.kind == "f"):
         return wrong
     return f'{wrong}, or say what it is: columns={{"{name}": "{Field(wider, field.shape)}"}}'
+
+
+def _none(name: str, field: Field) -> str:
+    """Say that a value is None in a column without nulls, and what to do."""
+    nullable = replace(field, fill=None, nullable=True)
+    return (
+        f"{name!r} is None, but the column is {field}; to keep nulls, say that there are some: "
+        f'columns={{"{name}": "{nullable}"}}'
+    )
 
 
 def strings_misfit(name: str, kinds: set[bool], field: Field) -> str | None:

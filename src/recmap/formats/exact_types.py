@@ -1,9 +1,12 @@
-"""Which columns of Arrow and Parquet files really have nulls, without reading their values.
+"""What columns of Arrow and Parquet files really hold, without reading their values.
 
 Nearly all columns are declared nullable. Arrow files count the nulls of every array, and Parquet
 files usually those of every stored column of a row group. There, empty lists count, too. Files of
 older programs do not tell them from nulls, so such lists may have nulls, unless the file was
 written by recmap, which notes the fields.
+
+Many decimals are declared to have far more digits than any of them has. Where the statistics of a
+Parquet file say that int64 holds all of a column, its type becomes one of fewer digits.
 """
 
 from __future__ import annotations
@@ -15,7 +18,10 @@ from typing import Any
 import pyarrow as pa
 
 from recmap.formats.parquet_statistics import definition_levels
+from recmap.model.arrow_import import INT64_DIGITS
 from recmap.model.field import Field
+
+_LEAST, _MOST = -(1 << 63), (1 << 63) - 1
 
 
 def arrow_fields(schema: Any, counts: Mapping[int, int], dictionaries: bool) -> Iterator[Any]:
@@ -154,6 +160,43 @@ def _as_noted(field: Any, noted: Field | None) -> Any:
         return field
     item = type.field(0) if noted.null_items else _without_nulls(type.field(0))
     return _rebuilt(field, field.nullable and noted.nullable, [item])
+
+
+def with_fewer_digits(schema: Any, metadata: Any) -> list[Any]:
+    """Return the fields of the Arrow schema of a Parquet file, with the digits that numbers have.
+
+    If the statistics are wrong, reading the column raises an error.
+    """
+    leaves = iter(range(metadata.num_columns))
+    return [_of_fewer_digits(field, metadata, leaves) for field in schema]
+
+
+def _of_fewer_digits(field: Any, metadata: Any, leaves: Iterator[int]) -> Any:
+    type = _storage(field.type)
+    children = [_of_fewer_digits(type.field(i), metadata, leaves) for i in range(type.num_fields)]
+    if children or pa.types.is_struct(type):
+        same = all(child is type.field(i) for i, child in enumerate(children))
+        return field if same else _rebuilt(field, field.nullable, children)
+    leaf = next(leaves)
+    wide = pa.types.is_decimal128(type) or pa.types.is_decimal256(type)
+    if not wide or type.scale or type.precision <= INT64_DIGITS or not _in_int64(metadata, leaf):
+        return field
+    make = pa.decimal128 if pa.types.is_decimal128(type) else pa.decimal256
+    return field.with_type(make(INT64_DIGITS, 0))
+
+
+def _in_int64(metadata: Any, leaf: int) -> bool:
+    """Return whether int64 holds all numbers of a column, as its statistics say."""
+    for number in range(metadata.num_row_groups):
+        group = metadata.row_group(number)
+        told = group.column(leaf).statistics
+        if told is None or not told.has_min_max:
+            nulls = told is not None and told.has_null_count and told.num_values == 0
+            if group.num_rows and not nulls:
+                return False
+        elif not (told.min >= _LEAST and told.max <= _MOST):
+            return False
+    return True
 
 
 def _without_nulls(field: Any) -> Any:
