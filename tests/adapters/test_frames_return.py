@@ -404,3 +404,56 @@ def test_types_of_files_of_other_programs_reach_pandas_and_polars(end: str) -> N
     assert frame["decimal"].tolist()[0] == Decimal("1.50")
     assert frame["time"].tolist()[0] == dt.time(1, 2)
     assert rm.open(f"x.{end}").to_polars().schema == pl.from_arrow(table).schema
+
+
+def test_frames_that_pandas_wrote_keep_their_dtypes() -> None:
+    frame = pd.DataFrame(
+        {
+            "integers": pd.array([1, None, 3], "Int64"),
+            "no nulls": pd.array([1, 2, 3], "Int16"),
+            "floats": [1.5, np.nan, 2.0],
+            "nullable floats": pd.array([1.5, None, 2], "Float32"),
+            "booleans": pd.array([True, None, False], "boolean"),
+            "text": ["a", None, "c"],
+            "times": pd.to_datetime(["2024-01-01", None, "2024-01-03"]),
+            "zones": pd.to_datetime(["2024-01-01", None, "2024-01-03"]).tz_localize("Asia/Tokyo"),
+            "dates": [dt.date(2024, 1, 1), None, dt.date(2024, 1, 3)],
+            "months": pd.period_range("2024-01", periods=3, freq="M"),
+            "arrow": pd.array([1, None, 3], "int64[pyarrow]"),
+        }
+    )
+    frame.to_parquet("x.parquet")
+    frame.to_feather("x.feather")
+    for path, wanted in (
+        ("x.parquet", pd.read_parquet("x.parquet")),
+        ("x.feather", pd.read_feather("x.feather")),
+    ):
+        ds = rm.open(path)
+        pd.testing.assert_frame_equal(ds.to_pandas(), wanted)
+        ds.save("y.tfrecord", overwrite=True)
+        # Only the file of pandas says that its nulls are NaN.
+        wanted["floats"] = wanted["floats"].astype("Float64")
+        pd.testing.assert_frame_equal(rm.open("y.tfrecord").to_pandas(), wanted)
+        changed = ds.map(lambda row: {"months": row["months"] + 1})  # numbers, not months
+        assert changed.to_pandas()["months"].dtype == np.int64
+
+
+def test_the_index_that_pandas_wrote_is_a_column() -> None:
+    pd.DataFrame({"x": [1, 2]}, index=["a", "b"]).to_parquet("x.parquet")
+    ds = rm.open("x.parquet")
+    assert ds.to_pandas().to_dict("list") == {"x": [1, 2], "__index_level_0__": ["a", "b"]}
+
+
+@pytest.mark.parametrize("note", [b"{", b"[]", b'{"columns": 3}', b'{"columns": [{}, 1]}'])
+def test_a_note_of_pandas_that_cannot_be_read_is_ignored(note: bytes) -> None:
+    table = pa.table({"x": [1, 2]})
+    pq.write_table(table.replace_schema_metadata({b"pandas": note}), "x.parquet")
+    assert rm.open("x.parquet").to_pandas()["x"].tolist() == [1, 2]
+
+
+def test_members_of_extension_types_are_read_one_by_one() -> None:
+    pd.DataFrame({"i": pd.interval_range(0, 4), "x": range(4)}).to_parquet("x.parquet")
+    ds = rm.open("x.parquet")
+    assert ds["i/left"][:].tolist() == [0, 1, 2, 3]
+    assert ds.select("i/right", "x")[[3, 0]]["i/right"].tolist() == [4, 1]
+    assert ds[1]["i/left"] == 1

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from recmap.model.facts import IndexLevel, NotedType, TableType
+from recmap.model.facts import PANDAS_PERIODS, IndexLevel, NotedType, TableType
 from recmap.model.ragged import Column, Ragged
 from recmap.model.schema import Schema
 from recmap.model.table_notes import POLARS_LIST, innermost, special_items
@@ -60,6 +60,8 @@ def _of_library(dtype: Any, library: str) -> Any:
         return their.DatetimeTZDtype(made.unit, made.tz)
     if pa.types.is_dictionary(made):
         return "category"
+    if str(made).startswith(PANDAS_PERIODS):
+        return made.to_pandas_dtype()
     if pa.types.is_decimal(made) and made.scale > 0:
         return Decimal
     return dt.time if pa.types.is_time(made) else None

@@ -408,9 +408,10 @@ def _leaves(schema: Any, owners: Mapping[str, int]) -> dict[str, range]:
 
 
 def _leaves_within(name: str, type: Any, first: int) -> tuple[dict[str, range], int]:
-    if isinstance(type, pa.BaseExtensionType):
-        type = type.storage_type
     found: dict[str, range] = {}
+    if isinstance(type, pa.BaseExtensionType):
+        found, end = _leaves_within(name, type.storage_type, first)
+        return dict.fromkeys(found, range(first, end)), end  # pyarrow reads only all of it
     end = first
     for i in range(type.num_fields):
         inner = type.field(i)

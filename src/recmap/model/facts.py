@@ -96,6 +96,10 @@ class BadRecords(Sequence[Skipped]):
         return self.find()[number]
 
 
+#: Begins the name of the Arrow type that pandas stores periods as.
+PANDAS_PERIODS = "extension<pandas.period"
+
+
 class IndexLevel(NamedTuple):
     """One level of the index of a DataFrame: its name, and what its values do not tell.
 
@@ -127,7 +131,7 @@ class TableType:
     def coded(self) -> bool:
         """Whether numbers are only codes of values of the type, as those of periods are."""
         text = self.dtype.text if isinstance(self.dtype, NotedType) else str(self.dtype)
-        return text.startswith("period[")
+        return text.startswith(("period[", PANDAS_PERIODS))
 
 
 @dataclass(frozen=True)

@@ -185,7 +185,27 @@ def stored_types(
         for name, each in own.items()
         if name in fields and not (str(each) == "null" and fields[name].dtype != np.bool_)
     }
-    return types | decode_types(metadata)
+    return _pandas_types(metadata, fields) | types | decode_types(metadata)
+
+
+def _pandas_types(
+    metadata: Mapping[bytes, bytes] | None, fields: Mapping[str, Field]
+) -> dict[str, TableType]:
+    """Return the types of columns that pandas notes in a file.
+
+    The index stays a column: whoever wrote the file may want it as one.
+    """
+    found = {}
+    try:
+        content = json_object((metadata or {}).get(b"pandas", b"{}"))
+        for told in content.get("columns", ()):
+            name, text = told["field_name"], told["numpy_type"]
+            known = isinstance(text, str) and (text != "object" or told["pandas_type"] == "date")
+            if known and name in fields:
+                found[name] = TableType(fields[name].without_nulls(), NotedType("pandas", text))
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return {}
+    return found
 
 
 def index_columns(types: Mapping[str, TableType], names: Collection[str]) -> list[str]:
