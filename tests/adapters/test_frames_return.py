@@ -61,6 +61,7 @@ POLARS = pl.DataFrame(
     {
         "category": pl.Series(["a", None, "b"], dtype=pl.Categorical),
         "enum": pl.Series(["a", None, "b"], dtype=pl.Enum(["b", "a", "z"])),
+        "null": [None, None, None],
         "time": [dt.time(1, 2), None, dt.time(3)],
         "date": [dt.date(2020, 1, 1), None, None],
         "zone": pl.Series([NOON, None, None]).dt.replace_time_zone("Asia/Tokyo"),

@@ -158,3 +158,14 @@ def test_decimals_that_are_text_are_neither_compared_nor_sorted_as_text() -> Non
         rounded = each.map(lambda row: {**row, "x": float(row["x"])}).sort("x", descending=True)
         assert rounded["x"][:].tolist() == [10.25, 9.5]
         assert len(each.filter(lambda row: Decimal(row["x"]) > 10)) == 1
+
+
+def test_a_file_of_nothing_but_nulls_has_rows() -> None:
+    for path in ("t.arrow", "t.parquet"):
+        table = pa.table({"x": pa.nulls(3)})
+        if path == "t.arrow":
+            with pa.ipc.new_file(path, table.schema) as writer:
+                writer.write_table(table)
+        else:
+            pq.write_table(table, path)
+        assert rm.open(path)["x"][1:].tolist() == [None, None]

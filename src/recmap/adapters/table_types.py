@@ -101,7 +101,7 @@ def _arrow_type(noted: NotedType) -> Any:
 
 def _polars_type(noted: NotedType) -> Any:
     pl: Any = sys.modules["polars"]
-    types = {"Categorical": pl.Categorical, "Enum": pl.Enum, "Time": pl.Time}
+    types = {"Categorical": pl.Categorical, "Enum": pl.Enum, "Time": pl.Time, "Null": pl.Null}
     inner = noted.text.removeprefix(POLARS_LIST)
     if inner != noted.text:
         return pl.List(_polars_type(noted._replace(text=inner)))
@@ -215,6 +215,8 @@ def _periods(series: Any, dtype: Any) -> Any:
 def as_polars(series: Any, dtype: Any) -> Any:
     """Return a series of polars as one of another type, if that holds all of its values."""
     pl: Any = sys.modules["polars"]
+    if dtype == pl.Null and series.null_count() < len(series):
+        return series
     try:
         made = series.to_frame().select(_polars(pl.first(), dtype)).to_series()
         if innermost(dtype) == pl.Decimal and not made.cast(series.dtype).equals(series):

@@ -123,7 +123,7 @@ def _arrow_types(table: Any) -> dict[str, Any]:
     """Return the types of columns of polars or pyarrow that fields do not tell."""
     package = type(table).__module__.partition(".")[0]
     if package == "polars" and hasattr(table, "schema"):
-        told = ("Array", "Categorical", "Enum", "Time", "Datetime", "Decimal")
+        told = ("Array", "Null", "Categorical", "Enum", "Time", "Datetime", "Decimal")
         items = {name: innermost(each) for name, each in table.schema.items()}
         types = {name: each for name, each in items.items() if type(each).__name__ in told}
         zoned = [n for n, each in types.items() if getattr(each, "time_zone", "") is not None]
