@@ -12,7 +12,9 @@ Parquet file say that int64 holds all of a column, its type becomes one of fewer
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import cached_property
+from itertools import count
 from typing import Any
 
 import pyarrow as pa
@@ -167,7 +169,7 @@ def with_fewer_digits(schema: Any, metadata: Any) -> list[Any]:
 
     If the statistics are wrong, reading the column raises an error.
     """
-    leaves = iter(range(metadata.num_columns))
+    leaves = count()
     return [_of_fewer_digits(field, metadata, leaves) for field in schema]
 
 
@@ -175,11 +177,15 @@ def _of_fewer_digits(field: Any, metadata: Any, leaves: Iterator[int]) -> Any:
     type = _storage(field.type)
     children = [_of_fewer_digits(type.field(i), metadata, leaves) for i in range(type.num_fields)]
     if children or pa.types.is_struct(type):
-        same = all(child is type.field(i) for i, child in enumerate(children))
-        return field if same else _rebuilt(field, field.nullable, children)
+        return _rebuilt(field, field.nullable, children)
     leaf = next(leaves)
     wide = pa.types.is_decimal128(type) or pa.types.is_decimal256(type)
-    if not wide or type.scale or type.precision <= INT64_DIGITS or not _in_int64(metadata, leaf):
+    if not wide or type.scale or type.precision <= INT64_DIGITS:
+        return field
+    small = False
+    with suppress(Exception):  # whatever damaged statistics make pyarrow raise
+        small = _in_int64(metadata, leaf)
+    if not small:
         return field
     make = pa.decimal128 if pa.types.is_decimal128(type) else pa.decimal256
     return field.with_type(make(INT64_DIGITS, 0))
