@@ -458,3 +458,29 @@ def test_members_of_extension_types_are_read_one_by_one() -> None:
     assert ds["i/left"][:].tolist() == [0, 1, 2, 3]
     assert ds.select("i/right", "x")[[3, 0]]["i/right"].tolist() == [4, 1]
     assert ds[1]["i/left"] == 1
+
+
+@pytest.mark.parametrize(
+    ("noted", "stored"),
+    [
+        (pd.Series([1, 2]), [1.25, 2.5]),
+        (pd.array([1, 2], "Int8"), [300, 500]),
+        (pd.Series([True, False]), [5, 7]),
+        (pd.Series([1.5, 2.5]), [2**53 + 1, 1]),
+        (pd.Categorical([1, 2]), [300, 500]),
+        (pd.Series(["a", "b"]), [1, 2]),
+    ],
+)
+def test_a_note_of_pandas_that_is_out_of_date_changes_no_value(noted: Any, stored: Any) -> None:
+    table = pa.Table.from_pandas(pd.DataFrame({"x": noted}))
+    pq.write_table(table.set_column(0, "x", pa.array(stored)), "x.parquet")
+    ds = rm.open("x.parquet")
+    assert ds.to_pandas()["x"].tolist() == stored
+    ds.save("y.parquet")
+    assert rm.open("y.parquet").to_pandas()["x"].tolist() == stored
+
+
+@pytest.mark.parametrize("values", [[300, 500], [1.5, 2.5], [True, False], ["b", "a"]])
+def test_categories_that_pandas_wrote_keep_their_values(values: list[Any]) -> None:
+    pd.DataFrame({"x": pd.Categorical(values)}).to_parquet("x.parquet")
+    assert rm.open("x.parquet").to_pandas()["x"].tolist() == values

@@ -324,6 +324,8 @@ def test_columns_of_other_libraries_keep_their_types_and_nulls() -> None:
     assert rm.from_arrays({"x": pd.Series([1.5, np.nan])}).schema == {"x": "float64"}
     with pytest.raises(rm.ColumnError, match="'x': its rows are not arrays"):
         rm.from_arrays({"x": pl.Series([object()])})
+    with pytest.raises(rm.ColumnError, match="'x': its rows are not arrays"):
+        rm.from_arrays({"x": pa.array([[{"a": 1}], []])})
 
 
 def test_a_set_is_refused_because_it_has_no_order() -> None:

@@ -25,8 +25,6 @@ _CONTINUED = b"\xff\xff\xff\xff"
 _BLOCK = "qi4xq"
 # Metadata is fetched together with as much of what follows.
 _AHEAD = 1 << 12
-# Rows of nothing but nulls take no bytes; a batch of more of them is taken for damage.
-_EMPTY_ROWS = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -160,7 +158,8 @@ def _read(file: MappedFile, at: int) -> ArrowMessage | None:
     columns = batch.structs(1, "qq")  # the rows and the nulls of each
     if not batch.has(1) or (columns and columns[0][0] != rows):
         raise _damaged(file, at, f"a record batch of {rows:,} rows, unlike its columns")
-    if rows > max(8 * decoded, _EMPTY_ROWS):
+    nothing = all(length == nulls for length, nulls in columns)
+    if rows > 8 * decoded and not nothing:
         raise _damaged(file, at, f"{rows:,} rows in {decoded:,} bytes")
     return ArrowMessage(at, end, kind, rows, decoded, compressed, nulls=_nulls(columns))
 

@@ -26,7 +26,15 @@ from recmap.model.batch import (
     join,
     rows_by_owner,
 )
-from recmap.model.facts import BadRecords, LargestChunk, Meaning, Skipped, SourceFacts, with_facts
+from recmap.model.facts import (
+    BadRecords,
+    LargestChunk,
+    Meaning,
+    Skipped,
+    SourceFacts,
+    TableType,
+    with_facts,
+)
 from recmap.model.fetching import Coming, Fetching, fetching_all
 from recmap.model.field import Field
 from recmap.model.fill_null import with_the_same_nulls
@@ -42,6 +50,7 @@ from recmap.model.source import (
     prepare,
     renamed,
 )
+from recmap.model.table_notes import is_decimal
 from recmap.model.value_test import ValueRange
 from recmap.store.files_ahead import FilesAhead, files_ahead
 from recmap.store.paths import for_each
@@ -52,6 +61,16 @@ def _agreed(told: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     names = dict.fromkeys(name for each in told for name in each)
     found = {name: [each[name] for each in told if name in each] for name in names}
     return {n: first for n, (first, *others) in found.items() if all(o == first for o in others)}
+
+
+def _agreed_types(told: Sequence[Mapping[str, TableType]]) -> dict[str, TableType]:
+    """Return what columns are in tables; decimals stay some, even if they differ in digits."""
+    found = _agreed(told)
+    for name in dict.fromkeys(name for each in told for name in each):
+        known = [each[name] for each in told if name in each]
+        if name not in found and all(map(is_decimal, known)):
+            found[name] = known[0]
+    return found
 
 
 def _joined_index(told: Sequence[SourceFacts]) -> Source | None:
@@ -172,7 +191,7 @@ class CombinedSource(VaryingRows):
             skipped=BadRecords(partial(_skipped, told)),
             labels=_agreed([each.labels for each in told]),
             descriptions=_agreed([each.descriptions for each in told]),
-            table_types=_agreed([each.table_types for each in told]),
+            table_types=_agreed_types([each.table_types for each in told]),
             meaning=partial(_meaning, [each.meaning for each in told]),
             checksums=[checksums for each in told for checksums in each.checksums],
             record_files=[file for each in told for file in each.record_files],
@@ -551,16 +570,19 @@ def agreed_types(sources: Sequence[Source]) -> dict[int, dict[str, Field]]:
         return {}
     others = [source.facts.alternatives for source in sources]
     joint: dict[str, Field] = {}
+    texts: set[str] = set()  # the columns that are text because their numbers are large
     for schema, other in zip(schemas, others, strict=True):
         for name, field in schema.items():
-            if other.get(name) != "any" and (name not in joint or field.is_text):
+            known = other.get(name) != "any"
+            if known and (name not in joint or other.get(name) == "number"):
                 joint[name] = field
+                texts |= {name} if other.get(name) == "number" else set()
     found: dict[int, dict[str, Field]] = {}
     for number, (schema, other) in enumerate(zip(schemas, others, strict=True)):
         for name in schema.keys() & other.keys() & joint.keys():
             mine, wanted = schema[name], joint[name]
-            any_type = other[name] == "any" and wanted.ragged >= mine.ragged
-            fits = any_type or (wanted.is_text and wanted.ragged == mine.ragged)
+            lists = wanted.shape[: len(mine.shape)] == mine.shape
+            fits = lists and (other[name] == "any" or name in texts)
             if fits and (mine.dtype, mine.shape) != (wanted.dtype, wanted.shape):
                 date = wanted.dtype.kind in "mM" and not wanted.ragged  # null ones are NaT
                 found.setdefault(number, {})[name] = replace(

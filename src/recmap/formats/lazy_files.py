@@ -110,6 +110,7 @@ class LazySource(Source):
             facts.files,
             facts.origin,
             remote=facts.remote,
+            table_types=facts.table_types,
             alternatives=facts.alternatives,
             meaning=facts.meaning,
         )

@@ -55,6 +55,7 @@ from recmap.store.paths import (
     as_path,
     as_paths,
     expand,
+    for_each,
     for_each_file,
 )
 
@@ -186,13 +187,16 @@ class Opening:
     def __call__(self) -> Source:
         return open_source(self.paths, self.fields, self.options)
 
-    def only(self, files: Sequence[str], columns: Sequence[str]) -> Opening:
+    def only(
+        self, files: Sequence[str], columns: Sequence[str], agreed: Mapping[str, Field]
+    ) -> Opening:
         """Return an opening of some of the files and columns.
 
         Columns are given by name, so that the warning about columns left out is not repeated.
+        ``agreed`` are types that they have only together with others.
         """
-        types = self.fields if isinstance(self.fields, Mapping) else {}
-        chosen = {name: types.get(name) for name in columns}
+        given = self.fields if isinstance(self.fields, Mapping) else {}
+        chosen = {name: given.get(name) or agreed.get(name) for name in columns}
         return replace(self, paths=list(files), fields=chosen)
 
 
@@ -262,11 +266,23 @@ def _opened(
         return LazySource(source, partial(_reopen, file, format, fields, options), open_files)
 
     opened = for_each_file(lambda file: open_as(file, fields), files)
-    for number, types in agreed_types(opened).items():
-        names: FieldsLike = opened[number].schema if fields is None else fields
-        asked = with_matches(names, opened[number].schema)
-        given = asked if isinstance(asked, Mapping) else dict.fromkeys(asked)
-        opened[number] = open_as(files[number], {**given, **types})
+    agreed = agreed_types(opened)
+
+    def open_agreed(number: int) -> Source:
+        # Columns by name, so that the warning about columns left out is not repeated.
+        schema, types = opened[number].schema, agreed[number]
+        asked = with_matches([...] if fields is None else fields, schema)
+        given: dict[Any, FieldLike | None] = dict.fromkeys(asked)
+        given |= asked if isinstance(asked, Mapping) else {}
+        if given.pop(..., ...) is None:
+            given = dict.fromkeys(schema) | given
+        # Their masks come with them, if they have any.
+        masks = {name + NULL_SUFFIX for name in types} - set(fields or ())
+        given = {name: field for name, field in given.items() if name not in masks}
+        return open_as(files[number], {**given, **types})
+
+    for number, source in zip(agreed, for_each(open_agreed, list(agreed), files), strict=True):
+        opened[number] = source
     masked = options.nulls == "mask" and "nulls" in parameters(format.opener())
     return ConcatenatedSource(with_the_same_masks(opened) if masked else opened)
 

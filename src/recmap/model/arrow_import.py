@@ -379,7 +379,9 @@ def _alternative(kind: ArrowKind, field: Field) -> Alternative | None:
     """Return what else the values of a type may be read as."""
     if kind.format == b"n":
         return "any"
-    return "text" if kind.format.startswith(b"d:") and field.dtype.kind == "i" else None
+    if not kind.format.startswith(b"d:") or field.dtype.kind == "f":
+        return None
+    return "number" if field.is_text else "text"
 
 
 def _numbers(stored: str, meant: str, given: Field | None) -> tuple[Field, RowsReader]:
@@ -407,8 +409,8 @@ def _decimal_reader(kind: ArrowKind, name: str, given: Field | None) -> tuple[Fi
     precision, scale, bits = _decimal_type(kind, name)
     wanted = None if given is None else given.dtype
     small = precision <= INT64_DIGITS or not isinstance(kind, KnownKind)
-    whole = wanted == np.int64 or (wanted is None and small)
-    if scale == 0 and (whole or (bits == 32 and wanted not in (np.float64, TEXT))):
+    whole = wanted == np.int64 or (small and wanted not in (np.float64, TEXT))
+    if scale == 0 and whole:
         if bits == 32:
             return _numbers("i4", "i4", given)
         return _filled(np.dtype(np.int64), given), partial(read_whole_decimals, bits // 64)

@@ -165,8 +165,8 @@ def _of_library(value: Any) -> Column | None:
     Those of pandas that are arrays of NumPy have no nulls.
     """
     package = type(value).__module__.partition(".")[0]
-    kind = str(getattr(value, "dtype", getattr(value, "type", "")))
-    if kind.lower().startswith(("struct", "object")):  # polars exports objects as bare addresses
+    kind = str(getattr(value, "dtype", getattr(value, "type", ""))).lower()
+    if "struct" in kind or kind == "object":  # polars exports objects as bare addresses
         return None
     if package == "pandas" and not isinstance(getattr(value, "dtype", np.dtype("O")), np.dtype):
         value = sys.modules["pandas"].Series(value)

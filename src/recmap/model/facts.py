@@ -49,8 +49,9 @@ class LargestChunk(NamedTuple):
 Meaning = Mapping[str, str | bytes]
 
 
-#: What else the values of a column may be read as: anything if all are null, or text.
-Alternative = Literal["any", "text"]
+#: What else the values of a column may be read as: anything if all are null, small decimals as text
+#: and large ones, which are text, as numbers.
+Alternative = Literal["any", "text", "number"]
 
 
 class Checksums(Protocol):

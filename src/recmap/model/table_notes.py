@@ -10,7 +10,7 @@ import base64
 import json
 import re
 import sys
-from collections.abc import Collection, Mapping, Sequence, Sized
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence, Sized
 from typing import Any, TypeVar
 
 import numpy as np
@@ -81,11 +81,19 @@ def special_items(text: str) -> bool:
 
 
 def decimals_as_text(facts: SourceFacts, name: str, field: Field) -> bool:
-    """Return whether a column of text holds decimal numbers, which are not ordered as text is."""
+    """Return whether a column of text holds decimal numbers, which are not ordered as text is.
+
+    What functions return is taken for text.
+    """
     known = facts.table_types.get(name)
-    if known is None or not (field.is_text and known.fits(field)):
+    if known is None or not (field.is_text and known.fits(field)) or facts.calls_user_code:
         return False
-    dtype = known.dtype
+    return is_decimal(known)
+
+
+def is_decimal(type: TableType) -> bool:
+    """Return whether a column holds decimal numbers in a table of another library."""
+    dtype = type.dtype
     text = dtype.text if isinstance(dtype, NotedType) else getattr(dtype, "__name__", str(dtype))
     return text.lower().startswith("decimal")
 
@@ -191,21 +199,36 @@ def stored_types(
 def _pandas_types(
     metadata: Mapping[bytes, bytes] | None, fields: Mapping[str, Field]
 ) -> dict[str, TableType]:
-    """Return the types of columns that pandas notes in a file.
+    """Return the types of columns that pandas notes in a file, if they hold what is stored.
 
-    The index stays a column: whoever wrote the file may want it as one.
+    Programs that change columns may leave the note as it was. The index stays a column: whoever
+    wrote the file may want it as one.
     """
     found = {}
     try:
         content = json_object((metadata or {}).get(b"pandas", b"{}"))
         for told in content.get("columns", ()):
-            name, text = told["field_name"], told["numpy_type"]
-            known = isinstance(text, str) and (text != "object" or told["pandas_type"] == "date")
-            if known and name in fields:
+            name, text, meant = told["field_name"], told["numpy_type"], told["pandas_type"]
+            if name in fields and _is_of_pandas(fields[name], str(text), meant):
                 found[name] = TableType(fields[name].without_nulls(), NotedType("pandas", text))
     except (ValueError, TypeError, KeyError, AttributeError):
         return {}
     return found
+
+
+def _is_of_pandas(field: Field, text: str, meant: str) -> bool:
+    """Return whether a type of pandas has exactly the values of a field, and may have nulls."""
+    if field.shape or field.is_bytes or meant == "categorical":
+        return False
+    if meant == "date":
+        return text == "object" and field.dtype == "M8[D]"
+    if text.startswith("period["):
+        return field.dtype == np.int64
+    plain = text.removesuffix("[pyarrow]").lower()
+    if plain in ("bool", "boolean"):
+        return field.dtype == np.bool_ and text != "bool"
+    numbers = plain.startswith(("int", "uint", "float")) and text != plain
+    return field.dtype.name == plain and (numbers or plain.startswith("float"))
 
 
 def index_columns(types: Mapping[str, TableType], names: Collection[str]) -> list[str]:
@@ -273,7 +296,18 @@ def arrow_types(schema: Any) -> dict[str, Any]:
 
     pyarrow raises a ValueError if a name, or that of a time zone, is not UTF-8.
     """
-    return {field.name: field.type for field in schema if not _is_plain(field.type)}
+    found = {field.name: field.type for field in schema if not _is_plain(field.type)}
+    return found | dict(_decimal_members("", schema))
+
+
+def _decimal_members(above: str, fields: Iterable[Any]) -> Iterator[tuple[str, Any]]:
+    """Yield the decimals in structs, which become columns of their own."""
+    types = sys.modules["pyarrow"].types
+    for field in fields:
+        if types.is_struct(field.type):
+            yield from _decimal_members(f"{above}{field.name}/", field.type)
+        elif above and types.is_decimal(field.type):
+            yield above + field.name, field.type
 
 
 def _is_plain(type: Any) -> bool:

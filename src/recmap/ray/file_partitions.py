@@ -5,7 +5,7 @@ A partition names the files that a task opens. It never holds rows.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -17,6 +17,7 @@ from recmap.formats.open_spec import Opening, select
 from recmap.formats.tfrecord_partitions import Partition, Read, RecordSource
 from recmap.local.local_path import located
 from recmap.local.location import Stat
+from recmap.model.field import Field
 from recmap.model.source import Source
 from recmap.tfrecord.index import Index
 
@@ -100,16 +101,21 @@ def _files_partition(source: Source, reopen: Callable[[], Source]) -> Partition:
     files: list[str] = [located(file).alone() for file in source.facts.files]
     if isinstance(reopen, Opening):
         reopen = replace(reopen, paths=files)  # the others may be many
-    return Partition(
-        files, len(source), source.facts.chunk_rows(), partial(_open_files, reopen, files)
-    )
+    facts = source.facts
+    agreed = {name: source.schema[name] for name in facts.alternatives if name in source.schema}
+    opener = partial(_open_files, reopen, files, agreed)
+    return Partition(files, len(source), facts.chunk_rows(), opener)
 
 
 def _open_files(
-    reopen: Callable[[], Source], files: Sequence[str], columns: Sequence[str], _index: Index | None
+    reopen: Callable[[], Source],
+    files: Sequence[str],
+    agreed: Mapping[str, Field],
+    columns: Sequence[str],
+    _index: Index | None,
 ) -> Read:
     if isinstance(reopen, Opening):
-        return reopen.only(files, columns)().read
+        return reopen.only(files, columns, agreed)().read
     source = reopen()
     for old, new in zip(files, source.facts.files, strict=True):
         if _version(old) != _version(new):

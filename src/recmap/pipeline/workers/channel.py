@@ -270,8 +270,8 @@ class Inbox:
     def __init__(self, limit: int | None = None) -> None:
         """Create an inbox that is ``full`` while more than ``limit`` slots are borrowed."""
         self._slots: dict[int, Slot] = {}
-        self._borrowed: dict[int, weakref.ref[npt.NDArray[np.uint8]]] = {}
-        self._freed: deque[int] = deque()
+        self._borrowed: dict[int, weakref.KeyedRef[int, npt.NDArray[np.uint8]]] = {}
+        self._freed: deque[weakref.KeyedRef[int, npt.NDArray[np.uint8]]] = deque()
         self._limit = limit
 
     def add(self, number: int, descriptors: Sequence[int], size: int) -> None:
@@ -285,9 +285,9 @@ class Inbox:
     def borrow(self, number: int) -> npt.NDArray[np.uint8]:
         """Return the memory of a slot, which is free once this array and its views are gone."""
         memory = self._slots[number].memory()
-        freed = self._freed
-        # Arrays can be freed at any time, in any thread: only an append is safe there.
-        self._borrowed[number] = weakref.ref(memory, lambda _: freed.append(number))
+        # Arrays can be freed at any time, in any thread: only an append is safe there. It is called
+        # without a function of Python, in which Ctrl-C would be ignored.
+        self._borrowed[number] = weakref.KeyedRef(memory, self._freed.append, number)
         return memory
 
     @property
@@ -297,7 +297,7 @@ class Inbox:
 
     def freed(self) -> list[int]:
         """Return the slots freed since the last call, to tell the sender."""
-        numbers = [self._freed.popleft() for _ in range(len(self._freed))]
+        numbers = [self._freed.popleft().key for _ in range(len(self._freed))]
         for number in numbers:
             del self._borrowed[number]
         return numbers
