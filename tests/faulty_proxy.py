@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -150,7 +151,11 @@ class FaultyProxy:
                 self.faults.appendleft(fault)
                 fault = fault.fault
         with self._lock:
-            self._lock.wait_for(self._delayed_enough, self.delay)
+            seen = -1
+            while seen < self._at_once and not self._delayed_enough():
+                # Whoever arrives meanwhile may not be the last.
+                seen = self._at_once if self.enough_at_once is not None else sys.maxsize
+                self._lock.wait_for(self._delayed_enough, self.delay)
         if isinstance(fault, Hold):
             fault.until()
             fault = fault.then
@@ -160,7 +165,7 @@ class FaultyProxy:
         if isinstance(fault, Status):
             self._send(request, fault.code, list(fault.headers.items()), fault.body, None)
             return
-        connection = http.client.HTTPConnection(*self._target, timeout=30)
+        connection = http.client.HTTPConnection(*self._target, timeout=120)
         try:
             connection.request(request.command, request.path, sent, dict(request.headers.items()))
             answer = connection.getresponse()

@@ -177,7 +177,7 @@ def shared_memory() -> set[str]:
         return {
             each.name
             for each in found
-            if not each.name.startswith(("sem.", "torch_")) and not each.is_dir()
+            if not each.name.startswith(("sem.", "sm_segment.", "torch_")) and not each.is_dir()
         }
 
 

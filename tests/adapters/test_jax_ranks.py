@@ -6,7 +6,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +15,7 @@ import numpy as np
 import pytest
 
 import recmap as rm
+from benchmarks.seaweedfs import free_ports
 from tests.numbered import ids
 
 pytestmark = pytest.mark.slow
@@ -25,9 +25,7 @@ ROWS, BATCH, EPOCHS = 48, 4, 3
 
 def run(name: str, world: int, folder: Path) -> list[int]:
     """Run some processes; return their exit codes."""
-    with socket.socket() as free:
-        free.bind(("localhost", 0))
-        port = str(free.getsockname()[1])
+    port = str(free_ports(1)[0])
     root = str(Path(__file__).parents[2])
     paths = os.pathsep.join([root, os.environ.get("PYTHONPATH", "")])
     command = [sys.executable, "-m", "tests.adapters.jax_ranks", name]

@@ -347,11 +347,9 @@ def _be_rank(case: Callable[[Run], None], folder: Path, name: str, **how: Any) -
 
 
 def _free_port() -> int:
-    import socket
+    from benchmarks.seaweedfs import free_ports
 
-    with socket.socket() as s:
-        s.bind(("localhost", 0))
-        return int(s.getsockname()[1])
+    return free_ports(1)[0]
 
 
 def kill_and_resume(case: Callable[[Run], None], folder: Path) -> None:

@@ -120,7 +120,7 @@ def run(act: str) -> tuple[int, str, list[int]]:
 
 
 def ended(pids: list[int]) -> bool:
-    for _ in range(200):
+    for _ in range(1200):
         if not any(os.path.exists(f"/proc/{pid}") for pid in pids):
             return True
         time.sleep(0.05)

@@ -500,6 +500,6 @@ ctypes.pythonapi.Py_IncRef(ctypes.py_object(ds))  # nothing frees it
 print(ds[3]["y"])
 """
     done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=600, check=False
     )
     assert (done.returncode, done.stdout) == (0, "3\n"), done.stderr

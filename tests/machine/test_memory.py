@@ -6,7 +6,6 @@ import gc
 import os
 import subprocess
 import sys
-import time
 from concurrent.futures import ThreadPoolExecutor
 from threading import Thread
 
@@ -24,6 +23,7 @@ from recmap.machine.memory import (
 )
 from recmap.machine.threads import start_thread
 from recmap.native import _core
+from tests.jobs import until
 
 _LARGE = (1024, 256)
 _FLOAT = np.dtype("float32")
@@ -80,17 +80,17 @@ def test_numpy_allocates_small_arrays_and_objects() -> None:
 
 @pytest.mark.slow
 def test_memory_that_nobody_uses_returns_to_the_system() -> None:
-    empty((1 << 24,), _FLOAT)[:] = 1  # 64 MiB
+    held = empty((1 << 24,), _FLOAT)
+    held[:] = 1  # 64 MiB
     before = anonymous_memory()
+    del held
     give_back()
     assert anonymous_memory() < before - (60 << 20)
-    empty((1 << 24,), _FLOAT)[:] = 1
+    held = empty((1 << 24,), _FLOAT)
+    held[:] = 1
     before = anonymous_memory()
-    for _ in range(100):
-        if anonymous_memory() < before - (60 << 20):
-            return
-        time.sleep(0.1)
-    raise AssertionError("it was kept")
+    del held
+    until(lambda: anonymous_memory() < before - (60 << 20))
 
 
 def test_an_array_that_cannot_be_allocated_raises_a_memory_error() -> None:

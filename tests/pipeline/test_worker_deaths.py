@@ -93,7 +93,7 @@ def test_a_pool_that_is_dropped_leaves_no_process(kind: str) -> None:
     next(results)
     del pool, results
     gc.collect()
-    assert not any(map(jobs.alive, workers))
+    jobs.until(lambda: not any(map(jobs.alive, workers)))
 
 
 def test_a_sigterm_handler_of_the_parent_does_not_keep_workers_alive() -> None:
@@ -166,7 +166,7 @@ def test_ctrl_c_ends_the_consumer_and_the_workers(kind: str) -> None:
         assert parent.returncode == -signal.SIGINT
         assert told.count("KeyboardInterrupt") == 1
         assert told.count("Traceback") == 1
-        assert not any(map(jobs.alive, workers))
+        jobs.until(lambda: not any(map(jobs.alive, workers)))
 
 
 @pytest.mark.parametrize(
@@ -181,7 +181,7 @@ def test_a_program_that_ends_without_closing_ends_its_workers(kind: str, then: s
     with program(kind, then) as (parent, workers):
         _, told = parent.communicate()
         assert (parent.returncode, told) == (0, "")
-        assert not any(map(jobs.alive, workers))
+        jobs.until(lambda: not any(map(jobs.alive, workers)))
 
 
 @pytest.mark.parametrize("size", [10, 1_000_000])  # the pipe to a new process holds 64 KB
@@ -291,7 +291,7 @@ pool_of(partial(jobs.echo, bytes(1 << 22)), "spawn:2")
         _, told = parent.communicate()
         assert parent.returncode == -signal.SIGINT
         assert told.count("KeyboardInterrupt") == 1
-        assert not any(map(jobs.alive, starting()))
+        jobs.until(lambda: not any(map(jobs.alive, starting())))
 
 
 def test_an_interrupt_while_the_consumer_waits_closes_the_pool() -> None:

@@ -166,7 +166,7 @@ def test_nothing_is_left_behind(kind: str, end: str) -> None:
     # The first spawned process starts a resource tracker, which stays.
     pool_of(jobs.echo, kind).close()
     gc.collect()
-    before, shared = (descriptors(), slots()), jobs.shared_memory()
+    files, mapped, shared = descriptors(), slots(), jobs.shared_memory()
 
     def use() -> None:
         work = {"failed": jobs.third_fails, "killed": jobs.leave}.get(end, jobs.echo)
@@ -184,7 +184,8 @@ def test_nothing_is_left_behind(kind: str, end: str) -> None:
 
     use()
     gc.collect()
-    assert (descriptors(), slots()) == before
+    assert descriptors() <= files  # connections of earlier tests may be closed meanwhile
+    assert slots() <= mapped
     assert jobs.shared_memory() <= shared
 
 

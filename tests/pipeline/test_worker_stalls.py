@@ -186,7 +186,7 @@ def test_a_warning_shows_the_stacks_of_workers_that_hang(
     told: list[str] = []
 
     def told_of(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
-        if category is not rm.StalledWorkersWarning:
+        if category is not rm.StalledWorkersWarning or os.path.exists("go"):
             return  # JAX warns of every fork once a test has used it
         told.append(str(message))
         if "in stuck" in told[-1]:
@@ -219,7 +219,9 @@ def test_a_worker_that_has_not_begun_is_reported_and_not_harmed(
 
     os.unlink("go")
 
-    def told_of(message: Warning | str, *_: Any, **__: Any) -> None:
+    def told_of(message: Warning | str, category: type[Warning], *_: Any, **__: Any) -> None:
+        if category is not rm.StalledWorkersWarning or os.path.exists("go"):
+            return
         assert "has not started" in str(message)
         open("go", "w").close()
 

@@ -239,12 +239,14 @@ def test_busy_seconds_grow_with_the_work(kind: str) -> None:
 
 
 def test_threads_end_with_their_pool() -> None:
-    before = threading.active_count()
+    before = set(threading.enumerate())
     pool = pool_of(jobs.echo, "threads:3")
     next(pool.run(jobs.requests(), ahead=9))
-    assert threading.active_count() == before + 3
+    started = set(threading.enumerate()) - before
+    workers = [each for each in started if each.name.startswith("recmap-worker-")]
+    assert len(workers) == 3
     del pool
-    jobs.until(lambda: threading.active_count() == before)
+    jobs.until(lambda: not any(each.is_alive() for each in workers))
 
 
 def _in_daemon() -> None:

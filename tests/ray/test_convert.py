@@ -354,11 +354,16 @@ def finished() -> dict[str, int]:
 
 
 def test_a_killed_driver_resumes(cluster: Any, source: Path, undisturbed: dict[str, str]) -> None:
-    here = Path.cwd()
-    with subprocess.Popen(driver(cluster, source)) as process:
-        until(lambda: len(finished()) > 0 and any(Path().glob(".x-*.tmp")))
-        process.kill()
-    before = finished()
+    here, before = Path.cwd(), dict[str, int]()
+    for _ in range(5):
+        with subprocess.Popen(driver(cluster, source)) as process:
+            until(lambda: len(finished()) > 0 and any(Path().glob(".x-*.tmp")))
+            process.kill()
+        before = finished()
+        if len(before) < SHARDS:
+            break
+        for path in [*Path().iterdir()]:  # it was faster than the kill
+            path.unlink()
     assert 0 < len(before) < SHARDS
     report = rm.convert(source, "x.h5", shards=SHARDS, **SLOW, engine="ray")
     assert report.resumed >= len(before)

@@ -325,6 +325,6 @@ def test_a_process_ends_while_a_server_does_not_answer(bucket: S3Bucket) -> None
         ]
     )
     done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=600, check=False
     )
     assert (done.returncode, done.stdout) == (0, "begun\n"), done.stderr

@@ -268,7 +268,7 @@ def test_a_forked_process_gets_an_error_instead_of_hanging(bucket: Bucket) -> No
         capture_output=True,
         text=True,
         check=True,
-        timeout=60,
+        timeout=600,
     )
     lines = run.stdout.splitlines()
     assert len(lines) == 2

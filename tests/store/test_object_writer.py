@@ -163,7 +163,7 @@ def test_an_upload_left_open_at_exit_is_aborted(bucket: Bucket) -> None:
         for _ in range(20):
             upload.write(np.zeros(1 << 20, np.uint8))
     """
-    subprocess.run([sys.executable, "-c", textwrap.dedent(program)], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", textwrap.dedent(program)], check=True, timeout=600)
     assert any(method == "POST" for method, _, _ in bucket.proxy.requests)
     assert _uploads(bucket).unfinished("") == []
 

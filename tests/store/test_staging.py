@@ -33,7 +33,7 @@ def test_folders_of_killed_processes_are_removed_by_the_next(tmp_path: Path) -> 
             "os.kill(os.getpid(), signal.SIGKILL)",
         ]
     )
-    subprocess.run([sys.executable, "-c", program], check=False, timeout=60)
+    subprocess.run([sys.executable, "-c", program], check=False, timeout=600)
     (left,) = tmp_path.iterdir()
     mine = tmp_path / "mine"
     mine.mkdir()

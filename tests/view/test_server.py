@@ -36,7 +36,7 @@ def server() -> Iterator[Server]:
 def request(
     server: Server, path: str, method: str = "GET", body: Any = None, **headers: str
 ) -> Answer:
-    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=20)
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=120)
     sent = {
         "Host": f"127.0.0.1:{server.port}",
         **{k.replace("_", "-"): v for k, v in headers.items()},
