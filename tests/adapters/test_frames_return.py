@@ -484,3 +484,11 @@ def test_a_note_of_pandas_that_is_out_of_date_changes_no_value(noted: Any, store
 def test_categories_that_pandas_wrote_keep_their_values(values: list[Any]) -> None:
     pd.DataFrame({"x": pd.Categorical(values)}).to_parquet("x.parquet")
     assert rm.open("x.parquet").to_pandas()["x"].tolist() == values
+
+
+@pytest.mark.parametrize("zone", [None, "Asia/Tokyo"])
+def test_categories_of_dates_come_back(zone: str | None) -> None:
+    times = pd.to_datetime(["2024-01-02", None, "2024-01-01"]).tz_localize(zone)
+    dates = [dt.date(2024, 1, 2), None, dt.date(2024, 1, 1)]
+    frame = pd.DataFrame({"t": pd.Categorical(times), "d": pd.Categorical(dates)})
+    pd.testing.assert_frame_equal(rm.open(frame).to_pandas(), frame)

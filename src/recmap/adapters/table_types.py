@@ -162,6 +162,8 @@ def _pandas(series: Any, dtype: Any) -> Any:
         return type(series)(sys.modules["pandas"].arrays.ArrowExtensionArray(made))
     if hasattr(dtype, "freq"):
         return _periods(series, dtype)
+    if hasattr(dtype, "categories") and series.dtype.kind == "M":
+        series = _pandas(series, dtype.categories.dtype)  # with a time zone, or dates of Python
     if hasattr(dtype, "categories") and not series.dropna().isin(dtype.categories).all():
         raise ValueError("values that are not among the categories")
     zone = getattr(dtype, "tz", None)
