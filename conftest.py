@@ -101,8 +101,6 @@ def pytest_configure(config: pytest.Config) -> None:
     core = config.getoption("core")
     if core:
         hypothesis.settings.load_profile("core")
-    if os.environ.get("PYTEST_XDIST_WORKER", "gw0") != "gw0":
-        os.nice(5)  # the first process has the longest tests, and the others make way
     # A process with PyTorch takes three times as long to fork.
     multiprocessing.set_forkserver_preload([*([] if core else ["torch.utils.data"]), *_PRELOADED])
 
