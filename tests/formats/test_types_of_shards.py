@@ -88,6 +88,15 @@ def test_masks_of_shards_of_the_null_type(columns: Any) -> None:
     assert np.isnat(ds["x"][:]).tolist() == [False, True, True, True]
 
 
+def test_a_column_called_like_a_mask_stays() -> None:
+    for i, column in enumerate((pa.array([5, None]), pa.nulls(2))):
+        table = pa.table({"x": column, "x/is_null": [7, 8]})
+        pq.write_table(table, f"{i}.parquet")
+    ds = rm.open("[01].parquet")
+    assert ds["x"][:].tolist() == [5, None, None, None]
+    assert ds["x/is_null"][:].tolist() == [7, 8, 7, 8]
+
+
 def test_lists_of_a_fixed_size_do_not_join_numbers() -> None:
     write("0.parquet", pa.array([[None, None]], pa.list_(pa.null(), 2)))
     write("1.parquet", pa.array([3]))

@@ -276,9 +276,9 @@ def _opened(
         given |= asked if isinstance(asked, Mapping) else {}
         if given.pop(..., ...) is None:
             given = dict.fromkeys(schema) | given
-        # Their masks come with them, if they have any.
-        masks = {name + NULL_SUFFIX for name in types} - set(fields or ())
-        given = {name: field for name, field in given.items() if name not in masks}
+        if options.nulls == "mask":  # masks come with their columns, if they have any
+            masks = {name + NULL_SUFFIX for name in types} - set(fields or ())
+            given = {name: field for name, field in given.items() if name not in masks}
         return open_as(files[number], {**given, **types})
 
     for number, source in zip(agreed, for_each(open_agreed, list(agreed), files), strict=True):
