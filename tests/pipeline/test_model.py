@@ -260,7 +260,9 @@ def test_ranks_restored_from_one_state_are_in_one_epoch(
     for count in (world, other):
         if unknown and (state["at"] or state["held"]):
             continue
-        assert len({rank(index, count).restore(state).epoch for index in range(count)}) == 1
+        epochs = {rank(index, count).restore(state).epoch for index in range(count)}
+        # Within the epochs of repeat, a rank that has fewer steps may be in the next one already.
+        assert max(epochs) - min(epochs) <= (turns - 1 if even is None else 0)
 
 
 @settings(max_examples=40)
