@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import signal
 import struct
@@ -17,6 +18,7 @@ from hypothesis import strategies as st
 
 import recmap as rm
 from recmap.formats.registry import create_sink
+from recmap.model.source import reference
 from tests.forked import run_program
 
 RNG = np.random.default_rng(7)
@@ -415,3 +417,24 @@ def test_arrays_do_not_depend_on_batches(sizes: list[int], columns: int, ragged:
             wanted = np.repeat(np.arange(rows) * 100 + i, i % 3 + 1).reshape(rows, i % 3 + 1)
             np.testing.assert_array_equal(found[f"c{i}"], wanted)
     assert rm.verify("x.npz").ok
+
+
+def test_reference_readers_try_again_if_python_cannot_parse_in_threads(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # Python 3.11 raises SystemError if several threads parse at once.
+    rm.from_arrays({"x": np.arange(9)}).save("x.npz")
+    np.save("x.npy", np.arange(9))
+    real, calls = ast.literal_eval, list[str]()
+
+    def fails_first(text: str) -> object:
+        calls.append(text)
+        if len(calls) % 3:
+            raise SystemError("AST constructor recursion depth mismatch")
+        return real(text)
+
+    monkeypatch.setattr(ast, "literal_eval", fails_first)
+    for path in ("x.npz", "x.npy"):
+        read = reference(rm.open(path)._source)
+        assert next(iter(read.read(0, 9).values())).tolist() == list(range(9))
+    assert len(calls) >= 6

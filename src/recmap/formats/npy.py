@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -58,6 +58,7 @@ SCATTERED = (
 )
 # Headers leave room for this many rows, because they are rewritten once rows are counted.
 _MAX_ROWS = 10**19
+_T = TypeVar("_T")
 _EVALUATING = threading.Lock()
 _TRIES = 9
 # Bytes of strings padded at a time.
@@ -104,7 +105,7 @@ def _open_with_numpy(path: str) -> ColumnsSource:
     if located(path).remote:
         return open_npy(path)  # NumPy maps only local files
     load = partial(np.load, mmap_mode="r", allow_pickle=False, max_header_size=MAX_HEADER)
-    array = load(path) if os.path.getsize(path) else None
+    array = parsed(partial(load, path)) if os.path.getsize(path) else None
     if array is None or not array.size:
         return open_npy(path)  # NumPy cannot map empty arrays
     return ColumnsSource("npy", [path], _columns(path, np.asarray(array)))
@@ -223,16 +224,23 @@ def _literal(text: str, version: int) -> Any:
 
 @lru_cache(64)  # files of one dataset often have the same header
 def _evaluated(text: str) -> Any:
-    # Python 3.11 adds up the recursion depth of all threads, and may raise SystemError if
-    # several threads parse at once. So parse one header at a time, and retry in case another
-    # library parses too.
+    return parsed(partial(ast.literal_eval, text))
+
+
+def parsed(parse: Callable[[], _T]) -> _T:
+    """Return what a function returns that has Python parse a header.
+
+    Python 3.11 adds up the recursion depth of all threads, and may raise SystemError if several
+    threads parse at once. So they parse one header at a time, and try again in case another library
+    parses too.
+    """
     with _EVALUATING:
         for _ in range(_TRIES):
             try:
-                return ast.literal_eval(text)
+                return parse()
             except SystemError:
                 continue
-        return ast.literal_eval(text)
+        return parse()
 
 
 def header_keeps(dtype: np.dtype[Any]) -> bool:

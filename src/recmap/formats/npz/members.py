@@ -25,7 +25,7 @@ import numpy.typing as npt
 from isal import isal_zlib
 
 from recmap.errors import CompressionError, CorruptRecordError, DataError, RecmapError
-from recmap.formats.npy import MAX_HEADER, NpyHeader
+from recmap.formats.npy import MAX_HEADER, NpyHeader, parsed
 from recmap.local.local_path import located
 from recmap.machine.cpus import thread_count
 from recmap.machine.lru import Lru
@@ -380,7 +380,13 @@ class ZipReader:
             if version == (1, 0)
             else np.lib.format.read_array_header_2_0
         )
-        shape, fortran, dtype = read(file, max_header_size=MAX_HEADER)
+        begin = file.tell()
+
+        def parse() -> Any:
+            file.seek(begin)
+            return read(file, max_header_size=MAX_HEADER)
+
+        shape, fortran, dtype = parsed(parse)
         return NpyHeader(dtype.base, (*shape, *dtype.shape), fortran, file.tell())
 
     def read(self, info: zipfile.ZipInfo, offset: int, size: int) -> npt.NDArray[np.uint8]:
