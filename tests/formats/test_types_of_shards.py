@@ -236,3 +236,19 @@ def test_a_file_of_nothing_but_nulls_has_rows() -> None:
         else:
             pq.write_table(table, path)
         assert rm.open(path)["x"][-2:].tolist() == [None, None]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_random_decimals_are_what_python_makes_of_them(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    most = 63 if seed % 2 else 100  # bits
+    numbers: list[int | None] = []
+    for bits in rng.integers(0, most + 1, 50).tolist():
+        number = int.from_bytes(rng.bytes(13)) % (1 << bits) if bits else 2**63 - 1
+        numbers.append([number, -number, None][int(rng.integers(3))])
+    column = decimals(*numbers)
+    write("t.parquet", column, row_group_size=int(rng.integers(1, 60)))
+    for source, first in (("t.parquet", 0), (pa.table({"x": column.slice(7)}), 7)):
+        fits = all(n is None or -(2**63) <= n < 2**63 for n in numbers[first:])
+        wanted = [n if n is None or fits else str(n) for n in numbers[first:]]
+        assert rm.open(source)["x"][:].tolist() == wanted

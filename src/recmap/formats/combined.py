@@ -560,37 +560,6 @@ class ConcatenatedSource(CombinedSource):
         return self._sources[0].row_bytes()
 
 
-def agreed_types(sources: Sequence[Source]) -> dict[int, dict[str, Field]]:
-    """Return the columns of files that others have with another type, which fits them, too.
-
-    That is the type to open them with, by the number of the file.
-    """
-    schemas = [source.schema for source in sources]
-    if all(schema == schemas[0] for schema in schemas):
-        return {}
-    others = [source.facts.alternatives for source in sources]
-    joint: dict[str, Field] = {}
-    texts: set[str] = set()  # the columns that are text because their numbers are large
-    for schema, other in zip(schemas, others, strict=True):
-        for name, field in schema.items():
-            known = other.get(name) != "any"
-            if known and (name not in joint or other.get(name) == "number"):
-                joint[name] = field
-                texts |= {name} if other.get(name) == "number" else set()
-    found: dict[int, dict[str, Field]] = {}
-    for number, (schema, other) in enumerate(zip(schemas, others, strict=True)):
-        for name in schema.keys() & other.keys() & joint.keys():
-            mine, wanted = schema[name], joint[name]
-            lists = wanted.shape[: len(mine.shape)] == mine.shape
-            fits = lists and (other[name] == "any" or name in texts)
-            if fits and (mine.dtype, mine.shape) != (wanted.dtype, wanted.shape):
-                date = wanted.dtype.kind in "mM" and not wanted.ragged  # null ones are NaT
-                found.setdefault(number, {})[name] = replace(
-                    wanted, nullable=mine.nullable and not date, null_items=mine.null_items
-                )
-    return found
-
-
 def _shifted(stop: Callable[[], int | None], by: int) -> int | None:
     found = stop()
     return None if found is None else found + by

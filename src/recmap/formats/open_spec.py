@@ -21,10 +21,11 @@ from recmap.errors import (
     PathNotFoundError,
 )
 from recmap.formats.column_source import with_string_types
-from recmap.formats.combined import ConcatenatedSource, agreed_types
+from recmap.formats.combined import ConcatenatedSource
 from recmap.formats.detect import check_raw, detect_all, has_header, refuse_packed
 from recmap.formats.lazy_files import LazySource, OpenFiles, max_open_files
 from recmap.formats.registry import FORMATS, HEADERLESS, LISTED, Format, parameters
+from recmap.formats.shard_types import agreed_types
 from recmap.local.file_state import is_indexed
 from recmap.local.inflate import CompressionOption
 from recmap.local.location import Location

@@ -67,9 +67,9 @@ class Expression(ABC):
         """The names of its columns."""
 
     @property
-    @abstractmethod
     def compared(self) -> frozenset[str]:
-        """The names of the columns whose values it compares."""
+        """The names of the columns whose values it compares, and not only asks for nulls."""
+        return self.names
 
     @abstractmethod
     def bind(self, schema: Schema, wanted: bool = True) -> Predicate:
@@ -191,10 +191,6 @@ class _OfColumn(Expression):
     def names(self) -> frozenset[str]:
         return frozenset([self.column])
 
-    @property
-    def compared(self) -> frozenset[str]:
-        return frozenset()
-
     def bind(self, schema: Schema, wanted: bool = True) -> Predicate:
         field = schema[self.column]  # raises an error that lists the columns
         if field.shape:
@@ -250,10 +246,6 @@ class Comparison(_OfColumn):
         if self.relation == "!=":
             return value_test(self.column, field, "==", self.value), False
         return value_test(self.column, field, self.relation, self.value), True
-
-    @property
-    def compared(self) -> frozenset[str]:
-        return self.names
 
     @property
     def _is_call(self) -> bool:
